@@ -29,7 +29,7 @@ from bnnzoo.samplers import AbstractSampler, Mala, RandomWalk
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import Seconds, chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 
 CHAINS, COLUMNS, ETA = 4, 20, 1e-3
 
@@ -100,8 +100,8 @@ def by_hand(step: Any, steps: int, thetas: Any, x: Any, y: Any) -> Any:
 
 def by_loop(posterior: NetworkPosterior, sampler: AbstractSampler, steps: int, thetas: Any, method: Any) -> float:
     """Seconds that sampling takes, after compilation."""
-    seconds, placement = Seconds(), place(method, CHAINS)
-    how = {"keys": Keys.of(0), "num_warmup": 0, "num_draws": steps, "placement": placement, "seconds": seconds}
+    seconds, placement = Seconds(), place_chains(method, CHAINS)
+    how = {"keys": Keys.from_seed(0), "num_warmup": 0, "num_draws": steps, "placement": placement, "seconds": seconds}
     for _ in chunks(posterior, sampler, thetas, **how):
         pass
     return seconds.sampling

@@ -33,9 +33,9 @@ from bnnzoo.posterior.likelihoods import Categorical
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Hmc, Sgld
 from bnnzoo.sampling import backend
-from bnnzoo.sampling.keys import Keys, by_chain
+from bnnzoo.sampling.keys import Keys, keys_by_chain
 from bnnzoo.sampling.loop import Seconds, chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 
 LEAPFROGS, BATCH, THIN = 10, 256, 100
 
@@ -88,7 +88,7 @@ def quickest(call: Callable[[], Any]) -> float:
 
 def work(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any) -> tuple[float, float]:
     """Floating-point operations and bytes of one step of one chain among these, by XLA's cost analysis."""
-    keys, (arrays, static) = by_chain(jax.random.key(1), len(thetas)), eqx.partition(posterior, eqx.is_array)
+    keys, (arrays, static) = keys_by_chain(jax.random.key(1), len(thetas)), eqx.partition(posterior, eqx.is_array)
 
     def steps(arrays: Any, thetas: Any, keys: Any) -> Any:
         posterior = eqx.combine(arrays, static)
@@ -106,8 +106,8 @@ def work(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any) -> tuple
 def by_loop(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any, draws: int) -> float:
     """Chain-steps a second of sampling, after compilation."""
     seconds = Seconds()
-    placement = place("vectorized", len(thetas))
-    how = {"keys": Keys.of(0), "num_warmup": 0, "num_draws": draws, "thin": THIN, "placement": placement}
+    placement = place_chains("vectorized", len(thetas))
+    how = {"keys": Keys.from_seed(0), "num_warmup": 0, "num_draws": draws, "thin": THIN, "placement": placement}
     for _ in chunks(posterior, sampler, thetas, seconds=seconds, **how):
         pass
     return len(thetas) * draws * THIN / seconds.sampling
@@ -147,7 +147,7 @@ def by_blackjax(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any) -
         return jax.lax.scan(draw, state, jnp.arange(draws))[1]
 
     scan = jax.jit(jax.vmap(one, (None, 0, 0, None)), static_argnums=3)
-    keys = by_chain(jax.random.key(2), len(thetas))
+    keys = keys_by_chain(jax.random.key(2), len(thetas))
 
     def timed(draws: int) -> float:
         jax.block_until_ready(scan(arrays, thetas, keys, draws))

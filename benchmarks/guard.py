@@ -28,7 +28,7 @@ from scipy import special
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import Penalty, _influence, _row_probabilities
-from bnnzoo.sampling import judgement
+from bnnzoo.sampling import chain_findings
 
 CHAINS_A_RUN, STEPS, THIN, LOOKS_EVERY, DIM = 4, 1000, 10, 4, 5
 
@@ -221,8 +221,8 @@ def with_rows(sampler: Penalty, posterior: Regression, states: Any, keys: Array)
 
     def look(one: tuple[Any, Array]) -> Any:
         state, key = one
-        found = _influence.of_rows(sampler, posterior, state, steps_between=0, key=key)
-        return _row_probabilities.after_look(state.rows, found.square)
+        found = _influence.row_influence(sampler, posterior, state, steps_between=0, key=key)
+        return _row_probabilities.update_probabilities(state.rows, found.square)
 
     return eqx.tree_at(lambda s: s.rows, states, _row_probabilities.pool_chains(jax.lax.map(look, (states, keys))))
 
@@ -273,7 +273,7 @@ def measured(setting: Setting, *, chains: int, blocks: int) -> dict[str, Any]:
             for first in range(0, chains, CHAINS_A_RUN):
                 chosen = slice(first, first + CHAINS_A_RUN)
                 run, seen = ({name: v[chosen].tolist() for name, v in of.items()} for of in (every, last))
-                found = judgement.judged(setting.sampler, setting.posterior, run, look=seen)
+                found = chain_findings.gate_findings(setting.sampler, setting.posterior, run, inspection=seen)
                 alarms.append(sorted({finding.kind for finding in found}))
     z = (np.concatenate(positions, 1) - mean) / np.sqrt(np.diag(covariance))
     shift = z.mean((0, 1))

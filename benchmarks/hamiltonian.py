@@ -31,7 +31,7 @@ from bnnzoo.samplers import AbstractSampler, Hmc, Mala, Mclmc, Nuts
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import Seconds, chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 
 CHAINS, COLUMNS, ROWS = 4, 10, 400
 
@@ -68,11 +68,11 @@ def by_loop(
             posterior,
             sampler,
             starts,
-            keys=Keys.of(seed),
+            keys=Keys.from_seed(seed),
             num_warmup=given.warmup * thin,
             num_draws=given.draws,
             thin=thin,
-            placement=place("parallel", CHAINS),
+            placement=place_chains("parallel", CHAINS),
             seconds=Seconds(),
         )
         for chunk in stream:
@@ -93,11 +93,11 @@ def gradients(posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> No
                 posterior,
                 Nuts(warmup_tree_depth=depth),
                 starts,
-                keys=Keys.of(seed),
+                keys=Keys.from_seed(seed),
                 num_warmup=given.warmup,
                 num_draws=given.draws,
                 keep_warmup=True,
-                placement=place("parallel", CHAINS),
+                placement=place_chains("parallel", CHAINS),
                 seconds=Seconds(),
             ):
                 spent[chunk.phase] += float(np.sum(chunk.stats["n_steps"])) / CHAINS / given.repeats

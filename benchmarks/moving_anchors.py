@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers._control_variate import anchored
+from bnnzoo.samplers._control_variate import make_anchor
 from bnnzoo.samplers._preconditioner import pool_chains, update_precision
 
 
@@ -95,7 +95,7 @@ def run(
             if kind == "extended":
                 spread = width * state.preconditioner.factor
                 where = where + spread * jax.random.normal(key, where.shape)
-            return eqx.tree_at(lambda s: s.anchor, state, anchored(posterior, where, second=False))
+            return eqx.tree_at(lambda s: s.anchor, state, make_anchor(posterior, where, second=False))
 
         return jax.lax.map(one, (states, keys))
 

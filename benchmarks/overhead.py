@@ -34,7 +34,7 @@ from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import AbstractSampler, RandomWalk, Sgld
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import Method, place
+from bnnzoo.sampling.placement import Method, place_chains
 from bnnzoo.store.writer import Store
 
 
@@ -113,11 +113,11 @@ def bnnzoo_run(
             posterior,
             sampler,
             thetas,
-            keys=Keys.of(0),
+            keys=Keys.from_seed(0),
             num_warmup=0,
             num_draws=draws,
             thin=thin,
-            placement=place(method, len(thetas)),
+            placement=place_chains(method, len(thetas)),
             seconds=seconds,
         )
         for chunk in stream:

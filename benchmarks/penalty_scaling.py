@@ -45,7 +45,7 @@ from bnnzoo.recipe import resolve
 from bnnzoo.samplers import AbstractSampler, Mala, Nuts, Penalty, RandomWalk
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Keys, Seconds, chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 from bnnzoo.sampling.start import train
 
 CHAINS = 4
@@ -93,11 +93,11 @@ def ours(
             posterior,
             sampler,
             thetas,
-            keys=Keys.of(seed),
+            keys=Keys.from_seed(seed),
             num_warmup=warmup,
             num_draws=draws,
             thin=thin,
-            placement=place("auto", CHAINS),
+            placement=place_chains("auto", CHAINS),
             seconds=seconds,
         )
         for last in stream:
@@ -175,7 +175,7 @@ def compare(
 ) -> None:
     """Run all methods in turn, `repeats` times, and print a row each.
 
-    Variances are compared with those given; without them, within chains, with those that the method `judge` finds.
+    Variances are compared with those given; without them, within chains, with those that the method `decide` finds.
     """
     outcomes: dict[str, list[Outcome]] = {name: [] for name in methods}
     for seed in range(repeats):
@@ -275,11 +275,11 @@ def last_layer(size: int, repeats: int) -> None:
     words = {"stochastic": "last", "likelihood": "gaussian", "likelihood.scale": NOISE, "prior": "normal"}
     words |= {"model.hidden": (64,), "test_fraction": 0.0, "chains": CHAINS}
     recipe = resolve("mlp", "penalty", [], words, in_memory=True)
-    problem = assembly.Problem.of(recipe, from_arrays(x, y))
-    whole = problem.whole()
+    problem = assembly.Problem.from_recipe(recipe, from_arrays(x, y))
+    whole = problem.with_all_sampled()
     assert isinstance(whole.posterior, NetworkPosterior)
     start = whole.initial_positions(trained=True, key=jax.random.key(0))
-    for _, trained, _ in train(whole.posterior, start, placement=place("vectorized", 1), key=jax.random.key(1)):  # noqa: B007
+    for _, trained, _ in train(whole.posterior, start, placement=place_chains("vectorized", 1), key=jax.random.key(1)):  # noqa: B007
         pass
     assert isinstance(problem.posterior, NetworkPosterior)
     fixed = named_leaves(whole.posterior.network_at(jnp.asarray(trained[0])))
@@ -310,7 +310,7 @@ def network(size: int, repeats: int) -> None:
     built = model.build((20,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(built, Gaussian(NOISE), Normal(1.0), x, y)
     start = posterior.position(built)[None]
-    for _, trained, _ in train(posterior, start, placement=place("vectorized", 1), key=jax.random.key(9)):  # noqa: B007
+    for _, trained, _ in train(posterior, start, placement=place_chains("vectorized", 1), key=jax.random.key(9)):  # noqa: B007
         pass
     few, fewer, burn_in = (600, 60, 150) if size <= 100_000 else (120, 12, 20)
     nuts = Nuts(max_tree_depth=5)

@@ -3,7 +3,8 @@
     python benchmarks/seconds.py
 
 Each run is the command, with a compilation cache of its own that is empty at first and filled the second time. The
-sentence before the start of a run (`bnnzoo.sampling.budget.on_top`) multiplies by the number for an empty cache.
+sentence before the start of a run (`bnnzoo.sampling.budget.describe_overhead`) multiplies by the number for an empty
+cache.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def seconds(model: str, sampler: str, folder: Path) -> tuple[float, float]:
 
 def main() -> None:
     """Print a row a run."""
-    from bnnzoo.sampling.budget import ON_TOP as FACTOR
+    from bnnzoo.sampling.budget import OVERHEAD_TRACES as FACTOR
 
     print("model   sampler  cache   on top  said   factor")
     for model, sampler in RUNS:

@@ -27,7 +27,7 @@ _BETTER = {
     "accuracy": "higher",
 }
 """Metrics that show on their own which run predicts better; the first one that a run has decides."""
-_CLEAR = 2.0
+_SIGNIFICANT_ERRORS = 2.0
 """Standard errors that a difference must exceed."""
 
 
@@ -61,7 +61,7 @@ class Difference(NamedTuple):
         """Smallest significant difference: two standard errors for many rows, more for few."""
         influence = self.estimate.influence
         rows = 1 if influence is None else len(influence)
-        return self.error * float(stats.t.ppf(stats.norm.cdf(_CLEAR), max(rows - 1, 1)))
+        return self.error * float(stats.t.ppf(stats.norm.cdf(_SIGNIFICANT_ERRORS), max(rows - 1, 1)))
 
 
 class Comparison(NamedTuple):
@@ -79,19 +79,19 @@ class Comparison(NamedTuple):
     def differences(self) -> list[dict[str, Any]]:
         """One flat dictionary per difference."""
         return [
-            {"first": one.first, "second": one.second, "metric": one.metric}
-            | {"difference": one.estimate.value, "se": one.estimate.se, "mcse": one.estimate.mcse}
-            for one in self.paired
+            {"first": difference.first, "second": difference.second, "metric": difference.metric}
+            | {"difference": difference.estimate.value, "se": difference.estimate.se, "mcse": difference.estimate.mcse}
+            for difference in self.paired
         ]
 
     @property
     def words(self) -> list[str]:
         """Sentences: the better run of each pair, runs that have not converged, and differences in log evidence."""
-        pairs = itertools.groupby(self.paired, lambda one: (one.first, one.second))
-        told = [_sentence(first, second, list(found)) for (first, second), found in pairs]
-        known = [run for run in self.compared if "log_evidence" in run.numbers]
-        told += [f"{run.name}: {run.doubt}" for run in self.compared if run.doubt]
-        return told + [_bayes_factor(*pair) for pair in itertools.combinations(known, 2)]
+        pairs = itertools.groupby(self.paired, lambda difference: (difference.first, difference.second))
+        sentences = [_sentence(first, second, list(differences)) for (first, second), differences in pairs]
+        runs_with_evidence = [run for run in self.compared if "log_evidence" in run.numbers]
+        sentences += [f"{run.name}: {run.doubt}" for run in self.compared if run.doubt]
+        return sentences + [_bayes_factor(*pair) for pair in itertools.combinations(runs_with_evidence, 2)]
 
 
 def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | None = None) -> Comparison:
@@ -112,16 +112,16 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     Raises:
         UsageError: for fewer than two runs, or runs that do not share their training or test rows.
     """
-    opened = [_open(run) for run in runs]
-    known = [*opened, *([] if reference is None else [_open(reference)])]
-    if len(known) < 2:
+    opened_runs = [_open(run) for run in runs]
+    all_runs = [*opened_runs, *([] if reference is None else [_open(reference)])]
+    if len(all_runs) < 2:
         raise UsageError("compare: expected two or more runs, or one run and a [[reference]] (got one run)")
-    names = _names(known)
-    tests = [run.test_rows() for run in known]
-    for name, run in zip(names, known, strict=True):
+    names = _names(all_runs)
+    tests = [run.test_rows() for run in all_runs]
+    for name, run in zip(names, all_runs, strict=True):
         run.predictor.record.require_training_rows(f"{name}: compare")
-    for name, run, rows in zip(names[1:], known[1:], tests[1:], strict=True):
-        if run.attributes["data_sha256"] != known[0].attributes["data_sha256"]:
+    for name, run, rows in zip(names[1:], all_runs[1:], tests[1:], strict=True):
+        if run.attributes["data_sha256"] != all_runs[0].attributes["data_sha256"]:
             raise UsageError(
                 f"{name}: trained on other rows than {names[0]}; compare runs with the same [[data]] and the same split"
             )
@@ -131,48 +131,50 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
                 "and [[split_seed]]"
             )
     inputs = tests[0][0]
-    truth = None if reference is None else known[-1].predictor.table(inputs)
-    known_evidence, compared = _evidence(opened), []
-    left_out = [loo.estimates(run.predictor) for run in opened] if known_evidence else []
-    scores = _comparable([evaluate.of_rows(run.predictor, *tests[0]).estimates for run in opened])
-    for i, (name, run) in enumerate(zip(names, opened, strict=False)):
+    truth = None if reference is None else all_runs[-1].predictor.table(inputs)
+    known_evidence, compared = _evidence(opened_runs), []
+    loo_by_run = [loo.estimates(run.predictor) for run in opened_runs] if known_evidence else []
+    scores = _comparable_metrics([evaluate.of_rows(run.predictor, *tests[0]).estimates for run in opened_runs])
+    for i, (name, run) in enumerate(zip(names, opened_runs, strict=False)):
         estimates = {metric: scores[i][metric] for metric in METRICS if metric in scores[i]}
         if "rmse" in estimates:  # with a single target, the two are proportional
             estimates.pop("rmse_standardised", None)
-        if "nll_rounded" not in scores[i] and left_out and all("loo_nll" in loo_scores for loo_scores in left_out):
-            estimates["loo_nll"] = left_out[i]["loo_nll"]
+        if "nll_rounded" not in scores[i] and loo_by_run and all("loo_nll" in loo_scores for loo_scores in loo_by_run):
+            estimates["loo_nll"] = loo_by_run[i]["loo_nll"]
         numbers = {} if truth is None else distances(run.predictor.table(inputs), truth)
         if known_evidence:
-            one = known_evidence[i]
-            numbers |= {"log_evidence": one.log_evidence, "log_evidence_se": one.se}
-            numbers["log_evidence_trusted"] = float(one.trusted)
-        about = {key: run.attributes[key] for key in ("model", "sampler", "exactness")}
-        compared.append(Compared(name, about, estimates, numbers | _cost(run), run.predictor.record.doubt))
+            run_evidence = known_evidence[i]
+            numbers |= {"log_evidence": run_evidence.log_evidence, "log_evidence_se": run_evidence.se}
+            numbers["log_evidence_trusted"] = float(run_evidence.trusted)
+        run_attributes = {key: run.attributes[key] for key in ("model", "sampler", "exactness")}
+        compared.append(Compared(name, run_attributes, estimates, numbers | _cost(run), run.predictor.record.doubt))
     pairs = itertools.combinations(compared, 2)
-    return Comparison(compared, [one for first, second in pairs for one in _differences(first, second)])
+    return Comparison(
+        compared, [run_evidence for first, second in pairs for run_evidence in _differences(first, second)]
+    )
 
 
-def _comparable(scores: Sequence[dict[str, Estimate]]) -> list[dict[str, Estimate]]:
+def _comparable_metrics(scores: Sequence[dict[str, Estimate]]) -> list[dict[str, Estimate]]:
     """Return the comparable metrics of each run: for rounded targets `nll_rounded` instead of `nll`.
 
     A density that is narrower than the step between values is unbounded. If one run has no `nll_rounded`, neither
     metric is compared.
     """
-    rounded = ["nll_rounded" in one for one in scores]
+    rounded = ["nll_rounded" in metrics for metrics in scores]
     if not any(rounded):
         return list(scores)
     left_out = {"nll"} if all(rounded) else {"nll", "nll_rounded"}
-    return [{name: estimate for name, estimate in one.items() if name not in left_out} for one in scores]
+    return [{name: estimate for name, estimate in metrics.items() if name not in left_out} for metrics in scores]
 
 
-def distances(found: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
+def distances(predictions: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
     """Return the distances of predictions from those of a reference, both as returned by `Predictor.table`."""
     if "log_density" in truth:
-        gap = found["log_density"].to_numpy(np.float64) - truth["log_density"].to_numpy(np.float64)
-        return {"log_density_distance": float(np.sqrt(np.mean(gap**2)))}
+        log_difference = predictions["log_density"].to_numpy(np.float64) - truth["log_density"].to_numpy(np.float64)
+        return {"log_density_distance": float(np.sqrt(np.mean(log_difference**2)))}
     classes = [name for name in truth if str(name).startswith("p_")]
     if classes and "entropy" in truth:
-        p, q = found[classes].to_numpy(np.float64), truth[classes].to_numpy(np.float64)
+        p, q = predictions[classes].to_numpy(np.float64), truth[classes].to_numpy(np.float64)
         return {
             "agreement": float(np.mean(p.argmax(1) == q.argmax(1))),
             "total_variation": float(np.mean(np.abs(p - q).sum(1)) / 2),
@@ -180,68 +182,81 @@ def distances(found: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
     means = [str(name) for name in truth if str(name) == "mean" or str(name).endswith("_mean")]
     sds = [name.removesuffix("mean") + "sd" for name in means]
     sd = truth[sds].to_numpy(np.float64)
-    distance = (found[means].to_numpy(np.float64) - truth[means].to_numpy(np.float64)) / sd
+    distance = (predictions[means].to_numpy(np.float64) - truth[means].to_numpy(np.float64)) / sd
     return {
         "mean_distance": float(np.sqrt(np.mean(distance**2))),
-        "sd_ratio": float(np.mean(found[sds].to_numpy(np.float64) / sd)),
+        "sd_ratio": float(np.mean(predictions[sds].to_numpy(np.float64) / sd)),
     }
 
 
 def _differences(first: Compared, second: Compared) -> list[Difference]:
-    found = []
-    for metric, left in first.estimates.items():
-        right = second.estimates[metric]
-        assert left.influence is not None
-        assert right.influence is not None
-        mcse = None if left.mcse is None or right.mcse is None else math.hypot(left.mcse, right.mcse)
-        paired = Estimate(left.value - right.value, left.influence - right.influence, mcse)
-        found.append(Difference(first.name, second.name, metric, paired))
-    return found
+    differences = []
+    for metric, first_estimate in first.estimates.items():
+        second_estimate = second.estimates[metric]
+        assert first_estimate.influence is not None
+        assert second_estimate.influence is not None
+        mcse = (
+            None
+            if first_estimate.mcse is None or second_estimate.mcse is None
+            else math.hypot(first_estimate.mcse, second_estimate.mcse)
+        )
+        estimate = Estimate(
+            first_estimate.value - second_estimate.value, first_estimate.influence - second_estimate.influence, mcse
+        )
+        differences.append(Difference(first.name, second.name, metric, estimate))
+    return differences
 
 
-def _sentence(first: str, second: str, found: Sequence[Difference]) -> str:
+def _sentence(first: str, second: str, differences: Sequence[Difference]) -> str:
     """Return a sentence such as `a.nc is better than b.nc: nll lower by 0.12 ± 0.03; no clear difference in rmse`.
 
     The first metric with a clear difference decides.
     """
-    clear: dict[str, bool] = {}
-    shown: dict[str, str] = {}
+    is_lower_better: dict[str, bool] = {}
+    texts: dict[str, str] = {}
     unknown: list[str] = []
-    for one in (one for one in found if one.metric in _BETTER):
-        value = one.estimate.value
+    for difference in (difference for difference in differences if difference.metric in _BETTER):
+        value = difference.estimate.value
         if math.isnan(value):
-            unknown.append(one.metric)
-        elif math.isinf(value) or abs(value) > one.least:
-            clear[one.metric] = (value < 0) == (_BETTER[one.metric] == "lower")
-            shown[one.metric] = (
+            unknown.append(difference.metric)
+        elif math.isinf(value) or abs(value) > difference.least:
+            is_lower_better[difference.metric] = (value < 0) == (_BETTER[difference.metric] == "lower")
+            texts[difference.metric] = (
                 "by far: that of the other is infinite"
                 if math.isinf(value)
-                else f"by {abs(value):.2g} ± {one.error:.2g}"
+                else f"by {abs(value):.2g} ± {difference.error:.2g}"
             )
-    unclear = [one.metric for one in found if one.metric in _BETTER and one.metric not in {*clear, *unknown}]
-    if not clear and unknown:
-        return f"{first} and {second}: cannot compare {', '.join(unknown)}"
-    if not clear:
-        return f"{first} and {second}: no difference in {', '.join(unclear)} beyond {_CLEAR:g} standard errors"
-    first_is_better = next(iter(clear.values()))
-    better, worse = (first, second) if first_is_better else (second, first)
-    turned = {"lower": "higher", "higher": "lower"}
-    told = [
-        f"{'' if is_first == first_is_better else 'but '}{name} "
-        f"{_BETTER[name] if is_first == first_is_better else turned[_BETTER[name]]} {shown[name]}"
-        for name, is_first in clear.items()
+    unclear = [
+        difference.metric
+        for difference in differences
+        if difference.metric in _BETTER and difference.metric not in {*is_lower_better, *unknown}
     ]
-    rest = [f"no clear difference in {', '.join(unclear)}"] if unclear else []
-    return f"{better} is better than {worse}: {'; '.join([*told, *rest])}"
+    if not is_lower_better and unknown:
+        return f"{first} and {second}: cannot compare {', '.join(unknown)}"
+    if not is_lower_better:
+        return (
+            f"{first} and {second}: no difference in {', '.join(unclear)} beyond {_SIGNIFICANT_ERRORS:g} standard "
+            "errors"
+        )
+    first_is_better = next(iter(is_lower_better.values()))
+    better, worse = (first, second) if first_is_better else (second, first)
+    opposite = {"lower": "higher", "higher": "lower"}
+    sentences = [
+        f"{'' if is_first == first_is_better else 'but '}{name} "
+        f"{_BETTER[name] if is_first == first_is_better else opposite[_BETTER[name]]} {texts[name]}"
+        for name, is_first in is_lower_better.items()
+    ]
+    unclear_sentence = [f"no clear difference in {', '.join(unclear)}"] if unclear else []
+    return f"{better} is better than {worse}: {'; '.join([*sentences, *unclear_sentence])}"
 
 
 def _evidence(runs: Sequence[Run]) -> list[Evidence]:
     """Return the evidence of each run; empty if one has none or a lower bound only, since bounds are not comparable."""
     try:
-        found = [run.evidence() for run in runs]
+        evidence = [run.evidence() for run in runs]
     except UsageError:
         return []
-    return [] if any(one.method == BOUND for one in found) else found
+    return [] if any(estimate.method == BOUND for estimate in evidence) else evidence
 
 
 def _bayes_factor(first: Compared, second: Compared) -> str:
@@ -249,21 +264,25 @@ def _bayes_factor(first: Compared, second: Compared) -> str:
     difference = first.numbers["log_evidence"] - second.numbers["log_evidence"]
     se = math.hypot(first.numbers["log_evidence_se"], second.numbers["log_evidence_se"])
     error = " (of unknown error)" if math.isnan(se) else f" ± {se:.2g}"
-    way = "above" if difference > 0 else "below"
-    doubted = [one.name for one in (first, second) if not one.numbers["log_evidence_trusted"]]
-    doubt = f"; do not trust it: bnnzoo evidence gives the reason for {' and for '.join(doubted)}" if doubted else ""
-    return f"log p(D) of {first.name} is {abs(difference):.3g}{error} {way} that of {second.name}{doubt}"
+    relation = "above" if difference > 0 else "below"
+    doubtful_names = [run.name for run in (first, second) if not run.numbers["log_evidence_trusted"]]
+    doubt = (
+        f"; do not trust it: bnnzoo evidence gives the reason for {' and for '.join(doubtful_names)}"
+        if doubtful_names
+        else ""
+    )
+    return f"log p(D) of {first.name} is {abs(difference):.3g}{error} {relation} that of {second.name}{doubt}"
 
 
 def _cost(run: Run) -> dict[str, float]:
-    about, found = run.attributes, run.diagnose()
-    seconds = float(about["seconds_sampling"])
+    attributes, diagnosis = run.attributes, run.diagnose()
+    seconds = float(attributes["seconds_sampling"])
     return {
-        "seconds": float(about["seconds_warmup"]) + seconds,
-        "target_evaluations": float(about["target_evaluations"]),
-        "rhat": found["rhat"],
-        "ess_bulk": found["ess_bulk"],
-        "ess_per_second": found["ess_bulk"] / seconds if seconds else math.nan,
+        "seconds": float(attributes["seconds_warmup"]) + seconds,
+        "target_evaluations": float(attributes["target_evaluations"]),
+        "rhat": diagnosis["rhat"],
+        "ess_bulk": diagnosis["ess_bulk"],
+        "ess_per_second": diagnosis["ess_bulk"] / seconds if seconds else math.nan,
     }
 
 
@@ -274,5 +293,5 @@ def _open(run: Run | str | Path) -> Run:
 def _names(runs: Sequence[Run]) -> list[str]:
     """Return unique names of the runs: their files' names, with folders where names repeat."""
     paths = [run.path or Path(f"run {i}") for i, run in enumerate(runs)]
-    short = [path.name for path in paths]
-    return [str(path) if short.count(path.name) > 1 else path.name for path in paths]
+    file_names = [path.name for path in paths]
+    return [str(path) if file_names.count(path.name) > 1 else path.name for path in paths]

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import pluggy
 
 from bnnzoo import signals
-from bnnzoo.errors import BnnzooError, UsageError, words_of
+from bnnzoo.errors import BnnzooError, UsageError, message_of
 from bnnzoo.hookspecs import API_VERSION, Entry, Hooks
-from bnnzoo.near import near_names
+from bnnzoo.suggestions import near_names
 
 GROUP = OWN = "bnnzoo"
 KINDS = ("models", "samplers", "datasets", "likelihoods", "priors")
@@ -88,40 +88,40 @@ class PluginError(BnnzooError):
     """An unusable plugin, raised with `BNNZOO_STRICT_PLUGINS=1`."""
 
 
-class Loaded(NamedTuple):
+class LoadedPlugins(NamedTuple):
     """The plugins, their entries by kind, and the failures that were not reported yet."""
 
     plugins: list[Plugin]
-    offered: dict[str, list[Registered]]
+    entries_by_kind: dict[str, list[Registered]]
     unreported: list[str]
 
 
 @functools.cache
-def loaded() -> Loaded:
+def load_plugins() -> LoadedPlugins:
     """Load every plugin that the environment variables allow, once per process."""
-    points, found = _chosen_points()
-    offered: dict[str, list[Registered]] = {kind: [] for kind in _HOOKS.values()}
+    points, plugins = _allowed_entry_points()
+    entries_by_kind: dict[str, list[Registered]] = {kind: [] for kind in _HOOKS.values()}
     for point in points:
         distribution, version = _origin(point)
         try:
-            given = _entries_of(point, distribution, version)
-            _refuse_twice(given, offered)
-            error = where = trace = ""
+            plugin_entries = _entries_of(point, distribution, version)
+            _refuse_twice(plugin_entries, entries_by_kind)
+            error = where = traceback_text = ""
         except BaseException as failure:
-            if is_of_keyboard(failure):
+            if is_keyboard_interrupt(failure):
                 raise
-            given, error, trace = [], one_line(failure), traceback.format_exc()
-            where = place(failure, point.value)
-        counts = {kind: sum(entry.kind == kind for entry in given) for kind in offered}
-        found.append(Plugin(point.name, distribution, version, error, where, trace, counts))
-        for entry in given:
-            offered[entry.kind].append(entry)
-    found += _absent({plugin.distribution for plugin in found})
-    found = [_with_conflicts(plugin, offered) for plugin in found]
-    reports = [report(plugin) for plugin in found if plugin.error]
-    if reports and _flag("BNNZOO_STRICT_PLUGINS"):
+            plugin_entries, error, traceback_text = [], one_line(failure), traceback.format_exc()
+            where = failure_place(failure, point.value)
+        counts = {kind: sum(entry.kind == kind for entry in plugin_entries) for kind in entries_by_kind}
+        plugins.append(Plugin(point.name, distribution, version, error, where, traceback_text, counts))
+        for entry in plugin_entries:
+            entries_by_kind[entry.kind].append(entry)
+    plugins += _missing_plugins({plugin.distribution for plugin in plugins})
+    plugins = [_with_conflicts(plugin, entries_by_kind) for plugin in plugins]
+    reports = [report(plugin) for plugin in plugins if plugin.error]
+    if reports and _is_flag_set("BNNZOO_STRICT_PLUGINS"):
         raise PluginError("\n".join(reports))
-    return Loaded(found, offered, reports)
+    return LoadedPlugins(plugins, entries_by_kind, reports)
 
 
 def report(plugin: Plugin) -> str:
@@ -136,16 +136,16 @@ def singular(kind: str) -> str:
     return kind.removesuffix("s")
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """Return the name in lower case, as the registry stores it.
 
     Raises:
         UsageError: if the name cannot be registered.
     """
-    bare = name.casefold()
-    if not _NAME.fullmatch(bare):
+    folded = name.casefold()
+    if not _NAME.fullmatch(folded):
         raise UsageError(f"invalid name {name!r}; use letters, digits, - and _, at most 64, a letter or digit first")
-    return bare
+    return folded
 
 
 def canonical(distribution: str) -> str:
@@ -153,37 +153,37 @@ def canonical(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution.strip()).lower()
 
 
-def quiet_stdout() -> contextlib.AbstractContextManager[Any]:
+def stdout_to_stderr() -> contextlib.AbstractContextManager[Any]:
     """Redirect stdout to stderr while a plugin is imported, because stdout is for results."""
     return contextlib.redirect_stdout(sys.stderr)
 
 
-def _flag(variable: str) -> bool:
+def _is_flag_set(variable: str) -> bool:
     return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no")
 
 
-def _only() -> set[str]:
+def _requested_distributions() -> set[str]:
     return {canonical(name) for name in os.environ.get("BNNZOO_PLUGINS", "").split(",") if name.strip()}
 
 
-def _chosen_points() -> tuple[list[_Point], list[Plugin]]:
+def _allowed_entry_points() -> tuple[list[_Point], list[Plugin]]:
     """Return the entry points to load and a record of each damaged list.
 
     The zoo's own entry points come first; the others are sorted by distribution.
     """
     points: list[_Point] = []
     damaged: list[Plugin] = []
-    seen: set[str] = set()
+    seen_names: set[str] = set()
     for distribution in distributions():
-        name = _named(distribution)
-        if name in seen or not _is_chosen(name):
+        name = _distribution_name(distribution)
+        if name in seen_names or not _is_chosen(name):
             continue  # the first distribution on the path hides the others
-        seen.add(name)
+        seen_names.add(name)
         try:
             points += distribution.entry_points.select(group=GROUP)
         except Exception as failure:  # the file can hold anything
-            said = f"its entry_points.txt is damaged ({one_line(failure)}); install it again"
-            damaged.append(Plugin("?", name, _version(distribution), said, "", traceback.format_exc(), {}))
+            problem = f"its entry_points.txt is damaged ({one_line(failure)}); install it again"
+            damaged.append(Plugin("?", name, _version(distribution), problem, "", traceback.format_exc(), {}))
     return sorted(points, key=lambda point: (_origin(point)[0] != OWN, *_origin(point), point.name)), damaged
 
 
@@ -191,23 +191,23 @@ def _is_chosen(distribution: str) -> bool:
     """Whether the environment variables allow a distribution to be loaded."""
     if distribution == OWN:
         return True
-    only = _only()
-    return not _flag("BNNZOO_DISABLE_PLUGINS") and (not only or distribution in only)
+    requested = _requested_distributions()
+    return not _is_flag_set("BNNZOO_DISABLE_PLUGINS") and (not requested or distribution in requested)
 
 
-def _absent(distributions: set[str]) -> list[Plugin]:
+def _missing_plugins(distributions: set[str]) -> list[Plugin]:
     """Return a record for each distribution that BNNZOO_PLUGINS names and that offers no plugin."""
-    if _flag("BNNZOO_DISABLE_PLUGINS"):
+    if _is_flag_set("BNNZOO_DISABLE_PLUGINS"):
         return []
-    missing = sorted(_only() - distributions)
+    missing = sorted(_requested_distributions() - distributions)
     return [Plugin("?", name, "", "named in BNNZOO_PLUGINS, but offers no plugin", "", "", {}) for name in missing]
 
 
 def _origin(point: _Point) -> tuple[str, str]:
-    return _named(point.dist), _version(point.dist)
+    return _distribution_name(point.dist), _version(point.dist)
 
 
-def _named(distribution: Any) -> str:
+def _distribution_name(distribution: Any) -> str:
     """Return the name of a distribution, from its folder (which is fast) or from its metadata."""
     try:
         return canonical(getattr(distribution, "_normalized_name", None) or distribution.name)
@@ -224,11 +224,13 @@ def _version(distribution: Any) -> str:
 
 def _entries_of(point: _Point, distribution: str, version: str) -> list[Registered]:
     """Return the checked entries of one plugin. A plugin that raises an exception offers nothing."""
-    with quiet_stdout():
+    with stdout_to_stderr():
         plugin = point.load()
-        wanted = getattr(plugin, "BNNZOO_API", API_VERSION)
-        if wanted != API_VERSION:
-            raise PluginError(f"requires plugin API {wanted!r}, but this bnnzoo has {API_VERSION}; update one of them")
+        api_version = getattr(plugin, "BNNZOO_API", API_VERSION)
+        if api_version != API_VERSION:
+            raise PluginError(
+                f"requires plugin API {api_version!r}, but this bnnzoo has {API_VERSION}; update one of them"
+            )
         # Each plugin has its own manager, so that a failure leaves no hooks behind.
         manager = pluggy.PluginManager(OWN)
         manager.add_hookspecs(Hooks)
@@ -236,23 +238,29 @@ def _entries_of(point: _Point, distribution: str, version: str) -> list[Register
         manager.register(plugin)
         return [
             Registered(
-                kind, entry.name.casefold(), *entry[2:], entry.target, distribution, version, _declared(made.function)
+                kind,
+                entry.name.casefold(),
+                *entry[2:],
+                entry.target,
+                distribution,
+                version,
+                _declaration_place(implementation.function),
             )
             for hook, kind in _HOOKS.items()
-            for made in getattr(manager.hook, hook).get_hookimpls()
-            for entry in _checked(kind, hook, made.function())
+            for implementation in getattr(manager.hook, hook).get_hookimpls()
+            for entry in _check_entries(kind, hook, implementation.function())
         ]
 
 
-def _declared(hook: Any) -> str:
+def _declaration_place(hook: Any) -> str:
     code = getattr(inspect.unwrap(hook), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "?"
 
 
-def _refuse_twice(given: list[Registered], offered: dict[str, list[Registered]]) -> None:
+def _refuse_twice(new_entries: list[Registered], entries_by_kind: dict[str, list[Registered]]) -> None:
     """Refuse an entry that another plugin of the same distribution offers: `distribution:name` would be ambiguous."""
-    for entry in given:
-        if any(other.full_name == entry.full_name for other in offered[entry.kind]):
+    for entry in new_entries:
+        if any(existing.full_name == entry.full_name for existing in entries_by_kind[entry.kind]):
             raise PluginError(f"{entry.distribution} offers {singular(entry.kind)} {entry.name!r} twice")
 
 
@@ -262,18 +270,18 @@ def _check_hook_names(manager: pluggy.PluginManager, plugin: Any) -> None:
         if not name.startswith("bnnzoo_") or not inspect.isroutine(getattr(plugin, name, None)):
             continue
         if name not in _HOOKS:
-            near = near_names(name, _HOOKS, 1)
-            cure = f"did you mean {near[0]}?" if near else f"there are: {', '.join(_HOOKS)}"
-            raise PluginError(f"unknown hook {name}; {cure}")
+            similar_names = near_names(name, _HOOKS, 1)
+            remedy = f"did you mean {similar_names[0]}?" if similar_names else f"there are: {', '.join(_HOOKS)}"
+            raise PluginError(f"unknown hook {name}; {remedy}")
         if manager.parse_hookimpl_opts(plugin, name) is None:
             raise PluginError(f"{name} is not marked; put @bnnzoo.hookspecs.hookimpl above it")
 
 
-def _checked(kind: str, hook: str, given: Any) -> Iterable[Entry]:
-    if not isinstance(given, list):
-        raise PluginError(f"{hook} returned {type(given).__name__}, not a list of bnnzoo.hookspecs.Entry")
-    seen: set[str] = set()
-    for entry in given:
+def _check_entries(kind: str, hook: str, entries: Any) -> Iterable[Entry]:
+    if not isinstance(entries, list):
+        raise PluginError(f"{hook} returned {type(entries).__name__}, not a list of bnnzoo.hookspecs.Entry")
+    names: set[str] = set()
+    for entry in entries:
         if not isinstance(entry, Entry):
             raise PluginError(f"{hook} returned a list with {type(entry).__name__}, not bnnzoo.hookspecs.Entry")
         if not all(isinstance(text, str) for text in entry):
@@ -281,38 +289,45 @@ def _checked(kind: str, hook: str, given: Any) -> Iterable[Entry]:
         name = entry.name.casefold()
         if not (_RECIPE_NAME if kind == RECIPES else _NAME).fullmatch(name):
             raise PluginError(f"{hook}: invalid name {entry.name!r}; use letters, digits, - and _, at most 64 of them")
-        if name in seen:
+        if name in names:
             raise PluginError(f"{hook}: the name {entry.name!r} is used twice")
         if not (_RECIPE_TARGET if kind == RECIPES else _TARGET).fullmatch(entry.target):
-            form = "package:folder/file.yaml" if kind == RECIPES else "package.module:Attribute"
-            raise PluginError(f"{hook}: {name}: invalid target {entry.target!r}; write {form!r}")
+            expected_form = "package:folder/file.yaml" if kind == RECIPES else "package.module:Attribute"
+            raise PluginError(f"{hook}: {name}: invalid target {entry.target!r}; write {expected_form!r}")
         allowed = EXACTNESS if kind == "samplers" else ("",)
         if entry.exactness not in allowed:
-            said = ", ".join(EXACTNESS) if kind == "samplers" else "only samplers have an exactness"
-            raise PluginError(f"{hook}: {name}: invalid exactness {entry.exactness!r}; {said}")
-        seen.add(name)
-    return given
+            expected = ", ".join(EXACTNESS) if kind == "samplers" else "only samplers have an exactness"
+            raise PluginError(f"{hook}: {name}: invalid exactness {entry.exactness!r}; {expected}")
+        names.add(name)
+    return entries
 
 
-def _with_conflicts(plugin: Plugin, offered: dict[str, list[Registered]]) -> Plugin:
+def _with_conflicts(plugin: Plugin, entries_by_kind: dict[str, list[Registered]]) -> Plugin:
     """Return the plugin's record with the names that conflict with other plugins."""
     if plugin.error or plugin.distribution == OWN:
         return plugin
-    taken: list[str] = []
-    for kind in offered:
-        for mine in (entry for entry in offered[kind] if entry.distribution == plugin.distribution):
-            rivals = {entry.distribution for entry in offered[kind] if entry.name == mine.name} - {plugin.distribution}
-            what = f"{singular(kind)} {mine.name!r}"
-            if OWN in rivals:
-                taken.append(f"{what} is the name of a built-in part, which it cannot replace; write {mine.full_name}")
-            elif rivals:
-                taken.append(f"{what} is also offered by {', '.join(sorted(rivals))}; write {mine.full_name}")
-    return plugin._replace(error="; ".join(taken))
+    conflicts: list[str] = []
+    for kind in entries_by_kind:
+        for own_entry in (entry for entry in entries_by_kind[kind] if entry.distribution == plugin.distribution):
+            rival_distributions = {
+                entry.distribution for entry in entries_by_kind[kind] if entry.name == own_entry.name
+            } - {plugin.distribution}
+            part_name = f"{singular(kind)} {own_entry.name!r}"
+            if OWN in rival_distributions:
+                conflicts.append(
+                    f"{part_name} is the name of a built-in part, which it cannot replace; write {own_entry.full_name}"
+                )
+            elif rival_distributions:
+                conflicts.append(
+                    f"{part_name} is also offered by {', '.join(sorted(rival_distributions))}; write "
+                    f"{own_entry.full_name}"
+                )
+    return plugin._replace(error="; ".join(conflicts))
 
 
-def is_of_keyboard(error: BaseException) -> bool:
+def is_keyboard_interrupt(error: BaseException) -> bool:
     """Whether an error is Ctrl-C of the user and not raised by plugin code. The command line handles signals itself."""
-    return isinstance(error, KeyboardInterrupt) and not signals.taken_over()
+    return isinstance(error, KeyboardInterrupt) and not signals.are_signals_handled()
 
 
 _TRACED = (
@@ -330,7 +345,7 @@ _USE_ARRAYS = (
 
 def one_line(error: BaseException) -> str:
     """Return an error as one line, with its type. Errors of JAX about traced values get a remedy."""
-    text = " ".join(words_of(error).split())
+    text = " ".join(message_of(error).split())
     name = type(error).__name__
     if isinstance(error, PluginError):
         return text
@@ -339,7 +354,7 @@ def one_line(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def place(error: BaseException, otherwise: str) -> str:
+def failure_place(error: BaseException, otherwise: str) -> str:
     """Return the file and line where an import failed, or `otherwise` if no module was reached."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bnnzoo.finding import spelling, spelt
+from bnnzoo.finding import spell_settings, spelling
 
 
 class BnnzooError(Exception):
@@ -15,7 +15,7 @@ class BnnzooError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        return spelt(super().__str__(), spelling())
+        return spell_settings(super().__str__(), spelling())
 
 
 class UsageError(BnnzooError, ValueError):
@@ -50,7 +50,7 @@ class InterruptedRunError(BnnzooError):
         self.exit_code = 128 + signal_number
 
 
-def words_of(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return the message of an exception, also if its `__str__` fails, as in the code of a plugin."""
     try:
         return str(error)
@@ -65,4 +65,4 @@ class BnnzooWarning(UserWarning):
     """
 
     def __str__(self) -> str:
-        return spelt(super().__str__(), spelling())
+        return spell_settings(super().__str__(), spelling())

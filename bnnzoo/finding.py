@@ -28,7 +28,7 @@ _KEYWORDS = {"allow_inexact_resume": "allow_inexact"}
 
 
 def setting(field: str, value: object = None) -> str:
-    """Return a placeholder for a setting in advice. `spelt` replaces it: `setting("sampler.step_size", 0.01)`.
+    """Return a placeholder for a setting in advice. `spell_settings` replaces it: `setting("sampler.step_size", 0.01)`.
 
     A text that needs no value to be inserted may hold the placeholder itself: `[[sampler.step_size=0.01]]`.
 
@@ -40,11 +40,11 @@ def setting(field: str, value: object = None) -> str:
     return f"[[{field}]]" if value is None else f"[[{field}={_escaped(str(value))}]]"
 
 
-def spelt(text: str, spelling: Spelling) -> str:
+def spell_settings(text: str, spelling: Spelling) -> str:
     """Replace the placeholders in a text by options or by keywords."""
 
-    def written(found: re.Match[str]) -> str:
-        field, value = found[1], found[2] and _unescaped(found[2])
+    def replacement(match: re.Match[str]) -> str:
+        field, value = match[1], match[2] and _unescaped(match[2])
         if spelling == "options":
             option = _OPTIONS.get(field, f"--{field.replace('_', '-')}")
             if value == "False":
@@ -56,7 +56,7 @@ def spelt(text: str, spelling: Spelling) -> str:
             return name
         return f"{name}={value if _NUMBER.fullmatch(value) else json.dumps(value, ensure_ascii=False)}"
 
-    return _SETTING.sub(written, text)
+    return _SETTING.sub(replacement, text)
 
 
 def _escaped(value: str) -> str:
@@ -76,11 +76,11 @@ def spelling() -> Spelling:
 @contextlib.contextmanager
 def spelling_of(caller: Spelling) -> Iterator[None]:
     """Use the notation of this caller for all messages in the context."""
-    before = _spelling.set(caller)
+    token = _spelling.set(caller)
     try:
         yield
     finally:
-        _spelling.reset(before)
+        _spelling.reset(token)
 
 
 class Finding(NamedTuple):
@@ -103,7 +103,7 @@ class Finding(NamedTuple):
     @property
     def settings(self) -> tuple[tuple[str, str | None], ...]:
         """The fields that the advice names, each with the advised value, or None if the words give the direction."""
-        return tuple((found[1], found[2] and _unescaped(found[2])) for found in _SETTING.finditer(self.advice))
+        return tuple((match[1], match[2] and _unescaped(match[2])) for match in _SETTING.finditer(self.advice))
 
     def __str__(self) -> str:
         return sentence(self, spelling())
@@ -114,22 +114,32 @@ def sentence(finding: Finding, spelling: Spelling = "options") -> str:
 
     Example: "mean sigma2 6.3, trusted up to 2; use more --sampler.num-batches".
     """
-    return f"{_measured(finding)}; {spelt(finding.advice, spelling)}" if finding.advice else _measured(finding)
+    return (
+        f"{_value_and_limit(finding)}; {spell_settings(finding.advice, spelling)}"
+        if finding.advice
+        else _value_and_limit(finding)
+    )
 
 
 def sentences(findings: Sequence[Finding], spelling: Spelling = "options") -> list[str]:
     """Return each finding in words. Advice that several findings share is given once, after the last of them."""
     last = {finding.advice: number for number, finding in enumerate(findings)}
-    return [sentence(f, spelling) if last[f.advice] == number else _measured(f) for number, f in enumerate(findings)]
+    return [
+        sentence(f, spelling) if last[f.advice] == number else _value_and_limit(f) for number, f in enumerate(findings)
+    ]
 
 
-def _measured(finding: Finding) -> str:
+def _value_and_limit(finding: Finding) -> str:
     if math.isnan(finding.value):
         return f"{finding.label} is not a number (limit {finding.limit:g})"
-    side = "at least" if finding.value < finding.limit else "trusted up to"
+    relation = "at least" if finding.value < finding.limit else "trusted up to"
     # Use three digits, or as many as are needed to distinguish the value from its limit.
-    value = next(v for d in (3, 4, 5, 17) if (v := f"{finding.value:.{d}g}") != f"{finding.limit:.{d}g}" or d == 17)
-    return f"{finding.label} {value}, {side} {finding.limit:g}"
+    value = next(
+        text
+        for digits in (3, 4, 5, 17)
+        if (text := f"{finding.value:.{digits}g}") != f"{finding.limit:.{digits}g}" or digits == 17
+    )
+    return f"{finding.label} {value}, {relation} {finding.limit:g}"
 
 
 def to_json(findings: Iterable[Finding]) -> str:
@@ -139,4 +149,4 @@ def to_json(findings: Iterable[Finding]) -> str:
 
 def from_json(text: str) -> tuple[Finding, ...]:
     """Return the findings that `to_json` wrote."""
-    return tuple(Finding(**words) for words in json.loads(text))
+    return tuple(Finding(**fields) for fields in json.loads(text))

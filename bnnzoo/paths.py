@@ -12,7 +12,7 @@ from bnnzoo.errors import UsageError
 _LONGEST_SHOWN = 80
 
 
-def named(given: str | Path, *, folder: bool = False) -> Path:
+def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
     """Return the path of a file, which need not exist.
 
     Args:
@@ -22,24 +22,24 @@ def named(given: str | Path, *, folder: bool = False) -> Path:
     Raises:
         UsageError: if it names no file, or if the file system cannot hold the file or the folder of its parts.
     """
-    text, path = os.fspath(given), Path(given)
+    text, path = os.fspath(path_given), Path(path_given)
     if not text or (not folder and path.name in ("", "..")):
         raise UsageError(f"{text or repr(text)}: is not the name of a file; give one, such as run.nc")
     if not folder and text.endswith("/"):
         raise UsageError(f"{text}: is the name of a folder; give a file, such as {text}run.nc")
     try:
-        for one in (path, path if folder else path.with_name(f"{path.name}.parts")):
-            os.path.realpath(one)
-            one.lstat()
+        for candidate in (path, path if folder else path.with_name(f"{path.name}.parts")):
+            os.path.realpath(candidate)
+            candidate.lstat()
     except (FileNotFoundError, NotADirectoryError):
         pass  # a missing file is reported where it is read
     except (OSError, ValueError) as error:
-        shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-        raise UsageError(f"{shown}: {getattr(error, 'strerror', None) or error}; use another path") from error
+        short_text = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+        raise UsageError(f"{short_text}: {getattr(error, 'strerror', None) or error}; use another path") from error
     return path
 
 
-def refuse_read(out: Path, read: Iterable[Any]) -> None:
+def refuse_input_as_output(out: Path, inputs: Iterable[Any]) -> None:
     """Refuse to replace a file that the command reads, under any name, even with --force.
 
     Args:
@@ -49,14 +49,14 @@ def refuse_read(out: Path, read: Iterable[Any]) -> None:
     Raises:
         UsageError: with the file.
     """
-    for one in read:
-        if isinstance(one, str | Path) and os.fspath(one) and _is_same(out, Path(one)):
+    for input_path in inputs:
+        if isinstance(input_path, str | Path) and os.fspath(input_path) and _is_same(out, Path(input_path)):
             raise UsageError(f"{out}: is read by this command and cannot be replaced; use another [[out]]")
 
 
-def _is_same(out: Path, other: Path) -> bool:
+def _is_same(out: Path, input_path: Path) -> bool:
     try:
         # An unfinished run has no file yet.
-        return os.path.realpath(out) == os.path.realpath(other) or os.path.samefile(out, other)
+        return os.path.realpath(out) == os.path.realpath(input_path) or os.path.samefile(out, input_path)
     except (OSError, ValueError):
         return False

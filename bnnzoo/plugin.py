@@ -198,54 +198,54 @@ def bnnzoo_samplers() -> list[Entry]:
 @hookimpl
 def bnnzoo_datasets() -> list[Entry]:
     """List the data sets of the zoo."""
-    here = "bnnzoo.data.registered"
+    module = "bnnzoo.data.registered"
     return [
-        Entry("linear-line", f"{here}:linear_line", "a noisy line: univariate linear regression"),
-        Entry("mdn-sine", f"{here}:mdn_sine", "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0"),
-        Entry("mdn-branches", f"{here}:mdn_branches", "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input"),
+        Entry("linear-line", f"{module}:linear_line", "a noisy line: univariate linear regression"),
+        Entry("mdn-sine", f"{module}:mdn_sine", "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0"),
+        Entry("mdn-branches", f"{module}:mdn_branches", "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input"),
         Entry(
             "mdn-bump",
-            f"{here}:mdn_bump",
+            f"{module}:mdn_bump",
             "a bump with noise that grows to the right: two tanh units can represent both",
         ),
-        Entry("two-moons", f"{here}:two_moons", "two interleaved half circles with noise: a density, without inputs"),
-        Entry("tutorial-sine", f"{here}:tutorial_sine", "y = 10 sin(2 pi x) + e: 32 points for a first run"),
-        Entry("diabetes", f"{here}:diabetes", "disease progression of 442 patients (scikit-learn), regression"),
-        Entry("digits", f"{here}:digits", "1797 handwritten digits of 8 x 8 pixels (scikit-learn), 10 classes"),
-        Entry("breast-cancer", f"{here}:breast_cancer", "569 tumours, 30 features (scikit-learn), 2 classes"),
+        Entry("two-moons", f"{module}:two_moons", "two interleaved half circles with noise: a density, without inputs"),
+        Entry("tutorial-sine", f"{module}:tutorial_sine", "y = 10 sin(2 pi x) + e: 32 points for a first run"),
+        Entry("diabetes", f"{module}:diabetes", "disease progression of 442 patients (scikit-learn), regression"),
+        Entry("digits", f"{module}:digits", "1797 handwritten digits of 8 x 8 pixels (scikit-learn), 10 classes"),
+        Entry("breast-cancer", f"{module}:breast_cancer", "569 tumours, 30 features (scikit-learn), 2 classes"),
     ]
 
 
 @hookimpl
 def bnnzoo_likelihoods() -> list[Entry]:
     """List the likelihoods of the zoo."""
-    here, counts = "bnnzoo.posterior.likelihoods", "bnnzoo.posterior.counts"
+    module, counts_module = "bnnzoo.posterior.likelihoods", "bnnzoo.posterior.counts"
     return [
-        Entry("gaussian", f"{here}:Gaussian", "Gaussian noise of one scale, fixed or learned"),
-        Entry("student-t", f"{here}:StudentT", "Student's t about the output: noise with outliers"),
-        Entry("heteroscedastic", f"{here}:Heteroscedastic", "Gaussian whose mean and scale are network outputs"),
-        Entry("mixture", f"{here}:Mixture", "mixture of Gaussians whose parameters are network outputs"),
-        Entry("mixture-per-target", f"{here}:MixturePerTarget", "one such mixture for each of several targets"),
-        Entry("categorical", f"{here}:Categorical", "one of C classes, by softmax"),
-        Entry("bernoulli", f"{here}:Bernoulli", "labels 0 and 1, by the logistic function"),
-        Entry("poisson", f"{here}:Poisson", "counts; the outputs are log rates"),
-        Entry("negative-binomial", f"{counts}:NegativeBinomial", "counts that spread more than Poisson's"),
-        Entry("zero-inflated-poisson", f"{counts}:ZeroInflatedPoisson", "counts with more zeros than Poisson's"),
+        Entry("gaussian", f"{module}:Gaussian", "Gaussian noise of one scale, fixed or learned"),
+        Entry("student-t", f"{module}:StudentT", "Student's t about the output: noise with outliers"),
+        Entry("heteroscedastic", f"{module}:Heteroscedastic", "Gaussian whose mean and scale are network outputs"),
+        Entry("mixture", f"{module}:Mixture", "mixture of Gaussians whose parameters are network outputs"),
+        Entry("mixture-per-target", f"{module}:MixturePerTarget", "one such mixture for each of several targets"),
+        Entry("categorical", f"{module}:Categorical", "one of C classes, by softmax"),
+        Entry("bernoulli", f"{module}:Bernoulli", "labels 0 and 1, by the logistic function"),
+        Entry("poisson", f"{module}:Poisson", "counts; the outputs are log rates"),
+        Entry("negative-binomial", f"{counts_module}:NegativeBinomial", "counts that spread more than Poisson's"),
+        Entry("zero-inflated-poisson", f"{counts_module}:ZeroInflatedPoisson", "counts with more zeros than Poisson's"),
     ]
 
 
 @hookimpl
 def bnnzoo_priors() -> list[Entry]:
     """List the priors of the zoo."""
-    here = "bnnzoo.posterior.priors"
+    module = "bnnzoo.posterior.priors"
     return [
-        Entry("normal", f"{here}:Normal", "N(0, scale^2) on every parameter"),
-        Entry("laplace", f"{here}:Laplace", "Laplace(0, scale) on every parameter"),
-        Entry("scale-mixture", f"{here}:ScaleMixture", "a wide and a narrow Gaussian: few large weights"),
-        Entry("hierarchical", f"{here}:Hierarchical", "a Gaussian per layer, with sampled scales"),
+        Entry("normal", f"{module}:Normal", "N(0, scale^2) on every parameter"),
+        Entry("laplace", f"{module}:Laplace", "Laplace(0, scale) on every parameter"),
+        Entry("scale-mixture", f"{module}:ScaleMixture", "a wide and a narrow Gaussian: few large weights"),
+        Entry("hierarchical", f"{module}:Hierarchical", "a Gaussian per layer, with sampled scales"),
         Entry(
             "fan-in",
-            f"{here}:FanIn",
+            f"{module}:FanIn",
             "N(0, scale^2 / fan-in) on weights: the same function scale at any width",
         ),
     ]

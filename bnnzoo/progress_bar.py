@@ -65,17 +65,17 @@ class NotebookLine:
         if progress.phase == "note":
             print(f"bnnzoo: note: {progress.note}")
             return
-        words, now = in_words(progress, self.pace.update(progress)), self.clock()
-        ended = progress.total > 0 and progress.done >= progress.total
-        if not ended and now - self.last < SECONDS_BETWEEN_DRAWINGS:
+        text, current_time = describe_progress(progress, self.pace.update(progress)), self.clock()
+        is_phase_end = progress.total > 0 and progress.done >= progress.total
+        if not is_phase_end and current_time - self.last < SECONDS_BETWEEN_DRAWINGS:
             return
-        self.last = now
-        share = f'value="{progress.done}" max="{progress.total}"' if progress.total else ""
-        bundle = {"text/plain": words, "text/html": f"<progress {share}></progress> {escape(words)}"}
+        self.last = current_time
+        attributes = f'value="{progress.done}" max="{progress.total}"' if progress.total else ""
+        representations = {"text/plain": text, "text/html": f"<progress {attributes}></progress> {escape(text)}"}
         if self.line is None:
-            self.line = self.display(bundle, raw=True, display_id=True)
+            self.line = self.display(representations, raw=True, display_id=True)
         else:
-            self.line.update(bundle, raw=True)
+            self.line.update(representations, raw=True)
 
 
 class PlainLines:
@@ -95,7 +95,7 @@ class PlainLines:
         ended = progress.total > 0 and progress.done >= progress.total
         if ended or self.clock() - self.last_line >= SECONDS_BETWEEN_LINES:
             self.last_line = self.clock()
-            self.write(f"bnnzoo: {in_words(progress, rate)}")
+            self.write(f"bnnzoo: {describe_progress(progress, rate)}")
 
 
 class Pace:
@@ -108,10 +108,10 @@ class Pace:
 
     def update(self, progress: Progress) -> float:
         """Return the steps per second since the phase began; NaN at its start."""
-        now = self.clock()
+        current_time = self.clock()
         if progress.phase != self.phase:
-            self.phase, self.first = progress.phase, (now, progress.done)
-        elapsed, done = now - self.first[0], progress.done - self.first[1]
+            self.phase, self.first = progress.phase, (current_time, progress.done)
+        elapsed, done = current_time - self.first[0], progress.done - self.first[1]
         return done / elapsed if elapsed > 0 and done > 0 else math.nan
 
 
@@ -136,28 +136,28 @@ def _bar() -> Iterator[Observer]:
                 completed=progress.done,
                 total=progress.total or None,
                 phase=progress.phase,
-                words=in_words(progress, rate).removeprefix(progress.phase).strip(),
+                words=describe_progress(progress, rate).removeprefix(progress.phase).strip(),
             )
 
         yield watch
 
 
-def in_words(progress: Progress, rate: float) -> str:
+def describe_progress(progress: Progress, rate: float) -> str:
     """Return a report in words: sampling 400/1000, 87.3/s, acceptance 0.71, 7 s left."""
-    words = [f"{progress.phase} {progress.done}/{progress.total}" if progress.total else progress.phase]
+    parts = [f"{progress.phase} {progress.done}/{progress.total}" if progress.total else progress.phase]
     if math.isfinite(rate):
-        words.append(f"{rate:.3g}/s")
+        parts.append(f"{rate:.3g}/s")
     if math.isfinite(progress.acceptance):
-        words.append(f"acceptance {progress.acceptance:.2f}")
+        parts.append(f"acceptance {progress.acceptance:.2f}")
     if math.isfinite(rate) and progress.done < progress.total:
-        words.append(f"{_duration((progress.total - progress.done) / rate)} left")
+        parts.append(f"{_duration((progress.total - progress.done) / rate)} left")
     if progress.note:
-        words.append(progress.note)
-    return ", ".join(words)
+        parts.append(progress.note)
+    return ", ".join(parts)
 
 
 def _duration(seconds: float) -> str:
     if seconds < 60:
         return f"{math.ceil(seconds)} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"
+    minutes, seconds_left = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {seconds_left} s"

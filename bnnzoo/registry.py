@@ -18,23 +18,23 @@ from bnnzoo.discovery import (
     KINDS,
     OWN,
     RECIPES,
-    Loaded,
+    LoadedPlugins,
     Plugin,
     PluginError,
     Registered,
     canonical,
-    checked_name,
-    is_of_keyboard,
-    loaded,
+    check_name,
+    failure_place,
+    is_keyboard_interrupt,
+    load_plugins,
     one_line,
-    place,
-    quiet_stdout,
     report,
     singular,
+    stdout_to_stderr,
 )
 from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
-from bnnzoo.near import near_names
 from bnnzoo.plugin import ELSEWHERE
+from bnnzoo.suggestions import near_names
 
 __all__ = [
     "COMMANDS",
@@ -47,17 +47,17 @@ __all__ = [
     "PluginError",
     "Registered",
     "canonical",
-    "changed",
-    "checked_name",
-    "described",
+    "check_name",
+    "describe_part",
     "entries",
-    "failures",
     "find",
     "full_name",
     "get",
-    "in_use",
+    "import_failures",
     "load",
     "not_found",
+    "parts_in_use",
+    "plugin_differences",
     "plugins",
     "reset",
     "singular",
@@ -71,17 +71,17 @@ _BASES = {
     "priors": ("bnnzoo.posterior.priors", "AbstractPrior"),
 }
 """The base class of each kind as text, so that nothing is imported before it is used."""
-_in_use: list[Registered] = []
+_parts_in_use: list[Registered] = []
 
 
 def entries(kind: str) -> dict[str, Registered]:
     """Return all entries of a kind by name. The key is `distribution:name` if the bare name is taken."""
-    found: dict[str, Registered] = {}
+    entries_by_name: dict[str, Registered] = {}
     for name, candidates in _by_name(kind).items():
-        chosen = _choose(candidates)
+        preferred = _choose(candidates)
         for entry in candidates:
-            found[name if entry is chosen else entry.full_name] = entry
-    return found
+            entries_by_name[name if entry is preferred else entry.full_name] = entry
+    return entries_by_name
 
 
 def find(kind: str, name: str) -> Registered:
@@ -90,10 +90,10 @@ def find(kind: str, name: str) -> Registered:
     Raises:
         NotFoundError: if the name is unknown (the message lists near names, or all names), or if two plugins offer it.
     """
-    found = get(kind, name)
-    if found is None:
+    entry = get(kind, name)
+    if entry is None:
         raise NotFoundError(not_found(kind, name))
-    return found
+    return entry
 
 
 def full_name(kind: str, name: str) -> str:
@@ -102,8 +102,8 @@ def full_name(kind: str, name: str) -> str:
     Raises:
         NotFoundError: if two plugins offer the name.
     """
-    found = get(kind, name)
-    return name if found is None or found.distribution == OWN else found.full_name
+    entry = get(kind, name)
+    return name if entry is None or entry.distribution == OWN else entry.full_name
 
 
 def source_sha256(kind: str, name: str) -> str:
@@ -111,15 +111,15 @@ def source_sha256(kind: str, name: str) -> str:
 
     It detects an edited plugin whose version number did not change.
     """
-    found = get(kind, name)
+    entry = get(kind, name)
     try:
-        spec = importlib.util.find_spec(found.target.partition(":")[0]) if found else None
+        spec = importlib.util.find_spec(entry.target.partition(":")[0]) if entry else None
         return hashlib.sha256(Path(str(spec.origin)).read_bytes()).hexdigest() if spec else ""
     except Exception:  # find_spec imports the package of the module, which can raise anything
         return ""
 
 
-def changed(made_with: str, sources: str) -> list[str]:
+def plugin_differences(made_with: str, sources: str) -> list[str]:
     """List the differences between a run's plugins and the plugins that are installed now.
 
     Args:
@@ -129,18 +129,18 @@ def changed(made_with: str, sources: str) -> list[str]:
     Returns:
         One phrase for each changed version and each changed source.
     """
-    now = {plugin.distribution: plugin.version for plugin in plugins()}
-    then = {canonical(name): version for name, version in json.loads(made_with).items()}
-    found = [
-        f"{name} was {version}, is {now[name]}"
-        for name, version in then.items()
-        if name in now and now[name] not in version.split(", ")  # joined runs have several versions
+    installed = {plugin.distribution: plugin.version for plugin in plugins()}
+    recorded = {canonical(name): version for name, version in json.loads(made_with).items()}
+    differences = [
+        f"{name} was {version}, is {installed[name]}"
+        for name, version in recorded.items()
+        if name in installed and installed[name] not in version.split(", ")  # joined runs have several versions
     ]
     for part, sha256 in json.loads(sources).items():
         kind, _, name = part.partition("/")
         if kind in KINDS and source_sha256(kind, name) not in ("", *sha256.split(", ")):
-            found.append(f"the source of {singular(kind)} {name} was changed")
-    return found
+            differences.append(f"the source of {singular(kind)} {name} was changed")
+    return differences
 
 
 def get(kind: str, name: str) -> Registered | None:
@@ -149,17 +149,17 @@ def get(kind: str, name: str) -> Registered | None:
     Raises:
         NotFoundError: if two plugins offer the name; the message lists both.
     """
-    distribution, _, bare = name.casefold().rpartition(":")
-    candidates = _by_name(kind).get(bare, [])
+    distribution, _, bare_name = name.casefold().rpartition(":")
+    candidates = _by_name(kind).get(bare_name, [])
     if distribution:
         candidates = [entry for entry in candidates if entry.distribution == canonical(distribution)]
-    chosen = _choose(candidates)
-    if chosen is not None:
-        return chosen
+    preferred = _choose(candidates)
+    if preferred is not None:
+        return preferred
     if candidates:
-        offers = " and ".join(f"{entry.distribution} {entry.version}" for entry in candidates)
+        offering_packages = " and ".join(f"{entry.distribution} {entry.version}" for entry in candidates)
         names = " or ".join(entry.full_name for entry in candidates)
-        raise NotFoundError(f"{singular(kind)} {bare!r} is offered by {offers}; write {names}")
+        raise NotFoundError(f"{singular(kind)} {bare_name!r} is offered by {offering_packages}; write {names}")
     return None
 
 
@@ -170,26 +170,32 @@ def name_of(kind: str, part: object) -> str | None:
     class's own package and compares them with the class.
     """
     cls = type(part)
-    listed = entries(kind)
+    registered = entries(kind)
     target, package = f"{cls.__module__}:{cls.__qualname__}", re.split(r"[.:]", cls.__module__)[0]
-    said = [name for name, entry in listed.items() if entry.target == target]
-    near = (name for name, entry in listed.items() if re.split("[.:]", entry.target)[0] == package)
-    return next(iter(said), None) or next((name for name in near if _is(listed[name], cls)), None)
+    exact_names = [name for name, entry in registered.items() if entry.target == target]
+    package_names = (name for name, entry in registered.items() if re.split("[.:]", entry.target)[0] == package)
+    return next(iter(exact_names), None) or next(
+        (name for name in package_names if _is_entry_of(registered[name], cls)), None
+    )
 
 
 def not_found(kind: str, name: str) -> str:
     """Return the message for an unknown name. It lists near names, all names, or the package that offers the name."""
-    known = sorted(entries(kind))
-    near = near_names(name, known)
+    names = sorted(entries(kind))
+    similar_names = near_names(name, names)
     message = f"no {singular(kind)} named {name!r}; "
-    distribution, _, bare = name.casefold().rpartition(":")
-    package = ELSEWHERE.get(kind, {}).get(bare, "")
+    distribution, _, bare_name = name.casefold().rpartition(":")
+    package = ELSEWHERE.get(kind, {}).get(bare_name, "")
     if package and distribution in ("", package):
         return f"{message}it is in the package {package}, which is not installed: pip install {package}"
-    message += f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known)}"
-    broken = [f"{p.distribution} {p.version}" for p in loaded().plugins if p.error and not any(p.counts.values())]
-    if broken:
-        message += f" (failed to load: {', '.join(broken)}; see bnnzoo plugins)"
+    message += f"did you mean {' or '.join(similar_names)}?" if similar_names else f"there are: {', '.join(names)}"
+    failed_plugins = [
+        f"{plugin.distribution} {plugin.version}"
+        for plugin in load_plugins().plugins
+        if plugin.error and not any(plugin.counts.values())
+    ]
+    if failed_plugins:
+        message += f" (failed to load: {', '.join(failed_plugins)}; see bnnzoo plugins)"
     return message
 
 
@@ -204,13 +210,17 @@ def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
         versions = dict(json.loads(made_with))
     except (TypeError, ValueError):
         return error
-    loaded = {plugin.distribution for plugin in plugins()}
-    gone = [f"{name}=={v.split(', ')[-1]}" for name, v in versions.items() if canonical(name) not in loaded]
-    if not gone:
+    loaded_names = {plugin.distribution for plugin in plugins()}
+    missing_packages = [
+        f"{name}=={version.split(', ')[-1]}"
+        for name, version in versions.items()
+        if canonical(name) not in loaded_names
+    ]
+    if not missing_packages:
         return error
     missing = str(error).partition(";")[0]
     return NotFoundError(
-        f"{missing}; the run was made with packages that are not installed: pip install {' '.join(gone)}"
+        f"{missing}; the run was made with packages that are not installed: pip install {' '.join(missing_packages)}"
     )
 
 
@@ -224,24 +234,26 @@ def load(kind: str, name: str) -> Any:
     entry = find(kind, name)
     origin = f"{singular(kind)} {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target}), which"
     try:
-        thing = _imported(entry)
+        part = _import_target(entry)
     except BaseException as error:
-        if is_of_keyboard(error):
+        if is_keyboard_interrupt(error):
             raise
         raise UsageError(f"{origin} fails to import: {one_line(error)}") from error
-    if fault := _fault(entry, thing):
+    if fault := _fault(entry, part):
         raise UsageError(f"{origin} {fault}")
-    if entry.distribution != OWN and entry not in _in_use:
-        _in_use.append(entry)
-    return thing
+    if entry.distribution != OWN and entry not in _parts_in_use:
+        _parts_in_use.append(entry)
+    return part
 
 
-def in_use() -> str:
+def parts_in_use() -> str:
     """Return the plugin parts that this process has loaded, for error messages; empty if there are none."""
-    return ", ".join(f"{singular(one.kind)} {one.name} of {one.distribution} {one.version}" for one in _in_use)
+    return ", ".join(
+        f"{singular(entry.kind)} {entry.name} of {entry.distribution} {entry.version}" for entry in _parts_in_use
+    )
 
 
-def described(kind: str, part: object) -> str:
+def describe_part(kind: str, part: object) -> str:
     """Return a part's kind and name for a message, with the package that offers it unless the part is built in."""
     name = name_of(kind, part)
     entry = None if name is None else get(kind, name)
@@ -252,90 +264,90 @@ def described(kind: str, part: object) -> str:
     )
 
 
-def failures() -> list[str]:
+def import_failures() -> list[str]:
     """Import every entry and return one line for each unusable one: file, line, name and reason."""
-    found = [f"{p.where}: {report(p)}" for p in loaded().plugins if p.traceback]
+    failures_found = [f"{plugin.where}: {report(plugin)}" for plugin in load_plugins().plugins if plugin.traceback]
     for kind in (*KINDS, COMMANDS):
-        for entry in loaded().offered[kind]:
-            what = f"{singular(kind)} {entry.full_name} ({entry.target})"
+        for entry in load_plugins().entries_by_kind[kind]:
+            part_name = f"{singular(kind)} {entry.full_name} ({entry.target})"
             try:
-                fault = _fault(entry, _imported(entry))
+                fault = _fault(entry, _import_target(entry))
             except BaseException as error:
-                if is_of_keyboard(error):
+                if is_keyboard_interrupt(error):
                     raise
-                found.append(f"{place(error, entry.declared)}: {what}: {one_line(error)}")
+                failures_found.append(f"{failure_place(error, entry.declared)}: {part_name}: {one_line(error)}")
             else:
-                found += [f"{entry.declared}: {what} {fault}"] if fault else []
-    return found
+                failures_found += [f"{entry.declared}: {part_name} {fault}"] if fault else []
+    return failures_found
 
 
 def plugins() -> list[Plugin]:
     """Return every plugin, the zoo itself first. Broken plugins are included."""
-    return list(loaded().plugins)
+    return list(load_plugins().plugins)
 
 
 def reset() -> None:
     """Clear the cache. The next call reads the environment variables and the distributions again."""
-    loaded.cache_clear()
-    _in_use.clear()
+    load_plugins.cache_clear()
+    _parts_in_use.clear()
 
 
-def _imported(entry: Registered) -> Any:
+def _import_target(entry: Registered) -> Any:
     module, _, attribute = entry.target.partition(":")
-    with quiet_stdout():
+    with stdout_to_stderr():
         return getattr(importlib.import_module(module), attribute)
 
 
-def _is(entry: Registered, cls: type) -> bool:
+def _is_entry_of(entry: Registered, cls: type) -> bool:
     """Whether an entry is this class. An entry that cannot be imported is not."""
     try:
-        return _imported(entry) is cls
+        return _import_target(entry) is cls
     except Exception:
         return False
 
 
-def _fault(entry: Registered, thing: Any) -> str:
+def _fault(entry: Registered, part: Any) -> str:
     """Return the reason why the object of an entry has the wrong type; empty if it has the right one."""
     if entry.kind == COMMANDS:
-        return "" if _is_command(thing) else f"is neither a Typer app nor a function (got {type(thing).__name__})"
+        return "" if _is_command(part) else f"is neither a Typer app nor a function (got {type(part).__name__})"
     if entry.kind not in _BASES:
-        return "" if callable(thing) else f"is not a function (got {type(thing).__name__})"
+        return "" if callable(part) else f"is not a function (got {type(part).__name__})"
     module, name = _BASES[entry.kind]
-    if not (isinstance(thing, type) and issubclass(thing, getattr(importlib.import_module(module), name))):
+    if not (isinstance(part, type) and issubclass(part, getattr(importlib.import_module(module), name))):
         return f"is not a subclass of bnnzoo.{name}"
-    if lacks := sorted(getattr(thing, "__abstractmethods__", ())):
-        return f"does not implement all of bnnzoo.{name}: {', '.join(lacks)}"
-    stated = getattr(thing, "exactness", "")
-    if entry.kind == "samplers" and stated != entry.exactness:
-        return f"is listed as {entry.exactness}, but its class declares {stated or 'nothing'}"
+    if abstract_methods := sorted(getattr(part, "__abstractmethods__", ())):
+        return f"does not implement all of bnnzoo.{name}: {', '.join(abstract_methods)}"
+    class_exactness = getattr(part, "exactness", "")
+    if entry.kind == "samplers" and class_exactness != entry.exactness:
+        return f"is listed as {entry.exactness}, but its class declares {class_exactness or 'nothing'}"
     return ""
 
 
-def _is_command(thing: Any) -> bool:
+def _is_command(candidate: Any) -> bool:
     """Whether an object can be a command: a Typer app or a function."""
     from typer import Typer
 
-    return inspect.isroutine(thing) or isinstance(thing, Typer)
+    return inspect.isroutine(candidate) or isinstance(candidate, Typer)
 
 
 def _by_name(kind: str) -> dict[str, list[Registered]]:
     grouped: dict[str, list[Registered]] = {}
-    for entry in _registry().offered[kind]:
+    for entry in _registry().entries_by_kind[kind]:
         grouped.setdefault(entry.name, []).append(entry)
     return grouped
 
 
 def _choose(candidates: list[Registered]) -> Registered | None:
     """Return the entry that a bare name selects. A built-in entry has priority; two plugins with one name give None."""
-    own = [entry for entry in candidates if entry.distribution == OWN]
-    if own:
-        return own[0]
+    built_in = [entry for entry in candidates if entry.distribution == OWN]
+    if built_in:
+        return built_in[0]
     return candidates[0] if len(candidates) == 1 else None
 
 
-def _registry() -> Loaded:
+def _registry() -> LoadedPlugins:
     """Return the loaded plugins, and warn once about each plugin that failed."""
-    registry = loaded()
+    registry = load_plugins()
     while registry.unreported:
         warnings.warn(registry.unreported.pop(0), BnnzooWarning, stacklevel=2)
     return registry

@@ -30,7 +30,7 @@ from bnnzoo.finding import Finding
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.store.atomic import check_free, copy_whole, write_whole
+from bnnzoo.store.atomic import check_free, copy_atomically, write_atomically
 
 if TYPE_CHECKING:
     from bnnzoo.plots import Picture
@@ -62,13 +62,13 @@ class Run:
         return self.predictor.record.attributes
 
     def __repr__(self) -> str:
-        about, sizes = self.attributes, self.posterior["posterior"].sizes if self.posterior.children else {}
+        attributes, sizes = self.attributes, self.posterior["posterior"].sizes if self.posterior.children else {}
         draws = f"{sizes.get('chain', 0)} chains of {sizes.get('draw', 0)} draws"
-        return f"<Run {about['model']} by {about['sampler']}: {draws}, {self.path or 'in memory'}>"
+        return f"<Run {attributes['model']} by {attributes['sampler']}: {draws}, {self.path or 'in memory'}>"
 
     def _repr_html_(self) -> str:
         cells = (
-            f"<tr><th>{escape(key)}</th><td>{escape(_shown(value))}</td></tr>"
+            f"<tr><th>{escape(key)}</th><td>{escape(_format_value(value))}</td></tr>"
             for key, value in self.summary().items()
             if value is not None
         )
@@ -80,8 +80,8 @@ class Run:
         Raises:
             UsageError: if `path` exists and `force` is not given, if the run is not finished, or if its file is gone.
         """
-        path = paths.named(path)
-        check_free(path, force=force, cure="another path, or force=True")
+        path = paths.checked_path(path)
+        check_free(path, force=force, remedy="another path, or force=True")
         if self._file is None:
             store.write_tree(path, self.posterior)
             return
@@ -89,7 +89,7 @@ class Run:
             raise UsageError(f"{self.path}: the run is not finished; resume it first")
         if not self._file.exists():
             raise UsageError(f"{self.path}: no longer exists; open the run at its present path")
-        copy_whole(self._file, path)
+        copy_atomically(self._file, path)
 
     def summary(self) -> dict[str, Any]:
         """Return a short summary of the run."""
@@ -149,10 +149,12 @@ class Run:
         Raises:
             UsageError: for another file type, an existing file, or a column name that NetCDF cannot store.
         """
-        out = _free(out, (".csv", ".nc"), "predictions need a .csv or a .nc file", force, read=(self._file, data))
+        out = _writable_path(
+            out, (".csv", ".nc"), "predictions need a .csv or a .nc file", force, read=(self._file, data)
+        )
         frame = self.predict(data, draws=draws, seed=seed, unseen=unseen)
         if out.suffix == ".csv":
-            write_whole(out, lambda file: file.write(csv_text(frame).encode()))
+            write_atomically(out, lambda file: file.write(csv_text(frame).encode()))
         else:
             _write_netcdf(out, {str(name): values.to_numpy() for name, values in frame.items()})
         return out
@@ -183,8 +185,8 @@ class Run:
             diagnosis: the result of `diagnose`, if it was computed already.
             limits: the thresholds of the gate.
         """
-        known = self.diagnose() if diagnosis is None else diagnosis
-        return findings.judged(known, limits, of_sampler=self.predictor.record.findings)
+        diagnosed = self.diagnose() if diagnosis is None else diagnosis
+        return findings.gate_findings(diagnosed, limits, of_sampler=self.predictor.record.findings)
 
     def blocks(self) -> list[dict[str, Any]]:
         """Return one row per block of parameters: its size, and norm, mean, sd and R-hat over the draws."""
@@ -235,16 +237,16 @@ class Run:
         x, y = self.predictor.test_rows(data, unseen=unseen)
         tell = observer or (lambda _: None)
         tell(Progress("evaluating", 0, len(x)))
-        found = evaluate.of_rows(self.predictor, x, y).estimates
+        estimates = evaluate.of_rows(self.predictor, x, y).estimates
         if data is None:
-            found |= loo.estimates(self.predictor)
+            estimates |= loo.estimates(self.predictor)
             if save and self._file is not None and self.attributes["complete"]:
                 store.refuse_other(self._file, self.attributes)
                 self.predictor.record.add_groups(evaluate.groups(self.predictor, x, y))
         if ood is not None:
-            found |= self.ood(ood, data, unseen=unseen).estimates()
+            estimates |= self.ood(ood, data, unseen=unseen).estimates()
         tell(Progress("evaluating", len(x), len(x)))
-        return {**found, "rows": Estimate(len(y))}
+        return {**estimates, "rows": Estimate(len(y))}
 
     @property
     def loo_caveat(self) -> str:
@@ -257,12 +259,12 @@ class Run:
         Args:
             estimates: the result of `estimates`.
         """
-        found = {
+        caveats_by_name = {
             "loo_caveat": self.loo_caveat if "loo_nll" in estimates else "",
             "nll_caveat": evaluate.rounding_caveat(self.predictor, estimates),
             "counts_caveat": counts.caveat(self.predictor, estimates),
         }
-        return {name: text for name, text in found.items() if text}
+        return {name: text for name, text in caveats_by_name.items() if text}
 
     def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return encoded inputs and targets of the test rows, or of `data`, in original units.
@@ -282,7 +284,7 @@ class Run:
             raise UsageError(
                 "pit: is for targets of regression; for classes use the reliability diagram (plot calibration)"
             )
-        return evaluate.drawn(self.predictor, *self.test_rows(data)).pit
+        return evaluate.sampled_scores(self.predictor, *self.test_rows(data)).pit
 
     def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
         """Compare the scores of unfamiliar inputs with those of the test rows, or of `data`.
@@ -351,7 +353,7 @@ class Run:
         """
         from bnnzoo.report import figures
 
-        return figures.picture(_named([self, *others]), name, **options)
+        return figures.picture(_predictors_by_name([self, *others]), name, **options)
 
     def plot_to(
         self,
@@ -383,9 +385,9 @@ class Run:
         """
         from bnnzoo.report import figures
 
-        runs = _named([self, *others])
-        out = paths.named(out, folder=True)
-        paths.refuse_read(out, [*(run._file for run in (self, *others)), ood, band.get("truth")])
+        runs = _predictors_by_name([self, *others])
+        out = paths.checked_path(out, folder=True)
+        paths.refuse_input_as_output(out, [*(run._file for run in (self, *others)), ood, band.get("truth")])
         return figures.write(runs, out, formats=formats, names=names, ood=ood, force=force, band=band)
 
     def report(self, out: str | Path, *, force: bool = False) -> Path:
@@ -396,18 +398,18 @@ class Run:
         """
         from bnnzoo.report import page
 
-        out = _free(out, (".html", ".htm"), "a report needs a .html file", force, read=(self._file,))
+        out = _writable_path(out, (".html", ".htm"), "a report needs a .html file", force, read=(self._file,))
         text = page.page(self.predictor)
-        write_whole(out, lambda file: file.write(text.encode()))
+        write_atomically(out, lambda file: file.write(text.encode()))
         return out
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Format a value for a table, with four significant digits for numbers."""
     return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
-def _named(runs: Sequence[Run]) -> dict[str, Predictor]:
+def _predictors_by_name(runs: Sequence[Run]) -> dict[str, Predictor]:
     """Return the predictor of each run by the name of its file, numbered if two names are equal."""
     names = [run.path.stem if run.path else f"{run.attributes['model']} by {run.attributes['sampler']}" for run in runs]
     if len(set(names)) < len(names):
@@ -427,12 +429,12 @@ def _write_netcdf(out: Path, columns: Mapping[str, np.ndarray]) -> None:
     store.write_table(out, columns, dim)
 
 
-def _free(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool, *, read: Sequence[Any]) -> Path:
+def _writable_path(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool, *, read: Sequence[Any]) -> Path:
     """Return `out` as a path that may be written and is none of the files that are read."""
-    out = paths.named(out)
+    out = paths.checked_path(out)
     if out.suffix not in suffixes:
         raise UsageError(f"{out}: {where}")
-    paths.refuse_read(out, read)
+    paths.refuse_input_as_output(out, read)
     check_free(out, force=force)
     store.check_room(out, 0)
     return out

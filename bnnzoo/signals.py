@@ -22,24 +22,24 @@ Receiver = Callable[[int], None]
 
 
 @cache
-def take_over() -> None:
+def handle_signals() -> None:
     """Handle both signals until the process ends. Repeated calls have no effect."""
-    told, tell = os.pipe()
-    os.set_blocking(tell, False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
     for number in SIGNALS:
-        # Python writes the number of a handled signal to `tell` at once, even while the main thread is busy.
+        # Python writes the number of a handled signal to `write_end` at once, even while the main thread is busy.
         signal.signal(number, lambda *_: None)
-    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-    start_new_thread(_listen, (told,))
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    start_new_thread(_listen, (read_end,))
 
 
-def taken_over() -> bool:
+def are_signals_handled() -> bool:
     """Whether this module handles the signals, so that the keyboard never raises KeyboardInterrupt."""
-    return take_over.cache_info().currsize > 0
+    return handle_signals.cache_info().currsize > 0
 
 
 @contextmanager
-def received_by(receiver: Receiver) -> Iterator[None]:
+def receive_signals(receiver: Receiver) -> Iterator[None]:
     """Pass the signals that this module handles to `receiver` within the context."""
     _receivers.append(receiver)
     try:
@@ -48,27 +48,27 @@ def received_by(receiver: Receiver) -> Iterator[None]:
         _receivers.remove(receiver)
 
 
-def leave(number: int, message: str = "stopped") -> None:
+def end_process(number: int, message: str = "stopped") -> None:
     """End the process now. Half-written files are removed; the others stay unchanged."""
     store: Any = sys.modules.get("bnnzoo.store.atomic")
     for path in [] if store is None else list(store.half_written):
         with suppress(OSError):
             path.unlink()
-    say(f"{signal.Signals(number).name}: {message}")
+    write_to_stderr(f"{signal.Signals(number).name}: {message}")
     os._exit(128 + number)
 
 
-def say(message: str) -> None:
+def write_to_stderr(message: str) -> None:
     """Write a line to stderr without its buffer, whose lock the main thread may hold."""
-    shown = b"\x1b[?25h\n" if os.isatty(2) else b""  # a progress bar hides the cursor
+    prefix = b"\x1b[?25h\n" if os.isatty(2) else b""  # a progress bar hides the cursor
     with suppress(OSError):
-        os.write(2, shown + f"bnnzoo: {message}\n".encode())
+        os.write(2, prefix + f"bnnzoo: {message}\n".encode())
 
 
-_receivers: list[Receiver] = [leave]
+_receivers: list[Receiver] = [end_process]
 
 
-def _listen(told: int) -> None:
+def _listen(read_end: int) -> None:
     while True:
-        for number in os.read(told, 1):
+        for number in os.read(read_end, 1):
             _receivers[-1](number)

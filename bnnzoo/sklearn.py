@@ -111,11 +111,11 @@ class _Bayesian(BaseEstimator):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the options by name; with `deep` also the given fields of parts, such as `model__hidden`."""
-        found: dict[str, Any] = super().get_params(deep=False)
+        parameters: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for part in _PARTS:
-                found |= {f"{part}__{name}": value for name, value in _fields(found[part]).items()}
-        return found
+                parameters |= {f"{part}__{name}": value for name, value in _fields(parameters[part]).items()}
+        return parameters
 
     def set_params(self, **params: Any) -> _Bayesian:
         """Set options by name, and fields of parts as `model__hidden`, for example in a grid search."""
@@ -143,20 +143,20 @@ class _Bayesian(BaseEstimator):
         folder = tempfile.mkdtemp(prefix="bnnzoo-")
         try:
             out = Path(folder) / "run.nc"
-            how = {"task": task, "test_fraction": 0, "share_programs": True, **options}
-            run = zoo.sample(model, sampler, data=data, out=out, **how)
+            settings = {"task": task, "test_fraction": 0, "share_programs": True, **options}
+            run = zoo.sample(model, sampler, data=data, out=out, **settings)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        self.run_ = _owning(run, folder)
+        self.run_ = _delete_folder_with(run, folder)
 
     def _with_targets(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return the rows with a known target if `missing` is "drop", else all rows."""
         if y is None or self.missing != "drop" or not len(y):
             return X, y
         check_consistent_length(X, y)
-        known = np.flatnonzero(~np.reshape(pd.isna(np.asarray(y, object)), (len(y), -1)).any(1))
-        return (X, y) if len(known) == len(y) else (_safe_indexing(X, known), _safe_indexing(y, known))
+        known_rows = np.flatnonzero(~np.reshape(pd.isna(np.asarray(y, object)), (len(y), -1)).any(1))
+        return (X, y) if len(known_rows) == len(y) else (_safe_indexing(X, known_rows), _safe_indexing(y, known_rows))
 
     def _names(self) -> tuple[str, ...]:
         return tuple(getattr(self, "feature_names_in_", ()))
@@ -167,8 +167,8 @@ class _Bayesian(BaseEstimator):
         if self._is_table:
             validate_data(self, X, reset=False, skip_check_array=True)
         else:
-            X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=self._finite())
-            X = self._framed(X)
+            X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=self._finite_setting())
+            X = self._to_table(X)
         return self.run_.predictor.rows_of(X)
 
     def __sklearn_tags__(self) -> Any:
@@ -176,11 +176,11 @@ class _Bayesian(BaseEstimator):
         tags.input_tags.allow_nan = self.missing != "error"
         return tags
 
-    def _finite(self) -> Any:
+    def _finite_setting(self) -> Any:
         """Return scikit-learn's setting for missing cells."""
         return True if self.missing == "error" else "allow-nan"
 
-    def _framed(self, X: Any) -> Any:
+    def _to_table(self, X: Any) -> Any:
         """Convert an array to a table if its cells may be missing or its targets censored."""
         return (
             X
@@ -205,7 +205,7 @@ class _Bayesian(BaseEstimator):
         if netcdf is not None:
             folder = tempfile.mkdtemp(prefix="bnnzoo-")
             (Path(folder) / "run.nc").write_bytes(netcdf)
-            self.run_ = _owning(zoo.open(Path(folder) / "run.nc"), folder)
+            self.run_ = _delete_folder_with(zoo.open(Path(folder) / "run.nc"), folder)
 
 
 class BayesianRegressor(RegressorMixin, _Bayesian):
@@ -241,9 +241,9 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
             validate_data(self, X, skip_check_array=True)
             y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
         else:
-            how = {"dtype": np.float64, "ensure_all_finite": self._finite()}
-            X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, **how)
-            X = self._framed(X)
+            checks = {"dtype": np.float64, "ensure_all_finite": self._finite_setting()}
+            X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, **checks)
+            X = self._to_table(X)
         self._flat = np.ndim(y) == 1
         self._sample(X, np.asarray(y, np.float64), "regression")
         return self
@@ -253,7 +253,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
         if self._is_table:
             validate_data(self, X, skip_check_array=True)
         else:
-            X = self._framed(validate_data(self, X, dtype=np.float64, ensure_all_finite=self._finite()))
+            X = self._to_table(validate_data(self, X, dtype=np.float64, ensure_all_finite=self._finite_setting()))
         check_consistent_length(X, y)
         self._sample(X, y, "regression")
         self._flat = len(self.run_.predictor.signature.target_names) == 1
@@ -264,29 +264,33 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
         x = self._inputs(X)
         predictor = self.run_.predictor
         moments, scaler = predictor.moments(x), predictor.scaler
-        mean = self._shaped(moments.mean * scaler.y_sd.astype(np.float64) + scaler.y_mean)
+        mean = self._shape_targets(moments.mean * scaler.y_sd.astype(np.float64) + scaler.y_mean)
         return (
-            (mean, self._shaped(np.sqrt(moments.aleatoric + moments.epistemic) * scaler.y_sd)) if return_std else mean
+            (mean, self._shape_targets(np.sqrt(moments.aleatoric + moments.epistemic) * scaler.y_sd))
+            if return_std
+            else mean
         )
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Float[np.ndarray, "row ..."]:
         """Return predictive quantiles, [row, quantile]; for several targets [row, target, quantile]."""
         x = self._inputs(X)
-        found = self.run_.predictor.quantiles(x, tuple(quantiles), seed=self.seed)
-        return np.moveaxis(self._shaped(np.moveaxis(found, 2, -1)), 0, -1)
+        quantile_values = self.run_.predictor.quantiles(x, tuple(quantiles), seed=self.seed)
+        return np.moveaxis(self._shape_targets(np.moveaxis(quantile_values, 2, -1)), 0, -1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
         """Return samples of the predictive distribution, [row, sample]; for several targets [row, target, sample]."""
         x = self._inputs(X)
         seed = _seed(random_state)
-        blocks, chosen = [], None
-        for _, drawn in self.run_.predictor.samples(x, seed=seed):
-            if chosen is None:  # all rows use the same draws, so each sample belongs to one function
-                chosen = np.random.default_rng(seed).choice(len(drawn), n_samples, replace=n_samples > len(drawn))
-            blocks.append(drawn[chosen])
-        return np.moveaxis(self._shaped(np.concatenate(blocks, 1)), 0, -1)
+        blocks, sample_numbers = [], None
+        for _, samples in self.run_.predictor.samples(x, seed=seed):
+            if sample_numbers is None:  # all rows use the same draws, so each sample belongs to one function
+                sample_numbers = np.random.default_rng(seed).choice(
+                    len(samples), n_samples, replace=n_samples > len(samples)
+                )
+            blocks.append(samples[sample_numbers])
+        return np.moveaxis(self._shape_targets(np.concatenate(blocks, 1)), 0, -1)
 
-    def _shaped(self, values: Float[np.ndarray, "*other row target"]) -> Float[np.ndarray, "..."]:
+    def _shape_targets(self, values: Float[np.ndarray, "*other row target"]) -> Float[np.ndarray, "..."]:
         return values[..., 0] if self._flat else values
 
 
@@ -309,8 +313,8 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
         if self._is_table:
             validate_data(self, X, skip_check_array=True)
         else:
-            X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=self._finite())
-            X = self._framed(X)
+            X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=self._finite_setting())
+            X = self._to_table(X)
         y = column_or_1d(y, warn=True)
         if pd.isna(y).any():
             raise ValueError("y contains missing labels (NaN, None); leave such rows out, or use missing='drop'")
@@ -322,8 +326,10 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
             raise ValueError("classification needs at least two classes, and y has 1 class")
         self._sample(X, y, "classification")
         # A class that occurs only in dropped rows is removed.
-        known = self.run_.predictor.signature.class_names
-        self.classes_ = np.array([label for label in self.classes_ if as_text(label) in known], self.classes_.dtype)
+        class_names = self.run_.predictor.signature.class_names
+        self.classes_ = np.array(
+            [label for label in self.classes_ if as_text(label) in class_names], self.classes_.dtype
+        )
         return self
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "row class"]:
@@ -332,8 +338,8 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
         predictor = self.run_.predictor
         names = predictor.signature.class_names
         order = [names.index(as_text(label)) for label in self.classes_]
-        found = np.asarray(predictor.moments(x).mean[:, order], np.float64)
-        return found / found.sum(1, keepdims=True)
+        probabilities = np.asarray(predictor.moments(x).mean[:, order], np.float64)
+        return probabilities / probabilities.sum(1, keepdims=True)
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " row"]:
         """Return the likeliest class of each row."""
@@ -408,12 +414,12 @@ def _is_table(X: Any) -> bool:
 
     table = FrameTable(X, "X")
     return any(
-        s.dtype.kind not in "iuf" or s.isna().any() or is_coarse(s.to_numpy(np.float64))
-        for _, s in table.frame(table.names).items()
+        column.dtype.kind not in "iuf" or column.isna().any() or is_coarse(column.to_numpy(np.float64))
+        for _, column in table.frame(table.names).items()
     )
 
 
-def _owning(run: Run, folder: str) -> Run:
+def _delete_folder_with(run: Run, folder: str) -> Run:
     """Delete the folder when the run is garbage-collected, and return the run."""
     weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
     return run

@@ -20,8 +20,7 @@ from jaxtyping import Array, Float
 
 from bnnzoo import clock, paths, registry, store
 from bnnzoo.assembly import Problem, units
-from bnnzoo.choice import chosen
-from bnnzoo.data import Dataset, load_asked
+from bnnzoo.data import Dataset, load_recipe_data
 from bnnzoo.data.exposure import NAME as EXPOSURE
 from bnnzoo.data.exposure import with_exposure
 from bnnzoo.errors import BnnzooWarning, UsageError
@@ -31,9 +30,10 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.progress_bar import observer_in_python
 from bnnzoo.recipe import PARTS, Layer, Recipe, fields_of, plain, recipe_from, resolve, to_yaml
+from bnnzoo.recipe_choice import choose_recipe
 from bnnzoo.run import Run
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.sampling import backend, budget, noise
+from bnnzoo.sampling import backend, budget, likelihood_choice
 from bnnzoo.sampling.job import Stop
 from bnnzoo.sampling.launch import launch, relaunch
 from bnnzoo.sampling.placement import host_devices
@@ -99,22 +99,28 @@ def sample(
     Raises:
         UsageError: for every error that can be detected before the run.
     """
-    with observer_in_python(progress=progress and observer is None) as shown:
-        how = {"data": data, "force": force, "observer": observer or shown, "share_programs": share_programs, **options}
+    with observer_in_python(progress=progress and observer is None) as default_observer:
+        arguments = {
+            "data": data,
+            "force": force,
+            "observer": observer or default_observer,
+            "share_programs": share_programs,
+            **options,
+        }
         if out is not None:
-            run = _sample(model, sampler, out=paths.named(out), **how)
+            run = _sample(model, sampler, out=paths.checked_path(out), **arguments)
         else:
             folder = Path(tempfile.mkdtemp(prefix="bnnzoo-"))
             try:
-                run = _sample(model, sampler, out=folder / "run.nc", **how)
+                run = _sample(model, sampler, out=folder / "run.nc", **arguments)
             except BaseException:
                 with contextlib.suppress(OSError):
                     folder.rmdir()  # the folder stays if an interrupted run left files in it
                 raise
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if doubt := run.predictor.record.doubt:
-        said = f"{run.attributes['model']} by {run.attributes['sampler']}: {doubt}"
-        warnings.warn(said, BnnzooWarning, stacklevel=2)
+        message = f"{run.attributes['model']} by {run.attributes['sampler']}: {doubt}"
+        warnings.warn(message, BnnzooWarning, stacklevel=2)
     return run
 
 
@@ -130,13 +136,13 @@ def _sample(
     **options: Any,
 ) -> Run:
     """Run `sample` into a file."""
-    given = {"model": model, "sampler": sampler, "data": data, **options, "out": out}
-    started_by = store.Command.of_keywords(given)
+    arguments = {"model": model, "sampler": sampler, "data": data, **options, "out": out}
+    started_by = store.Command.from_keywords(arguments)
     if isinstance(model, AbstractPosterior):
         return _run_by_hand(model, sampler, out=out, force=force, observer=observer, started_by=started_by, **options)
-    began, own = clock.began(), None
+    start_time, own_model = clock.run_start(), None
     if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
-        own = model if isinstance(model, AbstractModel) else Own(model)
+        own_model = model if isinstance(model, AbstractModel) else Own(model)
         model = Own(model).name
     if (exposure := options.get("exposure")) is not None and not isinstance(exposure, str):
         if not isinstance(data, tuple) or len(data) != 2:
@@ -146,32 +152,37 @@ def _sample(
     spec = None if data is None or in_memory else str(data)
     dataset, layers = None, []
     if model is None and sampler is None and data is not None:
-        layer, dataset = chosen([], {**_options(options), "data": spec}, data if in_memory else None)
+        layer, dataset = choose_recipe([], {**_options(options), "data": spec}, data if in_memory else None)
         layers.append(layer)
     recipe = recipe_of(model, sampler, layers, data=spec, in_memory=in_memory, **options)
     if in_memory and dataset is None:
-        dataset = load_asked(recipe, data)
-    seen = {"observer": observer, "share_programs": share_programs, "began": began, "started_by": started_by}
-    return run_recipe(recipe, out=out, force=force, dataset=dataset, model=own, **seen)
+        dataset = load_recipe_data(recipe, data)
+    run_options = {
+        "observer": observer,
+        "share_programs": share_programs,
+        "began": start_time,
+        "started_by": started_by,
+    }
+    return run_recipe(recipe, out=out, force=force, dataset=dataset, model=own_model, **run_options)
 
 
 def recipe_of(
     model: Any, sampler: Any, layers: Sequence[Layer] = (), *, data: str | None, in_memory: bool, **options: Any
 ) -> Recipe:
     """Resolve Python arguments, as options of the command line, on top of the layers."""
-    words = _options({"model": model, "sampler": sampler, **options}) | {"data": data}
-    return resolve(None, None, layers, words, in_memory=in_memory)
+    all_options = _options({"model": model, "sampler": sampler, **options}) | {"data": data}
+    return resolve(None, None, layers, all_options, in_memory=in_memory)
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Convert Python keywords into options of the command line."""
-    words: dict[str, Any] = {}
+    flat_options: dict[str, Any] = {}
     for key, value in options.items():
-        words |= _flattened(key, value) if key in PARTS else {key: value}
-    return words
+        flat_options |= _flatten_part(key, value) if key in PARTS else {key: value}
+    return flat_options
 
 
-def _flattened(kind: str, part: Any) -> dict[str, Any]:
+def _flatten_part(kind: str, part: Any) -> dict[str, Any]:
     """Convert a part into options: its name and its fields."""
     if part is None or isinstance(part, str):
         return {kind: part}
@@ -182,8 +193,8 @@ def _flattened(kind: str, part: Any) -> dict[str, Any]:
             f"{kind}: must be a name, a mapping with a name and fields, or an object of a registered class (got "
             f"{type(part).__name__})"
         )
-    named = {kind: part["name"]} if "name" in part else {}
-    return {**named, **{f"{kind}.{key}": value for key, value in part.items() if key != "name"}}
+    name_option = {kind: part["name"]} if "name" in part else {}
+    return {**name_option, **{f"{kind}.{key}": value for key, value in part.items() if key != "name"}}
 
 
 def run_recipe(
@@ -218,26 +229,28 @@ def run_recipe(
         UsageError: before anything is compiled or written.
         InterruptedRunError: if `stop` returned a signal number.
     """
-    began = clock.began() if began is None else began
-    paths.refuse_read(out, [recipe.data, recipe.keep_at])
+    began = clock.run_start() if began is None else began
+    paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at])
     with _jax_for(recipe):
-        tell = _one_voice(observer)
+        tell = _without_repeated_notes(observer)
         tell(Progress("start", 0, 1, note="reading data"))
-        problem = Problem.of(recipe, dataset, model)
+        problem = Problem.from_recipe(recipe, dataset, model)
         if problem.train is not None:
-            _tell_of_data(problem.train, observer, tell)
+            _report_data(problem.train, observer, tell)
             parts, _, scaler = problem.require_description()
             for note in units.sentences(parts.likelihood, scaler, recipe, problem.train.target_names):
                 tell(Progress("note", 0, 0, note=note))
         if problem.train is not None and problem.train.num_data < _FEW_ROWS:
-            few = f"only {problem.train.num_data} training rows, so the predictions are mostly those of the prior"
-            tell(Progress("note", 0, 0, note=few))
+            few_rows_note = (
+                f"only {problem.train.num_data} training rows, so the predictions are mostly those of the prior"
+            )
+            tell(Progress("note", 0, 0, note=few_rows_note))
         launch(
             problem,
             out,
             force=force,
             started_by=started_by,
-            began=began,
+            start_time=began,
             in_bucket=share_programs,
             tell=tell,
             stop=stop,
@@ -275,7 +288,7 @@ def resume(
         UsageError: if there is nothing to resume, or if this machine would not produce the same draws and
             `allow_inexact` is false.
     """
-    began, out = clock.began(), paths.named(path)
+    began, out = clock.run_start(), paths.checked_path(path)
     if from_part is None and store.remove_leftovers(out):
         return open(out, model=model)
     unfinished, saved = store.resumable(out, from_part)
@@ -291,9 +304,9 @@ def resume(
             saved,
             allow_inexact=allow_inexact,
             break_lock=break_lock,
-            began=began,
+            start_time=began,
             model=_own(model),
-            tell=_one_voice(observer or shown),
+            tell=_without_repeated_notes(observer or shown),
             stop=stop,
         )
     return open(out, model=model)
@@ -310,16 +323,16 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
         UsageError: if there is no run at this path.
     """
     own = model if isinstance(model, AbstractPosterior) else _own(model)
-    path = paths.named(path)
+    path = paths.checked_path(path)
     return Run(store.open_tree(path), path, model=own)
 
 
 def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
     """Return the recipe as YAML with every field written out, except the fields that a budget chooses later."""
     with _jax_for(recipe):
-        problem = Problem.of(recipe, dataset)
-        words = budget.words(problem)
-        if noise.is_open(problem):
+        problem = Problem.from_recipe(recipe, dataset)
+        words = budget.recipe_to_write(problem)
+        if likelihood_choice.is_likelihood_open(problem):
             del words["likelihood"]
         return to_yaml(words)
 
@@ -343,14 +356,22 @@ def _run_by_hand(
             f"{', '.join(void)}: not supported for a posterior made in Python, which has its own data, prior "
             "and likelihood"
         )
-    began = clock.began()
+    began = clock.run_start()
     named = isinstance(init, str)
     words = {**options, "init": init if named else None}
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
     with _jax_for(recipe):
         problem = Problem.by_hand(recipe, posterior, sampler)
         starts = None if named else init
-        launch(problem, out, force=force, starts=starts, started_by=started_by, began=began, tell=_one_voice(observer))
+        launch(
+            problem,
+            out,
+            force=force,
+            starts=starts,
+            started_by=started_by,
+            start_time=began,
+            tell=_without_repeated_notes(observer),
+        )
     return open(out, model=posterior)
 
 
@@ -366,12 +387,12 @@ def _jax_for(recipe: Recipe) -> Iterator[None]:
         yield
 
 
-def _one_voice(observer: Observer | None) -> Observer:
+def _without_repeated_notes(observer: Observer | None) -> Observer:
     """Return the observer in the first of the processes that share a run, and a silent observer in the others."""
-    return observer if observer is not None and Processes.here().is_first else _silent
+    return observer if observer is not None and Processes.current().is_first else _silent
 
 
-def _tell_of_data(rows: Dataset, observer: Observer | None, tell: Observer) -> None:
+def _report_data(rows: Dataset, observer: Observer | None, tell: Observer) -> None:
     """Report how the rows were read. Without an observer, omitted rows give a warning."""
     if rows.left_out and observer is None:
         warnings.warn(f"{rows.name}: {rows.left_out}", BnnzooWarning, stacklevel=5)

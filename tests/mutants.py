@@ -54,10 +54,10 @@ def _penalty(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], None]:
     """`wrong(right penalty, sigma2)`."""
 
     def make(patch: Patch) -> None:
-        from bnnzoo.samplers import _noise, penalty
+        from bnnzoo.samplers import _noise_penalty, penalty
 
-        right = _noise.noise_penalty
-        for module in (_noise, penalty):
+        right = _noise_penalty.noise_penalty
+        for module in (_noise_penalty, penalty):
             patch.setattr(module, "noise_penalty", lambda sigma2, dof, terms: wrong(right(sigma2, dof, terms), sigma2))
 
     return make
@@ -422,7 +422,7 @@ def _trapezoids_alone(patch: Patch) -> None:
 def _all_seen(patch: Patch) -> None:
     from bnnzoo.samplers import _influence
 
-    patch.setattr(_influence, "seen", lambda d, drawn, *, disjoint: d)
+    patch.setattr(_influence, "effective_contribution", lambda d, drawn, *, disjoint: d)
 
 
 def _sees_itself(patch: Patch) -> None:

@@ -16,9 +16,9 @@ import h5py
 import numpy as np
 from pydantic import ValidationError
 
-from bnnzoo.store import npz, parts
+from bnnzoo.store import npz, run_parts
 from bnnzoo.store.checkpoint import load, save
-from bnnzoo.store.words import Manifest
+from bnnzoo.store.manifest import Manifest
 
 T = TypeVar("T")
 Change = Sequence[Any]
@@ -185,13 +185,13 @@ def seal_words(folder: Path) -> None:
     """Write the manifest's digest of itself anew, where its words are a manifest's."""
     with suppress(ValidationError):
         words = Manifest.model_validate_json((folder / "p000.json").read_bytes())
-        words.seal = parts.seal(words)
-        parts.write_words(folder / "p000.json", words)
+        words.seal = run_parts.seal(words)
+        run_parts.write_json(folder / "p000.json", words)
 
 
 def checkpoint_of(folder: Path) -> Any:
     """The newest checkpoint of an honest run."""
-    return load(folder / "checkpoint.npz", run=parts.load(folder).manifest.header)
+    return load(folder / "checkpoint.npz", run=run_parts.load(folder).manifest.header)
 
 
 def change_npz(path: Path, change: Change) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bnnzoo
-from bnnzoo.samplers._regime import MOST_SIGMA2
+from bnnzoo.samplers._regime import MAX_SIGMA2
 
 pytestmark = pytest.mark.slow
 RNG = np.random.default_rng(7)
@@ -66,7 +66,7 @@ def test_advice_that_is_followed_makes_the_run_better(table, bad):
         options |= advised
         run = _run(table, options)
         sigma2 = float(np.mean(run.predictor.record.statistics["sigma2"]))
-        assert sigma2 < max(worst, MOST_SIGMA2), (options, first)
+        assert sigma2 < max(worst, MAX_SIGMA2), (options, first)
         worst = sigma2
         if not run.predictor.record.findings:
             break

@@ -68,16 +68,16 @@ def damaged(run: bnnzoo.Run, group: str, **change: Any) -> xr.DataTree:
 def test_a_file_whose_arrays_are_not_its_models_is_refused(group, change, said, regression):
     run, _ = regression
     old = {str(name): variable.values for name, variable in run.posterior[group].data_vars.items()}
-    agreement.check(damaged(run, group), None, run.predictor._known)
-    agreement.check(damaged(run, "constant_data", x_test=None, y_test=None), None, run.predictor._known)
+    agreement.check(damaged(run, group), None, run.predictor._restored_model)
+    agreement.check(damaged(run, "constant_data", x_test=None, y_test=None), None, run.predictor._restored_model)
     with pytest.raises(DamagedError, match=f"the run: damaged: {said}"):
-        agreement.check(damaged(run, group, **change(old)), None, run.predictor._known)
+        agreement.check(damaged(run, group, **change(old)), None, run.predictor._restored_model)
 
 
 def test_a_posterior_that_was_given_may_know_fewer_sites_and_no_others(regression):
     """The file of a NumPyro model also has what is computed of its sites; the error names what the file lacks."""
     run = regression[0]
-    tree, known = run.posterior, run.predictor._known
+    tree, known = run.posterior, run.predictor._restored_model
     given = known._replace(data_sha256=tree.attrs["data_sha256"])
     old = {str(name): variable.values for name, variable in tree["posterior"].data_vars.items()}
     more, fewer = damaged(run, "posterior", a=old["bias"]), damaged(run, "posterior", weight=None)
@@ -89,7 +89,7 @@ def test_a_posterior_that_was_given_may_know_fewer_sites_and_no_others(regressio
 
 
 def test_of_a_mode_all_is_there_or_nothing(regression):
-    run, known = regression[0], regression[0].predictor._known._replace(linearised=True)
+    run, known = regression[0], regression[0].predictor._restored_model._replace(linearised=True)
     points = {
         f"linearised_at_{block.name}": np.zeros((2, *block.shape), np.float32)
         for block in known.posterior.layout.blocks

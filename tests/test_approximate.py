@@ -30,7 +30,7 @@ from bnnzoo.progress import Progress
 from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag, _curvature, _local, _training
 from bnnzoo.samplers.bbb import blundell_weight, kl
-from bnnzoo.samplers.dropout import _thinned
+from bnnzoo.samplers.dropout import _droppable_weights
 from bnnzoo.sampling import backend
 from bnnzoo.testing.targets import gaussian, regression
 
@@ -746,7 +746,7 @@ def test_dropout_spares_biases_and_norms_that_look_like_weights():
     convolutions = (eqx.nn.Conv1d(a, 4, 3, key=key) for a, key in zip((1, 4), keys[:2], strict=True))
     first, second = convolutions
     network = _Signals(first, eqx.nn.LayerNorm((4, 6)), second, eqx.nn.Linear(1, 3, key=keys[2]))
-    assert [block.name for block in _thinned(network_layout(network))] == ["second_weight", "last_weight"]
+    assert [block.name for block in _droppable_weights(network_layout(network))] == ["second_weight", "last_weight"]
 
 
 def test_dropout_says_what_it_cannot_do():

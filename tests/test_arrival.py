@@ -27,8 +27,8 @@ from bnnzoo.samplers import AbstractSampler, Gibbs, Hmc, Mala, Penalty, RandomWa
 from bnnzoo.sampling import backend, loop
 from bnnzoo.sampling.loop import Chunk, Keys, chunks
 from bnnzoo.sampling.placement import Placement
-from bnnzoo.sampling.restart import left_behind, restarted
-from bnnzoo.sampling.stuck import finding_of, refuse_all_stuck, steps_in_a_row, stuck_chains
+from bnnzoo.sampling.stragglers import find_stragglers, restart_stragglers
+from bnnzoo.sampling.stuck_chains import count_rejected_steps, find_stuck_chains, refuse_all_stuck, stuck_finding
 from bnnzoo.sampling.transport import transport
 
 VECTORIZED = Placement("vectorized", None)
@@ -51,7 +51,7 @@ def from_prior(posterior: AbstractPosterior, chains: int = CHAINS) -> Float[Arra
 
 def run(posterior: AbstractPosterior, sampler: AbstractSampler, *, far: bool = True, **more: Any) -> list[Chunk]:
     arguments: dict[str, Any] = {"num_warmup": 400, "num_draws": 200, "thin": 4, **more}
-    thetas, keys = from_prior(posterior), Keys.of(0)
+    thetas, keys = from_prior(posterior), Keys.from_seed(0)
     if far:
         thetas = near(posterior, thetas, key=keys.transport, num_warmup=arguments["num_warmup"])
     return list(chunks(posterior, sampler, thetas, keys=keys, placement=VECTORIZED, **arguments))
@@ -113,18 +113,18 @@ def test_transport_is_shown_and_can_be_stopped(asked, tmp_path):
 
 
 def test_who_is_left_behind():
-    assert left_behind(np.array([0.0, -3, -5, -15]), 3).tolist() == [False] * 4
-    assert left_behind(np.array([0.0, -3, -5, -25]), 3).tolist() == [False, False, False, True]
+    assert find_stragglers(np.array([0.0, -3, -5, -15]), 3).tolist() == [False] * 4
+    assert find_stragglers(np.array([0.0, -3, -5, -25]), 3).tolist() == [False, False, False, True]
     # Two at least must be ahead: the best alone says nothing of the others.
-    assert left_behind(np.array([1000.0, -3, -5, -8]), 3).tolist() == [False] * 4
-    assert left_behind(np.array([0.0, np.nan, -5, -np.inf]), 3).tolist() == [False, True, False, True]
-    assert left_behind(np.array([0.0, -1e6]), 3).tolist() == [False, False]
-    assert left_behind(np.array([-1e6]), 3).tolist() == [False]
+    assert find_stragglers(np.array([1000.0, -3, -5, -8]), 3).tolist() == [False] * 4
+    assert find_stragglers(np.array([0.0, np.nan, -5, -np.inf]), 3).tolist() == [False, True, False, True]
+    assert find_stragglers(np.array([0.0, -1e6]), 3).tolist() == [False, False]
+    assert find_stragglers(np.array([-1e6]), 3).tolist() == [False]
     # Of nine chains the third best is what the others are held to.
     ahead = [0.0, -1, -2, -3, -4, -5, -6, -7]
     for dim in (0, 1, 50):
         for below, behind in ((10 + 2 * dim, False), (10.1 + 2 * dim, True)):
-            assert left_behind(np.array([*ahead, -2 - below]), dim).tolist() == [False] * 8 + [behind]
+            assert find_stragglers(np.array([*ahead, -2 - below]), dim).tolist() == [False] * 8 + [behind]
 
 
 class _State(NamedTuple):
@@ -142,18 +142,18 @@ def test_a_chain_left_behind_begins_again_where_another_is_and_is_counted():
     position = near(posterior, from_prior(posterior, 8), key=jax.random.key(2), num_warmup=99)
     position = position.at[jnp.array([2, 5])].add(3.0)
     carry = _Carry(_State(position, jnp.arange(8.0)), jnp.zeros(8, jnp.int32))
-    after = restarted(posterior, carry, key=jax.random.key(0))
+    after = restart_stragglers(posterior, carry, key=jax.random.key(0))
     assert after.restarted.tolist() == [0, 0, 1, 0, 0, 1, 0, 0]
     source = after.states.step_size.astype(int)
     assert not {2, 5} & set(source.tolist())
     np.testing.assert_array_equal(after.states.position, position[source])
-    assert restarted(posterior, after, key=jax.random.key(0)) is after
+    assert restart_stragglers(posterior, after, key=jax.random.key(0)) is after
 
 
 def test_chains_left_behind_begin_again_at_many_places():
     position = jnp.where(jnp.arange(64) < 32, jnp.linspace(-1, 1, 64), 50.0)[:, None]
     carry = _Carry(_State(position, jnp.arange(64)), jnp.arange(64, dtype=jnp.int32))
-    after = restarted(Spiked(), carry, key=jax.random.key(0))
+    after = restart_stragglers(Spiked(), carry, key=jax.random.key(0))
     source = np.asarray(after.states.step_size)
     np.testing.assert_array_equal(source[:32], np.arange(32))
     assert source[32:].max() < 32
@@ -170,7 +170,7 @@ def test_sixty_four_chains_from_a_wide_prior_agree(monkeypatch):
     posterior = line(1500, 5, 25.0)
     sampler = Penalty(proposal="langevin")
     assert rhat(run(posterior, sampler)) <= 1.01
-    monkeypatch.setattr(loop, "restarted", lambda posterior, carry, *, key: carry)
+    monkeypatch.setattr(loop, "restart_stragglers", lambda posterior, carry, *, key: carry)
     try:
         alone = rhat(run(posterior, Penalty(proposal="langevin", sampling="replacement"), far=False))
     except BnnzooError:
@@ -212,7 +212,7 @@ def test_networks_on_few_rows_arrive():
     found = run(posterior, Penalty(), num_warmup=1000, num_draws=50)
     density = jax.jit(jax.vmap(posterior.log_density))
     reached = np.asarray(density(jnp.asarray(found[-1].draws[:, -1])))
-    assert not left_behind(reached, posterior.layout.dim).any()
+    assert not find_stragglers(reached, posterior.layout.dim).any()
 
 
 # ---- chains that stand still -----------------------------------------------------------------------------------------
@@ -221,10 +221,10 @@ def test_networks_on_few_rows_arrive():
 def test_steps_without_an_acceptance_are_counted_across_chunks():
     quiet = np.zeros(3, int)
     moved = np.array([[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]) > 0
-    quiet = steps_in_a_row(moved, quiet, 2)
+    quiet = count_rejected_steps(moved, quiet, 2)
     assert quiet.tolist() == [6, 8, 0]
-    assert steps_in_a_row(moved, quiet, 2).tolist() == [6, 16, 0]
-    assert steps_in_a_row(None, quiet, 2) is quiet
+    assert count_rejected_steps(moved, quiet, 2).tolist() == [6, 16, 0]
+    assert count_rejected_steps(None, quiet, 2) is quiet
 
 
 def test_only_chains_that_all_stand_still_end_a_run():
@@ -238,12 +238,12 @@ def test_stuck_chains_of_a_whole_run():
     accepted[1, 500:1500] = False
     accepted[2, 500:1499] = False
     accepted[3, 1:] = False
-    assert stuck_chains(accepted, 1) == {1: 1000, 3: 2999}
+    assert find_stuck_chains(accepted, 1) == {1: 1000, 3: 2999}
     # Up to the precision of a thinned draw.
-    assert stuck_chains(accepted[:, ::2], 2) == {1: 1000, 2: 1000, 3: 2998}
-    (found,) = finding_of({3: 2999})
+    assert find_stuck_chains(accepted[:, ::2], 2) == {1: 1000, 2: 1000, 3: 2998}
+    (found,) = stuck_finding({3: 2999})
     assert found.label.startswith("chain 3 accepted no proposal for 2999 steps")
-    assert finding_of({}) == ()
+    assert stuck_finding({}) == ()
 
 
 class Spiked(AbstractPosterior):

@@ -37,7 +37,7 @@ def pairs(rng: np.random.Generator, shift: float = 0.0, spread: float = 1.0) -> 
 
 def p_values(**wrong: float) -> np.ndarray:
     rng = np.random.default_rng(0)
-    return np.array([drift.compared(*pairs(rng, **wrong)).p_value for _ in range(REPEATS)])
+    return np.array([drift.find_drift(*pairs(rng, **wrong)).p_value for _ in range(REPEATS)])
 
 
 def test_the_p_value_of_exchangeable_pairs_is_uniform(monkeypatch):
@@ -56,10 +56,10 @@ def test_what_drifts_is_named_with_its_sign():
     start = rng.normal(size=(50, 3))
     still = {"means": start, "density": start[:, :1]}
     fell = {"means": start + 0.3 * rng.normal(size=start.shape), "density": start[:, :1] - rng.random((50, 1))}
-    found = drift.compared(still, fell)
+    found = drift.find_drift(still, fell)
     assert (found.function, found.p_value) == ("density", 1e-4)
     assert found.score < -5
-    assert drift.compared(still, still) == drift.Drift(1.0, "nothing moved", 0.0)
+    assert drift.find_drift(still, still) == drift.Drift(1.0, "nothing moved", 0.0)
 
 
 def test_one_unit_that_moves_far_does_not_hide_the_others():
@@ -67,15 +67,15 @@ def test_one_unit_that_moves_far_does_not_hide_the_others():
     before = np.zeros((40, 1))
     after = -1 - np.random.default_rng(0).random((40, 1))
     after[0] = 1e12
-    assert drift.compared({"f": before}, {"f": after}).p_value < LEVEL
+    assert drift.find_drift({"f": before}, {"f": after}).p_value < LEVEL
 
 
 def test_few_units_are_judged_too():
     """Eight members of an ensemble: no flipped signs of eight are as rare as the level."""
     rng = np.random.default_rng(2)
     before = rng.normal(size=(8, 2))
-    assert drift.compared({"f": before}, {"f": before - 5 + 0.1 * rng.normal(size=(8, 2))}).p_value < LEVEL
-    right = [drift.compared({"f": before}, {"f": before + rng.normal(size=(8, 2))}).p_value for _ in range(200)]
+    assert drift.find_drift({"f": before}, {"f": before - 5 + 0.1 * rng.normal(size=(8, 2))}).p_value < LEVEL
+    right = [drift.find_drift({"f": before}, {"f": before + rng.normal(size=(8, 2))}).p_value for _ in range(200)]
     assert np.mean(np.array(right) >= 0.01) > 0.95
 
 
@@ -89,12 +89,12 @@ def _drifted(scale: float, shift: float) -> drift.Drift:
     draws = rng.multivariate_normal(target.mean, target.covariance * scale**2, size=64) + shift * target.sd
     kernel = drift.kernel_for(target.posterior, draws[48:].astype(np.float32), key=jax.random.key(0))
     assert kernel.acceptance > 0.4
-    ends, acceptance = drift.moved(
+    ends, acceptance = drift.advance(
         kernel, target.posterior, draws[:48].astype(np.float32), steps=20, key=jax.random.key(1)
     )
     assert acceptance > 0.4
     z = [(theta - target.mean) / target.sd for theta in (draws[:48], ends)]
-    return drift.compared(*({"theta": one, "theta^2": one**2} for one in z))
+    return drift.find_drift(*({"theta": one, "theta^2": one**2} for one in z))
 
 
 @pytest.mark.parametrize("full_up_to", [drift.FULL_UP_TO, pytest.param(100, marks=pytest.mark.slow)])
@@ -130,7 +130,7 @@ def test_rows_that_few_batches_draw_count_in_exact_chains(rows, size, scale):
     others = [0.3, 0.0] + 0.015 * rng.normal(size=(272, 2))
     draws = np.stack([others[:, 0], rng.choice(grid, p=density, size=272), others[:, 1]], 1).astype(np.float32)
     kernel = drift.kernel_for(posterior, draws[256:], key=jax.random.key(0))
-    ends, _ = drift.moved(kernel, posterior, draws[:256], steps=64, key=jax.random.key(1))
+    ends, _ = drift.advance(kernel, posterior, draws[:256], steps=64, key=jax.random.key(1))
     assert abs(ends[:, 1].mean() - mean) < 4.9 * sd / 256**0.5
 
 

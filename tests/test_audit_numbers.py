@@ -42,14 +42,14 @@ def test_flipped_signs_judge_a_dozen_units_and_no_fewer():
     """All of them fall: of 12 no more than the flips can tell, of 11 what a t test says."""
     before = np.zeros((12, 3))
     after = -1 - 1e-3 * np.random.default_rng(0).random((12, 3))
-    assert drift.compared({"f": before}, {"f": after}).p_value >= 1e-4
-    few = drift.compared({"f": before[:11]}, {"f": after[:11]})
+    assert drift.find_drift({"f": before}, {"f": after}).p_value >= 1e-4
+    few = drift.find_drift({"f": before[:11]}, {"f": after[:11]})
     assert few.p_value == pytest.approx(3 * stats.ttest_1samp(after[:11], 0.0).pvalue.min())
     assert few.p_value < 1e-10
     assert few.score == pytest.approx(-np.sum(np.arange(1, 12)) / np.sqrt(np.sum(np.arange(1, 12) ** 2)))
     # What is alone in its way is certain by chance alone: never more than one.
     mixed = np.array([[1.0, -1.0, 0.5], [-1.1, 0.9, -0.4], [0.2, 0.1, -0.1]])
-    assert drift.compared({"f": np.zeros((3, 3))}, {"f": mixed}).p_value == 1
+    assert drift.find_drift({"f": np.zeros((3, 3))}, {"f": mixed}).p_value == 1
 
 
 def test_signs_are_flipped_unit_by_unit_and_what_is_as_far_counts():
@@ -71,7 +71,7 @@ def test_signs_are_flipped_unit_by_unit_and_what_is_as_far_counts():
     for difference in (equal, rose, fell, none):
         before = rng.normal(size=difference.shape)
         split = lambda values: {"a": values[:, :1], "b": values[:, 1:]}  # noqa: E731
-        found = drift.compared(split(before), split(before + difference))
+        found = drift.find_drift(split(before), split(before + difference))
         p, worst, score = exact(before + difference - before)
         assert found.p_value == pytest.approx(p, abs=0.02)
         assert (found.function, found.score) == ("ab"[min(worst, 1)], pytest.approx(score))
@@ -79,10 +79,10 @@ def test_signs_are_flipped_unit_by_unit_and_what_is_as_far_counts():
     for sign in (-1.0, 1.0):
         ends = -0.1 * sign * np.ones((12, 1))
         ends[:2] = sign * np.inf
-        found = drift.compared({"a": np.zeros((12, 1))}, {"a": ends})
+        found = drift.find_drift({"a": np.zeros((12, 1))}, {"a": ends})
         assert found.score == pytest.approx(sign * (23 - 55) / np.sqrt(567))
     ends = np.r_[np.inf, -np.inf, -np.ones(10)][:, None]
-    assert drift.compared({"a": np.zeros((12, 1))}, {"a": ends}).score == pytest.approx(-55 / np.sqrt(567))
+    assert drift.find_drift({"a": np.zeros((12, 1))}, {"a": ends}).score == pytest.approx(-55 / np.sqrt(567))
 
 
 @pytest.mark.parametrize("units", [1, 2, 8, 11])
@@ -90,11 +90,11 @@ def test_few_units_are_judged_by_t_times_the_functions_that_move(units):
     rng = np.random.default_rng(units)
     before, difference = rng.normal(size=(units, 3)), rng.normal([0.6, 0.3, 0.0], 1.0, (units, 3)) * [1, 1, 0]
     starts, ends = ({"a": values[:, 2:], "b": values[:, :2]} for values in (before, before + difference))
-    found = drift.compared(starts, ends)
+    found = drift.find_drift(starts, ends)
     p = 2 * stats.ttest_1samp(difference[:, :2], 0.0).pvalue.min() if units > 1 else 1.0
     assert found.function == "b"
     assert found.p_value == pytest.approx(min(1.0, p))
-    assert drift.compared({"a": before}, {"a": before}) == drift.Drift(1.0, "nothing moved", 0.0)
+    assert drift.find_drift({"a": before}, {"a": before}) == drift.Drift(1.0, "nothing moved", 0.0)
 
 
 # ---- the chains ----------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ def tuned(
         return positions, jnp.full(len(positions), rate), jnp.full(len(positions), sigma2)
 
     settled = lambda sampler, posterior, positions, states, key: At(positions, jnp.ones(len(positions)))  # noqa: E731
-    monkeypatch.setattr(drift, "_settled", settled)
-    monkeypatch.setattr(drift, "_moved", moved)
+    monkeypatch.setattr(drift, "_settle_pilots", settled)
+    monkeypatch.setattr(drift, "_advance_all", moved)
     monkeypatch.setattr(drift, "problems_of", lambda *args, **more: problems)
     pilots = np.zeros((3, posterior.layout.dim), np.float32)
     return drift.kernel_for(posterior, pilots, key=jax.random.key(0)), np.array(tried)
@@ -185,7 +185,7 @@ def test_the_shape_of_a_step_is_the_curvature_that_all_pilots_saw():
     """C = F F' is the inverse of the mean of sum_i g_i g_i' + 1, where a datum's gradient at theta is x_i - theta."""
     posterior, pilots = GaussianMean.of(10), np.array([[0.0], [0.5], [2.0]], np.float32)
     sampler = Penalty(proposal="hmc", batch_size=10, num_batches=1, sampling="disjoint", step_size=1.0)
-    states = drift._settled(sampler, posterior, jnp.asarray(pilots), None, jax.random.key(0))
+    states = drift._settle_pilots(sampler, posterior, jnp.asarray(pilots), None, jax.random.key(0))
     fisher = [np.sum((posterior.data - theta) ** 2) + 1 for theta in pilots[:, 0]]
     np.testing.assert_allclose(states.preconditioner.factor, np.full((3, 1, 1), np.mean(fisher) ** -0.5), rtol=1e-5)
     np.testing.assert_array_equal(states.position, pilots)
@@ -197,7 +197,7 @@ def test_each_start_moves_from_where_it_is(monkeypatch):
     monkeypatch.setattr(Penalty, "step", lambda self, _, state, *, key: (replace(state, position=state[0] + 1), told))
     kernel = drift.Kernel(Penalty(), At(jnp.full(1, 50.0), jnp.ones(())), 0.0)
     starts = np.array([[1.0], [-3.0], [7.0]], np.float32)
-    ends, acceptance = drift.moved(kernel, GaussianMean.of(10), starts, steps=4, key=jax.random.key(0))
+    ends, acceptance = drift.advance(kernel, GaussianMean.of(10), starts, steps=4, key=jax.random.key(0))
     np.testing.assert_array_equal(ends, starts + 4)
     assert acceptance == 0.25
 
@@ -216,5 +216,5 @@ def test_as_many_chains_are_stepped_together_as_fit(monkeypatch):
     for elements, starts in ((60, 7), (60, 2), (10, 7)):
         monkeypatch.setattr(drift, "_ELEMENTS", elements)
         with pytest.raises(InterruptedError):
-            drift.moved(kernel, posterior, np.zeros((starts, 2), np.float32), steps=1, key=jax.random.key(0))
+            drift.advance(kernel, posterior, np.zeros((starts, 2), np.float32), steps=1, key=jax.random.key(0))
     assert together == [3, 2, 1]

@@ -13,7 +13,7 @@ from bnnzoo.evaluation import audit, bias
 from bnnzoo.evaluation.audit_result import LEVEL, Effort, decide
 from bnnzoo.evaluation.bias import Biases
 from bnnzoo.evaluation.drift import Drift
-from bnnzoo.evaluation.estimands import LOG_SDS, MEANS, OWN, WEIGHTS, Estimands, is_linear, varying
+from bnnzoo.evaluation.estimands import LOG_SDS, MEANS, OWN_PARAMETERS, WEIGHTS, Estimands, is_linear, varying
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian, StudentT
@@ -260,4 +260,4 @@ def test_sgld_that_is_too_wide_drifts_and_nuts_passes_with_fixed_and_learned_noi
     assert found.chains == 128
     assert found.outcome == ("passed" if sampler == "nuts" else "drifted"), found.verdict
     assert sampler == "nuts" or found.bias_sd > 1
-    assert OWN not in found.bias_bound_of or "scale" not in likelihood
+    assert OWN_PARAMETERS not in found.bias_bound_of or "scale" not in likelihood

@@ -17,7 +17,7 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Sghmc, Sgld
-from bnnzoo.samplers._auto_steps import TARGET, longest
+from bnnzoo.samplers._auto_steps import TARGET, longest_step
 
 NOISE = 0.5
 
@@ -54,7 +54,7 @@ def test_a_control_variate_and_a_stable_step_are_chosen_for_many_rows():
 
 @pytest.mark.parametrize(("kind", "noise"), [(Sgld, 0.0), (Sgld, 10.0), (Sghmc, 1.0)])
 def test_the_longest_step_keeps_the_predicted_variance_within_its_limit(kind, noise):
-    length = longest(kind(), noise, 100, TARGET)
+    length = longest_step(kind(), noise, 100, TARGET)
 
     def ratio(length: float) -> float:
         numbers = jnp.asarray(length), jnp.asarray(length * noise)
@@ -68,19 +68,21 @@ def test_a_predicted_variance_above_its_limit_is_not_converged_and_names_the_ste
         **{"exactness": "biased", "chains": 4, "rhat": 1.0, "rhat_of": "f", "ess_bulk": 900.0, "ess_bulk_of": "f"},
         **{"ess_tail": 900.0, "ess_tail_of": "f", "draws": 500, "draws_requested": 500, "variance_ratio": 1.09},
     }
-    assert findings.verdict("biased", findings.judged(good)).startswith("converged, to a biased sampler's own")
-    bad = findings.judged(good | {"variance_ratio": 201.0, "unbiased_step_size": 2.34e-8})
+    assert findings.verdict("biased", findings.gate_findings(good)).startswith("converged, to a biased sampler's own")
+    bad = findings.gate_findings(good | {"variance_ratio": 201.0, "unbiased_step_size": 2.34e-8})
     verdict = findings.verdict("biased", bad)
     assert verdict.startswith("not converged: predicted variance over the posterior's 201, trusted up to 1.1; use ")
     assert "--sampler.step-size 2.3e-08" in verdict
-    assert "--sampler" not in findings.verdict("biased", findings.judged(good | {"variance_ratio": 1.1}))
+    assert "--sampler" not in findings.verdict("biased", findings.gate_findings(good | {"variance_ratio": 1.1}))
     # No step size helps chains that have diverged; 0 is none.
-    diverged = findings.verdict("biased", findings.judged(good | {"variance_ratio": np.inf, "unbiased_step_size": 0.0}))
+    diverged = findings.verdict(
+        "biased", findings.gate_findings(good | {"variance_ratio": np.inf, "unbiased_step_size": 0.0})
+    )
     assert "use a smaller --sampler.step-size, or leave step size" in diverged
-    one = findings.judged(good | {"variance_ratio_worst": 1.3, "unbiased_step_size": 2.34e-8})
+    one = findings.gate_findings(good | {"variance_ratio_worst": 1.3, "unbiased_step_size": 2.34e-8})
     verdict = findings.verdict("biased", one)
     assert verdict.startswith("not converged: predicted variance over the posterior's, in the stiffest or noisiest")
-    assert not findings.judged(good | {"variance_ratio_worst": 1.2})
+    assert not findings.gate_findings(good | {"variance_ratio_worst": 1.2})
 
 
 def _ratio(run: Any, x: np.ndarray) -> float:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from bnnzoo.samplers import AbstractSampler, Penalty
 from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 
 N, SIZE, CHAINS, STEPS = 97, 20, 8, 600
 
@@ -52,10 +52,10 @@ def _run(sampler: Any, posterior: Any, starts: np.ndarray, draws: int = STEPS) -
         posterior,
         sampler,
         starts.astype(np.float32),
-        keys=Keys.of(4),
+        keys=Keys.from_seed(4),
         num_warmup=0,
         num_draws=draws,
-        placement=place("vectorized", len(starts)),
+        placement=place_chains("vectorized", len(starts)),
     )
     found = list(stream)
     return {name: np.concatenate([chunk.stats[name] for chunk in found], 1) for name in found[0].stats}

@@ -18,7 +18,7 @@ from test_gradient_bias import _ubu
 from test_row_probabilities import OneRow, settled
 
 from bnnzoo.errors import UsageError
-from bnnzoo.finding import spelt
+from bnnzoo.finding import spell_settings
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import (
     Batched,
@@ -39,8 +39,8 @@ from bnnzoo.samplers import (
     random_walk,
     sms_ubu,
 )
-from bnnzoo.samplers._control_variate import anchored, drift, follow, refuse_large
-from bnnzoo.samplers._noise import estimated
+from bnnzoo.samplers._control_variate import drift_estimator, make_anchor, next_anchor, refuse_large
+from bnnzoo.samplers._noise_penalty import estimate_difference
 from bnnzoo.samplers._stochastic_gradient import langevin_variance_ratio
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
@@ -65,7 +65,7 @@ def test_rows_drawn_by_their_influence_estimate_the_density_without_bias():
     posterior = parabolas([0.3, 5.0, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0])
     sampler = Penalty(step_size=0.0001, batch_size=2, num_batches=50, sampling="importance", proposal="random-walk")
     state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
-    rows = _row_probabilities.after_look(state.rows, jnp.asarray([1.0, 8.0, 2.0, 0.5]))
+    rows = _row_probabilities.update_probabilities(state.rows, jnp.asarray([1.0, 8.0, 2.0, 0.5]))
     state = eqx.tree_at(lambda s: s.rows, state, rows)
     step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]["lp_estimate"]))
     found = np.asarray(step(jax.random.split(jax.random.key(1), 2000)), float)
@@ -140,12 +140,12 @@ def test_what_a_penalised_step_costs():
 
 
 def test_all_rows_are_looked_at_up_to_two_thousand_or_the_budget():
-    assert Penalty(budget=2000).proposes(2000) == "hmc"
-    assert Penalty(budget=1999).proposes(2000) == "random-walk"
-    assert Penalty(budget=1999).proposes(1999) == "hmc"
-    assert Penalty(batch_size=50).proposes(100) == "random-walk"
-    assert Penalty(sampling="disjoint").proposes(100) == "random-walk"
-    assert Penalty(control_variate="first").proposes(100) == "random-walk"
+    assert Penalty(budget=2000).resolved_proposal(2000) == "hmc"
+    assert Penalty(budget=1999).resolved_proposal(2000) == "random-walk"
+    assert Penalty(budget=1999).resolved_proposal(1999) == "hmc"
+    assert Penalty(batch_size=50).resolved_proposal(100) == "random-walk"
+    assert Penalty(sampling="disjoint").resolved_proposal(100) == "random-walk"
+    assert Penalty(control_variate="first").resolved_proposal(100) == "random-walk"
 
 
 def test_a_step_size_that_warm_up_found_is_not_the_one_that_was_given():
@@ -156,7 +156,7 @@ def test_a_step_size_that_warm_up_found_is_not_the_one_that_was_given():
     def advice(step_size: float, **fields: Any) -> str:
         sampler = Penalty(batch_size=50, num_batches=20, step_size=0.5, **fields)
         (found,) = sampler.findings(posterior, {**means, "step_size": step_size})
-        return spelt(found.advice, "options")
+        return spell_settings(found.advice, "options")
 
     for step_size in (0.5, 0.50004, 0.49996):
         assert advice(step_size).startswith("use --sampler.num-batches")
@@ -218,7 +218,7 @@ def test_chains_share_their_rows_before_the_last_window():
     posterior, sampler = GaussianMean(np.zeros(4)), Penalty(batch_size=2, num_batches=2, sampling="importance")
     state = sampler.init(posterior, jnp.zeros(1), num_warmup=9, key=KEY)
     looks = ([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0])
-    seen = [_row_probabilities.after_look(state.rows, jnp.asarray(look)) for look in looks]
+    seen = [_row_probabilities.update_probabilities(state.rows, jnp.asarray(look)) for look in looks]
     each = [eqx.tree_at(lambda s: s.rows, state, rows) for rows in seen]
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
     own = [[0.625, 0.125, 0.125, 0.125], [0.125, 0.625, 0.125, 0.125]]
@@ -240,10 +240,10 @@ def test_a_step_of_warm_up_counts_no_more_noise_than_ten_times_what_it_aims_at()
 def test_all_rows_leave_no_noise_whatever_the_groups():
     d = jnp.asarray([0.5, -1.0, 2.0, 4.0])
     for groups in (None, 1, 2):
-        found = estimated(d, jnp.asarray(0.25), scale=jnp.asarray(4.0), left=0.0, groups=groups)
+        found = estimate_difference(d, jnp.asarray(0.25), scale=jnp.asarray(4.0), unused_fraction=0.0, groups=groups)
         assert float(found.delta) == pytest.approx(-0.25 - 5.5)
         assert (float(found.sigma2), float(found.skewness)) == (0.0, 0.0)
-    found = estimated(d, jnp.zeros(()), scale=jnp.asarray(4.0), left=1.0, groups=None)
+    found = estimate_difference(d, jnp.zeros(()), scale=jnp.asarray(4.0), unused_fraction=1.0, groups=None)
     assert found.dof == 3
     assert float(found.sigma2) == pytest.approx(16 / 4 * np.var(np.asarray(d), ddof=1), rel=1e-5)
     centred = np.asarray(d) - np.mean(np.asarray(d))
@@ -254,9 +254,9 @@ def test_all_rows_leave_no_noise_whatever_the_groups():
 
 
 def test_a_look_that_sees_no_influence_says_that_rows_are_alike():
-    rows = _row_probabilities.after_look(_row_probabilities.uniform(4), jnp.asarray([1.0, 0.0, 0.0, 0.0]))
+    rows = _row_probabilities.update_probabilities(_row_probabilities.uniform(4), jnp.asarray([1.0, 0.0, 0.0, 0.0]))
     np.testing.assert_allclose(rows.probabilities, [0.625, 0.125, 0.125, 0.125], rtol=1e-5)
-    again = _row_probabilities.after_look(rows, jnp.zeros(4))
+    again = _row_probabilities.update_probabilities(rows, jnp.zeros(4))
     known = 0.25 + (np.array([0.625, 0.125, 0.125, 0.125]) - 0.25) / 3
     np.testing.assert_allclose(again.probabilities, known, rtol=1e-5)
     assert float(again.looks) == 2
@@ -267,7 +267,7 @@ def test_what_acts_of_a_row_that_nearly_every_step_draws():
     for drawn, d in ((0.97, [-12.0, -7.0, 5.5, 7.0, 12.0]), (0.3, [-1.2, 1.2]), (0.5, [-3.2, 3.2])):
         b = np.array(d) / drawn
         each = [np.log(1 - drawn + drawn * np.exp(s * b - (1 - drawn) * b**2 / 2)) for s in (1, -1)]
-        found = _influence.seen(jnp.asarray(d, jnp.float32), drawn, disjoint=True)
+        found = _influence.effective_contribution(jnp.asarray(d, jnp.float32), drawn, disjoint=True)
         np.testing.assert_allclose(found, (each[0] - each[1]) / 2, rtol=1e-4)
 
 
@@ -277,7 +277,7 @@ class Walker(eqx.Module):
     disjoint: bool = eqx.field(static=True, default=False)
 
     def plan(self, num_data: int) -> Any:
-        return types.SimpleNamespace(used=num_data if self.disjoint else 2, disjoint=self.disjoint)
+        return types.SimpleNamespace(num_used=num_data if self.disjoint else 2, disjoint=self.disjoint)
 
     def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
         return eqx.tree_at(lambda s: s.position, state, state.position + 1.0), {}
@@ -300,15 +300,15 @@ def at(theta: list[float], anchor: Any = None) -> Any:
 
 def test_a_look_is_at_eight_proposals_and_the_last_one_at_sixteen_with_steps_between(monkeypatch):
     posterior = parabolas([1.0, 0.0], [0.0, 0.0], power=0.5)
-    found = _influence.of_rows(Walker(), posterior, at([1.0]), steps_between=0, key=KEY)
+    found = _influence.row_influence(Walker(), posterior, at([1.0]), steps_between=0, key=KEY)
     np.testing.assert_array_equal(found.positions, np.ones((8, 1)))
     np.testing.assert_allclose(found.square, [(0.5 * (4 - 1) / 2) ** 2, 0.0], rtol=1e-6)
     seen = []
-    look = _influence.of_rows
-    monkeypatch.setattr(_influence, "of_rows", lambda *a, **k: seen.append(look(*a, **k)) or seen[-1])
-    _influence.lost_to_steps(Walker(), posterior, at([0.0]), key=KEY)
+    look = _influence.row_influence
+    monkeypatch.setattr(_influence, "row_influence", lambda *a, **k: seen.append(look(*a, **k)) or seen[-1])
+    _influence.unseen_bias(Walker(), posterior, at([0.0]), key=KEY)
     np.testing.assert_array_equal(seen[0].positions[:, 0], 25.0 * np.arange(1, 17))
-    everything = _influence.lost_to_steps(Walker(disjoint=True), posterior, at([0.0]), key=KEY)
+    everything = _influence.unseen_bias(Walker(disjoint=True), posterior, at([0.0]), key=KEY)
     assert (float(everything["unseen"]), float(everything["unseen_shift"]), len(seen)) == (0.0, 0.0, 1)
 
 
@@ -320,7 +320,7 @@ class Wall(NormalPrior):
 
 
 def test_an_infinite_difference_counts_as_what_still_has_a_square():
-    found = _influence.of_rows(Walker(), Wall(np.float32([0, 1, 2])), at([0.0]), steps_between=0, key=KEY)
+    found = _influence.row_influence(Walker(), Wall(np.float32([0, 1, 2])), at([0.0]), steps_between=0, key=KEY)
     np.testing.assert_allclose(found.square, [1e20, 0.0, 0.0], rtol=1e-5)
     np.testing.assert_allclose(found.unseen, [1.0, 0.0, 0.0], atol=1e-6)
 
@@ -361,7 +361,7 @@ def test_directions_are_made_of_as_many_rows_as_are_affordable(num_data, dim, kn
 def test_what_a_polynomial_knows_of_a_row_is_not_its_influence(order):
     """By hand, of rows -c (theta - m)^2 / 2: beyond the slope c (m - 0.3) at the anchor, and beyond the bend."""
     posterior = parabolas([1.0, 3.0], [1.1, 0.2], power=0.5)
-    anchor = order and anchored(posterior, jnp.asarray([0.3]), second=order == "second")
+    anchor = order and make_anchor(posterior, jnp.asarray([0.3]), second=order == "second")
     found = _influence._differences(posterior, at([0.4], anchor), jnp.asarray([1.0]))
     known = [-c * ((1.0 - m) ** 2 - (0.4 - m) ** 2) / 2 for c, m in ((1.0, 1.1), (3.0, 0.2))]
     if order:
@@ -395,9 +395,11 @@ def test_the_share_of_the_curvature_that_is_lost():
 
     def share(c: list[float], unseen: list[float], anchor: Any = None, power: float = 1.0, dim: int = 1) -> Any:
         posterior = parabolas(c, [0.0] * len(c), dim=dim, power=power)
-        anchor = None if anchor is None else anchored(posterior, jnp.full(dim, 0.3), second=anchor == "second")
+        anchor = None if anchor is None else make_anchor(posterior, jnp.full(dim, 0.3), second=anchor == "second")
         rows = _influence_of(unseen, [[0.0] * dim])
-        return np.asarray(_influence._share(posterior, at([0.4] * dim, anchor), rows, TWICE, jnp.ones(dim)), float)
+        return np.asarray(
+            _influence._lost_fraction(posterior, at([0.4] * dim, anchor), rows, TWICE, jnp.ones(dim)), float
+        )
 
     np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0]), [1.5 / 5, 4 * 5], rtol=1e-5)
     np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0], power=0.5), [0.75 / 3, 4 * 3], rtol=1e-5)
@@ -411,9 +413,9 @@ def test_the_share_of_the_curvature_that_is_lost():
 def test_a_row_that_bends_upwards_is_missed_as_much_as_one_that_bends_downwards(monkeypatch):
     """Without it steps see more curvature than there is: of 1 - 3 + 5 and the prior's 1 they miss 0.5 - 3."""
     rows = _influence_of([0.5, 1.0, 0.0], [[0.0]])
-    monkeypatch.setattr(_influence, "of_rows", lambda *given, **more: rows)
+    monkeypatch.setattr(_influence, "row_influence", lambda *given, **more: rows)
     posterior = parabolas([1.0, -3.0, 5.0], [0.0] * 3)
-    found = jax.jit(lambda state: _influence.lost_to_steps(Walker(), posterior, state, key=KEY))(at([0.4]))
+    found = jax.jit(lambda state: _influence.unseen_bias(Walker(), posterior, state, key=KEY))(at([0.4]))
     assert float(found["unseen"]) == pytest.approx(2.5 / 4, rel=1e-5)
 
 
@@ -424,7 +426,7 @@ def test_the_shift_of_a_mean_by_what_is_lost(anchor):
 
     def shift(c: list[float], m: list[float], unseen: list[float], places: list[float]) -> tuple[float, float]:
         posterior = parabolas(c, m)
-        state = at(places[:1], anchor and anchored(posterior, jnp.asarray([0.3]), second=False))
+        state = at(places[:1], anchor and make_anchor(posterior, jnp.asarray([0.3]), second=False))
         rows = _influence_of(unseen, [[place] for place in places])
         centre = np.mean(places)
         slopes = np.array(c) * (np.array(m) - centre)
@@ -434,7 +436,7 @@ def test_the_shift_of_a_mean_by_what_is_lost(anchor):
         total = (sum(c) + 1) * lost**2
         share = np.array(unseen) @ np.array(c) / (sum(c) + 1)
         known = abs(lost**2 - share * whole * lost) / np.sqrt(max(total, lost**2 / 4)) / max(1 - share, 0.1)
-        return float(_influence._shift(posterior, state, rows, shape)), known
+        return float(_influence._mean_shift(posterior, state, rows, shape)), known
 
     for case in (
         ([3.0, 1.0], [2.0, 0.0], [0.5, 0.0], [0.4, 0.8]),
@@ -453,14 +455,16 @@ def test_the_shift_of_a_mean_by_what_is_lost(anchor):
 def test_gradients_with_an_anchor_are_the_whole_one_on_all_rows(second):
     x = np.random.default_rng(0).normal(size=(2, 6)).astype(np.float32)
     posterior = Quartics((np.abs(x[0]), x[1]), likelihood_power=np.float32(0.7))
-    theta, anchor = jnp.asarray([0.8]), anchored(posterior, jnp.asarray([0.2]), second=second)
+    theta, anchor = jnp.asarray([0.8]), make_anchor(posterior, jnp.asarray([0.2]), second=second)
     slope = jax.grad(posterior.log_density)(theta)
-    np.testing.assert_allclose(drift(posterior, anchor, posterior.data, None)(theta), slope, rtol=1e-4)
+    np.testing.assert_allclose(drift_estimator(posterior, anchor, posterior.data, None)(theta), slope, rtol=1e-4)
     shares = jnp.asarray([0.5, 1.5, 1.0, 0.25, 1.75, 1.0])
     for weights in (None, shares):
         each = jax.jacfwd(lambda t: posterior.log_likelihood(t, posterior.data))(theta)[:, 0]
         own = 0.7 * float(jnp.sum(each if weights is None else each * weights)) - float(theta[0])
-        assert float(drift(posterior, None, posterior.data, weights)(theta)[0]) == pytest.approx(own, rel=1e-4)
+        assert float(drift_estimator(posterior, None, posterior.data, weights)(theta)[0]) == pytest.approx(
+            own, rel=1e-4
+        )
     np.testing.assert_allclose(
         anchor.batch_slope(posterior, theta, posterior.data), anchor.slope(theta), rtol=1e-4, atol=1e-5
     )
@@ -472,7 +476,7 @@ def test_gradients_with_an_anchor_are_the_whole_one_on_all_rows(second):
     np.testing.assert_allclose(gradient, slope, rtol=1e-4)
     assert float(lp) == pytest.approx(float(posterior.log_density(theta)), rel=1e-5)
     if second:
-        known = drift(posterior, anchor, None, None)(theta)
+        known = drift_estimator(posterior, anchor, None, None)(theta)
         np.testing.assert_allclose(known, 0.7 * anchor.slope(theta) - theta, rtol=1e-5)
 
 
@@ -486,10 +490,10 @@ def test_an_anchor_goes_uphill_or_stays():
     """Where the log density bends upwards, Newton's step is not one."""
     posterior = parabolas([-3.0, 0.5], [1.0, 0.0])
     there = jnp.asarray([0.4])
-    found = follow(anchored(posterior, jnp.asarray([2.0]), second=True), posterior, there)
+    found = next_anchor(make_anchor(posterior, jnp.asarray([2.0]), second=True), posterior, there)
     np.testing.assert_array_equal(found.point, there)
     concave = parabolas([3.0, 0.5], [1.0, 0.0])
-    found = follow(anchored(concave, jnp.asarray([2.0]), second=True), concave, there)
+    found = next_anchor(make_anchor(concave, jnp.asarray([2.0]), second=True), concave, there)
     np.testing.assert_allclose(found.point, 3 / 4.5, rtol=1e-5)
 
 
@@ -497,10 +501,10 @@ def test_an_anchor_stays_where_a_step_is_as_high_as_it_began():
     """The log density is -4 theta^2, of slope -8: with a precision of 4 or 4.5 of its own a step from 1 leads to -1, as
     high as before, or to -7/9, which is higher."""
     posterior, there = parabolas([7.0], [0.0]), jnp.asarray([1.0])
-    old = anchored(posterior, there, second=True)
+    old = make_anchor(posterior, there, second=True)
     for precision, point in ((4.0, 1.0), (4.5, -7 / 9), (3.9, 1.0)):
         given = eqx.tree_at(lambda a: a.hessian, old, jnp.asarray([[1.0 - precision]]))
-        found = follow(given, posterior, there)
+        found = next_anchor(given, posterior, there)
         np.testing.assert_allclose(found.point, [point], rtol=1e-6)
         np.testing.assert_allclose(found.hessian, [[-7.0]], rtol=1e-6)
         np.testing.assert_allclose(found.gradient, [-7.0 * point], rtol=1e-6)
@@ -626,8 +630,8 @@ def test_what_is_lost_is_looked_at_in_the_units_of_the_whole_shape():
     @jax.jit
     def look(along: Any) -> Any:
         directions = _influence._directions(posterior, state.position, SHAPE, rows)
-        share, total = _influence._share(posterior, state, rows, SHAPE, along)
-        return directions, share, total, _influence._shift(posterior, state, rows, SHAPE)
+        share, total = _influence._lost_fraction(posterior, state, rows, SHAPE, along)
+        return directions, share, total, _influence._mean_shift(posterior, state, rows, SHAPE)
 
     def bend(weights: Any, along: np.ndarray) -> float:
         return float(power * np.sum(weights * (x @ FACTOR @ along) ** 2))
@@ -663,7 +667,7 @@ def test_a_row_that_two_blocks_hold_counts_once():
         empty = _preconditioner.identity(shape, theta)
         found = _preconditioner.update_precision(empty, InBlocks((x, y)), theta).precision
         np.testing.assert_allclose(found, known + (np.eye(2) if shape == "dense" else 1.0), rtol=1e-4)
-    np.testing.assert_allclose(anchored(InBlocks((x, y)), theta, second=True).hessian, -x.T @ x, rtol=1e-4)
+    np.testing.assert_allclose(make_anchor(InBlocks((x, y)), theta, second=True).hessian, -x.T @ x, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -16,21 +16,23 @@ from scipy.special import ndtr, ndtri
 from bnnzoo import zoo
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers._batch_sizes import START, Seen, Sizes, resized, split, whole
+from bnnzoo.samplers._batch_sizes import START, Sizes, WarmupMeans, full_batch, resize_batches, split_batches
 from bnnzoo.sampling import backend
 
 AUTO = {"sampler.batch_size": "auto", "sampler.num_batches": "auto"}
 
 
-def seen(sigma2: float, acceptance: float, skew_bias: float = 0.0) -> Seen:
-    one = Seen(*(jnp.asarray(value, jnp.float32) for value in (100.0, sigma2, acceptance, skew_bias)))
+def seen(sigma2: float, acceptance: float, skew_bias: float = 0.0) -> WarmupMeans:
+    one = WarmupMeans(*(jnp.asarray(value, jnp.float32) for value in (100.0, sigma2, acceptance, skew_bias)))
     return jax.tree.map(lambda value: jnp.broadcast_to(value, (4,)), one)
 
 
-def again(used: int, found: Seen, most: int = 10_000, least_factor: float = 0.0, **more: Any) -> int:
+def again(used: int, found: WarmupMeans, most: int = 10_000, least_factor: float = 0.0, **more: Any) -> int:
     arguments: dict[str, Any] = {"num_data": 10**9, "sampling": "replacement", "budget": most, **more}
-    now = split(used, disjoint=arguments["sampling"] == "disjoint")
-    return resized(now, found, target_acceptance=0.45, target_sigma2=1.5, least_factor=least_factor, **arguments).used
+    now = split_batches(used, disjoint=arguments["sampling"] == "disjoint")
+    return resize_batches(
+        now, found, target_acceptance=0.45, target_sigma2=1.5, least_factor=least_factor, **arguments
+    ).num_used
 
 
 def test_both_limits_met_change_nothing():
@@ -46,8 +48,8 @@ def test_noise_that_stops_the_step_size_asks_for_more_data():
 def test_all_chains_are_heard():
     """Sizes are of all of them: chains that differ count as their mean."""
 
-    def chains(sigma2: list[float], acceptance: list[float], skew_bias: list[float]) -> Seen:
-        return jax.vmap(Seen)(*(jnp.asarray(value) for value in ([100.0] * 4, sigma2, acceptance, skew_bias)))
+    def chains(sigma2: list[float], acceptance: list[float], skew_bias: list[float]) -> WarmupMeans:
+        return jax.vmap(WarmupMeans)(*(jnp.asarray(value) for value in ([100.0] * 4, sigma2, acceptance, skew_bias)))
 
     mixed = chains([0.5, 3.0, 1.0, 1.5], [0.43, 0.63, 0.5, 0.56], [0.0] * 4)
     assert again(640, mixed) == again(640, jax.tree.map(lambda v: v[::-1], mixed)) == 2560
@@ -107,7 +109,9 @@ def test_auto_uses_no_datum_twice_where_it_would_use_half_of_them():
     asks = {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0, "sampling": "auto"}
 
     def then(used: int, num_data: int, budget: int = 10_000) -> Sizes:
-        return resized(split(used, disjoint=False), seen(1.5, 0.53), num_data=num_data, budget=budget, **asks)
+        return resize_batches(
+            split_batches(used, disjoint=False), seen(1.5, 0.53), num_data=num_data, budget=budget, **asks
+        )
 
     assert then(640, 10_000) == Sizes(128, 20, False)
     assert then(640, 5000) == Sizes(250, 20, True)
@@ -119,21 +123,21 @@ def test_few_data_are_all_looked_at_from_the_start():
     for num_data in (2, 97, 308, 1500, 2000):
         n, m = Penalty().sizes(num_data)
         assert n * m == num_data
-        assert Penalty().proposes(num_data) == "hmc"
-    assert Penalty().proposes(2001) == "random-walk"
+        assert Penalty().resolved_proposal(num_data) == "hmc"
+    assert Penalty().resolved_proposal(2001) == "random-walk"
     assert Penalty(control_variate="second").sizes(1500) == START
     assert Penalty(batch_size=50, num_batches=28).plan(308) == Sizes(50, 28, False)
 
 
 def test_a_size_is_cut_into_twenty_batches():
-    assert split(1000, disjoint=False) == Sizes(50, 20, False)
-    assert split(7, disjoint=False) == Sizes(1, 7, False)
-    assert split(442, disjoint=True).used <= 442
-    assert whole(442) == Sizes(26, 17, True)
-    assert whole(1900) == Sizes(95, 20, True)
-    assert whole(1907) == Sizes(1907, 1, True)
-    assert whole(21 * 19) == Sizes(21, 19, True)
-    assert whole(21 * 22) == Sizes(21 * 22 // 14, 14, True)
+    assert split_batches(1000, disjoint=False) == Sizes(50, 20, False)
+    assert split_batches(7, disjoint=False) == Sizes(1, 7, False)
+    assert split_batches(442, disjoint=True).num_used <= 442
+    assert full_batch(442) == Sizes(26, 17, True)
+    assert full_batch(1900) == Sizes(95, 20, True)
+    assert full_batch(1907) == Sizes(1907, 1, True)
+    assert full_batch(21 * 19) == Sizes(21, 19, True)
+    assert full_batch(21 * 22) == Sizes(21 * 22 // 14, 14, True)
 
 
 def test_what_is_given_stays_and_the_other_moves():
@@ -141,7 +145,7 @@ def test_what_is_given_stays_and_the_other_moves():
     asks: dict[str, Any] = {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0, "budget": 10_000}
 
     def then(now: Sizes, num_data: int, sampling: str = "replacement", **given: int) -> Sizes:
-        return resized(now, seen(1.5, 0.53), num_data=num_data, sampling=sampling, **asks, **given)
+        return resize_batches(now, seen(1.5, 0.53), num_data=num_data, sampling=sampling, **asks, **given)
 
     assert then(Sizes(32, 20, False), 10**6) == Sizes(128, 20, False)
     assert then(Sizes(32, 20, False), 10**6, size=32) == Sizes(32, 80, False)
@@ -174,7 +178,7 @@ def test_one_batch_of_all_data_is_not_made_smaller():
         now = Sizes(num_data, 1, True)
         asks: Any = {"num_data": num_data, "sampling": "disjoint", "budget": 10_000, "batches": 1, "fewest": 2}
         asks |= {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0}
-        assert resized(now, seen(0.0, 0.5), **asks) == now
+        assert resize_batches(now, seen(0.0, 0.5), **asks) == now
 
 
 def test_batch_means_of_all_data_move_whatever_their_number():

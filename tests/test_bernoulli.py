@@ -67,4 +67,4 @@ def test_three_classes_are_refused_with_the_number_of_classes():
     with pytest.raises(
         UsageError, match=r"likelihood bernoulli: needs 2 classes \(got 3\); use --likelihood categorical"
     ):
-        Problem.of(recipe, from_arrays(X, np.arange(40) % 3, task="classification"))
+        Problem.from_recipe(recipe, from_arrays(X, np.arange(40) % 3, task="classification"))

@@ -17,8 +17,8 @@ from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import duration, read_layer, recipe_from, resolve
-from bnnzoo.sampling import budget, ending
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling import budget, verdict
+from bnnzoo.sampling.placement import place_chains
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("90s", 90), ("5m", 300), ("1.5h", 5400), (" 2 m ", 120)])
@@ -145,7 +145,7 @@ def test_a_run_until_converged_needs_no_budget(data, tmp_path):
 def test_a_run_that_was_stopped_where_it_looks_looks_when_it_goes_on(tmp_path, monkeypatch):
     """And ends at the draw where it ends without the signal."""
     out, asked, at = tmp_path / "run.nc", [], [0]
-    monkeypatch.setattr(ending, "is_enough", lambda *_: bool(asked.append(at[0])) or True)
+    monkeypatch.setattr(verdict, "has_converged", lambda *_: bool(asked.append(at[0])) or True)
     recipe = tiny.recipe("random-walk", until="converged", draws=800)
 
     def watch(progress):
@@ -165,8 +165,8 @@ def test_of_draws_that_take_much_room_every_kth_is_looked_at(tmp_path, monkeypat
     recipe = tiny.recipe("random-walk", until="converged", draws=1000)
 
     def ended(most_draws, at):
-        monkeypatch.setattr(ending, "_BYTES", most_draws * a_draw)
-        monkeypatch.setattr(ending, "is_enough", lambda _, every, __: every == at)
+        monkeypatch.setattr(verdict, "_BYTES", most_draws * a_draw)
+        monkeypatch.setattr(verdict, "has_converged", lambda _, every, __: every == at)
         about = zoo.run_recipe(recipe, out=tmp_path / "run.nc", force=True).attributes
         return about["ended"], about["draws_done"], json.loads(about["stops"])
 
@@ -176,10 +176,10 @@ def test_of_draws_that_take_much_room_every_kth_is_looked_at(tmp_path, monkeypat
 
 def test_the_verdict_of_a_large_run_is_by_every_kth_draw(tmp_path, monkeypatch):
     looked = []
-    monkeypatch.setattr(ending, "_look", lambda _, every, __: looked.append(every))
-    monkeypatch.setattr(ending, "_BYTES", 1000)
+    monkeypatch.setattr(verdict, "_diagnose_parts", lambda _, every, __: looked.append(every))
+    monkeypatch.setattr(verdict, "_BYTES", 1000)
     for num_bytes, draws in ((1000, 5), (2500, 300), (2500, 299), (10**6, 10**5)):
-        ending.verdict(tmp_path / "run.nc", num_bytes, draws, None)
+        verdict.verdict(tmp_path / "run.nc", num_bytes, draws, None)
     assert looked == [1, 3, 1000]  # of the third run too few are left
 
 
@@ -196,18 +196,20 @@ def test_every_kth_draw_of_a_run_under_way(tmp_path):
     for group in ("posterior", "sample_stats"):
         for name, values in whole[group].data_vars.items():
             np.testing.assert_array_equal(third[group][name].values, values.values[:, ::3])
-    assert ending.is_enough(out, 3, None) is False
+    assert verdict.has_converged(out, 3, None) is False
 
 
 def test_what_follows_from_the_time(monkeypatch, data):
     """A slower machine: shorter trees, less warm-up; fields and lengths that were asked for stay."""
 
     def planned(sampler, seconds, **options):
-        monkeypatch.setattr(budget, "seconds_a_row", lambda *_: seconds)
+        monkeypatch.setattr(budget, "seconds_per_row", lambda *_: seconds)
         frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
         recipe = zoo.recipe_of("linear", sampler, data=None, in_memory=True, **options)
-        problem = zoo.Problem.of(recipe, zoo.load_asked(recipe, frame))
-        return budget.planned(problem, place("vectorized", 4), np.zeros((4, 3), np.float32), started=0.0)
+        problem = zoo.Problem.from_recipe(recipe, zoo.load_recipe_data(recipe, frame))
+        return budget.plan_lengths(
+            problem, place_chains("vectorized", 4), np.zeros((4, 3), np.float32), start_seconds=0.0
+        )
 
     fast, slow = planned("nuts", 1e-7, budget="1m"), planned("nuts", 1e-4, budget="1m")
     assert fast.sampler.max_tree_depth > slow.sampler.max_tree_depth == 4
@@ -233,16 +235,16 @@ def test_what_follows_from_the_time(monkeypatch, data):
 def _problem(data, sampler="mala", **options):
     frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
     recipe = zoo.recipe_of("linear", sampler, data=None, in_memory=True, **options)
-    return zoo.Problem.of(recipe, zoo.load_asked(recipe, frame))
+    return zoo.Problem.from_recipe(recipe, zoo.load_recipe_data(recipe, frame))
 
 
 def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):
     """A step takes half as long again as the gradients of its 72 rows: 1.08 ms; the start is paid for first."""
 
     def lengths(started, row=1e-5, **options):
-        monkeypatch.setattr(budget, "seconds_a_row", lambda *_: row)
+        monkeypatch.setattr(budget, "seconds_per_row", lambda *_: row)
         problem, thetas = _problem(data, budget="1m", **options), np.zeros((4, 3), np.float32)
-        found = budget.planned(problem, place("vectorized", 4), thetas, started=started).recipe
+        found = budget.plan_lengths(problem, place_chains("vectorized", 4), thetas, start_seconds=started).recipe
         return found.warmup, found.thin, found.draws
 
     assert lengths(0.0) == (20_000, 36, 2000)  # of 22 222 steps at most so many; 38.4 s for a thousand draws
@@ -268,7 +270,7 @@ def test_the_steps_of_training_that_a_budget_leaves_time_for(monkeypatch, data):
 
         monkeypatch.setattr(budget, "train", train)
         how = {"most": 5000, "share": 0.25, "key": jax.random.key(0)}
-        return budget.training_steps(problem, place("vectorized", 4), **how)
+        return budget.training_steps(problem, place_chains("vectorized", 4), **how)
 
     monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     problem = _problem(data, budget="40s", start_held_out=0.2)
@@ -278,10 +280,10 @@ def test_the_steps_of_training_that_a_budget_leaves_time_for(monkeypatch, data):
     assert training(100.0) == 5000  # it ended before
     assert set(asked) == {(5000, 0.2, 50)}
     training(100.0, 0.5)
-    planned = budget.with_start(problem, place("vectorized", 4), key=jax.random.key(0))
+    planned = budget.with_start(problem, place_chains("vectorized", 4), key=jax.random.key(0))
     assert planned.recipe.start_steps == 1600  # four tenths of the budget
     for other in (_problem(data, budget="40s", init="prior"), _problem(data, draws=5)):
-        assert budget.with_start(other, place("vectorized", 4), key=jax.random.key(0)) is other
+        assert budget.with_start(other, place_chains("vectorized", 4), key=jax.random.key(0)) is other
 
 
 def test_the_ladder_ends_before_the_last_draw():
@@ -305,15 +307,15 @@ def test_a_run_has_enough_by_all_that_the_gate_asks_of_convergence(
 ):
     found = tuple(Finding(topic, "rhat", "label", 2.0, 1.01, "advice") for topic in topics)
     diagnosis = {"exactness": exactness, "ess_bulk": ess, "rhat": 1.0, "inspected": {}}
-    monkeypatch.setattr(ending, "_look", lambda *_: (diagnosis, found))
-    monkeypatch.setattr(ending.findings, "bias", lambda *_: "")
-    assert ending.is_enough(tmp_path / "run.nc", 1, None) == enough
-    said = ending.verdict(tmp_path / "run.nc", 1, 1000, None)
+    monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: (diagnosis, found))
+    monkeypatch.setattr(verdict.findings, "bias", lambda *_: "")
+    assert verdict.has_converged(tmp_path / "run.nc", 1, None) == enough
+    said = verdict.verdict(tmp_path / "run.nc", 1, 1000, None)
     assert said["converged"] == converged
     assert ("rhat" in said) == (exactness != "approximate")
-    monkeypatch.setattr(ending, "_look", lambda *_: None)
-    assert not ending.is_enough(tmp_path / "run.nc", 1, None)
-    assert ending.verdict(tmp_path / "run.nc", 1, 1000, None) == {}
+    monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: None)
+    assert not verdict.has_converged(tmp_path / "run.nc", 1, None)
+    assert verdict.verdict(tmp_path / "run.nc", 1, 1000, None) == {}
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from annotated_types import Gt
 
 from bnnzoo import AbstractModel, AbstractPrior, number
 from bnnzoo.assembly import Problem
-from bnnzoo.assembly.parts import compilable_prior
+from bnnzoo.assembly.recipe_parts import compilable_prior
 from bnnzoo.data import from_arrays
 from bnnzoo.models.building import Architecture
 from bnnzoo.models.own import Own
@@ -51,7 +51,7 @@ class Tails(AbstractPrior):
 def problem(model: AbstractModel) -> Problem:
     x = np.random.default_rng(0).normal(size=(20, 2))
     recipe = resolve(Own(model).name, "random-walk", [], {"chains": 3, "test_fraction": 0.0}, in_memory=True)
-    return Problem.of(recipe, from_arrays(x, x.sum(1)), model)
+    return Problem.from_recipe(recipe, from_arrays(x, x.sum(1)), model)
 
 
 def test_a_model_may_use_its_numbers_as_python_numbers_where_chains_start():
@@ -73,8 +73,10 @@ def test_equal_models_share_one_program():
 
 def test_architectures_are_told_apart_by_value_and_type():
     compiled = eqx.filter_jit(lambda architecture, key: architecture.build(key=key).weight)
-    first = compiled(Architecture.of(Scaled(1.0), (2,), 1), jax.random.key(0))
-    np.testing.assert_allclose(compiled(Architecture.of(Scaled(5.0), (2,), 1), jax.random.key(0)), 5 * first, rtol=1e-6)
+    first = compiled(Architecture.from_model(Scaled(1.0), (2,), 1), jax.random.key(0))
+    np.testing.assert_allclose(
+        compiled(Architecture.from_model(Scaled(5.0), (2,), 1), jax.random.key(0)), 5 * first, rtol=1e-6
+    )
 
 
 class Shifted(Scaled):
@@ -86,7 +88,9 @@ class Shifted(Scaled):
 
 def test_rows_are_arranged_with_numbers_in_compiled_programs_too():
     arrange = eqx.filter_jit(lambda arrange, x: arrange(x))
-    np.testing.assert_array_equal(arrange(Architecture.of(Shifted(1.5), (2,), 1).arrange, jnp.ones((3, 2))), 2.5)
+    np.testing.assert_array_equal(
+        arrange(Architecture.from_model(Shifted(1.5), (2,), 1).arrange, jnp.ones((3, 2))), 2.5
+    )
 
 
 def test_no_program_keeps_the_arrays_of_a_network_of_ones_own():

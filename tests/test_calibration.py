@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from bnnzoo.evaluation import calibration, metrics, scores
-from bnnzoo.evaluation.findings import calibrated
+from bnnzoo.evaluation.findings import answer_calibrated
 from bnnzoo.evaluation.predictive import Moments
 
 
@@ -29,11 +29,11 @@ def test_intervals_of_a_perfect_count_model_cover_what_they_claim():
     for rate in (0.5, 3.0):
         y = rng.poisson(rate, size=(4000, 1)).astype(float)
         samples = rng.poisson(rate, size=(1000, 4000, 1)).astype(float)
-        rows = scores.drawn(samples, y, rng.uniform(size=y.shape))
+        rows = scores.sampled_scores(samples, y, rng.uniform(size=y.shape))
         for level in scores.LEVELS:
-            found = scores.sampled(rows, ["y"], np.ones(1))[f"coverage_{level}"]
+            found = scores.interval_estimates(rows, ["y"], np.ones(1))[f"coverage_{level}"]
             assert abs(found.value - level / 100) < 5 * (found.se or 0), (rate, level)
-        assert calibrated(calibration.of_intervals(rows.pit), 4000).says == "yes"
+        assert answer_calibrated(calibration.of_intervals(rows.pit), 4000).outcome == "yes"
 
 
 def test_the_scores_of_two_rows_of_classes():
@@ -69,9 +69,9 @@ def test_too_sure_here_and_not_sure_enough_there_do_not_cancel():
     labels, probabilities = classes(confidence, np.repeat([0.95, 0.55], 500))
     assert metrics.expected_calibration_error(labels, probabilities).value == pytest.approx(0.4, abs=0.03)
     assert np.mean(labels == 0) == pytest.approx(confidence.mean(), abs=0.02)
-    found = calibrated(calibration.of_classes(labels, probabilities), 1000)
-    assert found.says == "no"
-    assert "Underconfident where its confidence is up to 0.55, overconfident above" in found.words
+    found = answer_calibrated(calibration.of_classes(labels, probabilities), 1000)
+    assert found.outcome == "no"
+    assert "Underconfident where its confidence is up to 0.55, overconfident above" in found.text
 
 
 @pytest.mark.parametrize(
@@ -83,18 +83,18 @@ def test_what_is_off_is_named(sd, shift, words):
     pit = normal_pit(500, sd, shift)
     if sd == 1.6:
         assert metrics.coverage(pit, 0.5).value == pytest.approx(0.72, abs=0.03)
-    found = calibrated(calibration.of_intervals(pit), 500)
-    assert found.says == "no"
-    assert words in found.words
-    assert calibrated(calibration.of_intervals(pit[:15]), 15).says != "yes"
+    found = answer_calibrated(calibration.of_intervals(pit), 500)
+    assert found.outcome == "no"
+    assert words in found.text
+    assert answer_calibrated(calibration.of_intervals(pit[:15]), 15).outcome != "yes"
 
 
 @pytest.mark.parametrize(("accuracy", "words"), [(0.65, "Overconfident"), (0.97, "Underconfident")])
 def test_a_classifier_that_is_off_is_named(accuracy, words):
     labels, probabilities = classes(np.full(500, 0.8), np.full(500, accuracy))
-    found = calibrated(calibration.of_classes(labels, probabilities), 500)
-    assert found.says == "no"
-    assert found.words.startswith(words)
+    found = answer_calibrated(calibration.of_classes(labels, probabilities), 500)
+    assert found.outcome == "no"
+    assert found.text.startswith(words)
 
 
 def test_a_class_claimed_too_often_is_named():
@@ -102,41 +102,44 @@ def test_a_class_claimed_too_often_is_named():
     rng = np.random.default_rng(0)
     p = rng.uniform(0.2, 0.8, 5000)
     labels = (rng.uniform(size=5000) < p - 0.15).astype(int)
-    found = calibrated(calibration.of_classes(labels, np.stack([1 - p, p], 1), ("low", "high")), 5000)
-    assert found.says == "no"
-    assert found.words.startswith("Class high predicted too often: 49.9% on average, observed in 35.3%"), found.words
+    found = answer_calibrated(calibration.of_classes(labels, np.stack([1 - p, p], 1), ("low", "high")), 5000)
+    assert found.outcome == "no"
+    assert found.text.startswith("Class high predicted too often: 49.9% on average, observed in 35.3%"), found.text
     three = np.stack([(1 - p) / 2, (1 - p) / 2, p], 1)
     labels = np.where(rng.uniform(size=5000) < p - 0.15, 2, rng.integers(0, 2, 5000))
-    found = calibrated(calibration.of_classes(labels, three, ("a", "b", "c")), 5000)
-    assert found.says == "no"
-    assert found.words.startswith("Overconfident")
+    found = answer_calibrated(calibration.of_classes(labels, three, ("a", "b", "c")), 5000)
+    assert found.outcome == "no"
+    assert found.text.startswith("Overconfident")
 
 
 def test_one_target_of_several_is_named():
     """One in ten has sds three times too small; and of two, one is as much too wide as the other is too narrow."""
     right = np.random.default_rng(0).uniform(size=(1000, 10))
     right[:, 4:5] = normal_pit(1000, 1 / 3)
-    found = calibrated(calibration.of_intervals(right, [f"y{i}" for i in range(10)]), 1000)
-    assert found.says == "no"
-    assert "ntervals of y4 too narrow" in found.words
+    found = answer_calibrated(calibration.of_intervals(right, [f"y{i}" for i in range(10)]), 1000)
+    assert found.outcome == "no"
+    assert "ntervals of y4 too narrow" in found.text
     both = np.hstack([normal_pit(1000, 1.5, seed=1), normal_pit(1000, 1 / 1.5, seed=2)])
-    assert calibrated(calibration.of_intervals(both), 1000).says == "no"
+    assert answer_calibrated(calibration.of_intervals(both), 1000).outcome == "no"
 
 
 def test_a_yes_is_not_for_want_of_rows():
     """Of 200 predictions of 300 rows whose 90 % intervals hold 83 %, at most one in ten is called calibrated."""
     sd = stats.norm.ppf(0.915) / stats.norm.ppf(0.95)
-    said = [calibrated(calibration.of_intervals(normal_pit(300, sd, seed=repeat)), 300).says for repeat in range(200)]
+    said = [
+        answer_calibrated(calibration.of_intervals(normal_pit(300, sd, seed=repeat)), 300).outcome
+        for repeat in range(200)
+    ]
     assert said.count("yes") <= 20
 
 
 def test_half_a_percent_is_not_wrong_however_many_rows_show_it():
     pit = normal_pit(10**6, 1.01)
     assert stats.kstest(np.abs(2 * pit[:, 0] - 1), "uniform").pvalue < 1e-6
-    found = calibrated(calibration.of_intervals(pit), 10**6)
-    assert found.says == "yes"
+    found = answer_calibrated(calibration.of_intervals(pit), 10**6)
+    assert found.outcome == "yes"
     labels, probabilities = classes(np.full(10**6, 0.8), np.full(10**6, 0.795))
-    assert calibrated(calibration.of_classes(labels, probabilities), 10**6).says == "yes"
+    assert answer_calibrated(calibration.of_classes(labels, probabilities), 10**6).outcome == "yes"
 
 
 def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
@@ -151,7 +154,7 @@ def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
         confidence = rng.uniform(0.5, 1, 200)
         labels, probabilities = classes(confidence, confidence, seed=repeat)
         for curve in (calibration.of_intervals(pit), calibration.of_classes(labels, probabilities)):
-            right += calibrated(curve, 200).says == "no"
+            right += answer_calibrated(curve, 200).outcome == "no"
         narrow = calibration.of_intervals(normal_pit(200, 0.7, seed=repeat))
         holds += narrow.low <= truth <= narrow.high
     assert right <= 10
@@ -172,5 +175,5 @@ def test_a_right_posterior_of_few_rows_is_not_called_wrong(ratio, least, most):
         covariance = np.linalg.inv(train.T @ train)
         sd = ratio * np.sqrt(1 + np.einsum("ij,jk,ik->i", test, covariance, test))
         pit = stats.norm.cdf((target - test @ covariance @ train.T @ y) / sd)
-        wrong += calibrated(calibration.of_intervals(pit[:, None]), 400).says == "no"
+        wrong += answer_calibrated(calibration.of_intervals(pit[:, None]), 400).outcome == "no"
     assert least <= wrong <= most

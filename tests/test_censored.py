@@ -285,7 +285,7 @@ def test_an_exposure_multiplies_the_rates_of_censored_counts():
         in_memory=True,
         **{"likelihood": "poisson", "censored": True, "exposure": "time", "standardise": False, "test_fraction": 0},
     )
-    problem = Problem.of(recipe, data)
+    problem = Problem.from_recipe(recipe, data)
     theta = np.array([0.3, -0.2], np.float32)
     order = problem.train.x[:, 0].argsort()
     rate = (np.exp(0.3 * frame["a"] - 0.2) * frame["time"]).to_numpy()
@@ -316,7 +316,7 @@ def test_components_of_a_censored_mixture_are_no_linear_model():
     data = load((x, y), reading=CENSORED)
     options = {"likelihood": "mixture", "censored": True, "test_fraction": 0}
     recipe = zoo.recipe_of("linear", "nuts", data=None, in_memory=True, **options)
-    posterior = Problem.of(recipe, data).network_posterior
+    posterior = Problem.from_recipe(recipe, data).network_posterior
     draws = np.random.default_rng(0).normal(size=(16, posterior.layout.dim)).astype(np.float32)
     assert not is_linear(posterior, draws, posterior.data.x)
 

@@ -13,7 +13,7 @@ import pytest
 from bnnzoo.errors import UsageError
 from bnnzoo.sampling import carry
 from bnnzoo.store import checkpoint
-from bnnzoo.store.checkpoint import Checkpoint, load, save, whole
+from bnnzoo.store.checkpoint import Checkpoint, load, readable_checkpoints, save
 
 
 class Tree(NamedTuple):
@@ -56,13 +56,13 @@ def test_another_shape_is_refused(other):
 def test_earlier_checkpoints_are_kept_each_time_the_parts_have_doubled(tmp_path):
     for number in range(40):
         save(tmp_path, _checkpoint(_tree(), number), run="this", keep=number == 0)
-    assert sorted(checkpoint.kept(tmp_path)) == [0, 1, 2, 4, 8, 16, 32]
-    assert next(whole(tmp_path, run="this")).num_parts == 39
-    assert next(whole(tmp_path, run="this", most_parts=31)).num_parts == 16
+    assert sorted(checkpoint.kept_checkpoints(tmp_path)) == [0, 1, 2, 4, 8, 16, 32]
+    assert next(readable_checkpoints(tmp_path, run="this")).num_parts == 39
+    assert next(readable_checkpoints(tmp_path, run="this", max_parts=31)).num_parts == 16
     (tmp_path / "checkpoint-000016.npz").write_bytes(b"damaged")
-    assert next(whole(tmp_path, run="this", most_parts=31)).num_parts == 8
-    checkpoint.forget(tmp_path, beyond=4)
-    assert sorted(checkpoint.kept(tmp_path)) == [0, 1, 2, 4]
+    assert next(readable_checkpoints(tmp_path, run="this", max_parts=31)).num_parts == 8
+    checkpoint.remove_checkpoints(tmp_path, beyond=4)
+    assert sorted(checkpoint.kept_checkpoints(tmp_path)) == [0, 1, 2, 4]
 
 
 def test_a_file_system_without_links_keeps_them_too(tmp_path, monkeypatch):
@@ -91,7 +91,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path):
     save(tmp_path, _checkpoint(_tree()), run="that")
     with pytest.raises(UsageError, match="belongs to another run"):
         load(tmp_path / "checkpoint.npz", run="this")
-    assert list(whole(tmp_path, run="this")) == []
+    assert list(readable_checkpoints(tmp_path, run="this")) == []
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):

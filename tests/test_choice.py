@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bnnzoo
-from bnnzoo import choice, cli
+from bnnzoo import cli, recipe_choice
 from bnnzoo.data import from_arrays
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import read_layer, shipped
@@ -27,16 +27,16 @@ def dataset(rows: int = 50, task: str = "regression", shape: tuple[int, ...] = (
     ("data", "name"),
     [
         (dataset(), "small-table"),
-        (dataset(choice.MOST_ROWS), "small-table"),
-        (dataset(choice.MOST_ROWS + 1), "large-table"),
+        (dataset(recipe_choice.MAX_MCLMC_ROWS), "small-table"),
+        (dataset(recipe_choice.MAX_MCLMC_ROWS + 1), "large-table"),
         (dataset(task="classification"), "small-table-classes"),
-        (dataset(choice.MOST_ROWS + 1, "classification"), "large-table-classes"),
+        (dataset(recipe_choice.MAX_MCLMC_ROWS + 1, "classification"), "large-table-classes"),
         (dataset(shape=(8, 8)), "images"),
         (dataset(shape=(8, 8), task="classification"), "images"),
     ],
 )
 def test_the_rule_names_a_recipe_that_is_shipped(data, name):
-    found, why = choice.rule(data)
+    found, why = recipe_choice.recipe_rule(data)
     assert found == name
     assert why.startswith(f"{data.num_data} rows")
     path = shipped(name)
@@ -51,7 +51,7 @@ def test_the_task_that_is_asked_for_decides():
     counts = np.arange(50) % 3
     data = np.random.default_rng(0).normal(size=(50, 3)), counts
     for options, name in (({}, "small-table-classes"), ({"likelihood": "poisson"}, "small-table")):
-        layer, _ = choice.chosen([], options, data)
+        layer, _ = recipe_choice.choose_recipe([], options, data)
         assert layer.source.endswith(f"{name}.yaml")
 
 

@@ -18,10 +18,10 @@ from bnnzoo.cli.output import echo, print_json, print_record, print_rows, print_
 from bnnzoo.cli.part_command import split_fields
 from bnnzoo.errors import BnnzooWarning, GateError
 from bnnzoo.finding import Finding, from_json, sentences, to_json
-from bnnzoo.near import near_names
 from bnnzoo.progress import Progress
-from bnnzoo.progress_bar import Pace, PlainLines, in_words
+from bnnzoo.progress_bar import Pace, PlainLines, describe_progress
 from bnnzoo.shell import quoted
+from bnnzoo.suggestions import near_names
 
 HEAVY = ("jax", "numpy", "equinox", "numpyro", "xarray", "scipy", "pandas")
 
@@ -316,7 +316,7 @@ def test_plain_progress_lines():
     ],
 )
 def test_what_is_left_is_the_rest_at_this_pace(seconds, words):
-    said = in_words(Progress("sampling", 30, 90, 0.5), 60 / seconds)
+    said = describe_progress(Progress("sampling", 30, 90, 0.5), 60 / seconds)
     assert said == f"sampling 30/90, {60 / seconds:.3g}/s, acceptance 0.50, {words} left"
 
 
@@ -329,8 +329,8 @@ def test_a_pace_is_that_of_the_phase():
         now[0] = float(second)
         found.append(pace.update(Progress(phase, done, 1000)))
     assert [None if math.isnan(rate) else rate for rate in found] == [None, 15.0, None, 10.0]
-    assert in_words(Progress("compile", 0, 0), math.nan) == "compile"
-    assert in_words(Progress("warm-up", 5, 10, note="128 rows"), math.nan) == "warm-up 5/10, 128 rows"
+    assert describe_progress(Progress("compile", 0, 0), math.nan) == "compile"
+    assert describe_progress(Progress("warm-up", 5, 10, note="128 rows"), math.nan) == "warm-up 5/10, 128 rows"
 
 
 def test_results_as_json_and_as_lines(capsys):

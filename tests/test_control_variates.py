@@ -17,7 +17,7 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Bernoulli, Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers._control_variate import Anchor, anchored, follow
+from bnnzoo.samplers._control_variate import Anchor, make_anchor, next_anchor
 from bnnzoo.sampling import backend
 
 ORDERS = pytest.mark.parametrize("order", ["none", "first", "second"])
@@ -110,16 +110,18 @@ def test_the_anchor_is_at_the_mode_when_a_newton_step_reaches_it():
     with backend.arithmetic("float64"):
         posterior = slope_only()
         far = jnp.array([2.5])
-        near = jax.jit(lambda theta: anchored(posterior, theta, second=True))(far)
+        near = jax.jit(lambda theta: make_anchor(posterior, theta, second=True))(far)
         np.testing.assert_array_equal(near.point, far)
-        move = jax.jit(lambda anchor: follow(anchor, posterior, anchor.point))
+        move = jax.jit(lambda anchor: next_anchor(anchor, posterior, anchor.point))
         for _ in range(5):
             near = move(near)
         assert abs(float(jax.jit(jax.grad(posterior.log_density))(near.point)[0])) < 0.05
         by_hand = anchor_of(posterior, "second", near.point)
         np.testing.assert_allclose(near.hessian, by_hand.hessian)
         np.testing.assert_allclose(near.gradient, by_hand.gradient, atol=1e-10)
-        first = jax.jit(lambda theta: follow(anchored(posterior, theta, second=False), posterior, theta + 1))(far)
+        first = jax.jit(lambda theta: next_anchor(make_anchor(posterior, theta, second=False), posterior, theta + 1))(
+            far
+        )
         assert first.hessian is None
         np.testing.assert_array_equal(first.point, far + 1)
 
@@ -183,7 +185,7 @@ def ends(posterior: NetworkPosterior, sampler: Penalty, starts: np.ndarray) -> t
     def chain(theta, key):
         state = sampler.init(posterior, theta, num_warmup=0, key=key)
         if state.anchor is not None:
-            near = anchored(posterior, jnp.array([1.2]), second=state.anchor.hessian is not None)
+            near = make_anchor(posterior, jnp.array([1.2]), second=state.anchor.hessian is not None)
             state = eqx.tree_at(lambda s: s.anchor, state, near)
 
         def step(state, key):

@@ -10,7 +10,7 @@ import tiny
 
 from bnnzoo import assembly, zoo
 from bnnzoo.errors import InterruptedRunError
-from bnnzoo.sampling import budget, origin, start
+from bnnzoo.sampling import budget, initial, start
 
 
 @pytest.mark.slow
@@ -35,11 +35,11 @@ def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
         clock[0] += 1000.0
         yield start.Trained(np.full(len(thetas), 100, np.int32), np.asarray(thetas), np.zeros(len(thetas)))
 
-    monkeypatch.setattr(origin, "train", train)
-    monkeypatch.setattr(origin, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(initial, "train", train)
+    monkeypatch.setattr(initial, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     more = {"init": "map", "start_steps": 250, "warmup": 0, "draws": 5, "chains": 2}
     last = tiny.recipe("random-walk", "mlp", stochastic="last", **more)
-    rows = assembly.Problem.of(last).posterior.num_data
+    rows = assembly.Problem.from_recipe(last).posterior.num_data
     trained = start.evaluations(rows, np.array([100]), last.start_held_out)
     found = zoo.run_recipe(last, out=tmp_path / "last.nc").attributes
     assert found["seconds_warmup"] >= 2000
@@ -60,9 +60,9 @@ def test_the_way_from_the_prior_is_part_of_the_start(tmp_path, monkeypatch):
         clock[0] += 1000.0
         yield 450, thetas
 
-    monkeypatch.setattr(origin.transport, "transport", transport)
-    monkeypatch.setattr(origin, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    monkeypatch.setattr(budget, "planned", lambda problem, *_, started: planned.append(started) or problem)
+    monkeypatch.setattr(initial.transport, "transport", transport)
+    monkeypatch.setattr(initial, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(budget, "plan_lengths", lambda problem, *_, started: planned.append(started) or problem)
     recipe = tiny.recipe("random-walk", draws=300)
     found = zoo.run_recipe(recipe, out=tmp_path / "run.nc").attributes
     assert found["seconds_warmup"] >= 1000

@@ -156,7 +156,9 @@ FRAME = pd.DataFrame({"days": DAYS, "x": X[:, 0], "y": Y})
 def _problem(frame: pd.DataFrame = FRAME, likelihood: str = "poisson", **options: Any) -> Problem:
     words = {"likelihood": likelihood, "exposure": "days", "warmup": 10, "draws": 10, **options}
     recipe = resolve("linear", "mala", options=words, in_memory=True)
-    return Problem.of(recipe, load(frame, target=["y"], exposure="days", missing=options.get("missing", "error")))
+    return Problem.from_recipe(
+        recipe, load(frame, target=["y"], exposure="days", missing=options.get("missing", "error"))
+    )
 
 
 @pytest.mark.parametrize("likelihood", ALL, ids=lambda one: type(one).__name__)
@@ -190,7 +192,7 @@ def test_the_exposure_is_the_last_column_and_is_not_scaled():
 def test_only_the_last_layer_sampled_keeps_the_exposure():
     data = load(FRAME, target=["y"], exposure="days")
     words = {"likelihood": "poisson", "exposure": "days", "stochastic": "last", "test_fraction": 0.0}
-    problem = Problem.of(resolve("mlp", "mala", options={**words, "model.hidden": "4"}, in_memory=True), data)
+    problem = Problem.from_recipe(resolve("mlp", "mala", options={**words, "model.hidden": "4"}, in_memory=True), data)
     fixed = {k: np.ones_like(v) / 3 for k, v in (("layers_0_weight", np.zeros((4, 1))), ("layers_0_bias", np.zeros(4)))}
     last = problem.with_fixed(fixed)
     theta = jnp.arange(5.0) / 7
@@ -205,8 +207,8 @@ def test_only_the_last_layer_sampled_keeps_the_exposure():
 def test_kept_predictions_hold_the_exposure_once():
     problem = _problem(test_fraction=0.0)
     posterior, x = problem.network_posterior, problem.network_posterior.data.x
-    outputs, theta = Outputs.at(posterior, np.asarray(x)), jnp.array([0.3, -0.2])
-    _, found = outputs.table().predictive(outputs.of(theta), jnp.arange(len(X)))
+    outputs, theta = Outputs.at_inputs(posterior, np.asarray(x)), jnp.array([0.3, -0.2])
+    _, found = outputs.table().predictive(outputs.values_at(theta), jnp.arange(len(X)))
     np.testing.assert_allclose(found, posterior.outputs(theta, jnp.asarray(x)), rtol=1e-6)
 
 

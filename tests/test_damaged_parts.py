@@ -464,7 +464,7 @@ def test_a_lie_is_found_before_anything_is_written(case, run):
 @pytest.mark.usefixtures("as_options")
 def test_the_advice_of_a_damaged_checkpoint_can_be_typed(stopped):
     unfinished, saved = store.resumable(stopped)
-    problem = Problem.of(recipe())
+    problem = Problem.from_recipe(recipe())
     carry.check(saved, unfinished, problem)
     with pytest.raises(UsageError, match=r"its checkpoint's next step and .* do not match") as caught:
         carry.check(saved._replace(next_step=-1), unfinished, problem)

@@ -11,7 +11,7 @@ import pytest
 from test_data_load import message_of
 
 from bnnzoo.data import load, load_inputs
-from bnnzoo.data.check import merged
+from bnnzoo.data.check import merged_positions
 
 pytestmark = pytest.mark.usefixtures("as_options")
 
@@ -74,6 +74,6 @@ def test_what_float64_makes_one():
         ([2**63 - 1, 2**63 - 2, 0], [0, 1]),
         ([2**63 - 1, 0, 2**63 - 1], []),
     ):
-        np.testing.assert_array_equal(merged(np.array(numbers)), rows)
-        np.testing.assert_array_equal(merged(np.array(numbers, object)), rows)
-    assert not merged(np.array([2.0**60, 2.0**60 + 1])).size
+        np.testing.assert_array_equal(merged_positions(np.array(numbers)), rows)
+        np.testing.assert_array_equal(merged_positions(np.array(numbers, object)), rows)
+    assert not merged_positions(np.array([2.0**60, 2.0**60 + 1])).size

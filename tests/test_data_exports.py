@@ -79,7 +79,7 @@ def test_seconds_may_have_a_decimal_comma(tmp_path):
 def test_a_word_beside_decimals_is_no_level(tmp_path):
     path = written(tmp_path, "q,y\n" + "".join(f"ND,{i}.5\nND,{i}.1\n{i}.25,{i}.3\n" for i in range(9)))
     assert "--missing-code q=ND" in message_of(path)
-    data, _ = loaded(path, missing="median", reading=Reading.of(missing_code=["q=ND"]))
+    data, _ = loaded(path, missing="median", reading=Reading.from_options(missing_code=["q=ND"]))
     assert data.feature_names == ("q", "q is missing")
 
 
@@ -91,24 +91,24 @@ def test_null_of_databases_is_missing(tmp_path):
 
 def test_a_code_with_the_decimal_mark_of_the_file_is_missing(tmp_path):
     path = written(tmp_path, "q;y\n" + rows("{j},5;{i},5") + "-99,9;2,5\n")
-    data, _ = loaded(path, missing="drop", reading=Reading.of(missing_code=["-99,9"]))
+    data, _ = loaded(path, missing="drop", reading=Reading.from_options(missing_code=["-99,9"]))
     assert data.num_data == 24
 
 
 def test_a_date_is_a_code_whatever_its_type():
     days = pd.to_datetime(["2024-01-01", "1900-01-01", "2024-01-03"])
     frame = pd.DataFrame({"d": days, "y": [1.5, 2.5, 3.5]})
-    data = load(frame, missing="drop", reading=Reading.of(missing_code=["d=1900-01-01"]))
+    data = load(frame, missing="drop", reading=Reading.from_options(missing_code=["d=1900-01-01"]))
     assert data.x[:, 0].tolist() == [0, 2]
 
 
 def test_bounds_follow_the_decimal_mark(tmp_path):
     path = written(tmp_path, "a;y\n" + rows("{j};{i}") + "1;<0,5\n")
-    data, _ = loaded(path, reading=Reading.of(censored=True))
+    data, _ = loaded(path, reading=Reading.from_options(censored=True))
     assert data.y[-1].tolist() == [[-np.inf, 0.5]]
     thousands = written(tmp_path, "a;y\n" + rows("{j};{i},5") + "1;>1.000\n")
     assert "a decimal point, while other numbers have a decimal comma" in message_of(
-        thousands, reading=Reading.of(censored=True)
+        thousands, reading=Reading.from_options(censored=True)
     )
 
 
@@ -119,7 +119,7 @@ def test_a_target_of_bounds_alone_is_no_class(tmp_path):
 def test_quoted_decimal_commas_are_read_where_asked(tmp_path):
     path = written(tmp_path, "a,y\n" + rows('"{i},5","{i},25"'))
     assert "if it is the decimal mark, use --decimal ," in message_of(path)
-    data, _ = loaded(path, reading=Reading.of(decimal=","))
+    data, _ = loaded(path, reading=Reading.from_options(decimal=","))
     assert data.x[:2, 0].tolist() == [0.5, 1.5]
     assert Signature.from_json(data.signature.to_json()) == data.signature
     assert load_inputs(written(tmp_path, "a\n1.5\n2\n"), data.signature).tolist() == [[1.5], [2]]
@@ -147,11 +147,11 @@ def test_tables_that_are_hardly_meant_so_are_questioned(tmp_path, case):
 
 def test_cures_of_warnings_silence_them(tmp_path):
     for case, options in {
-        "thousands": {"reading": Reading.of(decimal=".")},
+        "thousands": {"reading": Reading.from_options(decimal=".")},
         "units": {"categories": ["a"]},
-        "totals": {"reading": Reading.of(skip_rows=["26"])},
-        "an open end": {"reading": Reading.of(missing_code=["d=9999-12-31"]), "missing": "drop"},
-        "one code": {"reading": Reading.of(missing_code=["a=-999"]), "missing": "drop"},
+        "totals": {"reading": Reading.from_options(skip_rows=["26"])},
+        "an open end": {"reading": Reading.from_options(missing_code=["d=9999-12-31"]), "missing": "drop"},
+        "one code": {"reading": Reading.from_options(missing_code=["a=-999"]), "missing": "drop"},
     }.items():
         content, warning = DOUBTS[case]
         assert warning not in loaded(written(tmp_path, content), **options)[1]
@@ -176,7 +176,7 @@ def test_names_of_rows_and_closing_separators_are_told_from_bad_rows(tmp_path):
 def test_the_header_below_a_title_is_found(tmp_path):
     path = written(tmp_path, "Export\n\na,c,y\n" + rows("{j},{k},{i}.5"))
     assert "leave out the lines above it with --skip-rows 1-2" in message_of(path)
-    assert loaded(path, reading=Reading.of(skip_rows=["1-2"]))[0].num_data == 24
+    assert loaded(path, reading=Reading.from_options(skip_rows=["1-2"]))[0].num_data == 24
     titled = written(tmp_path, "Export,,\na,c,y\n" + rows("{j},{k},{i}.5"))
     assert "leave it out with --skip-rows 1" in message_of(titled)
 
@@ -184,7 +184,7 @@ def test_the_header_below_a_title_is_found(tmp_path):
 def test_tables_of_r_with_spaces_and_quotes_are_read(tmp_path):
     path = written(tmp_path, '"a b" "c" "y"\n' + rows('{k} "big {w}" {i}.5 '))
     assert "--separator space" in message_of(path)
-    data, _ = loaded(path, reading=Reading.of(separator="space"))
+    data, _ = loaded(path, reading=Reading.from_options(separator="space"))
     assert data.feature_names == ("a b", "c=big blue", "c=big green", "c=big red")
 
 
@@ -192,19 +192,15 @@ def test_tables_of_r_with_spaces_and_quotes_are_read(tmp_path):
 def test_wide_text_is_named_by_its_encoding(tmp_path, encoding):
     path = written(tmp_path, ("a,y\n" + rows("{k},{i}.5")).encode(encoding))
     assert f"use --encoding {encoding}" in message_of(path)
-    assert loaded(path, reading=Reading.of(encoding=encoding))[0].num_data == 24
+    assert loaded(path, reading=Reading.from_options(encoding=encoding))[0].num_data == 24
 
 
 def test_a_new_row_of_known_levels_is_not_skipped_as_units(tmp_path):
-    trained, _ = loaded(written(tmp_path, "c,y\nname,m\n" + rows("{w},{i}.5")), reading=Reading.of(skip_rows=["2"]))
+    trained, _ = loaded(
+        written(tmp_path, "c,y\nname,m\n" + rows("{w},{i}.5")), reading=Reading.from_options(skip_rows=["2"])
+    )
     assert len(load_inputs(written(tmp_path, "c\nred\nblue\n"), trained.signature)) == 2
     assert len(load_inputs(written(tmp_path, "c\nname\nblue\n"), trained.signature)) == 1
-
-
-def test_codes_in_new_rows_are_questioned(tmp_path):
-    trained, _ = loaded(written(tmp_path, "a,y\n" + rows("{k},{i}.5")))
-    with pytest.warns(BnnzooWarning, match="column a .-999 in 1 of 12 rows.*train with --missing-code"):
-        load_inputs(written(tmp_path, "a\n-999\n" + "".join(f"{k}\n" for k in range(11))), trained.signature)
 
 
 def test_remarks_in_new_files_name_no_option(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from bnnzoo.cli import run as command
 from bnnzoo.data import Signature, load, load_inputs, load_like
-from bnnzoo.data.doubts import find_codes
+from bnnzoo.data.codes import find_codes
 from bnnzoo.data.reading import Reading
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.recipe import as_dict, resolve
@@ -28,7 +28,7 @@ def written(folder: Path, content: str | bytes, name: str = "t.csv") -> Path:
 
 
 def reading(**options) -> Reading:
-    return Reading.of(**options)
+    return Reading.from_options(**options)
 
 
 def message_of(function, *arguments, **options) -> str:
@@ -117,13 +117,13 @@ def test_encodings_are_named_and_read(tmp_path):
     ],
 )
 def test_bad_options_of_form_are_refused(options, problem):
-    assert problem in message_of(Reading.of, **options)
+    assert problem in message_of(Reading.from_options, **options)
 
 
 def test_options_of_text_files_are_refused_elsewhere():
     frame = pd.DataFrame({"a": [1.0, 2], "y": [1.5, 2.5]})
     assert "are for text files (.csv .tsv)" in message_of(load, frame, reading=reading(separator=";"))
-    assert "columns can be selected in tables only" in message_of(
+    assert "--missing-code can be used with tables only" in message_of(
         load, (np.ones((3, 1)), np.arange(3.0)), reading=reading(missing_code=["-9"])
     )
 
@@ -242,7 +242,7 @@ def test_values_that_look_like_codes_are_questioned(code):
     assert (found.value, found.count) == (pytest.approx(code), 2)
     assert float(found.text) == pytest.approx(code)
     once = find_codes("v", np.append(ordinary, [code]))
-    assert len(once) == (code <= -99 or code > 1e6)  # others are a mistake, or a wonder
+    assert len(once) == (code <= -99 or code >= 999)  # others are a mistake, or a wonder
 
 
 def test_a_negative_code_among_values_of_a_wide_range_is_questioned():
@@ -325,5 +325,5 @@ def test_a_file_cannot_hold_a_reading_that_no_option_gives():
         pd.DataFrame({"a": [1.0, 2], "y": [1.5, 2.5]}), reading=reading(missing_code=["-9"])
     ).signature.to_json()
     assert Signature.from_json(text).reading.missing_code == ("-9",)
-    with pytest.raises((ValueError, UsageError), match="no option can"):
+    with pytest.raises((ValueError, UsageError), match="no option of the table reader gives"):
         Signature.from_json(text.replace('"missing_code"', '"separator": "ab", "missing_code"'))

@@ -14,7 +14,17 @@ import pandas as pd
 import pytest
 from test_data_load import message_of, write
 
-from bnnzoo.data import Signature, delimited, from_arrays, load, load_asked, load_inputs, load_like, split, textfile
+from bnnzoo.data import (
+    Signature,
+    delimited,
+    from_arrays,
+    load,
+    load_inputs,
+    load_like,
+    load_recipe_data,
+    split,
+    textfile,
+)
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.recipe import resolve
 
@@ -49,7 +59,7 @@ def test_labels_of_rows_left_out_keep_their_classes_and_rows_their_numbers(tmp_p
         load_like, gaps, like
     )
     unknown = table(tmp_path, "a,k", ",hi", "1,lo", "2,", "3,top")
-    assert "row 4, column k: label top, but" in message_of(load_like, unknown, like)
+    assert "row 4, column k: label top is not one of" in message_of(load_like, unknown, like)
 
 
 def test_gaps_are_filled_by_medians_of_the_training_rows():
@@ -715,7 +725,7 @@ def test_all_that_a_recipe_says_of_a_table_is_done(tmp_path):
     path = table(tmp_path, "c,a,k,b", "red,1,3,7", "blue,2,5,8", "red,,3,9", "red,4,3,7.5")
     said = {"data": path, "target": "k", "task": "classification", "missing": "drop", "unseen": "zero"}
     for chosen in ({"columns": "c,a"}, {"drop": "b"}):
-        data = load_asked(resolve("mlp", "nuts", [], {**said, **chosen}))
+        data = load_recipe_data(resolve("mlp", "nuts", [], {**said, **chosen}))
         assert (data.feature_names, data.target_names) == (("c=blue", "c=red", "a"), ("k",))
         assert (data.class_names, data.y.tolist()) == (("3", "5"), [0, 1, 0])
         assert data.left_out == "1 of 4 rows left out, because of missing cells in a (1)"

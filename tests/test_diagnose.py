@@ -17,7 +17,7 @@ from bnnzoo import cli, zoo
 from bnnzoo.errors import BnnzooError, DamagedError, InterruptedRunError, UsageError
 from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.diagnostics import of_quantities, of_statistics, summary
-from bnnzoo.evaluation.findings import judged, verdict
+from bnnzoo.evaluation.findings import gate_findings, verdict
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights
@@ -48,7 +48,7 @@ def draws(**shape: int) -> np.ndarray:
 def weights(values: np.ndarray) -> Weights:
     """Of one block of parameters."""
     chains, count, size = values.shape
-    return Weights.of(values.reshape(-1, size), {"weight": size}, (chains, count))
+    return Weights.from_draws(values.reshape(-1, size), {"weight": size}, (chains, count))
 
 
 def still_chains(values: np.ndarray) -> int:
@@ -167,10 +167,10 @@ def test_an_approximation_is_not_judged_as_a_chain():
     assert np.isnan([found[name] for name in ("rhat", "ess_bulk", "ess_tail", "mcse")]).all()
     assert found["between_share"] == 1
     whole = {**GOOD, **found, "exactness": "approximate", "still_chains": 4}
-    assert judged(whole) == ()
+    assert gate_findings(whole) == ()
     assert verdict("approximate", ()).startswith("not a chain")
     biased = of_quantities({"f": ensemble}, exactness="biased")
-    assert judged({**GOOD, **biased, "exactness": "biased"})
+    assert gate_findings({**GOOD, **biased, "exactness": "biased"})
     weighted = of_quantities({"f": draws()}, exactness="approximate", weights=np.array([0.5, 0.5] + [0.0] * 1598))
     assert weighted["weights_ess"] == 2
 
@@ -186,7 +186,7 @@ def test_the_worst_quantity_is_judged_and_named():
     nothing = of_quantities({"mean": np.ones((4, 400, 2)), "still": np.ones((4, 400, 2))}, exactness="exact")
     assert nothing["rhat"] == np.inf
     broken = of_quantities({"mean": draws(), "density": np.full((4, 400), np.nan)}, exactness="exact")
-    assert judged({**GOOD, **broken})[0].kind == "rhat"
+    assert gate_findings({**GOOD, **broken})[0].kind == "rhat"
 
 
 def record(about: dict[str, Any], **groups: dict[str, Any]) -> Record:
@@ -221,7 +221,7 @@ def test_a_lighter_record_has_every_kth_draw_and_some_test_rows_evenly():
     }
     whole = record({"task": "classification"}, **groups)
     for most, rows in ((3, [0, 4, 8]), (9, range(9)), (20, range(9)), (None, range(9))):
-        found = whole.lighter(3, most)
+        found = whole.thinned(3, most)
         assert found.shape == (2, 3)
         np.testing.assert_array_equal(found.group("posterior")["theta"], draws[:, ::3])
         np.testing.assert_array_equal(found.group("sample_stats")["lp"], -draws[:, ::3])
@@ -232,7 +232,7 @@ def test_a_lighter_record_has_every_kth_draw_and_some_test_rows_evenly():
         assert found.array("constant_data", "x").shape == (5, 3)
         assert found.attributes == {"task": "classification"}
     without = record({}, **{name: group for name, group in groups.items() if name == "posterior"})
-    assert without.lighter(7, 3).shape == (2, 1)
+    assert without.thinned(7, 3).shape == (2, 1)
 
 
 def test_a_record_without_draws_says_what_to_type():
@@ -317,7 +317,7 @@ def test_so_many_draws_are_kept_of_a_group_as_fill_thirty_two_megabytes():
     """Two chains of sixteen draws, four bytes a number: of 2^18 numbers a draw all, of more every second, and so on."""
     whole = record({}, posterior={"theta": (("chain", "draw"), np.zeros((2, 16)))})
     for numbers, step in ((1, 1), (2**18, 1), (2**18 + 1, 2), (3 * 2**18, 3), (3 * 2**18 + 1, 4), (2**40, 2**22)):
-        np.testing.assert_array_equal(whole.kept(numbers), np.arange(0, 16, step))
+        np.testing.assert_array_equal(whole.kept_draws(numbers), np.arange(0, 16, step))
 
 
 def test_a_run_in_a_dozen_numbers():
@@ -384,8 +384,8 @@ def test_chains_that_disagree_about_the_noise_have_not_converged(tmp_path):
 
     path = judged_run(tmp_path, "line")
     before, after = (tampered(path, change) for change in (lambda posterior: None, louder))
-    assert judged(before) == ()
-    assert {finding.kind for finding in judged(after)} >= {"rhat", "ess_bulk"}
+    assert gate_findings(before) == ()
+    assert {finding.kind for finding in gate_findings(after)} >= {"rhat", "ess_bulk"}
     assert after["mcse"] == pytest.approx(before["mcse"])
     assert after["rhat_of"] in ("predictive log sds", "likelihood_scale", "the training rows' log density")
 
@@ -398,16 +398,18 @@ def test_every_class_is_judged(tmp_path):
 
     path = judged_run(tmp_path, "classes")
     before, after = (tampered(path, change) for change in (lambda posterior: None, apart))
-    assert judged(before) == ()
-    assert any(finding.kind == "rhat" for finding in judged(after))
+    assert gate_findings(before) == ()
+    assert any(finding.kind == "rhat" for finding in gate_findings(after))
 
 
 def test_verdicts():
     assert verdict("exact", ()) == "converged"
     assert "biased" in verdict("biased", ())
-    assert verdict("exact", judged({**GOOD, "rhat": 2.0})).startswith("not converged: R-hat of predictive means 2, ")
+    assert verdict("exact", gate_findings({**GOOD, "rhat": 2.0})).startswith(
+        "not converged: R-hat of predictive means 2, "
+    )
     # What the file's `converged` says, and the report.
-    wrong = verdict("exact", judged({**GOOD, "diverging": 0.2}))
+    wrong = verdict("exact", gate_findings({**GOOD, "diverging": 0.2}))
     assert wrong.startswith("converged, but did not run right: share of diverging steps 0.2, ")
 
 
@@ -427,14 +429,14 @@ def test_verdicts():
     ],
 )
 def test_a_limit_that_is_not_held_is_a_finding(change, topic, kind, words):
-    assert judged(GOOD) == ()
-    (found,) = judged({**GOOD, **change})
+    assert gate_findings(GOOD) == ()
+    (found,) = gate_findings({**GOOD, **change})
     assert (found.topic, found.kind) == (topic, kind)
     assert words in sentence(found)
 
 
 def test_what_the_sampler_found_is_held_against_the_run():
-    assert judged(GOOD, of_sampler=[NOISY]) == (NOISY,)
+    assert gate_findings(GOOD, of_sampler=[NOISY]) == (NOISY,)
     assert sentence(NOISY) == "mean sigma2 6.3, trusted up to 2; use more --sampler.num-batches"
     assert from_json(to_json([NOISY])) == (NOISY,)
 

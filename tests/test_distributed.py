@@ -27,7 +27,7 @@ import bnnzoo
 from bnnzoo import store, zoo
 from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 from bnnzoo.sampling import launch, processes
-from bnnzoo.sampling.processes import ALONE, LostProcessError, Processes
+from bnnzoo.sampling.processes import SINGLE_PROCESS, LostProcessError, Processes
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 SHORT = ("--start-steps", "250", "--quiet")
@@ -35,7 +35,7 @@ LONG = ("--warmup", "20", "--draws", "4000000", "--checkpoint-every", "0.1", *SH
 
 
 def begun(arguments: Sequence[str], *own: Sequence[str]) -> list[subprocess.Popen[str]]:
-    """Two processes that share a run; `own` is what each of them is told beside the others."""
+    """Two processes that share a run; `own_part` is what each of them is told beside the others."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -92,15 +92,15 @@ def has_draws(out: Path) -> Callable[[], bool]:
 
 def test_a_process_has_its_share_and_alone_has_all():
     tree = {"a": np.arange(12).reshape(6, 2), "b": np.arange(6)}
-    shares = [Processes(3, rank).own(tree) for rank in range(3)]
+    shares = [Processes(3, rank).own_part(tree) for rank in range(3)]
     np.testing.assert_array_equal(np.concatenate([share["b"] for share in shares]), tree["b"])
     np.testing.assert_array_equal(shares[1]["a"], tree["a"][2:4])
-    np.testing.assert_array_equal(Processes(2, 1).own(np.zeros((5, 4, 3)), 1), np.zeros((5, 2, 3)))
-    assert ALONE.own(tree) is tree
-    assert ALONE.everyones(tree) is tree
-    assert ALONE.meet(7) == 7
-    assert ALONE.largest(3) == 3
-    with ALONE.as_the_first(), ALONE.told_of_the_end(None):
+    np.testing.assert_array_equal(Processes(2, 1).own_part(np.zeros((5, 4, 3)), 1), np.zeros((5, 2, 3)))
+    assert SINGLE_PROCESS.own_part(tree) is tree
+    assert SINGLE_PROCESS.gather(tree) is tree
+    assert SINGLE_PROCESS.agree_on_rows(7) == 7
+    assert SINGLE_PROCESS.largest(3) == 3
+    with SINGLE_PROCESS.share_first_error(), SINGLE_PROCESS.announce_close(None):
         pass
 
 
@@ -146,13 +146,15 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
         }
         for rank in (0, 1)
     ]
-    for found in side_by_side(monkeypatch, *(lambda own, tree=tree: own.everyones(tree) for tree in trees)):
+    for found in side_by_side(monkeypatch, *(lambda own, tree=tree: own.gather(tree) for tree in trees)):
         for leaf, *each in zip(*map(jax.tree.leaves, (found, *trees)), strict=True):
             is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
             words = [np.asarray(jax.random.key_data(one) if is_key else one) for one in (leaf, *each)]
             assert words[0].dtype == words[1].dtype
             np.testing.assert_array_equal(words[0], np.concatenate(words[1:]))
-    firsts = side_by_side(monkeypatch, *(lambda own, n=n: own.firsts((n, n / 4, np.full(2, n))) for n in (3, 5)))
+    firsts = side_by_side(
+        monkeypatch, *(lambda own, n=n: own.broadcast_first((n, n / 4, np.full(2, n))) for n in (3, 5))
+    )
     for count, share, array in firsts:
         assert (count, share, type(count), type(share)) == (3, 0.75, int, float)
         assert array.tolist() == [3, 3]
@@ -168,7 +170,7 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
     ],
 )
 def test_how_processes_meet_before_a_chunk(asked, found, monkeypatch):
-    acts = [lambda own, a=a: said(lambda: own.meet(a[0], leaving=a[1])) for a in asked]
+    acts = [lambda own, a=a: said(lambda: own.agree_on_rows(a[0], stop_signal=a[1])) for a in asked]
     assert side_by_side(monkeypatch, *acts) == found
 
 
@@ -183,7 +185,7 @@ def test_how_processes_meet_before_a_chunk(asked, found, monkeypatch):
 def test_what_ends_the_first_ends_all_alike(error, found, monkeypatch):
     def act(own: Processes) -> Any:
         def body() -> str:
-            with own.as_the_first():
+            with own.share_first_error():
                 if own.is_first:
                     raise error
             return "went on"
@@ -218,7 +220,7 @@ def test_processes_that_would_run_different_things_are_told_so(monkeypatch, tmp_
 def test_all_have_what_each_says(size, monkeypatch):
     """In pieces, whatever the size."""
     shares = [np.random.default_rng(rank).normal(size=(1, size)) for rank in (0, 1)]
-    found = side_by_side(monkeypatch, *(lambda own, share=share: own.everyones({"a": share}) for share in shares))
+    found = side_by_side(monkeypatch, *(lambda own, share=share: own.gather({"a": share}) for share in shares))
     for one in found:
         np.testing.assert_array_equal(one["a"], np.concatenate(shares))
 
@@ -227,7 +229,7 @@ def test_all_have_what_each_says(size, monkeypatch):
 @pytest.mark.parametrize("fails", [0, 1])
 def test_a_goodbye_is_not_taken_for_draws(fails, draws, monkeypatch):
     """A process that fails with an error of Python's parts; the others are in the middle of a chunk."""
-    ways = [lambda own: own.everyones(np.ones((1, draws))), lambda own: own.everyones(np.ones((1, draws)))]
+    ways = [lambda own: own.gather(np.ones((1, draws))), lambda own: own.gather(np.ones((1, draws)))]
     ways[fails] = lambda own: own.part()
     found = side_by_side(monkeypatch, *ways)
     assert found[fails] is None
@@ -237,7 +239,7 @@ def test_a_goodbye_is_not_taken_for_draws(fails, draws, monkeypatch):
 
 def test_what_is_said_at_different_places_is_not_mistaken(monkeypatch):
     """The first says that it is well where another says how many rows it has."""
-    ways = (lambda own: own.firsts(0), lambda own: own.everyones(np.ones((1, 3))))
+    ways = (lambda own: own.broadcast_first(0), lambda own: own.gather(np.ones((1, 3))))
     assert all(isinstance(one, LostProcessError) for one in side_by_side(monkeypatch, *ways))
 
 
@@ -324,7 +326,7 @@ def test_a_signal_to_one_stops_all(asked, tmp_path):
 def test_a_signal_to_one_of_those_that_train_the_same_stops_all(tmp_path, monkeypatch):
     """The part that is not sampled is trained in each process, as if it were alone."""
     here = Processes()
-    monkeypatch.setattr(Processes, "here", staticmethod(lambda: here))
+    monkeypatch.setattr(Processes, "current", staticmethod(lambda: here))
     monkeypatch.setattr(Processes, "largest", lambda self, number: 15 if self is here else number)
     with pytest.raises(InterruptedRunError, match="stopped while training the parameters that are not sampled"):
         zoo.run_recipe(tiny.recipe("mala", "mlp", stochastic="last", start_steps=250), out=tmp_path / "run.nc")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bnnzoo.evaluation import draws, effort
+from bnnzoo.evaluation import draws, thinning
 from bnnzoo.evaluation.predictor import Predictor
 
 
@@ -32,7 +32,7 @@ def sized(chains: int, count: int, *, row_bytes: int = 4, row_cost: float = 1.0,
     )
     found.model = None
     found.draws, found.row_cost = Sized(chains * count, row_bytes), row_cost
-    found.lighter = lambda *how: lightened(found, *how)
+    found.thinned = lambda *how: lightened(found, *how)
     return found
 
 
@@ -48,7 +48,7 @@ def test_as_many_draws_are_judged_as_are_affordable():
 
     def judged(**more: Any) -> Any:
         found = sized(4, 10_000, **more)
-        lighter = effort.for_diagnosis(found)
+        lighter = thinning.for_diagnosis(found)
         return 1 if lighter is found else lighter.how[0]
 
     assert judged() == 1
@@ -64,7 +64,7 @@ def test_as_many_draws_are_judged_as_are_affordable():
 
 def test_rows_of_the_log_density_are_as_many_as_are_affordable():
     for rows, known in ((2000.0, 500), (400.0, 300), (120.0, 50)):
-        assert effort.density_rows(sized(2, 50, row_cost=5e10 / 100 / rows), 50) == known
+        assert thinning.density_rows(sized(2, 50, row_cost=5e10 / 100 / rows), 50) == known
 
 
 def test_a_page_is_of_as_many_draws_and_rows_as_are_affordable():
@@ -72,7 +72,7 @@ def test_a_page_is_of_as_many_draws_and_rows_as_are_affordable():
 
     def made(rows: float, **more: Any) -> Any:
         found = sized(2, 1000, row_cost=5e10 / (8 * 100 * rows), **more)
-        lighter = effort.for_a_page(found)
+        lighter = thinning.for_a_page(found)
         return None if lighter is found else lighter.how
 
     assert made(1e9, held=4000) is None
@@ -87,7 +87,7 @@ def test_a_page_is_of_as_many_draws_and_rows_as_are_affordable():
 
 def test_pieces_are_of_one_length_but_for_the_last():
     def lengths(most: int, count: int) -> list[int]:
-        found = draws.cuts(np.zeros((most, 1), np.float32), count)
+        found = draws.draw_slices(np.zeros((most, 1), np.float32), count)
         assert [piece.start for piece in found] == [0, *(piece.stop for piece in found[:-1])][: len(found)]
         return [piece.stop - piece.start for piece in found]
 

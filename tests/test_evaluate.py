@@ -74,10 +74,10 @@ def test_weights_are_copies_of_draws(likelihood, targets):
 
 
 def test_copies_are_as_many_as_the_weights_say():
-    np.testing.assert_array_equal(predictive.copies(7), np.arange(7))
-    np.testing.assert_array_equal(np.bincount(predictive.copies(7, least=15)), np.full(7, 3))
+    np.testing.assert_array_equal(predictive.sample_indices(7), np.arange(7))
+    np.testing.assert_array_equal(np.bincount(predictive.sample_indices(7, min_samples=15)), np.full(7, 3))
     weights = np.random.default_rng(0).gamma(0.3, size=50)
-    counts = np.bincount(predictive.copies(50, weights, least=1000), minlength=50)
+    counts = np.bincount(predictive.sample_indices(50, weights, min_samples=1000), minlength=50)
     assert counts.sum() == 1000
     assert np.abs(counts - 1000 * weights / weights.sum()).max() <= 1
 

@@ -28,11 +28,11 @@ from bnnzoo.recipe import as_dict
 
 def test_what_speaks_against_a_run_of_a_path():
     right = {"converged": 1, "regime_ok": 1, "exactness": "noise-corrected"}
-    assert evidence._against(right) == ""
-    assert evidence._against({"regime_ok": "not-applicable", "exactness": "exact"}) == ""
-    assert evidence._against(right | {"converged": 0, "regime_ok": 0}) == "has not converged"
-    assert evidence._against(right | {"regime_ok": 0}) == "is outside its sampler's regime"
-    assert evidence._against(right | {"exactness": "biased"}) == "uses a biased sampler"
+    assert evidence._distrust_reason(right) == ""
+    assert evidence._distrust_reason({"regime_ok": "not-applicable", "exactness": "exact"}) == ""
+    assert evidence._distrust_reason(right | {"converged": 0, "regime_ok": 0}) == "has not converged"
+    assert evidence._distrust_reason(right | {"regime_ok": 0}) == "is outside its sampler's regime"
+    assert evidence._distrust_reason(right | {"exactness": "biased"}) == "uses a biased sampler"
 
 
 def test_the_numbers_of_each_estimate_of_the_evidence():
@@ -71,7 +71,7 @@ def test_a_path_by_hand():
         b, e, v = powers[chosen], mean[chosen], variance[chosen]
         return float(np.sum(np.diff(b) * (e[1:] + e[:-1]) / 2 - np.diff(b) ** 2 / 12 * np.diff(v)))
 
-    found = evidence.integrated(powers, values)
+    found = evidence.integrate_powers(powers, values)
     assert found.log_evidence == pytest.approx(rule([0, 1, 2, 3]))
     assert found.discretisation == pytest.approx(abs(rule([0, 1, 2, 3]) - rule([0, 2, 3])))
     gaps = np.diff(powers)
@@ -83,9 +83,9 @@ def test_a_path_by_hand():
     ]
     assert found.se == pytest.approx(np.sqrt(np.sum(np.square(errors))))
     with pytest.raises(ValueError, match="longer"):  # a run that has no power
-        evidence.integrated(powers, [*values, values[0]])
-    assert evidence._every_second(4).tolist() == [0, 2, 3]
-    assert evidence._every_second(5).tolist() == [0, 2, 4]
+        evidence.integrate_powers(powers, [*values, values[0]])
+    assert evidence._every_second_index(4).tolist() == [0, 2, 3]
+    assert evidence._every_second_index(5).tolist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_the_prior_of_a_draw_is_that_of_its_logarithm_where_it_is_a_scale():
     draws[:, 3] = np.exp(draws[:, 3])
     predictor: Any = Predictor.__new__(Predictor)
     predictor.record = types.SimpleNamespace(shape=(2, 5), attributes={"precision": "float32"})
-    predictor._known, predictor.draws = types.SimpleNamespace(posterior=posterior), draws
+    predictor._restored_model, predictor.draws = types.SimpleNamespace(posterior=posterior), draws
     found = evidence.log_priors(predictor, np.array([1, 4]))
     known = stats.norm.logpdf(draws[:, :3], 0, 2).sum(1) + stats.halfnorm.logpdf(draws[:, 3]) + np.log(draws[:, 3])
     np.testing.assert_allclose(found, known[np.array([[1, 4], [6, 9]])], rtol=1e-5)
@@ -174,9 +174,9 @@ def test_a_path_is_of_powers_from_0_to_1_in_any_order(monkeypatch):
 def test_stepping_stones_take_the_place_of_an_integral_off_by_a_nat_and_by_five_errors(monkeypatch):
     def method(discretisation: float | None, se: float) -> str:
         made = evidence.Evidence(0.0, se, "integral", "", discretisation=discretisation)
-        monkeypatch.setattr(evidence, "integrated", lambda powers, values: made)
+        monkeypatch.setattr(evidence, "integrate_powers", lambda powers, values: made)
         stones = lambda powers, values: evidence.Evidence(0.0, 0.1, "stones", "")  # noqa: E731
-        monkeypatch.setattr(evidence, "by_stepping_stones", stones)
+        monkeypatch.setattr(evidence, "stepping_stones", stones)
         return path(0.0, 0.5, 1.0, monkeypatch=monkeypatch).method
 
     asked = [(1.0, 0.0), (1.01, 0.0), (1.5, 0.25), (1.5, 0.3), (1.5, 0.31), (None, 0.0)]
@@ -207,15 +207,15 @@ def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():
         weights = special.softmax(prior + power * logs)
         drawn = rng.choice(scales, (4, 1000), p=weights)
         values.append(-50 * np.log(2 * np.pi) - 100 * np.log(drawn) - squares / 2 / drawn**2)
-    integral, stones = evidence.integrated(powers, values), evidence.by_stepping_stones(powers, values)
+    integral, stones = evidence.integrate_powers(powers, values), evidence.stepping_stones(powers, values)
     assert integral.discretisation > max(1, 5 * integral.se)
     assert stones.trusted
     assert 0.001 < stones.se < 0.1
     assert abs(stones.log_evidence - known) < 4 * stones.se
-    few = evidence.by_stepping_stones(powers[[0, 10]], [1000 * rng.normal(size=(4, 1000)), values[10]])
+    few = evidence.stepping_stones(powers[[0, 10]], [1000 * rng.normal(size=(4, 1000)), values[10]])
     assert not few.trusted
     assert "do not trust it, give more powers" in few.meaning
-    still = evidence.by_stepping_stones(np.array([0.0, 0.5]), [np.zeros((2, 50)), np.zeros((2, 50))])
+    still = evidence.stepping_stones(np.array([0.0, 0.5]), [np.zeros((2, 50)), np.zeros((2, 50))])
     assert (still.log_evidence, still.trusted) == (0.0, False)
     assert "its error is unknown: do not trust it" in still.meaning
 

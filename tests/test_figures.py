@@ -27,7 +27,7 @@ from bnnzoo.report import figures, pictures
 from bnnzoo.report.bands import around, bands
 from bnnzoo.report.density import density
 from bnnzoo.report.expression import evaluate
-from bnnzoo.report.probes import probed
+from bnnzoo.report.probes import probe_predictions
 from bnnzoo.report.truth import curves
 
 SHORT = {"warmup": 0, "draws": 60, "chains": 2, "sampler.step_size": 0.05}
@@ -357,7 +357,7 @@ def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(mo
         functions=lambda self, x: values,
     )
     predictor.record.probes = lambda count: ("test row", np.zeros((2, 1)))
-    shown, rhat, ess = probed(predictor)
+    shown, rhat, ess = probe_predictions(predictor)
     assert (
         list(shown)
         == list(rhat)
@@ -408,8 +408,8 @@ def test_of_many_targets_those_that_are_most_off_are_drawn(monkeypatch):
     names = tuple(f"y{power}" for power in powers)
     predictor = said(monkeypatch, signature=Signature(("x0",), (1,), "float32", names, "regression"))
     predictor.record.test_rows = lambda: (np.zeros((50, 1)), np.zeros((50, 8)))
-    monkeypatch.setattr(evaluation, "drawn", lambda predictor, x, y: SimpleNamespace(pit=pit))
-    found = pictures._pits(predictor)
+    monkeypatch.setattr(evaluation, "sampled_scores", lambda predictor, x, y: SimpleNamespace(pit=pit))
+    found = pictures._pits_of_targets(predictor)
     assert list(found) == ["y4.0", "y0.2", "y3.0", "y2.0", "y0.3", "y1.2"]
     np.testing.assert_array_equal(found["y0.2"], pit[:, 3])
 

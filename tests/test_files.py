@@ -12,7 +12,7 @@ import pytest
 
 from bnnzoo.errors import BnnzooError
 from bnnzoo.store import atomic
-from bnnzoo.store.atomic import replacing, write_whole
+from bnnzoo.store.atomic import replacing, write_atomically
 
 CALLS = ("write", "fsync", "open folder", "replace", "fsync folder")
 
@@ -57,7 +57,7 @@ def test_a_fault_leaves_the_old_file_or_the_new_one(at, old, tmp_path, monkeypat
     fault = Fault(at)
     monkeypatch.setattr(atomic, "os", fault)
     with pytest.raises(BnnzooError, match="file: cannot be written: No space left on device"):
-        write_whole(path, fault.write)
+        write_atomically(path, fault.write)
     found = path.read_bytes() if path.exists() else None
     assert found == (old if CALLS.index(at) <= CALLS.index("replace") else b"new")
     assert [p.name for p in tmp_path.iterdir()] == (["file"] if found is not None else [])
@@ -66,14 +66,14 @@ def test_a_fault_leaves_the_old_file_or_the_new_one(at, old, tmp_path, monkeypat
 def test_the_order_of_calls(tmp_path, monkeypatch):
     fault = Fault(None)
     monkeypatch.setattr(atomic, "os", fault)
-    write_whole(tmp_path / "file", fault.write)
+    write_atomically(tmp_path / "file", fault.write)
     assert fault.calls == list(CALLS)
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
 def test_a_folder_that_is_missing(tmp_path):
     with pytest.raises(BnnzooError, match=r"gone/file: cannot be written: No such file or directory"):
-        write_whole(tmp_path / "gone" / "file", lambda file: None)
+        write_atomically(tmp_path / "gone" / "file", lambda file: None)
 
 
 def test_an_interrupt_publishes_nothing(tmp_path):
@@ -83,7 +83,7 @@ def test_an_interrupt_publishes_nothing(tmp_path):
 
     (tmp_path / "file").write_bytes(b"old")
     with pytest.raises(KeyboardInterrupt):
-        write_whole(tmp_path / "file", write)
+        write_atomically(tmp_path / "file", write)
     assert (tmp_path / "file").read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
@@ -96,7 +96,7 @@ def test_what_a_killed_writer_left_goes(tmp_path):
     for name in others[:2]:
         (tmp_path / name).write_bytes(b"")
     (tmp_path / others[2]).symlink_to(tmp_path / "secret")
-    write_whole(tmp_path / "file", lambda file: file.write(b"new"))
+    write_atomically(tmp_path / "file", lambda file: file.write(b"new"))
     assert (tmp_path / "secret").read_bytes() == b"mine"
     assert {p.name for p in tmp_path.iterdir()} == {"file", "secret", *others}
 
@@ -127,12 +127,12 @@ def test_a_file_that_was_swept_before_it_was_held_is_made_again(tmp_path, monkey
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    write_whole(tmp_path / "file", lambda file: file.write(b"new"))
+    write_atomically(tmp_path / "file", lambda file: file.write(b"new"))
     assert len(swept) == 1
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
 def test_a_disk_without_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(37, "No locks available")))
-    write_whole(tmp_path / "file", lambda file: file.write(b"new"))
+    write_atomically(tmp_path / "file", lambda file: file.write(b"new"))
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

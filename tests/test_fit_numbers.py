@@ -17,7 +17,7 @@ from parabolas import Parabolas, of_size, parabolas
 from scipy import stats
 
 from bnnzoo.errors import UsageError
-from bnnzoo.finding import spelt
+from bnnzoo.finding import spell_settings
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import Block, Layout, network_layout
@@ -163,7 +163,7 @@ def test_a_network_that_says_its_noise_learns_the_mean_first(monkeypatch):
         return float(np.sqrt(np.mean((means - posterior.data.y[:, 0]) ** 2)))
 
     counted = errors()
-    monkeypatch.setattr(start, "_BY_VARIANCE", 1e-9)
+    monkeypatch.setattr(start, "_WEIGHTING_END", 1e-9)
     jax.clear_caches()  # or the program would be the same
     alike = errors()
     monkeypatch.undo()
@@ -362,7 +362,9 @@ def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
     assert _curvature._block(1000, 10, 1) == 419  # of four million numbers, 2^22
     assert _curvature._block(1000, 10, 420) == 420
     assert _curvature._block(2**23, 1, 0) == 1
-    np.testing.assert_allclose(_curvature._floored(jnp.asarray([-3.0, 0.0, 1e-5, 4.0])), [4e-6, 4e-6, 1e-5, 4.0])
+    np.testing.assert_allclose(
+        _curvature._floor_eigenvalues(jnp.asarray([-3.0, 0.0, 1e-5, 4.0])), [4e-6, 4e-6, 1e-5, 4.0]
+    )
 
 
 def test_what_laplace_takes():
@@ -412,7 +414,7 @@ def test_a_climb_is_ten_steps_of_conjugate_gradients():
         new = residual - length * curvature * direction
         direction, residual = new + new @ new / (residual @ residual) * direction, new
     posterior = given(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2) / 2)
-    found = _climb.climbed(posterior, jnp.asarray(start, jnp.float32), _Scaled())
+    found = _climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
     np.testing.assert_allclose(found, x, atol=1e-4)
     assert np.abs(x).max() > 1e-3
 
@@ -439,7 +441,7 @@ def test_a_step_of_the_climb_keeps_of_the_last_direction_what_polak_and_ribiere_
         direction = new + kept * first
         ends.append(middle + length(middle, direction) * direction)
     posterior = given(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2 / 2 + t**4))
-    found = _climb.climbed(posterior, jnp.asarray(start, jnp.float32), _Scaled())
+    found = _climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
     np.testing.assert_allclose(found, ends[0], atol=1e-4)
     assert np.abs(ends[1] - ends[0]).max() > 0.01
 
@@ -448,15 +450,15 @@ def test_a_climb_begins_where_a_parameter_is_a_hundredth_of_a_deviation_off():
     posterior = given(lambda t: -jnp.sum(t**2) / 2)
     for off, moves in ((0.0098, False), (0.0102, True)):
         start = jnp.full(3, off)
-        assert bool(jnp.any(_climb.climbed(posterior, start, _Scaled()) != start)) == moves
+        assert bool(jnp.any(_climb.climb_to_mode(posterior, start, _Scaled()) != start)) == moves
 
 
 def test_as_far_off_as_is_near_is_near(monkeypatch):
     """Of four parameters, each one deviation off: four is the limit itself, where a parameter may be one off."""
     posterior = given(lambda t: -jnp.sum(t**2) / 2)
     for near, end in ((1.0, 1.0), (0.99, 0.0)):
-        monkeypatch.setattr(_climb, "_NEAR", near)
-        np.testing.assert_allclose(_climb.climbed(posterior, jnp.ones(4), _Scaled()), [end] * 4, atol=1e-6)
+        monkeypatch.setattr(_climb, "_TOLERANCE", near)
+        np.testing.assert_allclose(_climb.climb_to_mode(posterior, jnp.ones(4), _Scaled()), [end] * 4, atol=1e-6)
 
 
 def test_the_length_of_a_step_of_the_climb(monkeypatch):
@@ -464,24 +466,24 @@ def test_the_length_of_a_step_of_the_climb(monkeypatch):
     monkeypatch.setattr(_climb, "_STEPS", 1)
     hill = given(lambda t: -jnp.sum(jnp.logaddexp(t, -t)))
     for place, halvings in ((0.5, 0), (2.6, 4), (2.89, 5), (3.0, 5)):
-        found = float(_climb.climbed(hill, jnp.asarray([place]), _Scaled())[0])
+        found = float(_climb.climb_to_mode(hill, jnp.asarray([place]), _Scaled())[0])
         assert found == pytest.approx(place - np.cosh(place) ** 2 / 2**halvings * np.tanh(place), abs=1e-3)
     double = given(lambda t: jnp.sum(t**2 / 2 - t**4 / 4))
-    found = float(_climb.climbed(double, jnp.asarray([0.1]), _Scaled())[0])
+    found = float(_climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled())[0])
     assert found == pytest.approx(0.1 + 0.099, rel=1e-4)
-    found = float(_climb.climbed(double, jnp.asarray([0.1]), _Scaled(2.0))[0])
+    found = float(_climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled(2.0))[0])
     assert found == pytest.approx(0.1 + 4 * 0.099, rel=1e-4)
     straight = given(lambda t: 3 * jnp.sum(t))
     for scale in (1.0, 2.0):
-        found = float(_climb.climbed(straight, jnp.asarray([0.5]), _Scaled(scale))[0])
+        found = float(_climb.climb_to_mode(straight, jnp.asarray([0.5]), _Scaled(scale))[0])
         assert found == pytest.approx(0.5 + 3 * scale**2, rel=1e-5)
 
 
 def test_a_step_of_the_climb_that_is_uphill_at_no_share_is_not_made():
     """A pointed mode: from 0.1 the share would be 2^-10; from 0.2 it is the one before."""
     kink = given(lambda t: -100 * jnp.sum(jnp.abs(t)) - jnp.sum(t**2) / 2)
-    assert float(_climb.climbed(kink, jnp.asarray([0.1]), _Scaled())[0]) == pytest.approx(0.1)
-    assert abs(float(_climb.climbed(kink, jnp.asarray([0.2]), _Scaled())[0])) < 0.01
+    assert float(_climb.climb_to_mode(kink, jnp.asarray([0.1]), _Scaled())[0]) == pytest.approx(0.1)
+    assert abs(float(_climb.climb_to_mode(kink, jnp.asarray([0.2]), _Scaled())[0])) < 0.01
 
 
 def test_the_descent_of_swag_has_momentum():
@@ -553,7 +555,7 @@ def test_a_climb_goes_by_the_power(power, monkeypatch):
         likelihood_power=np.float32(power),
         function=lambda t: -jnp.sum(jnp.logaddexp(t, -t)) / power,
     )
-    found = float(_climb.climbed(hill, jnp.asarray([2.89]), _Scaled())[0])
+    found = float(_climb.climb_to_mode(hill, jnp.asarray([2.89]), _Scaled())[0])
     assert found == pytest.approx(2.89 - np.cosh(2.89) ** 2 / 2**5 * np.tanh(2.89), abs=1e-3)
 
 
@@ -640,7 +642,7 @@ def test_the_fit_at_a_mode_is_never_wider_than_the_prior():
     np.testing.assert_allclose(found.mean, [30.0] * 2, rtol=1e-2)
     np.testing.assert_allclose(found.factor, np.eye(2), atol=1e-3)
     right = parabolas([3.0], [1.0], dim=2)
-    found = _proposal.fitted("laplace", right, jnp.zeros(2), scale=1.5, pilot=100, key=KEY)
+    found = _proposal.fit_proposal("laplace", right, jnp.zeros(2), scale=1.5, pilot=100, key=KEY)
     assert found is not None
     np.testing.assert_allclose(found.mean, [0.75] * 2, rtol=1e-4)
     np.testing.assert_allclose(found.factor, 1.5 * np.eye(2) / 2, atol=1e-4)
@@ -672,7 +674,7 @@ def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
     monkeypatch.setattr(_proposal, "_ASCENT", 1)
 
     def climbed(function: Any, place: float) -> float:
-        return float(_proposal.climbed(function, jnp.asarray([place]))[0])
+        return float(_proposal.climb_by_newton(function, jnp.asarray([place]))[0])
 
     assert climbed(lambda t: -jnp.sum(t**4), 3.0) == pytest.approx(3 - 2 * 1.0, rel=1e-4)
     assert climbed(lambda t: -jnp.sum(t**2), 3.0) == pytest.approx(0.0, abs=1e-5)
@@ -690,13 +692,13 @@ def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
     for place, there in ((0.3, 0.3 - 1000.3 / 2**11), (0.2, 0.2)):
         assert climbed(kink, place) == pytest.approx(there, abs=1e-4)
     # Along a line without curvature a step is by that of a millionth of the largest.
-    ramp = _proposal.climbed(lambda t: -(t[0] ** 2) / 2 + 1e-6 * t[1], jnp.zeros(2))
+    ramp = _proposal.climb_by_newton(lambda t: -(t[0] ** 2) / 2 + 1e-6 * t[1], jnp.zeros(2))
     np.testing.assert_allclose(ramp, [0.0, 2.0], rtol=1e-4)
 
 
 def test_a_climb_has_sixty_steps():
     """Up -exp(-t), which has no maximum: Newton's step is 1 everywhere, and the longest stride, 2, is best."""
-    found = _proposal.climbed(lambda t: -jnp.sum(jnp.exp(-t)), jnp.asarray([-80.0]))
+    found = _proposal.climb_by_newton(lambda t: -jnp.sum(jnp.exp(-t)), jnp.asarray([-80.0]))
     np.testing.assert_allclose(found, -80.0 + 60 * 2, rtol=1e-4)
 
 
@@ -706,7 +708,7 @@ def test_a_climb_on_a_plateau_stays_where_it_is():
     def basin(t: Any) -> Any:
         return -jnp.sum(jnp.maximum(jnp.abs(t) - 5, 0.0) ** 2)
 
-    np.testing.assert_array_equal(_proposal.climbed(basin, jnp.asarray([3.0, -1.0])), [3.0, -1.0])
+    np.testing.assert_array_equal(_proposal.climb_by_newton(basin, jnp.asarray([3.0, -1.0])), [3.0, -1.0])
 
 
 def test_the_pilot_is_a_langevin_chain_whose_later_half_counts(monkeypatch):
@@ -762,14 +764,14 @@ def test_a_sampler_fits_its_proposal_as_it_was_asked_to(kind, monkeypatch):
     """From its chain's start, so many times as wide, by a pilot of so many steps; and draws from that."""
     asked: list[Any] = []
     fit = _proposal.Gaussian(jnp.asarray([5.0]), jnp.asarray([[1e-4]]))
-    monkeypatch.setattr(_proposal, "fitted", lambda *given, **more: asked.append((*given, more)) or fit)
+    monkeypatch.setattr(_proposal, "fit_proposal", lambda *given, **more: asked.append((*given, more)) or fit)
     sampler = dataclasses.replace(kind, proposal="gaussian", proposal_scale=np.float32(3.0), pilot=123)
     posterior = parabolas([1.0], [0.0])
     state = sampler.init(posterior, jnp.asarray([0.8]), num_warmup=0, key=KEY)
     ((name, of, start, more),) = asked
     assert (name, of, float(start[0])) == ("gaussian", posterior, pytest.approx(0.8))
     assert (float(more["scale"]), more["pilot"]) == (3.0, 123)
-    density = _proposal.density_of(sampler.proposal, state.fit)
+    density = _proposal.proposal_density(sampler.proposal, state.fit)
     assert float(_proposal.draw(posterior, density, key=KEY)[0]) == pytest.approx(5, abs=1e-3)
 
 
@@ -922,7 +924,7 @@ def test_an_excess_within_rounding_ends_no_run():
 
     def said(excess: float, accepted: float = 1.0) -> str:
         stats = {"log_excess": [[-1.0, excess]], "log_bound": [[1.0, 2.0]], "accepted": [[1.0, accepted]]}
-        return spelt(sampler.failure({name: np.array(value) for name, value in stats.items()}), "options")
+        return spell_settings(sampler.failure({name: np.array(value) for name, value in stats.items()}), "options")
 
     assert said(1e-3) == ""
     assert "was 0.0015 nats above the bound, log k = 2," in said(0.0015)

@@ -20,10 +20,10 @@ import tiny
 import bnnzoo
 from bnnzoo import cli, store
 from bnnzoo.cli import job as child
-from bnnzoo.cli.fleet_runs import Room, missing_of, row_of
+from bnnzoo.cli.fleet_runs import RunFiles, missing_jobs, row_of
 from bnnzoo.cli.fleet_screen import FleetScreen, PlainLine
 from bnnzoo.errors import BnnzooWarning, UsageError
-from bnnzoo.fleet import Job, Outcome, points, seeds_of
+from bnnzoo.fleet import Job, Outcome, parse_seeds, points
 from bnnzoo.fleet.children import Children
 from bnnzoo.fleet.executor import SAID
 from bnnzoo.progress import Progress
@@ -62,14 +62,14 @@ def assert_uninterrupted(run: Path, recipe: Recipe) -> None:
     ("text", "seeds"), [("0-3", [0, 1, 2, 3]), ("0,3,5-7", [0, 3, 5, 6, 7]), ("4", [4]), ("1,0-2", [1, 0, 2])]
 )
 def test_seeds(text, seeds):
-    assert seeds_of(text) == seeds
+    assert parse_seeds(text) == seeds
 
 
 @pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize("text", ["", "a", "3-1", "-1", "1-", "0,,1", "0-99999999"])
 def test_seeds_that_are_none(text):
     with pytest.raises(UsageError, match="--seeds"):
-        seeds_of(text)
+        parse_seeds(text)
 
 
 def test_the_points_of_a_sweep():
@@ -164,7 +164,7 @@ def test_one_screen():
 def test_a_job_that_is_ended_from_outside_goes_on(codes, ends, says, tmp_path, monkeypatch):
     """Killed, or told to end as batch systems do; an error of its own ends it."""
     left, said = iter(codes), list[str]()
-    monkeypatch.setattr(Children, "_once", lambda *_: (next(left), "its last line"))
+    monkeypatch.setattr(Children, "_run_once", lambda *_: (next(left), "its last line"))
     job = Job("a", resolve("linear", "mala"), tmp_path / "a.nc", tmp_path)
     outcome = Children().run(job, lambda progress: said.append(progress.note))
     assert outcome.code == ends
@@ -230,7 +230,7 @@ def test_a_file_of_the_users_is_no_module_of_a_job(tmp_path):
     one = Job("one", tiny.recipe("nuts", data="gone.csv"), tmp_path / "one.nc", tmp_path, False)
     outcome = Children().run(one, lambda _: None)
     assert outcome.code == 2
-    assert "gone.csv" in outcome.said
+    assert "gone.csv" in outcome.last_message
 
 
 def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
@@ -241,20 +241,20 @@ def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
         Job(name, tiny.recipe("random-walk", chains=chains, **how), tmp_path / f"{name}.nc", tmp_path, False)
         for name, chains in (("one", 1), ("two", 2))
     ]
-    Room().prepare(jobs, force=False)
+    RunFiles().prepare(jobs, force=False)
     bnnzoo.zoo.run_recipe(jobs[0].recipe, out=jobs[0].out)
-    assert missing_of(jobs, force=False) == jobs[1:]
+    assert missing_jobs(jobs, force=False) == jobs[1:]
     table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
     with pytest.raises(
         UsageError, match=r"one\.nc: exists, made from other rows than .*t\.csv has now; use another -o"
     ):
-        missing_of(jobs, force=False)
-    assert missing_of(jobs, force=True) == jobs
+        missing_jobs(jobs, force=False)
+    assert missing_jobs(jobs, force=True) == jobs
     table.unlink()
     with pytest.warns(
         BnnzooWarning, match=r"one\.nc: cannot test whether its rows were changed: .*t\.csv: no such file"
     ):
-        assert missing_of(jobs, force=False) == jobs[1:]
+        assert missing_jobs(jobs, force=False) == jobs[1:]
 
 
 @pytest.mark.slow
@@ -271,19 +271,19 @@ def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):
 def test_a_damaged_run_is_named_before_another_begins(tmp_path):
     """And costs its own row, where it was damaged later."""
     job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
-    Room().prepare([job], force=False)
+    RunFiles().prepare([job], force=False)
     job.out.write_bytes(b"half")
     with pytest.raises(UsageError, match=r"one\.nc: not a NetCDF file .*; remove it, or --force to replace it"):
-        missing_of([job], force=False)
-    assert missing_of([job], force=True) == [job]
+        missing_jobs([job], force=False)
+    assert missing_jobs([job], force=True) == [job]
     assert "one.nc: not a NetCDF file" in row_of(job, None)["error"]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     job = Job("one", tiny.recipe("nuts"), tmp_path / "file" / "runs" / "one.nc", tmp_path, False)
-    with pytest.raises(UsageError, match=r"runs: cannot be created: Not a directory; use another -o"):
-        Room().prepare([job], force=False)
+    with pytest.raises(UsageError, match=r"runs: cannot be created: Not a directory; use another out"):
+        RunFiles().prepare([job], force=False)
 
 
 @pytest.mark.slow
@@ -293,24 +293,24 @@ def test_runs_that_were_stopped_are_held_to_their_rows_too(tmp_path):
     table.write_text("\n".join(lines))
     recipe = tiny.recipe("random-walk", data=str(table))
     job = Job("one", recipe, tmp_path / "one.nc", tmp_path, False)
-    Room().prepare([job], force=False)
+    RunFiles().prepare([job], force=False)
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
         bnnzoo.zoo.run_recipe(recipe, out=job.out, **tiny.stopped(1))
-    assert missing_of([job], force=False) == [job]
+    assert missing_jobs([job], force=False) == [job]
     table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
     with pytest.raises(UsageError, match=r"one\.nc: exists, made from other rows than"):
-        missing_of([job], force=False)
+        missing_jobs([job], force=False)
 
 
 def test_what_is_left_of_a_run_that_was_stopped_is_no_run(tmp_path):
     job = Job("one", tiny.recipe("random-walk", warmup=20, draws=4000), tmp_path / "one.nc", tmp_path, False)
-    Room().prepare([job], force=False)
+    RunFiles().prepare([job], force=False)
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
         bnnzoo.zoo.run_recipe(job.recipe, out=job.out, **tiny.stopped(6))
     shutil.rmtree(store.parts_folder(job.out))
     assert store.how_far(job.out) == "partial"
     with pytest.raises(UsageError, match=r"one\.nc: stopped before its end"):
-        missing_of([job], force=False)
+        missing_jobs([job], force=False)
     with pytest.raises(
         UsageError, match=r"stopped before its end, and its parts folder one\.nc\.parts is missing; start it again"
     ):
@@ -322,15 +322,15 @@ def test_what_is_left_of_a_run_that_was_stopped_is_no_run(tmp_path):
 def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
     old, new = (tiny.recipe("random-walk", seed=seed) for seed in (0, 1))
     jobs = [Job("one", recipe, tmp_path / "one.nc", tmp_path, False) for recipe in (old, new)]
-    Room().prepare(jobs[:1], force=False)
+    RunFiles().prepare(jobs[:1], force=False)
     bnnzoo.zoo.run_recipe(old, out=jobs[0].out)
     before = jobs[0].out.read_bytes()
-    room = Room()
+    room = RunFiles()
     (job,) = room.prepare(jobs[1:], force=True)
     assert jobs[0].out.read_bytes() == before
-    assert missing_of(jobs[:1], force=False) == []  # should nothing come of it
+    assert missing_jobs(jobs[:1], force=False) == []  # should nothing come of it
     with pytest.raises(UsageError, match="exists, made by another recipe"):
-        missing_of(jobs[1:], force=False)
+        missing_jobs(jobs[1:], force=False)
     # Killed on the way, and tried again: it goes on, and the old run is not taken for its own.
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
         bnnzoo.zoo.run_recipe(new, out=job.out, force=True, **tiny.stopped(1))
@@ -342,12 +342,12 @@ def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
     assert child._state(job) == "complete"
     room.end(job, Outcome("one", 0, 1.0))
     assert bnnzoo.open(job.out).attributes["seed"] == 1
-    assert missing_of(jobs[1:], force=False) == []
+    assert missing_jobs(jobs[1:], force=False) == []
 
 
 def test_what_another_fleet_has_begun_is_not_tidied_away(tmp_path):
     job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False)
-    first, second = Room(), Room()
+    first, second = RunFiles(), RunFiles()
     first.prepare([job], force=False)
     second.prepare([job], force=False)
     second.tidy([job])

@@ -107,7 +107,7 @@ def test_a_machine_that_does_not_share_the_folder(tmp_path, monkeypatch):
         return Outcome(job.name, 0, 1.0)
 
     monkeypatch.setattr(Children, "run", run)
-    monkeypatch.setattr("bnnzoo.fleet.dask._shares", lambda *_: False)
+    monkeypatch.setattr("bnnzoo.fleet.dask._is_shared", lambda *_: False)
     recipe, heard = resolve("linear", "nuts"), []
     jobs = [Job(name, recipe, tmp_path / f"{name}.nc", tmp_path) for name in ("good", "bad", "worse")]
     with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
@@ -116,7 +116,7 @@ def test_a_machine_that_does_not_share_the_folder(tmp_path, monkeypatch):
     assert outcomes["good"] == Outcome("good", 0, 1.0)
     assert outcomes["bad"] == Outcome("bad", 2, 1.0, "no such file")
     assert outcomes["worse"][:2] == ("worse", 1)
-    assert outcomes["worse"].said == "on the worker: ModuleNotFoundError: No module named 'plugin'"
+    assert outcomes["worse"].last_message == "on the worker: ModuleNotFoundError: No module named 'plugin'"
     assert ("good", Progress("sampling", 5, 10)) in heard
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("good.nc", b"draws")]
 

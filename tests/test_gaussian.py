@@ -16,7 +16,7 @@ import pytest
 from scipy import special, stats
 
 from bnnzoo.samplers import _gaussian
-from bnnzoo.samplers._gaussian import hashed, standard_normal
+from bnnzoo.samplers._gaussian import hash_counters, standard_normal
 
 ENOUGH = 1e-6
 KEY = jax.random.key(0)
@@ -27,7 +27,7 @@ def _noise(key: Any, count: int) -> np.ndarray:
 
 
 def _of_words(words: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
-    monkeypatch.setattr(_gaussian, "hashed", lambda count, *, key: jnp.asarray(words, jnp.uint32))
+    monkeypatch.setattr(_gaussian, "hash_counters", lambda count, *, key: jnp.asarray(words, jnp.uint32))
     return _noise(KEY, len(words))
 
 
@@ -141,7 +141,7 @@ def test_each_look_refuses_what_is_worse(look):
 
 
 def test_words_of_a_key_are_all_different_and_each_bit_is_fair():
-    words = np.asarray(hashed(2**20, key=KEY))
+    words = np.asarray(hash_counters(2**20, key=KEY))
     assert len(np.unique(words)) == len(words)
     ones = np.array([np.sum((words >> bit) & 1) for bit in range(32)])
     assert 32 * stats.binomtest(int(ones[np.abs(ones - 2**19).argmax()]), 2**20).pvalue > ENOUGH
@@ -149,12 +149,12 @@ def test_words_of_a_key_are_all_different_and_each_bit_is_fair():
 
 def _flips(change: Callable[[int], Any]) -> np.ndarray:
     """How often output bit j flips with input bit i, [i, j], of 2^14 numbers."""
-    words = np.asarray(hashed(2**14, key=KEY))
+    words = np.asarray(hash_counters(2**14, key=KEY))
     return np.array([[np.mean(((words ^ change(i)) >> j) & 1) for j in range(32)] for i in range(14)])
 
 
 def test_a_bit_of_the_number_reaches_every_bit_of_its_word():
-    words = np.asarray(hashed(2**14, key=KEY))
+    words = np.asarray(hash_counters(2**14, key=KEY))
     share = _flips(lambda i: words[np.arange(2**14) ^ (1 << i)])
     # Pairs are counted twice, so half as many are independent.
     assert np.abs(share - 0.5).max() < stats.norm.isf(ENOUGH / (2 * share.size)) * 0.5 / (2**13) ** 0.5
@@ -165,7 +165,7 @@ def test_either_word_of_the_key_reaches_every_bit(monkeypatch):
 
     def words(first: int, second: int) -> np.ndarray:
         monkeypatch.setattr(jax.random, "bits", lambda *args: jnp.array([first, second], jnp.uint32))
-        return np.asarray(hashed(2**14, key=KEY))
+        return np.asarray(hash_counters(2**14, key=KEY))
 
     right = words(*given)
     bound = stats.norm.isf(ENOUGH / (2 * 32 * 32)) * 0.5 / (2**14) ** 0.5

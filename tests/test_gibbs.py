@@ -14,7 +14,7 @@ from gaussian_mean import Z, agrees, scores
 from scipy import stats
 
 import bnnzoo
-from bnnzoo.assembly.parts import make_parts
+from bnnzoo.assembly.recipe_parts import make_parts
 from bnnzoo.data import from_arrays
 from bnnzoo.errors import UsageError
 from bnnzoo.models import Linear, Mlp
@@ -302,7 +302,7 @@ def test_metropolis_goes_on_elsewhere():
     posterior = NetworkPosterior.of(network, Gaussian(), Normal(), x, y)
     sampler = Gibbs(conditionals="conjugate", step_size=0.3)
     sampler.check(posterior)
-    np.testing.assert_array_equal(sampler.members(posterior), [0] * 6 + [-1] * 5)
+    np.testing.assert_array_equal(sampler.block_indices(posterior), [0] * 6 + [-1] * 5)
     values, found = _ends(sampler, posterior, steps=1, chains=400)
     assert found["accepted"].all()
     assert 0.3 < found["acceptance_rate"].mean() < 1

@@ -18,8 +18,8 @@ from test_row_probabilities import OneRow, settled
 from bnnzoo import registry, zoo
 from bnnzoo.finding import Finding
 from bnnzoo.samplers import Batched, Nuts, Penalty, Sgld, _influence
-from bnnzoo.samplers._regime import MOST_SHIFT, MOST_UNSEEN
-from bnnzoo.sampling import judgement
+from bnnzoo.samplers._regime import MAX_SHIFT, MAX_UNSEEN
+from bnnzoo.sampling import chain_findings
 
 # ---- what a step sees of a row -------------------------------------------------------------------
 
@@ -40,17 +40,20 @@ def test_what_acts_of_a_row_is_its_odd_part_over_how_often_it_is_drawn():
     poisson, either = stats.poisson.pmf(times, drawn), np.array([1 - drawn, drawn])
     for chance, paid, disjoint in ((poisson, 1.0, False), (either, 1 - drawn, True)):
         odd = (expected(b, chance, paid) - expected(-b, chance, paid)) / 2
-        found = _influence.seen(jnp.asarray(DIFFERENCES), drawn, disjoint=disjoint)
+        found = _influence.effective_contribution(jnp.asarray(DIFFERENCES), drawn, disjoint=disjoint)
         np.testing.assert_allclose(found, odd, rtol=2e-4, atol=1e-7)
 
 
 def test_a_step_on_all_rows_sees_them_all():
     d = jnp.asarray(DIFFERENCES)
-    np.testing.assert_allclose(_influence.seen(d, 1.0, disjoint=True), d, rtol=1e-5)
+    np.testing.assert_allclose(_influence.effective_contribution(d, 1.0, disjoint=True), d, rtol=1e-5)
     # Often enough with replacement, too; a row that is drawn once in a thousand steps is not there.
     # A difference of 1e-3 is what float32 leaves of exponentials near one.
-    np.testing.assert_allclose(_influence.seen(d, 1e3, disjoint=False), d, rtol=1e-3, atol=3e-5)
-    assert np.abs(np.asarray(_influence.seen(d, 1e-3, disjoint=False))[np.abs(DIFFERENCES) > 0.01]).max() < 1e-3
+    np.testing.assert_allclose(_influence.effective_contribution(d, 1e3, disjoint=False), d, rtol=1e-3, atol=3e-5)
+    assert (
+        np.abs(np.asarray(_influence.effective_contribution(d, 1e-3, disjoint=False))[np.abs(DIFFERENCES) > 0.01]).max()
+        < 1e-3
+    )
 
 
 # ---- a row that decides a weight -----------------------------------------------------------------
@@ -81,8 +84,8 @@ def _unseen(posterior: OneRow, sampling: str, *, chains: int = 6) -> np.ndarray:
 def test_a_row_that_steps_do_not_see_is_found(kind):
     """Also where no batch of the run has drawn it: the look is at all rows."""
     found = _unseen(kind.of(), "replacement")
-    assert found.max() > 2 * MOST_UNSEEN
-    assert found.mean() > MOST_UNSEEN
+    assert found.max() > 2 * MAX_UNSEEN
+    assert found.mean() > MAX_UNSEEN
 
 
 def test_rows_that_steps_see_raise_no_alarm():
@@ -91,8 +94,8 @@ def test_rows_that_steps_see_raise_no_alarm():
     ordinary = OneRow((np.column_stack([x[:, 0], np.roll(x[:, 0], 1)]), y))
     for posterior, sampling in ((OneRow.of(), "importance"), (ordinary, "replacement")):
         found = _unseen(posterior, sampling)
-        assert found.max() / 2 < MOST_UNSEEN
-        assert found.mean() < MOST_UNSEEN
+        assert found.max() / 2 < MAX_UNSEEN
+        assert found.mean() < MAX_UNSEEN
 
 
 # ---- each chain ----------------------------------------------------------------------------------
@@ -106,37 +109,39 @@ def _means(**more: list[float]) -> dict[str, list[float]]:
 def test_one_chain_does_not_hide_among_four():
     """Their mean sigma2 is 1.9, within the limit."""
     sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
-    assert judgement.judged(sampler, posterior, _means()) == ()
-    (found,) = judgement.judged(sampler, posterior, _means(sigma2=[0.2, 7.0, 0.2, 0.2]))
+    assert chain_findings.gate_findings(sampler, posterior, _means()) == ()
+    (found,) = chain_findings.gate_findings(sampler, posterior, _means(sigma2=[0.2, 7.0, 0.2, 0.2]))
     assert (found.kind, found.value, found.label) == ("sigma2", 7.0, "mean sigma2 (chain 1)")
-    (both,) = judgement.judged(sampler, posterior, _means(unseen=[0.3, 0.0, 0.0, 0.4]))
+    (both,) = chain_findings.gate_findings(sampler, posterior, _means(unseen=[0.3, 0.0, 0.0, 0.4]))
     assert (both.kind, both.value) == ("unseen", 0.4)
     assert both.label.endswith("(chains 0, 3)")
     most = {name: [v[0]] * 12 for name, v in _means().items()} | {"sigma2": [7.0] * 10 + [0.2] * 2}
-    (ten,) = judgement.judged(sampler, posterior, most)
+    (ten,) = chain_findings.gate_findings(sampler, posterior, most)
     assert ten.label.endswith("(chains 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)")
-    (of_both,) = judgement.of_runs([(12, [ten]), (12, [])])
+    (of_both,) = chain_findings.combine_findings([(12, [ten]), (12, [])])
     assert of_both.label == ten.label
-    (every,) = judgement.judged(sampler, posterior, _means(sigma2=[7.0] * 4))
+    (every,) = chain_findings.gate_findings(sampler, posterior, _means(sigma2=[7.0] * 4))
     assert every.label == "mean sigma2"
 
 
 def test_chains_of_fewer_than_four_hundred_steps_are_judged_together():
     sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
     one, half = _means(sigma2=[0.2, 7.0, 0.2, 0.2]), _means(sigma2=[2.2, 2.2, 1.7, 2.2])
-    assert judgement.judged(sampler, posterior, one, num_steps=399) == ()
-    assert [found.value for found in judgement.judged(sampler, posterior, one, num_steps=400)] == [7.0]
-    (found,) = judgement.judged(sampler, posterior, half, num_steps=399)
+    assert chain_findings.gate_findings(sampler, posterior, one, num_steps=399) == ()
+    assert [found.value for found in chain_findings.gate_findings(sampler, posterior, one, num_steps=400)] == [7.0]
+    (found,) = chain_findings.gate_findings(sampler, posterior, half, num_steps=399)
     assert (found.label, found.value) == ("mean sigma2", pytest.approx(2.075))
 
 
 def test_a_look_at_one_chain_counts_half_and_that_of_all_whole():
     """A look is noisy: of four chains of a right run one is often above the limit; of a wrong one all are."""
-    sampler, posterior, most = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000), MOST_UNSEEN
+    sampler, posterior, most = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000), MAX_UNSEEN
     means = {name: values for name, values in _means().items() if name != "unseen"}
 
     def found(*unseen: float) -> tuple[Finding, ...]:
-        return judgement.judged(sampler, posterior, means, look={"unseen": unseen, "unseen_shift": [0.0] * 4})
+        return chain_findings.gate_findings(
+            sampler, posterior, means, inspection={"unseen": unseen, "unseen_shift": [0.0] * 4}
+        )
 
     assert found(1.5 * most, 0.5 * most, 0.5 * most, 0.5 * most) == ()
     assert [one.kind for one in found(*[1.1 * most] * 4)] == ["unseen"]
@@ -147,11 +152,11 @@ def test_what_all_rows_say_stands_above_what_batches_guess():
     """Heavy tails of ordinary differences make a sample skewness; a shift that all rows agree on is another thing."""
     sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
     means = _means(skew_bias=[0.03] * 4)
-    assert [one.kind for one in judgement.judged(sampler, posterior, means)] == ["skewness"]
-    assert judgement.judged(sampler, posterior, means, look={"unseen_shift": [0.1] * 4}) == ()
-    shifted = judgement.judged(sampler, posterior, means, look={"unseen_shift": [1.0] * 4})
+    assert [one.kind for one in chain_findings.gate_findings(sampler, posterior, means)] == ["skewness"]
+    assert chain_findings.gate_findings(sampler, posterior, means, inspection={"unseen_shift": [0.1] * 4}) == ()
+    shifted = chain_findings.gate_findings(sampler, posterior, means, inspection={"unseen_shift": [1.0] * 4})
     assert [one.kind for one in shifted] == ["shift"]
-    assert judgement.judged(sampler, posterior, means, look={"unseen_shift": [float("nan")] * 4})
+    assert chain_findings.gate_findings(sampler, posterior, means, inspection={"unseen_shift": [float("nan")] * 4})
 
 
 class Outliers(OneRow):
@@ -189,15 +194,15 @@ def test_outliers_move_the_mean_as_far_as_the_look_says():
         whitened = np.linalg.solve(np.asarray(factor, float), np.asarray(means, float).mean(0) - mean)
         found[size] = float(np.linalg.norm(whitened)), float(np.mean(shifts))
     ordinary, outlying = found[1.0], found[20.0]
-    assert max(ordinary) < MOST_SHIFT / 2
-    assert min(outlying) > MOST_SHIFT
+    assert max(ordinary) < MAX_SHIFT / 2
+    assert min(outlying) > MAX_SHIFT
     assert 0.5 < outlying[1] / outlying[0] < 2
 
 
 def test_totals_are_kept_by_chain():
-    totals: judgement.Totals = {}
+    totals: chain_findings.Totals = {}
     for values in (np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[5.0], [6.0]])):
-        judgement.add(totals, {"sigma2": values})
+        chain_findings.add_totals(totals, {"sigma2": values})
     assert totals == {"sigma2": [8.0, 13.0]}
     assert json.loads(json.dumps(totals)) == totals
 
@@ -207,10 +212,10 @@ def test_totals_are_kept_by_chain():
 
 def test_only_a_guard_calls_a_run_right():
     wrong = (Finding("validity", "sigma2", "mean sigma2", 7.0, 2.0),)
-    assert judgement.regime_ok(Penalty(), ()) == 1
-    assert judgement.regime_ok(Penalty(), wrong) == 0
+    assert chain_findings.regime_ok(Penalty(), ()) == 1
+    assert chain_findings.regime_ok(Penalty(), wrong) == 0
     for sampler in (Penalty(correction=0), Batched(), Sgld(), Nuts()):
-        assert judgement.regime_ok(sampler, ()) == "not-applicable"
+        assert chain_findings.regime_ok(sampler, ()) == "not-applicable"
     guarded = {name for name in registry.entries("samplers") if registry.load("samplers", name)().guarded}
     assert guarded == {"penalty", "swag", "importance"}
 

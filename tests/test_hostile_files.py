@@ -21,7 +21,7 @@ from hostile import HOSTILE, SECRET, edited
 
 from bnnzoo import zoo
 from bnnzoo.errors import UsageError
-from bnnzoo.store import walk
+from bnnzoo.store import hdf5_validation
 
 
 @pytest.fixture(scope="session")
@@ -110,8 +110,8 @@ def test_every_command_that_opens_a_run_goes_through_the_same_door(command, fini
 
 def test_a_long_file_of_ours_is_taken(finished, monkeypatch):
     """However many draws it has: each array's dimensions have names, which lie outside the array."""
-    monkeypatch.setattr(walk, "_MOST_TEXT", finished.stat().st_size // 10)
-    walk.check(finished)
+    monkeypatch.setattr(hdf5_validation, "_MOST_TEXT", finished.stat().st_size // 10)
+    hdf5_validation.check(finished)
 
 
 def _arrays(path: Path) -> dict[str, bytes]:
@@ -164,7 +164,7 @@ def test_many_packed_pieces_are_looked_at_once(finished, tmp_path):
     with h5py.File(path, "r+") as file:
         file["posterior"].create_dataset("out", data=np.zeros((20_000, 4), "f4"), chunks=(1, 4), compression="gzip")
     started = time.process_time()
-    walk.check(path)
+    hdf5_validation.check(path)
     assert time.process_time() - started < 3
 
 
@@ -198,7 +198,7 @@ def test_an_honest_file_is_not_refused(finished, tmp_path):
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)
     first, second = zoo.store.open_tree(path), zoo.store.open_tree(path)
-    walk.check(path)
+    hdf5_validation.check(path)
     assert first["posterior"].sizes == second["posterior"].sizes
     first.close()
     second.close()
@@ -208,5 +208,5 @@ def test_an_honest_file_is_not_refused(finished, tmp_path):
         group.attrs["words"] = ["one", "two"]
         group.create_dataset("a", data=rng.normal(size=(30, 4)), compression="gzip", shuffle=True, fletcher32=True)
         group.create_dataset("b", data=np.arange(3))
-    walk.check(path)
+    hdf5_validation.check(path)
     assert zoo.store.open_tree(path)["mine"]["a"].shape == (30, 4)

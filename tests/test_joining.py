@@ -18,7 +18,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import record
 from bnnzoo.finding import Finding, sentence, to_json
 from bnnzoo.recipe import Part, as_dict, recipe_from, to_yaml
-from bnnzoo.sampling.stuck import finding_of
+from bnnzoo.sampling.stuck_chains import stuck_finding
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_what_was_wrong_with_a_run_is_wrong_with_the_whole(folder, tmp_path):
 
     def found(*those: Finding, stuck: tuple[int, ...] = ()):
         def change(file):
-            file.attrs["findings"] = to_json((*finding_of(dict.fromkeys(stuck, 2000)), *those))
+            file.attrs["findings"] = to_json((*stuck_finding(dict.fromkeys(stuck, 2000)), *those))
             file.attrs["stuck_chains"] = json.dumps(stuck)
             file.attrs["regime_ok"], file.attrs["regime"] = 0, "said"
             file.attrs["absurd"] = "said"

@@ -20,7 +20,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import cli, store
-from bnnzoo.store import parts
+from bnnzoo.store import run_parts
 
 pytestmark = [pytest.mark.slow, pytest.mark.kills]
 
@@ -141,7 +141,7 @@ def words_that_go_on(out: Path, whole: Whole) -> tuple[str, ...]:
 
 def check_what_is_there(out: Path, whole: Whole) -> None:
     """All draws that can be seen are those of the run that nothing stopped."""
-    if not parts.holds_run(store.parts_folder(out)) and not out.exists():
+    if not run_parts.holds_run(store.parts_folder(out)) and not out.exists():
         return
     found = draws(out)
     counts = {values.shape[1] for values in found.values()}
@@ -181,7 +181,7 @@ def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
             check_end(process, zoo, out)
         tiny.assert_same_bits(draws(out), whole.draws)
         assert sorted(p.name for p in out.parent.glob(f".{out.name}*")) == []
-        assert not parts.holds_run(store.parts_folder(out))
+        assert not run_parts.holds_run(store.parts_folder(out))
     print(f"{name}: {kills} kills of {number} runs, {whole.seconds:.1f} s each")
 
 

@@ -23,7 +23,7 @@ from bnnzoo.samplers import Mala, Penalty, Sgld, mala, penalty
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 
 
 class Skewed(AbstractPosterior):
@@ -203,7 +203,7 @@ def test_a_short_warm_up_crosses_from_one_unit_to_the_other():
     network = Linear().build((5,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(1.0), Normal(1.0), x, y)
     thetas = np.tile(posterior.position(posterior.network_at(jnp.ones(6)))[None], (4, 1))
-    run = {"keys": Keys.of(0), "num_warmup": 100, "num_draws": 200, "placement": place("vectorized", 4)}
+    run = {"keys": Keys.from_seed(0), "num_warmup": 100, "num_draws": 200, "placement": place_chains("vectorized", 4)}
     found = [chunk.stats for chunk in chunks(posterior, Mala(), thetas, **run) if chunk.phase == "sampling"]
     rate = np.concatenate([stats["acceptance_rate"] for stats in found], 1).mean()
     assert 0.45 < rate < 0.75

@@ -14,7 +14,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import zoo
-from bnnzoo.evaluation import draws, effort, weights
+from bnnzoo.evaluation import draws, thinning, weights
 from bnnzoo.store import Store
 
 MEASURED = """
@@ -47,7 +47,7 @@ def in_pieces(monkeypatch) -> list[int]:
         asked.append(len(numbers))
         return read(self, numbers)
 
-    monkeypatch.setattr(draws, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(draws, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(draws, "_PIECE_BYTES", 7 * 12 * 4)
     monkeypatch.setattr(draws.Draws, "_read", counted)
     return asked
@@ -92,9 +92,9 @@ def test_what_blocks_of_parameters_do_is_the_same_piece_by_piece(length, monkeyp
     def cut(values: Any, count: int) -> list[slice]:
         return [slice(start, min(count, start + length)) for start in range(0, count, length)]
 
-    monkeypatch.setattr(weights, "cuts", cut)
-    found = weights.Weights.of(thetas, {"weight": 2, "bias": 1}, (2, 5))
-    np.testing.assert_array_equal(found.moved, [[0, 1, 0, 1], [1, 0, 1, 1]])
+    monkeypatch.setattr(weights, "draw_slices", cut)
+    found = weights.Weights.from_draws(thetas, {"weight": 2, "bias": 1}, (2, 5))
+    np.testing.assert_array_equal(found.has_moved, [[0, 1, 0, 1], [1, 0, 1, 1]])
     weight, bias = found.rows()
     # The norms are 5, 5, 0, 0, 10, 10, 0, 0, 5, 5; the weights sum to 7 + 7 + 14 + 14 + 7 + 5.
     known = {"block": "weight", "parameters": 2, "norm": 4.0, "mean": 54 / 20, "sd": (300 / 20 - 2.7**2) ** 0.5}
@@ -112,9 +112,9 @@ def test_a_blocks_rhat_is_the_largest_of_fifty_of_its_weights():
     def rhats(*apart: int) -> list[bool]:
         moved = thetas.copy()
         moved[..., apart] += 9.0 * np.arange(4)[:, None, None]
-        found = weights.Weights.of(moved.reshape(200, 102), {"first": 3, "second": 99}, (4, 50))
-        np.testing.assert_array_equal(found.blocks["first"].chosen, moved[..., :3])
-        np.testing.assert_array_equal(found.blocks["second"].chosen, moved[..., looked])
+        found = weights.Weights.from_draws(moved.reshape(200, 102), {"first": 3, "second": 99}, (4, 50))
+        np.testing.assert_array_equal(found.blocks["first"].sampled_weights, moved[..., :3])
+        np.testing.assert_array_equal(found.blocks["second"].sampled_weights, moved[..., looked])
         return [row["rhat"] > 1.5 for row in found.rows()]
 
     assert rhats() == [False, False]
@@ -128,7 +128,7 @@ def test_a_chain_is_still_that_has_one_draw_for_half_of_its_length_and_for_ten()
         """Of a chain whose draws repeat so often, one after the other; beside one that always moves."""
         draws = np.repeat(np.arange(len(lengths)), lengths)
         both = np.stack([draws, np.arange(len(draws))]).reshape(-1, 1).astype(np.float32)
-        return weights.Weights.of(both, {"weight": 1}, (2, len(draws))).still_chains()
+        return weights.Weights.from_draws(both, {"weight": 1}, (2, len(draws))).still_chains()
 
     assert [still(20, *[1] * 20), still(*[1] * 20, 20), still(*[1] * 10, 20, *[1] * 10), still(40)] == [1] * 4
     assert [still(19, 1, 19, 1), still(*[1] * 21, 19), still(19, *[1] * 21), still(*[1] * 40)] == [0] * 4
@@ -139,10 +139,10 @@ def test_a_chain_is_still_that_has_one_draw_for_half_of_its_length_and_for_ten()
 def test_of_a_large_run_every_kth_draw_is_judged(small, monkeypatch, tmp_path):
     """The gate's numbers are then of those draws, and the report says of how many it is made."""
     assert bnnzoo.open(small).diagnose()["draws_judged"] == 60
-    monkeypatch.setattr(effort, "_LEAST_DRAWS", 20)
-    monkeypatch.setattr(effort, "_LEAST_PAGE_DRAWS", 15)
-    monkeypatch.setattr(effort, "_LEAST_PAGE_ROWS", 10)
-    monkeypatch.setattr(effort, "_WORK", 1.0)
+    monkeypatch.setattr(thinning, "_LEAST_DRAWS", 20)
+    monkeypatch.setattr(thinning, "_LEAST_PAGE_DRAWS", 15)
+    monkeypatch.setattr(thinning, "_LEAST_PAGE_ROWS", 10)
+    monkeypatch.setattr(thinning, "_WORK", 1.0)
     run = bnnzoo.open(small)
     diagnosis = run.diagnose()
     assert (diagnosis["draws"], diagnosis["draws_judged"]) == (60, 20)

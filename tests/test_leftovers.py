@@ -13,7 +13,7 @@ import tiny
 import bnnzoo
 from bnnzoo import cli, store, zoo
 from bnnzoo.errors import DamagedError, UsageError
-from bnnzoo.store import parts
+from bnnzoo.store import run_parts
 from bnnzoo.store.command import COMMAND
 
 
@@ -60,7 +60,7 @@ def draws(out):
 def test_resume_removes_the_parts_of_a_run_killed_after_its_file_was_published(tmp_path, killed, capsys):
     out = tmp_path / "run.nc"
     killed(started(out), store.writer.parts, "clear", calls=2)
-    assert (store.parts_folder(out) / parts.MANIFEST).exists()
+    assert (store.parts_folder(out) / run_parts.MANIFEST).exists()
     before, bits = draws(out), out.read_bytes()
     assert cli.run(["resume", str(out)]) == 0
     said = capsys.readouterr()
@@ -77,8 +77,8 @@ def test_resume_removes_parts_that_were_half_removed(tmp_path, killed):
     out = tmp_path / "run.nc"
 
     def dies_on_the_way(folder, *, but=()):
-        (folder / parts.MANIFEST).replace(folder / parts._CLEARING)
-        (folder / parts.HEADER).unlink()
+        (folder / run_parts.MANIFEST).replace(folder / run_parts._CLEARING)
+        (folder / run_parts.HEADER).unlink()
 
     original = store.writer.parts.clear
     counted = [0]
@@ -90,7 +90,7 @@ def test_resume_removes_parts_that_were_half_removed(tmp_path, killed):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(store.writer.parts, "clear", clear)
         killed(started(out), store.writer.parts, "clear", before=False, calls=2)
-    assert not parts.holds_run(store.parts_folder(out))
+    assert not run_parts.holds_run(store.parts_folder(out))
     assert list(store.parts_folder(out).glob("p000-*.npz"))
     assert bnnzoo.resume(out).attributes["complete"] == 1
     assert not store.parts_folder(out).exists()
@@ -117,7 +117,7 @@ def test_leftover_parts_beside_a_damaged_file_are_not_removed(tmp_path):
     folder = store.parts_folder(out)
     folder.mkdir()
     (folder / "p000-000000.npz").write_bytes(b"draws")
-    (folder / parts._CLEARING).write_bytes(b"{}")
+    (folder / run_parts._CLEARING).write_bytes(b"{}")
     weight = draws(out)["weight"]
     content = bytearray(out.read_bytes())
     at = content.find(weight.tobytes()[:64])
@@ -200,12 +200,12 @@ def test_a_damaged_command_is_not_shown(content, tmp_path, killed):
 
 
 def test_a_command_that_read_a_pipe_is_not_offered():
-    assert store.Command.of_words(["mdn", "penalty", "--config", "/dev/fd/63"]) is None
-    assert store.Command.of_words(["mdn", "penalty", "--config=/dev/fd/63"]) is None
+    assert store.Command.from_words(["mdn", "penalty", "--config", "/dev/fd/63"]) is None
+    assert store.Command.from_words(["mdn", "penalty", "--config=/dev/fd/63"]) is None
 
 
 def test_a_command_typed_elsewhere_says_where(tmp_path, monkeypatch):
-    command = store.Command.of_words(["mdn", "penalty", "-o", "run.nc"])
+    command = store.Command.from_words(["mdn", "penalty", "-o", "run.nc"])
     assert command is not None
     assert command.text(force=False) == "bnnzoo sample mdn penalty -o run.nc"
     here = shlex.quote(command.folder)

@@ -13,7 +13,7 @@ from scipy import special, stats
 
 import bnnzoo
 from bnnzoo import assembly
-from bnnzoo.assembly.parts import check_likelihood
+from bnnzoo.assembly.recipe_parts import check_likelihood
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.likelihoods import (
     AbstractLikelihood,
@@ -133,7 +133,7 @@ def test_a_likelihood_of_one_number_a_target_is_refused(monkeypatch):
     """Its mean over the targets would be another posterior."""
     monkeypatch.setattr(Gaussian, "log_prob", lambda self, output, y: dist.Normal(output, self.scale).log_prob(y))
     with pytest.raises(UsageError, match=r"likelihood gaussian: log_prob .* shape \(1,\).* with \.to_event\(1\)"):
-        assembly.Problem.of(tiny.recipe("mala"))
+        assembly.Problem.from_recipe(tiny.recipe("mala"))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_likelihood_without_class_probabilities_is_refused(method, said, monke
     monkeypatch.setattr(Categorical, "class_probabilities", method)
     words = {"data": "digits", "likelihood": "categorical", "likelihood.scale": None}
     with pytest.raises(UsageError, match=f"likelihood categorical: .*{said}"):
-        assembly.Problem.of(tiny.recipe("mala", **words))
+        assembly.Problem.from_recipe(tiny.recipe("mala", **words))
 
 
 def test_one_component_is_the_heteroscedastic_gaussian():

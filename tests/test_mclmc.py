@@ -18,7 +18,7 @@ from bnnzoo.samplers.mclmc import _turned
 from bnnzoo.samplers.metric import Metric
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 from bnnzoo.testing import TARGETS, check_sampler
 
 TARGET = TARGETS["regression"]()
@@ -29,7 +29,14 @@ def _run(sampler, **more):
     thetas = TARGET.start(np.random.default_rng(0), CHAINS).astype(np.float32)
     arguments = {"num_warmup": 2000, "num_draws": 2000, **more}
     return list(
-        chunks(TARGET.posterior, sampler, thetas, keys=Keys.of(0), placement=place("vectorized", CHAINS), **arguments)
+        chunks(
+            TARGET.posterior,
+            sampler,
+            thetas,
+            keys=Keys.from_seed(0),
+            placement=place_chains("vectorized", CHAINS),
+            **arguments,
+        )
     )
 
 
@@ -72,14 +79,14 @@ def test_the_metric_is_the_variance_of_what_it_saw():
     values = jnp.asarray(np.random.default_rng(0).normal(size=(400, 3)) * [0.1, 1.0, 10.0], jnp.float32)
     metric = Metric.identity(values[0])
     for value in values[:40]:
-        metric = metric.seen(value)
-    np.testing.assert_array_equal(metric.settled().inverse_mass, 1.0)
+        metric = metric.with_position(value)
+    np.testing.assert_array_equal(metric.updated().inverse_mass, 1.0)
     step = jax.jit(lambda m, v: m.seen(v))
     for value in values[40:]:
         metric = step(metric, value)
     expected = 400 / 405 * np.var(values, 0) + 5 / 405 * 1e-3
-    np.testing.assert_allclose(metric.settled().inverse_mass, expected, rtol=1e-3)
-    assert metric.settled().count == 0
+    np.testing.assert_allclose(metric.updated().inverse_mass, expected, rtol=1e-3)
+    assert metric.updated().count == 0
 
 
 def test_the_direction_turns_as_its_equation_says():

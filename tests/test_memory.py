@@ -16,7 +16,7 @@ import tiny
 
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 from bnnzoo.store import parts_folder
 
 CHUNKS = 100_000
@@ -46,8 +46,14 @@ def test_memory_is_flat_over_a_hundred_thousand_chunks():
     found = tiny.problem("random-walk", 1)
     thetas, held = 0.1 * np.ones((1, found.posterior.layout.dim), "float32"), []
     with backend.arithmetic("float32"):
-        placement = place("vectorized", 1)
-        arguments = {"keys": Keys.of(0), "placement": placement, "num_warmup": 0, "num_draws": CHUNKS, "most_draws": 1}
+        placement = place_chains("vectorized", 1)
+        arguments = {
+            "keys": Keys.from_seed(0),
+            "placement": placement,
+            "num_warmup": 0,
+            "num_draws": CHUNKS,
+            "most_draws": 1,
+        }
         for number, _ in enumerate(chunks(found.posterior, found.sampler, thetas, **arguments), 1):
             if number % (CHUNKS // 10) == 0:
                 held.append(resident())

@@ -19,7 +19,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import assembly, zoo
-from bnnzoo.data import load_asked
+from bnnzoo.data import load_recipe_data
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.posterior import NetworkPosterior, passes
 from bnnzoo.recipe import Recipe
@@ -53,12 +53,12 @@ def draws_of(path: Path) -> np.ndarray:
 
 
 def placed(sampler: str, mesh: str | None, **more: Any) -> Placement:
-    problem = assembly.Problem.of(recipe(sampler, mesh, **more))
+    problem = assembly.Problem.from_recipe(recipe(sampler, mesh, **more))
     return place_run(problem.recipe, problem.posterior, problem.sampler)
 
 
 def posterior() -> Any:
-    return assembly.Problem.of(recipe("mala")).posterior
+    return assembly.Problem.from_recipe(recipe("mala")).posterior
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def posterior() -> Any:
 def test_chains_read_rows_together_where_reading_is_all_there_is_to_do(model, sampler, rows, method):
     x = np.random.default_rng(0).normal(size=(rows, 20)).astype(np.float32)
     asked = zoo.recipe_of(model, sampler, data=None, in_memory=True, test_fraction=0, chains=2)
-    problem = assembly.Problem.of(asked, load_asked(asked, (x, x @ np.ones(20))))
+    problem = assembly.Problem.from_recipe(asked, load_recipe_data(asked, (x, x @ np.ones(20))))
     assert place_run(asked, problem.posterior, problem.sampler).method == method
     said = dataclasses.replace(asked, chain_method="sequential")
     assert place_run(said, problem.posterior, problem.sampler).method == "sequential"
@@ -135,7 +135,7 @@ def test_passes_over_rows_of_many_devices_are_those_over_all(mesh, block, monkey
 
     theta = 0.1 * jnp.arange(alone.layout.dim, dtype=alone.dtype)
     whole = looked(alone, theta)
-    with placement.within():
+    with placement.mesh_context():
         found = looked(spread, theta)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-4), found, whole)
 

@@ -9,19 +9,19 @@ import pytest
 from tools import messages
 
 from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
-from bnnzoo.finding import Finding, setting, spelling_of, spelt
+from bnnzoo.finding import Finding, setting, spell_settings, spelling_of
 
 WHOLE_COMMAND = "a command line of bnnzoo that is typed as it stands"
 STYLE_SHEET = "a variable of the style sheet"
 EXCEPTIONS = {
-    "bnnzoo.choice": ("--config --data", WHOLE_COMMAND),
+    "bnnzoo.recipe_choice": ("--config --data", WHOLE_COMMAND),
     "bnnzoo.report.page": ("--config -o", WHOLE_COMMAND),
     "bnnzoo.sampling.carry": ("--from-part", WHOLE_COMMAND),
     "bnnzoo.store.command": ("--force", WHOLE_COMMAND),
     "bnnzoo.store.lock": ("--break-lock", WHOLE_COMMAND),
-    "bnnzoo.store.parts": ("--from-part", WHOLE_COMMAND),
+    "bnnzoo.store.run_parts": ("--from-part", WHOLE_COMMAND),
     "bnnzoo.store.reading": ("-o", WHOLE_COMMAND),
-    "bnnzoo.store.walk": ("-o", WHOLE_COMMAND),
+    "bnnzoo.store.hdf5_validation": ("-o", WHOLE_COMMAND),
     "bnnzoo.finding": ("--no- -o", "turns settings into options"),
     "bnnzoo.recipe.fields": ("--units", "help of an option"),
     "bnnzoo.plots._style": ("--amber --blue --green --ink --muted --orange --purple --sky", STYLE_SHEET),
@@ -97,13 +97,13 @@ def test_every_column_name_can_be_advised(name):
     import shlex
 
     text = f"use {setting('drop', name)} or {setting('drop', name)}"
-    assert spelt(text, "options") == f"use --drop {shlex.quote(name)} or --drop {shlex.quote(name)}"
-    assert spelt(text, "keywords") == f"use drop={json.dumps(name)} or drop={json.dumps(name)}"
+    assert spell_settings(text, "options") == f"use --drop {shlex.quote(name)} or --drop {shlex.quote(name)}"
+    assert spell_settings(text, "keywords") == f"use drop={json.dumps(name)} or drop={json.dumps(name)}"
     assert Finding("validity", "k", "l", 1.0, 2.0, text).settings == (("drop", name),) * 2
 
 
 def test_settings_without_a_value_are_switched_off_by_no():
-    assert spelt("use [[standardise=False]]", "options") == "use --no-standardise"
-    assert spelt("use [[standardise=False]]", "keywords") == "use standardise=False"
-    assert spelt("use [[allow_inexact_resume=True]]", "options") == "use --allow-inexact-resume"
-    assert spelt("use [[allow_inexact_resume=True]]", "keywords") == "use allow_inexact=True"
+    assert spell_settings("use [[standardise=False]]", "options") == "use --no-standardise"
+    assert spell_settings("use [[standardise=False]]", "keywords") == "use standardise=False"
+    assert spell_settings("use [[allow_inexact_resume=True]]", "options") == "use --allow-inexact-resume"
+    assert spell_settings("use [[allow_inexact_resume=True]]", "keywords") == "use allow_inexact=True"

@@ -162,7 +162,7 @@ def test_crps_quantiles_and_pit_of_gaussian_samples():
     rng = np.random.default_rng(0)
     samples = 2 + 3 * rng.normal(size=(20_000, 6, 1))
     y = np.linspace(-4, 8, 6)[:, None]
-    found = scores.drawn(samples, y, np.zeros((6, 1)))
+    found = scores.sampled_scores(samples, y, np.zeros((6, 1)))
     np.testing.assert_allclose(found.crps, scoringrules.crps_normal(y, 2.0, 3.0), rtol=0.05)
     np.testing.assert_allclose(found.pit, stats.norm.cdf(y, 2, 3), atol=0.015)
     np.testing.assert_allclose(found.quantiles, np.quantile(samples, scores.QUANTILES, axis=0), rtol=1e-5)
@@ -176,14 +176,14 @@ def test_pit_of_counts_is_randomised():
     rng = np.random.default_rng(0)
     y = rng.poisson(3, size=(1500, 1)).astype(float)
     samples = rng.poisson(3, size=(800, 1500, 1)).astype(float)
-    pit = scores.drawn(samples, y, rng.uniform(size=y.shape)).pit
+    pit = scores.sampled_scores(samples, y, rng.uniform(size=y.shape)).pit
     assert stats.kstest(pit[:, 0], "uniform").pvalue > 1e-4
 
 
 def test_coverage_and_width_of_gaussian_intervals():
     rng = np.random.default_rng(0)
     samples, y = rng.normal(size=(1500, 1000, 1)), rng.normal(size=(1000, 1))
-    found = scores.sampled(scores.drawn(samples, y, np.zeros_like(y)), ["y"], np.ones(1))
+    found = scores.interval_estimates(scores.sampled_scores(samples, y, np.zeros_like(y)), ["y"], np.ones(1))
     for level in scores.LEVELS:
         coverage, width = found[f"coverage_{level}"], found[f"width_{level}"]
         assert abs(coverage.value - level / 100) < 5 * coverage.se

@@ -71,11 +71,11 @@ def test_rows_that_alone_have_a_feature_are_probes():
     x[:, -1] = 0
     x[[777, 12_345], -1] = 0.5
     x[5, 0] = np.nan
-    chosen = spanning_rows(x, 25, taken=np.arange(10))
+    chosen = spanning_rows(x, 25, excluded=np.arange(10))
     assert {777, 12_345} & set(chosen.tolist())
     assert len(set(chosen.tolist())) == 25
     assert not set(chosen.tolist()) & set(range(10))
-    np.testing.assert_array_equal(chosen, spanning_rows(x, 25, taken=np.arange(10)))
+    np.testing.assert_array_equal(chosen, spanning_rows(x, 25, excluded=np.arange(10)))
 
 
 def test_probes_are_ordinary_test_rows_and_rows_that_span_the_inputs():
@@ -107,7 +107,7 @@ def test_weights_are_identified_where_outputs_are_affine_and_components_keep_the
     x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
     network = model.build((2,), likelihood.num_outputs(1), key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, likelihood, Normal(), x, x[:, :1])
-    assert bool(identified._affine(posterior, x[:8])) == affine
+    assert bool(identified._is_affine(posterior, x[:8])) == affine
     assert identified._is_mixture(posterior, x[:8]) == mixture
 
 
@@ -116,17 +116,19 @@ def test_a_parameter_that_never_moves_is_not_converged_with_one_chain_too():
     values = np.random.default_rng(0).normal(size=(2, 50, 3))
     values[1, :, 1] = 0.5
     values[1, 30:, 2] = values[1, 30, 2]
-    changes = Weights.of(values.reshape(-1, 3), {"weight": 3}, (2, 50)).changes
+    changes = Weights.from_draws(values.reshape(-1, 3), {"weight": 3}, (2, 50)).changes
     np.testing.assert_array_equal(changes, [[2, 2, 2], [2, 0, 2]])
     values[0, :, 0] = np.repeat([1.0, 2.0], 25)
-    alone = Weights.of(values[:1].reshape(-1, 3), {"weight": 3}, (1, 50)).changes
+    alone = Weights.from_draws(values[:1].reshape(-1, 3), {"weight": 3}, (1, 50)).changes
     np.testing.assert_array_equal(alone, [[1, 2, 2]])
     good = {
         **{"exactness": "exact", "chains": 1, "rhat": 1.0, "rhat_of": "f", "ess_bulk": 900.0, "ess_bulk_of": "f"},
         **{"ess_tail": 900.0, "ess_tail_of": "f", "draws": 500, "draws_requested": 500, "unmoving": 0},
     }
-    assert findings.verdict("exact", findings.judged(good)) == "converged"
-    verdict = findings.verdict("exact", findings.judged(good | {"unmoving": 1, "unmoving_of": "likelihood_scale"}))
+    assert findings.verdict("exact", findings.gate_findings(good)) == "converged"
+    verdict = findings.verdict(
+        "exact", findings.gate_findings(good | {"unmoving": 1, "unmoving_of": "likelihood_scale"})
+    )
     assert verdict.startswith("not converged: sampled parameters that never move (likelihood_scale) 1, trusted up to 0")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bnnzoo.errors import UsageError
-from bnnzoo.models import Autoregressive, Cnn, Linear, Mdn, Mlp, Resnet, form, size
+from bnnzoo.models import Autoregressive, Cnn, Linear, Mdn, Mlp, Resnet, network_checks, network_size
 from bnnzoo.models.building import Architecture
 from bnnzoo.posterior.layout import network_layout
 from bnnzoo.posterior.likelihoods import Mixture
@@ -217,19 +217,19 @@ def test_what_makes_no_network_is_refused(make, said):
 def test_networks_are_checked_in_their_own_precision(model, built_in, precision):
     """Convolutions refuse inputs of another precision than their weights. A network may be older than the run."""
     shape = (3,) if isinstance(model, Mlp) else (1, 8, 8)
-    architecture = Architecture.of(model, shape, 2)
+    architecture = Architecture.from_model(model, shape, 2)
     with jax.enable_x64(built_in == "float64"):
         network = architecture.build(key=KEY)
     with jax.enable_x64(precision == "float64"):
-        form.check(model, network, architecture, "gaussian")
+        network_checks.check(model, network, architecture, "gaussian")
 
 
 def test_a_network_that_no_memory_holds_is_refused_before_it_is_made(monkeypatch):
     """Three times four weights and four biases of four bytes each are 64."""
     for pages, refused in ((64, False), (63, True)):
-        monkeypatch.setattr(size.os, "sysconf", lambda name, n=pages: n if name == "SC_PHYS_PAGES" else 1)
+        monkeypatch.setattr(network_size.os, "sysconf", lambda name, n=pages: n if name == "SC_PHYS_PAGES" else 1)
         with pytest.raises(UsageError, match="model linear: its parameters need") if refused else nullcontext():
-            size.check("linear", lambda: Linear().build((3,), 4, key=KEY))
+            network_size.check("linear", lambda: Linear().build((3,), 4, key=KEY))
 
 
 def test_an_autoregressive_network_has_as_many_outputs_for_each_column():

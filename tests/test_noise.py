@@ -17,7 +17,7 @@ from bnnzoo.assembly import Problem
 from bnnzoo.data import from_arrays
 from bnnzoo.errors import InterruptedRunError
 from bnnzoo.recipe import resolve
-from bnnzoo.sampling import budget, noise, origin
+from bnnzoo.sampling import budget, initial, likelihood_choice
 from bnnzoo.sampling.keys import Keys
 
 RANDOM = np.random.default_rng(0)
@@ -29,14 +29,14 @@ A_FIELD: dict[str, Any] = {"likelihood.scale": 0.5}
 
 def problem(sd: Any, sampler: str = "mala", rows: int = 300, **options: Any) -> Problem:
     data = from_arrays(X[:rows], (X + sd * ERRORS)[:rows], task="regression", name="houses")
-    return Problem.of(resolve("linear", sampler, options={**SHORT, **options}, in_memory=True), data)
+    return Problem.from_recipe(resolve("linear", sampler, options={**SHORT, **options}, in_memory=True), data)
 
 
-def chosen(of: Problem, **how: Any) -> tuple[str, list[str], origin.Spent]:
+def chosen(of: Problem, **how: Any) -> tuple[str, list[str], initial.StartCost]:
     """The likelihood, what was said of it, and what it took."""
     notes: list[str] = []
-    spent = origin.Spent()
-    found, comparison = noise.select_likelihood(
+    spent = initial.StartCost()
+    found, comparison = likelihood_choice.select_likelihood(
         of,
         tell=lambda progress: notes.append(progress.note) if progress.phase == "note" else None,
         stop=how.get("stop"),
@@ -46,7 +46,7 @@ def chosen(of: Problem, **how: Any) -> tuple[str, list[str], origin.Spent]:
     assert found.recipe.budget == of.recipe.budget
     if how.get("counted", True):
         assert (comparison is None) == (not spent.evaluations)
-    return found.resolved()["likelihood"]["name"], notes, spent
+    return found.resolved_recipe()["likelihood"]["name"], notes, spent
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, wanted):
     ids=["named", "a field of it named", "lengths given", "nothing trained", "few rows", "nothing held out"],
 )
 def test_nothing_is_chosen_where_a_word_was_said_or_nothing_can_judge(of):
-    assert not noise.is_open(of)
+    assert not likelihood_choice.is_likelihood_open(of)
     found, notes, spent = chosen(of)
     assert found == "gaussian"
     assert not notes
@@ -91,7 +91,7 @@ def test_compiling_is_not_of_the_budget_and_large_networks_are_not_compared(monk
 
         return training_steps
 
-    monkeypatch.setattr(origin, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(initial, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(budget, "training_steps", pilot(1500))
     found, notes, spent = chosen(problem(0.3 * np.exp(X)))
     assert (found, len(notes), clock[0], spent.seconds) == ("heteroscedastic", 1, 2000.0, 0.0)
@@ -124,11 +124,11 @@ def test_the_selection_goes_by_ranks_of_paired_differences(gain, wanted, monkeyp
 
     def trained(candidate: Problem, thetas: Any, *more: Any) -> Any:
         asked.append((more[-1], candidate.recipe.start_steps, len(thetas)))
-        by_row = candidate.resolved()["likelihood"]["name"] == "heteroscedastic"
+        by_row = candidate.resolved_recipe()["likelihood"]["name"] == "heteroscedastic"
         return SimpleNamespace(losses=-1.2 - gain * by_row)
 
     steps = iter([900, 700])
-    monkeypatch.setattr(origin, "trained", trained)
+    monkeypatch.setattr(initial, "train_networks", trained)
     monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: min(most, next(steps)))
     found, notes, _ = chosen(problem(0.3), counted=False)
     assert found == wanted
@@ -140,7 +140,7 @@ def test_the_selection_goes_by_ranks_of_paired_differences(gain, wanted, monkeyp
 
 
 def test_the_comparison_is_stored_in_the_file():
-    compared = noise.Comparison(np.full(10, -1.2), np.full(10, -1.2) - OUTLIER)
+    compared = likelihood_choice.Comparison(np.full(10, -1.2), np.full(10, -1.2) - OUTLIER)
     words = json.loads(compared.to_json())
     assert words["one_level"] == [-1.2] * 10
     np.testing.assert_allclose(words["by_row"], -1.2 - OUTLIER)
@@ -152,9 +152,9 @@ def test_overlapping_rows_make_false_choices_no_more_often_than_stated():
     random = np.random.default_rng(0)
     shared = (1 / 9) / (1 + 1 / 9)
     gains = shared**0.5 * random.normal(size=(800, 1)) + (1 - shared) ** 0.5 * random.normal(size=(800, 10))
-    false = np.mean([noise.Comparison(gain, np.zeros(10)).prefers_by_row for gain in gains])
+    false = np.mean([likelihood_choice.Comparison(gain, np.zeros(10)).prefers_by_row for gain in gains])
     assert false < 0.05
-    found = [noise.Comparison(gain + 2.0, np.zeros(10)).prefers_by_row for gain in gains[:100]]
+    found = [likelihood_choice.Comparison(gain + 2.0, np.zeros(10)).prefers_by_row for gain in gains[:100]]
     assert np.mean(found) > 0.95
 
 
@@ -165,11 +165,11 @@ def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkey
         keys.append(jax.random.key_data(key).tolist())
         raise InterruptedRunError("heard", 2)
 
-    monkeypatch.setattr(noise, "select_likelihood", stopped)
+    monkeypatch.setattr(likelihood_choice, "select_likelihood", stopped)
     for seed in (1, 2):
         with pytest.raises(InterruptedRunError, match="heard"):
             zoo.run_recipe(tiny.recipe("mala", seed=seed, split_seed=7), out=tmp_path / "run.nc")
-    assert keys == [jax.random.key_data(Keys.of(7).noise).tolist()] * 2
+    assert keys == [jax.random.key_data(Keys.from_seed(7).noise).tolist()] * 2
 
 
 def test_a_signal_ends_the_choice():

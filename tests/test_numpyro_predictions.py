@@ -14,7 +14,7 @@ from scipy import special, stats
 
 import bnnzoo
 from bnnzoo import NumpyroPosterior
-from bnnzoo.assembly.by_hand import predicted
+from bnnzoo.assembly.by_hand import predicted_site
 from bnnzoo.errors import UsageError
 
 SHORT: dict[str, Any] = {"chains": 2, "init": "prior", "seed": 1, "chain_method": "vectorized"}
@@ -179,7 +179,7 @@ def test_labels_of_a_coin_may_be_of_any_type(kind):
         numpyro.sample("y", dist.Bernoulli(logits=x @ weight), obs=y)
 
     x, y = _rows(30)
-    site, rows = predicted(NumpyroPosterior.of(coin, x, (y > 0).astype(kind)))
+    site, rows = predicted_site(NumpyroPosterior.of(coin, x, (y > 0).astype(kind)))
     weight = jnp.array([0.3, -2.0])
     said, outputs = site.predictive(weight, jnp.asarray(x[:4]))
     p = special.expit(x[:4] @ np.array([0.3, -2.0]))
@@ -210,7 +210,7 @@ def test_targets_of_a_row_may_depend_on_each_other():
 
     x, y = _rows(30)
     both = np.stack([y, -y], 1)
-    site, rows = predicted(NumpyroPosterior.of(pair, x, both))
+    site, rows = predicted_site(NumpyroPosterior.of(pair, x, both))
     weight = np.array([[0.5, 1.0], [-1.0, 0.2]], np.float32)
     said, outputs = site.predictive(jnp.ravel(jnp.asarray(weight)), jnp.asarray(x[:3]))
     exact = [stats.multivariate_normal.logpdf(both[i], x[i] @ weight, [[1, 0.9], [0.9, 2]]) for i in range(3)]
@@ -290,7 +290,7 @@ def _never_alone(x, y):
 def test_what_does_not_predict_is_sampled_and_says_why(model, said):
     posterior = NumpyroPosterior.of(model, *_rows(30))
     with pytest.raises(UsageError, match=re.escape(said)):
-        predicted(posterior)
+        predicted_site(posterior)
 
 
 def test_labels_without_inputs_or_several_in_a_row_are_refused():
@@ -304,9 +304,9 @@ def test_labels_without_inputs_or_several_in_a_row_are_refused():
 
     x = _rows(30)[0]
     with pytest.raises(UsageError, match=r"site y: a row of y has shape \[2\]"):
-        predicted(NumpyroPosterior.of(coins, x, (x > 0.1).astype(int)))
+        predicted_site(NumpyroPosterior.of(coins, x, (x > 0.1).astype(int)))
     with pytest.raises(UsageError, match="site y: labels without inputs"):
-        predicted(NumpyroPosterior.of(coin, (x[:, 0] > 0).astype(int)))
+        predicted_site(NumpyroPosterior.of(coin, (x[:, 0] > 0).astype(int)))
 
 
 def test_a_run_that_does_not_predict_is_judged_by_its_parameters(tmp_path):

@@ -24,8 +24,8 @@ def record(**about: Any) -> Record:
 
 def test_a_limit_that_another_number_replaces_is_not_declared_to_the_pictures():
     declared = attributes(Penalty())
-    assert "limit" in record(statistics=declared, inspected={"unseen": [0.0]}).declared["skew_bias"]
-    replaced = record(statistics=declared, inspected={"unseen_shift": [0.0]}).declared
+    assert "limit" in record(statistics=declared, inspected={"unseen": [0.0]}).declarations["skew_bias"]
+    replaced = record(statistics=declared, inspected={"unseen_shift": [0.0]}).declarations
     assert "limit" not in replaced["skew_bias"]
     assert "limit" in replaced["sigma2"]
 
@@ -39,11 +39,11 @@ def test_the_picture_of_steps_states_limits_and_judges_nothing():
 
 def test_calibrated_states_gap_interval_and_tolerance():
     curve = calibration.Calibration(0.05, 0.01, 0.09, "intervals too wide")
-    answer = findings.calibrated(curve, 400)
-    assert answer.says == "yes"
-    assert "at most 5.0 % apart (99% interval 1.0 to 9.0 %; tolerated" in answer.words
-    assert "2% or below" in answer.words
-    assert "15% or below" in answer.words
+    answer = findings.answer_calibrated(curve, 400)
+    assert answer.outcome == "yes"
+    assert "at most 5.0 % apart (99% interval 1.0 to 9.0 %; tolerated" in answer.text
+    assert "2% or below" in answer.text
+    assert "15% or below" in answer.text
 
 
 def test_a_coverage_curve_leaves_its_band_exactly_where_the_answer_is_no():
@@ -56,14 +56,14 @@ def test_a_coverage_curve_leaves_its_band_exactly_where_the_answer_is_no():
         curve = calibration.of_intervals(((1 + inside) / 2)[:, None])
         picture = plots.coverage({"y": (1 + inside) / 2}, band)
         table = picture.table
-        answer = findings.calibrated(curve, rows).says
+        answer = findings.answer_calibrated(curve, rows).outcome
         outside = (table["observed"] > table["high"] + 1e-9).any()
         assert not (outside and answer == "yes")
 
 
 def test_converged_names_its_limits():
     diagnosis = {"exactness": "exact", "rhat": 1.003, "rhat_of": "f", "ess_bulk": 900.0, "ess_bulk_of": "f"}
-    words = findings.converged(diagnosis | {"ess_tail": 800.0, "chains": 4, "draws": 1000}, ()).words
+    words = findings.answer_converged(diagnosis | {"ess_tail": 800.0, "chains": 4, "draws": 1000}, ()).text
     assert "limit 1.01" in words
     assert "(limit 400)" in words
 

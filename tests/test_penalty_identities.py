@@ -16,7 +16,7 @@ from scipy import integrate, special, stats
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers._noise import noise_penalty
+from bnnzoo.samplers._noise_penalty import noise_penalty
 from bnnzoo.samplers.kernel import metropolis
 from bnnzoo.sampling import backend
 

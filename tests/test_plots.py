@@ -68,7 +68,9 @@ def ood() -> plots.Picture:
 
 ALL = {
     "band": band,
-    "slices": lambda: plots.slices([one_slice("u", 1), one_slice("v", 5)], value="y", interval="of y", held="held"),
+    "slices": lambda: plots.slices(
+        [one_slice("u", 1), one_slice("v", 5)], value="y", interval="of y", held_note="held"
+    ),
     "calibration": lambda: plots.coverage({"y": RNG.uniform(size=300)}, 0.1),
     "pit": lambda: plots.pit({"y": RNG.uniform(size=300)}),
     "trace": lambda: plots.trace(VALUES, RHAT),
@@ -292,9 +294,9 @@ def grey(panel) -> list[list[float]]:
 
 def test_the_intervals_of_a_band_are_those_of_their_quantiles():
     one = one_band()
-    grid, sd = one.grid, one.said["sd"].to_numpy()
+    grid, sd = one.grid, one.predictions["sd"].to_numpy()
     for of, wide, narrow, spread in (("predictive", 1.645, 0.674, sd), ("function", 2, 1, 0.1 * np.abs(grid))):
-        np.testing.assert_allclose(one.spread(of), spread)
+        np.testing.assert_allclose(one.standard_deviation(of), spread)
         for (_, low, high), z in zip(one.intervals(of), (wide, narrow), strict=True):
             np.testing.assert_allclose([low, high], [grid - z * spread, grid + z * spread])
     picture = band()
@@ -386,7 +388,7 @@ def test_the_numbers_of_steps_are_means_over_stretches_at_their_middles():
 
 
 def test_the_parts_of_a_slice_are_named_by_what_they_hold():
-    picture = plots.slices([one_slice("u", 1), one_slice("v", -5)], value="y", interval="of y", held="held")
+    picture = plots.slices([one_slice("u", 1), one_slice("v", -5)], value="y", interval="of y", held_note="held")
     first, second, *_ = picture.figure.axes
     assert [heights(area) for area in first.collections] == [(-2, 3), (-1, 2)]
     assert [area.get_label() for area in first.collections] == ["90 %", "50 %"]

@@ -172,10 +172,10 @@ def test_plugins_lists_and_checks_the_command(site, capsys):
     assert row["counts"]["commands"] == 1
     assert cli.run(["plugins"]) == 0
     assert re.search(r"good +0\.2 +1 command +ok", capsys.readouterr().out)
-    assert registry.failures() == []
+    assert registry.import_failures() == []
     (site / "good_target.py").write_text("x = 1\n1 / 0\n")
     del sys.modules["good_target"]
-    (wrong,) = registry.failures()
+    (wrong,) = registry.import_failures()
     assert "good_target.py:2: command good:greet (good_target:app): ZeroDivisionError" in wrong
 
 
@@ -221,7 +221,7 @@ def test_a_strict_environment_refuses_a_broken_plugin_in_help_too(site, monkeypa
 
 
 def test_the_entries_of_our_own_commands_can_be_imported():
-    assert not [line for line in registry.failures() if " of bnnzoo " in line or "bnnzoo:" in line]
+    assert not [line for line in registry.import_failures() if " of bnnzoo " in line or "bnnzoo:" in line]
     assert set(registry.entries(registry.COMMANDS)) >= {"sample", "list", "plugins"}
 
 

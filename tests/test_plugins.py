@@ -308,7 +308,7 @@ def test_check_says_file_and_line(site, target, line, said):
     file = site / "good_target.py"
     file.unlink() if target is None else file.write_text(target)
     fake_plugins.install(site, "broken", "x = 1\n\nraise ValueError('no')\n")
-    wrong = registry.failures()
+    wrong = registry.import_failures()
     assert [text for text in wrong if f"{line}: sampler good:fresh" in text and said in text]
     assert [text for text in wrong if "broken.py:3: plugin broken of broken 0.2: ValueError: no" in text]
     assert len(wrong) == 2
@@ -326,7 +326,7 @@ def test_check_says_file_and_line(site, target, line, said):
 def test_what_is_not_what_it_is_listed_as_is_a_line(site, target, said):
     fake_plugins.install_good(site, "good", "fresh")
     (site / "good_target.py").write_text(target)
-    (wrong,) = registry.failures()
+    (wrong,) = registry.import_failures()
     assert wrong.endswith(f"good.py:4: sampler good:fresh (good_target:Thing) {said}")
     with pytest.raises(UsageError, match=rf"sampler 'fresh' is from good 0\.2 \(good_target:Thing\), which {said}"):
         registry.load("samplers", "fresh")

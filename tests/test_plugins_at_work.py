@@ -65,7 +65,7 @@ def sample(site, *more: str) -> int:
 )
 def test_what_a_part_raises_is_a_failure_of_its_plugin(site, place, raised, capsys, monkeypatch):
     """Whatever the parser or the interpreter would make of it."""
-    monkeypatch.setattr(signals, "taken_over", lambda: True)
+    monkeypatch.setattr(signals, "are_signals_handled", lambda: True)
     install(site, **{place: f"raise {raised}"})
     assert sample(site) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -90,7 +90,7 @@ def test_an_error_class_of_a_plugins_own_need_not_be_made_of_a_message(site, cap
 
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "GeneratorExit", "Mute()"])
 def test_what_is_raised_while_it_is_imported_breaks_no_command(site, raised, capsys, monkeypatch):
-    monkeypatch.setattr(signals, "taken_over", lambda: True)
+    monkeypatch.setattr(signals, "are_signals_handled", lambda: True)
     mute = "class Mute(Exception):\n    def __str__(self): raise SystemExit(0)\n\n"
     fake_plugins.install(site, "broken", f"{mute}raise {raised}\n")
     install(site, mute + f"raise {raised}\n")

@@ -42,7 +42,7 @@ def test_a_problem_is_of_the_rows_units_and_precision_that_were_asked_for():
 
     def problem(y: Any, **more: Any) -> assembly.Problem:
         data = from_arrays(x, y, task="regression")
-        return assembly.Problem.of(resolve("linear", "mala", [], {**asked, **more}, in_memory=True), data)
+        return assembly.Problem.from_recipe(resolve("linear", "mala", [], {**asked, **more}, in_memory=True), data)
 
     one = problem(20 * rng.normal(size=30) + 7, precision="float64")
     rows = np.arange(30.0)

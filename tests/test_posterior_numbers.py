@@ -45,7 +45,7 @@ def test_a_pass_is_over_blocks_of_as_many_rows_as_its_widest_value_allows(monkey
             return jnp.sum(jnp.tanh(batch @ weights), 1)
 
         monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", elements)
-        found = passes.each(data, rows, function)
+        found = passes.over_blocks(data, rows, function)
         np.testing.assert_allclose(found, known[:rows], rtol=1e-4, atol=1e-5)
         return sorted(set(seen) - {509})
 
@@ -70,7 +70,7 @@ def test_values_and_gradient_come_of_one_sweep(rows, blocks, monkeypatch):
         return jnp.tanh(batch @ theta)
 
     monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", 1400)
-    sweep = lambda data, theta: passes.each_and_gradient(data, rows, function, theta)  # noqa: E731
+    sweep = lambda data, theta: passes.values_and_gradient(data, rows, function, theta)  # noqa: E731
     jaxpr = str(jax.make_jaxpr(sweep)(data.astype(np.float32), theta.astype(np.float32)))
     assert sorted(set(seen) - {509}) == blocks
     assert jaxpr.count("tanh") == len(blocks)
@@ -98,11 +98,11 @@ def test_a_sum_has_every_row_once(size, blocks):
     def part(batch: Any, weights: Any) -> Any:
         return {"sum": jnp.sum(batch * weights), "rows": jnp.sum(weights), "blocks": jnp.ones(())}
 
-    found = passes.summed(data, 10, part, size=size)
+    found = passes.sum_over_blocks(data, 10, part, size=size)
     assert {name: float(value) for name, value in found.items()} == {"sum": 55, "rows": 10, "blocks": blocks}
-    fewer = passes.summed(data, 7, part, size=size)
+    fewer = passes.sum_over_blocks(data, 7, part, size=size)
     assert (float(fewer["sum"]), float(fewer["rows"])) == (28, 7)
-    most = passes.summed(data, 10, lambda batch, w: jnp.max(batch * w), size=size, add=jnp.maximum)
+    most = passes.sum_over_blocks(data, 10, lambda batch, w: jnp.max(batch * w), size=size, add=jnp.maximum)
     assert float(most) == 10
 
 
@@ -117,7 +117,7 @@ def test_rows_are_split_over_the_devices_that_they_divide_by(rows, together):
 
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), (passes.DATA_AXIS,))
     with jax.set_mesh(mesh):
-        found = jax.jit(lambda data: passes.summed(data, rows, part, size=rows))(jnp.arange(1.0, rows + 1))
+        found = jax.jit(lambda data: passes.sum_over_blocks(data, rows, part, size=rows))(jnp.arange(1.0, rows + 1))
     assert float(found) == rows * (rows + 1) / 2
     assert set(seen) == {together}
 
@@ -224,13 +224,13 @@ def test_what_is_kept_of_a_draw_is_its_outputs_and_what_is_not_the_networks():
     x = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
     network = Linear().build((2,), 1, key=KEY)
     posterior = NetworkPosterior.of(network, Gaussian(), Normal(2.0), x, x[:, :1], input_mean=5.0, input_sd=2.0)
-    outputs = Outputs.at(posterior, posterior.data.x)
+    outputs = Outputs.at_inputs(posterior, posterior.data.x)
     assert [(b.name, b.shape, b.start) for b in outputs.layout.blocks] == [
         ("f", (3, 1), 0),
         ("likelihood_scale", (), 3),
     ]
     theta = jnp.asarray([0.3, -0.8, 0.1, -1.5])
-    kept = outputs.of(theta)
+    kept = outputs.values_at(theta)
     np.testing.assert_allclose(kept[:3], posterior.outputs(theta, jnp.asarray(posterior.data.x))[:, 0], rtol=1e-5)
     assert float(kept[3]) == -1.5
     table = outputs.table()
@@ -385,7 +385,7 @@ def test_the_cache_may_hold_two_gibibytes(monkeypatch, tmp_path):
         entries = [entry(number, size) for number, size in enumerate(sizes)]
         monkeypatch.setattr(backend.os, "scandir", lambda folder: entries[::-1])
         removed.clear()
-        backend._bound.__wrapped__(tmp_path)
+        backend._limit_cache.__wrapped__(tmp_path)
         return list(removed)
 
     assert left(1, 1) == []
@@ -395,7 +395,7 @@ def test_the_cache_may_hold_two_gibibytes(monkeypatch, tmp_path):
 
 def test_the_cache_that_is_turned_on_is_bounded_and_one_that_was_chosen_is_not(monkeypatch, tmp_path):
     bounded: list[Any] = []
-    monkeypatch.setattr(backend, "_bound", bounded.append)
+    monkeypatch.setattr(backend, "_limit_cache", bounded.append)
     monkeypatch.setattr(backend, "forget_programs", lambda: None)
     monkeypatch.setattr(backend.platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)

@@ -188,7 +188,7 @@ def test_any_number_of_draws_is_predicted_by_one_program(monkeypatch):
 
 @pytest.mark.parametrize(("count", "filled"), [(1, 1), (7, 7), (9, 10), (17, 20), (65, 80), (81, 96), (448, 448)])
 def test_few_numbers_of_draws_are_compiled(count, filled):
-    assert predictive._filled(count) == filled
+    assert predictive._round_up_size(count) == filled
 
 
 def test_blocks_are_of_four_million_numbers():
@@ -310,7 +310,7 @@ def _gaussians(means: np.ndarray) -> Predictor:
     tree = xr.DataTree.from_dict({f"/{name}": xr.Dataset(variables) for name, variables in groups.items()})
     tree.attrs["precision"] = "float32"
     predictor = Predictor(Record(tree, None))
-    predictor._known = SimpleNamespace(
+    predictor._restored_model = SimpleNamespace(
         posterior=posterior,
         kept_rows=None,
         signature=Signature(("x0",), (1,), "float32", ("x0",), "density"),
@@ -375,7 +375,7 @@ def test_the_best_draw_is_the_likeliest_of_two_thousand_training_rows(monkeypatc
 def of_two(monkeypatch) -> Predictor:
     """Of a regression on two targets in units of 2 and 5 about 10 and -1: three rows, two chains of two draws."""
     predictor = _gaussians(np.zeros(4))
-    known = predictor._known
+    known = predictor._restored_model
     known.signature = Signature(("x0",), (1,), "float32", ("a", "b"), "regression")
     known.scaler = Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, -1], [2, 5])))
     known.inputs = lambda x: x
@@ -426,8 +426,8 @@ def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, mon
         yield from ((rows, values[:, rows]) for rows in (slice(0, 3), slice(3, 6), slice(6, 7)))
 
     monkeypatch.setattr(Predictor, "samples", samples)
-    found = evaluate.drawn(of_two, np.zeros((7, 1), np.float32), y)
-    known = scores.drawn(values, y, np.random.default_rng(0).uniform(size=(7, 2)))
+    found = evaluate.sampled_scores(of_two, np.zeros((7, 1), np.float32), y)
+    known = scores.sampled_scores(values, y, np.random.default_rng(0).uniform(size=(7, 2)))
     for one, other in zip(found, known, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -452,7 +452,7 @@ def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(o
     of_two.record = SimpleNamespace(
         training_rows=lambda most: (x[:most], y[:most]),
         has_training_rows=has_training_rows,
-        kept=lambda count: numbers.append(count) or np.array([0, 3]),
+        kept_draws=lambda count: numbers.append(count) or np.array([0, 3]),
         attributes={"seed": 11},
     )
     monkeypatch.setattr(Predictor, "sample_each", sample_each)
@@ -484,9 +484,9 @@ def test_what_a_row_costs_is_what_its_layers_multiply_and_no_less_than_two_a_par
     network = model.build((1, 6, 6), 2, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Categorical(), Normal(), x, np.zeros(3, np.int32))
     predictor = _gaussians(np.zeros(4))
-    predictor._known.posterior = posterior
+    predictor._restored_model.posterior = posterior
     predictor.__dict__["thetas"] = np.zeros((4, posterior.layout.dim), np.float32)
-    predictor._known.inputs = lambda rows: x[: len(rows)]
+    predictor._restored_model.inputs = lambda rows: x[: len(rows)]
     products = 2 * 36 * 9
     assert 2 * products < predictor.row_cost < 4 * products
 
@@ -503,7 +503,7 @@ def test_kept_predictions_are_found_by_their_inputs():
     """Those at which nothing was kept are refused by the number of their row, from 1."""
     tree = xr.DataTree.from_dict({"/constant_data": xr.Dataset({"x_kept": (("kept_row", "feature"), X)})})
     predictor = Predictor(Record(tree, None))
-    predictor._known = SimpleNamespace(kept_rows=X)
+    predictor._restored_model = SimpleNamespace(kept_rows=X)
     np.testing.assert_array_equal(predictor.inputs(X[[3, 1, 1, 4]]), [3, 1, 1, 4])
     with pytest.raises(UsageError, match=r"at 5 inputs and no parameters, and row 3 is none of these inputs"):
         predictor.inputs(np.concatenate([X[:2], X[:2] + 1]))
@@ -602,7 +602,7 @@ def test_several_targets_have_a_prefix():
 def test_slices_are_the_same_however_many_features_are_looked_at_at_once(monkeypatch, tmp_path):
     run = zoo.run_recipe(tiny.recipe("random-walk"), out=tmp_path / "run.nc")
     whole = run.plot("slices")
-    monkeypatch.setattr(pictures, "_AT_ONCE", 3)
+    monkeypatch.setattr(pictures, "_FEATURES_PER_CALL", 3)
     pd.testing.assert_frame_equal(run.plot("slices").table, whole.table, rtol=1e-5)
     monkeypatch.setattr(pictures, "_MOST_FEATURES", 9)
     with pytest.raises(UsageError, match=r"at most 9 features \(got 10\)"):

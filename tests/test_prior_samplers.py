@@ -19,7 +19,7 @@ from bnnzoo.finding import sentence
 from bnnzoo.samplers import Importance, Rejection
 from bnnzoo.samplers.rejection import _log_uniform
 from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 from bnnzoo.testing.targets import (
     NETWORK_AT,
     NETWORK_MEAN,
@@ -42,10 +42,10 @@ def draw(sampler: Any, chains: int, draws: int) -> dict[str, np.ndarray]:
         posterior,
         sampler,
         start,
-        keys=Keys.of(3),
+        keys=Keys.from_seed(3),
         num_warmup=0,
         num_draws=draws,
-        placement=place("vectorized", chains),
+        placement=place_chains("vectorized", chains),
     )
     found = tiny.joined(list(stream))
     return {name: value.reshape(chains * draws, -1).squeeze() for name, value in found.items()}

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
-from bnnzoo.assembly.parts import check_prior
+from bnnzoo.assembly.recipe_parts import check_prior
 from bnnzoo.errors import UsageError
 from bnnzoo.models import Mlp
 from bnnzoo.posterior import NetworkPosterior

@@ -18,7 +18,7 @@ import bnnzoo
 from bnnzoo import cli
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.evaluation import evidence
-from bnnzoo.finding import spelt
+from bnnzoo.finding import spell_settings
 from bnnzoo.samplers import Importance, Rejection, _proposal
 from bnnzoo.testing.targets import Target, regression, skewed
 
@@ -138,7 +138,7 @@ def test_a_stated_bound_is_held_to():
         sampler = Rejection(proposal=Logistic(), log_bound=log_bound, block=8)
         assert sampler.stated_exactness == "exact"
         found = {name: value[None] for name, value in drawn(sampler, SKEWED, 500).items() if name != "theta"}
-        return spelt(sampler.failure(found), "options")
+        return spell_settings(sampler.failure(found), "options")
 
     assert said(peak + 0.5) == ""
     found = re.search(r"chain 0: a proposal was (\S+) nats .* use --sampler.log-bound (\S+) or", said(peak - 0.5))

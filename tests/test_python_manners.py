@@ -14,7 +14,7 @@ import bnnzoo
 from bnnzoo import progress_bar
 from bnnzoo.errors import BnnzooWarning
 from bnnzoo.evaluation import findings
-from bnnzoo.finding import Finding, sentence, setting, spelling_of, spelt
+from bnnzoo.finding import Finding, sentence, setting, spell_settings, spelling_of
 from bnnzoo.progress import Progress
 from bnnzoo.samplers.base import AbstractSampler
 from bnnzoo.samplers.penalty import Penalty
@@ -105,7 +105,7 @@ def test_advice_is_data_that_each_caller_reads_in_its_own_words():
     assert str(finding) == f"mean sigma2 6.3, trusted up to 2; {keywords}"
     with spelling_of("options"):
         assert str(finding).endswith(options)
-    assert "[[" not in spelt(advice, "options") + spelt(advice, "keywords")
+    assert "[[" not in spell_settings(advice, "options") + spell_settings(advice, "keywords")
 
 
 def test_a_warning_in_python_names_keywords_and_the_file_options(tmp_path):
@@ -125,7 +125,7 @@ def test_no_advice_of_a_finding_spells_an_option_itself():
     found = list(sampler.findings(posterior, means))
     diagnosis = {"rhat": 2.0, "ess_bulk": 1.0, "ess_tail": 1.0, "diverging": 1.0, "still_chains": 1, "draws": 1}
     words = {"rhat_of": "a", "ess_bulk_of": "b", "ess_tail_of": "c", "draws_requested": 2, "chains": 1}
-    found += findings.judged({**diagnosis, **words, "exactness": "exact"})
+    found += findings.gate_findings({**diagnosis, **words, "exactness": "exact"})
     assert len(found) > 8
     assert [finding.advice for finding in found if "--" in finding.advice] == []
 

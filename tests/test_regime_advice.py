@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from test_posterior import linear_posterior
 
-from bnnzoo.finding import spelt
+from bnnzoo.finding import spell_settings
 from bnnzoo.samplers import Swag, _regime
-from bnnzoo.samplers._batch_sizes import Seen, Sizes, at_start, resized
-from bnnzoo.samplers._noise import Difference
-from bnnzoo.samplers.metric import Metric, rescaled, shared
+from bnnzoo.samplers._batch_sizes import Sizes, WarmupMeans, initial_sizes, resize_batches
+from bnnzoo.samplers._noise_penalty import Difference
+from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
 
 MEANS = {
     "sigma2": 0.2,
@@ -30,7 +30,7 @@ def advice(means: dict[str, float], sizes: Sizes, **more: Any) -> str:
     told = {"num_data": 100_000, "budget": 10_000, "tuned": False, "target_sigma2": 1.5, "pooled": True}
     rest = {"langevin": False, "importance": False}
     (found,) = _regime.regime(MEANS | means, sizes, **told | rest | more)
-    return spelt(found.advice, "options")
+    return spell_settings(found.advice, "options")
 
 
 def test_what_is_advised_is_as_much_as_is_needed():
@@ -56,7 +56,7 @@ def test_what_is_advised_is_as_much_as_is_needed():
     assert advice(unseen, sizes).startswith("use --sampler.batch-size 100")
     assert advice(unseen, sizes, tuned=True, importance=True).startswith("use --sampler.batch-size 100")
     assert "use --sampler.variance pooled" in advice({"regime_dof": 0.02}, sizes, pooled=False)
-    assert "batch-size 1 --sampler.num-batches 7" in spelt(_regime._all_data(7), "options")
+    assert "batch-size 1 --sampler.num-batches 7" in spell_settings(_regime._all_data_setting(7), "options")
 
 
 def test_what_is_at_the_limit_of_the_regime_is_held():
@@ -69,7 +69,9 @@ def test_what_is_at_the_limit_of_the_regime_is_held():
     (most,) = _regime.regime(MEANS | {"regime_skew": 0.6}, Sizes(50, 20, False), **options)
     assert most.limit == 0.5
     (not_finite,) = _regime.regime(MEANS | at | {"sigma2": float("nan")}, Sizes(50, 20, False), **options)
-    assert spelt(not_finite.advice, "options").startswith("a step was not finite: use a --sampler.step-size below 0.1")
+    assert spell_settings(not_finite.advice, "options").startswith(
+        "a step was not finite: use a --sampler.step-size below 0.1"
+    )
 
 
 def test_a_step_tells_how_far_skewed_noise_biases_it():
@@ -77,7 +79,7 @@ def test_a_step_tells_how_far_skewed_noise_biases_it():
 
     def told(sigma2: float, skewness: float) -> Any:
         difference = Difference(jnp.asarray(0.3), jnp.asarray(sigma2), 16, jnp.asarray(skewness))
-        return _regime.told(difference, jnp.asarray(0.7), jnp.asarray(0.5))
+        return _regime.noise_statistics(difference, jnp.asarray(0.7), jnp.asarray(0.5))
 
     cases = ((4.0, -0.03, 0.04, False), (4.0, -0.045, 0.06, True), (0.25, 2.1, 0.04375, False))
     for sigma2, skewness, bias, biased in cases:
@@ -91,7 +93,7 @@ def test_a_step_tells_how_far_skewed_noise_biases_it():
 
 
 def test_a_window_of_warm_up_weighs_its_steps_by_their_number():
-    seen = Seen.nothing(jnp.zeros(3))
+    seen = WarmupMeans.empty(jnp.zeros(3))
     for sigma2 in (1.0, 4.0, 100.0, float("nan")):
         told = {
             "sigma2": jnp.asarray(sigma2),
@@ -108,14 +110,14 @@ def test_a_window_of_warm_up_weighs_its_steps_by_their_number():
 
 
 def test_sizes_at_the_start_fit_into_the_data():
-    assert at_start("auto", "auto", "disjoint", 1000) == Sizes(50, 20, True)
-    assert at_start("auto", "auto", "disjoint", 999) == Sizes(49, 20, True)
-    assert at_start("auto", "auto", "disjoint", 7) == Sizes(1, 7, True)
-    assert at_start("auto", 30, "disjoint", 7) == Sizes(1, 30, True)
-    assert at_start("auto", 30, "importance", 7) == Sizes(50, 30, False)
-    assert at_start(60, "auto", "disjoint", 50) == Sizes(60, 1, True)
-    assert at_start(60, "auto", "auto", 200) == Sizes(60, 20, False)
-    assert at_start(60, 5, "disjoint", 200) == Sizes(60, 5, True)
+    assert initial_sizes("auto", "auto", "disjoint", 1000) == Sizes(50, 20, True)
+    assert initial_sizes("auto", "auto", "disjoint", 999) == Sizes(49, 20, True)
+    assert initial_sizes("auto", "auto", "disjoint", 7) == Sizes(1, 7, True)
+    assert initial_sizes("auto", 30, "disjoint", 7) == Sizes(1, 30, True)
+    assert initial_sizes("auto", 30, "importance", 7) == Sizes(50, 30, False)
+    assert initial_sizes(60, "auto", "disjoint", 50) == Sizes(60, 1, True)
+    assert initial_sizes(60, "auto", "auto", 200) == Sizes(60, 20, False)
+    assert initial_sizes(60, 5, "disjoint", 200) == Sizes(60, 5, True)
 
 
 class _State(NamedTuple):
@@ -127,23 +129,27 @@ def test_chains_share_the_mean_of_their_metrics_and_the_median_step():
     old = jnp.asarray([[1.0, 4.0], [3.0, 4.0], [5.0, 1.0]])
     none = jnp.zeros_like(old)
     metrics = jax.vmap(lambda mass, rest: Metric(mass, jnp.zeros(()), rest, rest))(old, none)
-    found = shared(_State(metrics, jnp.asarray([1.0, 2.0, 30.0])))
+    found = share_metric(_State(metrics, jnp.asarray([1.0, 2.0, 30.0])))
     np.testing.assert_allclose(found.metric.inverse_mass, 3.0)
     steps = np.array([1.0, 2.0, 30.0]) * (np.prod(old, 1) / 9) ** 0.25
     np.testing.assert_allclose(found.step_size, np.median(steps), rtol=1e-6)
-    assert float(rescaled(jnp.asarray(0.5), jnp.asarray([1.0, 4.0]), jnp.asarray([4.0, 16.0]))) == pytest.approx(0.25)
-    assert float(rescaled(jnp.asarray(0.5), jnp.asarray([1.0, 4.0]), jnp.asarray([4.0, 1.0]))) == pytest.approx(0.5)
+    assert float(
+        rescale_step_size(jnp.asarray(0.5), jnp.asarray([1.0, 4.0]), jnp.asarray([4.0, 16.0]))
+    ) == pytest.approx(0.25)
+    assert float(
+        rescale_step_size(jnp.asarray(0.5), jnp.asarray([1.0, 4.0]), jnp.asarray([4.0, 1.0]))
+    ) == pytest.approx(0.5)
     metric = Metric.identity(jnp.zeros(1))
     for value in (1.0, -1.0) * 25:
-        metric = metric.seen(jnp.asarray([value]))
-    assert float(metric.settled().inverse_mass[0]) == pytest.approx(50 / 55 + 5 / 55 * 1e-3)
+        metric = metric.with_position(jnp.asarray([value]))
+    assert float(metric.updated().inverse_mass[0]) == pytest.approx(50 / 55 + 5 / 55 * 1e-3)
 
 
 def test_swag_asks_for_as_many_snapshots_as_it_keeps_and_never_takes_all_rows():
     posterior, sampler = linear_posterior(10), Swag(rank=5, interval=3)
     assert sampler.findings(posterior, {"snapshots": 5.0}) == ()
     (found,) = sampler.findings(posterior, {"snapshots": 4.0})
-    assert "at least --warmup 30" in spelt(found.advice, "options")
+    assert "at least --warmup 30" in spell_settings(found.advice, "options")
     assert sampler.warmup_evaluations(posterior, {}) == 5
     assert sampler.warmup_evaluations(linear_posterior(1), {}) == 1
 
@@ -152,10 +158,10 @@ def test_swag_asks_for_as_many_snapshots_as_it_keeps_and_never_takes_all_rows():
 @pytest.mark.parametrize("sampling", ["auto", "disjoint"])
 def test_batches_never_hold_more_distinct_data_than_there_are(given, sampling):
     """20 rows, and a batch of 128 or 50 batches: with some rows twice, or as they were."""
-    at_first = at_start(given.get("size", "auto"), given.get("batches", "auto"), "auto", 20)
-    seen = jax.tree.map(lambda a: a[None], Seen(*(jnp.asarray(value) for value in (1.0, 5.0, 0.3, 0.0))))
+    at_first = initial_sizes(given.get("size", "auto"), given.get("batches", "auto"), "auto", 20)
+    seen = jax.tree.map(lambda a: a[None], WarmupMeans(*(jnp.asarray(value) for value in (1.0, 5.0, 0.3, 0.0))))
     known = {"num_data": 20, "target_acceptance": 0.6, "target_sigma2": 1.5, "least_factor": 1.0, "budget": 1000}
-    found = resized(at_first, seen, sampling=sampling, **known, **given)
-    assert found.used <= 20 or not found.disjoint or found == at_first
+    found = resize_batches(at_first, seen, sampling=sampling, **known, **given)
+    assert found.num_used <= 20 or not found.disjoint or found == at_first
     if sampling == "auto":
-        assert found.used <= 20 or not found.disjoint
+        assert found.num_used <= 20 or not found.disjoint

@@ -247,7 +247,7 @@ def test_a_number_stands_beside_its_errors_over_rows_and_over_draws():
     cells = [re.findall(r"<td[^>]*>([^<]*)<", row) for row in text.split("<tr>")[2:]]
     assert cells == [["nll", "−1.5", "1", "0.25"], ["loo_nll", "2", "", ""], ["rmse", "3", "", "0.5"]]
     assert "<p>" not in text
-    some = page._metrics(estimates, whole.lighter(2, 1), whole)
+    some = page._metrics(estimates, whole.thinned(2, 1), whole)
     assert "From 2 of 3 draws per chain and 1 of 2 test rows" in some
     biased = made_record(exactness="biased", regime_ok=0)
     said = "<p>loo_: the sampler is biased, and so are its draws; the sampler was outside its regime.</p>"
@@ -282,33 +282,36 @@ def test_the_subtitle_says_what_is_unusual_of_a_run():
 )
 def test_right_and_converged(change, right, settled):
     diagnosis = {**GOOD, **change}
-    found = findings.judged(diagnosis)
-    assert (findings.ran(diagnosis, found).says, findings.converged(diagnosis, found).says) == (right, settled)
+    found = findings.gate_findings(diagnosis)
+    assert (findings.answer_ran(diagnosis, found).outcome, findings.answer_converged(diagnosis, found).outcome) == (
+        right,
+        settled,
+    )
 
 
 def test_what_the_sampler_found_says_that_it_did_not_run_right():
-    found = findings.judged(GOOD, of_sampler=[NOISY])
-    assert findings.ran(GOOD, found) == (findings.RAN, "no", "Mean sigma2 6, trusted up to 2.")
-    assert findings.converged(GOOD, found).says == "yes"
+    found = findings.gate_findings(GOOD, of_sampler=[NOISY])
+    assert findings.answer_ran(GOOD, found) == (findings.RAN, "no", "Mean sigma2 6, trusted up to 2.")
+    assert findings.answer_converged(GOOD, found).outcome == "yes"
 
 
 @pytest.mark.parametrize(("area", "answer"), [(0.95, "yes"), (0.7, "unsure"), (0.5, "no")])
 def test_knows(area, answer):
     scores = {"ood_auroc_entropy": Estimate(area), "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
-    assert findings.knows(scores).says == answer
+    assert findings.answer_knows(scores).outcome == answer
 
 
 def test_overall_names_the_first_no():
     yes, no, unsure = (
         findings.Answer("a?", "yes", ""),
         findings.Answer(findings.RAN, "no", ""),
-        findings.unknown("b?", "c"),
+        findings.answer_unknown("b?", "c"),
     )
     also = findings.Answer(findings.CONVERGED, "no", "")
-    assert findings.overall([yes, yes])[0] == "yes"
-    assert findings.overall([yes, unsure])[0] == "unsure"
-    assert findings.overall([unsure, no])[1] == "Do not trust this run yet: it did not run right."
-    assert "it did not run right and has not converged." in findings.overall([no, also, unsure])[1]
+    assert findings.combine_answers([yes, yes])[0] == "yes"
+    assert findings.combine_answers([yes, unsure])[0] == "unsure"
+    assert findings.combine_answers([unsure, no])[1] == "Do not trust this run yet: it did not run right."
+    assert "it did not run right and has not converged." in findings.combine_answers([no, also, unsure])[1]
 
 
 # ---- a browser -----------------------------------------------------------------------------------

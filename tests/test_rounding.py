@@ -12,7 +12,7 @@ from bnnzoo import comparison
 from bnnzoo.data import rounding
 from bnnzoo.data.targets import looks_like_counts, note_of_numbers
 from bnnzoo.evaluation import metrics, noise_scale, predictive, scores
-from bnnzoo.finding import spelt
+from bnnzoo.finding import spell_settings
 from bnnzoo.models.linear import Linear
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.intervals import log_likelihood
@@ -39,7 +39,7 @@ RANDOM = np.random.default_rng(0)
     ids=["classes", "fifties", "tenths", "real", "all different", "fine", "constant", "few"],
 )
 def test_the_step_of_rounded_targets_is_recognised(values, step):
-    assert rounding.step_of(np.asarray(values, np.float32)) == pytest.approx(step)
+    assert rounding.rounding_step(np.asarray(values, np.float32)) == pytest.approx(step)
 
 
 def test_new_targets_are_held_to_the_grid():
@@ -89,10 +89,10 @@ def test_a_collapsed_scale_makes_no_better_score_of_rounded_targets():
 
 def test_runs_on_rounded_targets_are_compared_by_the_probability_of_a_step():
     one = {name: metrics.Estimate(1.0) for name in ("nll", "nll_rounded", "rmse")}
-    assert [set(found) for found in comparison._comparable([one, one])] == [{"nll_rounded", "rmse"}] * 2
+    assert [set(found) for found in comparison._comparable_metrics([one, one])] == [{"nll_rounded", "rmse"}] * 2
     other = {name: metrics.Estimate(1.0) for name in ("nll", "rmse")}
-    assert [set(found) for found in comparison._comparable([one, other])] == [{"rmse"}] * 2
-    assert comparison._comparable([other, other]) == [other, other]
+    assert [set(found) for found in comparison._comparable_metrics([one, other])] == [{"rmse"}] * 2
+    assert comparison._comparable_metrics([other, other]) == [other, other]
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_rows_of_one_distribution_share_its_samples():
     """Quantiles, CRPS and PIT as if each row had these samples for itself."""
     samples, y = RANDOM.normal(size=(400, 2)).astype(np.float32), RANDOM.normal(size=(7, 2)).astype(np.float32)
     y[0], uniform = samples[3], RANDOM.uniform(size=(7, 2))
-    found = scores.drawn_alike(samples, y, uniform)
-    wanted = scores.drawn(np.repeat(samples[:, None], 7, 1), y, uniform)
+    found = scores.sampled_scores_of_equal_rows(samples, y, uniform)
+    wanted = scores.sampled_scores(np.repeat(samples[:, None], 7, 1), y, uniform)
     np.testing.assert_allclose(found.quantiles, wanted.quantiles, rtol=1e-6)
     np.testing.assert_allclose(found.pit, wanted.pit, rtol=1e-6)
     np.testing.assert_allclose(found.crps, wanted.crps, rtol=1e-4, atol=1e-5)
@@ -124,7 +124,7 @@ def test_rows_of_one_distribution_share_its_samples():
 
 def test_counts_are_recognised_and_the_note_names_their_likelihoods():
     def told(numbers, task: str) -> str:
-        return spelt(note_of_numbers("y", numbers, task), "options")
+        return spell_settings(note_of_numbers("y", numbers, task), "options")
 
     counts = RANDOM.negative_binomial(1.0, 0.1, 300)
     assert looks_like_counts(counts)

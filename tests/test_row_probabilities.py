@@ -114,7 +114,7 @@ def _sampler(**more: Any) -> Penalty:
 
 
 def _rows(square: np.ndarray) -> RowProbabilities:
-    return _row_probabilities.after_look(_row_probabilities.uniform(len(square)), jnp.asarray(square))
+    return _row_probabilities.update_probabilities(_row_probabilities.uniform(len(square)), jnp.asarray(square))
 
 
 def test_rows_come_as_often_as_their_probabilities_say():
@@ -149,7 +149,7 @@ def test_a_million_rows_keep_their_probabilities():
 
 def test_looks_are_averaged_and_chains_share_them():
     first, second = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])
-    rows = _row_probabilities.after_look(_rows(first), jnp.asarray(second))
+    rows = _row_probabilities.update_probabilities(_rows(first), jnp.asarray(second))
     np.testing.assert_allclose(rows.probabilities, [1 / 6 + 1 / 6, 1 / 6 + 1 / 3, 1 / 6], rtol=1e-5)
     each = jax.tree.map(lambda *leaves: jnp.stack(leaves), _rows(first), _rows(second))
     pooled = _row_probabilities.pool_chains(each)
@@ -217,8 +217,8 @@ def _looked(sampler: Penalty, posterior: OneRow, state: Any) -> RowProbabilities
 
     def one(place: Array, key: Any) -> RowProbabilities:
         at = eqx.tree_at(lambda s: s.position, state, place)
-        found = _influence.of_rows(sampler, posterior, at, steps_between=0, key=key)
-        return _row_probabilities.after_look(state.rows, found.square)
+        found = _influence.row_influence(sampler, posterior, at, steps_between=0, key=key)
+        return _row_probabilities.update_probabilities(state.rows, found.square)
 
     each = jax.vmap(one)(jnp.asarray(places), jax.random.split(jax.random.key(1), len(places)))
     return jax.tree.map(lambda leaf: leaf[0], _row_probabilities.pool_chains(each))

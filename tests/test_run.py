@@ -25,11 +25,11 @@ from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
-from bnnzoo.sampling import carry, judgement, loop, origin
+from bnnzoo.sampling import carry, chain_findings, initial, loop
 from bnnzoo.sampling.loop import Carry, Keys, carry_template, chunks
-from bnnzoo.sampling.placement import Placement, host_devices, place
+from bnnzoo.sampling.placement import Placement, host_devices, place_chains
 from bnnzoo.sampling.processes import Processes
-from bnnzoo.sampling.stuck import STUCK_STEPS
+from bnnzoo.sampling.stuck_chains import STUCK_STEPS
 from bnnzoo.sampling.warmup import StepSize, windows
 from bnnzoo.sampling.worker import worker
 from bnnzoo.store import checkpoint
@@ -345,8 +345,8 @@ def _words(key: Any, *numbers: int) -> tuple[int, ...]:
 
 def test_what_a_sampler_is_told_when_and_with_which_keys(monkeypatch):
     """Every key of a run, by hand: none serves twice. Two windows, at whose ends tuning begins anew."""
-    behind, keys = list[Any](), Keys.of(0)
-    monkeypatch.setattr(loop, "restarted", lambda _, carry, *, key: behind.append(_words(key)) or carry)
+    behind, keys = list[Any](), Keys.from_seed(0)
+    monkeypatch.setattr(loop, "restart_stragglers", lambda _, carry, *, key: behind.append(_words(key)) or carry)
     how = {"num_warmup": 45, "num_draws": 3, "thin": 2, "keep_warmup": True, "chunk_seconds": ONE_BY_ONE}
     found = {chunk.next_step: chunk for chunk in _toy_run(Toy(), _Witness(), **how)}
     assert behind == [_words(keys.restart, 22)]  # never at the end of the last window
@@ -377,7 +377,7 @@ def test_the_keys_of_a_seed_are_always_the_same_nine():
     numbers = {"positions": 0, "states": 4, "tune": 1, "settle": 2, "chain": 3, "fixed": 5}
     numbers |= {"transport": 6, "restart": 7, "noise": 8}
     with jax.default_prng_impl("rbg"):
-        found = Keys.of(3)._asdict()
+        found = Keys.from_seed(3)._asdict()
     root = jax.random.key(3, impl="threefry2x32")
     assert {name: _words(key) for name, key in found.items()} == {n: _words(root, i) for n, i in numbers.items()}
 
@@ -415,7 +415,7 @@ def test_vectorized_chains_of_every_sampler(sampler):
 @pytest.mark.parametrize(("chains", "devices"), [(1, 1), (2, 2), (3, 3), (4, 4), (6, 3), (8, 4), (7, 1)])
 def test_parallel_takes_the_devices_that_divide_the_chains(chains, devices, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    assert place("parallel", chains).axes == (devices, 1)
+    assert place_chains("parallel", chains).axes == (devices, 1)
     recipe = tiny.recipe("mala", chains=chains)
     assert host_devices(recipe) == devices
     assert host_devices(dataclasses.replace(recipe, chain_method="vectorized")) == 1
@@ -511,7 +511,7 @@ def test_a_last_look_is_traced_once(monkeypatch):
     start = lambda theta: found.sampler.init(found.posterior, theta, num_warmup=0, key=jax.random.key(0))  # noqa: E731
     states = jax.vmap(start)(thetas)
     for seed in (0, 1):
-        looked = judgement.inspected(found.sampler, found.posterior, states, key=jax.random.key(seed))
+        looked = chain_findings.inspect_chains(found.sampler, found.posterior, states, key=jax.random.key(seed))
         assert {len(values) for values in looked.values()} == {2}
     assert len(traced) == 1
 
@@ -620,7 +620,9 @@ class _Position(eqx.Module):
 def _toy_run(posterior: Any, sampler: Any, **more: Any) -> Any:
     arguments: dict[str, Any] = {"num_warmup": 0, "num_draws": 50, **more}
     thetas = np.zeros((2, 2), np.float32)
-    return chunks(posterior, sampler, thetas, keys=Keys.of(0), placement=Placement("vectorized", None), **arguments)
+    return chunks(
+        posterior, sampler, thetas, keys=Keys.from_seed(0), placement=Placement("vectorized", None), **arguments
+    )
 
 
 @pytest.mark.parametrize("num_warmup", [0, 5])
@@ -780,9 +782,9 @@ def test_a_cache_that_has_grown_too_large_loses_its_oldest_programs(tmp_path, mo
         (tmp_path / name).write_bytes(bytes(100))
         os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
     monkeypatch.setattr(backend, "_CACHE_BYTES", 150)
-    backend._bound(tmp_path)
+    backend._limit_cache(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
-    backend._bound(tmp_path / "nowhere")
+    backend._limit_cache(tmp_path / "nowhere")
 
 
 def test_how_many_rows_make_a_chunk(monkeypatch):
@@ -793,24 +795,24 @@ def test_how_many_rows_make_a_chunk(monkeypatch):
 
     def after(seconds: float, left: int = 10**6) -> int:
         clock[0] += seconds
-        pace.took(pace.last)
-        return pace.next(left)
+        pace.record(pace.last_rows)
+        return pace.next_rows(left)
 
-    assert pace.next(10**6) == 1
+    assert pace.next_rows(10**6) == 1
     assert after(0.001) == 8
     assert after(0.008) == 64
     assert after(0.64) == 50  # of 10 ms each
     assert after(0.5, left=7) == 7
     assert after(7.0) == 1  # never none
-    clock[0] = pace.since = 100.0 + 499.99
+    clock[0] = pace.last_time = 100.0 + 499.99
     assert after(0.01) == 8
     assert after(0.08) == 64
     assert after(0.64) == 100
-    clock[0] = pace.since = 100.0 + 500_000
+    clock[0] = pace.last_time = 100.0 + 500_000
     assert after(1.0) == 800
     assert after(8.0) == 1000
     assert after(5.0) == 1000  # no more than the buffer holds
-    pace.most = 10**6
+    pace.max_rows = 10**6
     assert after(10.0) == 1000
 
 
@@ -830,18 +832,18 @@ class _Edged(Toy):
 
 def test_a_start_that_cannot_be_is_named_by_its_chain_and_row_or_parameter():
     placement, right = Placement("vectorized", None), [0.5, 1.0]
-    origin.check_start(_Edged(), placement, np.array([right, right], np.float32))
+    initial.check_start(_Edged(), placement, np.array([right, right], np.float32))
     with pytest.raises(UsageError, match=r"^chain 2: the log density is -inf at the start, at training row 4; check"):
-        origin.check_start(_Edged(), placement, np.array([right, right, [2.0, 1.0]], np.float32))
+        initial.check_start(_Edged(), placement, np.array([right, right, [2.0, 1.0]], np.float32))
     with pytest.raises(UsageError, match=r"^chain 1: the log density is nan at the start, in the prior; check"):
-        origin.check_start(_Edged(), placement, np.array([right, [0.5, -1.0]], np.float32))
+        initial.check_start(_Edged(), placement, np.array([right, [0.5, -1.0]], np.float32))
     with pytest.raises(UsageError, match=r"^chain 1: the gradient by theta\[1\] is not finite at the start; use"):
-        origin.check_start(_Edged(), placement, np.array([right, [0.5, 0.0], right], np.float32))
+        initial.check_start(_Edged(), placement, np.array([right, [0.5, 0.0], right], np.float32))
 
 
 def test_a_run_that_ends_in_warm_up_draws_nothing(monkeypatch):
     """Of several processes the others hear from the first that there is no further chunk: also before the draws."""
     counts = iter([4, 0])
-    monkeypatch.setattr(Processes, "meet", lambda self, count, *, leaving=0: next(counts))
+    monkeypatch.setattr(Processes, "agree_on_rows", lambda self, count, *, leaving=0: next(counts))
     found = tiny.run("random-walk")
     assert [(chunk.phase, chunk.next_step) for chunk in found] == [("warm-up", 4)]

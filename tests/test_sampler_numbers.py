@@ -16,7 +16,7 @@ from parabolas import Flat, Parabolas, of_size, parabolas
 
 from bnnzoo import registry
 from bnnzoo.errors import UsageError
-from bnnzoo.finding import spelt
+from bnnzoo.finding import spell_settings
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.recipe import fields_of
 from bnnzoo.samplers import (
@@ -51,12 +51,12 @@ def test_what_a_sampler_is_that_says_nothing_of_itself():
     assert sampler.evaluations(posterior, {}) == 10
     assert sampler.evaluations(posterior, {"n_steps": 3.0}) == sampler.warmup_evaluations(posterior, {"n_steps": 3.0})
     assert sampler.evaluations(posterior, {"n_steps": 3.0}) == 30
-    assert (sampler.gradients, sampler.guarded, sampler.within(9.0)) == (1, False, sampler)
+    assert (sampler.gradients, sampler.guarded, sampler.limit_gradients(9.0)) == (1, False, sampler)
     np.testing.assert_array_equal(sampler.moved({"accepted": np.array([[0.0, 0.25, 1.0]])}), [[False, True, True]])
     assert sampler.moved({}) is None
-    assert spelt(sampler.smaller_steps, "options") == "use a smaller --sampler.step-size"
-    assert spelt(Swag().smaller_steps, "keywords") == "use a smaller learning_rate"
-    assert spelt(Rejection().smaller_steps, "options") == "use --precision float64, or another sampler"
+    assert spell_settings(sampler.smaller_steps, "options") == "use a smaller --sampler.step-size"
+    assert spell_settings(Swag().smaller_steps, "keywords") == "use a smaller learning_rate"
+    assert spell_settings(Rejection().smaller_steps, "options") == "use --precision float64, or another sampler"
 
 
 NOISY = (
@@ -264,7 +264,7 @@ def test_what_moves_together_in_a_sweep():
     posterior = _three()
     for blocks, known in (("layer", [0, 0, 0, 1, 1]), ("array", [0, 0, 1, 2, 2]), ("coordinate", [0, 1, 2, 3, 4])):
         sampler = Gibbs(blocks=blocks, step_size=0.25)
-        np.testing.assert_array_equal(sampler.members(posterior), known)
+        np.testing.assert_array_equal(sampler.block_indices(posterior), known)
         assert sampler.evaluations(posterior, {}) == 3 * (known[-1] + 1)
         state = sampler.init(posterior, jnp.zeros(5), num_warmup=0, key=KEY)
         np.testing.assert_allclose(state.scales, [0.25] * (known[-1] + 1))
@@ -345,7 +345,7 @@ def test_a_draw_from_a_conditional_that_is_no_number_is_not_made(monkeypatch):
     known = _conjugate.Conjugate(slice(3, 5), slice(0, 0))
     monkeypatch.setattr(gibbs, "conjugate", lambda posterior: known)
     state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=0, key=KEY)
-    np.testing.assert_array_equal(sampler.members(posterior), [0, 0, 0, -1, -1])
+    np.testing.assert_array_equal(sampler.block_indices(posterior), [0, 0, 0, -1, -1])
     for drawn, rate, broken in ((7.0, 1.0, False), (jnp.nan, 0.5, True)):
         monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, t, *, key, drawn=drawn: t.at[s].set(drawn))
         after, told = sampler.step(posterior, state, key=jax.random.key(1))
@@ -484,8 +484,8 @@ def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
     assert Hmc(num_steps=7).gradients == 7
     assert Nuts(max_tree_depth=3).gradients == 7
     for gradients, depth in ((1023, 10), (1022, 9), (31, 5), (30, 4), (1, 4), (10**9, 10)):
-        assert Nuts(max_tree_depth=10).within(float(gradients)).max_tree_depth == depth
-    assert Nuts(max_tree_depth=3).within(1.0).max_tree_depth == 3
+        assert Nuts(max_tree_depth=10).limit_gradients(float(gradients)).max_tree_depth == depth
+    assert Nuts(max_tree_depth=3).limit_gradients(1.0).max_tree_depth == 3
     for given, (early, late) in (({}, (7, 10)), ({"max_tree_depth": 5}, (5, 5)), ({"warmup_tree_depth": 2}, (2, 10))):
         kernel = Nuts(**given).kernel(parabolas([1.0], [0.0]))
         assert kernel._max_tree_depth == (early, late)

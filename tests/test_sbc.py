@@ -14,7 +14,7 @@ from bnnzoo.models import Linear
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.samplers import AbstractSampler, Mala
 from bnnzoo.testing import calibration, check_calibration
-from bnnzoo.testing.calibration import LEVEL, _tested
+from bnnzoo.testing.calibration import LEVEL, _test_ranks
 
 
 class State(eqx.Module):
@@ -92,7 +92,7 @@ def test_a_wrong_scale_of_the_likelihood_is_found():
 
 def test_the_level_is_kept_and_what_is_wrong_is_named():
     rng = np.random.default_rng(0)
-    alarms = sum(not _tested("q", rng.uniform(size=128), 0.0, 0.05).calibrated for _ in range(400))
+    alarms = sum(not _test_ranks("q", rng.uniform(size=128), 0.0, 0.05).calibrated for _ in range(400))
     # Two tests of 5 % each: about one in ten; 0.025 is four standard deviations of the share.
     assert abs(alarms / 400 - 0.0975) < 0.06
     uniform = rng.uniform(size=512)
@@ -103,8 +103,8 @@ def test_the_level_is_kept_and_what_is_wrong_is_named():
         "draws too wide": 0.5 + 0.5 * np.sign(uniform - 0.5) * np.abs(2 * uniform - 1) ** 2,
     }
     for verdict, values in named.items():
-        assert _tested("q", values, 0.0, LEVEL).verdict == verdict
-        assert _tested("q", values, 0.5, LEVEL).verdict == "undecided"
+        assert _test_ranks("q", values, 0.0, LEVEL).verdict == verdict
+        assert _test_ranks("q", values, 0.5, LEVEL).verdict == "undecided"
 
 
 @pytest.mark.parametrize("kwargs", [{"input_shape": (0,)}])

@@ -176,7 +176,7 @@ def test_a_signal_while_a_whole_run_is_scored_ends_the_process(tmp_path, monkeyp
         sample._sample(
             tiny.recipe("mala"), None, True, out=tmp_path / "run.nc", force=False, quiet=True, json=False, **alone
         )
-    assert receivers == [signals.leave]
+    assert receivers == [signals.end_process]
 
 
 @NAMES

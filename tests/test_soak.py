@@ -19,7 +19,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import store
-from bnnzoo.store import parts
+from bnnzoo.store import run_parts
 
 pytestmark = pytest.mark.soak
 
@@ -37,7 +37,7 @@ def start(*words: object) -> subprocess.Popen[str]:
 def draws_of(out: Path) -> int:
     """Draws a chain that count so far."""
     folder = store.parts_folder(out)
-    return parts.load(folder).draws.get("posterior", 0) if parts.holds_run(folder) else 0
+    return run_parts.load(folder).draws.get("posterior", 0) if run_parts.holds_run(folder) else 0
 
 
 def wait_until(done, process: subprocess.Popen[str]) -> None:
@@ -64,7 +64,7 @@ def test_an_hour_of_kills(tmp_path):
         memory.append(resident(process))
         process.kill()
         process.communicate()
-        found = parts.load(store.parts_folder(out))
+        found = run_parts.load(store.parts_folder(out))
         found.check()
         assert found.draws["posterior"] > done
         done = found.draws["posterior"]

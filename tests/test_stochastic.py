@@ -21,7 +21,7 @@ from bnnzoo.posterior import passes
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.stochastic import sampled_names
 from bnnzoo.recipe import read_layer, recipe_from, resolve
-from bnnzoo.sampling import origin
+from bnnzoo.sampling import initial
 from bnnzoo.sampling.loop import Keys
 
 NOISE = 0.3
@@ -42,7 +42,7 @@ EACH = pytest.mark.parametrize("model", NAMES)
 
 
 def problem(model: str, stochastic: str = "last") -> assembly.Problem:
-    return assembly.Problem.of(tiny.recipe("mala", model, stochastic=stochastic, **OPTIONS[model]))
+    return assembly.Problem.from_recipe(tiny.recipe("mala", model, stochastic=stochastic, **OPTIONS[model]))
 
 
 # ---- what is sampled -----------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_the_message_says_where_a_recipe_said_it(tmp_path):
     path.write_text("model: mlp\nsampler: mala\nstochastic: layer_*\n")
     recipe = resolve(None, None, [read_layer(str(path))])
     with pytest.raises(UsageError, match=r"mine\.yaml:3:1: no parameter matches 'layer_\*'; there are: layers_0"):
-        assembly.Problem.of(recipe)
+        assembly.Problem.from_recipe(recipe)
 
 
 # ---- the features of the fixed part --------------------------------------------------------------
@@ -276,7 +276,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
     def train(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing is trained again")
 
-    monkeypatch.setattr(origin, "train", train)
+    monkeypatch.setattr(initial, "train", train)
     again = zoo.resume(tmp_path / "run.nc")
     for group in ("posterior", "sample_stats", "constant_data"):
         found, wanted = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (again, run))
@@ -285,8 +285,8 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
 
 def test_the_fixed_part_depends_on_neither_the_chains_nor_what_is_sampled(runs, data):
     recipe = resolve("mlp", "random-walk", [], _options("last", data, chains=3))
-    problem, spent = assembly.Problem.of(recipe), origin.Spent()
-    alone = origin.fixed_values(problem, tell=lambda _: None, stop=None, spent=spent, key=Keys.of(0).fixed)
+    problem, spent = assembly.Problem.from_recipe(recipe), initial.StartCost()
+    alone = initial.fixed_values(problem, tell=lambda _: None, stop=None, spent=spent, key=Keys.from_seed(0).fixed)
     assert set(alone) == {"layers_0_weight", "layers_0_bias"}
     for pattern in PATTERNS:
         found = runs(pattern).posterior["constant_data"]["fixed_layers_0_weight"].values

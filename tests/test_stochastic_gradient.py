@@ -23,7 +23,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import Psgld, Sghmc, Sgld, SmsUbu
-from bnnzoo.samplers._schedule import scheduled
+from bnnzoo.samplers._schedule import scheduled_step_size
 from bnnzoo.samplers.sms_ubu import SmsUbuState
 
 N, CHAINS = 1000, 20_000
@@ -270,7 +270,10 @@ def test_the_anchor_moves_in_warm_up_alone():
 
 def test_schedules():
     def at(schedule: Any, *counts: int) -> np.ndarray:
-        steps = [scheduled(schedule, jnp.asarray(2.0), jnp.uint32(t), decay=0.5, delay=3.0, cycle=4) for t in counts]
+        steps = [
+            scheduled_step_size(schedule, jnp.asarray(2.0), jnp.uint32(t), decay=0.5, delay=3.0, cycle=4)
+            for t in counts
+        ]
         return np.asarray(steps)
 
     np.testing.assert_array_equal(at("constant", 0, 5), 2.0)

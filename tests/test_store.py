@@ -30,13 +30,13 @@ from bnnzoo.store import (
     lock,
     netcdf,
     open_tree,
-    parts,
     parts_folder,
     refuse_existing,
     refuse_other,
+    run_parts,
 )
 from bnnzoo.store.atomic import check_free
-from bnnzoo.store.parts import load
+from bnnzoo.store.run_parts import load
 
 ATTRIBUTES = {
     "recipe": "model: linear",
@@ -338,7 +338,7 @@ def test_a_run_whose_rhat_is_infinite_goes_on(out):
 
 
 def test_a_writer_gives_signs_of_life(out, monkeypatch):
-    monkeypatch.setattr(lock, "BEAT", 0.01)
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 0.01)
     writer = started(out)
     card = writer.folder / "owner.json"
     os.utime(card, (1, 1))
@@ -508,11 +508,11 @@ def test_what_is_half_removed_is_no_run(out, monkeypatch):
 
     monkeypatch.setattr(Path, "unlink", unlink)
     with pytest.raises(KeyboardInterrupt):
-        parts.clear(folder)
+        run_parts.remove_files(folder)
     monkeypatch.undo()
     assert list(folder.glob("p000-*")), "the control: something is left"
-    assert not parts.holds_run(folder)
-    parts.clear(folder)
+    assert not run_parts.holds_run(folder)
+    run_parts.remove_files(folder)
     assert not [path.name for path in folder.iterdir() if path.name.startswith(("p000", "."))]
 
 
@@ -701,9 +701,9 @@ def test_a_run_that_another_process_went_on_with_meanwhile_is_left_alone(out):
     other.append(part(8, 1))
     other.release()
     with pytest.raises(BusyError, match="another process has just continued this run"):
-        Store(out).reopen(2, seen=seen)
+        Store(out).reopen(2, expected=seen)
     check(open_tree(out), 9)
-    Store(out).reopen(3, seen=load(parts_folder(out)))
+    Store(out).reopen(3, expected=load(parts_folder(out)))
 
 
 def test_parts_are_not_written_where_they_cannot_be_read(tmp_path):

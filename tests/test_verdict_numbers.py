@@ -51,25 +51,25 @@ def test_the_largest_distance_from_the_uniform_distribution_is_kolmogorovs(a, b)
     for seed in range(5):
         values = np.random.default_rng(seed).beta(a, b, 60)
         known = stats.kstest(values, "uniform")
-        size, at = calibration._largest(values)
+        size, at = calibration._largest_deviation(values)
         assert size == pytest.approx(known.statistic * known.statistic_sign)
         assert at == known.statistic_location
-    assert calibration._largest(np.array([0.5])) == (0.5, 0.5)  # as far above as below
+    assert calibration._largest_deviation(np.array([0.5])) == (0.5, 0.5)  # as far above as below
 
 
 def test_of_several_curves_the_interval_holds_them_all_and_the_surest_is_named():
     """The largest gap is of one that may be chance, and another is surely off."""
     curves = [calibration.Calibration(0.10, 0.0, 0.3, "chance"), calibration.Calibration(0.09, 0.05, 0.13, "sure")]
     for some in (curves, curves[::-1]):
-        assert calibration._worst(some) == calibration.Calibration(0.10, 0.05, 0.3, "sure")
+        assert calibration._combine_curves(some) == calibration.Calibration(0.10, 0.05, 0.3, "sure")
     # Where none is surely off, the largest gap.
     none = [calibration.Calibration(0.05, 0.0, 0.2, "less"), curves[0]]
-    assert calibration._worst(none).direction == "chance"
+    assert calibration._combine_curves(none).direction == "chance"
 
 
 def test_claims_of_what_hardly_happens_and_words_for_sums_that_turn():
     """What is claimed as seldom as it happens has the spread of the claims; sums that turn are told by both halves."""
-    none = calibration._Cumulative.of(np.full(100, 0.02), np.zeros(100, bool))
+    none = calibration._Cumulative.from_claims(np.full(100, 0.02), np.zeros(100, bool))
     assert none.spread == pytest.approx(np.sqrt(100 * 0.02 * 0.98) / 100)  # not that of what was seen, 100 * 0.02^2
     assert none.gap == pytest.approx(0.02)
 
@@ -77,7 +77,7 @@ def test_claims_of_what_hardly_happens_and_words_for_sums_that_turn():
         """Of claims of 64 rows each, with so many right."""
         claimed = np.repeat(0.5 + 0.125 * np.arange(len(right)), 64)
         happened = np.concatenate([np.arange(64) < count for count in right])
-        return calibration._Cumulative.of(claimed, happened).direction("under", "over", "p", "{:.2f} {:.2f}")
+        return calibration._Cumulative.from_claims(claimed, happened).direction("under", "over", "p", "{:.2f} {:.2f}")
 
     # Claimed are 32 and 40 of 64: 16 fewer and then 9 or 8 more; the other way round; and the same way.
     assert direction(16, 49) == "over where p is up to 0.50, under above"
@@ -164,11 +164,11 @@ def test_groups_of_chains_are_by_their_distance_and_through_one_another():
 
 def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
     seen = '{"unseen": [0.1, 0.1, 0.5, 0.1], "unseen_shift": [0.2, 0.3], "variance_ratio": [1.1, 1.3, 1.2], '
-    found = diagnostics.of_last_look(seen + '"variance_ratio_se": [0.3, 0.4, 1.2]}')
+    found = diagnostics.of_inspection(seen + '"variance_ratio_se": [0.3, 0.4, 1.2]}')
     wanted = {"unseen": 0.25, "unseen_shift": 0.25, "variance_ratio": 1.2, "variance_ratio_se": 1.3 / 3}
     assert found == pytest.approx(wanted)
-    assert diagnostics.of_last_look("{}") == {}
-    alone = diagnostics.of_last_look('{"variance_ratio": [1.0, 2.0]}')
+    assert diagnostics.of_inspection("{}") == {}
+    alone = diagnostics.of_inspection('{"variance_ratio": [1.0, 2.0]}')
     assert alone == {"variance_ratio": 1.5}
     assert findings.bias(alone).endswith("direction is 1.5 times the posterior's")
 
@@ -187,7 +187,7 @@ def test_how_far_predictions_are_from_the_data_is_in_the_datas_own_sds(monkeypat
     def remoteness(*targets: float) -> dict[str, float]:
         y = np.stack([np.array(targets), np.full(len(targets), 7.0)], 1)
         predictor.record = types.SimpleNamespace(**RECORD, array=lambda group, name: y)
-        return diagnostics.against_data(predictor, {"predictive means": above}, 4)
+        return diagnostics.distance_from_data(predictor, {"predictive means": above}, 4)
 
     assert remoteness(9.75, 10.25) == {"remoteness": pytest.approx(6.0)}
     assert remoteness(8.0, 12.0) == {"remoteness": pytest.approx(0.75)}
@@ -202,12 +202,12 @@ def test_remoteness_is_of_the_worst_target_above_or_below(monkeypatch):
     y = np.array([[-2.0, 5.0], [2.0, 5.5]])
     predictor.record = types.SimpleNamespace(**RECORD, array=lambda group, name: y)
     for means, known in (([-6.0, 5.25], 3.0), ([-6.0, 4.0], 5.0), ([1.0, 6.25], 4.0)):
-        found = diagnostics.against_data(predictor, {"predictive means": np.full((2, 3, 4, 2), means)}, 4)
+        found = diagnostics.distance_from_data(predictor, {"predictive means": np.full((2, 3, 4, 2), means)}, 4)
         assert found == {"remoteness": pytest.approx(known)}
     predictor.model = None
     for change in ({"names_a_model": False}, {"weights": np.ones(6) / 6}):
         predictor.record = types.SimpleNamespace(**RECORD | change)
-        assert diagnostics.against_data(predictor, {}, 4) == {}
+        assert diagnostics.distance_from_data(predictor, {}, 4) == {}
 
 
 def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
@@ -221,13 +221,13 @@ def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
     predictor.record = types.SimpleNamespace(**RECORD | rows, array=lambda group, name: y)
     means, density = np.zeros((4, 5, 3, 1)), np.full((4, 5), 2 * -3.0)
     means[2, :3], density[1, :3] = 7.0, 2 * -50.0
-    found = diagnostics.against_data(
+    found = diagnostics.distance_from_data(
         predictor, {"predictive means": means, "the training rows' log density": density}, 4
     )
     guessed = -np.log(2) - np.log(2 * np.pi * np.e) / 2
     assert found == {"remoteness": pytest.approx(7.0), "deficit": pytest.approx(50 + guessed)}
     density[3] = np.nan
-    found = diagnostics.against_data(
+    found = diagnostics.distance_from_data(
         predictor, {"predictive means": means, "the training rows' log density": density}, 4
     )
     assert not found["deficit"] <= 100
@@ -310,7 +310,7 @@ def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
     monkeypatch.setattr(diagnostics.effort, "for_diagnosis", lambda predictor, probes: looked)
     monkeypatch.setattr(diagnostics, "quantities", lambda predictor, probes: {"f": values})
     against = lambda predictor, judged, probes: {"remoteness": float(predictor is looked)}  # noqa: E731
-    monkeypatch.setattr(diagnostics, "against_data", against)
+    monkeypatch.setattr(diagnostics, "distance_from_data", against)
     found = diagnostics.of_run(whole)
     assert (found["draws"], found["draws_judged"], found["draws_requested"], found["chains"]) == (10, 5, 12, 2)
     assert (found["rhat"], found["weights_ess"]) == (convergence(values)["rhat"], 2)
@@ -335,11 +335,11 @@ def test_surprise_is_a_rows_loss_over_that_of_guessing(monkeypatch):
     about: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": True, "shape": (2, 3)}
     predictor.record = types.SimpleNamespace(**about, training_rows=lambda count: rows)
     wanted = {"surprise": pytest.approx(2 / np.log(3))}
-    assert diagnostics.against_data(predictor, {}, 4) == wanted
+    assert diagnostics.distance_from_data(predictor, {}, 4) == wanted
     twice = {"the training rows' log density": np.full((2, 3), -16.0)}
-    assert diagnostics.against_data(predictor, twice, 4) == {"surprise": pytest.approx(4 / np.log(3))}
+    assert diagnostics.distance_from_data(predictor, twice, 4) == {"surprise": pytest.approx(4 / np.log(3))}
     predictor.record.has_training_rows = False
-    assert diagnostics.against_data(predictor, twice, 4) == {}
+    assert diagnostics.distance_from_data(predictor, twice, 4) == {}
 
 
 def test_weights_are_judged_by_their_tail():
@@ -402,12 +402,12 @@ def test_what_the_steps_say_of_themselves():
 def test_answers_turn_at_their_limits():
     def knows(area: float) -> str:
         scores = {"ood_auroc_entropy": Estimate(area), "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
-        return findings.knows(scores).says
+        return findings.answer_knows(scores).outcome
 
     assert [knows(area) for area in (0.599, 0.6, 0.799, 0.8)] == ["no", "unsure", "unsure", "yes"]
     first = {"ood_auroc_nll": Estimate(0.9), "ood_auroc_epistemic_sd": Estimate(0.5)}
     rest = {f"{of}_{name}": Estimate(1.0) for of in ("ood", "test") for name in ("nll", "epistemic_sd")}
-    assert findings.knows(first | rest).words.startswith("The epistemic sd is 1 on pure noise and 1 on test rows")
+    assert findings.answer_knows(first | rest).text.startswith("The epistemic sd is 1 on pure noise and 1 on test rows")
 
 
 GOOD: dict[str, Any] = {
@@ -428,39 +428,39 @@ GOOD: dict[str, Any] = {
 
 def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
     at = {"ebfmi": 0.3, "diverging": 0.01, "remoteness": 100.0, "surprise": 100.0, "lp_rhat": 1.01}
-    assert findings.judged({**GOOD, **at}) == ()
-    (two,) = findings.judged({**GOOD, "rhat": 1.2, "modes": 2})
+    assert findings.gate_findings({**GOOD, **at}) == ()
+    (two,) = findings.gate_findings({**GOOD, "rhat": 1.2, "modes": 2})
     words = "the chains are in 2 groups that predict differently; run longer ([[draws]], [[warmup]])"
-    assert two.advice == words == findings.judged({**GOOD, "lp_rhat": 1.2, "modes": 2})[0].advice
-    (one,) = findings.judged({key: value for key, value in GOOD.items() if key != "modes"} | {"rhat": 1.2})
+    assert two.advice == words == findings.gate_findings({**GOOD, "lp_rhat": 1.2, "modes": 2})[0].advice
+    (one,) = findings.gate_findings({key: value for key, value in GOOD.items() if key != "modes"} | {"rhat": 1.2})
     assert "groups" not in one.advice
     for count, said in ((99, True), (100, False)):
         diagnosis = {**GOOD, "rhat": 1.2, "draws": count, "draws_requested": count}
-        words = findings.converged(diagnosis, findings.judged(diagnosis)).words
+        words = findings.answer_converged(diagnosis, findings.gate_findings(diagnosis)).text
         assert ("draws per chain" in words) == said
-    told = findings.ran({**GOOD, "diverging": 0.0}, ()).words
+    told = findings.answer_ran({**GOOD, "diverging": 0.0}, ()).text
     assert told == "Finished, every chain moved, no divergent transition."
     laplace = {**GOOD, "exactness": "approximate", "diverging": 0.0}
-    assert findings.ran(laplace, ()).words.startswith("Finished, no divergent transition; ")
-    (none,) = findings.judged({**GOOD, "ebfmi": np.nan})
+    assert findings.answer_ran(laplace, ()).text.startswith("Finished, no divergent transition; ")
+    (none,) = findings.gate_findings({**GOOD, "ebfmi": np.nan})
     assert sentence(none) == "E-BFMI is not a number (limit 0.3); the energy mixes slowly: reparametrise the model"
-    assert "0.50% divergent transitions" in findings.ran({**GOOD, "diverging": 0.005}, ()).words
-    assert "acceptance 0.70" in findings.ran({**GOOD, "acceptance_rate": 0.7}, ()).words
+    assert "0.50% divergent transitions" in findings.answer_ran({**GOOD, "diverging": 0.005}, ()).text
+    assert "acceptance 0.70" in findings.answer_ran({**GOOD, "acceptance_rate": 0.7}, ()).text
     for held, words in ((1, "moved, regime ok, mean σ² 1.5."), (0, "moved, mean σ² 1.5.")):
-        assert findings.ran({**GOOD, "sigma2": 1.5, "regime_ok": held}, ()).words.endswith(words)
+        assert findings.answer_ran({**GOOD, "sigma2": 1.5, "regime_ok": held}, ()).text.endswith(words)
     biased = {**GOOD, "exactness": "biased"}
-    assert "and no number here measures the difference" in findings.ran(biased, ()).words
-    measured = findings.ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).words
+    assert "and no number here measures the difference" in findings.answer_ran(biased, ()).text
+    measured = findings.answer_ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).text
     assert "direction is 1.25 ± 0.1 times that of the posterior" in measured
     assert findings.verdict("biased", (), "by much").endswith("own distribution: by much")
     assert findings.verdict("biased", ()).endswith("own distribution")
-    assert findings._listed(["a", "b", "c"]) == "a, b and c"
-    assert findings._listed(["a"]) == "a"
+    assert findings._join_words(["a", "b", "c"]) == "a, b and c"
+    assert findings._join_words(["a"]) == "a"
 
 
 def test_a_few_rows_of_what_a_calibration_turns_on():
     def says(low: float, high: float) -> str:
-        return findings.calibrated(findings.Calibration(0.1, low, high, "too sure"), 10).says
+        return findings.answer_calibrated(findings.Calibration(0.1, low, high, "too sure"), 10).outcome
 
     assert [says(0.02, 0.15), says(0.021, 0.15), says(0.02, 0.151), says(0.021, 0.3)] == ["yes", "no", "unsure", "no"]
 
@@ -549,13 +549,16 @@ def test_two_rows_have_an_error_and_ties_count_as_inside():
 
 def test_nothing_seen_of_a_few_rows_is_no_proof():
     """Right once, at 99.9 %: what it would be at another row is not known; and its interval holds the truth."""
-    assert findings.calibrated(calibration.of_classes(np.array([1]), np.array([[0.001, 0.999]])), 1).says == "unsure"
+    assert (
+        findings.answer_calibrated(calibration.of_classes(np.array([1]), np.array([[0.001, 0.999]])), 1).outcome
+        == "unsure"
+    )
     rng, misses, settled = np.random.default_rng(0), 0, 0
     for _ in range(300):
         labels = (rng.uniform(size=20) < 0.9).astype(int)  # claimed 0.999
         found = calibration.of_classes(labels, np.tile([0.001, 0.999], (20, 1)))
         misses += not found.low <= 0.099 <= found.high
-        settled += findings.calibrated(found, 20).says == "yes"
+        settled += findings.answer_calibrated(found, 20).outcome == "yes"
     assert misses <= 9  # 1 % of 300 are 3; more than 9 in 1000 tries once
     assert settled == 0
 
@@ -577,7 +580,7 @@ def test_unfamiliar_rows_are_told_apart_beyond_their_error():
             "ood_entropy": Estimate(1.5),
             "test_entropy": Estimate(1),
         }
-        return findings.knows(scores).says
+        return findings.answer_knows(scores).outcome
 
     assert [says(0.9, 0.1), says(0.9, 1.0), says(0.5, 0.1), says(0.5, 1.0)] == ["yes", "unsure", "no", "unsure"]
 
@@ -588,7 +591,7 @@ def test_a_perfect_separation_of_few_rows_settles_nothing():
         area = metrics.auroc(scores, scores > 0)
         assert area.value == 1
         told = {"ood_auroc_entropy": area, "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
-        assert findings.knows(told).says == says
+        assert findings.answer_knows(told).outcome == says
 
 
 def test_one_draw_and_chains_that_stand_still_are_not_trusted():

@@ -25,7 +25,7 @@ from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.samplers import AbstractSampler, RandomWalk
-from bnnzoo.sampling import backend, ending, provenance
+from bnnzoo.sampling import backend, provenance, verdict
 
 
 @pytest.fixture(scope="session")
@@ -478,7 +478,7 @@ def test_a_run_that_cannot_be_judged_is_a_file_all_the_same(tmp_path, monkeypatc
     def fails(predictor: object) -> None:
         raise NotImplementedError("no classes")
 
-    monkeypatch.setattr(ending.diagnostics, "of_run", fails)
+    monkeypatch.setattr(verdict.diagnostics, "of_run", fails)
     with pytest.warns(
         bnnzoo.BnnzooWarning, match="the convergence of the draws cannot be tested: NotImplementedError: no classes"
     ):

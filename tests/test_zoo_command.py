@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bnnzoo import cli
-from bnnzoo.cli.fleet_runs import _RowsNow, compared, next_command, print_runs
+from bnnzoo.cli.fleet_runs import _CurrentRows, compare_files, next_command, print_runs
 from bnnzoo.cli.zoo import _recipes, runnable
 from bnnzoo.recipe import Layer, read_layer, resolve, shipped_names
 
@@ -83,7 +83,7 @@ def test_a_table_of_runs_has_the_columns_that_one_of_them_has(capsys):
         "a       nuts     0.5123  1",
         "b       mala                       exit code 2: gone",
     ]
-    assert compared([Path("gone.nc")]) == compared([Path("gone.nc")] * 5) == []
+    assert compare_files([Path("gone.nc")]) == compare_files([Path("gone.nc")] * 5) == []
 
 
 def test_rows_are_read_anew_for_every_word_that_decides_them(tmp_path):
@@ -93,14 +93,14 @@ def test_rows_are_read_anew_for_every_word_that_decides_them(tmp_path):
         "\n".join(["a,b,y,z", *(f"{i % 9}.5,{'' if i % 7 == 3 else i % 5},{i % 4}.25,{i % 3}" for i in range(40))])
     )
     said = {"data": str(path), "target": "y", "columns": "a,b,z", "missing": "median", "test_fraction": 0.25}
-    rows, kept = [], _RowsNow()
+    rows, kept = [], _CurrentRows()
     for more in (
         *({}, {"target": "z"}, {"columns": "a,b"}, {"columns": None, "drop": "z"}, {"missing": "drop"}),
         *({"test_fraction": 0.5}, {"split_seed": 4}),
     ):
         recipe = resolve("linear", "mala", [], {name: v for name, v in {**said, **more}.items() if v is not None})
         rows.append(kept.sha256(recipe, "regression"))
-        assert rows[-1] == _RowsNow().sha256(recipe, "regression")
+        assert rows[-1] == _CurrentRows().sha256(recipe, "regression")
     assert rows[2] == rows[3]
     assert len(set(rows)) == len(rows) - 1
 

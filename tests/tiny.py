@@ -14,7 +14,7 @@ from bnnzoo.progress import Progress
 from bnnzoo.recipe import Recipe, resolve
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Chunk, Keys, chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 
 CHAINS, WARMUP, DRAWS = 4, 45, 20
 PRIOR = ("importance", "rejection")
@@ -80,7 +80,7 @@ def words(sampler: str, **more: Any) -> list[str]:
 def problem(sampler: str, chains: int = CHAINS) -> assembly.Problem:
     """The posterior and sampler of `options`."""
     with backend.arithmetic("float32"):
-        return assembly.Problem.of(recipe(sampler, chains=chains))
+        return assembly.Problem.from_recipe(recipe(sampler, chains=chains))
 
 
 def run(sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "auto", **more: Any) -> list[Chunk]:
@@ -88,12 +88,12 @@ def run(sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "aut
     found = problem(sampler, chains)
     posterior = more.pop("posterior", found.posterior)
     chosen = more.pop("sampler_object", found.sampler)
-    keys = Keys.of(seed)
+    keys = Keys.from_seed(seed)
     dim = posterior.layout.dim
     thetas = 0.3 * np.random.default_rng(seed).normal(size=(8, dim)).astype(np.float32)[:chains]
     arguments: dict[str, Any] = {"num_warmup": WARMUP, "num_draws": DRAWS, **more}
     with backend.arithmetic("float32"):
-        stream = chunks(posterior, chosen, thetas, keys=keys, placement=place(method, chains), **arguments)
+        stream = chunks(posterior, chosen, thetas, keys=keys, placement=place_chains(method, chains), **arguments)
         return list(stream)
 
 

@@ -13,7 +13,7 @@ from bnnzoo.posterior.numpyro import NumpyroPosterior
 from bnnzoo.posterior.site import Site
 
 
-def predicted(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
+def predicted_site(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
     """Return the predicted site of a posterior made in Python, and its training rows.
 
     Raises:
@@ -24,9 +24,9 @@ def predicted(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
             f"{type(posterior).__name__}: a posterior made in Python cannot predict for new inputs; write it as "
             "a NumPyro model (bnnzoo.NumpyroPosterior.of), or sample a network with data="
         )
-    site = Site.of(posterior)
+    site = Site.from_posterior(posterior)
     x, y, name = site.x(posterior), site.y(posterior), getattr(posterior.model, "__name__", "model")
-    features = tuple(column for one in site.inputs for column in one.columns) if x.ndim < 3 else ()
+    features = tuple(column for argument in site.inputs for column in argument.columns) if x.ndim < 3 else ()
     targets = site.observed.columns
     if site.num_classes:
         if not site.inputs:
@@ -41,6 +41,6 @@ def predicted(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
     return site, from_arrays(x, y, task="regression", name=name, feature_names=features, target_names=targets)
 
 
-def as_they_are(rows: Dataset) -> Scaler:
+def identity_scaler(rows: Dataset) -> Scaler:
     """Return the scaler of such rows, which leaves them unchanged."""
     return Scaler.fit(rows, standardise=False)

@@ -16,22 +16,22 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt
 
 from bnnzoo import registry
 from bnnzoo.assembly import units
-from bnnzoo.assembly.by_hand import predicted
-from bnnzoo.assembly.parts import (
+from bnnzoo.assembly.by_hand import predicted_site
+from bnnzoo.assembly.recipe_parts import (
     Parts,
     check_exposure,
     check_likelihood,
     check_prior,
     compilable_likelihood,
     compilable_prior,
+    likelihood_task,
     make_parts,
-    named,
-    named_task,
+    with_default_name,
 )
-from bnnzoo.data import Dataset, Scaler, Signature, load_asked, load_inputs, split
+from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_recipe_data, split
 from bnnzoo.data.targets import TAKEN_AS_NUMBERS
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
-from bnnzoo.models import AbstractModel, form, size
+from bnnzoo.models import AbstractModel, network_checks, network_size
 from bnnzoo.models.building import Architecture
 from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
@@ -39,7 +39,7 @@ from bnnzoo.posterior.censored import uncensored
 from bnnzoo.posterior.layout import named_leaves, network_layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.outputs import Outputs
-from bnnzoo.recipe import Part, Recipe, as_dict, recipe_from, written
+from bnnzoo.recipe import Part, Recipe, as_dict, part_from_object, recipe_from
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves, targets_of
 
@@ -59,7 +59,7 @@ class Description(NamedTuple):
         """The model with the sizes of its networks. An exposure is not an input of them."""
         width, *rest = self.example.shape[1:]
         num_outputs = self.parts.likelihood.num_outputs(self.signature.num_targets)
-        return Architecture.of(self.parts.model, (width - bool(self.signature.exposure), *rest), num_outputs)
+        return Architecture.from_model(self.parts.model, (width - bool(self.signature.exposure), *rest), num_outputs)
 
     @property
     def example(self) -> np.ndarray:
@@ -68,7 +68,7 @@ class Description(NamedTuple):
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."], precision: str) -> Shaped[np.ndarray, "row ..."]:
         """Convert rows from original units to the inputs of the posterior."""
-        return precise(self.parts.model.arrange(self.scaler.scale_inputs(x)), precision)
+        return with_precision(self.parts.model.arrange(self.scaler.scale_inputs(x)), precision)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Problem:
         return (self.posterior if self.outputs is None else self.outputs).layout.dim
 
     @classmethod
-    def of(cls, recipe: Recipe, dataset: Dataset | None = None, model: AbstractModel | None = None) -> Problem:
+    def from_recipe(cls, recipe: Recipe, dataset: Dataset | None = None, model: AbstractModel | None = None) -> Problem:
         """Build the problem of a recipe and check everything first.
 
         Args:
@@ -108,8 +108,8 @@ class Problem:
             UsageError: with one line for each problem.
         """
         if dataset is None:
-            dataset = load_asked(recipe)
-        dataset = dataset.as_task(recipe.task or named_task(recipe))
+            dataset = load_recipe_data(recipe)
+        dataset = dataset.as_task(recipe.task or likelihood_task(recipe))
         parts = make_parts(recipe, dataset.signature, model)
         if dataset.signature.exposure:
             check_exposure(parts.likelihood, dataset.signature.exposure)
@@ -123,7 +123,7 @@ class Problem:
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
         scaler = _fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
         kept_rows = _kept_rows(recipe, train.signature, test)
-        problem = _described(recipe, Description(parts, train.signature, scaler), train, test, kept_rows=kept_rows)
+        problem = _build_problem(recipe, Description(parts, train.signature, scaler), train, test, kept_rows=kept_rows)
         parts.sampler.check(problem.posterior)
         return problem
 
@@ -163,7 +163,7 @@ class Problem:
                 x = signature.inputs(constant["x"])
                 if not len(x):
                     raise ValueError("there are no rows")
-                train = signature.rows(x, signature.targets(targets_of(observed["y"]), len(x)), "file")
+                train = signature.dataset(x, signature.targets(targets_of(observed["y"]), len(x)), "file")
             if recipe.keep == "predictions":
                 kept_rows = signature.inputs(constant[KEPT_ROWS])
                 if not len(kept_rows):
@@ -180,7 +180,7 @@ class Problem:
             raise registry.with_packages(error, str(attributes.get("plugins", ""))) from error
         description = Description(parts, signature, scaler)
         fixed = fixed_leaves(constant)
-        problem = _described(recipe, description, train, fixed=fixed, kept_rows=kept_rows)
+        problem = _build_problem(recipe, description, train, fixed=fixed, kept_rows=kept_rows)
         if observed is None and fixed.keys() != named_leaves(problem.network_posterior.network).keys():
             raise DamagedError(
                 "the file is damaged: its fixed parameters are not those that the recipe leaves out of sampling"
@@ -201,12 +201,12 @@ class Problem:
         sampler.check(posterior)
         train = None
         with contextlib.suppress(UsageError):  # reported when predictions are requested
-            train = predicted(posterior)[1]
+            train = predicted_site(posterior)[1]
         return cls(recipe, posterior, sampler, train=train)
 
     def with_fixed(self, fixed: Mapping[str, Array | np.ndarray]) -> Problem:
         """Return the problem with trained values of the fixed parameters."""
-        return _described(self.recipe, self.require_description(), self.train, self.test, fixed, self.kept_rows)
+        return _build_problem(self.recipe, self.require_description(), self.train, self.test, fixed, self.kept_rows)
 
     def in_bucket(self) -> Problem:
         """Return the problem with a padded, round number of rows.
@@ -232,17 +232,17 @@ class Problem:
         """
         description = self.require_description()
         recipe = dataclasses.replace(self.recipe, likelihood=Part(name))
-        own = description.parts.model if recipe.model.name.startswith(OWN) else None
-        parts = make_parts(recipe, description.signature, own)
+        own_model = description.parts.model if recipe.model.name.startswith(OWN) else None
+        parts = make_parts(recipe, description.signature, own_model)
         description = description._replace(parts=parts)
-        problem = _described(recipe, description, self.train, self.test, kept_rows=self.kept_rows)
+        problem = _build_problem(recipe, description, self.train, self.test, kept_rows=self.kept_rows)
         parts.sampler.check(problem.posterior)
         return problem
 
-    def whole(self, chains: int = 1) -> Problem:
+    def with_all_sampled(self, chains: int = 1) -> Problem:
         """Return the problem that samples all parameters; it serves to train the fixed parameters."""
         recipe = dataclasses.replace(self.recipe, stochastic="all", chains=chains)
-        return _described(recipe, self.require_description(), self.train)
+        return _build_problem(recipe, self.require_description(), self.train)
 
     def require_description(self) -> Description:
         """Return the description.
@@ -270,22 +270,22 @@ class Problem:
             return _positions(self.posterior, None, key, chains)
         return _positions(self.posterior, description.architecture, key, chains)
 
-    def resolved(self) -> dict[str, Any]:
+    def resolved_recipe(self) -> dict[str, Any]:
         """Return the recipe with every field of every part written out; the file stores it, and a repeat needs it."""
         recipe, (parts, signature, _) = self.recipe, self.require_description()
         fields: dict[str, Part | None] = {
             "model": recipe.model,
-            "sampler": _written("sampler", recipe.sampler.name, parts.sampler),
-            "prior": _written("prior", named(recipe.prior, "normal").name, parts.prior),
+            "sampler": _written_part("sampler", recipe.sampler.name, parts.sampler),
+            "prior": _written_part("prior", with_default_name(recipe.prior, "normal").name, parts.prior),
             "likelihood": None,
         }
         if not recipe.model.name.startswith(OWN):
-            fields["model"] = _written("model", recipe.model.name, parts.model)
+            fields["model"] = _written_part("model", recipe.model.name, parts.model)
         if not parts.model.brings_likelihood:
-            name = named(recipe.likelihood, type(parts.model).default_likelihood(signature.task)).name
-            fields["likelihood"] = _written("likelihood", name, uncensored(parts.likelihood))
-        whole: Any = {**fields, "task": signature.task, "init": recipe.init or "map"}
-        return as_dict(dataclasses.replace(recipe, **whole))
+            name = with_default_name(recipe.likelihood, type(parts.model).default_likelihood(signature.task)).name
+            fields["likelihood"] = _written_part("likelihood", name, uncensored(parts.likelihood))
+        resolved: Any = {**fields, "task": signature.task, "init": recipe.init or "map"}
+        return as_dict(dataclasses.replace(recipe, **resolved))
 
 
 # The types of Equinox do not declare that filter_jit passes compiler_options on to jax.jit.
@@ -298,17 +298,17 @@ def _positions(
 ) -> Float[Array, "chain dim"]:
     """Return each chain's own network, or its own prior draw if there is no architecture."""
 
-    def one(chain: UInt[Array, ""]) -> Float[Array, " dim"]:
-        own = jax.random.fold_in(key, chain)
+    def chain_position(chain: UInt[Array, ""]) -> Float[Array, " dim"]:
+        chain_key = jax.random.fold_in(key, chain)
         if architecture is not None and isinstance(posterior, NetworkPosterior):
-            return posterior.position(architecture.build(key=own))
-        return posterior.start(key=own)
+            return posterior.position(architecture.build(key=chain_key))
+        return posterior.start(key=chain_key)
 
-    return jax.vmap(one)(chains)
+    return jax.vmap(chain_position)(chains)
 
 
-def _written(kind: str, name: str, part: object) -> Part:
-    return written(registry.full_name(f"{kind}s", name), part)
+def _written_part(kind: str, name: str, part: object) -> Part:
+    return part_from_object(registry.full_name(f"{kind}s", name), part)
 
 
 def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: bool) -> Scaler:
@@ -320,7 +320,7 @@ def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: 
     return dataclasses.replace(scaler, y_mean=np.zeros(targets, np.float32), y_sd=np.ones(targets, np.float32))
 
 
-def _described(
+def _build_problem(
     recipe: Recipe,
     description: Description,
     train: Dataset | None,
@@ -330,22 +330,22 @@ def _described(
 ) -> Problem:
     posterior, outputs = _posterior(recipe, description, train, fixed or {}), None
     if kept_rows is not None:
-        whole = _posterior(recipe, description, None, fixed or {})
-        outputs = Outputs.at(whole, description.inputs(kept_rows, recipe.precision))
+        full_posterior = _posterior(recipe, description, None, fixed or {})
+        outputs = Outputs.at_inputs(full_posterior, description.inputs(kept_rows, recipe.precision))
     return Problem(recipe, posterior, description.parts.sampler, description, train, test, kept_rows, outputs)
 
 
-def _kept_rows(recipe: Recipe, like: Signature, test: Dataset | None) -> np.ndarray | None:
+def _kept_rows(recipe: Recipe, signature: Signature, test: Dataset | None) -> np.ndarray | None:
     """Return the inputs at which predictions are kept, or None if draws are kept."""
     if recipe.keep == "draws":
         if recipe.keep_at is not None:
             raise UsageError("[[keep_at]] requires [[keep=predictions]]; add it, or remove [[keep_at]]")
         return None
-    if like.task == "density":
+    if signature.task == "density":
         raise UsageError("a density has no predictions to keep; use [[keep=draws]]")
     parts = [] if test is None else [test.x]
     if recipe.keep_at is not None:
-        parts.append(load_inputs(recipe.keep_at, like, unseen=recipe.unseen))
+        parts.append(load_inputs(recipe.keep_at, signature, unseen=recipe.unseen))
     if not sum(map(len, parts)):
         raise UsageError(
             "no inputs to keep predictions at; give inputs with [[keep_at=FILE]], or use a [[test_fraction]] above 0"
@@ -371,9 +371,9 @@ def _posterior(
     parts, signature, scaler = description
     likelihood = units.in_network_units(parts.likelihood, scaler, recipe.units)
     architecture = description.architecture
-    size.check(recipe.model.name, lambda: architecture.build(key=jax.random.key(0)))
+    network_size.check(recipe.model.name, lambda: architecture.build(key=jax.random.key(0)))
     network = architecture.build(key=jax.random.key(0))
-    form.check(parts.model, network, architecture, type(uncensored(parts.likelihood)).__name__)
+    network_checks.check(parts.model, network, architecture, type(uncensored(parts.likelihood)).__name__)
     network = stochastic.with_leaves(network, fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)
@@ -387,25 +387,25 @@ def _posterior(
         names = stochastic.sampled_names(recipe.stochastic, network, split and split[1])
     except UsageError as error:
         raise UsageError(f"{recipe.where.get('stochastic', 'stochastic')}: {error}") from None
-    chosen = [leaf for name, leaf in named_leaves(network).items() if name in names]
-    sampled = network_layout(network, lambda leaf: any(leaf is one for one in chosen))
+    sampled_leaves = [leaf for name, leaf in named_leaves(network).items() if name in names]
+    sampled = network_layout(network, lambda leaf: any(leaf is leaf_sampled for leaf_sampled in sampled_leaves))
     check_prior(parts.prior, sampled)
-    make = functools.partial(
+    build = functools.partial(
         NetworkPosterior.of,
         likelihood=compilable_likelihood(likelihood, signature),
         prior=compilable_prior(parts.prior, sampled),
-        y=precise(y, recipe.precision),
+        y=with_precision(y, recipe.precision),
         likelihood_power=recipe.likelihood_power,
-        sampled=lambda leaf: any(leaf is one for one in chosen),
+        sampled=lambda leaf: any(leaf is leaf_sampled for leaf_sampled in sampled_leaves),
         has_exposure=bool(signature.exposure),
     )
     # Byte images stay bytes on the device, which takes a quarter of the memory. The posterior scales them there.
-    images = signature.dtype == "uint8"
-    posterior = make(
+    has_byte_images = signature.dtype == "uint8"
+    posterior = build(
         network,
-        x=precise(x, recipe.precision),
-        input_mean=float(scaler.x_mean) if images else 0.0,
-        input_sd=float(scaler.x_sd) if images else 1.0,
+        x=with_precision(x, recipe.precision),
+        input_mean=float(scaler.x_mean) if has_byte_images else 0.0,
+        input_sd=float(scaler.x_sd) if has_byte_images else 1.0,
     )
     if not fixed or train is None or split is None:
         return posterior
@@ -413,9 +413,9 @@ def _posterior(
     if not names <= stochastic.last_names(network, last):
         return posterior
     # Parameters keep their names in the full network.
-    return dataclasses.replace(make(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
+    return dataclasses.replace(build(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
 
 
-def precise(array: np.ndarray, precision: str) -> np.ndarray:
+def with_precision(array: np.ndarray, precision: str) -> np.ndarray:
     """Return the array in this precision if its numbers are real, else unchanged."""
     return array.astype(precision) if np.issubdtype(array.dtype, np.floating) else array

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo.data import Scaler
-from bnnzoo.finding import setting, spelling, spelt
+from bnnzoo.finding import setting, spell_settings, spelling
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.recipe import Field, Recipe, fields_of
 
@@ -33,10 +33,13 @@ def in_network_units(likelihood: AbstractLikelihood, scaler: Scaler, units: str)
     """
     if units == "standardised" or np.all(scaler.y_sd == 1):
         return likelihood
-    values = _fixed(likelihood)
+    values = _fixed_fields(likelihood)
     scaled = {name: (np.float64(value) / scaler.y_sd).astype(np.float32) for name, value in values.items()}
-    single = len(scaler.y_sd) == 1
-    return dataclasses.replace(likelihood, **{name: v[0] if single else v for name, v in scaled.items()})
+    has_single_target = len(scaler.y_sd) == 1
+    return dataclasses.replace(
+        likelihood,
+        **{name: value_scaled[0] if has_single_target else value_scaled for name, value_scaled in scaled.items()},
+    )
 
 
 def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, targets: Sequence[str]) -> list[str]:
@@ -46,28 +49,30 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
     """
     if np.all(scaler.y_sd == 1):
         return []
-    found: list[str] = []
-    for name, value in _fixed(likelihood).items():
+    sentences_found: list[str] = []
+    for name, value in _fixed_fields(likelihood).items():
         given = setting(f"likelihood.{name}", f"{value:g}")
         if recipe.units == "data":
-            others = _listed(np.asarray(value / scaler.y_sd.astype(np.float64)), targets)
-            found.append(f"{given} is in the data's units, which is {others} times the standard deviation")
+            converted = _format_values(np.asarray(value / scaler.y_sd.astype(np.float64)), targets)
+            sentences_found.append(f"{given} is in the data's units, which is {converted} times the standard deviation")
         else:
-            others = _listed(np.asarray(value * scaler.y_sd.astype(np.float64)), targets)
-            cure = f"for {value:g} in the data's units use [[units=data]]"
-            found.append(f"{given} is a multiple of the target's standard deviation, which gives {others}; {cure}")
-    return [spelt(sentence, spelling()) for sentence in found]
+            converted = _format_values(np.asarray(value * scaler.y_sd.astype(np.float64)), targets)
+            remedy = f"for {value:g} in the data's units use [[units=data]]"
+            sentences_found.append(
+                f"{given} is a multiple of the target's standard deviation, which gives {converted}; {remedy}"
+            )
+    return [spell_settings(sentence, spelling()) for sentence in sentences_found]
 
 
-def _fixed(likelihood: AbstractLikelihood) -> dict[str, float]:
+def _fixed_fields(likelihood: AbstractLikelihood) -> dict[str, float]:
     """Return the marked fields that hold a number; the others are "learned"."""
     values = {field.name: getattr(likelihood, field.name) for field in fields_in_target_units(type(likelihood))}
     return {name: float(value) for name, value in values.items() if not isinstance(value, str)}
 
 
-def _listed(values: Float[np.ndarray, " target"], targets: Sequence[str]) -> str:
+def _format_values(values: Float[np.ndarray, " target"], targets: Sequence[str]) -> str:
     """Return the value of a single target, or the first few values with the names of their targets."""
     if len(values) == 1:
         return f"{values[0]:.4g}"
-    named = [f"{value:.4g} ({target})" for value, target in zip(values, targets, strict=True)]
-    return ", ".join([*named[:_MOST_TARGETS], *(["..."] if len(named) > _MOST_TARGETS else [])])
+    texts = [f"{value:.4g} ({target})" for value, target in zip(values, targets, strict=True)]
+    return ", ".join([*texts[:_MOST_TARGETS], *(["..."] if len(texts) > _MOST_TARGETS else [])])

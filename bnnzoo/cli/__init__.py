@@ -19,20 +19,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bnnzoo import registry, signals, streams
+from bnnzoo import registry, signals, standard_streams
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import bounded, printable, results_apart
+from bnnzoo.cli.output import printable, reserve_stdout, shorten_line
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.cli.plugin_commands import plugin_command, plugin_commands
-from bnnzoo.discovery import is_of_keyboard, one_line
-from bnnzoo.errors import BnnzooError, BnnzooWarning, words_of
+from bnnzoo.discovery import is_keyboard_interrupt, one_line
+from bnnzoo.errors import BnnzooError, BnnzooWarning, message_of
 from bnnzoo.finding import spelling_of
-from bnnzoo.near import near_names
 from bnnzoo.plugin import COMMANDS
 from bnnzoo.shell import quoted
+from bnnzoo.suggestions import near_names
 
 _DEBUG = "run again with --debug for the traceback"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class _Commands(TyperGroup):
@@ -71,11 +71,11 @@ class _Commands(TyperGroup):
         part = typer.Typer()
         import_module(f"bnnzoo.cli.{home}").add_to(part)
         commands = typer.main.get_group(part).commands
-        _wrap(commands, _results_apart)
+        _wrap(commands, _separate_results)
         self.commands.update(commands)
 
 
-class _Raised(Exception):
+class _CommandError(Exception):
     """A wrapper for exceptions of a command, which hides exits, interrupts and ends of files from the parser."""
 
     def __init__(self, cause: BaseException):
@@ -91,33 +91,33 @@ def _wrap(commands: Mapping[str, Any], wrapper: Callable[[Callable[..., Any]], C
         _wrap(getattr(command, "commands", {}), wrapper)
 
 
-def _outside_the_parser(work: Callable[..., Any]) -> Callable[..., Any]:
+def _hide_from_parser(work: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function so that the parser catches none of its exceptions."""
 
     @functools.wraps(work)
-    def guarded_work(*words: Any, **more: Any) -> Any:
+    def wrapped(*words: Any, **options: Any) -> Any:
         try:
-            return work(*words, **more)
+            return work(*words, **options)
         except BaseException as error:
-            raise _Raised(error) from error
+            raise _CommandError(error) from error
 
-    return guarded_work
+    return wrapped
 
 
-def _results_apart(work: Callable[..., Any]) -> Callable[..., Any]:
+def _separate_results(work: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function so that only its results go to stdout, and the parser catches none of its exceptions."""
 
     @functools.wraps(work)
-    def quiet_work(*words: Any, **more: Any) -> Any:
-        with results_apart():
-            return work(*words, **more)
+    def wrapped(*words: Any, **options: Any) -> Any:
+        with reserve_stdout():
+            return work(*words, **options)
 
-    return _outside_the_parser(quiet_work)
+    return _hide_from_parser(wrapped)
 
 
 def _prepare_plugin_command(command: Any) -> None:
     """Prepare a plugin's command. Its output is its result, so nothing is redirected."""
-    _wrap({"": command}, _outside_the_parser)
+    _wrap({"": command}, _hide_from_parser)
 
 
 app = typer.Typer(
@@ -160,8 +160,8 @@ def _bnnzoo(
 
 def main() -> None:
     """Run the command of this process and exit with its code."""
-    streams.secure()
-    signals.take_over()
+    standard_streams.protect_standard_streams()
+    signals.handle_signals()
     if "--debug" not in sys.argv and logging.lastResort is not None:
         logging.lastResort.setLevel(logging.ERROR)  # hides developer messages of libraries, such as about caches
     code = run(sys.argv[1:])
@@ -179,21 +179,21 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
 
     def command() -> int:
-        found: Any = typer.main.get_command(app)
+        click_command: Any = typer.main.get_command(app)
         try:
-            return found.main(list(arguments) or ["--help"], prog_name="bnnzoo", standalone_mode=False) or 0
-        except _Raised as raised:
+            return click_command.main(list(arguments) or ["--help"], prog_name="bnnzoo", standalone_mode=False) or 0
+        except _CommandError as raised:
             cause = raised.cause
         except SystemExit as error:  # shell completion ends in this way
-            if _broken_pipe(error) or _plugin_of(error):
+            if _broken_pipe(error) or _find_plugin(error):
                 raise
             return error.code if isinstance(error.code, int) else int(error.code is not None)
         raise cause
 
-    return guarded(command, arguments, debug="--debug" in arguments)
+    return run_guarded(command, arguments, debug="--debug" in arguments)
 
 
-def guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bool) -> int:
+def run_guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bool) -> int:
     """Run a function and return its exit code. Every error that the user can fix is one line on stderr."""
     with warnings.catch_warnings(), spelling_of("options"):
         warnings.simplefilter("default" if debug else "ignore")
@@ -217,30 +217,30 @@ def _broken_pipe(error: BaseException) -> BrokenPipeError | None:
 def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
     """Print an error and return its exit code."""
     if isinstance(error, BnnzooError):
-        _say(words_of(error))
+        _print_error(message_of(error))
         return error.exit_code or 1  # the class of a plugin may return any value
-    if isinstance(error, BrokenPipeError) and streams.has_no_reader():
+    if isinstance(error, BrokenPipeError) and standard_streams.has_no_reader():
         return 0  # the reader has closed stdout
-    plugin = _plugin_of(error)
-    if plugin and not is_of_keyboard(error):
-        _say(f"{plugin}: {one_line(error)} ({_DEBUG})")
+    plugin = _find_plugin(error)
+    if plugin and not is_keyboard_interrupt(error):
+        _print_error(f"{plugin}: {one_line(error)} ({_DEBUG})")
         return 1
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
-        _say("interrupted")
+        _print_error("interrupted")
         return 130
-    if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS and error.filename is None:
         # Errors of files come from `store.atomic`, which names the file.
-        _say(f"standard output: cannot be written: {error.strerror}")
+        _print_error(f"standard output: cannot be written: {error.strerror}")
         return 1
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        _say(_usage(error, arguments))
+        _print_error(_usage_message(error, arguments))
         return getattr(error, "exit_code", 2)
-    others = registry.in_use()
-    _say(f"internal error{f', with {others}' if others else ''}: {one_line(error)} ({_DEBUG})")
+    plugin_parts = registry.parts_in_use()
+    _print_error(f"internal error{f', with {plugin_parts}' if plugin_parts else ''}: {one_line(error)} ({_DEBUG})")
     return 1
 
 
-def _plugin_of(error: BaseException) -> str:
+def _find_plugin(error: BaseException) -> str:
     """Return the plugin whose code raised the error, with file and line; empty if there is none."""
     packages = {}
     with suppress(Exception):  # listing broken plugins may fail
@@ -249,12 +249,12 @@ def _plugin_of(error: BaseException) -> str:
                 if entry.distribution != registry.OWN:
                     packages[entry.target.partition(":")[0].partition(".")[0]] = f"{entry.distribution} {entry.version}"
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        if found := packages.get(str(frame.f_globals.get("__name__", "")).partition(".")[0]):
-            return f"plugin {found} ({frame.f_code.co_filename}:{line})"
+        if plugin := packages.get(str(frame.f_globals.get("__name__", "")).partition(".")[0]):
+            return f"plugin {plugin} ({frame.f_code.co_filename}:{line})"
     return ""
 
 
-def _usage(error: Any, arguments: Sequence[str]) -> str:
+def _usage_message(error: Any, arguments: Sequence[str]) -> str:
     """Return the parser's usage error in our words. Its classes are not public, so attributes identify them."""
     # The message is empty if a group without a command has printed its help instead (`no_args_is_help`).
     message = " ".join(error.format_message().split()).rstrip(".").replace("'?", "'") or "Missing command"
@@ -263,8 +263,10 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
     command = context.command_path if context is not None else " ".join(["bnnzoo", *arguments[:1]])
     remedy = f"try {command} --help"
     if hasattr(error, "possibilities") and hasattr(error, "option_name"):
-        near = near_names(error.option_name, error.possibilities or [], 1)
-        message = f"No such option: {error.option_name}" + (f" (did you mean {near[0]}?)" if near else "")
+        similar_names = near_names(error.option_name, error.possibilities or [], 1)
+        message = f"No such option: {error.option_name}" + (
+            f" (did you mean {similar_names[0]}?)" if similar_names else ""
+        )
     elif message.startswith("Missing argument") and (example := _example(context)):
         remedy += f"; an example: {example}"
     elif "unexpected extra argument" in message:
@@ -281,13 +283,13 @@ def _example(context: Any) -> str:
     return next((line for line in examples if line.startswith("bnnzoo ")), "")
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     for line in message.split("\n") or [""]:
-        print(f"bnnzoo: {bounded(printable(line))}", file=sys.stderr)
+        print(f"bnnzoo: {shorten_line(printable(line))}", file=sys.stderr)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
     if issubclass(category, BnnzooWarning):
-        print(f"bnnzoo: warning: {bounded(printable(' '.join(str(message).split())))}", file=sys.stderr)
+        print(f"bnnzoo: warning: {shorten_line(printable(' '.join(str(message).split())))}", file=sys.stderr)
     else:
         print(warnings.formatwarning(message, category, filename, lineno), end="", file=sys.stderr)

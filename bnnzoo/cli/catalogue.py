@@ -11,8 +11,8 @@ from bnnzoo import registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo, print_json, print_table
 from bnnzoo.errors import GateError, NotFoundError, UsageError
-from bnnzoo.near import near_names
 from bnnzoo.recipe import Field, broken_recipes, fields_of, shipped, shipped_names
+from bnnzoo.suggestions import near_names
 
 
 def list_(
@@ -42,13 +42,13 @@ def list_(
     del debug, no_plugins
     kinds = [*registry.KINDS, registry.RECIPES] if kind is None else [_kind(kind)]
     if json:
-        print_json([row for each in kinds for row in _rows(each)])
+        print_json([row for kind_name in kinds for row in _rows(kind_name)])
     elif kind is not None:
         _print_rows(_rows(kinds[0]))
     else:
-        for each in registry.KINDS:
-            echo(f"{each}:")
-            _print_rows(_rows(each), indent="  ")
+        for kind_name in registry.KINDS:
+            echo(f"{kind_name}:")
+            _print_rows(_rows(kind_name), indent="  ")
             echo("")
         echo(f"{registry.RECIPES}: {len(registry.entries(registry.RECIPES))} recipes; bnnzoo list {registry.RECIPES}")
         echo("\nbnnzoo show NAME describes any of them.")
@@ -80,12 +80,12 @@ def describe(kind: str, name: str) -> None:
         echo(path.read_text(encoding="utf-8"), nl=False)
         return
     entry = registry.find(kind, name)
-    thing = registry.load(kind, name)
+    part = registry.load(kind, name)
     exactness = f" ({entry.exactness})" if entry.exactness else ""
     echo(f"{registry.singular(kind)} {entry.name}{exactness}, from {entry.distribution} {entry.version}\n")
-    echo(inspect.getdoc(thing) or entry.summary)
-    if isinstance(thing, type):
-        _print_fields(registry.singular(kind), thing)
+    echo(inspect.getdoc(part) or entry.summary)
+    if isinstance(part, type):
+        _print_fields(registry.singular(kind), part)
 
 
 def show_by_name(name: str) -> None:
@@ -104,9 +104,14 @@ def show_by_name(name: str) -> None:
     elif shipped(name):
         describe(registry.RECIPES, name)
     else:
-        known = {each: kind for kind in (registry.RECIPES, *registry.KINDS) for each in registry.entries(kind)}
-        near = [f"{each} (a {registry.singular(known[each])})" for each in near_names(name, known)]
-        remedy = f"did you mean {' or '.join(near)}?" if near else "see bnnzoo list"
+        kind_by_name = {
+            entry_name: kind for kind in (registry.RECIPES, *registry.KINDS) for entry_name in registry.entries(kind)
+        }
+        similar_names = [
+            f"{entry_name} (a {registry.singular(kind_by_name[entry_name])})"
+            for entry_name in near_names(name, kind_by_name)
+        ]
+        remedy = f"did you mean {' or '.join(similar_names)}?" if similar_names else "see bnnzoo list"
         raise NotFoundError(f"show: the zoo has no part called {name!r}; {remedy}")
 
 
@@ -128,32 +133,35 @@ def plugins(
     if check:
         _check(json=json)
         return
-    found = registry.plugins()
+    all_plugins = registry.plugins()
     if json:
-        rows = [p._asdict() for p in found]
+        rows = [plugin._asdict() for plugin in all_plugins]
         print_json([{key: row[key] for key in row if key != "traceback" or debug} for row in rows])
         return
     print_table(
         ("plugin", "distribution", "version", "offers", "state"),
-        [[p.name, p.distribution, p.version, _offers(p), p.error or "ok"] for p in found],
+        [
+            [plugin.name, plugin.distribution, plugin.version, _count_entries(plugin), plugin.error or "ok"]
+            for plugin in all_plugins
+        ],
     )
-    for plugin in found:
+    for plugin in all_plugins:
         if debug and plugin.traceback:
             typer.echo(f"\n{plugin.distribution}: {plugin.traceback}", err=True)
 
 
 def _check(*, json: bool) -> None:
-    wrong = [*registry.failures(), *broken_recipes()]
+    problems = [*registry.import_failures(), *broken_recipes()]
     if json:
-        print_json(wrong)
+        print_json(problems)
     else:
-        for line in wrong or ["ok"]:
+        for line in problems or ["ok"]:
             echo(line)
-    if wrong:
-        raise GateError(f"{len(wrong)} parts of the plugins cannot be used")
+    if problems:
+        raise GateError(f"{len(problems)} parts of the plugins cannot be used")
 
 
-def _offers(plugin: registry.Plugin) -> str:
+def _count_entries(plugin: registry.Plugin) -> str:
     counts = [
         f"{number} {kind if number > 1 else registry.singular(kind)}"
         for kind, number in plugin.counts.items()
@@ -183,8 +191,11 @@ def _print_rows(rows: list[dict[str, str]], *, indent: str = "") -> None:
         del columns["distribution"]
     if not any(row["exactness"] for row in rows):
         del columns["exactness"]
-    header, *others = columns.values()
-    print_table([indent + header, *others], [[indent + r["name"], *(r[c] for c in [*columns][1:])] for r in rows])
+    header, *other_columns = columns.values()
+    print_table(
+        [indent + header, *other_columns],
+        [[indent + row["name"], *(row[key] for key in [*columns][1:])] for row in rows],
+    )
 
 
 def _kind(word: str) -> str:

@@ -170,14 +170,14 @@ def _calibrate(
 ) -> None:
     """Run simulation-based calibration on inputs of the first requested shape."""
     sampler = registry.load("samplers", settings.sampler)()
-    from bnnzoo.plots import format_of, sbc
+    from bnnzoo.plots import picture_format, sbc
     from bnnzoo.sampling import backend
     from bnnzoo.store import check_room
     from bnnzoo.store.atomic import check_free
     from bnnzoo.testing import check_calibration
 
     if settings.out is not None:
-        format_of(common.file(settings.out))
+        picture_format(common.file(settings.out))
         check_free(Path(settings.out), force=settings.force)
         check_room(Path(settings.out), 0)
     backend.prepare()
@@ -197,13 +197,13 @@ def _calibrate(
     _print(f"model {name}", report, {"model": name, "sampler": settings.sampler}, json)
 
 
-def _print(what: str, report: Any, named: dict[str, str], json: bool) -> None:
+def _print(part_name: str, report: Any, parts: dict[str, str], json: bool) -> None:
     if json:
-        print_json({**report.as_dict(), **named})
+        print_json({**report.as_dict(), **parts})
     else:
         echo(str(report))
     if not report.passed:
-        raise GateError(f"{what}: {report.verdict}")
+        raise GateError(f"{part_name}: {report.verdict}")
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -222,8 +222,11 @@ class _Check(NamedTuple):
 
     def options(self) -> list[inspect.Parameter]:
         """Return the options that do not depend on the part."""
-        own = [option(spec, panel="Check") for spec in fields_of(self.settings)]
-        own = [_with_short(one, "-o") if one.name == "out" else one for one in own]
+        parameters = [option(spec, panel="Check") for spec in fields_of(self.settings)]
+        parameters = [
+            _with_short_option(parameter_found, "-o") if parameter_found.name == "out" else parameter_found
+            for parameter_found in parameters
+        ]
         flags = {
             "quiet": "no progress; warnings are still shown",
             "json": "print the report as JSON",
@@ -233,24 +236,24 @@ class _Check(NamedTuple):
         for name, text in flags.items():
             spellings = [f"--{name.replace('_', '-')}", *(["-q"] if name == "quiet" else [])]
             flag = typer.Option(*spellings, help=text, rich_help_panel="Output")
-            own.append(parameter(name, bool, flag, False))
-        return own
+            parameters.append(parameter(name, bool, flag, False))
+        return parameters
 
-    def named(self, given: dict[str, Any]) -> dict[str, tuple[str, PartOptions]]:
+    def select_part(self, arguments: dict[str, Any]) -> dict[str, tuple[str, PartOptions]]:
         """Return the part that the arguments name, with its options."""
-        name = given.get("name")
+        name = arguments.get("name")
         return {self.kind: (name, part_options(self.kind, name))} if name else {}
 
     def run(self, *, name: str, fields: dict[str, str], quiet: bool, json: bool, **given: Any) -> None:
         """Run the command; `fields` are the fields of the part, `given` the options of the command."""
-        own = {
+        settings_given = {
             key: value
             for key, value in given.items()
             if value is not None and key not in ("no_plugins", "debug", "words")
         }
-        settings = build(self.settings, _part("", own, "--"), "")
-        chosen = _part(name, {key.partition(".")[2]: value for key, value in fields.items()}, f"--{self.kind}.")
-        part = build(registry.load(f"{self.kind}s", name), chosen, self.kind)
+        settings = build(self.settings, _part("", settings_given, "--"), "")
+        requested_part = _part(name, {key.partition(".")[2]: value for key, value in fields.items()}, f"--{self.kind}.")
+        part = build(registry.load(f"{self.kind}s", name), requested_part, self.kind)
         self.body(name, part, settings, quiet=quiet, json=json)
 
     def add_to(self, group: typer.Typer) -> None:
@@ -262,14 +265,16 @@ class _Check(NamedTuple):
             autocompletion=lambda: list(registry.entries(f"{self.kind}s")),
         )
         name = parameter("name", str, argument, inspect.Parameter.empty)
-        add_command(group, self.kind, self.run, [name, *self.options()], self.body.__doc__, self.named)
+        add_command(group, self.kind, self.run, [name, *self.options()], self.body.__doc__, self.select_part)
 
 
-def _with_short(one: inspect.Parameter, short: str) -> inspect.Parameter:
+def _with_short_option(option_parameter: inspect.Parameter, short: str) -> inspect.Parameter:
     """Return the option with an additional one-letter spelling."""
-    kind, info = one.annotation.__args__[0], one.annotation.__metadata__[0]
-    both = typer.Option(f"--{one.name}", short, metavar="FILE", help=info.help, rich_help_panel="Check")
-    return parameter(one.name, kind, both)
+    kind, info = option_parameter.annotation.__args__[0], option_parameter.annotation.__metadata__[0]
+    typer_option = typer.Option(
+        f"--{option_parameter.name}", short, metavar="FILE", help=info.help, rich_help_panel="Check"
+    )
+    return parameter(option_parameter.name, kind, typer_option)
 
 
 def _part(name: str, values: dict[str, Any], dashes: str) -> Part:

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.paths import named
+from bnnzoo.paths import checked_path
 
 
-class _Refused(BnnzooError):
+class _RefusedPathError(BnnzooError):
     """A path that is refused during parsing. It is not a ValueError, because the parser rewords those."""
 
     exit_code = UsageError.exit_code
@@ -20,22 +20,22 @@ class _Refused(BnnzooError):
 
 def file(text: str | Path) -> Path:
     """Return the path of a file argument. Every command uses this function or `folder` for its paths."""
-    return _named(text, folder=False)
+    return _path(text, folder=False)
 
 
 def folder(text: str | Path) -> Path:
     """Return the path of a folder argument, which may also be a file."""
-    return _named(text, folder=True)
+    return _path(text, folder=True)
 
 
-def _named(text: str | Path, *, folder: bool) -> Path:
+def _path(text: str | Path, *, folder: bool) -> Path:
     try:
-        return named(text, folder=folder)
+        return checked_path(text, folder=folder)
     except UsageError as error:
-        raise _Refused(str(error)) from None
+        raise _RefusedPathError(str(error)) from None
 
 
-def checked(context: Any, runs: Any) -> Any:
+def check_runs(context: Any, runs: Any) -> Any:
     """Refuse damaged and foreign files before anything heavy is imported. Every command uses it for its runs."""
     # Typer has its own copy of Click's context class, so no annotation covers both.
     if not context.resilient_parsing:
@@ -52,9 +52,9 @@ def out(metavar: str, help: str, *, parser: Callable[[str | Path], Path] = file,
     return typer.Option("--out", "-o", parser=parser, metavar=metavar, help=help, **more)
 
 
-_ABOUT: Any = {"metavar": "RUN", "help": "run.nc; while it is unfinished, the same name", "show_default": False}
-Run = Annotated[Path, typer.Argument(parser=file, callback=checked, **_ABOUT)]
-Unfinished = Annotated[Path, typer.Argument(parser=file, **_ABOUT)]
+_RUN_ARGUMENT: Any = {"metavar": "RUN", "help": "run.nc; while it is unfinished, the same name", "show_default": False}
+Run = Annotated[Path, typer.Argument(parser=file, callback=check_runs, **_RUN_ARGUMENT)]
+Unfinished = Annotated[Path, typer.Argument(parser=file, **_RUN_ARGUMENT)]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value on stdout")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress; warnings are still shown")]
 Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]

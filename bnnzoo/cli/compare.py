@@ -19,7 +19,7 @@ def compare(
             help="two or more runs",
             show_default=False,
             parser=common.file,
-            callback=common.checked,
+            callback=common.check_runs,
         ),
     ],
     reference: Annotated[
@@ -30,7 +30,7 @@ def compare(
             help="a run to take as the truth",
             show_default=False,
             parser=common.file,
-            callback=common.checked,
+            callback=common.check_runs,
         ),
     ] = None,
     json: common.Json = False,
@@ -44,26 +44,39 @@ def compare(
       bnnzoo compare penalty.nc sgld.nc --reference nuts.nc --json
     """
     del debug
-    from bnnzoo.comparison import compare as compared
+    from bnnzoo.comparison import compare as compare_runs
 
-    found = compared(runs, reference=reference)
+    comparison = compare_runs(runs, reference=reference)
     if json:
-        print_json({"runs": found.runs, "differences": found.differences, "words": found.words})
+        print_json({"runs": comparison.runs, "differences": comparison.differences, "words": comparison.words})
         return
     print_rows(
         [
-            {"run": run.name, **run.about, **{name: with_error(e) for name, e in run.estimates.items()}, **run.numbers}
-            for run in found.compared
+            {
+                "run": run.name,
+                **run.about,
+                **{name: with_error(estimate) for name, estimate in run.estimates.items()},
+                **run.numbers,
+            }
+            for run in comparison.compared
         ]
     )
-    if found.paired:
+    if comparison.paired:
         echo("")
-        rows = [(one, with_error(one.estimate)) for one in found.paired]
+        rows = [(difference, with_error(difference.estimate)) for difference in comparison.paired]
         print_rows(
-            [{"first": o.first, "second": o.second, "metric": o.metric, "difference": shown} for o, shown in rows]
+            [
+                {
+                    "first": difference_shown.first,
+                    "second": difference_shown.second,
+                    "metric": difference_shown.metric,
+                    "difference": value_text,
+                }
+                for difference_shown, value_text in rows
+            ]
         )
         echo("")
-        for sentence in found.words:
+        for sentence in comparison.words:
             echo(sentence)
 
 

@@ -33,17 +33,20 @@ def diagnose(
     from bnnzoo.evaluation.findings import Limits, bias, verdict
     from bnnzoo.finding import sentence
 
-    opened = zoo.open(run)
-    diagnosis = opened.diagnose()
-    found = opened.findings(diagnosis, Limits(rhat=rhat, ess=ess, diverging=diverging, ebfmi=ebfmi))
-    words, failures = verdict(diagnosis["exactness"], found, bias(diagnosis)), [sentence(finding) for finding in found]
+    opened_run = zoo.open(run)
+    diagnosis = opened_run.diagnose()
+    run_findings = opened_run.findings(diagnosis, Limits(rhat=rhat, ess=ess, diverging=diverging, ebfmi=ebfmi))
+    verdict_text, failures = (
+        verdict(diagnosis["exactness"], run_findings, bias(diagnosis)),
+        [sentence(finding) for finding in run_findings],
+    )
     if json:
-        print_json({**diagnosis, "verdict": words, "failures": failures, "blocks": opened.blocks()})
+        print_json({**diagnosis, "verdict": verdict_text, "failures": failures, "blocks": opened_run.blocks()})
     else:
-        print_record({"verdict": words, **diagnosis})
+        print_record({"verdict": verdict_text, **diagnosis})
         echo("")
-        print_rows(opened.blocks())
-    if gate and found:
+        print_rows(opened_run.blocks())
+    if gate and run_findings:
         raise GateError("; ".join(failures))
 
 

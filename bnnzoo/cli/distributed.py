@@ -39,27 +39,27 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 
 def parameters(*, hidden: bool) -> list[inspect.Parameter]:
     """Return these options for a command that takes a recipe; hidden if the command ignores them, as `show` does."""
-    found = []
+    options = []
     for name, (annotation, default) in _OPTIONS.items():
         kind, info = get_args(annotation)
         info = copy(info)
         info.hidden = hidden
-        found.append(parameter(name, kind, info, default))
-    return found
+        options.append(parameter(name, kind, info, default))
+    return options
 
 
-def joined(given: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
+def join_if_requested(arguments: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
     """Join the other processes within the context, if an option requests it."""
-    where = given["coordinator"], given["processes"], given["rank"]
-    if not given["distributed"] and where == (None, None, None):
+    address = arguments["coordinator"], arguments["processes"], arguments["rank"]
+    if not arguments["distributed"] and address == (None, None, None):
         return contextlib.nullcontext()
     from bnnzoo.sampling import backend
 
-    return backend.joined(*where)
+    return backend.join_processes(*address)
 
 
 def is_first() -> bool:
     """Whether this process is the first, which alone prints. Call it after a run, because it starts JAX."""
     from bnnzoo.sampling.processes import Processes
 
-    return Processes.here().is_first
+    return Processes.current().is_first

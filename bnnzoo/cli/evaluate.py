@@ -63,39 +63,48 @@ def evaluate(
     from bnnzoo.evaluation.metrics import flat
 
     with observer(quiet=quiet) as watch:
-        opened = zoo.open(run)
-        estimates = opened.estimates(data, ood=ood, observer=watch, save=True, unseen=unseen)
-    warn_of_convergence(opened)
-    caveats = opened.caveats(estimates)
+        opened_run = zoo.open(run)
+        estimates = opened_run.estimates(data, ood=ood, observer=watch, save=True, unseen=unseen)
+    warn_of_convergence(opened_run)
+    caveats = opened_run.caveats(estimates)
     for caveat in caveats.values():
         print_warning(caveat)
     if json:
         print_json({**flat(estimates), **caveats})
         return
-    _print_estimates(run, estimates, opened.predictor.signature.target_names, every=every)
+    _print_estimates(run, estimates, opened_run.predictor.signature.target_names, every=every)
 
 
 def _print_estimates(run: Path, estimates: Mapping[str, Estimate], targets: Sequence[str], *, every: bool) -> None:
     """Print a table of metrics, and with several targets a table of targets."""
-    several = targets if len(targets) > 1 else ()
-    by_target = {f"{target}_{metric}" for target in several for metric in _BY_TARGET} & set(estimates)
-    first = {*_FIRST, *(_FIRST_OF_SEVERAL if several else ())}
-    shown = {
-        name: e for name, e in estimates.items() if name not in by_target and (every or name in first or "ood" in name)
+    target_names = targets if len(targets) > 1 else ()
+    by_target = {f"{target}_{metric}" for target in target_names for metric in _BY_TARGET} & set(estimates)
+    first_metrics = {*_FIRST, *(_FIRST_OF_SEVERAL if target_names else ())}
+    shown_estimates = {
+        name: estimate
+        for name, estimate in estimates.items()
+        if name not in by_target and (every or name in first_metrics or "ood" in name)
     }
-    rows = [{"metric": name, "value": e.value, "se": e.se, "mcse": e.mcse} for name, e in shown.items()]
+    rows = [
+        {"metric": name, "value": estimate.value, "se": estimate.se, "mcse": estimate.mcse}
+        for name, estimate in shown_estimates.items()
+    ]
     print_rows([{key: value for key, value in row.items() if value is not None} for row in rows])
     if by_target:
         echo("")
         print_rows(
             [
                 {"target": target}
-                | {m: with_error(estimates[f"{target}_{m}"]) for m in _BY_TARGET if f"{target}_{m}" in by_target}
-                for target in several
+                | {
+                    metric: with_error(estimates[f"{target}_{metric}"])
+                    for metric in _BY_TARGET
+                    if f"{target}_{metric}" in by_target
+                }
+                for target in target_names
             ]
         )
-    if left := len(estimates) - len(shown) - len(by_target):
-        typer.echo(f"bnnzoo: {left} more: bnnzoo evaluate {quoted(run)} --all", err=True)
+    if num_hidden := len(estimates) - len(shown_estimates) - len(by_target):
+        typer.echo(f"bnnzoo: {num_hidden} more: bnnzoo evaluate {quoted(run)} --all", err=True)
 
 
 def predict(
@@ -145,13 +154,13 @@ def predict(
     from bnnzoo import zoo
     from bnnzoo.evaluation.csv import csv_text
 
-    opened = zoo.open(run)
+    opened_run = zoo.open(run)
     if out is None:
-        found = opened.predict(data, draws=draws, seed=seed, unseen=unseen)
-        echo(csv_text(found), nl=False)
+        predictions = opened_run.predict(data, draws=draws, seed=seed, unseen=unseen)
+        echo(csv_text(predictions), nl=False)
     else:
-        opened.predict_to(data, out, draws=draws, seed=seed, force=force, unseen=unseen)
-    warn_of_convergence(opened)
+        opened_run.predict_to(data, out, draws=draws, seed=seed, force=force, unseen=unseen)
+    warn_of_convergence(opened_run)
 
 
 def add_to(app: typer.Typer) -> None:

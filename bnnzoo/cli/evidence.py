@@ -19,7 +19,7 @@ def evidence(
             help="one run, or several that differ in --likelihood-power alone",
             show_default=False,
             parser=common.file,
-            callback=common.checked,
+            callback=common.check_runs,
         ),
     ],
     json: common.Json = False,
@@ -35,14 +35,14 @@ def evidence(
     del debug
     from bnnzoo import zoo
 
-    opened = [zoo.open(run) for run in runs]
-    found = opened[0].evidence(*opened[1:]).record()
-    for run in opened:
+    opened_runs = [zoo.open(run) for run in runs]
+    record = opened_runs[0].evidence(*opened_runs[1:]).record()
+    for run in opened_runs:
         warn_of_convergence(run)
     if json:
-        print_json(found)
+        print_json(record)
         return
-    print_record({key: f"{value:.3f}" if isinstance(value, float) else value for key, value in found.items()})
+    print_record({key: f"{value:.3f}" if isinstance(value, float) else value for key, value in record.items()})
 
 
 def add_to(app: typer.Typer) -> None:

@@ -30,17 +30,17 @@ COLUMNS = {
 }
 """The table's columns with the keys of a row; the first present key is shown. The JSON has all values."""
 
-_OF_ROWS = (
+_ROW_FIELDS = (
     *("data", "target", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"),
     *("separator", "decimal", "skip_rows", "encoding", "test_fraction", "split_seed"),
 )
 """The recipe keys that determine the training rows, apart from the task."""
 
-MOST_COMPARED = 4
+MAX_COMPARED = 4
 """Maximal number of runs that are compared pair by pair automatically."""
 
 
-def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
+def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
     """Return the jobs whose runs are not complete, or all jobs with `force`.
 
     Raises:
@@ -48,29 +48,29 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
     """
     from bnnzoo import store
 
-    missing, rows_now = [], _RowsNow()
+    missing, current_rows = [], _CurrentRows()
     for job in jobs:
-        there = store.how_far(job.out)
-        if there != "complete" or force:
+        state = store.how_far(job.out)
+        if state != "complete" or force:
             missing.append(job)
-        if there == "absent" or force:
+        if state == "absent" or force:
             continue
-        if not _is_of(job):
+        if not _is_run_of_job(job):
             raise UsageError(f"{job.out}: exists, made by another recipe; use another -o, or --force to replace it")
-        if there == "partial":
+        if state == "partial":
             raise UsageError(
                 f"{job.out}: stopped before its end, and its parts are gone; use --force to start it again"
             )
         try:
-            about = store.attributes_of(job.out)
+            attributes = store.attributes_of(job.out)
         except UsageError as error:
             raise UsageError(f"{error}; remove it, or --force to replace it") from error
         try:
-            now = rows_now.sha256(job.recipe, str(about["task"]))
+            current_sha256 = current_rows.sha256(job.recipe, str(attributes["task"]))
         except UsageError as error:  # without the data a change cannot be detected
             warnings.warn(f"{job.out}: cannot test whether its rows were changed: {error}", BnnzooWarning, stacklevel=2)
             continue
-        if now != about["data_sha256"]:
+        if current_sha256 != attributes["data_sha256"]:
             raise UsageError(
                 f"{job.out}: exists, made from other rows than {job.recipe.data} has now; use another -o, or "
                 "--force to replace it"
@@ -78,7 +78,7 @@ def missing_of(jobs: Sequence[Job], *, force: bool) -> list[Job]:
     return missing
 
 
-class Room:
+class RunFiles:
     """The files of a fleet's runs. Beside each run lies its requested recipe, NAME.nc.yaml.
 
     A complete run stays until another one replaces it, and so does its recipe file.
@@ -96,19 +96,19 @@ class Room:
         from bnnzoo import store
         from bnnzoo.store.atomic import make_folder
 
-        found = []
+        prepared = []
         for job in jobs:
             make_folder(job.out.parent)
-            there = store.how_far(job.out)
-            replaces = store.identity_of(job.out) if force and there == "complete" else ""
+            state = store.how_far(job.out)
+            replaces = store.identity_of(job.out) if force and state == "complete" else ""
             if force:
                 store.discard(job.out, finished=not replaces)
             if not replaces:
                 if not _recipe_file(job).exists():
                     self._made.add(_recipe_file(job))
                 _write_recipe(job)
-            found.append(replace(job, replaces=replaces))
-        return found
+            prepared.append(replace(job, replaces=replaces))
+        return prepared
 
     def end(self, job: Job, outcome: Outcome) -> None:
         """Write the recipe of a new run once it has replaced an old one."""
@@ -127,34 +127,38 @@ class Room:
 
 def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
     """Return the table row of a job's file; the outcome is None if the run existed before."""
-    found: dict[str, Any] = {"recipe": job.name, "sampler": job.recipe.sampler.name}
-    found |= {} if outcome is None else {"seconds": outcome.seconds}
+    row: dict[str, Any] = {"recipe": job.name, "sampler": job.recipe.sampler.name}
+    row |= {} if outcome is None else {"seconds": outcome.seconds}
     if outcome is not None and outcome.code:
-        said = f": {outcome.said}" if outcome.said else ""
-        return {**found, "error": f"exit code {outcome.code}{said}"}
+        last_line = f": {outcome.last_message}" if outcome.last_message else ""
+        return {**row, "error": f"exit code {outcome.code}{last_line}"}
     from bnnzoo import zoo
 
     try:
         run = zoo.open(job.out)
-        about = run.attributes
-        found |= {"model": about["model"], "sampler": about["sampler"]}
-        found |= {key: float(about[key]) for key in about if key.startswith("seconds_") or key == "target_evaluations"}
+        attributes = run.attributes
+        row |= {"model": attributes["model"], "sampler": attributes["sampler"]}
+        row |= {
+            key: float(attributes[key])
+            for key in attributes
+            if key.startswith("seconds_") or key == "target_evaluations"
+        }
         scores = run.evaluate(save=False) if run.predictor.record.has_test_rows else {}
-        return {**found, **run.diagnose(), **scores}
+        return {**row, **run.diagnose(), **scores}
     except Exception as error:  # also errors of a plugin, so that one row is lost and not the table
-        return {**found, "error": str(error) if isinstance(error, BnnzooError) else one_line(error)}
+        return {**row, "error": str(error) if isinstance(error, BnnzooError) else one_line(error)}
 
 
 def print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the rows as a table without empty columns."""
     cells = [[_cell(row, keys) for keys in COLUMNS.values()] for row in rows]
-    used = [i for i in range(len(COLUMNS)) if any(line[i] for line in cells)]
-    print_table([list(COLUMNS)[i] for i in used], [[line[i] for i in used] for line in cells])
+    used_columns = [i for i in range(len(COLUMNS)) if any(line[i] for line in cells)]
+    print_table([list(COLUMNS)[i] for i in used_columns], [[line[i] for i in used_columns] for line in cells])
 
 
-def compared(files: Sequence[Path]) -> list[str]:
+def compare_files(files: Sequence[Path]) -> list[str]:
     """Return a sentence for each pair of a few runs on the same rows; empty for many runs, or for other rows."""
-    if not 2 <= len(files) <= MOST_COMPARED:
+    if not 2 <= len(files) <= MAX_COMPARED:
         return []
     from bnnzoo.comparison import compare
 
@@ -167,53 +171,56 @@ def compared(files: Sequence[Path]) -> list[str]:
 def next_command(folder: Path, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the next useful command: merge runs with different seeds, compare several runs, or report a single one."""
     names = [str(row["recipe"]) for row in rows if "error" not in row]
-    shared: dict[str, int] = {}
+    runs_by_stem: dict[str, int] = {}
     for name in names:
-        stem, by_seed, _ = name.rpartition(",seed=")
-        if by_seed:
-            shared[stem] = shared.get(stem, 0) + 1
-    several = [stem for stem, count in shared.items() if count > 1]
-    if several:
-        stem = quoted(folder / several[0])
+        stem, separator, _ = name.rpartition(",seed=")
+        if separator:
+            runs_by_stem[stem] = runs_by_stem.get(stem, 0) + 1
+    stems = [stem for stem, count in runs_by_stem.items() if count > 1]
+    if stems:
+        stem = quoted(folder / stems[0])
         return f"bnnzoo merge {stem},seed=*.nc -o {stem}.nc"
     if len(names) > 1:
         return f"bnnzoo compare {' '.join(quoted(folder / f'{name}.nc') for name in names)}"
     return f"bnnzoo report {quoted(folder / names[0])}.nc -o report.html" if names else ""
 
 
-class _RowsNow:
+class _CurrentRows:
     """The current training rows of recipes; equal rows of several jobs are read once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], str] = {}
+        self._sha256_by_rows: dict[tuple[Any, ...], str] = {}
 
     def sha256(self, recipe: Recipe, task: str) -> str:
         """Return the SHA-256 of the rows that the recipe would train on."""
-        from bnnzoo.data import load_asked, split
+        from bnnzoo.data import load_recipe_data, split
 
-        which = (*(getattr(recipe, name) for name in _OF_ROWS), task)
-        if which not in self._known:
-            rows = load_asked(recipe).as_task(task)
+        row_key = (*(getattr(recipe, name) for name in _ROW_FIELDS), task)
+        if row_key not in self._sha256_by_rows:
+            rows = load_recipe_data(recipe).as_task(task)
             train, _ = split(rows, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
-            self._known[which] = train.sha256()
-        return self._known[which]
+            self._sha256_by_rows[row_key] = train.sha256()
+        return self._sha256_by_rows[row_key]
 
 
-def _is_of(job: Job) -> bool:
+def _is_run_of_job(job: Job) -> bool:
     """Whether the existing run of a job was requested with the same recipe, and has its seed, model and sampler."""
     from bnnzoo import store
 
     try:
         if _recipe_file(job).read_text(encoding="utf-8") != _text(job):
             return False
-        about = store.attributes_of(job.out)
+        attributes = store.attributes_of(job.out)
     except (OSError, UnicodeDecodeError):
         return False
     except UsageError:  # damage is reported where the file is read
         return True
     # The user may have resumed by hand a run that was to replace this one.
-    asked = {"seed": job.recipe.seed, "model": job.recipe.model.name, "sampler": job.recipe.sampler.name}
-    return all(str(about.get(name)).rpartition(":")[2] == str(v).rpartition(":")[2] for name, v in asked.items())
+    expected = {"seed": job.recipe.seed, "model": job.recipe.model.name, "sampler": job.recipe.sampler.name}
+    return all(
+        str(attributes.get(name)).rpartition(":")[2] == str(value).rpartition(":")[2]
+        for name, value in expected.items()
+    )
 
 
 def _recipe_file(job: Job) -> Path:
@@ -221,10 +228,10 @@ def _recipe_file(job: Job) -> Path:
 
 
 def _write_recipe(job: Job) -> None:
-    from bnnzoo.store.atomic import write_whole
+    from bnnzoo.store.atomic import write_atomically
 
     content = _text(job).encode()
-    write_whole(_recipe_file(job), lambda file: file.write(content))
+    write_atomically(_recipe_file(job), lambda file: file.write(content))
 
 
 def _text(job: Job) -> str:

@@ -12,7 +12,7 @@ from bnnzoo.cli.output import printable
 from bnnzoo.fleet import Outcome
 from bnnzoo.fleet.executor import SAID
 from bnnzoo.progress import Progress
-from bnnzoo.progress_bar import SECONDS_BETWEEN_LINES, Pace, in_words
+from bnnzoo.progress_bar import SECONDS_BETWEEN_LINES, Pace, describe_progress
 
 MOST_SHOWN = 8
 """Maximal number of jobs in one line, or on the screen."""
@@ -55,7 +55,7 @@ class FleetScreen:
                 self._write(f"bnnzoo: {name}: note: {progress.note}")
             else:
                 pace = self._paces.setdefault(name, Pace(self._clock))
-                self._doing[name] = in_words(progress, pace.update(progress))
+                self._doing[name] = describe_progress(progress, pace.update(progress))
                 self._show(self._lines())
 
     def end(self, outcome: Outcome) -> None:
@@ -68,9 +68,13 @@ class FleetScreen:
 
     def _lines(self) -> list[str]:
         """Return one line for all jobs, and one for each of the first few running jobs."""
-        more = len(self._doing) - MOST_SHOWN
-        shown = [f"{name}: {words}" for name, words in list(self._doing.items())[:MOST_SHOWN]]
-        return [f"{self.ended} of {self.total} done", *shown, *([f"and {more} more"] if more > 0 else [])]
+        num_others = len(self._doing) - MOST_SHOWN
+        job_lines = [f"{name}: {words}" for name, words in list(self._doing.items())[:MOST_SHOWN]]
+        return [
+            f"{self.ended} of {self.total} done",
+            *job_lines,
+            *([f"and {num_others} more"] if num_others > 0 else []),
+        ]
 
 
 class PlainLine:

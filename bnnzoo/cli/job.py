@@ -14,7 +14,7 @@ import time
 from _thread import start_new_thread
 from contextlib import suppress
 
-from bnnzoo import collector, signals, streams
+from bnnzoo import garbage_collection, signals, standard_streams
 from bnnzoo.cli.signals import Stop, stop_signals
 from bnnzoo.errors import BusyError, UsageError
 from bnnzoo.fleet import Job
@@ -27,14 +27,14 @@ _PATIENCE = 90.0
 
 def main() -> None:
     """Run the job of this process and exit with its code."""
-    streams.secure()
-    signals.take_over()
-    collector.spare()
+    standard_streams.protect_standard_streams()
+    signals.handle_signals()
+    garbage_collection.relax_garbage_collection()
     job: Job = pickle.load(sys.stdin.buffer)
-    start_new_thread(_end_with_our_parent, ())
+    start_new_thread(_end_with_parent, ())
     from bnnzoo import cli
 
-    sys.exit(cli.guarded(lambda: _run(job), debug=job.debug))
+    sys.exit(cli.run_guarded(lambda: _run(job), debug=job.debug))
 
 
 def _run(job: Job) -> int:
@@ -42,7 +42,7 @@ def _run(job: Job) -> int:
     with stop_signals() as stop:
         while True:
             try:
-                _begin_or_go_on(job, _Lines(), stop)
+                _start_or_resume(job, _ProgressLines(), stop)
             except BusyError:
                 if stop() or time.monotonic() > end:
                     raise
@@ -64,7 +64,7 @@ def _state(job: Job) -> str:
     return store.how_far_beside(job.out) if old else store.how_far(job.out)
 
 
-def _begin_or_go_on(job: Job, watch: _Lines, stop: Stop) -> None:
+def _start_or_resume(job: Job, watch: _ProgressLines, stop: Stop) -> None:
     from bnnzoo import zoo
 
     _check_packages(job)
@@ -86,37 +86,45 @@ def _check_packages(job: Job) -> None:
     """
     from bnnzoo import registry
 
-    here = {plugin.distribution: plugin.version for plugin in registry.plugins()}
-    other = [f"{name} is {here.get(name, 'absent')}, expected {v}" for name, v in job.packages if here.get(name) != v]
-    if other:
+    installed = {plugin.distribution: plugin.version for plugin in registry.plugins()}
+    different = [
+        f"{name} is {installed.get(name, 'absent')}, expected {version}"
+        for name, version in job.packages
+        if installed.get(name) != version
+    ]
+    if different:
         raise UsageError(
-            f"{job.name}: this machine has other versions: {', '.join(other)}; install the same versions on "
+            f"{job.name}: this machine has other versions: {', '.join(different)}; install the same versions on "
             "all machines"
         )
 
 
-class _Lines:
+class _ProgressLines:
     """Progress as lines of JSON: the first report of a phase, the last, and occasional ones between."""
 
     def __init__(self) -> None:
         self._phase, self._last = "", 0.0
 
     def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        ended = progress.total > 0 and progress.done >= progress.total
-        if progress.phase == self._phase != "note" and not ended and now - self._last < _SECONDS_BETWEEN_LINES:
+        current_time = time.monotonic()
+        is_phase_end = progress.total > 0 and progress.done >= progress.total
+        if (
+            progress.phase == self._phase != "note"
+            and not is_phase_end
+            and current_time - self._last < _SECONDS_BETWEEN_LINES
+        ):
             return
-        self._phase, self._last = progress.phase, now
+        self._phase, self._last = progress.phase, current_time
         # The line is written in one call, because a signal's message goes to the same pipe and must not split it.
         with suppress(OSError):
             os.write(1, f"{json.dumps(progress._asdict())}\n".encode())
 
 
-def _end_with_our_parent() -> None:
+def _end_with_parent() -> None:
     """End the process when standard input ends, which happens when the parent process ends in any way."""
     while os.read(0, 4096):
         pass
-    signals.leave(signal.SIGTERM, "the process that started this job has ended")
+    signals.end_process(signal.SIGTERM, "the process that started this job has ended")
 
 
 if __name__ == "__main__":

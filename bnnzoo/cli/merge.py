@@ -9,7 +9,7 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
-from bnnzoo.paths import refuse_read
+from bnnzoo.paths import refuse_input_as_output
 from bnnzoo.shell import quoted
 
 
@@ -21,7 +21,7 @@ def merge(
             help="two or more finished runs",
             show_default=False,
             parser=common.file,
-            callback=common.checked,
+            callback=common.check_runs,
         ),
     ],
     out: Annotated[
@@ -45,7 +45,7 @@ def merge(
     from bnnzoo.store import check_room
     from bnnzoo.store.atomic import check_free
 
-    refuse_read(out, runs)
+    refuse_input_as_output(out, runs)
     check_free(out, force=force)
     check_room(out, 0)
     from bnnzoo import joining, zoo

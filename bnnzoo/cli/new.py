@@ -51,12 +51,12 @@ def new(
     """
     del debug
     kind = _kind(kind)
-    words = _words(kind, name)
-    folder = into / words["bnnzoo-template-name"]
-    _refuse_taken(KINDS[kind], words)
+    placeholders = _placeholders(kind, name)
+    folder = into / placeholders["bnnzoo-template-name"]
+    _refuse_taken(KINDS[kind], placeholders)
     _refuse_existing(folder)
-    written = _write(kind, folder, words)
-    for path in written:
+    paths = _write(kind, folder, placeholders)
+    for path in paths:
         echo(path)
     echo("\nNext:\n")
     readme = (folder / "README.md").read_text(encoding="utf-8")
@@ -65,19 +65,19 @@ def new(
 
 
 def _kind(kind: str) -> str:
-    found = "sampler" if kind.casefold() == "plugin" else kind.casefold()
-    if found not in KINDS:
+    kind_name = "sampler" if kind.casefold() == "plugin" else kind.casefold()
+    if kind_name not in KINDS:
         raise UsageError(f"unknown kind {kind!r}; there are: {', '.join(KINDS)}")
-    return found
+    return kind_name
 
 
-def _words(kind: str, name: str) -> dict[str, str]:
+def _placeholders(kind: str, name: str) -> dict[str, str]:
     """Return the placeholders of the templates and their values, longer placeholders first."""
-    name = registry.checked_name(name)
+    name = registry.check_name(name)
     class_name = "".join(piece[:1].upper() + piece[1:] for piece in re.split("[-_]+", name))
     # The class must not replace a name that the template defines or imports.
-    taken = any(re.search(rf"\b{class_name}\b", source.read_text(encoding="utf-8")) for source in _modules(kind))
-    if taken or not class_name.isidentifier() or keyword.iskeyword(class_name):
+    is_taken = any(re.search(rf"\b{class_name}\b", source.read_text(encoding="utf-8")) for source in _modules(kind))
+    if is_taken or not class_name.isidentifier() or keyword.iskeyword(class_name):
         class_name = kind.capitalize() + class_name
     module = name.replace("-", "_")
     return {
@@ -92,22 +92,28 @@ def _words(kind: str, name: str) -> dict[str, str]:
 
 def _modules(kind: str) -> list[Traversable]:
     """Return the Python files of a template, whose names the class must not take."""
-    return [source for path, source in _walk(files("bnnzoo.cli") / "templates" / kind) if path.endswith(".py")]
+    return [
+        source for path, source in _template_files(files("bnnzoo.cli") / "templates" / kind) if path.endswith(".py")
+    ]
 
 
-def _refuse_taken(kind: str, words: dict[str, str]) -> None:
+def _refuse_taken(kind: str, placeholders: dict[str, str]) -> None:
     """Refuse a name that another distribution offers, because the part and its recipe would need a prefix.
 
     One distribution can hold only one part: a sampler and a model with one name would be two packages with one name.
     """
-    name, own = words["template-name"], words["bnnzoo-template-name"]
-    for each in (kind, registry.RECIPES):
-        others = {entry.distribution for entry in registry.entries(each).values() if entry.name == name}
-        for other in sorted(others - {own}):
-            raise UsageError(f"{registry.singular(each)} {name!r} exists already, from {other}; choose another name")
-    for each in set(KINDS.values()) - {kind}:
-        if any(entry.distribution == own for entry in registry.entries(each).values()):
-            raise UsageError(f"{own} exists already, with a {registry.singular(each)}; choose another name")
+    name, own_package = placeholders["template-name"], placeholders["bnnzoo-template-name"]
+    for kind_checked in (kind, registry.RECIPES):
+        other_packages = {entry.distribution for entry in registry.entries(kind_checked).values() if entry.name == name}
+        for other_package in sorted(other_packages - {own_package}):
+            raise UsageError(
+                f"{registry.singular(kind_checked)} {name!r} exists already, from {other_package}; choose another name"
+            )
+    for kind_checked in set(KINDS.values()) - {kind}:
+        if any(entry.distribution == own_package for entry in registry.entries(kind_checked).values()):
+            raise UsageError(
+                f"{own_package} exists already, with a {registry.singular(kind_checked)}; choose another name"
+            )
 
 
 def _refuse_existing(folder: Path) -> None:
@@ -117,37 +123,39 @@ def _refuse_existing(folder: Path) -> None:
         raise UsageError(f"{folder}: exists and is not empty; choose another name, or another --into")
 
 
-def _write(kind: str, folder: Path, words: dict[str, str]) -> list[Path]:
+def _write(kind: str, folder: Path, placeholders: dict[str, str]) -> list[Path]:
     """Write the files and return their paths, sorted."""
     templates = files("bnnzoo.cli") / "templates"
-    written: list[Path] = []
+    paths: list[Path] = []
     try:
         for template in (templates / "every", templates / kind):
-            for path, source in _walk(template):
-                target = folder / _filled(path, words)
+            for path, source in _template_files(template):
+                target = folder / _fill_placeholders(path, placeholders)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(_filled(source.read_text(encoding="utf-8"), words), encoding="utf-8")
-                written.append(target)
+                target.write_text(
+                    _fill_placeholders(source.read_text(encoding="utf-8"), placeholders), encoding="utf-8"
+                )
+                paths.append(target)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)  # the folder was empty or did not exist
         raise BnnzooError(f"{error.filename or folder}: cannot be written: {os.strerror(error.errno or 0)}") from error
-    return sorted(written)
+    return sorted(paths)
 
 
-def _walk(folder: Traversable, inside: str = "") -> list[tuple[str, Traversable]]:
+def _template_files(folder: Traversable, prefix: str = "") -> list[tuple[str, Traversable]]:
     """Return every file below the folder with its relative path, without the compiled files of an installer."""
-    found: list[tuple[str, Traversable]] = []
+    files_found: list[tuple[str, Traversable]] = []
     for item in folder.iterdir():
         if item.is_file():
-            found.append((inside + item.name, item))
+            files_found.append((prefix + item.name, item))
         elif item.name != "__pycache__":
-            found += _walk(item, f"{inside}{item.name}/")
-    return found
+            files_found += _template_files(item, f"{prefix}{item.name}/")
+    return files_found
 
 
-def _filled(text: str, words: dict[str, str]) -> str:
-    for word, value in words.items():
-        text = text.replace(word, value)
+def _fill_placeholders(text: str, placeholders: dict[str, str]) -> str:
+    for placeholder, value in placeholders.items():
+        text = text.replace(placeholder, value)
     return text
 
 

@@ -37,7 +37,7 @@ def option(spec: Field, *, panel: str) -> inspect.Parameter:
     return parameter(spec.name, list[str] | None if spec.accepts.items else str | None, _info(text, panel))
 
 
-def listed(text: OptionText, *, panel: str) -> inspect.Parameter:
+def help_option(text: OptionText, *, panel: str) -> inspect.Parameter:
     """Return a part's field as a parameter for --help and completion, which read no values."""
     return parameter(text.flag[2:].replace(".", "__").replace("-", "_"), str | None, _info(text, panel))
 
@@ -61,22 +61,24 @@ def _info(text: OptionText, panel: str) -> Any:
 
 def _help(spec: Field, prefix: str) -> str:
     """Return the meaning, the range and the default of a field."""
-    inner = spec.accepts.items.limits if spec.accepts.items else []
+    item_limits = spec.accepts.items.limits if spec.accepts.items else []
     default = spec.default_text if prefix or spec.accepts.scalars != (bool,) or spec.default else ""
     choices = f"one of {', '.join(map(str, spec.accepts.choices))}" if _metavar(spec) == "CHOICE" else ""
-    words = [
+    parts = [
         spec.help,
         choices,
-        ", ".join([*spec.accepts.limits, *inner]),
+        ", ".join([*spec.accepts.limits, *item_limits]),
         f"default {default}" if default else "",
     ]
-    return "; ".join(filter(None, words))
+    return "; ".join(filter(None, parts))
 
 
 def _metavar(spec: Field) -> str:
     """Return the placeholder of the value. A long list of choices is left to the help text."""
     if spec.accepts.items and str in spec.accepts.items.scalars:
         return "TEXT"
-    ways = [",".join(_METAVARS.get(word, word) for word in way.split(",")) for way in spec.type.split("|")]
-    text = "|".join(ways)
+    type_names = [
+        ",".join(_METAVARS.get(word, word) for word in type_text.split(",")) for type_text in spec.type.split("|")
+    ]
+    text = "|".join(type_names)
     return text if len(text) <= _WIDEST_METAVAR or spec.accepts.scalars else "CHOICE"

@@ -31,7 +31,7 @@ def echo(text: object = "", *, nl: bool = True) -> None:
 
 
 @contextmanager
-def results_apart() -> Iterator[None]:
+def reserve_stdout() -> Iterator[None]:
     """Reserve stdout for `echo` within the context. Other output of plugins and libraries goes to stderr."""
     _results.append(sys.stdout)
     try:
@@ -53,7 +53,7 @@ def _lines(text: object) -> str:
     return "\n".join(map(printable, str(text).split("\n")))
 
 
-def bounded(line: str) -> str:
+def shorten_line(line: str) -> str:
     """Shorten a long line, because names in foreign files can have any length."""
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1000]} ... {line[-900:]}"
 
@@ -68,9 +68,9 @@ def print_record(values: Mapping[str, Any]) -> None:
 
     Unknown values, and those that do not apply to the run, are left out.
     """
-    known = {key: value for key, value in values.items() if not _is_absent(value)}
-    width = max((len(str(key)) for key in known), default=0)
-    for key, value in known.items():
+    present = {key: value for key, value in values.items() if not _is_absent(value)}
+    width = max((len(str(key)) for key in present), default=0)
+    for key, value in present.items():
         lines = [_text(item) for item in value] if isinstance(value, list | tuple) else [_text(value)]
         for index, line in enumerate(lines or [""]):
             echo(f"{printable(str(key)) if index == 0 else '':<{width}}  {line}".rstrip())

@@ -37,18 +37,18 @@ def part_options(kind: str, name: str) -> PartOptions:
     entry = registry.find(f"{kind}s", name)
     file = platformdirs.user_cache_path("bnnzoo") / "options" / f"{_fingerprint(kind, entry)}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        return PartOptions(**{**kept, "options": [OptionText(*option) for option in kept["options"]]})
-    found = _read(kind, registry.load(f"{kind}s", name))
+        cached = json.loads(file.read_text(encoding="utf-8"))
+        return PartOptions(**{**cached, "options": [OptionText(*option) for option in cached["options"]]})
+    options = _read(kind, registry.load(f"{kind}s", name))
     with suppress(OSError):  # the cache is optional
         file.parent.mkdir(parents=True, exist_ok=True)
-        whole = file.with_suffix(f".{os.getpid()}")
+        temporary = file.with_suffix(f".{os.getpid()}")
         try:
-            whole.write_text(json.dumps(found._asdict()), encoding="utf-8")
-            whole.replace(file)
+            temporary.write_text(json.dumps(options._asdict()), encoding="utf-8")
+            temporary.replace(file)
         finally:
-            whole.unlink(missing_ok=True)
-    return found
+            temporary.unlink(missing_ok=True)
+    return options
 
 
 def _read(kind: str, cls: Any) -> PartOptions:

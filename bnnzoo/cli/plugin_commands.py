@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from bnnzoo import registry
 from bnnzoo.cli.output import printable
-from bnnzoo.discovery import is_of_keyboard, one_line
+from bnnzoo.discovery import is_keyboard_interrupt, one_line
 from bnnzoo.errors import NotFoundError, UsageError
 
 PANEL = "Commands of plugins"
@@ -32,7 +32,7 @@ class DeferredCommand(TyperCommand):
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Import the real command and return its context; the parser runs the command of the context."""
         assert self.name is not None
-        command = _imported(self.name)
+        command = _import_command(self.name)
         self._prepare(command)
         return command.make_context(info_name, args, parent, **extra)
 
@@ -60,7 +60,7 @@ def plugin_command(name: str, prepare: Prepare) -> DeferredCommand | None:
     return None
 
 
-def _imported(name: str) -> Any:
+def _import_command(name: str) -> Any:
     """Return the command of an entry in the form of the parser.
 
     Raises:
@@ -75,7 +75,7 @@ def _imported(name: str) -> Any:
             app.command(name)(target)
         return typer.main.get_group(app).commands[name]
     except BaseException as error:
-        if is_of_keyboard(error):
+        if is_keyboard_interrupt(error):
             raise
         entry = registry.find(registry.COMMANDS, name)
         origin = f"command {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target})"

@@ -13,7 +13,7 @@ from bnnzoo import registry
 from bnnzoo.cli.options import option, parameter
 from bnnzoo.cli.part_command import add_command
 from bnnzoo.cli.part_options import PartOptions, part_options
-from bnnzoo.paths import refuse_read
+from bnnzoo.paths import refuse_input_as_output
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, part_names, read_layer, resolve
 
 Body = Callable[..., None]
@@ -39,35 +39,37 @@ def add_recipe_command(
         extras: the command's own options.
         by_name: the function for a run's file, or for one name without an option, if the command accepts these.
     """
-    own = {extra.name for extra in extras}
+    extra_names = {extra.name for extra in extras}
     read = functools.cache(read_layer)  # a pipe can be read only once
 
     def run(**given: Any) -> None:
         model, sampler, fields, words = (given.pop(word) for word in ("model", "sampler", "fields", "words"))
-        alone = model and not sampler and (model.endswith(".nc") or not _has_options(given, fields, own))
-        if by_name is not None and alone:
+        is_single_name = (
+            model and not sampler and (model.endswith(".nc") or not _has_options(given, fields, extra_names))
+        )
+        if by_name is not None and is_single_name:
             by_name(model)
             return
         configs = given.pop("config") or []
         layers = [read(source) for source in configs]
-        rest = {key: given.pop(key) for key in list(given) if key in own}
-        refuse_read(rest["out"], configs)
+        extra_values = {key: given.pop(key) for key in list(given) if key in extra_names}
+        refuse_input_as_output(extra_values["out"], configs)
         options, dataset = {**given, **fields}, None
         names = part_names(model, sampler, layers, options)
         is_open = not names["model"] and not names["sampler"] and _names_data(layers, options)
         if is_open:
-            from bnnzoo.choice import chosen
+            from bnnzoo.recipe_choice import choose_recipe
 
-            layer, dataset = chosen(layers, options)
+            layer, dataset = choose_recipe(layers, options)
             layers = [layer, *layers]
         recipe = resolve(model, sampler, layers, options)
         _find_all({kind: part.name for kind in PARTS if (part := getattr(recipe, kind))})
         if dataset is None:
-            from bnnzoo.data import load_asked
+            from bnnzoo.data import load_recipe_data
 
             # The data are loaded before JAX is imported, so that errors in them appear at once.
-            dataset = load_asked(recipe)
-        body(recipe, dataset, is_open, words=words, **rest)
+            dataset = load_recipe_data(recipe)
+        body(recipe, dataset, is_open, words=words, **extra_values)
 
     parameters = [
         parameter("model", str | None, _argument("MODEL", "models")),
@@ -75,7 +77,7 @@ def add_recipe_command(
         *_options(),
         *extras,
     ]
-    add_command(app, name, run, parameters, body.__doc__, lambda given: _named(given, read))
+    add_command(app, name, run, parameters, body.__doc__, lambda arguments: _select_parts(arguments, read))
 
 
 def _has_options(given: Mapping[str, Any], fields: Mapping[str, str], own: Collection[str]) -> bool:
@@ -94,25 +96,25 @@ def _find_all(names: Mapping[str, str]) -> None:
             registry.find(f"{kind}s", name)
 
 
-def _named(given: dict[str, Any], read: Callable[[str], Layer]) -> dict[str, tuple[str, PartOptions]]:
+def _select_parts(arguments: dict[str, Any], read: Callable[[str], Layer]) -> dict[str, tuple[str, PartOptions]]:
     """Return the name and the options of each part that the arguments choose, by kind."""
-    layers = [read(source) for source in given.get("config") or []]
-    said = {key: given.get(key) for key in ("data", "likelihood", "prior")}
-    names = part_names(given.get("model"), given.get("sampler"), layers, said)
+    layers = [read(source) for source in arguments.get("config") or []]
+    part_arguments = {key: arguments.get(key) for key in ("data", "likelihood", "prior")}
+    names = part_names(arguments.get("model"), arguments.get("sampler"), layers, part_arguments)
     _find_all(names)
-    found: dict[str, tuple[str, PartOptions]] = {}
+    parts: dict[str, tuple[str, PartOptions]] = {}
     for kind in PARTS:
-        name, model = names[kind], found["model"][1] if "model" in found else None
+        name, model = names[kind], parts["model"][1] if "model" in parts else None
         if model and kind == "likelihood":
             if model.brings_likelihood:
                 continue
             fallback = next(iter(model.likelihoods.values()), "")
-            name = name or model.likelihoods.get(given.get("task") or "", fallback)
+            name = name or model.likelihoods.get(arguments.get("task") or "", fallback)
         if model and kind == "prior":
             name = name or "normal"
         if name:
-            found[kind] = name, part_options(kind, name)
-    return found
+            parts[kind] = name, part_options(kind, name)
+    return parts
 
 
 def _argument(metavar: str, kind: str) -> Any:
@@ -126,9 +128,9 @@ def _argument(metavar: str, kind: str) -> Any:
 
 def _options() -> list[inspect.Parameter]:
     """Return the options that do not depend on a part."""
-    of_tables = ["target", "task", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"]
-    of_tables += ["exposure", "separator", "decimal", "skip_rows", "encoding"]
-    data = ["data", *of_tables, "test_fraction", "split_seed", "standardise", "units"]
+    table_options = ["target", "task", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"]
+    table_options += ["exposure", "separator", "decimal", "skip_rows", "encoding"]
+    data = ["data", *table_options, "test_fraction", "split_seed", "standardise", "units"]
     config = typer.Option(
         "--config",
         metavar="FILE|NAME",

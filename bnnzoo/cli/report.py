@@ -18,16 +18,16 @@ class _Plot(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Rewrite the two shorthands and parse the arguments."""
-        options = {spelt for parameter in self.params for spelt in parameter.opts if spelt.startswith("-")}
-        words: list[str] = []
-        for word in args:
-            if words and words[-1] == "--truth" and word in options:
-                words.append("data")
-            if len(words) > 1 and words[-2] == "--range" and _is_number(words[-1]) and _is_number(word):
-                words[-1] += f",{word}"
+        options = {flag for parameter in self.params for flag in parameter.opts if flag.startswith("-")}
+        rewritten: list[str] = []
+        for argument in args:
+            if rewritten and rewritten[-1] == "--truth" and argument in options:
+                rewritten.append("data")
+            if len(rewritten) > 1 and rewritten[-2] == "--range" and _is_number(rewritten[-1]) and _is_number(argument):
+                rewritten[-1] += f",{argument}"
             else:
-                words.append(word)
-        return super().parse_args(ctx, [*words, "data"] if words[-1:] == ["--truth"] else words)
+                rewritten.append(argument)
+        return super().parse_args(ctx, [*rewritten, "data"] if rewritten[-1:] == ["--truth"] else rewritten)
 
 
 def _is_number(text: str) -> bool:
@@ -41,10 +41,10 @@ def _is_number(text: str) -> bool:
 def _range(text: str | None) -> tuple[float, float] | None:
     if text is None:
         return None
-    words = text.split(",")
-    if len(words) != 2 or not all(map(_is_number, words)):
+    numbers = text.split(",")
+    if len(numbers) != 2 or not all(map(_is_number, numbers)):
         raise UsageError(f"--range {text}: must be two numbers, such as --range -1.5,1.5")
-    return float(words[0]), float(words[1])
+    return float(numbers[0]), float(numbers[1])
 
 
 def plot(
@@ -55,7 +55,7 @@ def plot(
             help="run.nc; while it is unfinished, the same name; several in one figure",
             show_default=False,
             parser=common.file,
-            callback=common.checked,
+            callback=common.check_runs,
         ),
     ],
     out: Annotated[
@@ -122,20 +122,20 @@ def plot(
       bnnzoo plot penalty.nc nuts.nc -o both.png --overlay --truth "sin(3 * x)"
     """
     del debug
-    asked = {"range": _range(range), "band": band, "truth": truth, "overlay": overlay or None}
+    band_options = {"range": _range(range), "band": band, "truth": truth, "overlay": overlay or None}
     from bnnzoo import zoo
 
-    opened = [zoo.open(run) for run in runs]
-    for run in opened:
+    opened_runs = [zoo.open(run) for run in runs]
+    for run in opened_runs:
         warn_of_convergence(run)
-    rows = opened[0].plot_to(
+    rows = opened_runs[0].plot_to(
         out,
-        others=opened[1:],
+        others=opened_runs[1:],
         formats=format,
         names=only,
         ood=ood,
         force=force,
-        **{name: value for name, value in asked.items() if value is not None},
+        **{name: value for name, value in band_options.items() if value is not None},
     )
     if json:
         print_json(rows)
@@ -160,9 +160,9 @@ def report(
     del debug
     from bnnzoo import zoo
 
-    opened = zoo.open(run)
-    warn_of_convergence(opened)
-    opened.report(out, force=force)
+    opened_run = zoo.open(run)
+    warn_of_convergence(opened_run)
+    opened_run.report(out, force=force)
 
 
 def add_to(app: typer.Typer) -> None:

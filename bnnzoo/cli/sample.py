@@ -28,7 +28,7 @@ _SCORES = ("rmse", "rmse_standardised", "accuracy", "nll", "coverage_90", "ece")
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:
     """Return the options of `sample` beside the recipe. `show` accepts and ignores them."""
     out = common.out("FILE", "the file to write", rich_help_panel="Output", hidden=hidden)
-    found = [parameter("out", Path, out, Path("run.nc"))]
+    parameters = [parameter("out", Path, out, Path("run.nc"))]
     for name, text in {
         "force": "replace an existing file",
         "quiet": "no progress; warnings are still shown",
@@ -43,12 +43,20 @@ def _extras(*, hidden: bool) -> list[inspect.Parameter]:
             rich_help_panel="Output",
             hidden=hidden and name not in ("no_plugins", "debug"),
         )
-        found.append(parameter(name, bool, flag, False))
-    return found
+        parameters.append(parameter(name, bool, flag, False))
+    return parameters
 
 
 def _sample(
-    recipe: Recipe, dataset: Any, chosen: bool, *, out: Path, force: bool, quiet: bool, json: bool, **rest: Any
+    recipe: Recipe,
+    dataset: Any,
+    is_recipe_chosen: bool,
+    *,
+    out: Path,
+    force: bool,
+    quiet: bool,
+    json: bool,
+    **others: Any,
 ) -> None:
     """Run the chains of MODEL with SAMPLER and write one NetCDF file.
 
@@ -65,7 +73,7 @@ def _sample(
       bnnzoo sample mlp nuts --config tutorial -o run.nc
       bnnzoo sample mdn penalty --help
     """
-    with observer(quiet=quiet) as watch, together.joined(rest):
+    with observer(quiet=quiet) as watch, together.join_if_requested(others):
         from bnnzoo import zoo
         from bnnzoo.evaluation import evaluate
         from bnnzoo.store import Command
@@ -78,22 +86,22 @@ def _sample(
                 observer=watch,
                 stop=stop,
                 dataset=dataset,
-                started_by=Command.of_words(rest["words"]),
+                started_by=Command.from_words(others["words"]),
             )
         stop.refuse_more(out)
         if not together.is_first():
             return
         # Only the test rows are scored here. `evaluate` scores other rows and stores the results in the file.
-        began, is_scored = time.perf_counter(), chosen and recipe.test_fraction
+        start_time, is_scored = time.perf_counter(), is_recipe_chosen and recipe.test_fraction
         scores = evaluate.of_rows(run.predictor, *run.test_rows()).estimates if is_scored else {}
-        seconds = {"seconds_scoring": round(time.perf_counter() - began, 2)} if is_scored else {}
-    shown = {name: scores[name] for name in _SCORES if name in scores}
-    if "rmse" in shown:
-        shown.pop("rmse_standardised", None)
-    _report(run, json=json, scores=shown, seconds=seconds)
+        seconds = {"seconds_scoring": round(time.perf_counter() - start_time, 2)} if is_scored else {}
+    shown_scores = {name: scores[name] for name in _SCORES if name in scores}
+    if "rmse" in shown_scores:
+        shown_scores.pop("rmse_standardised", None)
+    _report(run, json=json, scores=shown_scores, seconds=seconds)
 
 
-def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
+def _show(recipe: Recipe, dataset: Any, is_recipe_chosen: bool, **_: Any) -> None:
     """Print the recipe that `sample` would run, or the recipe of a run's file, as YAML for --config.
 
     With one name and no option, describe the model, sampler, prior, data set or recipe with this name.
@@ -106,7 +114,7 @@ def _show(recipe: Recipe, dataset: Any, chosen: bool, **_: Any) -> None:
       bnnzoo show mlp nuts --data houses.csv > houses.yaml
       bnnzoo sample --config houses.yaml
     """
-    del chosen
+    del is_recipe_chosen
     from bnnzoo import zoo
 
     echo(zoo.resolved_recipe(recipe, dataset), nl=False)
@@ -167,29 +175,33 @@ def resume(
         _report(zoo.open(run), json=json)
         return
     store.resumable(run, from_part)  # before JAX is imported
-    where = {"distributed": distributed, "coordinator": coordinator, "processes": processes, "rank": rank}
-    with observer(quiet=quiet) as watch, together.joined(where):
+    process_options = {"distributed": distributed, "coordinator": coordinator, "processes": processes, "rank": rank}
+    with observer(quiet=quiet) as watch, together.join_if_requested(process_options):
         from bnnzoo import zoo
 
-        how: dict[str, Any] = {"allow_inexact": allow_inexact_resume, "from_part": from_part, "break_lock": break_lock}
+        resume_options: dict[str, Any] = {
+            "allow_inexact": allow_inexact_resume,
+            "from_part": from_part,
+            "break_lock": break_lock,
+        }
         with stop_signals() as stop:
-            done = zoo.resume(run, progress=False, observer=watch, stop=stop, **how)
+            resumed_run = zoo.resume(run, progress=False, observer=watch, stop=stop, **resume_options)
         stop.refuse_more(run)
         if not together.is_first():
             return
-    _report(done, json=json)
+    _report(resumed_run, json=json)
 
 
 def _report(
     run: Any, *, json: bool, scores: Mapping[str, Any] | None = None, seconds: Mapping[str, float] | None = None
 ) -> None:
-    summary, found = {**run.summary(), **(seconds or {})}, scores or {}
+    summary, score_estimates = {**run.summary(), **(seconds or {})}, scores or {}
     if json:
-        print_json(summary | {name: estimate.value for name, estimate in found.items()})
+        print_json(summary | {name: estimate.value for name, estimate in score_estimates.items()})
     else:
         print_record(
             summary
-            | {name: with_error(e) for name, e in found.items()}
+            | {name: with_error(estimate) for name, estimate in score_estimates.items()}
             | {"next": f"bnnzoo evaluate {quoted(run.path)}; bnnzoo report {quoted(run.path)} -o report.html"}
         )
     warn_of_convergence(run)

@@ -23,9 +23,9 @@ class Stop:
     def receive(self, number: int) -> None:
         """Record the first signal; end the process at the second."""
         if self.number:
-            signals.leave(number, "stopped at once; the last checkpoint is kept")
+            signals.end_process(number, "stopped at once; the last checkpoint is kept")
         self.number = number
-        signals.say("stopping after this chunk; a second signal stops at once")
+        signals.write_to_stderr("stopping after this chunk; a second signal stops at once")
 
     def refuse_more(self, run: Path) -> None:
         """End the command if a signal came too late to stop its run.
@@ -41,5 +41,5 @@ class Stop:
 def stop_signals() -> Iterator[Stop]:
     """Handle both signals within the context."""
     stop = Stop()
-    with signals.received_by(stop.receive):
+    with signals.receive_signals(stop.receive):
         yield stop

@@ -14,12 +14,12 @@ import typer
 
 from bnnzoo import registry, signals
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.fleet_runs import Room, compared, missing_of, next_command, print_runs, row_of
+from bnnzoo.cli.fleet_runs import RunFiles, compare_files, missing_jobs, next_command, print_runs, row_of
 from bnnzoo.cli.fleet_screen import fleet_screen
 from bnnzoo.cli.output import echo, print_json, print_table
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, InterruptedRunError, NotFoundError, UsageError
-from bnnzoo.fleet import AbstractExecutor, DaskExecutor, Job, LocalExecutor, Outcome, points, seeds_of
+from bnnzoo.fleet import AbstractExecutor, DaskExecutor, Job, LocalExecutor, Outcome, parse_seeds, points
 from bnnzoo.recipe import (
     PARTS,
     Layer,
@@ -42,13 +42,13 @@ def runnable() -> dict[str, str]:
     """
     shipped, recipes = shipped_names(), registry.entries(registry.RECIPES)
     installed = {kind: registry.entries(kind) for kind in ("models", "samplers")}
-    own = {
+    runnable_parts = {
         kind: [name for name in shipped if name in parts and parts[name].distribution == recipes[name].distribution]
         for kind, parts in installed.items()
     }
-    found: dict[str, str] = {}
+    summaries: dict[str, str] = {}
     for name, summary in shipped.items():
-        if "." in name or name in own["models"] or name in own["samplers"]:
+        if "." in name or name in runnable_parts["models"] or name in runnable_parts["samplers"]:
             continue
         try:
             parts = part_names(None, None, [read_layer(name)])
@@ -56,12 +56,12 @@ def runnable() -> dict[str, str]:
             warn_of(name, error)
             continue
         if parts["model"] and parts["sampler"] in installed["samplers"]:
-            found[name] = summary
-    for model in own["models"]:
-        for sampler in own["samplers"]:
+            summaries[name] = summary
+    for model in runnable_parts["models"]:
+        for sampler in runnable_parts["samplers"]:
             pair = f"{model}.{sampler}"
-            found[pair] = shipped.get(pair, shipped[sampler])
-    return dict(sorted(found.items()))
+            summaries[pair] = shipped.get(pair, shipped[sampler])
+    return dict(sorted(summaries.items()))
 
 
 @no_type_check  # Typer passes a context of the base class of its `Context`
@@ -151,21 +151,23 @@ def run(
     if seeds and seed is not None:
         raise UsageError("--seed: conflicts with --seeds; remove one of them")
     layers = [read_layer(source) for source in config or []]
-    recipes = _recipes(_matching(patterns), layers, {"data": data, "seed": seed}, seeds_of(seeds) if seeds else [])
+    recipes = _recipes(
+        _matching_recipes(patterns), layers, {"data": data, "seed": seed}, parse_seeds(seeds) if seeds else []
+    )
     with tempfile.TemporaryDirectory(prefix="bnnzoo-") as temporary:
         folder = out or Path(temporary)
         jobs = [
             Job(name, recipe, (folder / f"{name}.nc").absolute(), Path.cwd(), debug, _packages(recipe))
             for name, recipe in recipes.items()
         ]
-        missing = missing_of(jobs, force=force)
+        missing = missing_jobs(jobs, force=force)
         executor = DaskExecutor(scheduler) if scheduler and missing else LocalExecutor(workers or 1)
-        room = Room()
+        room = RunFiles()
         missing = room.prepare(missing, force=force)
-        outcomes = _run_all(executor, missing, len(jobs), room, kept=out is not None, quiet=quiet)
+        outcomes = _run_all(executor, missing, len(jobs), room, keep=out is not None, quiet=quiet)
         rows = [row_of(job, outcomes.get(job.name)) for job in jobs]
         files = [job.out for job, row in zip(jobs, rows, strict=True) if "error" not in row]
-        sentences = [] if json else compared(files)
+        sentences = [] if json else compare_files(files)
     if json:
         print_json(rows)
     else:
@@ -180,47 +182,47 @@ def run(
 
 
 def _run_all(
-    executor: AbstractExecutor, missing: Sequence[Job], total: int, room: Room, *, kept: bool, quiet: bool
+    executor: AbstractExecutor, missing: Sequence[Job], total: int, room: RunFiles, *, keep: bool, quiet: bool
 ) -> dict[str, Outcome]:
     """Run the missing jobs and return their outcomes. This process owns the screen and passes signals on.
 
     Raises:
         InterruptedRunError: if a signal stopped the fleet.
     """
-    asked: list[int] = []
+    received_signals: list[int] = []
     outcomes: dict[str, Outcome] = {}
-    by_name = {job.name: job for job in missing}
+    job_by_name = {job.name: job for job in missing}
 
     def pass_on(number: int) -> None:
-        asked.append(number)
+        received_signals.append(number)
         executor.stop(number)
 
-    with signals.received_by(pass_on), fleet_screen(total, total - len(missing), quiet=quiet) as screen:
+    with signals.receive_signals(pass_on), fleet_screen(total, total - len(missing), quiet=quiet) as screen:
         for outcome in executor.outcomes(missing, screen.tell):
             screen.end(outcome)
-            room.end(by_name[outcome.name], outcome)
+            room.end(job_by_name[outcome.name], outcome)
             outcomes[outcome.name] = outcome
     room.tidy(missing)
-    if asked:
+    if received_signals:
         done = total - sum(outcome.code != 0 for outcome in outcomes.values())
-        cure = "the same command continues" if kept else "nothing is kept without -o DIR"
-        if kept and any(job.replaces for job in missing):
-            cure = "the same command with --force starts again"
-        name = signal.Signals(asked[0]).name
-        raise InterruptedRunError(f"stopped by {name}: {done} of {total} runs are done; {cure}", asked[0])
+        remedy = "the same command continues" if keep else "nothing is kept without -o DIR"
+        if keep and any(job.replaces for job in missing):
+            remedy = "the same command with --force starts again"
+        name = signal.Signals(received_signals[0]).name
+        raise InterruptedRunError(f"stopped by {name}: {done} of {total} runs are done; {remedy}", received_signals[0])
     return outcomes
 
 
-def _matching(patterns: Sequence[str]) -> list[str]:
+def _matching_recipes(patterns: Sequence[str]) -> list[str]:
     """Return the recipe files, and the names that match the patterns."""
-    known = runnable()
-    found: dict[str, None] = {}
+    runnable_names = runnable()
+    matched: dict[str, None] = {}
     for pattern in patterns:
-        names = [pattern] if _is_file(pattern) else fnmatch.filter(known, pattern)
+        names = [pattern] if _is_file(pattern) else fnmatch.filter(runnable_names, pattern)
         if not names:
             raise NotFoundError(f"no recipe {pattern!r} that names a model and a sampler; see bnnzoo zoo")
-        found |= dict.fromkeys(names)
-    return list(found)
+        matched |= dict.fromkeys(names)
+    return list(matched)
 
 
 def _is_file(name: str) -> bool:
@@ -231,33 +233,35 @@ def _recipes(
     names: Sequence[str], over: Sequence[Layer], options: Mapping[str, Any], seeds: Sequence[int]
 ) -> dict[str, Recipe]:
     """Return the recipe of each run by name: the named recipes under the layers, at every point of their sweeps."""
-    found: dict[str, Recipe] = {}
+    recipes: dict[str, Recipe] = {}
     for name in names:
         model, _, sampler = ("", "", "") if _is_file(name) else name.partition(".")
         layers = [*([] if sampler else [read_layer(name)]), *over]
-        said = {key for key, value in options.items() if value is not None}  # an option overrides every recipe
-        sweep = {key: values for layer in layers for key, values in layer.sweep.items() if key not in said}
-        own = sweep.pop("seed", ())
-        by_seed = tuple(Value(number, "--seeds") for number in seeds) or own
-        sweep |= {"seed": by_seed} if by_seed else {}  # the last, so that seeds share the rest of a name
-        one = [dataclasses.replace(layer, sweep={}) for layer in layers]
+        given_options = {key for key, value in options.items() if value is not None}  # an option overrides every recipe
+        sweep = {key: values for layer in layers for key, values in layer.sweep.items() if key not in given_options}
+        recipe_seeds = sweep.pop("seed", ())
+        seed_values = tuple(Value(number, "--seeds") for number in seeds) or recipe_seeds
+        sweep |= {"seed": seed_values} if seed_values else {}  # the last, so that seeds share the rest of a name
+        layers_without_sweep = [dataclasses.replace(layer, sweep={}) for layer in layers]
         for point in points(sweep):
-            full = (Path(name).stem if _is_file(name) else name) + point.suffix
-            if full in found:
-                raise UsageError(f"{name}: two runs would be called {full}; rename the file")
-            named = (model, sampler) if sampler else (None, None)
-            found[full] = resolve(*named, one, {**options, **point.options})
-    for recipe in found.values():
+            full_name = (Path(name).stem if _is_file(name) else name) + point.suffix
+            if full_name in recipes:
+                raise UsageError(f"{name}: two runs would be called {full_name}; rename the file")
+            part_names_given = (model, sampler) if sampler else (None, None)
+            recipes[full_name] = resolve(*part_names_given, layers_without_sweep, {**options, **point.options})
+    for recipe in recipes.values():
         _check_parts(recipe)
-    return found
+    return recipes
 
 
 def _packages(recipe: Recipe) -> tuple[tuple[str, str], ...]:
     """Return the packages that offer the parts of a recipe, and bnnzoo, with their versions."""
     parts = {kind: part for kind in PARTS if (part := getattr(recipe, kind)) is not None and part.name}
-    found = [registry.find(f"{kind}s", part.name) for kind, part in parts.items()]
-    own = {plugin.distribution: plugin.version for plugin in registry.plugins() if plugin.distribution == registry.OWN}
-    return tuple((own | {entry.distribution: entry.version for entry in found}).items())
+    entries = [registry.find(f"{kind}s", part.name) for kind, part in parts.items()]
+    own_version = {
+        plugin.distribution: plugin.version for plugin in registry.plugins() if plugin.distribution == registry.OWN
+    }
+    return tuple((own_version | {entry.distribution: entry.version for entry in entries}).items())
 
 
 def _check_parts(recipe: Recipe) -> None:

@@ -2,7 +2,7 @@
 
 from bnnzoo.data.dataset import Dataset, Signature, from_arrays
 from bnnzoo.data.encoding import Unseen
-from bnnzoo.data.load import load, load_asked, load_inputs, load_like
+from bnnzoo.data.load import load, load_inputs, load_like, load_recipe_data
 from bnnzoo.data.scaler import Scaler
 from bnnzoo.data.split import split
 from bnnzoo.data.targets import check_labels
@@ -15,8 +15,8 @@ __all__ = [
     "check_labels",
     "from_arrays",
     "load",
-    "load_asked",
     "load_inputs",
     "load_like",
+    "load_recipe_data",
     "split",
 ]

@@ -48,7 +48,7 @@ def label_array(values: ArrayLike, where: str) -> NDArray[Any]:
         UsageError: if the values are neither.
     """
     array = None if np.ma.is_masked(values) else np.asarray(values)
-    if array is not None and array.ndim and array.size and all(isinstance(v, str) for v in array.flat):
+    if array is not None and array.ndim and array.size and all(isinstance(value, str) for value in array.flat):
         return array
     return numeric_array(values, where)
 
@@ -70,8 +70,8 @@ def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
     if array.dtype.kind in "mM":
         raise UsageError(f"{where} holds dates; give them as a column of a data frame, or as numbers")
     if array.dtype.kind not in "biuf":
-        cure = "give it as a data frame" if array.dtype.names else "convert it, by .astype('float32')"
-        raise UsageError(f"{where} has dtype {array.dtype}, not numbers; {cure}")
+        remedy = "give it as a data frame" if array.dtype.names else "convert it, by .astype('float32')"
+        raise UsageError(f"{where} has dtype {array.dtype}, not numbers; {remedy}")
     if array.ndim == 0:
         raise UsageError(f"{where} is a single number; it must have one row per datum")
     if array.shape[0] == 0:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Shaped
 from bnnzoo.errors import UsageError
 
 
-def stand_in(bounds: Float[np.ndarray, "*row 2"]) -> Float[np.ndarray, "*row"]:
+def single_numbers(bounds: Float[np.ndarray, "*row 2"]) -> Float[np.ndarray, "*row"]:
     """Return one number per cell: the value, the finite end of a one-sided bound, or the midpoint of an interval."""
     low, high = bounds[..., 0], bounds[..., 1]
     with np.errstate(invalid="ignore"):
@@ -28,19 +28,19 @@ def as_cells(bounds: Float[np.ndarray, "row target 2"]) -> Shaped[np.ndarray, "r
     """Write bounds as table cells: <0.5, >100, (1.0,2.0), or a number. One target gives [N], several give [N, T]."""
     low, high = bounds[..., 0].astype(float), bounds[..., 1].astype(float)
     cells = np.empty(low.shape, object)
-    for place in np.ndindex(low.shape):
-        a, b = low[place], high[place]
-        one_sided = f"<{float(b)}" if np.isinf(a) else f">{float(a)}" if np.isinf(b) else f"({float(a)},{float(b)})"
-        cells[place] = str(float(a)) if a == b else one_sided
+    for index in np.ndindex(low.shape):
+        a, b = low[index], high[index]
+        bound_text = f"<{float(b)}" if np.isinf(a) else f">{float(a)}" if np.isinf(b) else f"({float(a)},{float(b)})"
+        cells[index] = str(float(a)) if a == b else bound_text
     return cells[:, 0] if bounds.shape[1] == 1 else cells
 
 
-def recorded(y: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
-    """Replace censored targets [N, T, 2] by single numbers [N, T], see `stand_in`. Return other targets unchanged."""
-    return stand_in(y) if y.ndim == 3 else y
+def uncensored_targets(y: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
+    """Replace censored targets [N, T, 2] by single numbers [N, T], see `single_numbers`; others are unchanged."""
+    return single_numbers(y) if y.ndim == 3 else y
 
 
-def known_rows(y: Shaped[np.ndarray, "row ..."]) -> Bool[np.ndarray, " row"]:
+def uncensored_rows(y: Shaped[np.ndarray, "row ..."]) -> Bool[np.ndarray, " row"]:
     """Return a mask of the rows [N] without censored targets."""
     return (y[..., 0] == y[..., 1]).all(1) if y.ndim == 3 else np.ones(len(y), bool)
 
@@ -71,7 +71,7 @@ def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row targe
     with np.errstate(over="ignore"):
         single = bounds.astype(np.float32)
     if not are_bounds(single):
-        row = next(row for row, each in enumerate(single) if not are_bounds(each))
+        row = next(row for row, row_bounds in enumerate(single) if not are_bounds(row_bounds))
         raise UsageError(
             f"{where}: row {row + 1}: expected a lower and an upper bound of each target, the lower first "
             f"(got {bounds[row].tolist()})"

@@ -16,22 +16,27 @@ from numpy.typing import NDArray
 
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
-from bnnzoo.near import near_names
+from bnnzoo.suggestions import near_names
+
+
+def plain_name(name: Any) -> str:
+    """Return the name of a column as text, without spaces around it, and with composed letters (NFC)."""
+    return unicodedata.normalize("NFC", str(name).strip())
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the end of a not-found message: the near names, or else the first eight names."""
     names = list(names)
-    near = near_names(name, names)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
+    similar_names = near_names(name, names)
+    if similar_names:
+        return f"did you mean {' or '.join(similar_names)}?"
     if not names:
         return "there are none"
-    shown = ", ".join(names[:8])
-    return f"there are {shown}, ..." if len(names) > 8 else f"there are {shown}"
+    name_list = ", ".join(names[:8])
+    return f"there are {name_list}, ..." if len(names) > 8 else f"there are {name_list}"
 
 
-def check_column_names(names: Sequence[str], where: str, of: Iterable[str] | None = None) -> None:
+def check_column_names(names: Sequence[str], where: str, checked: Iterable[str] | None = None) -> None:
     """Check that every column has a unique name of one line.
 
     Args:
@@ -42,23 +47,25 @@ def check_column_names(names: Sequence[str], where: str, of: Iterable[str] | Non
     Raises:
         UsageError: with the first invalid name.
     """
-    seen: dict[str, int] = {}
-    taken = set(names if of is None else of)
+    column_by_name: dict[str, int] = {}
+    checked_names = set(names if checked is None else checked)
     for number, name in enumerate(names, start=1):
-        if name not in taken:
+        if name not in checked_names:
             continue
         if not name:
-            others = ",".join(name for name in names if name)
+            other_names = ",".join(name for name in names if name)
             raise UsageError(
                 f"{where}: column {number} has no name in the header; name it, or leave it out with "
-                f"{setting('columns', others)} (if it is the row index of pandas, write the file with "
+                f"{setting('columns', other_names)} (if it is the row index of pandas, write the file with "
                 "to_csv(..., index=False))"
             )
         if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in name):
             raise UsageError(f"{where}: the name of column {number} contains a control character ({name!r}); rename it")
-        if name in seen:
-            raise UsageError(f"{where}: columns {seen[name]} and {number} are both named {name}; names must be unique")
-        seen[name] = number
+        if name in column_by_name:
+            raise UsageError(
+                f"{where}: columns {column_by_name[name]} and {number} are both named {name}; names must be unique"
+            )
+        column_by_name[name] = number
 
 
 def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()) -> NDArray[np.float32]:
@@ -72,25 +79,25 @@ def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()
     finite = np.isfinite(cast)
     if finite.all():
         return cast
-    first = tuple(int(i) for i in np.unravel_index(np.argmin(finite), finite.shape))
-    more = int(finite.size - np.count_nonzero(finite)) - 1
-    place = f"{where}: row {first[0] + 1}"
-    if len(first) == 2:
-        place += f", column {columns[first[1]] if columns else first[1] + 1}"
-    elif len(first) > 2:
-        place += f", pixel {','.join(str(i + 1) for i in first[1:])}"
-    value = float(values[first])
+    first_index = tuple(int(i) for i in np.unravel_index(np.argmin(finite), finite.shape))
+    num_others = int(finite.size - np.count_nonzero(finite)) - 1
+    place = f"{where}: row {first_index[0] + 1}"
+    if len(first_index) == 2:
+        place += f", column {columns[first_index[1]] if columns else first_index[1] + 1}"
+    elif len(first_index) > 2:
+        place += f", pixel {','.join(str(i + 1) for i in first_index[1:])}"
+    value = float(values[first_index])
     if np.isnan(value):
         problem = "not a number (nan)"
     elif np.isinf(value):
         problem = f"not finite ({value})"
     else:
         problem = f"{value!r} is infinite in float32"
-    cure = "rescale the column" if np.isfinite(value) else "fill it in, or drop the row"
-    raise UsageError(f"{place}: {problem}{and_more(more)}; {cure}")
+    remedy = "rescale the column" if np.isfinite(value) else "fill it in, or drop the row"
+    raise UsageError(f"{place}: {problem}{and_more(num_others)}; {remedy}")
 
 
-def is_coarse(values: NDArray[Any], *, share: float = 0.05, origin: Literal["zero", "smallest"] = "zero") -> bool:
+def is_coarse(values: NDArray[Any], *, fraction: float = 0.05, origin: Literal["zero", "smallest"] = "zero") -> bool:
     """Whether rounding to float32 moves any of these numbers by more than a fraction of their standard deviation.
 
     This happens if the differences between numbers are small compared with their distance from 0, as for seconds since
@@ -106,12 +113,12 @@ def is_coarse(values: NDArray[Any], *, share: float = 0.05, origin: Literal["zer
         return False
     with np.errstate(over="ignore", invalid="ignore"):
         exact = exact - exact.min() if origin == "smallest" else exact
-        moved = np.abs(exact - exact.astype(np.float32))
+        rounding_errors = np.abs(exact - exact.astype(np.float32))
         # `finite_float32` reports numbers that are infinite in float32.
-        return bool(np.max(moved, initial=0.0, where=np.isfinite(moved)) > share * exact.std())
+        return bool(np.max(rounding_errors, initial=0.0, where=np.isfinite(rounding_errors)) > fraction * exact.std())
 
 
-def merged(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
+def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
     """Return the positions of integers that have an equal neighbour in float64; this happens only beyond 2^53."""
     if values.dtype.kind not in "iuO" or not values.size or max(-int(values.min()), int(values.max())) <= 2**53:
         return np.zeros(0, np.int64)
@@ -121,7 +128,7 @@ def merged(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
 
 
 def lost_digits(number: Any) -> str:
-    """Return the problem of a number that `merged` reports."""
+    """Return the problem of a number that `merged_positions` reports."""
     return f"{number} and another whole number above 2^53 would become equal"
 
 
@@ -132,11 +139,11 @@ def refuse_merged(values: NDArray[Any], where: str, columns: Sequence[str] = ())
         UsageError: with the first such number.
     """
     for number, column in enumerate({1: [values], 2: values.T}.get(values.ndim, ())):
-        rows = merged(column)
+        rows = merged_positions(column)
         if rows.size:
-            row, more = int(rows[0]), and_more(rows.size - 1)
+            row, and_others = int(rows[0]), and_more(rows.size - 1)
             name = f", column {columns[number] if columns else number + 1}" if values.ndim == 2 else ""
-            problem = f"{where}: row {row + 1}{name}: {lost_digits(column[row])}{more}"
+            problem = f"{where}: row {row + 1}{name}: {lost_digits(column[row])}{and_others}"
             raise UsageError(f"{problem}; subtract a constant, or leave the column out")
 
 

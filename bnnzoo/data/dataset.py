@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import FailFast, TypeAdapter
 
 from bnnzoo.data.arrays import as_inputs, check_task, label_array, numeric_array
-from bnnzoo.data.bounds import are_bounds, bounds_of, stand_in
+from bnnzoo.data.bounds import are_bounds, bounds_of, single_numbers
 from bnnzoo.data.check import check_column_names, finite_float32, refuse_coarse
-from bnnzoo.data.doubts import find_codes, warn_of_codes
+from bnnzoo.data.codes import find_codes, warn_of_codes
 from bnnzoo.data.encoding import Encoding
 from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.data.targets import (
@@ -24,11 +24,11 @@ from bnnzoo.data.targets import (
     Task,
     check_censored,
     note_of_numbers,
-    recoded,
+    recode,
     training_labels,
 )
 from bnnzoo.errors import UsageError
-from bnnzoo.finding import spelling, spelt
+from bnnzoo.finding import spell_settings, spelling
 
 _Names = Annotated[tuple[str, ...], FailFast()]
 """A tuple of names whose validation stops at the first error, because a forged file may hold a million of them."""
@@ -81,9 +81,9 @@ class Signature(NamedTuple):
 
     def to_json(self) -> str:
         """Return the complete signature as JSON for a run's file."""
-        words = {**self._asdict(), "encoding": None if self.encoding is None else self.encoding.words()}
-        del words["reading"]
-        return json.dumps(words | ({"reading": reading} if (reading := self.reading.words()) else {}))
+        fields = {**self._asdict(), "encoding": None if self.encoding is None else self.encoding.to_dict()}
+        del fields["reading"]
+        return json.dumps(fields | ({"reading": reading} if (reading := self.reading.to_dict()) else {}))
 
     @classmethod
     def from_json(cls, text: str) -> Signature:
@@ -92,23 +92,36 @@ class Signature(NamedTuple):
         Raises:
             ValueError: if the text is not a valid signature.
         """
-        found = TypeAdapter(cls).validate_json(text, strict=True)
-        found.reading.check()
-        if found.encoding is not None and found.encoding.inputs != found.feature_names:
+        signature = TypeAdapter(cls).validate_json(text, strict=True)
+        signature.reading.check()
+        if signature.encoding is not None and signature.encoding.inputs != signature.feature_names:
             raise ValueError("its encoding and its inputs differ")
-        if found.encoding is not None and any(column.exposure for column in found.encoding.columns[:-1]):
+        if signature.encoding is not None and any(column.exposure for column in signature.encoding.columns[:-1]):
             raise ValueError("its exposure is not the last column")
-        whole = (len(found.feature_names),) if found.feature_names or len(found.shape) == 1 else found.shape
-        labelled = bool(found.class_names) == (found.task == "classification") and len(found.class_names) != 1
-        labelled = labelled and (found.task != "density" or found.feature_names == found.target_names)
-        if found.shape != whole or min(whole, default=1) < 0 or len(whole) > 3 or not labelled:
+        expected_shape = (
+            (len(signature.feature_names),) if signature.feature_names or len(signature.shape) == 1 else signature.shape
+        )
+        has_matching_classes = (
+            bool(signature.class_names) == (signature.task == "classification") and len(signature.class_names) != 1
+        )
+        has_matching_classes = has_matching_classes and (
+            signature.task != "density" or signature.feature_names == signature.target_names
+        )
+        if (
+            signature.shape != expected_shape
+            or min(expected_shape, default=1) < 0
+            or len(expected_shape) > 3
+            or not has_matching_classes
+        ):
             raise ValueError("its names, classes and shape contradict each other")
-        for names in (found.feature_names, found.target_names, found.class_names):
+        for names in (signature.feature_names, signature.target_names, signature.class_names):
             if len(set(names)) < len(names):
                 raise ValueError("two of its columns have the same name")
-        if not found.target_names or (labelled and found.class_names and len(found.target_names) > 1):
+        if not signature.target_names or (
+            has_matching_classes and signature.class_names and len(signature.target_names) > 1
+        ):
             raise ValueError("its targets contradict its description")
-        return found
+        return signature
 
     def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return these inputs if they match the signature.
@@ -126,21 +139,21 @@ class Signature(NamedTuple):
         Raises:
             ValueError: if they do not.
         """
-        right = y.shape == (rows, *self.target_shape)
-        right = right and y.dtype == ("int32" if self.task == "classification" else "float32")
-        inside = not self.class_names or ((y >= 0) & (y < self.num_classes)).all()
-        finite = are_bounds(y) if right and self.reading.censored else np.isfinite(y).all()
-        if not right or not inside or not finite:
+        has_right_shape = y.shape == (rows, *self.target_shape)
+        has_right_shape = has_right_shape and y.dtype == ("int32" if self.task == "classification" else "float32")
+        has_known_labels = not self.class_names or ((y >= 0) & (y < self.num_classes)).all()
+        is_finite = are_bounds(y) if has_right_shape and self.reading.censored else np.isfinite(y).all()
+        if not has_right_shape or not has_known_labels or not is_finite:
             raise ValueError(f"targets {y.dtype}{list(y.shape)} do not match the data")
         return y
 
-    def rows(self, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
+    def dataset(self, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
         """Return the data set of these checked inputs and targets."""
         names = (self.feature_names, self.target_names, self.class_names)
         return Dataset(x, y, self.task, *names, name, encoding=self.encoding, reading=self.reading)
 
 
-class Labelled(NamedTuple):
+class UncheckedRows(NamedTuple):
     """Unchecked inputs and targets, with their names in messages."""
 
     x: Any
@@ -247,27 +260,31 @@ class Dataset:
                 "and a target"
             )
         if task == "density":
-            again = self._as_rows(where)
+            converted = self._as_density(where)
         elif task == "regression":
             try:
                 numbers = np.array([float(name) for name in self.class_names])
             except ValueError:
                 raise UsageError(f"{where}: text cannot be a target of regression; use another [[target]]") from None
-            again = replace(self, y=numbers[y, None].astype(np.float32), task="regression", class_names=())
+            converted = replace(self, y=numbers[y, None].astype(np.float32), task="regression", class_names=())
         else:
             if y.shape[1] > 1:
                 raise UsageError(f"{self.name}: {y.shape[1]} targets; classification needs one column of labels")
             labels, names = training_labels(y[:, 0], self.name, self.target_names[0])
-            again = replace(self, y=labels, task="classification", class_names=names)
+            converted = replace(self, y=labels, task="classification", class_names=names)
         # Notes about the targets describe the choice of the old task.
-        of_target = f"target {self.target_names[0]}: "
-        again = replace(again, notes=tuple(note for note in self.notes if not note.startswith(of_target)))
+        note_prefix = f"target {self.target_names[0]}: "
+        converted = replace(converted, notes=tuple(note for note in self.notes if not note.startswith(note_prefix)))
         if self.test is None or task != "classification":
-            return again if self.test is None else replace(again, test=self.test.as_task(task))
-        codes = recoded(self.test.y, (), again.class_names, f"{self.name}: test rows")  # the test rows may lack a class
-        return replace(again, test=replace(self.test, y=codes, task=again.task, class_names=again.class_names))
+            return converted if self.test is None else replace(converted, test=self.test.as_task(task))
+        codes = recode(
+            self.test.y, (), converted.class_names, f"{self.name}: test rows"
+        )  # the test rows may lack a class
+        return replace(
+            converted, test=replace(self.test, y=codes, task=converted.task, class_names=converted.class_names)
+        )
 
-    def _as_rows(self, where: str) -> Dataset:
+    def _as_density(self, where: str) -> Dataset:
         """Return a density data set with inputs and targets side by side."""
         if self.task == "classification":
             raise UsageError(
@@ -285,9 +302,9 @@ def _are_labels(y: NDArray[Any]) -> bool:
         return False
     if y.dtype.kind not in "iu":
         return True
-    present = np.unique(y)
-    counted = present.size <= MOST_CLASSES and np.array_equal(present, np.arange(present.size))
-    return present.size <= MOST_INFERRED_CLASSES or bool(counted and 2 * present.size <= y.size)
+    distinct = np.unique(y)
+    is_contiguous = distinct.size <= MOST_CLASSES and np.array_equal(distinct, np.arange(distinct.size))
+    return distinct.size <= MOST_INFERRED_CLASSES or bool(is_contiguous and 2 * distinct.size <= y.size)
 
 
 def from_arrays(
@@ -315,14 +332,20 @@ def from_arrays(
     if censored:
         check_censored(check_task(task))
         bounds = bounds_of(y, len(np.atleast_1d(np.asarray(x))), f"{where}: y" if where else "y")
-        ends = stand_in(bounds.astype(np.float64))
-        known = from_arrays(
-            x, ends, task="regression", name=name, feature_names=feature_names, target_names=target_names, where=where
+        single_values = single_numbers(bounds.astype(np.float64))
+        from_midpoints = from_arrays(
+            x,
+            single_values,
+            task="regression",
+            name=name,
+            feature_names=feature_names,
+            target_names=target_names,
+            where=where,
         )
-        return replace(known, y=bounds, reading=Reading(censored=True))
+        return replace(from_midpoints, y=bounds, reading=Reading(censored=True))
     if task == "density":
-        read = from_arrays(x, y, task="regression", name=name, feature_names=feature_names, where=where)
-        return replace(read, target_names=tuple(target_names) or read.target_names).as_task(task)
+        from_regression = from_arrays(x, y, task="regression", name=name, feature_names=feature_names, where=where)
+        return replace(from_regression, target_names=tuple(target_names) or from_regression.target_names).as_task(task)
     prefix = f"{where}: " if where else ""
     names = tuple(feature_names) or tuple(str(column) for column in getattr(x, "columns", ()))
     inputs = as_inputs(x, f"{prefix}x", names)
@@ -334,13 +357,13 @@ def from_arrays(
     if targets.ndim > 2 or 0 in targets.shape:
         raise UsageError(f"{prefix}y has shape {list(targets.shape)}; it must be [N] or [N, T]")
 
-    chosen = check_task(task)
-    if chosen is None:
-        chosen = "classification" if _are_labels(targets) else "regression"
+    chosen_task = check_task(task)
+    if chosen_task is None:
+        chosen_task = "classification" if _are_labels(targets) else "regression"
     num_targets = targets.size // targets.shape[0]
-    open_ = task is None and num_targets == 1 and targets.dtype.kind in "iuf"
-    note = note_of_numbers((*target_names, "y")[0], targets, chosen) if open_ else ""
-    if chosen == "classification":
+    is_task_open = task is None and num_targets == 1 and targets.dtype.kind in "iuf"
+    note = note_of_numbers((*target_names, "y")[0], targets, chosen_task) if is_task_open else ""
+    if chosen_task == "classification":
         if num_targets != 1:
             raise UsageError(f"{prefix}y has shape {list(targets.shape)}; labels must be [N] (one-hot: y.argmax(1))")
         targets, class_names = training_labels(targets.reshape(-1), f"{prefix}y")
@@ -359,16 +382,16 @@ def from_arrays(
             refuse_coarse(column, f"{prefix}x: column {label}")
     if len(outputs) != num_targets:
         raise UsageError(f"{prefix}expected {num_targets} target names (got {len(outputs)})")
-    _warn_of_codes(inputs, names, targets, outputs, chosen, where or name)
+    _warn_of_codes(inputs, names, targets, outputs, chosen_task, where or name)
     return Dataset(
         x=inputs,
         y=targets,
-        task=chosen,
+        task=chosen_task,
         feature_names=names if is_features else (),
         target_names=outputs,
         class_names=class_names,
         name=name,
-        notes=(spelt(note, spelling()),) if note else (),
+        notes=(spell_settings(note, spelling()),) if note else (),
     )
 
 
@@ -379,8 +402,8 @@ def _warn_of_codes(
     columns = [*zip(names, x.T, strict=True)] if x.ndim == 2 else []
     columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
     codes = [code for name, column in columns for code in find_codes(name, column)]
-    cure = "if it is one, leave such rows out, or give a table with [[missing_code]]"
-    warn_of_codes(codes, outputs, where, instead=cure)
+    remedy = "if it is one, leave such rows out, or give a table with [[missing_code]]"
+    warn_of_codes(codes, outputs, where, instead=remedy)
 
 
 def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (), where: str = "") -> Dataset:

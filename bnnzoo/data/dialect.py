@@ -42,9 +42,9 @@ def separator_of(lines: Sequence[str], preferred: str) -> str | None:
     lines = lines[: _FEW_RECORDS + 1]
     others = [mark for mark in MARKS if mark != preferred]
     if preferred == "," or preferred not in lines[0]:
-        found = [mark for mark in others if _splits_numbers(mark, lines)]
-        if found:
-            return found[0] if len(found) == 1 else None
+        number_marks = [mark for mark in others if _splits_numbers(mark, lines)]
+        if number_marks:
+            return number_marks[0] if len(number_marks) == 1 else None
     if _is_regular(preferred, lines):
         return preferred
     regular = [mark for mark in others if _is_regular(mark, lines)]
@@ -65,13 +65,26 @@ def decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","
     return "," if commas else "."
 
 
+def has_commas(lines: Sequence[str]) -> bool:
+    """Whether a cell of a file whose columns are separated by commas has a comma, in quotes."""
+    return any("," in cell for cell in _cells(lines, ","))
+
+
+def unusual_separator(header: str, row: bytes) -> str:
+    """Return the sign, other than `MARKS`, that may separate the columns of a header and a row; "" for none."""
+    first = row.decode("utf-8", "replace")
+    found = [mark for mark in dict.fromkeys(header) if not mark.isalnum() and mark not in "_-. \"'()[]%"]
+    found = [mark for mark in found if header.strip(mark) == header and header.count(mark) == first.count(mark)]
+    return found[0] if len(found) == 1 else ""
+
+
 def thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
     """A cell such as 1.234 that may be a whole number, where semicolons separate and no cell says otherwise; or ""."""
     if separator != ";" or decimal != ".":
         return ""
     cells = _cells(lines, separator)
-    found = sorted(cell for cell in cells if _THOUSANDS.fullmatch(cell) and "." in cell)
-    return found[0].replace("\u2212", "-") if found and not any(_decimals(cells)) else ""
+    candidates = sorted(cell for cell in cells if _THOUSANDS.fullmatch(cell) and "." in cell)
+    return candidates[0].replace("\u2212", "-") if candidates and not any(_decimals(cells)) else ""
 
 
 def _cells(lines: Sequence[str], separator: str) -> set[str]:

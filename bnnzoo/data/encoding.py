@@ -20,7 +20,7 @@ from pydantic import FailFast
 from bnnzoo.data.check import did_you_mean, is_coarse
 from bnnzoo.data.columns import Cells, Kind, quoted
 from bnnzoo.data.faults import DROP_COLUMN, Fault, Faults
-from bnnzoo.data.levels import places_of, values_of
+from bnnzoo.data.levels import level_positions, numeric_values
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
@@ -37,7 +37,7 @@ MOST_LETTERS = 200
 _COARSE = 1e-3
 """Fraction of a column's sd by which float32 may move its numbers; beyond it they are counted from the smallest."""
 _NO_CATEGORIES = f"of text with more than {MOST_LEVELS} categories, or categories of more than {MOST_LETTERS} letters"
-MISSING_CURE = f"fill in missing cells with [[missing=median]], drop their rows with [[missing=drop]]{DROP_COLUMN}"
+MISSING_REMEDY = f"fill in missing cells with [[missing=median]], drop their rows with [[missing=drop]]{DROP_COLUMN}"
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Column:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs of this column."""
-        own = tuple(f"{self.name}={level}" for level in self.levels) if self.kind == "text" else (self.name,)
-        return (*own, f"{self.name} is missing") if self.was_missing else own
+        value_inputs = tuple(f"{self.name}={level}" for level in self.levels) if self.kind == "text" else (self.name,)
+        return (*value_inputs, f"{self.name} is missing") if self.was_missing else value_inputs
 
 
 def _no_categories(levels: Sequence[str]) -> str:
@@ -95,28 +95,30 @@ class Encoding:
     unseen: Unseen = "error"
 
     @classmethod
-    def of(
+    def from_cells(
         cls, cells: Sequence[Cells], missing: Missing, unseen: Unseen, faults: Faults, exposure: str = ""
     ) -> Encoding:
-        """Fit the encoding on a training table. `filled` adds the medians later."""
+        """Fit the encoding on a training table. `with_medians` adds the medians later."""
         columns = []
         for column in cells:
             if column.name == exposure:
                 columns.append(Column(exposure, exposure=True))
                 continue
             if problem := _no_categories(column.levels):
-                taken = values_of(column.levels) is not None
-                cure = "remove it from [[categories]] to read numbers" if taken else "write its content as numbers"
+                is_numeric = numeric_values(column.levels) is not None
+                remedy = (
+                    "remove it from [[categories]] to read numbers" if is_numeric else "write its content as numbers"
+                )
                 faults.add(
                     column.name,
-                    Fault(_NO_CATEGORIES, problem, f"use [[drop=NAME]], or {cure}"),
+                    Fault(_NO_CATEGORIES, problem, f"use [[drop=NAME]], or {remedy}"),
                 )
-            if column.kind == "number" and is_coarse(column.numbers, share=_COARSE, origin="smallest"):
-                about, problem = "too small for float32", "its numbers are too close to 0 for float32"
-                faults.add(column.name, Fault(about, problem, "rescale the column, or use [[drop=NAME]]"))
-            far = column.kind == "number" and is_coarse(column.numbers, share=_COARSE)
-            counted = (column.kind == "date" or far) and not column.is_missing.all()
-            origin = float(np.nanmin(column.numbers)) if counted else 0.0
+            if column.kind == "number" and is_coarse(column.numbers, fraction=_COARSE, origin="smallest"):
+                description, problem = "too small for float32", "its numbers are too close to 0 for float32"
+                faults.add(column.name, Fault(description, problem, "rescale the column, or use [[drop=NAME]]"))
+            is_coarse_column = column.kind == "number" and is_coarse(column.numbers, fraction=_COARSE)
+            is_shifted = (column.kind == "date" or is_coarse_column) and not column.is_missing.all()
+            origin = float(np.nanmin(column.numbers)) if is_shifted else 0.0
             was_missing = missing == "median" and bool(column.is_missing.any())
             columns.append(Column(column.name, column.kind, column.levels, origin, None, was_missing, column.zoned))
         return cls(tuple(columns), missing, unseen)
@@ -136,10 +138,10 @@ class Encoding:
         """Name of the column that multiplies rates; empty if there is none."""
         return self.columns[-1].name if self.columns and self.columns[-1].exposure else ""
 
-    def agrees(self, other: Encoding) -> bool:
+    def makes_same_inputs(self, other: Encoding) -> bool:
         """Whether another encoding makes the same inputs of a table, apart from medians."""
-        both = [[replace(column, median=None) for column in each.columns] for each in (self, other)]
-        return both[0] == both[1]
+        columns_of_both = [[replace(column, median=None) for column in encoding.columns] for encoding in (self, other)]
+        return columns_of_both[0] == columns_of_both[1]
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -149,21 +151,21 @@ class Encoding:
     def encode(self, cells: Sequence[Cells]) -> Float[np.ndarray, "row feature"]:
         """Encode checked cells as inputs [N, D] float32; nan marks missing numbers without a median."""
         x = np.zeros((len(cells[0].numbers) if cells else 0, len(self.inputs)), np.float32)
-        place, text_places, text_cells = 0, [], []
-        for column, found in zip(self.columns, cells, strict=True):
+        position, text_positions, text_cells = 0, [], []
+        for column, column_cells in zip(self.columns, cells, strict=True):
             if column.kind == "text":
-                text_places += range(place, place + len(column.levels))
-                text_cells.append(found)
+                text_positions += range(position, position + len(column.levels))
+                text_cells.append(column_cells)
             else:
                 with np.errstate(over="ignore"):
-                    x[:, place] = found.numbers - column.origin if column.origin else found.numbers
+                    x[:, position] = column_cells.numbers - column.origin if column.origin else column_cells.numbers
                 if column.median is not None:
-                    x[found.is_missing, place] = column.median
-            place += len(column.inputs)
+                    x[column_cells.is_missing, position] = column.median
+            position += len(column.inputs)
             if column.was_missing:
-                x[:, place - 1] = found.is_missing
+                x[:, position - 1] = column_cells.is_missing
         if text_cells:
-            x[:, text_places] = self._one_hot(text_cells)
+            x[:, text_positions] = self._one_hot(text_cells)
         return x
 
     def _one_hot(self, cells: Sequence[Cells]) -> Float[np.ndarray, "row level"]:
@@ -175,7 +177,7 @@ class Encoding:
         encoder = OneHotEncoder(categories=levels, handle_unknown="ignore", sparse_output=False, dtype=kind)
         return np.asarray(encoder.fit_transform(np.stack([np.nan_to_num(c.numbers, nan=-1.0) for c in cells], 1)))
 
-    def filled(self, x: Float[np.ndarray, "row feature"], where: str) -> Encoding:
+    def with_medians(self, x: Float[np.ndarray, "row feature"], where: str) -> Encoding:
         """Return this encoding with the medians of the training inputs, in which nan marks missing numbers.
 
         Raises:
@@ -185,20 +187,20 @@ class Encoding:
             return self
         from sklearn.impute import SimpleImputer
 
-        place = 0
+        position = 0
         for column in self.columns:
-            if column.kind != "text" and np.isnan(x[:, place]).all():
+            if column.kind != "text" and np.isnan(x[:, position]).all():
                 raise UsageError(
                     f"{where}: column {column.name}: every cell is missing in the training rows, so there is no "
                     f"median; use {setting('drop', column.name)}, or another [[split_seed]]"
                 )
-            place += len(column.inputs)
+            position += len(column.inputs)
         medians = iter(np.asarray(SimpleImputer(strategy="median", keep_empty_features=True).fit(x).statistics_))
         columns = []
         for column in self.columns:
-            first, *_ = [next(medians) for _ in column.inputs]
+            value_median, *_ = [next(medians) for _ in column.inputs]
             is_filled = column.kind != "text" and not column.exposure
-            columns.append(replace(column, median=float(first)) if is_filled else column)
+            columns.append(replace(column, median=float(value_median)) if is_filled else column)
         return replace(self, columns=tuple(columns))
 
     def fill(self, x: Float[np.ndarray, "row feature"]) -> Float[np.ndarray, "row feature"]:
@@ -208,59 +210,64 @@ class Encoding:
         medians = [m for column in self.columns for m in [column.median or 0.0, *([0.0] * (len(column.inputs) - 1))]]
         return np.where(np.isnan(x), np.array(medians, np.float32), x)
 
-    def held_to(self, cells: Sequence[Cells], faults: Faults, kept: NDArray[np.bool_]) -> list[Cells]:
+    def match_levels(self, cells: Sequence[Cells], faults: Faults, is_kept: NDArray[np.bool_]) -> list[Cells]:
         """Return the cells of new rows with the codes of the training levels.
 
-        An unseen level gets code -1. In a row of `kept` it is reported to `faults`, unless `unseen` is "zero".
+        An unseen level gets code -1. In a row of `is_kept` it is reported to `faults`, unless `unseen` is "zero".
         """
-        return [self._coded(column, found, faults, kept) for column, found in zip(self.columns, cells, strict=True)]
+        return [
+            self._recode(column, column_cells, faults, is_kept)
+            for column, column_cells in zip(self.columns, cells, strict=True)
+        ]
 
-    def _coded(self, column: Column, found: Cells, faults: Faults, kept: NDArray[np.bool_]) -> Cells:
-        if column.kind == "date" and found.zoned != column.zoned and not found.is_missing.all():
-            here, there = ("with", "without") if found.zoned else ("without", "with")
-            problem = f"dates {here} a time zone, but those of training were {there} one"
+    def _recode(self, column: Column, new_cells: Cells, faults: Faults, is_kept: NDArray[np.bool_]) -> Cells:
+        if column.kind == "date" and new_cells.zoned != column.zoned and not new_cells.is_missing.all():
+            new_form, training_form = ("with", "without") if new_cells.zoned else ("without", "with")
+            problem = f"dates {new_form} a time zone, but those of training were {training_form} one"
             faults.add(
                 column.name, Fault("whose time zones are not as in training", problem, "write them as in training")
             )
         if column.kind != "text":
-            return found
-        codes = np.array([*places_of(found.levels, column.levels), np.nan])
-        index = np.where(found.is_missing, len(found.levels), np.nan_to_num(found.numbers)).astype(int)
+            return new_cells
+        codes = np.array([*level_positions(new_cells.levels, column.levels), np.nan])
+        index = np.where(new_cells.is_missing, len(new_cells.levels), np.nan_to_num(new_cells.numbers)).astype(int)
         numbers = codes[index]
-        rows = np.flatnonzero((numbers == -1.0) & kept)
+        rows = np.flatnonzero((numbers == -1.0) & is_kept)
         if rows.size and self.unseen == "error":
-            level = found.levels[index[rows[0]]]
+            level = new_cells.levels[index[rows[0]]]
             problem = (
                 f"category {quoted(level)} does not occur in the training rows ({did_you_mean(level, column.levels)})"
             )
-            about = "with categories that do not occur in the training rows"
-            cure = "correct it, leave the row out, or use [[unseen=zero]] to count it as none of the known categories"
-            faults.add(column.name, Fault(about, problem, cure, int(rows[0]) + 1, rows.size))
+            description = "with categories that do not occur in the training rows"
+            remedy = "correct it, leave the row out, or use [[unseen=zero]] to count it as none of the known categories"
+            faults.add(column.name, Fault(description, problem, remedy, int(rows[0]) + 1, rows.size))
         return Cells(column.name, "text", numbers, column.levels)
 
-    def words(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values, without defaults."""
-        plain = vars(Column(""))
-        columns = [{k: v for k, v in vars(column).items() if v != plain[k]} for column in self.columns]
+        defaults = vars(Column(""))
+        columns = [
+            {name: value for name, value in vars(column).items() if value != defaults[name]} for column in self.columns
+        ]
         return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
 
 
-def check_exposure(column: Cells, faults: Faults, shown: Shown, *, missing: str) -> None:
+def check_exposure(column: Cells, faults: Faults, cell_text: Shown, *, missing: str) -> None:
     """Report exposures that are not positive and finite in float32 to `faults`.
 
     Missing cells are reported too, with the remedy `missing`, unless that is empty: no median can replace an exposure.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         values = column.numbers.astype(np.float32)
-    bad: NDArray[np.bool_] = (values <= 0) | np.isinf(values)
-    if bad.any():
-        row = int(np.argmax(bad))
-        problem = f"an exposure must be positive and finite (got {shown(row, column.name).strip()})"
-        cure = "correct it, or leave the row out"
-        faults.add(column.name, Fault("with invalid exposures", problem, cure, row + 1, int(bad.sum())))
-    absent = column.is_missing & ~faults.noted(column.name, len(column.numbers))
-    if missing and absent.any():
-        row, count = int(np.argmax(absent)), int(absent.sum())
+    is_invalid: NDArray[np.bool_] = (values <= 0) | np.isinf(values)
+    if is_invalid.any():
+        row = int(np.argmax(is_invalid))
+        problem = f"an exposure must be positive and finite (got {cell_text(row, column.name).strip()})"
+        remedy = "correct it, or leave the row out"
+        faults.add(column.name, Fault("with invalid exposures", problem, remedy, row + 1, int(is_invalid.sum())))
+    is_missing = column.is_missing & ~faults.recorded_rows(column.name, len(column.numbers))
+    if missing and is_missing.any():
+        row, count = int(np.argmax(is_missing)), int(is_missing.sum())
         problem = "an exposure is missing, and is never filled in"
         faults.add(column.name, Fault("with missing exposures", problem, missing, row + 1, count))
 
@@ -268,7 +275,7 @@ def check_exposure(column: Cells, faults: Faults, shown: Shown, *, missing: str)
 def check_cells(
     cells: Sequence[Cells],
     faults: Faults,
-    shown: Shown,
+    cell_text: Shown,
     *,
     missing: str = "",
     trained: bool = False,
@@ -284,19 +291,19 @@ def check_cells(
             infinite: NDArray[np.bool_] = np.isinf(column.numbers.astype(np.float32))
         if infinite.any():
             row = int(np.argmax(infinite))
-            value, raw = float(column.numbers[row]), shown(row, column.name).strip()
+            value, raw = float(column.numbers[row]), cell_text(row, column.name).strip()
             large = np.isfinite(value) or any(digit in raw for digit in "0123456789")
-            written = repr(value) if np.isfinite(value) else quoted(raw)
-            problem = f"{written} is infinite in float32" if large else f"not finite ({value})"
-            cure = "rescale the column" if large else "correct it, or leave the cell empty"
-            faults.add(column.name, Fault("with infinite numbers", problem, cure, row + 1, int(infinite.sum())))
+            value_text = repr(value) if np.isfinite(value) else quoted(raw)
+            problem = f"{value_text} is infinite in float32" if large else f"not finite ({value})"
+            remedy = "rescale the column" if large else "correct it, or leave the cell empty"
+            faults.add(column.name, Fault("with infinite numbers", problem, remedy, row + 1, int(infinite.sum())))
         # Cells with another fault have no number either, and are not reported twice.
-        absent = column.is_missing & ~faults.noted(column.name, len(column.numbers))
-        if absent.all() and not trained:
+        is_missing = column.is_missing & ~faults.recorded_rows(column.name, len(column.numbers))
+        if is_missing.all() and not trained:
             faults.add(column.name, Fault("without any value", "every cell is missing", empty))
-        elif missing and absent.any():
-            row = int(np.argmax(absent))
-            raw = shown(row, column.name).strip()
-            said = "not a number (nan)" if raw.casefold() == "nan" else f"a missing cell ({raw})"
-            problem = said if raw else "an empty cell"
-            faults.add(column.name, Fault("with missing cells", problem, missing, row + 1, int(absent.sum())))
+        elif missing and is_missing.any():
+            row = int(np.argmax(is_missing))
+            raw = cell_text(row, column.name).strip()
+            missing_text = "not a number (nan)" if raw.casefold() == "nan" else f"a missing cell ({raw})"
+            problem = missing_text if raw else "an empty cell"
+            faults.add(column.name, Fault("with missing cells", problem, missing, row + 1, int(is_missing.sum())))

@@ -39,7 +39,9 @@ OTHER_DATE = re.compile(
     # Examples: 3/17/2024, 2024.03.17, 17-Mar-2024, March 17, 2024, each with or without a time.
     r"(?:[0-9]{1,2}([-/.])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})|[0-9]{4}([-/.])[0-9]{1,2}\2[0-9]{1,2}"
     rf"|[0-9]{{1,2}}\.?[-\s]?(?:{_MONTH})[-,\s]{{1,2}}[0-9]{{2,4}}|[0-9]{{4}}[-\s](?:{_MONTH})[-\s][0-9]{{1,2}}"
-    rf"|(?:{_MONTH})\s[0-9]{{1,2}},?\s[0-9]{{4}}|(?:19|20)[0-9]{{6}}T[0-9]{{4,6}}Z?)"
+    rf"|(?:{_MONTH})\s[0-9]{{1,2}},?\s[0-9]{{4}}|(?:19|20)[0-9]{{6}}T[0-9]{{4,6}}Z?"
+    # months: 03/2024, 2024/03, Mar-24, March 2024
+    rf"|(?:0?[1-9]|1[0-2])[-/](?:19|20)[0-9]{{2}}|(?:19|20)[0-9]{{2}}/(?:0?[1-9]|1[0-2])|(?:{_MONTH})[-\s][0-9]{{2,4}})"
     r"(?:,?[\sT][0-9:.]+(?:\s?[ap]\.?m\.?)?(?:\s?(?:[A-Z]{1,4}|[+-][0-9:]+))?)?",
     re.IGNORECASE,
 )
@@ -112,6 +114,10 @@ class Style(NamedTuple):
         """Whether the text is a one-sided bound, <0.5 or >100."""
         return _ONE_SIDED.fullmatch(self._with_points(text)) is not None
 
+    def is_interval(self, text: str) -> bool:
+        """Whether the text is an interval, 1..2 or [1,2], even one whose ends are in the wrong order."""
+        return _INTERVAL.fullmatch(self._with_points(text)) is not None
+
     def bounds(self, text: str) -> tuple[float, float] | None:
         """Return the open interval of a censored cell, or None if the text is not a bound.
 
@@ -119,10 +125,10 @@ class Style(NamedTuple):
         """
         text = self._with_points(text)
         if match := _ONE_SIDED.fullmatch(text):
-            sign, bound = match[1], Style().number(match[2])
-            below = sign[0] in "<\u2264"
-            bound = bound if sign in "<>" else _next(bound, up=below)
-            return (-float("inf"), bound) if below else (bound, float("inf"))
+            comparison, bound = match[1], Style().number(match[2])
+            is_upper_bound = comparison[0] in "<\u2264"
+            bound = bound if comparison in "<>" else _next(bound, up=is_upper_bound)
+            return (-float("inf"), bound) if is_upper_bound else (bound, float("inf"))
         if match := _INTERVAL.fullmatch(text):
             first, last = text[0], text[-1]
             low, high = (Style().number(part) for part in match.groups() if part is not None)
@@ -143,7 +149,7 @@ def _next(number: float, *, up: bool) -> float:
     return float(np.nextafter(np.float32(number), np.float32(np.inf if up else -np.inf)))
 
 
-def hours_of(text: str) -> float:
+def parse_hours(text: str) -> float:
     """Return the hours since midnight of a time such as 17:30:05."""
     return sum(float(part) / 60**i for i, part in enumerate(text.split(":")))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from bnnzoo.data.check import plain_name
 from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.errors import UsageError
 
@@ -40,14 +41,14 @@ class TypedTable:
         del row
         return True
 
-    def padded(self, names: Sequence[str], /) -> dict[str, str]:
+    def zero_padded_cells(self, names: Sequence[str], /) -> dict[str, str]:
         """No cells: numbers are no text."""
         del names
         return {}
 
-    def skip_option(self, row: int, /) -> str:
+    def skip_option(self, *rows: int) -> str:
         """Return an empty option, because rows are not lines of a file."""
-        del row
+        del rows
         return ""
 
 
@@ -61,7 +62,7 @@ class FrameTable(TypedTable):
             raise UsageError(f"{where}: {type(frame).__name__}: its rows are not loaded yet; give frame.collect()")
         self.where = where
         self._frame = frame
-        self.names = tuple(str(name).strip() for name in frame.columns)
+        self.names = tuple(map(plain_name, frame.columns))
         if not len(frame):
             raise UsageError(f"{where}: no data rows; give at least one row")
 
@@ -74,9 +75,9 @@ class FrameTable(TypedTable):
         if isinstance(self._frame, pd.DataFrame):
             return self._frame.iloc[:, places].set_axis(list(names), axis=1).reset_index(drop=True)
         columns = [self._frame[self._frame.columns[place]] for place in places]
-        return pd.DataFrame({name: _of_polars(column) for name, column in zip(names, columns, strict=True)})
+        return pd.DataFrame({name: _polars_values(column) for name, column in zip(names, columns, strict=True)})
 
-    def shown(self, row: int, name: str) -> str:
+    def cell_text(self, row: int, name: str) -> str:
         """Return the text of a cell; `row` counts from 0."""
         return shown_cell(self.frame([name])[name], row)
 
@@ -87,7 +88,7 @@ def shown_cell(series: Any, row: int) -> str:
     return "" if series.isna().iloc[row] and series.dtype.kind != "f" else str(value)
 
 
-def _of_polars(column: Any) -> Any:
+def _polars_values(column: Any) -> Any:
     """Convert a polars column to values for pandas."""
     import pandas as pd
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bnnzoo.data.dataset import Dataset, Labelled, from_arrays
+from bnnzoo.data.dataset import Dataset, UncheckedRows, from_arrays
 from bnnzoo.data.targets import check_labels
 from bnnzoo.errors import UsageError
 
@@ -51,13 +51,13 @@ class IdxFolder:
         images, _ = self._images()
         return images, self.where
 
-    def labelled(self) -> Labelled:
+    def labelled(self) -> UncheckedRows:
         """Return these images with their labels."""
         images, part = self._images()
         labels = read_labels(self._folder, part)
         if labels is None:
             raise UsageError(f"{self.where}: {part}-labels-idx1-ubyte[.gz] is missing beside the images")
-        return Labelled(images, labels, f"{self.where}: {part} images", f"{self.where}: {part} labels")
+        return UncheckedRows(images, labels, f"{self.where}: {part} images", f"{self.where}: {part} labels")
 
     def _images(self) -> tuple[NDArray[np.uint8], str]:
         for part in ("t10k", "train"):
@@ -79,7 +79,7 @@ class IdxFolder:
             )
         if images.shape[0] != labels.shape[0]:
             raise UsageError(f"{where}: {images.shape[0]} images but {labels.shape[0]} labels")
-        return train.signature.rows(images, check_labels(labels, train.class_names, where), train.name)
+        return train.signature.dataset(images, check_labels(labels, train.class_names, where), train.name)
 
 
 def read_images(folder: Path, part: str) -> NDArray[np.uint8] | None:

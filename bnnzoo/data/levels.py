@@ -13,36 +13,39 @@ from bnnzoo.data.forms import BOOLEAN, NUMBER, Style, is_true
 _PLAIN = Style()
 
 
-def places_of(texts: Sequence[str], known: Sequence[str]) -> list[int]:
+def level_positions(texts: Sequence[str], known_levels: Sequence[str]) -> list[int]:
     """Return the position of each text among the known levels; -1 if it is unknown.
 
     A text matches the level with the same spelling. If all known levels are numbers or booleans, it also matches the
     level with the same value.
     """
-    place = {text: i for i, text in enumerate(known)}
-    of_value = {value: i for i, value in enumerate(values_of(known) or ())}
-    of_value = of_value if len(of_value) == len(place) else {}
-    return [place.get(text, -1 if (value := _value(text)) is None else of_value.get(value, -1)) for text in texts]
+    position_of_level = {text: i for i, text in enumerate(known_levels)}
+    position_of_value = {value: i for i, value in enumerate(numeric_values(known_levels) or ())}
+    position_of_value = position_of_value if len(position_of_value) == len(position_of_level) else {}
+    return [
+        position_of_level.get(text, -1 if (value := _value(text)) is None else position_of_value.get(value, -1))
+        for text in texts
+    ]
 
 
-def values_of(levels: Sequence[str]) -> list[float] | None:
+def numeric_values(levels: Sequence[str]) -> list[float] | None:
     """Return the value of each level if all are plain numbers or booleans, else None.
 
     1 and 1.0 are plain numbers; 01 is not, because it is a code.
     """
     values = [value for text in levels if (value := _value(text)) is not None]
-    plain = len(values) == len(levels) and all(
+    are_plain = len(values) == len(levels) and all(
         BOOLEAN.fullmatch(text)
         or text == as_text(value)
         or (abs(value) < 2**53 and re.fullmatch(r"-?(0|[1-9][0-9]*)\.0+", text))
         for text, value in zip(levels, values, strict=True)
     )
-    return values if plain else None
+    return values if are_plain else None
 
 
-def one_level_a_value(cells: Cells) -> Cells:
+def merge_equal_levels(cells: Cells) -> Cells:
     """Merge levels of equal value in a text column: 1 and 1.0 become the first of them."""
-    values = values_of(cells.levels) or []
+    values = numeric_values(cells.levels) or []
     first = {value: level for level, value in zip(reversed(cells.levels), reversed(values), strict=False)}
     if len(first) == len(values):
         return cells

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,15 @@ from bnnzoo.data.bounds import as_cells, bounds_of, is_bounds_array
 from bnnzoo.data.check import did_you_mean, finite_float32
 from bnnzoo.data.dataset import Dataset, Signature, from_arrays
 from bnnzoo.data.encoding import Encoding, Missing, Unseen
-from bnnzoo.data.faults import listed
+from bnnzoo.data.faults import list_names
 from bnnzoo.data.frames import FrameTable, is_frame
 from bnnzoo.data.readers import Table
 from bnnzoo.data.reading import PLAIN, Reading
-from bnnzoo.data.selection import Choice
+from bnnzoo.data.selection import ColumnChoice
 from bnnzoo.data.sources import Spec, new_source_of, source_of
 from bnnzoo.data.targets import check_labels
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
 from bnnzoo.recipe import Recipe
 
 
@@ -60,30 +62,46 @@ def load(
         missing: the treatment of missing cells of a table: an error, leaving out the row, or the column's median.
         unseen: the treatment of unknown text levels in `load_inputs` and `load_like`.
         exposure: a column of positive numbers that multiply the rates of counts.
-        reading: the notation of cells, see `Reading.of`.
+        reading: the notation of cells, see `Reading.from_options`.
 
     Raises:
         UsageError: if the data are invalid; the message covers all columns of a table.
     """
     task = check_task(task)
     targets = _names(target)
-    choice = Choice(
-        targets, _names(columns), _names(drop), _names(categories), missing, unseen, exposure or "", reading
+    choice = ColumnChoice(
+        targets,
+        _names(columns),
+        _names(drop),
+        _names(categories),
+        missing,
+        unseen,
+        "".join(_names(exposure or "")),
+        reading,
     )
     kind = ""
     if _is_table_and_targets(spec):
-        spec, names, kind = tabular.joined(spec[0], _cells_of(spec[1], reading), task=task)
-        if absent := [name for name in targets if name not in names]:
-            raise UsageError(f"y: no column named {absent[0]}; {did_you_mean(absent[0], names)}")
-        left = tuple(name for name in names if targets and name not in (*targets, *choice.columns, choice.exposure))
-        choice = choice._replace(target=targets or names, drop=(*choice.drop, *left))
+        spec, names, kind = tabular.join_frame(spec[0], _cells_of(spec[1], reading), task=task)
+        if missing_names := [name for name in targets if name not in names]:
+            raise UsageError(f"y: no column named {missing_names[0]}; {did_you_mean(missing_names[0], names)}")
+        unused_names = tuple(
+            name for name in names if targets and name not in (*targets, *choice.columns, choice.exposure)
+        )
+        choice = choice._replace(target=targets or names, drop=(*choice.drop, *unused_names))
     source = source_of(spec, reading)
     if isinstance(source, Table):
         name = Path(spec).name if isinstance(spec, str | Path) else source.where
         return tabular.training_set(source, choice, task, name, kind)
-    if choice != Choice(reading=Reading(censored=reading.censored)):
+    if choice != ColumnChoice(reading=Reading(censored=reading.censored)):
         where = spec if isinstance(spec, str | Path) else "data"
-        raise UsageError(f"{where}: columns can be selected in tables only (.csv .tsv .parquet .pq, data frames)")
+        table_options = {
+            "missing_code": reading.missing_code,
+            "missing": missing != "error",
+            "unseen": unseen != "error",
+        }
+        given_options = [setting(option) for option, is_given in table_options.items() if is_given]
+        problem = f"{' and '.join(given_options)} can be used with" if given_options else "columns can be selected in"
+        raise UsageError(f"{where}: {problem} tables only (.csv .tsv .parquet .pq, data frames)")
     if isinstance(source, Dataset):
         if reading.censored and not source.reading.censored:
             raise UsageError(f"{source.name}: [[censored=True]] is supported for tables and arrays only")
@@ -96,13 +114,15 @@ def load(
     return source.dataset(task)
 
 
-def _names(given: Any) -> tuple[str, ...]:
+def _names(names_given: Any) -> tuple[str, ...]:
     """Return one or several names as text, because the names of a data frame may be numbers."""
-    several = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
-    return tuple(str(name) for name in several)
+    name_list = (
+        names_given if isinstance(names_given, Iterable) and not isinstance(names_given, str) else (names_given,)
+    )
+    return tuple(unicodedata.normalize("NFC", str(name)) for name in name_list)
 
 
-def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:
+def load_recipe_data(recipe: Recipe, spec: Spec = None) -> Dataset:
     """Load the data of a recipe, or `spec` with the options of the recipe.
 
     Raises:
@@ -120,7 +140,7 @@ def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:
         missing=recipe.missing,
         unseen=recipe.unseen,
         exposure=recipe.exposure,
-        reading=Reading.of(
+        reading=Reading.from_options(
             separator=recipe.separator,
             decimal=recipe.decimal,
             skip_rows=recipe.skip_rows,
@@ -131,70 +151,76 @@ def load_asked(recipe: Recipe, spec: Spec = None) -> Dataset:
     )
 
 
-def load_inputs(spec: Spec, like: Signature, *, unseen: Unseen | None = None) -> NDArray[Any]:
-    """Load inputs [N, *like.shape] of dtype `like.dtype` for prediction.
+def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = None) -> NDArray[Any]:
+    """Load inputs [N, *like.shape] of dtype `signature.dtype` for prediction.
 
     The source is a file, a folder, a name, a data set, a data frame or an array x. Columns of tables are matched by
     name, in any order; other columns are ignored. Arrays are matched by shape. An .npz file holds `x`, or only `arr_0`.
     `unseen` overrides the option of the training run.
 
     Raises:
-        UsageError: if the inputs do not match `like`.
+        UsageError: if the inputs do not match `signature`.
     """
-    if isinstance(spec, tuple) and like.task == "density":
-        spec = load(spec, task=like.task)
+    if isinstance(spec, tuple) and signature.task == "density":
+        spec = load(spec, task=signature.task)
     if not isinstance(spec, str | Path | Dataset) and not is_frame(spec):
-        return _match(spec, like, "x", unseen)
-    source = new_source_of(spec, like)
+        return _match(spec, signature, "x", unseen)
+    source = new_source_of(spec, signature)
     if isinstance(source, Dataset):
-        chosen = source.test or source
-        return _rows_of(chosen.as_task(like.task) if like.task == "density" else chosen, like, unseen)
+        dataset = source.test or source
+        return _rows_of(dataset.as_task(signature.task) if signature.task == "density" else dataset, signature, unseen)
     if isinstance(source, Table):
-        _check_tabular(like, source.where)
-        return tabular.new_inputs(source, like, unseen)
+        _check_tabular(signature, source.where)
+        return tabular.new_inputs(source, signature, unseen)
     assert not isinstance(source, tuple)
-    if like.task == "density":
-        return _match(source.dataset(like.task).x, like, source.where, unseen)
+    if signature.task == "density":
+        return _match(source.dataset(signature.task).x, signature, source.where, unseen)
     x, where = source.inputs()
-    return _match(x, like, where, unseen)
+    return _match(x, signature, where, unseen)
 
 
 def load_like(
-    spec: Spec, like: Signature, target_names: Sequence[str] | None = None, *, unseen: Unseen | None = None
+    spec: Spec, signature: Signature, target_names: Sequence[str] | None = None, *, unseen: Unseen | None = None
 ) -> Dataset:
-    """Load labelled data for evaluation: a file, folder, name, data set, data frame or pair (x, y) that matches `like`.
+    """Load labelled data that matches `signature`: a file, folder, name, data set, data frame or pair (x, y).
 
-    Features and targets of tables are matched by name (targets: `target_names`, default `like.target_names`). Labels
-    must be among the model's classes.
+    Features and targets of tables are matched by name (targets: `target_names`, default `signature.target_names`).
+    Labels must be among the model's classes.
 
     Raises:
-        UsageError: if the data do not match `like`.
+        UsageError: if the data do not match `signature`.
     """
-    if like.task == "density":
-        rows = load_inputs(spec, like, unseen=unseen)
-        return like.rows(rows, rows, str(spec) if isinstance(spec, str | Path) else "rows")
-    names = like.target_names if target_names is None else tuple(target_names)
+    if signature.task == "density":
+        rows = load_inputs(spec, signature, unseen=unseen)
+        return signature.dataset(rows, rows, str(spec) if isinstance(spec, str | Path) else "rows")
+    names = signature.target_names if target_names is None else tuple(target_names)
     if isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[1]):
-        spec = (spec[0], _named(spec[1], names))
+        spec = (spec[0], _order_targets(spec[1], names))
     kind = ""
     if _is_table_and_targets(spec):
-        spec, names, kind = tabular.joined(spec[0], _cells_of(spec[1], like.reading), task=like.task)
-    if len(names) != len(like.target_names):
-        raise _other_targets(names, like.target_names)
-    source = new_source_of(spec, like)
+        spec, names, kind = tabular.join_frame(spec[0], _cells_of(spec[1], signature.reading), task=signature.task)
+    if len(names) != len(signature.target_names):
+        raise _other_targets(names, signature.target_names)
+    source = new_source_of(spec, signature)
     if isinstance(source, Table):
-        _check_tabular(like, source.where)
-        return tabular.new_rows(source, like, names, unseen, kind)
+        _check_tabular(signature, source.where)
+        return tabular.new_rows(source, signature, names, unseen, kind)
     if isinstance(source, Dataset):
-        chosen = source.test or source
-        if like.task == "regression" or chosen.task == "density":
-            chosen = chosen.as_task(like.task)
-        y: Any = chosen.y if chosen.task == "regression" else np.asarray(chosen.class_names)[chosen.y]
-        return _labelled(_rows_of(chosen, like, unseen), y, like, source.name, source.name)
+        dataset = source.test or source
+        if signature.task == "regression" or dataset.task == "density":
+            dataset = dataset.as_task(signature.task)
+        y: Any = dataset.y if dataset.task == "regression" else np.asarray(dataset.class_names)[dataset.y]
+        return _labelled(_rows_of(dataset, signature, unseen), y, signature, source.name, source.name)
     if isinstance(source, tuple):
-        return _labelled(_match(source[0], like, "x", unseen), source[1], like, "y", "arrays")
-    found = source.labelled()
-    return _labelled(_match(found.x, like, found.x_where, unseen), found.y, like, found.y_where, source.where)
+        return _labelled(_match(source[0], signature, "x", unseen), source[1], signature, "y", "arrays")
+    source_rows = source.labelled()
+    return _labelled(
+        _match(source_rows.x, signature, source_rows.x_where, unseen),
+        source_rows.y,
+        signature,
+        source_rows.y_where,
+        source.where,
+    )
 
 
 def _is_table_and_targets(spec: Spec) -> bool:
@@ -206,7 +232,7 @@ def _cells_of(y: Any, reading: Reading) -> Any:
     return as_cells(bounds_of(y, len(y), "y")) if reading.censored and is_bounds_array(y) else y
 
 
-def _named(y: Any, names: Sequence[str]) -> Any:
+def _order_targets(y: Any, names: Sequence[str]) -> Any:
     """Return a frame of targets in the order of the model's `names`, or unchanged if all its names differ.
 
     Raises:
@@ -220,85 +246,87 @@ def _named(y: Any, names: Sequence[str]) -> Any:
     return table.frame(table.names)
 
 
-def _other_targets(found: Sequence[str], names: Sequence[str]) -> UsageError:
-    return UsageError(f"y: must have the targets of the model, {listed(names)} (got {listed(found)})")
+def _other_targets(target_names: Sequence[str], names: Sequence[str]) -> UsageError:
+    return UsageError(f"y: must have the targets of the model, {list_names(names)} (got {list_names(target_names)})")
 
 
-def _check_tabular(like: Signature, where: str) -> None:
-    if not like.feature_names:
+def _check_tabular(signature: Signature, where: str) -> None:
+    if not signature.feature_names:
         raise UsageError(
-            f"{where}: a table, but the model was trained on images of shape {list(like.shape)}; give images"
+            f"{where}: a table, but the model was trained on images of shape {list(signature.shape)}; give images"
         )
 
 
-def _rows_of(data: Dataset, like: Signature, unseen: Unseen | None) -> NDArray[Any]:
+def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDArray[Any]:
     """Return the inputs of a data set, unchanged if its columns were encoded as in training."""
     if data.encoding is None or data.encoding.is_plain:
-        return _match(data.x, like, data.name, unseen)
-    if like.encoding is None or not like.encoding.agrees(data.encoding):
+        return _match(data.x, signature, data.name, unseen)
+    if signature.encoding is None or not signature.encoding.makes_same_inputs(data.encoding):
         raise UsageError(
             f"{data.name}: the columns of this data set are not encoded as in training; give its file or data frame"
         )
-    return finite_float32(like.encoding.fill(data.x), data.name, like.feature_names)
+    return finite_float32(signature.encoding.fill(data.x), data.name, signature.feature_names)
 
 
-def _match(x: ArrayLike, like: Signature, where: str, unseen: Unseen | None) -> NDArray[Any]:
+def _match(x: ArrayLike, signature: Signature, where: str, unseen: Unseen | None) -> NDArray[Any]:
     """Return x [N, *like.shape] in the dtype of the training inputs. Table columns [N, columns] are encoded."""
-    if like.encoding is not None:
-        return _encoded(numeric_array(x, where), like, like.encoding, where, unseen)
+    if signature.encoding is not None:
+        return _encoded(x, signature, signature.encoding, where, unseen)
     inputs = as_inputs(x, where)
-    _check_shape(inputs.shape[1:], like.shape, where)
-    if inputs.dtype.name == like.dtype:
+    _check_shape(inputs.shape[1:], signature.shape, where)
+    if inputs.dtype.name == signature.dtype:
         return inputs
-    if like.dtype == "float32":
+    if signature.dtype == "float32":
         return inputs.astype(np.float32)
     if np.any((inputs < 0) | (inputs > 255) | (inputs != np.floor(inputs))):
         raise UsageError(f"{where}: the model was trained on uint8 images; give whole numbers 0..255")
     return inputs.astype(np.uint8)
 
 
-def _encoded(x: NDArray[Any], like: Signature, encoding: Encoding, where: str, unseen: Unseen | None) -> NDArray[Any]:
+def _encoded(x: ArrayLike, signature: Signature, encoding: Encoding, where: str, unseen: Unseen | None) -> NDArray[Any]:
     """Encode rows of a table's columns as inputs."""
     import pandas as pd
 
     names = [column.name for column in encoding.columns]
-    others = [column.name for column in encoding.columns if column.kind not in ("number", "boolean")]
-    if others:
+    unsupported_columns = [column.name for column in encoding.columns if column.kind not in ("number", "boolean")]
+    if unsupported_columns:
         raise UsageError(
             f"{where}: an array, but the model was trained on a table with text, dates or times "
-            f"({listed(others)}); give a data frame or a file with the columns {listed(names)}"
+            f"({list_names(unsupported_columns)}); give a data frame or a file with the columns {list_names(names)}"
         )
-    rows = x.reshape(-1, 1) if x.ndim == 1 else x
-    if like.exposure and rows.shape[1:] == (len(names) - 1,):
+    array = numeric_array(x, where)
+    rows = array.reshape(-1, 1) if array.ndim == 1 else array
+    if signature.exposure and rows.shape[1:] == (len(names) - 1,):
         raise UsageError(f"{where}: the exposure is missing; give it as the last column, or with exposure=")
     _check_shape(rows.shape[1:], (len(names),), where)
     frame = pd.DataFrame(rows, columns=pd.Index(names))
-    return tabular.new_inputs(FrameTable(frame, where), like, unseen)
+    return tabular.new_inputs(FrameTable(frame, where), signature, unseen)
 
 
-def _check_shape(found: Sequence[int], trained: Sequence[int], where: str) -> None:
-    if tuple(found) != tuple(trained):
+def _check_shape(shape: Sequence[int], trained_shape: Sequence[int], where: str) -> None:
+    if tuple(shape) != tuple(trained_shape):
         raise UsageError(
-            f"{where}: inputs have shape {list(found)}, but the model was trained on {list(trained)}; give "
+            f"{where}: inputs have shape {list(shape)}, but the model was trained on {list(trained_shape)}; give "
             "inputs of that shape"
         )
 
 
-def _labelled(inputs: NDArray[Any], y: Any, like: Signature, where: str, name: str) -> Dataset:
-    """Return checked inputs with targets from an array, checked against `like`."""
-    classify = like.task == "classification"
-    if like.reading.censored:
+def _labelled(inputs: NDArray[Any], y: Any, signature: Signature, where: str, name: str) -> Dataset:
+    """Return checked inputs with targets from an array, checked against `signature`."""
+    is_classification = signature.task == "classification"
+    if signature.reading.censored:
         bounds = bounds_of(y, len(inputs), where)
-        if bounds.shape[1] != len(like.target_names):
-            raise UsageError(f"{where}: {bounds.shape[1]} targets, but the model has {len(like.target_names)}")
-        return like.rows(inputs, bounds, name)
-    targets = (label_array if classify else numeric_array)(y, where)
+        if bounds.shape[1] != len(signature.target_names):
+            raise UsageError(f"{where}: {bounds.shape[1]} targets, but the model has {len(signature.target_names)}")
+        return signature.dataset(inputs, bounds, name)
+    targets = (label_array if is_classification else numeric_array)(y, where)
     if targets.shape[0] != inputs.shape[0]:
         raise UsageError(f"{where}: {targets.shape[0]} rows of targets but {inputs.shape[0]} rows of inputs")
-    if targets.size != targets.shape[0] * len(like.target_names):
+    if targets.size != targets.shape[0] * len(signature.target_names):
         raise UsageError(
-            f"{where}: targets have shape {list(targets.shape)}, but the model has {len(like.target_names)} targets"
+            f"{where}: targets have shape {list(targets.shape)}, but the model has {len(signature.target_names)} "
+            "targets"
         )
-    if classify:
-        return like.rows(inputs, check_labels(targets.reshape(-1), like.class_names, where), name)
-    return like.rows(inputs, finite_float32(targets, where).reshape(-1, len(like.target_names)), name)
+    if is_classification:
+        return signature.dataset(inputs, check_labels(targets.reshape(-1), signature.class_names, where), name)
+    return signature.dataset(inputs, finite_float32(targets, where).reshape(-1, len(signature.target_names)), name)

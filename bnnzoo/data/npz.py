@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bnnzoo.data.dataset import Dataset, Labelled, from_arrays, from_rows
+from bnnzoo.data.dataset import Dataset, UncheckedRows, from_arrays, from_rows
 from bnnzoo.errors import UsageError
 
 _MOST_SHRINKS, _ALWAYS_FITS = 50, 2**28
@@ -26,9 +26,9 @@ class NpzFile:
     def dataset(self, task: str | None) -> Dataset:
         """Return `x` and `y` as a checked data set; a single array becomes that of a density."""
         arrays = self._read()
-        alone = sorted({"x", "y"} & set(arrays))
-        if task in (None, "density") and len(alone) == 1:
-            return from_rows(arrays[alone[0]], name=self._path.name, where=self.where)
+        known_names = sorted({"x", "y"} & set(arrays))
+        if task in (None, "density") and len(known_names) == 1:
+            return from_rows(arrays[known_names[0]], name=self._path.name, where=self.where)
         arrays = self._read(("x", "y"))
         return from_arrays(arrays["x"], arrays["y"], task=task, name=self._path.name, where=self.where)
 
@@ -44,24 +44,24 @@ class NpzFile:
             f"np.savez({self._path.name!r}, x=x)"
         )
 
-    def labelled(self) -> Labelled:
+    def labelled(self) -> UncheckedRows:
         """Return `x` and `y` unchecked."""
         arrays = self._read(("x", "y"))
-        return Labelled(arrays["x"], arrays["y"], f"{self.where}: x", f"{self.where}: y")
+        return UncheckedRows(arrays["x"], arrays["y"], f"{self.where}: x", f"{self.where}: y")
 
     def _read(self, names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
         """Read the arrays `names`, or all arrays."""
-        cure = f"save it with np.savez({self._path.name!r}, x=x, y=y)"
+        remedy = f"save it with np.savez({self._path.name!r}, x=x, y=y)"
         try:
             with self._path.open("rb") as file:
                 archive = np.load(file, allow_pickle=False)
                 if not isinstance(archive, np.lib.npyio.NpzFile):
-                    raise UsageError(f"{self.where}: a single array instead of an .npz archive; {cure}")
+                    raise UsageError(f"{self.where}: a single array instead of an .npz archive; {remedy}")
                 _check_sizes(archive, self._path.stat().st_size)
                 missing = [name for name in names if name not in archive.files]
                 if missing:
-                    held = ", ".join(archive.files) or "nothing"
-                    raise UsageError(f"{self.where}: no array named {missing[0]} (got {held}); {cure}")
+                    array_names = ", ".join(archive.files) or "nothing"
+                    raise UsageError(f"{self.where}: no array named {missing[0]} (got {array_names}); {remedy}")
                 return {name: archive[name] for name in names or archive.files}
         except UsageError as error:
             raise UsageError(str(error) if str(error).startswith(self.where) else f"{self.where}: {error}") from error

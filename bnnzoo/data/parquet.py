@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bnnzoo.data.check import plain_name
 from bnnzoo.data.frames import TypedTable, shown_cell
 from bnnzoo.errors import UsageError
 
@@ -51,8 +52,8 @@ class ParquetTable(TypedTable):
                 schema = file.schema_arrow
                 index = _labels_of_rows(schema)
                 columns = [name for name in schema.names if name not in index and not _PANDAS_INDEX.fullmatch(name)]
-                self._written = {name.strip(): name for name in columns}
-                self.names = tuple(name.strip() for name in columns)
+                self._written = {plain_name(name): name for name in columns}
+                self.names = tuple(map(plain_name, columns))
                 num_rows = file.metadata.num_rows
         except pa.ArrowNotImplementedError as error:
             raise UsageError(
@@ -77,9 +78,9 @@ class ParquetTable(TypedTable):
                 table = file.read(columns=[self._written[name] for name in names])
         except self._errors as error:
             raise self._damaged() from error
-        return pd.DataFrame({name: self._converted(name, table.column(self._written[name])) for name in names})
+        return pd.DataFrame({name: self._convert(name, table.column(self._written[name])) for name in names})
 
-    def _converted(self, name: str, column: Any) -> pd.Series:
+    def _convert(self, name: str, column: Any) -> pd.Series:
         try:
             column.validate(full=True)  # finds text that is not UTF-8
             return column.to_pandas(types_mapper=_with_gaps().get)
@@ -89,7 +90,7 @@ class ParquetTable(TypedTable):
                 "column as numbers, text, or dates of the years 1 to 9999, or leave it out"
             ) from error
 
-    def shown(self, row: int, name: str) -> str:
+    def cell_text(self, row: int, name: str) -> str:
         """Return the text of a cell; `row` counts from 0."""
         return shown_cell(self.frame([name])[name], row)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from bnnzoo.data.dataset import Dataset, Labelled
+from bnnzoo.data.dataset import Dataset, UncheckedRows
 from bnnzoo.data.delimited import DelimitedTable
 from bnnzoo.data.idx import IdxFolder
 from bnnzoo.data.npz import NpzFile
@@ -46,12 +46,12 @@ class Table(Protocol):
         """Whether a row of text, counted from 0, has a number."""
         ...
 
-    def padded(self, names: Sequence[str], /) -> dict[str, str]:
+    def zero_padded_cells(self, names: Sequence[str], /) -> dict[str, str]:
         """A cell with a leading zero of each column of text that has one."""
         ...
 
-    def skip_option(self, row: int, /) -> str:
-        """Return the option that skips the line of a row, counted from 0; "" if there is none."""
+    def skip_option(self, *rows: int) -> str:
+        """Return the option that skips the lines of rows, counted from 0 (-1 is the header); "" if there is none."""
         ...
 
     def frame(self, names: Sequence[str], written: Collection[str] = (), /) -> pd.DataFrame:
@@ -63,7 +63,7 @@ class Table(Protocol):
         """
         ...
 
-    def shown(self, row: int, name: str) -> str:
+    def cell_text(self, row: int, name: str) -> str:
         """Return the raw text of a cell for messages; `row` counts from 0."""
         ...
 
@@ -82,7 +82,7 @@ class Arrays(Protocol):
         """Return the unchecked inputs for prediction, and their name in messages."""
         ...
 
-    def labelled(self) -> Labelled:
+    def labelled(self) -> UncheckedRows:
         """Return the unchecked inputs and targets for testing."""
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -41,7 +42,7 @@ class Reading:
     censored: bool = False
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         *,
         separator: str | None = None,
@@ -56,20 +57,23 @@ class Reading:
         Raises:
             UsageError: for an invalid value.
         """
-        mark: Any = "" if separator is None else SEPARATORS.get(separator, separator.replace("\\t", "\t"))
-        if separator is not None and (len(mark) != 1 or mark in '"\n\r' or mark.isalnum()):
+        separator_mark: Any = "" if separator is None else SEPARATORS.get(separator, separator.replace("\\t", "\t"))
+        if separator is not None and (
+            len(separator_mark) != 1 or separator_mark in '"\n\r' or separator_mark.isalnum()
+        ):
             words = ", ".join(SEPARATORS)
             raise UsageError(f"separator: must be one character, or one of {words} (got {separator!r})")
-        point: Any = "" if decimal is None else decimal
-        if point not in ("", ".", ","):
+        decimal_mark: Any = "" if decimal is None else decimal
+        if decimal_mark not in ("", ".", ","):
             raise UsageError(f"decimal: must be . or , (got {decimal!r})")
-        if point == "." and mark == ".":  # commas can be both: "1,5" in quotes
-            raise UsageError(f"separator and decimal: must differ (both are {mark!r})")
+        if decimal_mark == "." and separator_mark == ".":  # commas can be both: "1,5" in quotes
+            raise UsageError(f"separator and decimal: must differ (both are {separator_mark!r})")
         if encoding is not None:
             _check_encoding(encoding)
         lines = tuple(part.strip() for text in skip_rows for part in text.split(",") if part.strip())
-        skipped_lines(lines)
-        return cls(mark, point, lines, encoding or "", tuple(missing_code), censored)
+        parse_lines(lines)
+        codes = tuple(unicodedata.normalize("NFC", code) for code in missing_code)
+        return cls(separator_mark, decimal_mark, lines, encoding or "", codes, censored)
 
     def check(self) -> None:
         """Check that a stored reading is one that options can produce.
@@ -79,7 +83,7 @@ class Reading:
         """
         try:
             right = (
-                Reading.of(
+                Reading.from_options(
                     **{
                         **vars(self),
                         "separator": self.separator or None,
@@ -95,7 +99,7 @@ class Reading:
             raise ValueError("no option of the table reader gives what it records")
 
     @property
-    def of_text(self) -> Reading:
+    def text_options(self) -> Reading:
         """Options about the form of a text file only."""
         return dataclasses.replace(self, missing_code=(), censored=False)
 
@@ -106,8 +110,12 @@ class Reading:
             UsageError: with the column.
         """
         for code in self.missing_code:
+            own = [name for name in names if code.startswith(f"{name}=")]
             name, equals, value = code.partition("=")
-            if equals and name not in names:
+            if own:
+                name = max(own, key=len)
+                value = code[len(name) + 1 :]
+            elif equals:
                 raise UsageError(f"{where}: missing_code {code!r}: no column named {name}; {did_you_mean(name, names)}")
             if not (value if equals else code).strip():
                 raise UsageError(
@@ -116,32 +124,31 @@ class Reading:
 
     def codes_of(self, name: str) -> tuple[str, ...]:
         """Return the values that mean a missing cell in the column `name`."""
-        found = []
+        codes = []
         for code in self.missing_code:
-            column, equals, value = code.partition("=")
-            if not equals:
-                found.append(code.strip())
-            elif column == name:
-                found.append(value.strip())
-        return tuple(found)
+            if "=" not in code:
+                codes.append(code.strip())
+            elif code.startswith(f"{name}="):
+                codes.append(code[len(name) + 1 :].strip())
+        return tuple(codes)
 
-    def words(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the fields with non-default values, as JSON-compatible values."""
-        plain = vars(PLAIN)
-        return {key: value for key, value in vars(self).items() if value != plain[key]}
+        defaults = vars(PLAIN)
+        return {key: value for key, value in vars(self).items() if value != defaults[key]}
 
 
 PLAIN = Reading()
 """The reading without any options."""
 
 
-def skipped_lines(texts: Iterable[str]) -> frozenset[int]:
+def parse_lines(texts: Iterable[str]) -> frozenset[int]:
     """Return the lines of `skip_rows`, counted from 1.
 
     Raises:
         UsageError: for text that is neither a line nor a range of lines.
     """
-    found: set[int] = set()
+    lines: set[int] = set()
     for text in texts:
         match = _LINES.fullmatch(text)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
@@ -149,11 +156,11 @@ def skipped_lines(texts: Iterable[str]) -> frozenset[int]:
             raise UsageError(
                 f"skip_rows: must be lines of the file, counted from 1, such as 2 or 1-10,12 (got {text!r})"
             )
-        found.update(range(first, last + 1))
-    return frozenset(found)
+        lines.update(range(first, last + 1))
+    return frozenset(lines)
 
 
-def written_lines(lines: Collection[int]) -> str:
+def format_lines(lines: Collection[int]) -> str:
     """Return lines in the notation of `--skip-rows`: 1-10,12."""
     ranges: list[list[int]] = []
     for line in sorted(lines):

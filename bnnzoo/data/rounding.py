@@ -15,7 +15,7 @@ _FEWEST = 10
 """Minimal number of rows; fewer may lie on a grid by chance."""
 
 
-def step_of(values: Float[np.ndarray, " row"]) -> float:
+def rounding_step(values: Float[np.ndarray, " row"]) -> float:
     """Return the step of the grid of all values, in their units; 0 if there is no grid, or a fine one.
 
     At least half of the rows must share their value with another row. Measurements mostly have unique values, rounded
@@ -31,8 +31,8 @@ def step_of(values: Float[np.ndarray, " row"]) -> float:
             return 0.0
         # Decimals have the accuracy of float32 only.
         if np.all(np.abs(scaled - np.round(scaled)) <= 1e-6 * np.maximum(np.abs(scaled), 1)):
-            whole = np.round(scaled).astype(np.int64)
-            step = float(np.gcd.reduce(whole - whole[0])) / 10**decimals
+            integers = np.round(scaled).astype(np.int64)
+            step = float(np.gcd.reduce(integers - integers[0])) / 10**decimals
             return step if step >= _COARSE * numbers.std() else 0.0
     return 0.0
 

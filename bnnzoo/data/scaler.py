@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bnnzoo.data.bounds import recorded
+from bnnzoo.data.bounds import uncensored_targets
 from bnnzoo.data.check import finite_float32
 from bnnzoo.data.dataset import Dataset, Signature
 from bnnzoo.errors import UsageError
@@ -57,21 +57,21 @@ class Scaler:
         if train.signature.exposure:
             x_mean[-1], x_sd[-1] = 0.0, 1.0
         if standardise and train.task != "classification":
-            y_mean, y_sd = _moments(recorded(train.y), f"{train.name}: targets")
+            y_mean, y_sd = _moments(uncensored_targets(train.y), f"{train.name}: targets")
         return cls(*(np.asarray(values, dtype=np.float32) for values in (x_mean, x_sd, y_mean, y_sd)))
 
-    def check(self, like: Signature) -> None:
+    def check(self, signature: Signature) -> None:
         """Check a scaler from a file against the signature of its data.
 
         Raises:
             ValueError: if a shape differs or a standard deviation is not a normal positive number.
         """
-        inputs = like.shape if len(like.shape) == 1 else ()
-        shapes = [inputs, inputs, (len(like.target_names),), (len(like.target_names),)]
+        inputs = signature.shape if len(signature.shape) == 1 else ()
+        shapes = [inputs, inputs, (len(signature.target_names),), (len(signature.target_names),)]
         arrays = [self.x_mean, self.x_sd, self.y_mean, self.y_sd]
         if [array.shape for array in arrays] != shapes or not all(np.isfinite(array).all() for array in arrays):
             raise ValueError("its scaling does not match its data")
-        if not (np.all(_divides(self.x_sd)) and np.all(_divides(self.y_sd))):
+        if not (np.all(_is_valid_divisor(self.x_sd)) and np.all(_is_valid_divisor(self.y_sd))):
             raise ValueError("its scaling divides by zero")
 
     def scale_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
@@ -96,16 +96,16 @@ class Scaler:
         sds = np.log(self.y_sd.astype(np.float64))
         return (y[..., 0] == y[..., 1]) @ sds if y.ndim == 3 else np.full(len(y), sds.sum())
 
-    def refuse_far(self, x: NDArray[Any], y: NDArray[Any] | None, like: Signature, where: str) -> None:
+    def refuse_far(self, x: NDArray[Any], y: NDArray[Any] | None, signature: Signature, where: str) -> None:
         """Refuse rows in original units that float32 cannot represent in the network's units.
 
         Raises:
             UsageError: with the first cell that is too far from the training rows.
         """
         if x.ndim == 2:
-            _refuse_far(x, self.x_mean, self.x_sd, where, like.feature_names)
-        if y is not None and like.task == "regression":
-            _refuse_far(recorded(y), self.y_mean, self.y_sd, where, like.target_names)
+            _refuse_far(x, self.x_mean, self.x_sd, where, signature.feature_names)
+        if y is not None and signature.task == "regression":
+            _refuse_far(uncensored_targets(y), self.y_mean, self.y_sd, where, signature.target_names)
 
     def unscale_targets(self, y: ArrayLike) -> NDArray[np.float32]:
         """Return targets or predictions [..., T] in the original units."""
@@ -130,10 +130,12 @@ def _refuse_far(
     values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str, names: Sequence[str]
 ) -> None:
     ends = np.stack([values.min(0, initial=np.inf), values.max(0, initial=-np.inf)])
-    wide = np.isfinite(ends).all(0) & (np.abs((ends - mean.astype(np.float64)) / sd) > np.finfo(np.float32).max).any(0)
-    for column in np.flatnonzero(wide)[:1]:
-        away = np.abs((values[:, column].astype(np.float64) - mean[column]) / sd[column])
-        row = int(np.argmax(away > np.finfo(np.float32).max))
+    is_too_far = np.isfinite(ends).all(0) & (
+        np.abs((ends - mean.astype(np.float64)) / sd) > np.finfo(np.float32).max
+    ).any(0)
+    for column in np.flatnonzero(is_too_far)[:1]:
+        distances = np.abs((values[:, column].astype(np.float64) - mean[column]) / sd[column])
+        row = int(np.argmax(distances > np.finfo(np.float32).max))
         raise UsageError(
             f"{where}: row {row + 1}, column {names[column]}: {values[row, column]!s} is too far from the "
             f"training rows (mean {mean[column]:.3g}, sd {sd[column]:.3g}) for float32; correct it, or leave "
@@ -141,18 +143,18 @@ def _refuse_far(
         )
 
 
-def _divides(sd: NDArray[np.float32]) -> NDArray[np.bool_]:
+def _is_valid_divisor(sd: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Whether an sd is a valid divisor: a normal number of float32."""
     return np.asarray(sd >= np.finfo(np.float32).tiny)
 
 
-def _moments(values: NDArray[Any], what: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moments(values: NDArray[Any], values_name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and sd over the first axis, summed in float64; sd is 1 if all values are equal in float32."""
     mean = np.asarray(values.mean(axis=0, dtype=np.float64))
     sd = np.asarray(values.std(axis=0, dtype=np.float64))
     is_constant = values.max(axis=0) == values.min(axis=0)
-    if np.any(~is_constant & ~_divides(sd.astype(np.float32))):
-        raise UsageError(f"{what}: the numbers differ by too little to be standardised in float32; rescale them")
+    if np.any(~is_constant & ~_is_valid_divisor(sd.astype(np.float32))):
+        raise UsageError(f"{values_name}: the numbers differ by too little to be standardised in float32; rescale them")
     return mean, np.where(is_constant, 1.0, sd)
 
 

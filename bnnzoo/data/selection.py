@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from bnnzoo.data.check import did_you_mean
 from bnnzoo.data.encoding import Missing, Unseen
-from bnnzoo.data.faults import listed
+from bnnzoo.data.faults import list_names
 from bnnzoo.data.readers import Table
 from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
 
-class Choice(NamedTuple):
+class ColumnChoice(NamedTuple):
     """The options that select columns, with the names of the command line."""
 
     target: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Choice(NamedTuple):
     reading: Reading = PLAIN
 
 
-def select_columns(table: Table, choice: Choice, task: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def select_columns(table: Table, choice: ColumnChoice, task: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the input columns and of the targets.
 
     A density has no inputs; its targets are the named columns, or all columns.
@@ -36,7 +36,7 @@ def select_columns(table: Table, choice: Choice, task: str | None) -> tuple[tupl
         UsageError: if a name is unknown, repeated or in conflict, or if no column is left.
     """
     where = table.where
-    target, columns, drop = (_expanded(names, table) for names in (choice.target, choice.columns, choice.drop))
+    target, columns, drop = (_expand_names(names, table) for names in (choice.target, choice.columns, choice.drop))
     check_known([*target, *columns, *drop], table)
     if len(set(target)) < len(target):
         raise UsageError(f"{where}: a target is named twice ({', '.join(target)}); name each once")
@@ -48,14 +48,14 @@ def select_columns(table: Table, choice: Choice, task: str | None) -> tuple[tupl
     exposure = (choice.exposure,) if choice.exposure else ()
     if exposure:
         _check_exposure_column(choice.exposure, table, target, drop, task)
-    left = [name for name in table.names if name not in {*drop, *exposure}]
-    if not left:
+    available_names = [name for name in table.names if name not in {*drop, *exposure}]
+    if not available_names:
         raise UsageError(f"{where}: every column is dropped; keep at least one")
-    wanted = set(columns or left)
+    wanted_names = set(columns or available_names)
     if task == "density":
-        return (), target or tuple(name for name in left if name in wanted)
-    targets = target or (left[-1],)
-    features = tuple(name for name in left if name in wanted and name not in targets)
+        return (), target or tuple(name for name in available_names if name in wanted_names)
+    targets = target or (available_names[-1],)
+    features = tuple(name for name in available_names if name in wanted_names and name not in targets)
     if not features and (task or not target):
         raise UsageError(
             f"{where}: no columns are left for inputs beside the target {', '.join(targets)}; add one, or use "
@@ -83,21 +83,21 @@ def select_categories(
     table: Table, names: Sequence[str], features: Sequence[str], targets: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the names of the inputs that the user declared as categories."""
-    categories = _expanded(names, table)
+    categories = _expand_names(names, table)
     check_known(categories, table)
     for name in categories:
         if name not in features:
-            what = "is the target" if name in targets and features else "is not an input"
-            cure = (
+            problem = "is the target" if name in targets and features else "is not an input"
+            remedy = (
                 "use [[task=classification]] to read its cells as classes"
                 if name in targets and features
                 else "select it as an input"
             )
-            raise UsageError(f"{table.where}: column {name} cannot be a category, because it {what}; {cure}")
+            raise UsageError(f"{table.where}: column {name} cannot be a category, because it {problem}; {remedy}")
     return categories
 
 
-def _expanded(names: Sequence[str], table: Table) -> tuple[str, ...]:
+def _expand_names(names: Sequence[str], table: Table) -> tuple[str, ...]:
     """Expand names of the form `a,b`, unless a column has that name.
 
     Raises:
@@ -118,9 +118,14 @@ def check_known(names: Sequence[str], table: Table) -> None:
     Raises:
         UsageError: with the unknown names.
     """
-    known = set(table.names)
-    absent = [name for name in names if name not in known]
-    if len(absent) == 1:
-        raise UsageError(f"{table.where}: no column named {absent[0]}; {did_you_mean(absent[0], table.names)}")
-    if absent:
-        raise UsageError(f"{table.where}: no columns named {listed(absent)}; {did_you_mean(absent[0], table.names)}")
+    table_names = set(table.names)
+    missing_names = [name for name in names if name not in table_names]
+    if len(missing_names) == 1:
+        raise UsageError(
+            f"{table.where}: no column named {missing_names[0]}; {did_you_mean(missing_names[0], table.names)}"
+        )
+    if missing_names:
+        raise UsageError(
+            f"{table.where}: no columns named {list_names(missing_names)}; "
+            f"{did_you_mean(missing_names[0], table.names)}"
+        )

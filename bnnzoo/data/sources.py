@@ -10,11 +10,17 @@ from bnnzoo.data.check import did_you_mean
 from bnnzoo.data.dataset import Dataset, Signature, from_rows
 from bnnzoo.data.delimited import DELIMITERS, DelimitedTable
 from bnnzoo.data.frames import FrameTable, is_frame
-from bnnzoo.data.new_files import like_trained
+from bnnzoo.data.new_files import open_like_training
 from bnnzoo.data.readers import FOLDER, READERS, Arrays, Table
 from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.errors import UsageError
 
+_REMEDIES = {
+    (".xlsx", ".xls", ".xlsm", ".ods"): "save the table as CSV",
+    (".gz", ".zip", ".bz2", ".xz", ".zst"): "unpack it first",
+    (".txt", ".dat", ".data", ".tab", ".asc", ""): "if it is a table in text, rename it to .csv",
+}
+"""Remedies for files of other kinds, by suffix."""
 Spec = Any
 """A registered name, a path, a data frame, a `Dataset`, or arrays."""
 
@@ -27,8 +33,8 @@ def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset 
     """
     path = _as_path(spec) if isinstance(spec, str | Path) else None
     if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
-        return DelimitedTable(path, reading.of_text)
-    if reading.of_text != PLAIN:
+        return DelimitedTable(path, reading.text_options)
+    if reading.text_options != PLAIN:
         where = spec if isinstance(spec, str | Path) else "data"
         raise UsageError(
             f"{where}: [[separator]], [[decimal]], [[skip_rows]] and [[encoding]] are for text files "
@@ -52,11 +58,11 @@ def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset 
     return _registered(spec)
 
 
-def new_source_of(spec: Spec, like: Signature) -> Table | Arrays | Dataset | tuple[Any, Any]:
+def new_source_of(spec: Spec, signature: Signature) -> Table | Arrays | Dataset | tuple[Any, Any]:
     """Return the source for a trained model. A text file is read as in training, unless it is written differently."""
     path = _as_path(spec) if isinstance(spec, str | Path) else None
     if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
-        return like_trained(path, like)
+        return open_like_training(path, signature)
     return source_of(spec)
 
 
@@ -67,9 +73,9 @@ def _as_path(spec: str | Path) -> Path | None:
     if not str(spec):
         raise UsageError("data: the name is empty; give a registered name or a path")
     has_separator = any(separator in text for separator in (os.sep, os.altsep) if separator)
-    known = path.suffix.lower() in READERS
+    is_known_suffix = path.suffix.lower() in READERS
     if not os.path.lexists(text):
-        if isinstance(spec, Path) or has_separator or known:
+        if isinstance(spec, Path) or has_separator or is_known_suffix:
             folder = path.parent
             if not os.path.isdir(folder):
                 raise UsageError(f"{spec}: no such file, and no such folder {folder}; correct the path")
@@ -83,10 +89,12 @@ def _as_path(spec: str | Path) -> Path | None:
         return path
     if not path.is_file():
         raise UsageError(f"{spec}: not a regular file (perhaps a pipe or a device); write the data to a file first")
-    if not known:
+    if not is_known_suffix:
+        suffix = path.suffix.lower()
+        remedy = next((f"; {text}" for suffixes, text in _REMEDIES.items() if suffix in suffixes), "")
         raise UsageError(
             f"{spec}: unknown kind of data file {path.suffix or '(no suffix)'}; use one of {' '.join(READERS)}, "
-            "or an IDX folder"
+            f"or an IDX folder{remedy}"
         )
     return path
 

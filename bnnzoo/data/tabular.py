@@ -13,30 +13,30 @@ from numpy.typing import NDArray
 
 from bnnzoo.data.arrays import check_task
 from bnnzoo.data.check import check_column_names
+from bnnzoo.data.codes import find_codes, warn_of_codes
 from bnnzoo.data.columns import Cells, interpret
 from bnnzoo.data.dataset import Dataset, Signature, from_rows
 from bnnzoo.data.doubts import (
-    find_codes,
-    warn_of_codes,
     warn_of_dates,
     warn_of_inputs,
     warn_of_targets,
     warn_of_text,
 )
-from bnnzoo.data.encoding import MISSING_CURE, Encoding, Unseen, check_cells, check_exposure
-from bnnzoo.data.faults import Faults, listed
+from bnnzoo.data.encoding import MISSING_REMEDY, Encoding, Unseen, check_cells, check_exposure
+from bnnzoo.data.faults import Faults, list_names
 from bnnzoo.data.forms import Style
 from bnnzoo.data.frames import FrameTable, is_frame
-from bnnzoo.data.levels import one_level_a_value
+from bnnzoo.data.levels import merge_equal_levels
 from bnnzoo.data.readers import Table
 from bnnzoo.data.reading import Reading
-from bnnzoo.data.selection import Choice, check_known, select_categories, select_columns
+from bnnzoo.data.selection import ColumnChoice, check_known, select_categories, select_columns
 from bnnzoo.data.targets import check_censored, codes_of, regression_targets, targets_of
+from bnnzoo.data.unused_codes import notes_of_unused_codes
 from bnnzoo.errors import BnnzooWarning, UsageError
-from bnnzoo.finding import setting, spelling, spelt
+from bnnzoo.finding import setting, spell_settings, spelling
 
 
-def training_set(table: Table, choice: Choice, task: str | None, name: str, kind: str = "") -> Dataset:
+def training_set(table: Table, choice: ColumnChoice, task: str | None, name: str, kind: str = "") -> Dataset:
     """Return the training set of a table and a selection of its columns.
 
     `kind` is the kind of the targets, if `joined` determined it.
@@ -44,70 +44,79 @@ def training_set(table: Table, choice: Choice, task: str | None, name: str, kind
     Raises:
         UsageError: with one line for each kind of fault, which lists every affected column.
     """
-    chosen, reading = check_task(task), choice.reading
-    features, targets = select_columns(table, choice, chosen)
+    chosen_task, reading = check_task(task), choice.reading
+    features, targets = select_columns(table, choice, chosen_task)
     categories = select_categories(table, choice.categories, features, targets)
     reading.check_codes(table.names, table.where)
     check_column_names(table.names, table.where, [*features, *targets])
-    chosen = (chosen or ("regression" if choice.exposure else None)) if features else "density"
+    chosen_task = (chosen_task or ("regression" if choice.exposure else None)) if features else "density"
     if reading.censored:
-        chosen = check_censored(chosen)
-    faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option)
+        chosen_task = check_censored(chosen_task)
+    faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option, has_number=table.has_number)
     faults.targets = frozenset(targets if features else ())
-    faults.units_option = "" if table.has_number(0) else table.skip_option(0)
     kinds = ["text" if name in categories else "number" if name == choice.exposure else "" for name in features]
     kinds += ["number" if reading.censored else kind] * len(targets)
     cells = _read(table, [*features, *targets], kinds, faults, reading, targets)
-    split = len(features)
-    missing = MISSING_CURE if choice.missing == "error" else ""
+    num_features = len(features)
+    missing = MISSING_REMEDY if choice.missing == "error" else ""
     no_median = "" if choice.missing == "drop" else "drop such rows with [[missing=drop]]"
-    inputs = split - bool(choice.exposure)
-    check_cells(cells[:inputs], faults, table.shown, missing=missing)
-    for exposure in cells[inputs:split]:
-        check_exposure(exposure, faults, table.shown, missing=no_median)
-    check_cells(cells[split:], faults, table.shown, missing=no_median, empty="name another [[target]]")
+    inputs = num_features - bool(choice.exposure)
+    check_cells(cells[:inputs], faults, table.cell_text, missing=missing)
+    for exposure in cells[inputs:num_features]:
+        check_exposure(exposure, faults, table.cell_text, missing=no_median)
+    check_cells(cells[num_features:], faults, table.cell_text, missing=no_median, empty="name another [[target]]")
     left_out = ""
-    if choice.missing == "drop" and not faults.by_column:
-        keep, left_out = _complete(cells, table.where, "use [[missing=median]], or leave out a column with [[drop]]")
-        cells = [_kept(column, keep) for column in cells]
-    cells[:split] = [one_level_a_value(column) for column in cells[:split]]
-    encoding = Encoding.of(cells[:split], choice.missing, choice.unseen, faults, choice.exposure)
+    if choice.missing == "drop" and not faults.faults_by_column:
+        keep, left_out = _complete_rows(
+            cells, table.where, "use [[missing=median]], or leave out a column with [[drop]]"
+        )
+        cells = [_keep_rows(column, keep) for column in cells]
+    cells[:num_features] = [merge_equal_levels(column) for column in cells[:num_features]]
+    encoding = Encoding.from_cells(cells[:num_features], choice.missing, choice.unseen, faults, choice.exposure)
     faults.check()
     check_column_names(encoding.inputs, f"{table.where}: inputs")
-    found = targets_of(cells[split:], chosen, table.where)
+    table_targets = targets_of(cells[num_features:], chosen_task, table.where)
     _warn_of_cells(
-        cells[:inputs] + cells[split:],
+        cells[:inputs] + cells[num_features:],
         targets,
         table.where,
-        is_regression=bool(features) and found.task == "regression",
+        is_regression=bool(features) and table_targets.task == "regression",
     )
-    warn_of_text(cells, categories, table.where, None if left_out else table.skip_option)
-    warn_of_dates(cells[:inputs] + cells[split:], table.where)
+    warn_of_text(cells, categories, targets, table.where, None if left_out else table.skip_option)
+    warn_of_dates(cells[:inputs] + cells[num_features:], table.where)
     warn_of_codes(
-        [code for column in cells[inputs:split] for code in find_codes(column.name, column.numbers)], (), table.where
+        [code for column in cells[inputs:num_features] for code in find_codes(column.name, column.numbers)],
+        (),
+        table.where,
     )
     numeric = [column.name for column in cells[:inputs] if column.kind == "number"]
-    sentences = [table.note, found.note, *_encoding_notes(encoding), *_notes_of_zeros(table, numeric)]
-    notes = tuple(spelt(sentence, spelling()) for sentence in sentences if sentence)
+    sentences = [
+        table.note,
+        table_targets.note,
+        *_encoding_notes(encoding),
+        *_notes_of_zeros(table, numeric),
+        *faults.notes,
+    ]
+    notes = tuple(spell_settings(sentence, spelling()) for sentence in sentences if sentence)
     if not features:
-        rows = from_rows(found.y, name=name, names=targets)
-        return replace(rows, notes=notes, left_out=left_out, reading=_used(table, reading))
+        rows = from_rows(table_targets.y, name=name, names=targets)
+        return replace(rows, notes=notes, left_out=left_out, reading=_reading_used(table, reading))
     return Dataset(
-        x=encoding.encode(cells[:split]),
-        y=found.y,
-        task=check_task(found.task) or "regression",
+        x=encoding.encode(cells[:num_features]),
+        y=table_targets.y,
+        task=check_task(table_targets.task) or "regression",
         feature_names=encoding.inputs,
         target_names=targets,
-        class_names=found.class_names,
+        class_names=table_targets.class_names,
         name=name,
         encoding=None if encoding == Encoding.of_numbers(encoding.inputs) else encoding,
         notes=notes,
         left_out=left_out,
-        reading=_used(table, reading),
+        reading=_reading_used(table, reading),
     )
 
 
-def _used(table: Table, reading: Reading) -> Reading:
+def _reading_used(table: Table, reading: Reading) -> Reading:
     """Return the requested reading with the detected form of the text."""
     return replace(table.reading, missing_code=reading.missing_code, censored=reading.censored)
 
@@ -118,48 +127,50 @@ def _warn_of_cells(cells: Sequence[Cells], targets: Sequence[str], where: str, *
     warn_of_inputs(inputs or cells, where)
     if is_regression:
         warn_of_targets([column for column in cells if column.name in targets], where)
-    numeric = [c for c in cells if c.kind == "number" and (c.name not in targets or is_regression or not inputs)]
-    codes = [code for column in numeric for code in find_codes(column.name, column.numbers)]
+    numeric = [column for column in cells if column.kind == "number"]
+    codes = [code for column in numeric for code in find_codes(column.name, column.known)]
     warn_of_codes(codes, targets if inputs else (), where)
 
 
-def new_inputs(table: Table, like: Signature, unseen: Unseen | None = None) -> Float[np.ndarray, "row feature"]:
+def new_inputs(table: Table, signature: Signature, unseen: Unseen | None = None) -> Float[np.ndarray, "row feature"]:
     """Return the inputs of a table for prediction. Training columns are matched by name; other columns are ignored.
 
     Raises:
         UsageError: see `training_set`; also for levels that training did not see.
     """
-    return _new_rows(table, like, {}, unseen)[0]
+    return _new_rows(table, signature, {}, unseen)[0]
 
 
 def new_rows(
-    table: Table, like: Signature, targets: Sequence[str], unseen: Unseen | None = None, kind: str = ""
+    table: Table, signature: Signature, targets: Sequence[str], unseen: Unseen | None = None, kind: str = ""
 ) -> Dataset:
     """Return the inputs and targets of a table for testing. Rows with missing cells are left out if training did so.
 
     `kind` is the kind of the targets, if `joined` determined it.
     """
-    if like.task == "density":
-        x = new_inputs(table, like, unseen)
-        return like.rows(x, x, table.where)
-    kind = kind or ("text" if like.task == "classification" else "number")
-    x, cells, rows = _new_rows(table, like, dict.fromkeys(targets, kind), unseen)
-    if like.task == "regression":
+    if signature.task == "density":
+        x = new_inputs(table, signature, unseen)
+        return signature.dataset(x, x, table.where)
+    kind = kind or ("text" if signature.task == "classification" else "number")
+    x, cells, rows = _new_rows(table, signature, dict.fromkeys(targets, kind), unseen)
+    if signature.task == "regression":
         y = regression_targets(cells)[rows]
     else:
         labels = cells[0]
-        y = codes_of(labels.levels, labels.numbers[rows].astype(int), like.class_names, table.where, targets[0], rows)
-    return like.rows(x, y, table.where)
+        y = codes_of(
+            labels.levels, labels.numbers[rows].astype(int), signature.class_names, table.where, targets[0], rows
+        )
+    return signature.dataset(x, y, table.where)
 
 
 def _new_rows(
-    table: Table, like: Signature, targets: Mapping[str, str], unseen: Unseen | None
+    table: Table, signature: Signature, targets: Mapping[str, str], unseen: Unseen | None
 ) -> tuple[Float[np.ndarray, "kept feature"], list[Cells], Int[np.ndarray, " kept"]]:
     """Return the inputs of the kept rows, the targets of all rows, and the indices of the kept rows.
 
     `targets` maps the name of each target to its kind.
     """
-    encoding = like.encoding or Encoding.of_numbers(like.feature_names)
+    encoding = signature.encoding or Encoding.of_numbers(signature.feature_names)
     encoding = encoding if unseen is None else replace(encoding, unseen=unseen)
     features = [column.name for column in encoding.columns]
     if encoding.exposure and encoding.exposure not in table.names:
@@ -171,31 +182,29 @@ def _new_rows(
     check_column_names(table.names, table.where, [*features, *targets])
     faults = Faults(table.where, trained=True, targets=frozenset(targets))
     kinds = [column.kind for column in encoding.columns] + [*targets.values()]
-    cells = _read(table, [*features, *targets], kinds, faults, like.reading, [*targets])
+    cells = _read(table, [*features, *targets], kinds, faults, signature.reading, [*targets])
     inputs, outputs = cells[: len(features)], cells[len(features) :]
     leave_out = encoding.missing == "drop" and bool(targets)
-    cure = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with [[missing=median]]"
-    absent = "" if leave_out else "leave such rows out"
-    plain = len(inputs) - bool(encoding.exposure)
-    for exposure in inputs[plain:]:
-        check_exposure(exposure, faults, table.shown, missing=absent)
+    remedy = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with [[missing=median]]"
+    missing_advice = "" if leave_out else "leave such rows out"
+    num_plain_inputs = len(inputs) - bool(encoding.exposure)
+    for exposure in inputs[num_plain_inputs:]:
+        check_exposure(exposure, faults, table.cell_text, missing=missing_advice)
     if encoding.missing != "median" and not leave_out:
-        check_cells(inputs[:plain], faults, table.shown, missing=cure, trained=True)
+        check_cells(inputs[:num_plain_inputs], faults, table.cell_text, missing=remedy, trained=True)
     else:
-        check_cells(inputs[:plain], faults, table.shown, missing="", trained=True)
-    check_cells(outputs, faults, table.shown, missing=absent, trained=True)
-    complete = ~np.any([column.is_missing for column in cells], 0)
-    inputs = encoding.held_to(inputs, faults, complete if leave_out else np.ones_like(complete))
+        check_cells(inputs[:num_plain_inputs], faults, table.cell_text, missing="", trained=True)
+    check_cells(outputs, faults, table.cell_text, missing=missing_advice, trained=True)
+    is_complete = ~np.any([column.is_missing for column in cells], 0)
+    inputs = encoding.match_levels(inputs, faults, is_complete if leave_out else np.ones_like(is_complete))
     faults.check()
-    codes = [code for c in inputs[:plain] if c.kind == "number" for code in find_codes(c.name, c.numbers)]
-    warn_of_codes(codes, (), table.where, instead="if it is one, leave such rows out, or train with [[missing_code]]")
     if not leave_out:
-        return encoding.encode(inputs), outputs, np.arange(len(complete))
-    keep, left_out = _complete(cells, table.where, "fill some in, or train with [[missing=median]]")
+        return encoding.encode(inputs), outputs, np.arange(len(is_complete))
+    keep, left_out = _complete_rows(cells, table.where, "fill some in, or train with [[missing=median]]")
     if left_out:
         warnings.warn(f"{table.where}: {left_out}", BnnzooWarning, stacklevel=2)
-    kept = [column._replace(numbers=column.numbers[keep]) for column in inputs]
-    return encoding.encode(kept), outputs, np.flatnonzero(keep)
+    kept_inputs = [column._replace(numbers=column.numbers[keep]) for column in inputs]
+    return encoding.encode(kept_inputs), outputs, np.flatnonzero(keep)
 
 
 def _read(
@@ -207,12 +216,14 @@ def _read(
     targets: Sequence[str],
 ) -> list[Cells]:
     frame = table.frame(names, [name for name, kind in zip(names, kinds, strict=True) if kind == "text"])
+    if reading.missing_code and not faults.trained:
+        faults.notes += notes_of_unused_codes(frame, reading, table.decimal, table.where)
     return [
         interpret(
             name,
             series,
             faults,
-            shown=lambda row, name=name: table.shown(row, name),
+            cell_text=lambda row, name=name: table.cell_text(row, name),
             kind=kind,
             style=Style(table.decimal, reading.codes_of(name), reading.censored and name in targets),
         )
@@ -220,30 +231,30 @@ def _read(
     ]
 
 
-def _complete(cells: Sequence[Cells], where: str, cure: str) -> tuple[NDArray[np.bool_], str]:
+def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDArray[np.bool_], str]:
     """Return a mask of the rows without missing cells, and a sentence about the others.
 
     Raises:
-        UsageError: with the remedy `cure`, if no row is complete.
+        UsageError: with the remedy `remedy`, if no row is complete.
     """
     keep = ~np.any([column.is_missing for column in cells], 0)
     if keep.all():
         return keep, ""
-    absent = {column.name: column.is_missing for column in cells if column.is_missing.any()}
-    counts = listed(f"{name} ({int(rows.sum())})" for name, rows in absent.items())
+    missing_by_column = {column.name: column.is_missing for column in cells if column.is_missing.any()}
+    counts = list_names(f"{name} ({int(rows.sum())})" for name, rows in missing_by_column.items())
     if not keep.any():
-        raise UsageError(f"{where}: every row has a missing cell, in the columns {counts}; {cure}")
+        raise UsageError(f"{where}: every row has a missing cell, in the columns {counts}; {remedy}")
     return keep, f"{int(np.sum(~keep))} of {keep.size} rows left out, because of missing cells in {counts}"
 
 
-def _kept(column: Cells, keep: NDArray[np.bool_]) -> Cells:
+def _keep_rows(column: Cells, keep: NDArray[np.bool_]) -> Cells:
     """Return the cells of the training rows, without levels that only other rows have."""
     if column.kind != "text":
         bounds = None if column.bounds is None else column.bounds[keep]
         return column._replace(numbers=column.numbers[keep], bounds=bounds)
-    used, codes = np.unique(column.numbers[keep], return_inverse=True)
+    used_levels, codes = np.unique(column.numbers[keep], return_inverse=True)
     return column._replace(
-        numbers=codes.reshape(-1).astype(float), levels=tuple(column.levels[int(code)] for code in used)
+        numbers=codes.reshape(-1).astype(float), levels=tuple(column.levels[int(code)] for code in used_levels)
     )
 
 
@@ -251,7 +262,7 @@ def _notes_of_zeros(table: Table, names: Sequence[str]) -> list[str]:
     """Numbers with leading zeros, which codes have."""
     return [
         f"column {name}: cells such as {cell} are read as numbers; if they are codes, use {setting('categories', name)}"
-        for name, cell in table.padded(names).items()
+        for name, cell in table.zero_padded_cells(names).items()
     ]
 
 
@@ -259,8 +270,14 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
     notes = []
     texts = [f"{c.name} ({len(c.levels)})" for c in encoding.columns if c.kind == "text"]
     if texts:
-        notes.append(f"text columns, one input per category: {listed(texts)}")
+        notes.append(f"text columns, one input per category: {list_names(texts)}")
     for column in encoding.columns:
+        marks = [level for level in column.levels if not any(map(str.isalnum, level))]
+        if len(marks) == 1 and len(column.levels) > 1:
+            code = setting("missing_code", f"{column.name}={marks[0]}")
+            notes.append(
+                f"column {column.name}: {marks[0]!r} is a category; if it stands for a missing cell, use {code}"
+            )
         if column.kind == "date":
             day = np.datetime64(0, "D") + np.timedelta64(int(column.origin // 1), "D")
             notes.append(f"column {column.name}: dates, as days since {day}")
@@ -272,7 +289,7 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
     return notes
 
 
-def joined(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]:
+def join_frame(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]:
     """Join a data frame of inputs and their targets (arrays, a series or a frame) into one frame.
 
     Returns:
@@ -292,12 +309,12 @@ def joined(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]
         check_column_names(targets.names, "y")
         columns = {str(name): series.array for name, series in targets.frame(targets.names).items()}
     else:
-        array, given = getattr(y, "array", np.asarray(y)), getattr(y, "name", None)
-        several = array.T if array.ndim == 2 else [array]
-        name = "y" if given is None else str(given)
-        while given is None and _clashes(name, len(several), inputs.names):
+        array, given_name = getattr(y, "array", np.asarray(y)), getattr(y, "name", None)
+        target_arrays = array.T if array.ndim == 2 else [array]
+        name = "y" if given_name is None else str(given_name)
+        while given_name is None and _clashes(name, len(target_arrays), inputs.names):
             name += "_"  # a target without a name takes the first free one
-        columns = {name if len(several) == 1 else f"{name}{i}": column for i, column in enumerate(several)}
+        columns = {name if len(target_arrays) == 1 else f"{name}{i}": column for i, column in enumerate(target_arrays)}
         if task in (None, "classification") and pd.api.types.infer_dtype(array, skipna=True) == "string":
             kind = "label"
     for name, column in columns.items():
@@ -312,8 +329,8 @@ def joined(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]
     return frame, tuple(columns), kind
 
 
-def _clashes(name: str, count: int, taken: Sequence[str]) -> bool:
-    return bool({name if count == 1 else f"{name}{i}" for i in range(count)} & set(taken))
+def _clashes(name: str, count: int, taken_names: Sequence[str]) -> bool:
+    return bool({name if count == 1 else f"{name}{i}" for i in range(count)} & set(taken_names))
 
 
 def _check_labels_of_rows(x: Any, y: Any) -> None:
@@ -322,6 +339,6 @@ def _check_labels_of_rows(x: Any, y: Any) -> None:
 
     if not (isinstance(x, pd.DataFrame) and isinstance(y, pd.Series | pd.DataFrame)) or len(x) != len(y):
         return
-    one, two = x.index, y.index
-    if one.is_unique and two.is_unique and not one.equals(two) and one.isin(two).all():
+    x_index, y_index = x.index, y.index
+    if x_index.is_unique and y_index.is_unique and not x_index.equals(y_index) and x_index.isin(y_index).all():
         raise UsageError("x and y: their rows have the same labels (index) in a different order; give y.loc[x.index]")

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from bnnzoo.data.check import and_more, refuse_coarse
 from bnnzoo.data.columns import Cells, as_text
 from bnnzoo.data.encoding import MOST_LEVELS
-from bnnzoo.data.faults import listed
-from bnnzoo.data.levels import places_of
+from bnnzoo.data.faults import list_names
+from bnnzoo.data.levels import level_positions
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
@@ -60,14 +60,14 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
         return Targets(y, "classification", names, _note(target, "classification", names) if task is None else "")
     for column in cells:
         if column.kind not in ("number", "boolean"):
-            what = {"text": "text", "date": "dates", "time": "times of day"}[column.kind]
-            cure = "use [[task=classification]]" if len(cells) == 1 and column.kind == "text" else "give numbers"
+            cell_kind = {"text": "text", "date": "dates", "time": "times of day"}[column.kind]
+            remedy = "use [[task=classification]]" if len(cells) == 1 and column.kind == "text" else "give numbers"
             if task == "density":
                 raise UsageError(
-                    f"{where}: column {column.name}: {what} cannot be modelled by a density; use "
+                    f"{where}: column {column.name}: {cell_kind} cannot be modelled by a density; use "
                     f"{setting('drop', column.name)}"
                 )
-            raise UsageError(f"{where}: column {column.name}: {what} cannot be a target of regression; {cure}")
+            raise UsageError(f"{where}: column {column.name}: {cell_kind} cannot be a target of regression; {remedy}")
         refuse_coarse(column.numbers, f"{where}: column {column.name}")
     if task == "density":
         return Targets(np.stack([column.numbers for column in cells], 1).astype(np.float32), task)
@@ -81,8 +81,10 @@ def regression_targets(cells: Sequence[Cells]) -> Float[np.ndarray, "row target 
     """Return columns of numbers as [N, T] float32; censored ones as [N, T, 2], the smallest and the largest value."""
     if all(column.bounds is None for column in cells):
         return np.stack([column.numbers for column in cells], 1).astype(np.float32)
-    both = [np.stack([c.numbers, c.numbers], -1) if c.bounds is None else c.bounds for c in cells]
-    return np.stack(both, 1).astype(np.float32)
+    bounds_by_column = [
+        np.stack([column.numbers, column.numbers], -1) if column.bounds is None else column.bounds for column in cells
+    ]
+    return np.stack(bounds_by_column, 1).astype(np.float32)
 
 
 def check_censored(task: Task | None) -> Task:
@@ -102,11 +104,11 @@ def _note_of_bounds(cells: Sequence[Cells]) -> str:
     for column in cells:
         bounds = np.stack([column.numbers] * 2, -1) if column.bounds is None else column.bounds
         low, high = bounds.T
-        below, above = int(np.isinf(low).sum()), int(np.isinf(high).sum())
-        between = int(np.sum(low < high)) - below - above
-        counts = [(below, "below a limit"), (above, "above a limit"), (between, "in an interval")]
-        words = ", ".join(f"{count} {where}" for count, where in counts if count) or "none"
-        parts.append(f"target {column.name}: {words} of {len(bounds)} cells are censored")
+        num_below, num_above = int(np.isinf(low).sum()), int(np.isinf(high).sum())
+        num_between = int(np.sum(low < high)) - num_below - num_above
+        counts = [(num_below, "below a limit"), (num_above, "above a limit"), (num_between, "in an interval")]
+        count_text = ", ".join(f"{count} {where}" for count, where in counts if count) or "none"
+        parts.append(f"target {column.name}: {count_text} of {len(bounds)} cells are censored")
     return "; ".join(parts)
 
 
@@ -143,33 +145,33 @@ def _labels(target: Cells, where: str) -> tuple[Int[np.ndarray, " row"], tuple[s
 def _note(target: Cells, task: str, names: Sequence[str]) -> str:
     """Return a note about the task of a single target, with the options that change it."""
     if target.kind != "number":
-        return f"target {target.name}: classification with the classes {listed(names)}" if names else ""
+        return f"target {target.name}: classification with the classes {list_names(names)}" if names else ""
     return note_of_numbers(target.name, target.numbers, task)
 
 
 def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
     """Return a note about the task of whole numbers, with the options that change it; empty for other numbers."""
-    present = np.unique(numbers)
-    if present.size < 2 or not np.all(present == np.floor(present)):
+    distinct = np.unique(numbers)
+    if distinct.size < 2 or not np.all(distinct == np.floor(distinct)):
         return ""
-    few, counts = present.size <= MOST_INFERRED_CLASSES, looks_like_counts(numbers)
-    if not (few or counts):
+    is_few, may_be_counts = distinct.size <= MOST_INFERRED_CLASSES, looks_like_counts(numbers)
+    if not (is_few or may_be_counts):
         return ""
-    what = f"{f'{present.size} ' if few else ''}whole numbers from {int(present[0])} to {int(present[-1])}"
+    description = f"{f'{distinct.size} ' if is_few else ''}whole numbers from {int(distinct[0])} to {int(distinct[-1])}"
     as_counts = "[[likelihood=poisson]] or negative-binomial"
     if task == "classification":
-        others = [
+        other_options = [
             "use [[task=regression]] to read them as numbers",
-            *([f"{as_counts} to read them as counts"] if counts else []),
+            *([f"{as_counts} to read them as counts"] if may_be_counts else []),
         ]
-        return f"target {name}: {what}, taken as classes; {', '.join(others)}"
-    if not few:
-        return f"target {name}: {what}, {TAKEN_AS_NUMBERS}; use {as_counts} to read them as counts"
-    others = [
+        return f"target {name}: {description}, taken as classes; {', '.join(other_options)}"
+    if not is_few:
+        return f"target {name}: {description}, {TAKEN_AS_NUMBERS}; use {as_counts} to read them as counts"
+    other_options = [
         "use [[task=classification]] to read them as classes",
-        *([f"{as_counts} to read them as counts"] if counts else []),
+        *([f"{as_counts} to read them as counts"] if may_be_counts else []),
     ]
-    return f"target {name}: {what}, {TAKEN_AS_NUMBERS}; {', '.join(others)}"
+    return f"target {name}: {description}, {TAKEN_AS_NUMBERS}; {', '.join(other_options)}"
 
 
 def looks_like_counts(numbers: NDArray[Any]) -> bool:
@@ -194,11 +196,11 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
         UsageError: if a number is not whole, if all labels are equal, or if there are too many classes.
     """
     _check_whole(y, where, column)
-    names, codes = _distinct(y)
+    names, codes = _distinct_labels(y)
     _check_several(names, where, column)
     if len(names) > MOST_CLASSES:
         raise UsageError(
-            f"{_place(where, 0, column, whole=True)}: {len(names)} labels, too many for classes; use "
+            f"{_place(where, 0, column, is_whole_column=True)}: {len(names)} labels, too many for classes; use "
             "[[task=regression]]"
         )
     return codes, names
@@ -213,22 +215,24 @@ def check_labels(
         UsageError: with the first unknown label.
     """
     _check_whole(y, where, column)
-    return codes_of(*_distinct(y), class_names, where, column)
+    return codes_of(*_distinct_labels(y), class_names, where, column)
 
 
-def recoded(y: NDArray[Any], own: Sequence[str], class_names: Sequence[str], where: str) -> Int[np.ndarray, " row"]:
-    """Recode targets to `class_names`: codes into their `own` names, or numbers [N, 1] without names."""
-    return check_labels(np.asarray(own)[y] if own else y[:, 0], class_names, where)
+def recode(
+    y: NDArray[Any], own_names: Sequence[str], class_names: Sequence[str], where: str
+) -> Int[np.ndarray, " row"]:
+    """Recode targets to `class_names`: codes into their `own_names` names, or numbers [N, 1] without names."""
+    return check_labels(np.asarray(own_names)[y] if own_names else y[:, 0], class_names, where)
 
 
-def _distinct(y: NDArray[Any]) -> tuple[tuple[str, ...], Int[np.ndarray, " row"]]:
+def _distinct_labels(y: NDArray[Any]) -> tuple[tuple[str, ...], Int[np.ndarray, " row"]]:
     """Return the distinct labels as text, in numerical or alphabetical order, and the code of each row."""
     is_text = y.dtype.kind in "OU"
-    present, codes = np.unique(y.astype(str) if is_text else y, return_inverse=True)
-    written = [as_text(label) for label in present]
-    names = tuple(sorted(set(written)) if is_text else written)
-    place = {name: code for code, name in enumerate(names)}
-    return names, np.array([place[label] for label in written], np.int32)[codes.reshape(-1)]
+    distinct, codes = np.unique(y.astype(str) if is_text else y, return_inverse=True)
+    label_texts = [as_text(label) for label in distinct]
+    names = tuple(sorted(set(label_texts)) if is_text else label_texts)
+    code_of_name = {name: code for code, name in enumerate(names)}
+    return names, np.array([code_of_name[label] for label in label_texts], np.int32)[codes.reshape(-1)]
 
 
 def codes_of(
@@ -244,14 +248,14 @@ def codes_of(
     Raises:
         UsageError: with the first unknown label.
     """
-    codes = np.array(places_of(labels, class_names), np.int32)[index]
+    codes = np.array(level_positions(labels, class_names), np.int32)[index]
     unknown = np.flatnonzero(codes < 0)
     if unknown.size:
         first = int(unknown[0])
         row, label = first if rows is None else int(rows[first]), labels[index[first]]
         raise UsageError(
             f"{_place(where, row, column)}: label {label}{and_more(unknown.size - 1)} is not one of the model's "
-            f"{len(class_names)} classes {listed(class_names)}; drop the row, or train with that class"
+            f"{len(class_names)} classes {list_names(class_names)}; drop the row, or train with that class"
         )
     return codes
 
@@ -259,7 +263,8 @@ def codes_of(
 def _check_several(names: Sequence[str], where: str, column: str) -> None:
     if len(names) < 2:
         raise UsageError(
-            f"{_place(where, 0, column, whole=True)}: every row has label {names[0]}; classification needs two classes"
+            f"{_place(where, 0, column, is_whole_column=True)}: every row has label {names[0]}; "
+            "classification needs two classes"
         )
 
 
@@ -278,7 +283,7 @@ def _check_whole(y: NDArray[Any], where: str, column: str) -> None:
         )
 
 
-def _place(where: str, row: int, column: str, *, whole: bool = False) -> str:
+def _place(where: str, row: int, column: str, *, is_whole_column: bool = False) -> str:
     """Return the place of a label for a message; `row` counts from 0."""
-    parts = [*([] if whole else [f"row {row + 1}"]), *([f"column {column}"] if column else [])]
+    parts = [*([] if is_whole_column else [f"row {row + 1}"]), *([f"column {column}"] if column else [])]
     return ": ".join(filter(None, (where, ", ".join(parts))))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import warnings
 from collections.abc import Collection
 from pathlib import Path
 
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import setting
 
 CHUNK = 2**22
@@ -36,14 +37,14 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
         raw = path.read_bytes() if encoding else _without_closing_lines(path)
     except OSError as error:
         raise UsageError(f"{where}: cannot be read ({error.strerror})") from error
-    for magic, what in _OTHERS.items():
+    for magic, problem in _OTHERS.items():
         if raw.startswith(magic):
-            raise UsageError(f"{where}: {what}")
+            raise UsageError(f"{where}: {problem}")
     raw = _as_utf8(raw, encoding, where) if encoding else raw
-    for mark, name in _WIDE.items():
-        if raw.startswith(mark):
-            cure = f"use {setting('encoding', name)}, or save it as UTF-8" if has_options else "save it as UTF-8"
-            raise UsageError(f"{where}: {name.upper()} text, not UTF-8; {cure}")
+    for byte_order_mark, name in _WIDE.items():
+        if raw.startswith(byte_order_mark):
+            remedy = f"use {setting('encoding', name)}, or save it as UTF-8" if has_options else "save it as UTF-8"
+            raise UsageError(f"{where}: {name.upper()} text, not UTF-8; {remedy}")
     start = 0
     while raw.startswith(codecs.BOM_UTF8, start):  # joined exports have several byte order marks
         start += len(codecs.BOM_UTF8)
@@ -76,14 +77,14 @@ def without_lines(raw: bytes, lines: Collection[int], where: str) -> bytes:
     if last > count:
         raise UsageError(f"{where}: cannot skip line {last}: the file has {count} lines; correct [[skip_rows]]")
     pieces = raw.split(b"\n", last)
-    kept = (line for number, line in enumerate(pieces[:last], 1) if number not in lines)
-    left = b"\n".join([*kept, *pieces[last:]])
-    if not left.strip():
+    kept_lines = (line for number, line in enumerate(pieces[:last], 1) if number not in lines)
+    remaining = b"\n".join([*kept_lines, *pieces[last:]])
+    if not remaining.strip():
         raise UsageError(f"{where}: every line is skipped; correct [[skip_rows]]")
-    return left
+    return remaining
 
 
-def spaces_as_tabs(raw: bytes) -> bytes:
+def spaces_to_tabs(raw: bytes) -> bytes:
     """Text whose columns are separated by spaces, any number of them, with a tab in their place but within quotes."""
     if b'"' not in raw:
         return re.sub(rb"[ \t]+", b"\t", re.sub(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)", b"", raw))
@@ -93,8 +94,8 @@ def spaces_as_tabs(raw: bytes) -> bytes:
 
 def _ends_a_line(match: re.Match[bytes]) -> bool:
     """Whether a match begins or ends at the end of a line."""
-    before = match.string[match.start() - 1 : match.start()] if match.start() else b"\n"
-    return before == b"\n" or match.string[match.end() : match.end() + 1] in (b"", b"\r", b"\n")
+    previous_byte = match.string[match.start() - 1 : match.start()] if match.start() else b"\n"
+    return previous_byte == b"\n" or match.string[match.end() : match.end() + 1] in (b"", b"\r", b"\n")
 
 
 def _wide_without_mark(raw: bytes) -> str:
@@ -109,18 +110,38 @@ def is_utf8(path: Path) -> bool:
     """Whether a file is UTF-8 text without NUL bytes."""
     try:
         raw = path.read_bytes()
-        raw.decode("utf-8")
-    except (OSError, UnicodeDecodeError):
+    except OSError:
         return False
-    return b"\0" not in raw
+    return b"\0" not in raw and _is_utf8(raw)
 
 
-def only_ends_lines(raw: bytes) -> bool:
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def has_plain_line_ends(raw: bytes) -> bool:
     """Whether each carriage return is part of a line end."""
     return b"\r" not in raw or raw.count(b"\r") == raw.count(b"\r\n")
 
 
 def _as_utf8(raw: bytes, encoding: str, where: str) -> bytes:
+    codec = codecs.lookup(encoding).name
+    if codec == "utf-16" and not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = _wide_without_mark(raw) or encoding  # Python takes the byte order of the machine
+    if codec == "iso8859-1" and (byte := re.search(rb"[\x80-\x9f]", raw)) and not _is_utf8(raw):
+        raise UsageError(
+            f"{where}: {_line_place(raw, byte.start())}: not {encoding} text (byte 0x{byte[0].hex()} is no letter); "
+            "it may be cp1252, the encoding of Western Windows"
+        )
+    if not codec.startswith("utf") and not raw.isascii() and _is_utf8(raw):
+        letter = next(letter for letter in raw.decode("utf-8") if not letter.isascii())
+        other = letter.encode("utf-8").decode(encoding, "replace")
+        text = f"{where}: the file is UTF-8 text, but [[encoding]] {encoding} reads its {letter!r} as {other!r}"
+        warnings.warn(f"{text}; leave [[encoding]] out", BnnzooWarning, stacklevel=4)
     try:
         return raw.decode(encoding).encode("utf-8")
     except (UnicodeError, ValueError) as error:

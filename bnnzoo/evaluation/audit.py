@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Shaped
 
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import bias, diagnostics, drift, effort
+from bnnzoo.evaluation import bias, diagnostics, drift, thinning
 from bnnzoo.evaluation.audit_result import TOLERANCE, Audit, Effort, decide
 from bnnzoo.evaluation.bias import Biases
 from bnnzoo.evaluation.convergence import convergence
@@ -74,20 +74,22 @@ def of_run(
     if record.weights is not None:
         raise UsageError("audit: not supported for weighted draws, because chains would start from draws of the prior")
     x = predictor.inputs(audited_inputs(predictor))
-    looked = _light(predictor)
+    thinned = _thin_draws(predictor)
     with backend.arithmetic(predictor.precision):
         groups = (record.group("constant_data"), record.group("observed_data"))
         assert not isinstance(predictor.model, AbstractPosterior)  # the file names a model
         posterior = Problem.restored(record.attributes, *groups, predictor.model).network_posterior
         return of_draws(
             posterior,
-            looked.thetas[:].reshape(*looked.record.shape, -1),
+            thinned.thetas[:].reshape(*thinned.record.shape, -1),
             x,
             predicting=predictor.posterior,
             are_chains=diagnostics.is_chain(record.attributes["exactness"]),
             chains=chains,
             seconds=seconds,
-            run_seconds=sum(float(v) for name, v in record.attributes.items() if name.startswith("seconds_")),
+            run_seconds=sum(
+                float(seconds) for name, seconds in record.attributes.items() if name.startswith("seconds_")
+            ),
             tolerance=tolerance,
             seed=seed,
         )
@@ -118,77 +120,96 @@ def of_draws(
     Raises:
         UsageError: if all draws are the same.
     """
-    began, dim = time.perf_counter(), posterior.layout.dim
-    until, least = (-np.inf, max(SHARE * run_seconds, LEAST_SECONDS)) if seconds is None else (began + seconds, 0.0)
+    start_time, dim = time.perf_counter(), posterior.layout.dim
+    end_time, min_seconds = (
+        (-np.inf, max(SHARE * run_seconds, LEAST_SECONDS)) if seconds is None else (start_time + seconds, 0.0)
+    )
     flat = draws.reshape(-1, draws.shape[2])
     predicting = posterior if predicting is None else predicting
     estimands = Estimands(posterior, predicting, x, flat[evenly(len(flat), _PILOTS)][:, :dim])
     run = {name: values.reshape(*draws.shape[:2], -1) for name, values in estimands(flat).items()}
-    starts, pilots = _select(posterior, draws[..., :dim], run, are_chains=are_chains, most=chains)
-    starts, pilots = (np.stack([posterior.unconstrained(d[:dim]) for d in flat[some]]) for some in (starts, pilots))
+    starts, pilots = _select_starts(posterior, draws[..., :dim], run, are_chains=are_chains, max_starts=chains)
+    starts, pilots = (
+        np.stack([posterior.unconstrained(draw[:dim]) for draw in flat[selected]]) for selected in (starts, pilots)
+    )
     key_tune, key_move = jax.random.split(jax.random.key(seed))
     kernel = drift.kernel_for(posterior, pilots, key=key_tune)
-    before = functions(posterior, estimands, starts)
+    start_values = functions(posterior, estimands, starts)
     moments = {name: bias.run_moments(values) for name, values in run.items()}
-    pace = _seconds_a_step(kernel, posterior, starts)
-    until = max(until, time.perf_counter() + least)
-    ends, later, biases, rates, steps = starts, {}, {}, [], 0
-    following = _first_steps(pace, until)
-    while following:
-        key, snapshots = jax.random.fold_in(key_move, steps), min(_SNAPSHOTS, following)
-        path = list(drift.trace(kernel, posterior, ends, steps=following, snapshots=snapshots, key=key))
+    step_seconds = _seconds_per_step(kernel, posterior, starts)
+    end_time = max(end_time, time.perf_counter() + min_seconds)
+    positions, snapshot_values, biases, rates, steps = starts, {}, {}, [], 0
+    next_steps = _first_steps(step_seconds, end_time)
+    while next_steps:
+        key, snapshots = jax.random.fold_in(key_move, steps), min(_SNAPSHOTS, next_steps)
+        path = list(drift.trace(kernel, posterior, positions, steps=next_steps, snapshots=snapshots, key=key))
         values = [estimands(_natural(posterior, positions)) for positions, _ in path]
-        later = {name: np.stack([one[name] for one in values]) for name in values[0]}
-        ends, steps = path[-1][0], steps + following
+        snapshot_values = {name: np.stack([snapshot[name] for snapshot in values]) for name in values[0]}
+        positions, steps = path[-1][0], steps + next_steps
         rates += [rate for _, rate in path]
-        biases = _biases(moments, run, before, later)
-        affordable = steps < MOST_STEPS and time.perf_counter() + steps * pace < until
-        following = steps if affordable and _more_steps_help(biases, tolerance) else 0
-    centre = {name: moment.mean for name, moment in moments.items()}
-    after = functions(posterior, estimands, ends)
-    test = drift.compared(with_spreads(before, centre), with_spreads(after, centre), seed=seed)
-    first, taken = estimands.first, time.perf_counter() - began
-    pooled = bias.pooled_sd(moments[first], before[first], later[first])
-    cost = taken / run_seconds if run_seconds else np.inf
-    spent = Effort(len(starts), steps, float(np.mean(rates)), taken, cost)
-    return decide(test, biases, pooled, bias.forgotten(before[first], after[first]), spent, tolerance=tolerance)
+        biases = _biases(moments, run, start_values, snapshot_values)
+        is_affordable = steps < MOST_STEPS and time.perf_counter() + steps * step_seconds < end_time
+        next_steps = steps if is_affordable and _more_steps_help(biases, tolerance) else 0
+    means = {name: moment.mean for name, moment in moments.items()}
+    end_values = functions(posterior, estimands, positions)
+    test = drift.find_drift(with_squares(start_values, means), with_squares(end_values, means), seed=seed)
+    first, seconds_used = estimands.first, time.perf_counter() - start_time
+    pooled = bias.pooled_sd(moments[first], start_values[first], snapshot_values[first])
+    cost = seconds_used / run_seconds if run_seconds else np.inf
+    effort = Effort(len(starts), steps, float(np.mean(rates)), seconds_used, cost)
+    return decide(
+        test,
+        biases,
+        pooled,
+        bias.forgotten_fraction(start_values[first], end_values[first]),
+        effort,
+        tolerance=tolerance,
+    )
 
 
-def _biases(moments: Mapping[str, bias.Moments], run: Values, starts: Values, later: Values) -> dict[str, Biases]:
+def _biases(
+    moments: Mapping[str, bias.Moments], run: Values, starts: Values, snapshot_values: Values
+) -> dict[str, Biases]:
     """Estimate the biases of all functions that vary, by name."""
-    found = {}
-    for name, some in varying(run, later).items():
-        if len(some):
-            known = bias.Moments(*(np.asarray(values)[some] for values in moments[name]))
-            found[name] = bias.estimate(known, starts[name][:, some], later[name][..., some])
-    return found
+    biases_by_name = {}
+    for name, varying_values in varying(run, snapshot_values).items():
+        if len(varying_values):
+            function_moments = bias.Moments(*(np.asarray(values)[varying_values] for values in moments[name]))
+            biases_by_name[name] = bias.estimate(
+                function_moments, starts[name][:, varying_values], snapshot_values[name][..., varying_values]
+            )
+    return biases_by_name
 
 
-def _seconds_a_step(kernel: drift.Kernel, posterior: NetworkPosterior, starts: Any) -> float:
+def _seconds_per_step(kernel: drift.Kernel, posterior: NetworkPosterior, starts: Any) -> float:
     key = jax.random.key(0)
-    drift.moved(kernel, posterior, starts, steps=1, key=key)  # compiles
+    drift.advance(kernel, posterior, starts, steps=1, key=key)  # compiles
     tick = time.perf_counter()
-    drift.moved(kernel, posterior, starts, steps=2, key=key)
+    drift.advance(kernel, posterior, starts, steps=2, key=key)
     return (time.perf_counter() - tick) / 2
 
 
-def _first_steps(pace: float, until: float) -> int:
+def _first_steps(step_seconds: float, end_time: float) -> int:
     """Return the number of steps of the first round, a power of two.
 
     It depends on the speed of the machine, never on a result of the audit.
     """
-    affordable = max(1.0, (until - time.perf_counter()) / pace) if pace else float(FIRST_STEPS)
-    return int(np.clip(2 ** int(np.log2(affordable)), FEWEST_STEPS, FIRST_STEPS))
+    affordable_steps = max(1.0, (end_time - time.perf_counter()) / step_seconds) if step_seconds else float(FIRST_STEPS)
+    return int(np.clip(2 ** int(np.log2(affordable_steps)), FEWEST_STEPS, FIRST_STEPS))
 
 
 def _more_steps_help(biases: Mapping[str, Biases], tolerance: float) -> bool:
     """Whether the exact chains remember their starts, or their errors are too large beside those of the draws."""
-    for one in biases.values():
-        if np.any(one.remembered > bias.MOST_REMEMBERED):
+    for function_biases in biases.values():
+        if np.any(function_biases.remembered > bias.MAX_REMEMBERED):
             return True
-        known = np.isfinite(one.exact_errors)
-        total, exact, run = one.errors[known], one.exact_errors[known], one.run_errors[known]
-        if np.any((_MARGIN * total > tolerance) & (exact > run / 2)):
+        is_known = np.isfinite(function_biases.exact_errors)
+        errors, exact_errors, run_errors = (
+            function_biases.errors[is_known],
+            function_biases.exact_errors[is_known],
+            function_biases.run_errors[is_known],
+        )
+        if np.any((_MARGIN * errors > tolerance) & (exact_errors > run_errors / 2)):
             return True
     return False
 
@@ -216,16 +237,16 @@ def densities(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]
     """Return the log-likelihood of the training rows and the log prior density at each position."""
 
     @jax.jit
-    def found(thetas: jax.Array) -> jax.Array:
-        def both(theta: jax.Array) -> jax.Array:
+    def all_densities(thetas: jax.Array) -> jax.Array:
+        def likelihood_and_prior(theta: jax.Array) -> jax.Array:
             return jnp.stack([jnp.sum(posterior.log_likelihoods(theta)), posterior.log_prior(theta)])
 
-        return jax.lax.map(both, thetas)
+        return jax.lax.map(likelihood_and_prior, thetas)
 
-    return np.asarray(found(jnp.asarray(thetas)), float)
+    return np.asarray(all_densities(jnp.asarray(thetas)), float)
 
 
-def with_spreads(
+def with_squares(
     values: Mapping[str, Float[np.ndarray, "unit value"]], centre: Mapping[str, Float[np.ndarray, " value"]]
 ) -> dict[str, Float[np.ndarray, "unit value"]]:
     """The test functions and the squares of those that have a centre, about it: these drift where an sd is wrong."""
@@ -234,21 +255,21 @@ def with_spreads(
     return dict(values) | spreads
 
 
-def _light(predictor: Predictor) -> Predictor:
+def _thin_draws(predictor: Predictor) -> Predictor:
     """Return the same run with at most 8000 draws, evenly spaced in each chain."""
-    looked = effort.for_diagnosis(predictor)
-    chains, count = looked.record.shape
-    every = -(-chains * count // _MOST_DRAWS)
-    return looked if every == 1 else looked.lighter(every)
+    thinned = thinning.for_diagnosis(predictor)
+    chains, count = thinned.record.shape
+    stride = -(-chains * count // _MOST_DRAWS)
+    return thinned if stride == 1 else thinned.thinned(stride)
 
 
-def _select(
+def _select_starts(
     posterior: NetworkPosterior,
     draws: Float[np.ndarray, "chain draw dim"],
     run: Values,
     *,
     are_chains: bool,
-    most: int,
+    max_starts: int,
 ) -> tuple[Int[np.ndarray, " start"], Int[np.ndarray, " pilot"]]:
     """Select nearly independent starts, evenly spaced over all chains, and other draws for tuning.
 
@@ -263,19 +284,19 @@ def _select(
         # Each chain repeats one draw, as in an ensemble.
         if chains < 2:
             raise UsageError("audit: all draws are equal; sample more [[chains]]")
-        members = count * np.arange(chains)
-        return members[:most], members
-    effective = float(total)
+        first_draws = count * np.arange(chains)
+        return first_draws[:max_starts], first_draws
+    effective_draws = float(total)
     if are_chains:
-        some = draws[:, :: -(-total // _DENSITY_DRAWS)]
-        thetas = np.stack([posterior.unconstrained(draw) for draw in some.reshape(-1, some.shape[2])])
-        watched = [run[name][..., which] for name, which in varying(run, run).items()]
-        watched.append(densities(posterior, thetas).reshape(*some.shape[:2], -1))
-        moving = [values for values in watched if values.shape[2] and np.ptp(values, axis=(0, 1)).any()]
-        effective = min((convergence(values)["ess_bulk"] for values in moving), default=0.0)
+        density_draws = draws[:, :: -(-total // _DENSITY_DRAWS)]
+        thetas = np.stack([posterior.unconstrained(draw) for draw in density_draws.reshape(-1, density_draws.shape[2])])
+        tested_values = [run[name][..., varying_values] for name, varying_values in varying(run, run).items()]
+        tested_values.append(densities(posterior, thetas).reshape(*density_draws.shape[:2], -1))
+        moving_values = [values for values in tested_values if values.shape[2] and np.ptp(values, axis=(0, 1)).any()]
+        effective_draws = min((convergence(values)["ess_bulk"] for values in moving_values), default=0.0)
     # At half of the effective number, neighbouring starts are almost independent.
-    number = int(min(most, total, max(effective / 2, 2)))
+    number = int(min(max_starts, total, max(effective_draws / 2, 2)))
     starts = ((np.arange(number) + 0.5) * total / number).astype(int)
-    rest = np.setdiff1d(np.arange(total), starts)
-    pool = rest if len(rest) else starts
+    other_draws = np.setdiff1d(np.arange(total), starts)
+    pool = other_draws if len(other_draws) else starts
     return starts, pool[evenly(len(pool), _PILOTS)]

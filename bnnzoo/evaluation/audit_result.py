@@ -11,7 +11,7 @@ import numpy as np
 from bnnzoo.evaluation import bias, drift
 from bnnzoo.evaluation.bias import Biases
 from bnnzoo.evaluation.estimands import PREDICTIONS
-from bnnzoo.finding import spelling, spelt
+from bnnzoo.finding import spell_settings, spelling
 
 LEVEL = 1e-3
 """Probability that correct draws are reported as drifted."""
@@ -98,7 +98,7 @@ class Audit:
     @property
     def verdict(self) -> str:
         """Verdict in one line."""
-        return spelt(self._verdict(), spelling())
+        return spell_settings(self._verdict(), spelling())
 
     def _verdict(self) -> str:
         """Return the verdict with placeholders for settings."""
@@ -127,10 +127,10 @@ class Audit:
                 f"undecided: {self.chains} independent draws are too few to test {self.bias_bound_of}; "
                 f"{_REMEDIES[self.limited_by]}"
             )
-        if self.remembered > bias.MOST_REMEMBERED:
+        if self.remembered > bias.MAX_REMEMBERED:
             return (
                 f"undecided: the exact chains remember {self.remembered:.0%} of their starts (limit "
-                f"{bias.MOST_REMEMBERED:.0%}), so some functions may not have moved{width}; "
+                f"{bias.MAX_REMEMBERED:.0%}), so some functions may not have moved{width}; "
                 f"{_REMEDIES['chains']}"
             )
         bound, limit, of = self.bias_bound, self.tolerance, self.bias_bound_of
@@ -170,52 +170,56 @@ def decide(
         moved: fraction of the starts that the exact chains have forgotten.
     """
     p, name, score = test.p_value, test.function, test.score
-    tests = sum(int(one.testable.sum()) for one in biases.values())
-    for of, one in biases.items():
-        largest = int(np.argmax(np.abs(one.scores)))
-        here = one.p_value(tests)
-        if here < p:
-            means = len(one.values) // 2
-            p, score = here, -float(one.scores[largest])
-            name = of if largest < means else f"the spread of {of}"
+    tests = sum(int(function_biases.testable.sum()) for function_biases in biases.values())
+    for function_name, function_biases in biases.items():
+        largest = int(np.argmax(np.abs(function_biases.scores)))
+        bias_p_value = function_biases.p_value(tests)
+        if bias_p_value < p:
+            means = len(function_biases.values) // 2
+            p, score = bias_p_value, -float(function_biases.scores[largest])
+            name = function_name if largest < means else f"the spread of {function_name}"
     p = min(1.0, 2 * p)  # two tests: of drift, and of bias
-    bounds = {of: float(np.max(one.bounds)) for of, one in biases.items()}
-    bound_of = max(bounds, key=lambda of: bounds[of]) if bounds else "the predictions"
+    bounds = {function_name: float(np.max(function_biases.bounds)) for function_name, function_biases in biases.items()}
+    bound_of = max(bounds, key=lambda function_name: bounds[function_name]) if bounds else "the predictions"
     bound = bounds.get(bound_of, np.inf)
-    detectable = max((float(np.max(one.detectable)) for one in biases.values()), default=np.inf)
-    worst = biases.get(bound_of)
-    by_draws = worst is not None and bool(np.nansum(worst.run_errors**2) > np.nansum(worst.exact_errors**2))
+    detectable = max((float(np.max(function_biases.detectable)) for function_biases in biases.values()), default=np.inf)
+    worst_biases = biases.get(bound_of)
+    is_limited_by_draws = worst_biases is not None and bool(
+        np.nansum(worst_biases.run_errors**2) > np.nansum(worst_biases.exact_errors**2)
+    )
     sds = [
         float(value)
-        for of, one in biases.items()
-        if of in PREDICTIONS
-        for value in one.values[len(one.values) // 2 :]
+        for function_name, function_biases in biases.items()
+        if function_name in PREDICTIONS
+        for value in function_biases.values[len(function_biases.values) // 2 :]
         if np.isfinite(value)
     ]
-    freedom = bias.freedom(effort.chains)
-    together = float(np.nan_to_num(abs(pooled_sd[0]) + bias.margin(freedom) * pooled_sd[1], nan=np.inf))
-    remembered = max((float(np.max(one.remembered)) for one in biases.values()), default=1.0)
+    degrees_of_freedom = bias.degrees_of_freedom(effort.chains)
+    pooled_bound = float(
+        np.nan_to_num(abs(pooled_sd[0]) + bias.one_sided_margin(degrees_of_freedom) * pooled_sd[1], nan=np.inf)
+    )
+    remembered = max((float(np.max(function_biases.remembered)) for function_biases in biases.values()), default=1.0)
     # Chains that start from a dozen draws or fewer have no p-value below the level.
-    enough = (
-        together <= tolerance / 2
+    is_conclusive = (
+        pooled_bound <= tolerance / 2
         and effort.chains >= drift.FEWEST_FLIPPED
         and max(bound, detectable) <= tolerance
-        and remembered <= bias.MOST_REMEMBERED
+        and remembered <= bias.MAX_REMEMBERED
     )
     return Audit(
-        outcome="drifted" if p < LEVEL else "passed" if enough else "undecided",
+        outcome="drifted" if p < LEVEL else "passed" if is_conclusive else "undecided",
         p=p,
         drifted=name,
         score=score,
         bias_sd=pooled_sd[0],
         bias_sd_se=pooled_sd[1],
-        bias_sd_bound=together,
+        bias_sd_bound=pooled_bound,
         bias_sd_lowest=min(sds, default=np.nan),
         bias_sd_highest=max(sds, default=np.nan),
         bias_bound=bound,
         bias_bound_of=bound_of,
         detectable=detectable,
-        limited_by="draws" if by_draws or effort.chains < drift.FEWEST_FLIPPED else "chains",
+        limited_by="draws" if is_limited_by_draws or effort.chains < drift.FEWEST_FLIPPED else "chains",
         remembered=remembered,
         moved=moved,
         tolerance=tolerance,

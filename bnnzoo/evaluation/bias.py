@@ -20,7 +20,7 @@ _FEWEST_UNITS = 4
 _MOST_GROUPS = 64
 """Number of groups of exact chains in the jackknife, which leaves out one group at a time."""
 _CONFIDENCE = 0.95
-MOST_REMEMBERED = 0.1
+MAX_REMEMBERED = 0.1
 """The largest fraction of a start that may be left in a function's later values.
 
 `estimate` assumes one rate of forgetting. A part of the function that a chain never forgets, such as the mode it is in,
@@ -63,20 +63,22 @@ class Biases:
         return np.hypot(self.run_errors, self.exact_errors)
 
     @property
-    def freedom(self) -> int:
+    def degrees_of_freedom(self) -> int:
         """Degrees of freedom of the jackknife."""
-        return freedom(self.units)
+        return degrees_of_freedom(self.units)
 
     @property
     def bounds(self) -> Float[np.ndarray, " bias"]:
         """Larger end, in absolute value, of each bias's 90 % interval; the bias is beyond it with 5 % probability."""
-        margins = margin(self.freedom) * self.errors
+        margins = one_sided_margin(self.degrees_of_freedom) * self.errors
         return np.nan_to_num(np.abs(self.values) + margins, nan=np.inf)
 
     @property
     def detectable(self) -> Float[np.ndarray, " bias"]:
         """Smallest bias that is significant at the level 0.05 in 95 % of all repetitions."""
-        factors = stats.t.ppf((1 + _CONFIDENCE) / 2, self.freedom) + stats.t.ppf(_CONFIDENCE, self.freedom)
+        factors = stats.t.ppf((1 + _CONFIDENCE) / 2, self.degrees_of_freedom) + stats.t.ppf(
+            _CONFIDENCE, self.degrees_of_freedom
+        )
         return np.nan_to_num(float(factors) * self.errors, nan=np.inf)
 
     @property
@@ -90,15 +92,15 @@ class Biases:
         if not self.testable.any():
             return 1.0
         largest = float(np.max(np.abs(self.scores)))
-        return min(1.0, 2 * float(stats.t.sf(largest, self.freedom)) * tests)
+        return min(1.0, 2 * float(stats.t.sf(largest, self.degrees_of_freedom)) * tests)
 
 
-def freedom(units: int) -> int:
+def degrees_of_freedom(units: int) -> int:
     """Return the degrees of freedom of a jackknife over `units` chains."""
     return max(min(units, _MOST_GROUPS) - 1, 1)
 
 
-def margin(freedom: int) -> float:
+def one_sided_margin(freedom: int) -> float:
     """Return the number of standard errors that an estimate exceeds on one side with 5 % probability."""
     return float(stats.t.ppf(_CONFIDENCE, freedom))
 
@@ -122,9 +124,9 @@ def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
         errors = [np.asarray(dataset.mcse(method=method)["f"].values) for method in ("mean", "sd")]
         ess = np.asarray(dataset.ess(method="bulk")["f"].values)
     # A constant value has no error, and its effective sample size is the number of draws.
-    still = sd == 0
-    errors = [np.where(still, 0.0, error) for error in errors]
-    return Moments(mean, errors[0], sd, errors[1], np.where(still, count, ess))
+    is_constant = sd == 0
+    errors = [np.where(is_constant, 0.0, error) for error in errors]
+    return Moments(mean, errors[0], sd, errors[1], np.where(is_constant, count, ess))
 
 
 def estimate(
@@ -148,26 +150,30 @@ def estimate(
     """
     units, count = starts.shape
     if units < _FEWEST_UNITS:
-        unknown = np.full(2 * count, np.nan)
-        return Biases(unknown, unknown, unknown, max(units, 2), np.zeros(2 * count, bool), np.ones(count))
+        unknown_values = np.full(2 * count, np.nan)
+        return Biases(
+            unknown_values, unknown_values, unknown_values, max(units, 2), np.zeros(2 * count, bool), np.ones(count)
+        )
     starts, later = np.asarray(starts, float), np.asarray(later, float)
     with np.errstate(all="ignore"):
         mean, sd = _exact_moments(starts, later)
-        values = _relative(run.mean, run.sd, mean, sd)
+        values = _relative_biases(run.mean, run.sd, mean, sd)
         groups = np.arange(units) * min(units, _MOST_GROUPS) // units
-        parts = [(starts[groups != group], later[:, groups != group]) for group in np.unique(groups)]
-        exact_errors = _jackknife([_relative(run.mean, run.sd, *_exact_moments(*part)) for part in parts])
-        slope_errors = _jackknife([_slope(*part) for part in parts])
+        leave_one_out = [(starts[groups != group], later[:, groups != group]) for group in np.unique(groups)]
+        exact_errors = _jackknife(
+            [_relative_biases(run.mean, run.sd, *_exact_moments(*part)) for part in leave_one_out]
+        )
+        slope_errors = _jackknife([_slope(*part) for part in leave_one_out])
         run_errors = np.concatenate([run.mean_error / sd, run.sd_error / sd])
     testable = np.isfinite(values) & np.isfinite(run_errors) & np.isfinite(exact_errors)
     testable &= np.tile((run.ess >= FEWEST_ESS) & (run.sd > 0), 2) & (units >= _MOST_GROUPS // 2)
-    remembered = np.maximum(_slope(starts, later) - margin(freedom(units)) * slope_errors, 0.0)
+    remembered = np.maximum(_slope(starts, later) - one_sided_margin(degrees_of_freedom(units)) * slope_errors, 0.0)
     return Biases(values, run_errors, exact_errors, units, testable, remembered)
 
 
-def _jackknife(left_out: Sequence[Float[np.ndarray, " value"]]) -> Float[np.ndarray, " value"]:
+def _jackknife(leave_one_out_values: Sequence[Float[np.ndarray, " value"]]) -> Float[np.ndarray, " value"]:
     """The standard errors of estimates from those with one group left out each."""
-    return np.sqrt((len(left_out) - 1) * np.var(left_out, 0))
+    return np.sqrt((len(leave_one_out_values) - 1) * np.var(leave_one_out_values, 0))
 
 
 def pooled_sd(
@@ -177,31 +183,31 @@ def pooled_sd(
 ) -> tuple[float, float]:
     """Return the bias of the root of the functions' total variance, (run - exact) / exact, and its standard error."""
 
-    def total(part: Bool[np.ndarray, " unit"]) -> float:
-        return float(np.sqrt(np.sum(_exact_moments(starts[part], later[:, part])[1] ** 2)))
+    def total_sd(is_included: Bool[np.ndarray, " unit"]) -> float:
+        return float(np.sqrt(np.sum(_exact_moments(starts[is_included], later[:, is_included])[1] ** 2)))
 
     units = len(starts)
-    theirs = float(np.sqrt(np.sum(run.sd**2)))
+    run_sd = float(np.sqrt(np.sum(run.sd**2)))
     if units < _FEWEST_UNITS:
         return np.nan, np.nan
     starts, later = np.asarray(starts, float), np.asarray(later, float)
     groups = np.arange(units) * min(units, _MOST_GROUPS) // units
     with np.errstate(all="ignore"):
-        ratio = theirs / total(np.ones(units, bool))
-        ratios = np.array([theirs / total(groups != group) for group in np.unique(groups)])
+        ratio = run_sd / total_sd(np.ones(units, bool))
+        ratios = np.array([run_sd / total_sd(groups != group) for group in np.unique(groups)])
         # The errors are added, not squared: predictions at neighbouring rows are dependent.
-        run_error = ratio * float(np.sum(run.sd * run.sd_error)) / theirs**2 if theirs else np.nan
+        run_error = ratio * float(np.sum(run.sd * run.sd_error)) / run_sd**2 if run_sd else np.nan
     return ratio - 1, float(np.hypot(run_error, np.sqrt((len(ratios) - 1) * np.var(ratios))))
 
 
-def forgotten(starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "unit value"]) -> float:
+def forgotten_fraction(starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "unit value"]) -> float:
     """Return one minus the slope of later values on starts, over all functions; 0 if nothing moved."""
     start, end = (np.asarray(values, float) - np.mean(values, 0, dtype=float) for values in (starts, later))
     spread = float(np.sum(start**2))
     return 1 - float(np.clip(np.sum(start * end) / spread, 0.0, 1.0)) if spread > 0 else 0.0
 
 
-def _relative(
+def _relative_biases(
     mean: Float[np.ndarray, " value"],
     sd: Float[np.ndarray, " value"],
     exact_mean: Float[np.ndarray, " value"],
@@ -216,10 +222,12 @@ def _exact_moments(
     """Return the posterior's mean and sd of each function, from the two equations of `estimate`."""
     slope = _slope(starts, later)
     mean = (later.mean((0, 1)) - slope * starts.mean(0)) / np.maximum(1 - slope, _LEAST_FORGOTTEN)
-    kept = _slope((starts - starts.mean(0)) ** 2, (later - later.mean(1, keepdims=True)) ** 2)
-    spread = later.var(1, ddof=1).mean(0)
-    variance = (spread - kept * starts.var(0, ddof=1)) / np.maximum(1 - kept, _LEAST_FORGOTTEN)
-    return mean, np.sqrt(np.maximum(variance, _LEAST_FORGOTTEN * spread))
+    variance_slope = _slope((starts - starts.mean(0)) ** 2, (later - later.mean(1, keepdims=True)) ** 2)
+    variance_after = later.var(1, ddof=1).mean(0)
+    variance = (variance_after - variance_slope * starts.var(0, ddof=1)) / np.maximum(
+        1 - variance_slope, _LEAST_FORGOTTEN
+    )
+    return mean, np.sqrt(np.maximum(variance, _LEAST_FORGOTTEN * variance_after))
 
 
 def _slope(

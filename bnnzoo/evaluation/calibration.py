@@ -52,20 +52,25 @@ def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()
         names: names of the targets.
     """
     rows, targets = pit.shape
-    half = half_width(rows, targets)
+    interval_half_width = half_width(rows, targets)
     curves = []
     for number, values in enumerate(pit.T):
-        width, wide_at = _largest(np.abs(2 * values - 1))
-        place, above = _largest(values)
-        of = f" of {names[number] if names else f'target {number + 1}'}" if targets > 1 else ""
-        if abs(width) >= abs(place):
-            direction = f"intervals{of} too {'wide' if width > 0 else 'narrow'}"
-            direction += f": those of {100 * wide_at:.0f} % contain {100 * (wide_at + width):.0f} % of the targets"
+        width, width_position = _largest_deviation(np.abs(2 * values - 1))
+        shift, shift_position = _largest_deviation(values)
+        target_suffix = f" of {names[number] if names else f'target {number + 1}'}" if targets > 1 else ""
+        if abs(width) >= abs(shift):
+            direction = f"intervals{target_suffix} too {'wide' if width > 0 else 'narrow'}"
+            direction += (
+                f": those of {100 * width_position:.0f} % contain {100 * (width_position + width):.0f} % of the targets"
+            )
         else:
-            direction = f"predictions{of} too {'high' if place > 0 else 'low'}"
-            direction += f": {100 * (above + place):.0f} % of targets lie below their {100 * above:.0f} % quantile"
-        curves.append(_with_interval(max(abs(width), abs(place)), half, direction))
-    return _worst(curves)
+            direction = f"predictions{target_suffix} too {'high' if shift > 0 else 'low'}"
+            direction += (
+                f": {100 * (shift_position + shift):.0f} % of targets lie below their {100 * shift_position:.0f} "
+                "% quantile"
+            )
+        curves.append(_with_interval(max(abs(width), abs(shift)), interval_half_width, direction))
+    return _combine_curves(curves)
 
 
 def of_classes(
@@ -90,25 +95,33 @@ def of_classes(
     count = probabilities.shape[1]
     # With two classes, both curves are mirror images of each other.
     classes = range(1, 2) if count == 2 else range(count)
-    supremum = float(special.ndtri(1 - (1 - LEVEL) / (4 * (1 + len(classes)))))
-    sure = _Cumulative.of(probabilities.max(1), probabilities.argmax(1) == labels)
-    words = sure.direction(
+    quantile_of_supremum = float(special.ndtri(1 - (1 - LEVEL) / (4 * (1 + len(classes)))))
+    confidence = _Cumulative.from_claims(probabilities.max(1), probabilities.argmax(1) == labels)
+    description = confidence.direction(
         "underconfident", "overconfident", "its confidence", "{:.1%} confident on average, correct in {:.1%}"
     )
     # If an outcome is almost never expected and never observed, the estimated spread is near 0. Bernstein's second
     # term, a rule of three, then bounds the error.
-    unseen = supremum**2 / (2 * len(labels))
-    curves = [_with_interval(sure.gap, supremum * sure.spread + unseen, words)]
+    rare_outcome_bound = quantile_of_supremum**2 / (2 * len(labels))
+    curves = [
+        _with_interval(confidence.gap, quantile_of_supremum * confidence.spread + rare_outcome_bound, description)
+    ]
     for number in classes:
-        one = _Cumulative.of(probabilities[:, number], labels == number)
-        words = one.direction(
+        class_curve = _Cumulative.from_claims(probabilities[:, number], labels == number)
+        description = class_curve.direction(
             "predicted too rarely", "predicted too often", "its probability", "{:.1%} on average, observed in {:.1%}"
         )
         name = names[number] if names else str(number)
-        curves.append(_with_interval(one.gap, supremum * one.spread + unseen, f"class {name} {words}"))
-    worst = _worst(curves)
+        curves.append(
+            _with_interval(
+                class_curve.gap,
+                quantile_of_supremum * class_curve.spread + rare_outcome_bound,
+                f"class {name} {description}",
+            )
+        )
+    combined = _combine_curves(curves)
     # A deviation in confidence takes precedence, because it concerns all classes.
-    return worst._replace(direction=curves[0].direction) if curves[0].low > MARGIN else worst
+    return combined._replace(direction=curves[0].direction) if curves[0].low > MARGIN else combined
 
 
 class _Cumulative(NamedTuple):
@@ -122,12 +135,14 @@ class _Cumulative(NamedTuple):
     sums: Float[np.ndarray, " step"]
 
     @classmethod
-    def of(cls, claimed: Float[np.ndarray, " row"], happened: Bool[np.ndarray, " row"]) -> _Cumulative:
+    def from_claims(cls, claimed: Float[np.ndarray, " row"], happened: Bool[np.ndarray, " row"]) -> _Cumulative:
         """Order the rows by claim and sum up the differences."""
         order = np.argsort(claimed, kind="stable")
-        ordered, seen = np.asarray(claimed, np.float64)[order], np.asarray(happened, np.float64)[order]
-        ends = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
-        return cls(ordered, seen, ends, np.cumsum(seen - ordered)[ends] / len(ordered))
+        ordered_claims, outcomes = np.asarray(claimed, np.float64)[order], np.asarray(happened, np.float64)[order]
+        last_rows = np.append(np.flatnonzero(np.diff(ordered_claims)), len(ordered_claims) - 1)
+        return cls(
+            ordered_claims, outcomes, last_rows, np.cumsum(outcomes - ordered_claims)[last_rows] / len(ordered_claims)
+        )
 
     @property
     def gap(self) -> float:
@@ -140,33 +155,38 @@ class _Cumulative(NamedTuple):
 
         A frequency near 0 or 1 has a smaller estimated spread than it should.
         """
-        seen, said = np.sum((self.happened - self.claimed) ** 2), np.sum(self.claimed * (1 - self.claimed))
-        return math.sqrt(max(float(seen), float(said))) / len(self.claimed)
+        observed_variance, claimed_variance = (
+            np.sum((self.happened - self.claimed) ** 2),
+            np.sum(self.claimed * (1 - self.claimed)),
+        )
+        return math.sqrt(max(float(observed_variance), float(claimed_variance))) / len(self.claimed)
 
     def direction(self, under: str, over: str, claim: str, means: str) -> str:
         """Describe the deviation: `under` if more was observed than claimed, `over` if less, and where it turns."""
-        worst = int(np.argmax(np.abs(self.sums)))
-        below, above = self.sums[worst], self.sums[-1] - self.sums[worst]
+        largest = int(np.argmax(np.abs(self.sums)))
+        sum_below, sum_above = self.sums[largest], self.sums[-1] - self.sums[largest]
         name = {True: under, False: over}
-        if abs(above) <= abs(below) / 2:
-            return f"{name[bool(below > 0)]}: {means.format(self.claimed.mean(), self.happened.mean())}"
-        at = self.claimed[self.ends[worst]]
-        return f"{name[bool(below > 0)]} where {claim} is up to {at:.2f}, {name[bool(above > 0)]} above"
+        if abs(sum_above) <= abs(sum_below) / 2:
+            return f"{name[bool(sum_below > 0)]}: {means.format(self.claimed.mean(), self.happened.mean())}"
+        turning_claim = self.claimed[self.ends[largest]]
+        return (
+            f"{name[bool(sum_below > 0)]} where {claim} is up to {turning_claim:.2f}, {name[bool(sum_above > 0)]} above"
+        )
 
 
-def _largest(values: Float[np.ndarray, " value"]) -> tuple[float, float]:
+def _largest_deviation(values: Float[np.ndarray, " value"]) -> tuple[float, float]:
     """Return the largest signed distance of the empirical distribution function from uniform, and its position."""
     ordered, count = np.sort(values), len(values)
-    over, under = np.arange(1, count + 1) / count - ordered, ordered - np.arange(count) / count
-    if over.max() >= under.max():
-        return float(over.max()), float(ordered[over.argmax()])
-    return -float(under.max()), float(ordered[under.argmax()])
+    distance_above, distance_below = np.arange(1, count + 1) / count - ordered, ordered - np.arange(count) / count
+    if distance_above.max() >= distance_below.max():
+        return float(distance_above.max()), float(ordered[distance_above.argmax()])
+    return -float(distance_below.max()), float(ordered[distance_below.argmax()])
 
 
-def _worst(curves: Sequence[Calibration]) -> Calibration:
+def _combine_curves(curves: Sequence[Calibration]) -> Calibration:
     """Combine all curves: the largest gap, an interval that holds it, the direction of the most significant curve."""
     gap, low, high = (max(getattr(curve, name) for curve in curves) for name in ("gap", "low", "high"))
-    return Calibration(gap, low, high, max(curves, key=lambda one: (one.low, one.gap)).direction)
+    return Calibration(gap, low, high, max(curves, key=lambda curve: (curve.low, curve.gap)).direction)
 
 
 def _with_interval(gap: float, half: float, direction: str) -> Calibration:

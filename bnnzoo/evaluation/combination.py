@@ -49,19 +49,22 @@ def worst_combination(
     chains, draws, _ = values.shape
     if draws < FEWEST_DRAWS or not np.isfinite(values).all():
         return None
-    every = -(-chains * draws // _MOST_ROWS)
-    every = min(every, draws // FEWEST_DRAWS)
-    thinned = values[:, ::every]
+    stride = -(-chains * draws // _MOST_ROWS)
+    stride = min(stride, draws // FEWEST_DRAWS)
+    thinned = values[:, ::stride]
     half = thinned.shape[1] // 2
     columns = np.flatnonzero((np.ptp(thinned[:, :half], 1) > 0).all(0) & (np.ptp(thinned[:, half:], 1) > 0).all(0))
     if len(columns) < 2:
         return None
     columns = columns[np.linspace(0, len(columns) - 1, min(len(columns), _MOST_COLUMNS)).round().astype(int)]
-    z = _standardised(thinned[:, : 2 * half, columns])
-    first, second = z[:, :half], z[:, half:]
-    found = [_measured(first, second, false_alarm / 2), _measured(second, first, false_alarm / 2)]
-    worst = max(found, key=lambda c: (c.rhat - 1) / (c.limit - 1))
-    return worst._replace(column=int(columns[worst.column]))
+    z = _standardise(thinned[:, : 2 * half, columns])
+    first_half, second_half = z[:, :half], z[:, half:]
+    both_ways = [
+        _measure_combination(first_half, second_half, false_alarm / 2),
+        _measure_combination(second_half, first_half, false_alarm / 2),
+    ]
+    worse = max(both_ways, key=lambda candidate: (candidate.rhat - 1) / (candidate.limit - 1))
+    return worse._replace(column=int(columns[worse.column]))
 
 
 def rhat_and_limit(values: Float[np.ndarray, "chain draw"], false_alarm: float) -> tuple[float, float]:
@@ -72,28 +75,30 @@ def rhat_and_limit(values: Float[np.ndarray, "chain draw"], false_alarm: float) 
     are k - 1, with k the number of halves. The second are those of the standard error, a few per hundred effective
     draws. Both constants were calibrated by simulation (benchmarks/combination.py).
     """
-    parts = _split(_normal_scores(values)[..., None])[..., 0]
-    count, length = parts.shape
-    within = parts.var(1, ddof=1).mean()
-    between = parts.mean(1).var(ddof=1)
+    half_chains = _split(_normal_scores(values)[..., None])[..., 0]
+    count, length = half_chains.shape
+    within = half_chains.var(1, ddof=1).mean()
+    between = half_chains.mean(1).var(ddof=1)
     if not within > 0:
         return np.inf, 1.0
-    effective = min(_effective(parts), float(length))
-    f = stats.f.isf(false_alarm, count - 1, max(count * effective / _KNOWN, 2.0))
-    limit = np.sqrt(1 + max(f - 1, 0.0) / max(effective - _LOST, 1.0))
+    effective_draws = min(_effective_draws(half_chains), float(length))
+    f = stats.f.isf(false_alarm, count - 1, max(count * effective_draws / _KNOWN, 2.0))
+    limit = np.sqrt(1 + max(f - 1, 0.0) / max(effective_draws - _LOST, 1.0))
     return float(np.sqrt((length - 1) / length + between / within)), float(limit)
 
 
-def _measured(
-    known: Float[np.ndarray, "chain draw value"], fresh: Float[np.ndarray, "chain draw value"], false_alarm: float
+def _measure_combination(
+    selection_half: Float[np.ndarray, "chain draw value"],
+    test_half: Float[np.ndarray, "chain draw value"],
+    false_alarm: float,
 ) -> Combination:
-    direction = _worst_direction(_split(known))
-    projected = fresh @ direction
-    rhat, limit = rhat_and_limit(projected, false_alarm)
-    flat = fresh.reshape(-1, fresh.shape[2])
-    against = projected.reshape(-1) - projected.mean()
+    direction = _worst_direction(_split(selection_half))
+    projection = test_half @ direction
+    rhat, limit = rhat_and_limit(projection, false_alarm)
+    flat = test_half.reshape(-1, test_half.shape[2])
+    centred_projection = projection.reshape(-1) - projection.mean()
     centred = flat - flat.mean(0)
-    correlation = np.abs(centred.T @ against) / np.maximum(np.linalg.norm(centred, axis=0), 1e-300)
+    correlation = np.abs(centred.T @ centred_projection) / np.maximum(np.linalg.norm(centred, axis=0), 1e-300)
     return Combination(rhat, limit, int(correlation.argmax()))
 
 
@@ -118,7 +123,7 @@ def _worst_direction(parts: Float[np.ndarray, "part draw value"]) -> Float[np.nd
     return white @ directions[0]
 
 
-def _effective(parts: Float[np.ndarray, "part draw"]) -> float:
+def _effective_draws(parts: Float[np.ndarray, "part draw"]) -> float:
     """Return the effective draws of the mean of one part, from the autocorrelation within parts (Geyer 1992)."""
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
@@ -135,7 +140,7 @@ def _split(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "
     return values[:, : 2 * half].reshape(2 * chains, half, size)
 
 
-def _standardised(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw value"]:
+def _standardise(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw value"]:
     """Scale each quantity by its spread and clip heavy tails, so that no variance has to exist."""
     low, centre, high = np.quantile(values, [0.25, 0.5, 0.75], axis=(0, 1))
     spread = np.where(high > low, (high - low) / 1.349, values.std((0, 1)))

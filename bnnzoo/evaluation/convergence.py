@@ -27,13 +27,13 @@ def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " 
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.asarray(array_stats.rhat(np.asarray(values, float), chain_axis=0, draw_axis=1))
-    return np.where(np.isnan(found), np.inf, found)
+        rhat_values = np.asarray(array_stats.rhat(np.asarray(values, float), chain_axis=0, draw_axis=1))
+    return np.where(np.isnan(rhat_values), np.inf, rhat_values)
 
 
 def worst_rhat(values: Float[np.ndarray, "chain draw value"]) -> float:
     """Return the largest R-hat of the values that are not constant; infinite where `convergence` has no estimate."""
-    moving = _moving(values)
+    moving = _varying_values(values)
     return np.inf if moving is None else float(np.max(rhats(moving)))
 
 
@@ -56,29 +56,29 @@ def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
     probability that rounds to one, are left out. R-hat is infinite if all values are constant, if one is not finite, or
     with fewer than four draws.
     """
-    if (moving := _moving(values)) is None:
-        nothing = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
-        return Extremes(nothing, dict.fromkeys(("rhat", "ess_bulk", "ess_tail"), 0))
+    if (varying := _varying_values(values)) is None:
+        no_estimates = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
+        return Extremes(no_estimates, dict.fromkeys(("rhat", "ess_bulk", "ess_tail"), 0))
     import arviz_stats  # noqa: F401 (the accessor `azstats`)
 
-    found = xr.Dataset({"f": (("chain", "draw", "value"), moving)}).azstats
+    accessor = xr.Dataset({"f": (("chain", "draw", "value"), varying)}).azstats
     with np.errstate(divide="ignore", invalid="ignore"):
-        mcse = np.asarray(found.mcse()["f"].values)
-    bulk, tail = (np.asarray(found.ess(method=method)["f"].values) for method in ("bulk", "tail"))
-    each = rhats(moving)
+        mcse = np.asarray(accessor.mcse()["f"].values)
+    bulk, tail = (np.asarray(accessor.ess(method=method)["f"].values) for method in ("bulk", "tail"))
+    rhat_values = rhats(varying)
     numbers = {
-        "rhat": float(np.max(each)),
+        "rhat": float(np.max(rhat_values)),
         "ess_bulk": float(np.min(bulk)),
         "ess_tail": float(np.min(tail)),
         "mcse": float(np.max(mcse)),
-        "mcse_over_sd": float(np.max(mcse / moving.std((0, 1)))),
+        "mcse_over_sd": float(np.max(mcse / varying.std((0, 1)))),
     }
-    places = {"rhat": np.argmax(each), "ess_bulk": np.argmin(bulk), "ess_tail": np.argmin(tail)}
-    numbered = np.flatnonzero(np.ptp(np.asarray(values, float), axis=(0, 1)) != 0)
-    return Extremes(numbers, {key: int(numbered[place]) for key, place in places.items()})
+    positions = {"rhat": np.argmax(rhat_values), "ess_bulk": np.argmin(bulk), "ess_tail": np.argmin(tail)}
+    varying_columns = np.flatnonzero(np.ptp(np.asarray(values, float), axis=(0, 1)) != 0)
+    return Extremes(numbers, {key: int(varying_columns[place]) for key, place in positions.items()})
 
 
-def _moving(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw moving"] | None:
+def _varying_values(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw moving"] | None:
     """Return the values that are not constant; None if there are none, one is not finite, or draws are too few."""
     values = np.asarray(values, float)
     with np.errstate(invalid="ignore"):
@@ -93,15 +93,15 @@ def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, i
     `modes` is the number of groups of chains. Two chains are in one group if the root mean square difference of their
     means, over predictions, is at most the sd within chains.
     """
-    means, spread = values.mean(1), values.var(1)
-    between, within = means.var(0), spread.mean(0)
-    moving = between + within > 0
-    if not moving.any():
+    means, variances = values.mean(1), values.var(1)
+    between, within = means.var(0), variances.mean(0)
+    is_varying = between + within > 0
+    if not is_varying.any():
         return {"between_share": 0.0, "modes": 1}
-    share = float(np.mean(between[moving] / (between + within)[moving]))
-    scale = np.maximum(within, np.finfo(float).eps * between)[moving]
-    squares = np.mean((means[:, None, moving] - means[None, :, moving]) ** 2 / scale, 2)
+    between_fraction = float(np.mean(between[is_varying] / (between + within)[is_varying]))
+    scale = np.maximum(within, np.finfo(float).eps * between)[is_varying]
+    squares = np.mean((means[:, None, is_varying] - means[None, :, is_varying]) ** 2 / scale, 2)
     group = np.arange(len(means))
     for i, j in np.argwhere(squares <= 1):
         group[group == group[j]] = group[i]
-    return {"between_share": share, "modes": len(np.unique(group))}
+    return {"between_share": between_fraction, "modes": len(np.unique(group))}

@@ -13,7 +13,7 @@ from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import evenly
-from bnnzoo.finding import setting, spelling, spelt
+from bnnzoo.finding import setting, spell_settings, spelling
 from bnnzoo.posterior.counts import NegativeBinomial, ZeroInflatedPoisson
 
 LEVEL = 0.01
@@ -42,19 +42,19 @@ def of_rows(
     rows = evenly(len(x), _MOST_ROWS)
     mean = moments.mean[rows].astype(np.float64)
     variance = np.maximum(moments.aleatoric + moments.epistemic, np.finfo(np.float32).tiny)[rows].astype(np.float64)
-    seen = y[rows].astype(np.float64)
-    pearson, zeros = _simulated(predictor, x[rows], mean, variance)
-    observed = np.mean((seen - mean) ** 2 / variance), np.mean(seen == 0)
+    observed_counts = y[rows].astype(np.float64)
+    pearson, zeros = _simulate(predictor, x[rows], mean, variance)
+    observed = np.mean((observed_counts - mean) ** 2 / variance), np.mean(observed_counts == 0)
 
-    def p(simulated: Float[np.ndarray, " replicate"], value: float) -> Estimate:
+    def p_value(simulated: Float[np.ndarray, " replicate"], value: float) -> Estimate:
         return Estimate(float((1 + np.sum(simulated >= value * (1 - 1e-12))) / (1 + len(simulated))))
 
     return {
         "dispersion": Estimate(float(observed[0])),
-        "dispersion_p": p(pearson, float(observed[0])),
+        "dispersion_p": p_value(pearson, float(observed[0])),
         "zeros": Estimate(float(observed[1])),
         "zeros_expected": Estimate(float(zeros.mean())),
-        "zeros_p": p(zeros, float(observed[1])),
+        "zeros_p": p_value(zeros, float(observed[1])),
     }
 
 
@@ -62,36 +62,39 @@ def caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
     """Describe what the tests reject and the likelihood to try; empty if they reject nothing."""
     if "dispersion_p" not in estimates:
         return ""
-    too_wide, more_zeros = (estimates[name].value <= LEVEL / 2 for name in ("dispersion_p", "zeros_p"))
-    shares = (
+    is_overdispersed, has_excess_zeros = (estimates[name].value <= LEVEL / 2 for name in ("dispersion_p", "zeros_p"))
+    zero_fractions = (
         f"{100 * estimates['zeros'].value:.0f} % of them are 0, but {100 * estimates['zeros_expected'].value:.0f} % are"
     )
     likelihood = getattr(predictor.posterior, "likelihood", None)
-    is_inflated, is_dispersed = isinstance(likelihood, ZeroInflatedPoisson), isinstance(likelihood, NegativeBinomial)
-    if too_wide:
+    is_zero_inflated, is_negative_binomial = (
+        isinstance(likelihood, ZeroInflatedPoisson),
+        isinstance(likelihood, NegativeBinomial),
+    )
+    if is_overdispersed:
         dispersion = f"{estimates['dispersion'].value:.2g} times the predicted variance"
-        zeros = f"; {shares} expected" if more_zeros else ""
-        ways = [] if is_dispersed else ["negative-binomial"]
-        ways += ["zero-inflated-poisson"] if more_zeros and not is_inflated else []
-        cure = "more inputs or a wider network may explain it"
-        if ways:
-            cure = " or ".join([f"try {setting('likelihood', ways[0])}", *ways[1:]])
-        return spelt(
+        zeros = f"; {zero_fractions} expected" if has_excess_zeros else ""
+        likelihoods = [] if is_negative_binomial else ["negative-binomial"]
+        likelihoods += ["zero-inflated-poisson"] if has_excess_zeros and not is_zero_inflated else []
+        remedy = "more inputs or a wider network may explain it"
+        if likelihoods:
+            remedy = " or ".join([f"try {setting('likelihood', likelihoods[0])}", *likelihoods[1:]])
+        return spell_settings(
             f"the intervals are too narrow, because the counts are overdispersed: {dispersion}{zeros} (level "
-            f"{LEVEL:g}); {cure}",
+            f"{LEVEL:g}); {remedy}",
             spelling(),
         )
-    if more_zeros:
-        cure = "a wider network may explain it" if is_inflated else "try [[likelihood=zero-inflated-poisson]]"
-        return spelt(
-            f"too few zeros are predicted, because the counts are zero-inflated: {shares} expected (level "
-            f"{LEVEL:g}); {cure}",
+    if has_excess_zeros:
+        remedy = "a wider network may explain it" if is_zero_inflated else "try [[likelihood=zero-inflated-poisson]]"
+        return spell_settings(
+            f"too few zeros are predicted, because the counts are zero-inflated: {zero_fractions} expected (level "
+            f"{LEVEL:g}); {remedy}",
             spelling(),
         )
     return ""
 
 
-def _simulated(
+def _simulate(
     predictor: Predictor,
     x: Shaped[np.ndarray, "row ..."],
     mean: Float[np.ndarray, "row target"],
@@ -99,16 +102,18 @@ def _simulated(
 ) -> tuple[Float[np.ndarray, " replicate"], Float[np.ndarray, " replicate"]]:
     """Return dispersion and fraction of zeros of each simulated set of counts."""
     chains, count = predictor.record.shape
-    kept = evenly(count, ceil(_REPLICATES / chains))
-    rounds = ceil(_REPLICATES / (chains * len(kept)))
-    pearson = np.zeros((rounds, chains * len(kept)))
+    kept_draws = evenly(count, ceil(_REPLICATES / chains))
+    rounds = ceil(_REPLICATES / (chains * len(kept_draws)))
+    pearson = np.zeros((rounds, chains * len(kept_draws)))
     zeros = np.zeros_like(pearson)
-    blocks = list(predictive.blocks(len(x), chains * len(kept) * mean.shape[1]))
-    for turn in range(rounds):
+    blocks = list(predictive.blocks(len(x), chains * len(kept_draws) * mean.shape[1]))
+    for round_number in range(rounds):
         for number, block in enumerate(blocks):
-            seed = 1 + turn * len(blocks) + number
-            drawn = predictor.sample_each(x[block], kept, seed=seed).reshape(chains * len(kept), -1, mean.shape[1])
-            away = (drawn.astype(np.float64) - mean[block]) ** 2 / variance[block]
-            pearson[turn] += away.sum((1, 2))
-            zeros[turn] += (drawn == 0).sum((1, 2))
+            seed = 1 + round_number * len(blocks) + number
+            simulated_counts = predictor.sample_each(x[block], kept_draws, seed=seed).reshape(
+                chains * len(kept_draws), -1, mean.shape[1]
+            )
+            squared_residuals = (simulated_counts.astype(np.float64) - mean[block]) ** 2 / variance[block]
+            pearson[round_number] += squared_residuals.sum((1, 2))
+            zeros[round_number] += (simulated_counts == 0).sum((1, 2))
     return pearson.ravel() / mean.size, zeros.ravel() / mean.size

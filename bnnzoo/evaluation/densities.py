@@ -14,7 +14,7 @@ from bnnzoo.posterior import NetworkPosterior, backend
 
 def kept_draws(predictor: Predictor) -> Int[np.ndarray, " kept"]:
     """Return every k-th draw of a chain, so that one number per draw and training row fits into memory."""
-    return predictor.record.kept(int(predictor.record.attributes["rows"]))
+    return predictor.record.kept_draws(int(predictor.record.attributes["rows"]))
 
 
 def log_likelihoods(
@@ -32,8 +32,8 @@ def log_priors(predictor: Predictor, kept: Int[np.ndarray, " kept"]) -> Float[np
     draws = predictor.draws[(count * np.arange(chains)[:, None] + kept).reshape(-1)]
     thetas = np.stack([posterior.unconstrained(draw) for draw in draws])
     with backend.arithmetic(predictor.precision):
-        found = np.asarray(_densities(posterior, jnp.asarray(thetas)), np.float64)
-    return found.reshape(chains, -1)
+        densities = np.asarray(_densities(posterior, jnp.asarray(thetas)), np.float64)
+    return densities.reshape(chains, -1)
 
 
 @eqx.filter_jit

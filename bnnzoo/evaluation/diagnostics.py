@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bnnzoo.data.bounds import recorded
-from bnnzoo.evaluation import effort, identified, noise_scale
+from bnnzoo.data.bounds import uncensored_targets
+from bnnzoo.evaluation import identified, noise_scale, thinning
 from bnnzoo.evaluation.combination import worst_combination
 from bnnzoo.evaluation.convergence import between_chains, convergence, extremes
-from bnnzoo.evaluation.noise_scales import noise_scales
+from bnnzoo.evaluation.noise_scale import noise_scales
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.probing import probe_rows
 from bnnzoo.evaluation.record import Record
@@ -27,32 +27,38 @@ _DENSITY, _WEIGHTS = "the training rows' log density", "weights"
 
 def summary(record: Record) -> dict[str, Any]:
     """Return a short summary of a run."""
-    about, stats = record.attributes, record.statistics
+    attributes, stats = record.attributes, record.statistics
     posterior = record.tree["posterior"]
-    told = [
-        name for name in stats if name in ("acceptance_rate", "step_size") or "limit" in record.declared.get(name, {})
+    reported_names = [
+        name
+        for name in stats
+        if name in ("acceptance_rate", "step_size") or "limit" in record.declarations.get(name, {})
     ]
-    means = {name: float(np.mean(stats[name])) for name in told}
+    means = {name: float(np.mean(stats[name])) for name in reported_names}
     return {
-        **{key: about[key] for key in ("model", "sampler", "exactness", "task", "likelihood", "rows") if key in about},
+        **{
+            key: attributes[key]
+            for key in ("model", "sampler", "exactness", "task", "likelihood", "rows")
+            if key in attributes
+        },
         "chains": posterior.sizes["chain"],
-        "draws": about["draws_done"],
+        "draws": attributes["draws_done"],
         "predictions" if record.keeps_predictions else "parameters": sum(
             variable[0, 0].size for variable in posterior.data_vars.values()
         ),
         **noise_scales(record),
         **means,
         "divergences": int(np.sum(np.asarray(stats["diverging"]) > 0)) if "diverging" in stats else 0,
-        **{key: about[key] for key in ("restarted", "stuck_chains") if about.get(key) not in (None, 0, "[]")},
-        **{key: about[key] for key in ("regime_ok", "complete")},
-        **{name: round(float(about[name]), 2) for of in SECONDS if (name := f"seconds_{of}") in about},
-        **{key: about[key] for key in ("budget", "ended") if key in about},
-        **{key: about.get(key) for key in ("rhat", "ess_bulk")},
+        **{key: attributes[key] for key in ("restarted", "stuck_chains") if attributes.get(key) not in (None, 0, "[]")},
+        **{key: attributes[key] for key in ("regime_ok", "complete")},
+        **{name: round(float(attributes[name]), 2) for phase in SECONDS if (name := f"seconds_{phase}") in attributes},
+        **{key: attributes[key] for key in ("budget", "ended") if key in attributes},
+        **{key: attributes.get(key) for key in ("rhat", "ess_bulk")},
         "verdict": record.verdict or None,
     }
 
 
-def of_run(predictor: Predictor, *, num_probes: int = effort.PROBES) -> dict[str, Any]:
+def of_run(predictor: Predictor, *, num_probes: int = thinning.PROBES) -> dict[str, Any]:
     """Return all numbers of this module.
 
     Weights are tested where no symmetry of the network permutes them (`identified`). Elsewhere their R-hat is reported,
@@ -66,44 +72,51 @@ def of_run(predictor: Predictor, *, num_probes: int = effort.PROBES) -> dict[str
 def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
     record = predictor.record
     chains, count = record.shape
-    about, looked = record.attributes, effort.for_diagnosis(predictor, num_probes)
-    judged, names = quantities(looked, num_probes), dict[str, list[str]]()
-    if is_chain(about["exactness"]):
-        names = {name: identified.names_of(name, v.shape[2:]) for name, v in judged.items() if name in looked.blocks}
-        if (weights := identified.identified_weights(looked)) is not None:
-            judged, names = judged | {_WEIGHTS: weights.values}, names | {_WEIGHTS: weights.names}
+    attributes, thinned = record.attributes, thinning.for_diagnosis(predictor, num_probes)
+    tested_quantities, names = quantities(thinned, num_probes), dict[str, list[str]]()
+    if is_chain(attributes["exactness"]):
+        names = {
+            name: identified.names_of(name, values.shape[2:])
+            for name, values in tested_quantities.items()
+            if name in thinned.blocks
+        }
+        if (weights := identified.identified_weights(thinned)) is not None:
+            tested_quantities, names = tested_quantities | {_WEIGHTS: weights.values}, names | {_WEIGHTS: weights.names}
     return {
-        "exactness": about["exactness"],
-        "complete": about["complete"],
+        "exactness": attributes["exactness"],
+        "complete": attributes["complete"],
         "chains": chains,
         "draws": count,
-        "draws_requested": about["draws_requested"],
-        "draws_judged": looked.record.shape[1],
-        **of_quantities(judged, exactness=about["exactness"], weights=looked.record.weights, names=names),
-        **against_data(looked, judged, num_probes),
-        **noise_scale.of_run(looked, judged.get(_LOG_SDS)),
-        **of_parameters(looked),
+        "draws_requested": attributes["draws_requested"],
+        "draws_judged": thinned.record.shape[1],
+        **of_quantities(
+            tested_quantities, exactness=attributes["exactness"], weights=thinned.record.weights, names=names
+        ),
+        **distance_from_data(thinned, tested_quantities, num_probes),
+        **noise_scale.of_run(thinned, tested_quantities.get(_LOG_SDS)),
+        **of_parameters(thinned),
         **of_statistics(record.statistics, averaged=record.averaged, thin=record.thin),
-        "regime_ok": about["regime_ok"],
-        "regime": about.get("regime", ""),
-        **of_last_look(about.get("inspected", "{}")),
+        "regime_ok": attributes["regime_ok"],
+        "regime": attributes.get("regime", ""),
+        **of_inspection(attributes.get("inspected", "{}")),
     }
 
 
 def of_parameters(predictor: Predictor) -> dict[str, Any]:
     """Count the chains and parameters that do not move, and return the largest R-hat of a weight.
 
-    `unmoving` counts the sampled parameters that never move in at least one chain; `unmoving_of` names some of them.
+    `unmoving_parameters` counts the sampled parameters that never move in at least one chain; `unmoving_of` names some
+    of them.
     `weights_rhat` is reported, not tested. A run that keeps predictions has no parameters.
     """
-    found: dict[str, Any] = {"still_chains": predictor.weights.still_chains()}
+    result: dict[str, Any] = {"still_chains": predictor.weights.still_chains()}
     if predictor.record.keeps_predictions:
-        return found
-    found["weights_rhat"] = max(row["rhat"] for row in predictor.weights.rows())
-    still = identified.unmoving(predictor) if is_chain(predictor.record.attributes["exactness"]) else None
-    if still is not None:
-        found |= {"unmoving": len(still.names), "unmoving_of": identified.listed(still.names)}
-    return found
+        return result
+    result["weights_rhat"] = max(row["rhat"] for row in predictor.weights.rows())
+    unmoving = identified.unmoving_parameters(predictor) if is_chain(predictor.record.attributes["exactness"]) else None
+    if unmoving is not None:
+        result |= {"unmoving": len(unmoving.names), "unmoving_of": identified.list_names(unmoving.names)}
+    return result
 
 
 def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndarray, "chain draw *value"]]:
@@ -121,24 +134,24 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
         return {"the parameters": predictor.some_parameters()[1]}
     probes = probe_rows(record, num_probes).inputs
     if predictor.classifies:
-        found = {"class probabilities": predictor.functions(probes)}
+        values_by_name = {"class probabilities": predictor.functions(probes)}
     else:
-        found = {_MEANS: predictor.functions(probes) * predictor.scaler.y_sd}
+        values_by_name = {_MEANS: predictor.functions(probes) * predictor.scaler.y_sd}
     if not is_chain(record.attributes["exactness"]):
-        return found
+        return values_by_name
     if not predictor.classifies:
         scales = predictor.log_scales(probes)
         # A heavy-tailed likelihood may have no variance; then there is no log standard deviation to compare.
-        found[_LOG_SDS] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
+        values_by_name[_LOG_SDS] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
     if record.has_training_rows:
-        rows = record.training_rows(effort.density_rows(predictor, num_probes))
+        rows = record.training_rows(thinning.density_rows(predictor, num_probes))
         values = predictor.log_likelihoods(*rows, np.arange(record.shape[1]))
-        found[_DENSITY] = values.sum(2, dtype=np.float64)
-    own = [name for name in predictor.blocks if name.startswith(("likelihood_", "prior_"))]
-    return found | {name: record.array("posterior", name) for name in own}
+        values_by_name[_DENSITY] = values.sum(2, dtype=np.float64)
+    parameter_names = [name for name in predictor.blocks if name.startswith(("likelihood_", "prior_"))]
+    return values_by_name | {name: record.array("posterior", name) for name in parameter_names}
 
 
-def against_data(
+def distance_from_data(
     predictor: Predictor, quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]], num_probes: int
 ) -> dict[str, float]:
     """Return the distance of the predictions from the data, on the scale of the data.
@@ -158,30 +171,30 @@ def against_data(
         return {}
     density = None
     if record.has_training_rows:
-        x, y = record.training_rows(effort.density_rows(predictor, num_probes))
+        x, y = record.training_rows(thinning.density_rows(predictor, num_probes))
         density = quantities.get(_DENSITY)
         if density is None:
             density = predictor.log_likelihoods(x, y, np.arange(record.shape[1])).sum(2, dtype=np.float64)
         density = density / len(x)
     if predictor.classifies:
-        guessing = np.log(len(predictor.signature.class_names))
-        return {} if density is None else {"surprise": float(-np.mean(density) / guessing)}
-    targets = recorded(record.array("observed_data", "y")).astype(np.float64)
-    spread = targets.std(0) if len(targets) else np.zeros(1)
-    if not (spread > 0).any():
+        guess_entropy = np.log(len(predictor.signature.class_names))
+        return {} if density is None else {"surprise": float(-np.mean(density) / guess_entropy)}
+    targets = uncensored_targets(record.array("observed_data", "y")).astype(np.float64)
+    target_sd = targets.std(0) if len(targets) else np.zeros(1)
+    if not (target_sd > 0).any():
         return {}
     means = quantities[_MEANS] + predictor.scaler.y_mean.astype(np.float64)
-    distances = np.abs(means - targets.mean(0)) / np.where(spread > 0, spread, np.inf)
-    found = {"remoteness": float(np.max(np.median(distances, (1, 2))))}
-    if density is not None and (spread > 0).all():
-        guessed = -np.sum(np.log(spread / predictor.scaler.y_sd) + np.log(2 * np.pi * np.e) / 2)
-        found["deficit"] = float(np.max(guessed - np.median(density, 1)))
-    return found
+    distances = np.abs(means - targets.mean(0)) / np.where(target_sd > 0, target_sd, np.inf)
+    distances_by_name = {"remoteness": float(np.max(np.median(distances, (1, 2))))}
+    if density is not None and (target_sd > 0).all():
+        guess_log_density = -np.sum(np.log(target_sd / predictor.scaler.y_sd) + np.log(2 * np.pi * np.e) / 2)
+        distances_by_name["deficit"] = float(np.max(guess_log_density - np.median(density, 1)))
+    return distances_by_name
 
 
 def blocks(predictor: Predictor) -> list[dict[str, Any]]:
     """Return one row per block of parameters: its size, and norm, mean, sd and R-hats over the draws."""
-    return effort.for_diagnosis(predictor).weights.rows()
+    return thinning.for_diagnosis(predictor).weights.rows()
 
 
 def is_chain(exactness: str) -> bool:
@@ -206,23 +219,32 @@ def of_quantities(
     Args:
         names: names of the elements of a quantity, where the elements have names of their own.
     """
-    flat = {name: np.asarray(v, float).reshape(*v.shape[:2], -1) for name, v in quantities.items()}
-    moving = {name: values for name, values in flat.items() if values.size and np.ptp(values, axis=(0, 1)).any()}
-    first = next(iter(flat))
-    each = {name: extremes(values) for name, values in (moving or {first: flat[first]}).items()}
-    found: dict[str, Any] = {}
+    flat = {name: np.asarray(values, float).reshape(*values.shape[:2], -1) for name, values in quantities.items()}
+    varying = {name: values for name, values in flat.items() if values.size and np.ptp(values, axis=(0, 1)).any()}
+    first_name = next(iter(flat))
+    extremes_by_name = {name: extremes(values) for name, values in (varying or {first_name: flat[first_name]}).items()}
+    result: dict[str, Any] = {}
     for key, sign in (("rhat", 1), ("ess_bulk", -1), ("ess_tail", -1)):
-        badness = {name: np.nan_to_num(sign * worst.numbers[key], nan=np.inf) for name, worst in each.items()}
-        worst = max(badness, key=lambda name: badness[name])
-        found |= {key: each[worst].numbers[key], f"{key}_of": _named(worst, each[worst].places[key], names)}
-    found |= {key: each[first].numbers[key] if first in each else 0.0 for key in ("mcse", "mcse_over_sd")}
+        severity = {
+            name: np.nan_to_num(sign * worst_quantity.numbers[key], nan=np.inf)
+            for name, worst_quantity in extremes_by_name.items()
+        }
+        worst_quantity = max(severity, key=lambda name: severity[name])
+        result |= {
+            key: extremes_by_name[worst_quantity].numbers[key],
+            f"{key}_of": _name_of_element(worst_quantity, extremes_by_name[worst_quantity].places[key], names),
+        }
+    result |= {
+        key: extremes_by_name[first_name].numbers[key] if first_name in extremes_by_name else 0.0
+        for key in ("mcse", "mcse_over_sd")
+    }
     if is_chain(exactness):
-        found |= _of_combination(moving, names)
+        result |= _of_combination(varying, names)
     else:
-        found = {key: "" if key.endswith("_of") else np.nan for key in found}
+        result = {key: "" if key.endswith("_of") else np.nan for key in result}
     if weights is not None:
-        found["weights_ess"] = float(1 / np.sum(weights**2))
-    return {"judged": int(is_chain(exactness)), **found, **between_chains(flat[first])}
+        result["weights_ess"] = float(1 / np.sum(weights**2))
+    return {"judged": int(is_chain(exactness)), **result, **between_chains(flat[first_name])}
 
 
 def _of_combination(
@@ -235,11 +257,11 @@ def _of_combination(
     return {
         "rhat_combination": worst.rhat,
         "rhat_combination_limit": worst.limit,
-        "rhat_combination_of": _named(name, column, names),
+        "rhat_combination_of": _name_of_element(name, column, names),
     }
 
 
-def _named(quantity: str, place: int, names: Mapping[str, Sequence[str]]) -> str:
+def _name_of_element(quantity: str, place: int, names: Mapping[str, Sequence[str]]) -> str:
     """Return the name of a quantity, or of its element where the elements have names."""
     return names[quantity][place] if quantity in names else quantity
 
@@ -255,22 +277,22 @@ def of_statistics(
     Args:
         averaged: statistics whose mean over the run is meaningful, as declared by the sampler.
     """
-    found = {name: float(np.mean(np.asarray(stats[name]))) for name in stats if name in averaged}
+    result = {name: float(np.mean(np.asarray(stats[name]))) for name in stats if name in averaged}
     if "acceptance_rate" in stats:
-        found["acceptance_rate_min"] = float(np.min(np.mean(np.asarray(stats["acceptance_rate"]), 1)))
+        result["acceptance_rate_min"] = float(np.min(np.mean(np.asarray(stats["acceptance_rate"]), 1)))
     if "diverging" in stats:
-        found["diverging"] = float(np.mean(np.asarray(stats["diverging"])))
+        result["diverging"] = float(np.mean(np.asarray(stats["diverging"])))
     if "lp" in stats:
         density = convergence(np.asarray(stats["lp"], float)[:, :, None])
-        found["lp_rhat"], found["lp_ess"] = density["rhat"], density["ess_bulk"]
+        result["lp_rhat"], result["lp_ess"] = density["rhat"], density["ess_bulk"]
     if "energy" in stats and thin == 1:
         energy = np.asarray(stats["energy"], float)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found["ebfmi"] = float(np.min(np.mean(np.diff(energy) ** 2, 1) / np.var(energy, 1)))
-    return found
+            result["ebfmi"] = float(np.min(np.mean(np.diff(energy) ** 2, 1) / np.var(energy, 1)))
+    return result
 
 
-def of_last_look(inspected: str) -> dict[str, float]:
+def of_inspection(inspected: str) -> dict[str, float]:
     """Summarise the sampler's final check of each chain, from the attribute `inspected`.
 
     - `unseen` and `unseen_shift`: the mean over chains, or half of the largest value if that is more.
@@ -280,23 +302,23 @@ def of_last_look(inspected: str) -> dict[str, float]:
     - `variance_ratio_worst`: the same ratio along the direction where it is largest.
     - `unbiased_step_size`: the smallest step size over chains at which these ratios would hardly exceed 1.
     """
-    seen = json.loads(inspected)
-    found = {}
+    inspection = json.loads(inspected)
+    result = {}
     for name in ("unseen", "unseen_shift"):
-        if name in seen:
-            found[name] = float(np.maximum(np.mean(seen[name]), np.max(seen[name]) / 2))
+        if name in inspection:
+            result[name] = float(np.maximum(np.mean(inspection[name]), np.max(inspection[name]) / 2))
     for name in ("variance_ratio", "variance_ratio_worst"):
-        if name in seen:
-            found[name] = float(np.mean(seen[name]))
-    if "unbiased_step_size" in seen:
-        found["unbiased_step_size"] = float(np.min(seen["unbiased_step_size"]))
-    if "variance_ratio_se" in seen:
-        errors = np.asarray(seen["variance_ratio_se"], float)
-        found["variance_ratio_se"] = float(np.sum(errors**2) ** 0.5 / len(errors))
-    return found
+        if name in inspection:
+            result[name] = float(np.mean(inspection[name]))
+    if "unbiased_step_size" in inspection:
+        result["unbiased_step_size"] = float(np.min(inspection["unbiased_step_size"]))
+    if "variance_ratio_se" in inspection:
+        errors = np.asarray(inspection["variance_ratio_se"], float)
+        result["variance_ratio_se"] = float(np.sum(errors**2) ** 0.5 / len(errors))
+    return result
 
 
-EVEN = 1e-3
+EQUAL_WEIGHTS_RANGE = 1e-3
 """Log weights within this range count as equal, and no tail is fitted."""
 
 
@@ -306,7 +328,7 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     Vehtari, Simpson, Gelman, Yao and Gabry 2024, J. Mach. Learn. Res. 25(72).
     """
     finite = np.sort(log_weights[np.isfinite(log_weights)].astype(np.float64))
-    if 25 <= finite.size == log_weights.size and np.ptp(finite) < EVEN:
+    if 25 <= finite.size == log_weights.size and np.ptp(finite) < EQUAL_WEIGHTS_RANGE:
         return 0.0
     tail = finite[-1 - int(np.ceil(min(finite.size / 5, 3 * finite.size**0.5))) :]
     # Fewer than 25 weights have no tail to fit, and equal ones no shape. Beyond e^700 the smallest weight underflows to
@@ -317,17 +339,17 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
 
     # ArviZ expects the negative log weights, and returns NaN where its fit requires a longer tail.
     with np.errstate(over="ignore", invalid="ignore"):
-        found = float(array_stats.psislw(-finite)[1])
-    return float("inf") if np.isnan(found) else found
+        shape = float(array_stats.psislw(-finite)[1])
+    return float("inf") if np.isnan(shape) else shape
 
 
 def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
     """Return a finding if the weights of the draws have too heavy a tail, with the effective number of draws."""
     k, size = pareto_k(log_weights), log_weights.size
-    trusted = min(1 - 1 / np.log10(max(size, 11)), 0.7)
-    if k <= trusted:
+    k_limit = min(1 - 1 / np.log10(max(size, 11)), 0.7)
+    if k <= k_limit:
         return ()
-    shares = np.exp(log_weights - log_weights.max()) if np.isfinite(log_weights).any() else np.zeros(1)
-    effective = shares.sum() ** 2 / max((shares**2).sum(), np.finfo(float).tiny)
-    advice = f"only {effective:.1f} of {size} draws have a large weight: use more {setting('draws')}, or nuts"
-    return (Finding("validity", "weights", "Pareto k of the weights", k, trusted, advice),)
+    relative_weights = np.exp(log_weights - log_weights.max()) if np.isfinite(log_weights).any() else np.zeros(1)
+    effective_draws = relative_weights.sum() ** 2 / max((relative_weights**2).sum(), np.finfo(float).tiny)
+    advice = f"only {effective_draws:.1f} of {size} draws have a large weight: use more {setting('draws')}, or nuts"
+    return (Finding("validity", "weights", "Pareto k of the weights", k, k_limit, advice),)

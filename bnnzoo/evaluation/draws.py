@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from bnnzoo.evaluation.record import Record
 
-WHOLE_BYTES = 2**28
+IN_MEMORY_BYTES = 2**28
 """Largest size of draws that are read once and cached; larger ones are read anew for each request."""
 _PIECE_BYTES = 2**26
 """Largest size of one piece of draws; JAX holds a second copy of it, and the results."""
@@ -47,8 +47,8 @@ class Draws:
 
     def __getitem__(self, index: Index) -> Float[np.ndarray, "some both"]:
         numbers = np.arange(len(self))[index]
-        found = self._whole[_as_slice(numbers)] if self._is_small else self._read(numbers)
-        return found if self._modes is None else np.concatenate([found, self._modes[numbers // self._count]], 1)
+        draws = self._all_draws[_as_slice(numbers)] if self._is_small else self._read(numbers)
+        return draws if self._modes is None else np.concatenate([draws, self._modes[numbers // self._count]], 1)
 
     @property
     def piece(self) -> int:
@@ -57,31 +57,31 @@ class Draws:
 
     @property
     def _is_small(self) -> bool:
-        return len(self) * self.row_bytes <= WHOLE_BYTES
+        return len(self) * self.row_bytes <= IN_MEMORY_BYTES
 
     @functools.cached_property
-    def _whole(self) -> Float[np.ndarray, "draw dim"]:
+    def _all_draws(self) -> Float[np.ndarray, "draw dim"]:
         return self._read(np.arange(len(self)))
 
     def _read(self, numbers: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some dim"]:
         """Read draws chain by chain, each draw once and in order, because HDF5 is slow at any other access."""
         chain, draw = np.divmod(numbers, self._count)
-        found = np.empty((len(numbers), sum(self.widths)), self._dtype)
-        for c in np.unique(chain):
-            here = np.flatnonzero(chain == c)
-            wanted, back = np.unique(draw[here], return_inverse=True)
-            rows, order = _as_slice(here), _as_slice(back)
+        draws = np.empty((len(numbers), sum(self.widths)), self._dtype)
+        for chain_number in np.unique(chain):
+            positions = np.flatnonzero(chain == chain_number)
+            chain_draws, inverse = np.unique(draw[positions], return_inverse=True)
+            rows, order = _as_slice(positions), _as_slice(inverse)
             for stop, width, name in zip(np.cumsum(self.widths), self.widths, self._names, strict=True):
-                values = self._record.draws_of(name, int(c), _as_slice(wanted))
-                found[rows, stop - width : stop] = values.reshape(len(wanted), -1)[order]
-        self._check(found)
-        return found
+                values = self._record.draws_of(name, int(chain_number), _as_slice(chain_draws))
+                draws[rows, stop - width : stop] = values.reshape(len(chain_draws), -1)[order]
+        self._check(draws)
+        return draws
 
 
-def cuts(draws: Draws | Float[np.ndarray, "draw dim"], count: int) -> list[slice]:
+def draw_slices(draws: Draws | Float[np.ndarray, "draw dim"], count: int) -> list[slice]:
     """Return pieces of `count` draws that fit into memory; all pieces but the last have the same length."""
-    most = draws.piece if isinstance(draws, Draws) else len(draws)
-    length = max(1, -(-count // max(1, -(-count // most))))
+    max_draws = draws.piece if isinstance(draws, Draws) else len(draws)
+    length = max(1, -(-count // max(1, -(-count // max_draws))))
     return [slice(start, min(count, start + length)) for start in range(0, count, length)]
 
 

@@ -87,7 +87,7 @@ def _tuned(
     """
     key_settle, key_steps = jax.random.split(key)
     positions = jnp.asarray(pilots[:_PILOTS], posterior.dtype)
-    states = _settled(sampler, posterior, positions[:settled], None, key_settle)
+    states = _settle_pilots(sampler, posterior, positions[:settled], None, key_settle)
     log_eta, acceptance, number, state = float(np.log(0.3)), 0.0, 0, _first(states)
     # Extra rounds only shorten the step, so that the kernel returned here moves.
     while number < _ROUNDS or (acceptance < _ACCEPTANCE / 2 and number < 2 * _ROUNDS):
@@ -95,11 +95,11 @@ def _tuned(
             # Draws far from the posterior have come closer, so the curvature is measured again.
             eta = jnp.full_like(states.step_size, np.exp(log_eta))
             states = replace(states, position=positions[:settled], step_size=eta)
-            states = _settled(sampler, posterior, states.position, states, key_settle)
+            states = _settle_pilots(sampler, posterior, states.position, states, key_settle)
             log_eta, state = float(np.log(0.3)), _first(states)
         state = replace(state, step_size=jnp.full_like(state.step_size, np.exp(log_eta)))
         keys = jax.random.split(jax.random.fold_in(key_steps, number), len(positions))
-        positions, rates, sigma2 = _moved(sampler, posterior, state, positions, keys, jnp.asarray(_STEPS_A_ROUND))
+        positions, rates, sigma2 = _advance_all(sampler, posterior, state, positions, keys, jnp.asarray(_STEPS_A_ROUND))
         acceptance = float(jnp.mean(rates))
         noisy = float(jnp.mean(sigma2)) > 1.0
         log_eta += min(-0.3 if noisy else 0.3, 2 * (acceptance - _ACCEPTANCE))
@@ -113,7 +113,7 @@ def problems_of(
     """Return the sampler's own findings about its steps, after a pass over all rows; empty if the steps are right.
 
     Statistics of batches cannot show a row that every step rejects. The pass over all rows does. Steps have the median
-    size of those of `_moved`: the longest are mostly rejected, whatever the rows.
+    size of those of `_advance_all`: the longest are mostly rejected, whatever the rows.
     """
     state = replace(kernel.state, step_size=kernel.state.step_size * _SHORTEST**0.5)
     keys = jax.random.split(key, len(positions))
@@ -146,13 +146,13 @@ def _first(states: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[0], states)
 
 
-def moved(
+def advance(
     kernel: Kernel, posterior: AbstractPosterior, starts: Float[np.ndarray, "unit dim"], *, steps: int, key: Any
 ) -> tuple[Float[np.ndarray, "unit dim"], float]:
     """Return the positions after `steps` steps from each start, and the mean acceptance rate."""
     positions = jnp.asarray(starts, posterior.dtype)
     keys = jax.random.split(key, len(starts))
-    ends, rates, _ = _moved(kernel.sampler, posterior, kernel.state, positions, keys, jnp.asarray(steps))
+    ends, rates, _ = _advance_all(kernel.sampler, posterior, kernel.state, positions, keys, jnp.asarray(steps))
     return np.asarray(ends), float(np.mean(np.asarray(rates)))
 
 
@@ -177,22 +177,27 @@ def trace(
     """
     positions = starts
     for number in range(snapshots):
-        here = jax.random.fold_in(key, number)
-        positions, acceptance = moved(kernel, posterior, positions, steps=steps // snapshots, key=here)
+        snapshot_key = jax.random.fold_in(key, number)
+        positions, acceptance = advance(kernel, posterior, positions, steps=steps // snapshots, key=snapshot_key)
         yield positions, acceptance
 
 
-def _settled(sampler: Penalty, posterior: AbstractPosterior, positions: Array, states: Any, key: PRNGKeyArray) -> Any:
+def _settle_pilots(
+    sampler: Penalty, posterior: AbstractPosterior, positions: Array, states: Any, key: PRNGKeyArray
+) -> Any:
     """Return states of all pilots with a shared estimate of the curvature and one common anchor."""
     keys = jax.random.split(key, len(positions))
 
     @eqx.filter_jit
-    def settled(sampler: Any, posterior: Any, positions: Array, states: Any) -> Any:
+    def settle_all(sampler: Any, posterior: Any, positions: Array, states: Any) -> Any:
         if states is None:
             states = jax.vmap(lambda t, k: sampler.init(posterior, t, num_warmup=1, key=k))(positions, keys)
-        return jax.lax.map(lambda one: sampler.settle(posterior, one[0], final=False, key=one[1]), (states, keys))
+        return jax.lax.map(
+            lambda state_and_key: sampler.settle(posterior, state_and_key[0], final=False, key=state_and_key[1]),
+            (states, keys),
+        )
 
-    states = settled(sampler, posterior, positions, states)
+    states = settle_all(sampler, posterior, positions, states)
     _, states = sampler.tune(posterior, states, final=False, key=key, num_steps=0)
     if states.anchor is None:
         return states
@@ -201,7 +206,7 @@ def _settled(sampler: Penalty, posterior: AbstractPosterior, positions: Array, s
 
 
 @eqx.filter_jit
-def _moved(
+def _advance_all(
     sampler: Penalty,
     posterior: AbstractPosterior,
     state: Any,
@@ -215,8 +220,8 @@ def _moved(
     """
     shared = state
 
-    def one(given: tuple[Array, Any]) -> tuple[Array, Array, Array]:
-        position, key = given
+    def advance_chain(chain_input: tuple[Array, Any]) -> tuple[Array, Array, Array]:
+        position, key = chain_input
         state = replace(shared, position=position)
 
         def step(i: Array, carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
@@ -225,17 +230,17 @@ def _moved(
             # The factor does not depend on the position, so the step stays reversible. Where the posterior is narrow,
             # only short steps are accepted, and without them a chain would get stuck.
             factor = _SHORTEST ** jax.random.uniform(key_size, (), position.dtype)
-            shorter = replace(state, step_size=state.step_size * factor)
-            moved, told = sampler.step(posterior, shorter, key=key_step)
-            state = replace(moved, step_size=state.step_size)
-            return state, rate + told["acceptance_rate"], sigma2 + jnp.minimum(told["sigma2"], 10.0)
+            scaled_state = replace(state, step_size=state.step_size * factor)
+            next_state, step_stats = sampler.step(posterior, scaled_state, key=key_step)
+            state = replace(next_state, step_size=state.step_size)
+            return state, rate + step_stats["acceptance_rate"], sigma2 + jnp.minimum(step_stats["sigma2"], 10.0)
 
         zero = jnp.zeros((), position.dtype)
         state, rate, sigma2 = jax.lax.fori_loop(0, steps, step, (state, zero, zero))
         return state.position, rate / steps, sigma2 / steps
 
-    together = max(1, _ELEMENTS // max(1, sampler.plan(posterior.num_data).used * posterior.layout.dim))
-    return jax.lax.map(one, (positions, keys), batch_size=min(together, positions.shape[0]))
+    chains_per_batch = max(1, _ELEMENTS // max(1, sampler.plan(posterior.num_data).used * posterior.layout.dim))
+    return jax.lax.map(advance_chain, (positions, keys), batch_size=min(chains_per_batch, positions.shape[0]))
 
 
 # ---- test of the drift ---------------------------------------------------------------------------
@@ -251,7 +256,7 @@ class Drift(NamedTuple):
     """Signed-rank statistic of that function, about standard normal without drift; negative if it decreased."""
 
 
-def compared(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *, seed: int = 0) -> Drift:
+def find_drift(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *, seed: int = 0) -> Drift:
     """Test whether any of the functions [unit, value] drifts, with one p-value for all.
 
     The statistic is the largest of all signed-rank statistics (Wilcoxon 1945). Its distribution comes from random sign
@@ -259,26 +264,29 @@ def compared(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *
     Bonferroni correction is used instead.
     """
     names = [name for name, values in starts.items() for _ in range(values.shape[1])]
-    before, after = (
+    start_values, end_values = (
         np.concatenate([np.asarray(values[name], float) for name in starts], 1) for values in (starts, ends)
     )
     with np.errstate(invalid="ignore"):  # infinite at both: no difference
-        difference = np.nan_to_num(after - before, posinf=1e300, neginf=-1e300)
-    moving = np.any(difference != 0, 0)
-    if not moving.any():
+        difference = np.nan_to_num(end_values - start_values, posinf=1e300, neginf=-1e300)
+    has_moved = np.any(difference != 0, 0)
+    if not has_moved.any():
         return Drift(1.0, "nothing moved", 0.0)
-    names, difference = [name for name, some in zip(names, moving, strict=True) if some], difference[:, moving]
+    names, difference = (
+        [name for name, is_moving in zip(names, has_moved, strict=True) if is_moving],
+        difference[:, has_moved],
+    )
     ranks = stats.rankdata(np.abs(difference), axis=0) * np.sign(difference)
     ranks = ranks / np.sqrt((ranks**2).sum(0))
     scores = ranks.sum(0)
-    worst = int(np.argmax(np.abs(scores)))
+    largest_score = int(np.argmax(np.abs(scores)))
     units = len(difference)
     if units < FEWEST_FLIPPED:
         # A single unit has no standard deviation for a test.
         tests: Any = stats.ttest_1samp(difference, 0.0, axis=0) if units > 1 else None
         p = 1.0 if tests is None else min(1.0, float(np.nanmin(tests.pvalue)) * len(names))
-        return Drift(p, names[worst], float(scores[worst]))
+        return Drift(p, names[largest_score], float(scores[largest_score]))
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(_FLIPS, units))
-    largest = np.abs(signs @ ranks).max(1)
-    p = (1 + np.sum(largest >= np.abs(scores[worst]) * (1 - 1e-9))) / (1 + _FLIPS)
-    return Drift(float(p), names[worst], float(scores[worst]))
+    largest_scores = np.abs(signs @ ranks).max(1)
+    p = (1 + np.sum(largest_scores >= np.abs(scores[largest_score]) * (1 - 1e-9))) / (1 + _FLIPS)
+    return Drift(float(p), names[largest_score], float(scores[largest_score]))

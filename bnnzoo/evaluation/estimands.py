@@ -20,12 +20,12 @@ from bnnzoo.posterior.predicting import Predicting
 MEANS, LOG_ODDS = "predictive means", "log odds of the classes"
 BETWEEN = "{} between the rows"
 PREDICTIONS = (MEANS, LOG_ODDS, BETWEEN.format(MEANS), BETWEEN.format(LOG_ODDS))
-LOG_SDS, OWN, WEIGHTS = "predictive log sds", "parameters of likelihood and prior", "weights"
+LOG_SDS, OWN_PARAMETERS, WEIGHTS = "predictive log sds", "parameters of likelihood and prior", "weights"
 _PROBES = 10
 _MOST_WEIGHTS = 1000
 _SMALLEST_PROBABILITY = 1e-6
 """Smallest probability; log odds beyond it are rounding error in float32."""
-_CURVED = 1e-3
+_LINEAR_TOLERANCE = 1e-3
 """Deviation from linearity, relative to the change of the outputs, that exceeds float32 rounding."""
 
 
@@ -86,19 +86,19 @@ class Estimands:
 
     def __call__(self, draws: Float[np.ndarray, "draw both"]) -> dict[str, Float[np.ndarray, "draw value"]]:
         """Return the values at draws on their natural scale; a draw may be followed by its mode."""
-        found = {self.first: self._predictions(draws, self._x)}
+        values = {self.first: self._predictions(draws, self._x)}
         if len(self._between):
-            found[self.between] = self._predictions(draws, self._between)
+            values[self.between] = self._predictions(draws, self._between)
         if self._posterior.task != "classification":
             scales = predictive.log_scales(self._predicting, draws, self._x)
-            found[LOG_SDS] = scales.reshape(len(draws), -1).astype(float)
+            values[LOG_SDS] = scales.reshape(len(draws), -1).astype(float)
         if self._own:
             parameters = self._posterior.own_parameters()
-            parts = [parameters[b.name].unconstrained(draws[:, b.start : b.stop]) for b in self._own]
-            found[OWN] = np.concatenate([np.asarray(part, float) for part in parts], 1)
+            parts = [parameters[block.name].unconstrained(draws[:, block.start : block.stop]) for block in self._own]
+            values[OWN_PARAMETERS] = np.concatenate([np.asarray(part, float) for part in parts], 1)
         if len(self._weights):
-            found[WEIGHTS] = draws[:, self._weights].astype(float)
-        return found
+            values[WEIGHTS] = draws[:, self._weights].astype(float)
+        return values
 
     def _predictions(
         self, draws: Float[np.ndarray, "draw both"], x: Shaped[np.ndarray, "row ..."]
@@ -122,30 +122,30 @@ def is_linear(
     if len(draws) < 2 or (isinstance(likelihood, Mixture | MixturePerTarget) and likelihood.components > 1):
         return False
     count = len(draws) // 2
-    ends = draws[: 2 * count].reshape(2, count, -1)[:, :4, : posterior.layout.dim]
-    stacked = jnp.asarray(np.concatenate([*ends, ends.mean(0)]), posterior.dtype)
+    end_draws = draws[: 2 * count].reshape(2, count, -1)[:, :4, : posterior.layout.dim]
+    stacked = jnp.asarray(np.concatenate([*end_draws, end_draws.mean(0)]), posterior.dtype)
     outputs = np.asarray(jax.lax.map(lambda theta: posterior.outputs(theta, jnp.asarray(x)), stacked), float)
-    one, other, middle = outputs.reshape(3, -1)
-    change = np.max(np.abs(one - other))
+    first_end, second_end, middle = outputs.reshape(3, -1)
+    change = np.max(np.abs(first_end - second_end))
     rounding = 1e-5 * np.max(np.abs(outputs))
-    return bool(np.max(np.abs(middle - (one + other) / 2)) <= _CURVED * change + rounding)
+    return bool(np.max(np.abs(middle - (first_end + second_end) / 2)) <= _LINEAR_TOLERANCE * change + rounding)
 
 
 def varying(
-    run: dict[str, Float[np.ndarray, "..."]], later: dict[str, Float[np.ndarray, "..."]]
+    run: dict[str, Float[np.ndarray, "..."]], snapshot_values: dict[str, Float[np.ndarray, "..."]]
 ) -> dict[str, Int[np.ndarray, " value"]]:
     """The values of each function that vary, in the run or on the exact chains: no constant of the model.
 
     The log sds of a likelihood with heavy tails, infinite at some draws, have no mean and are left out.
     """
 
-    def moves(values: Float[Any, "..."]) -> Any:
+    def is_varying(values: Float[Any, "..."]) -> Any:
         return np.any(values != values[(0,) * (values.ndim - 1)], axis=tuple(range(values.ndim - 1)))
 
     def has_moments(values: Float[Any, "..."]) -> Any:
         return np.isfinite(values).all(axis=tuple(range(values.ndim - 1)))
 
-    found = {name: moves(run[name]) | moves(later[name]) for name in run}
-    if LOG_SDS in found:
-        found[LOG_SDS] &= has_moments(run[LOG_SDS]) & has_moments(later[LOG_SDS])
-    return {name: np.flatnonzero(some) for name, some in found.items()}
+    varying_by_name = {name: is_varying(run[name]) | is_varying(snapshot_values[name]) for name in run}
+    if LOG_SDS in varying_by_name:
+        varying_by_name[LOG_SDS] &= has_moments(run[LOG_SDS]) & has_moments(snapshot_values[LOG_SDS])
+    return {name: np.flatnonzero(is_varying_value) for name, is_varying_value in varying_by_name.items()}

@@ -9,14 +9,14 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bnnzoo.data import rounding
-from bnnzoo.data.bounds import known_rows, recorded
+from bnnzoo.data.bounds import uncensored_rows, uncensored_targets
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import calibration, counts, metrics, noise_scale, predictive, scores
 from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.finding import spelling, spelt
+from bnnzoo.finding import spell_settings, spelling
 from bnnzoo.store import schema
 
 _UNEVEN = 0.1
@@ -51,23 +51,26 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
     sums = predictor.sums(x, y)
     moments = sums.moments()
     errors = scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
-    found = {name: one._replace(mcse=errors.get(name)) for name, one in score(moments).items()}
+    estimates = {name: estimate._replace(mcse=errors.get(name)) for name, estimate in score(moments).items()}
     if predictor.classifies:
         curve = calibration.of_classes(y, moments.mean, predictor.signature.class_names)
     else:
-        rows, *batches = _drawn_in_batches(predictor, x, y)
-        batch_scores = [scores.sampled(batch, names, target_sd) for batch in batches]
+        rows, *batches = _sampled_scores_in_batches(predictor, x, y)
+        batch_scores = [scores.interval_estimates(batch, names, target_sd) for batch in batches]
         errors = scores.errors_of_batches(batch_scores, predictor.record.shape[0])
-        sampled = {k: e._replace(mcse=errors.get(k)) for k, e in scores.sampled(rows, names, target_sd).items()}
-        found |= counts.of_rows(predictor, x, y, moments)
-        found |= _rounded(predictor, x, y, found["nll"])
-        found |= sampled | {"pit_ks": Estimate(metrics.pit_distance(rows.pit))}
+        sampled = {
+            name: estimate._replace(mcse=errors.get(name))
+            for name, estimate in scores.interval_estimates(rows, names, target_sd).items()
+        }
+        estimates |= counts.of_rows(predictor, x, y, moments)
+        estimates |= _rounded_likelihood(predictor, x, y, estimates["nll"])
+        estimates |= sampled | {"pit_ks": Estimate(metrics.pit_distance(rows.pit))}
         curve = calibration.of_intervals(rows.pit, names)
     gaps = {"calibration_gap": curve.gap, "calibration_gap_low": curve.low, "calibration_gap_high": curve.high}
-    return Evaluation(found | {name: Estimate(value) for name, value in gaps.items()}, curve)
+    return Evaluation(estimates | {name: Estimate(value) for name, value in gaps.items()}, curve)
 
 
-def _rounded(
+def _rounded_likelihood(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], nll: Estimate
 ) -> dict[str, Estimate]:
     """Return `nll_rounded` if all targets are rounded: minus the log probability of the rounding interval.
@@ -77,7 +80,7 @@ def _rounded(
     steps = predictor.rounding_steps
     if predictor.is_density or not steps.all():
         return {}
-    origin = recorded(predictor.record.array("observed_data", "y"))
+    origin = uncensored_targets(predictor.record.array("observed_data", "y"))
     if not all(rounding.is_on_grid(y[:, i], float(step), float(origin[0, i])) for i, step in enumerate(steps)):
         return {}
     if predictor.has_continuous_targets:
@@ -100,7 +103,7 @@ def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> 
         return ""
     names = ", ".join(predictor.signature.target_names)
     steps = ", ".join(f"{step:g}" for step in predictor.rounding_steps)
-    return spelt(f"nll: the values of {names} are multiples of {steps}: {noise_scale.NO_SCORE}", spelling())
+    return spell_settings(f"nll: the values of {names} are multiples of {steps}: {noise_scale.NO_SCORE}", spelling())
 
 
 def _target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
@@ -108,8 +111,8 @@ def _target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
     sd = predictor.scaler.y_sd.astype(np.float64)
     if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_rows:
         return sd
-    own = recorded(predictor.record.array("observed_data", "y")).std(0, dtype=np.float64)
-    return np.where(own > 0, own, 1.0)
+    training_sd = uncensored_targets(predictor.record.array("observed_data", "y")).std(0, dtype=np.float64)
+    return np.where(training_sd > 0, training_sd, 1.0)
 
 
 def _of_censored(
@@ -120,12 +123,12 @@ def _of_censored(
     Raises:
         UsageError: if every row has a censored target.
     """
-    known = known_rows(y)
-    if not known.any():
+    is_known = uncensored_rows(y)
+    if not is_known.any():
         raise UsageError(
             "every row has a censored target, so no error or coverage can be computed; give other rows with [[data]]"
         )
-    found, curve = of_rows(predictor, x[known], y[known][..., 0])
+    estimates, curve = of_rows(predictor, x[is_known], y[is_known][..., 0])
     units = predictor.scaler.log_units(y)
 
     def score(moments: Moments) -> dict[str, Estimate]:
@@ -136,42 +139,46 @@ def _of_censored(
 
     sums = predictor.sums(x, y)
     errors = scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
-    all_rows = {name: one._replace(mcse=errors.get(name)) for name, one in score(sums.moments()).items()}
-    return Evaluation(found | all_rows | {"censored": Estimate(float(np.mean(~known)))}, curve)
+    all_rows = {name: estimate._replace(mcse=errors.get(name)) for name, estimate in score(sums.moments()).items()}
+    return Evaluation(estimates | all_rows | {"censored": Estimate(float(np.mean(~is_known)))}, curve)
 
 
-def drawn(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> scores.Drawn:
+def sampled_scores(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]
+) -> scores.SampledScores:
     """Return quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution."""
-    return _drawn_in_batches(predictor, x, y, apart=False)[0]
+    return _sampled_scores_in_batches(predictor, x, y, apart=False)[0]
 
 
-def _drawn_in_batches(
+def _sampled_scores_in_batches(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], *, apart: bool = True
-) -> list[scores.Drawn]:
+) -> list[scores.SampledScores]:
     """Return the result of `drawn` for all samples, and for about twenty batches of draws unless draws are weighted."""
     if y.ndim == 3:
-        known = known_rows(y)
-        x, y = x[known], y[known][..., 0]
+        is_known = uncensored_rows(y)
+        x, y = x[is_known], y[is_known][..., 0]
     uniform = np.random.default_rng(0).uniform(size=y.shape)
     apart = apart and predictor.record.weights is None
     batches = [slice(None), *(predictive.batches(*predictor.record.shape) if apart else ())]
 
     def batch_samples(values: np.ndarray, batch: slice) -> np.ndarray:
-        each = len(values) // len(predictor.thetas)  # the samples of one draw are consecutive
-        return values[slice(*(None if end is None else end * each for end in (batch.start, batch.stop)))]
+        samples_per_draw = len(values) // len(predictor.thetas)  # the samples of one draw are consecutive
+        return values[slice(*(None if end is None else end * samples_per_draw for end in (batch.start, batch.stop)))]
 
     if predictor.is_density:
         values = predictor.density_samples()
-        return [scores.drawn_alike(batch_samples(values, batch), y, uniform) for batch in batches]
-    parts: list[list[scores.Drawn]] = [[] for _ in batches]
+        return [scores.sampled_scores_of_equal_rows(batch_samples(values, batch), y, uniform) for batch in batches]
+    parts: list[list[scores.SampledScores]] = [[] for _ in batches]
     for rows, values in predictor.samples(x):
         for batch, part in zip(batches, parts, strict=True):
-            part.append(scores.drawn(batch_samples(values, batch), y[rows], uniform[rows]))
-    joined = []
+            part.append(scores.sampled_scores(batch_samples(values, batch), y[rows], uniform[rows]))
+    joined_scores = []
     for part in parts:
         quantiles, crps, pit = zip(*part, strict=True)
-        joined.append(scores.Drawn(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit)))
-    return joined
+        joined_scores.append(
+            scores.SampledScores(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
+        )
+    return joined_scores
 
 
 def groups(
@@ -184,20 +191,20 @@ def groups(
     """
     record = predictor.record
     x, y = record.training_rows(None if record.has_training_rows else 0)
-    kept = record.kept(max(len(x), len(x_test)) * max(1, len(predictor.signature.target_names)))
+    kept_draws = record.kept_draws(max(len(x), len(x_test)) * max(1, len(predictor.signature.target_names)))
     seed = int(record.attributes["seed"])
 
     def sampled(x: Shaped[np.ndarray, "row ..."]) -> dict[str, np.ndarray]:
-        return {"y": schema.observed(predictor.sample_each(x, kept, seed=seed)), "draw": kept}
+        return {"y": schema.observed(predictor.sample_each(x, kept_draws, seed=seed)), "draw": kept_draws}
 
     def densities(x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> dict[str, np.ndarray]:
-        return {"y": predictor.log_likelihoods(x, y, kept), "draw": kept}
+        return {"y": predictor.log_likelihoods(x, y, kept_draws), "draw": kept_draws}
 
-    found = {
+    groups_by_name = {
         schema.PREDICTIONS: sampled(x_test),
         schema.PREDICTIONS_LOG_LIKELIHOOD: densities(x_test, y_test),
         schema.PREDICTIONS_CONSTANT_DATA: {"x": x_test, "y": schema.observed(y_test)},
     }
     if len(x):
-        found |= {schema.POSTERIOR_PREDICTIVE: sampled(x), schema.LOG_LIKELIHOOD: densities(x, y)}
-    return found
+        groups_by_name |= {schema.POSTERIOR_PREDICTIVE: sampled(x), schema.LOG_LIKELIHOOD: densities(x, y)}
+    return groups_by_name

@@ -18,7 +18,7 @@ from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.densities import kept_draws, log_likelihoods, log_priors
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
-from bnnzoo.finding import spelling, spelt
+from bnnzoo.finding import spell_settings, spelling
 from bnnzoo.recipe import as_dict, recipe_from
 
 BOUND = "evidence lower bound"
@@ -64,18 +64,18 @@ def of_run(predictor: Predictor) -> Evidence:
         UsageError: if log p(D) cannot be computed from the run's draws; the message suggests a command.
     """
     record = predictor.record
-    about, stats = record.attributes, record.statistics
-    if float(about["likelihood_power"]) != 1:
+    attributes, stats = record.attributes, record.statistics
+    if float(attributes["likelihood_power"]) != 1:
         raise UsageError(
-            f"{record.name}: evidence: the likelihood has the power {float(about['likelihood_power']):g}, but "
+            f"{record.name}: evidence: the likelihood has the power {float(attributes['likelihood_power']):g}, but "
             "log p(D) needs the power 1; give this run together with runs of other powers, 0 and 1 among them"
         )
-    if record.names_a_model and recipe_from(about["recipe"]).stochastic != "all":
+    if record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all":
         raise UsageError(
             f"{record.name}: evidence: only some parameters are sampled, and the others were trained on the "
             "same rows, which log p(D) does not account for; sample again with [[stochastic=all]]"
         )
-    inspected = json.loads(about.get("inspected", "{}"))
+    inspected = json.loads(attributes.get("inspected", "{}"))
     if "log_weight" in stats:
         return of_weights(stats["log_weight"], _units(record))
     if "log_bound" in stats:
@@ -84,10 +84,12 @@ def of_run(predictor: Predictor) -> Evidence:
         return _of_modes(predictor, inspected["log_evidence"])
     if "log_q" in stats:
         return _of_bound(predictor)
-    words = f"{about['model']} importance [[sampler.proposal=laplace]]" if record.names_a_model else "MODEL importance"
+    command = (
+        f"{attributes['model']} importance [[sampler.proposal=laplace]]" if record.names_a_model else "MODEL importance"
+    )
     raise UsageError(
-        f"{record.name}: evidence: log p(D) cannot be computed from {about['sampler']} draws; run bnnzoo sample "
-        f"{words}, or sample with [[likelihood_power]] from 0 to 1 and run bnnzoo evidence on all these runs"
+        f"{record.name}: evidence: log p(D) cannot be computed from {attributes['sampler']} draws; run bnnzoo sample "
+        f"{command}, or sample with [[likelihood_power]] from 0 to 1 and run bnnzoo evidence on all these runs"
     )
 
 
@@ -111,26 +113,26 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
     if len(set(powers)) != len(powers) or len(powers) < 3 or min(powers) != 0 or max(powers) != 1:
         raise UsageError(
             "evidence: a path of powers needs 0, 1, and at least one in between, each once (got "
-            f"{', '.join(f'{p:g}' for p in sorted(powers))}); use for instance (j/m)^5 for j = 0..m"
+            f"{', '.join(f'{power:g}' for power in sorted(powers))}); use for instance (j/m)^5 for j = 0..m"
         )
     order = np.argsort(powers)
     values = [log_likelihoods(predictors[i], kept_draws(predictors[i])) for i in order]
-    found = integrated(np.asarray(powers)[order], values)
-    if found.discretisation is not None and found.discretisation > max(_COARSE, 5 * found.se):
-        found = by_stepping_stones(np.asarray(powers)[order], values)
-    trouble = [f"{records[i].name} {against}" for i in order if (against := _against(records[i].attributes))]
-    if not trouble:
-        return found
-    return replace(found, meaning=f"{found.meaning}; {'; '.join(trouble)}: do not trust it", trusted=False)
+    evidence = integrate_powers(np.asarray(powers)[order], values)
+    if evidence.discretisation is not None and evidence.discretisation > max(_COARSE, 5 * evidence.se):
+        evidence = stepping_stones(np.asarray(powers)[order], values)
+    problems = [f"{records[i].name} {reason}" for i in order if (reason := _distrust_reason(records[i].attributes))]
+    if not problems:
+        return evidence
+    return replace(evidence, meaning=f"{evidence.meaning}; {'; '.join(problems)}: do not trust it", trusted=False)
 
 
-def _against(about: Mapping[str, Any]) -> str:
+def _distrust_reason(attributes: Mapping[str, Any]) -> str:
     """Explain, from its file, why a run's draws are not from the posterior of its power; empty without a sign."""
-    if about.get("converged") == 0:
+    if attributes.get("converged") == 0:
         return "has not converged"
-    if about.get("regime_ok") == 0:
+    if attributes.get("regime_ok") == 0:
         return "is outside its sampler's regime"
-    return "uses a biased sampler" if about["exactness"] == "biased" else ""
+    return "uses a biased sampler" if attributes["exactness"] == "biased" else ""
 
 
 def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0.0) -> Evidence:
@@ -142,9 +144,11 @@ def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0
     """
     values, count = log_weights.astype(np.float64).reshape(-1), log_weights.size
     value, se = _log_mean_exp(values)
-    trouble = "".join(f"; {one.label} is {one.value:.2g}: do not trust it" for one in diagnostics.of_weights(values))
-    meaning = f"the log of the mean weight of {count} draws, error by the delta method{trouble}"
-    return Evidence(value + log_unit, se, "importance weights", meaning, trusted=not trouble)
+    problem = "".join(
+        f"; {finding.label} is {finding.value:.2g}: do not trust it" for finding in diagnostics.of_weights(values)
+    )
+    meaning = f"the log of the mean weight of {count} draws, error by the delta method{problem}"
+    return Evidence(value + log_unit, se, "importance weights", meaning, trusted=not problem)
 
 
 def of_acceptance(
@@ -164,7 +168,7 @@ def of_acceptance(
     return Evidence(value + log_unit, math.sqrt(variances.sum()) / len(tries), "rejection", meaning)
 
 
-def integrated(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]) -> Evidence:
+def integrate_powers(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]) -> Evidence:
     """Integrate E_b[log L] = d log Z(b) / db over the power b, with Z(b) the integral of L^b times the prior.
 
     Each trapezoid is corrected by the derivatives at its ends, -(b' - b)^2 / 12 (V' - V) (Friel, Hurn and Wyse 2014).
@@ -177,26 +181,31 @@ def integrated(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndar
         values: log-likelihood of all data for each draw, one array per power.
     """
     weights = _weights(powers)
-    found, variance = 0.0, 0.0
-    for (linear, quadratic), logs in zip(weights, values, strict=True):
-        influence = linear * logs + quadratic * (logs - logs.mean()) ** 2
-        found += float(influence.mean())
+    integral, variance = 0.0, 0.0
+    for (linear, quadratic), values_by_draw in zip(weights, values, strict=True):
+        influence = linear * values_by_draw + quadratic * (values_by_draw - values_by_draw.mean()) ** 2
+        integral += float(influence.mean())
         variance += convergence(influence[:, :, None])["mcse"] ** 2
-    some = _every_second(len(powers))
-    moments = [(logs.mean(), logs.var()) for logs in values]
-    coarse = sum(float(np.dot(w, moments[i])) for i, w in zip(some, _weights(powers[some]), strict=True))
+    coarse_runs = _every_second_index(len(powers))
+    moments = [(values_by_draw.mean(), values_by_draw.var()) for values_by_draw in values]
+    coarse_integral = sum(
+        float(np.dot(coefficients, moments[i]))
+        for i, coefficients in zip(coarse_runs, _weights(powers[coarse_runs]), strict=True)
+    )
     meaning = (
         f"the integral over the likelihood's power of its mean log, from {len(powers)} runs; the error is that "
         "of Monte Carlo, and beside it stands the largest error from the finite number of powers"
     )
     return Evidence(
-        found, math.sqrt(variance), "thermodynamic integration", meaning, discretisation=abs(found - coarse)
+        integral,
+        math.sqrt(variance),
+        "thermodynamic integration",
+        meaning,
+        discretisation=abs(integral - coarse_integral),
     )
 
 
-def by_stepping_stones(
-    powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]
-) -> Evidence:
+def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]) -> Evidence:
     """Sum log E_b[L^(b' - b)] over the powers; each term is a ratio of integrals Z(b') / Z(b) (Xie et al. 2011).
 
     The result is exact for any distance of the powers. Its variance is finite even where log L has none, for example
@@ -206,21 +215,23 @@ def by_stepping_stones(
         powers: ascending powers.
         values: log-likelihood of all data for each draw, one array per power.
     """
-    found, variance, trouble = 0.0, 0.0, ""
-    for gap, logs in zip(np.diff(powers), values, strict=False):
-        weights = gap * logs
+    log_ratio_sum, variance, problem = 0.0, 0.0, ""
+    for gap, values_by_draw in zip(np.diff(powers), values, strict=False):
+        weights = gap * values_by_draw
         value, _ = _log_mean_exp(weights.reshape(-1))
-        found += value
+        log_ratio_sum += value
         variance += convergence(np.exp(weights - value)[:, :, None])["mcse"] ** 2
-        trouble = trouble or "".join(f"; {one.label} is {one.value:.2g}" for one in diagnostics.of_weights(weights))
+        problem = problem or "".join(
+            f"; {finding.label} is {finding.value:.2g}" for finding in diagnostics.of_weights(weights)
+        )
     if not math.isfinite(variance):
-        trouble = trouble or "; its error is unknown"
+        problem = problem or "; its error is unknown"
     meaning = (
         f"the product of the ratios of the integrals between {len(powers)} powers, each a mean weight, because "
         "the mean log likelihood is too curved between them, or has no variance at power 0, to be integrated "
-        f"over the powers{f'{trouble}: do not trust it, give more powers' if trouble else ''}"
+        f"over the powers{f'{problem}: do not trust it, give more powers' if problem else ''}"
     )
-    return Evidence(found, math.sqrt(variance), "stepping stones", meaning, trusted=not trouble)
+    return Evidence(log_ratio_sum, math.sqrt(variance), "stepping stones", meaning, trusted=not problem)
 
 
 def _weights(powers: Float[np.ndarray, " run"]) -> Float[np.ndarray, "run two"]:
@@ -234,7 +245,7 @@ def _weights(powers: Float[np.ndarray, " run"]) -> Float[np.ndarray, "run two"]:
     return np.stack([linear, quadratic], 1)
 
 
-def _every_second(count: int) -> Int[np.ndarray, " some"]:
+def _every_second_index(count: int) -> Int[np.ndarray, " some"]:
     """Return every second of `count` indices, and the last one."""
     return np.unique([*range(0, count, 2), count - 1])
 
@@ -250,23 +261,23 @@ class _Bound(NamedTuple):
 
 def _of_bound(predictor: Predictor) -> Evidence:
     """Return the highest lower bound of all chains, and its gap from the weights of the same draws."""
-    kept = kept_draws(predictor)
-    log_q = predictor.record.statistics["log_q"][:, kept].astype(np.float64)
-    values = log_likelihoods(predictor, kept) + log_priors(predictor, kept) - log_q
+    draw_numbers = kept_draws(predictor)
+    log_q = predictor.record.statistics["log_q"][:, draw_numbers].astype(np.float64)
+    values = log_likelihoods(predictor, draw_numbers) + log_priors(predictor, draw_numbers) - log_q
     chains = [
         _Bound(
-            float(one.mean()),
-            float(one.std(ddof=1) / math.sqrt(one.size)) if one.size > 1 else math.nan,
-            _log_mean_exp(one)[0],
-            not diagnostics.of_weights(one),
+            float(log_ratios.mean()),
+            float(log_ratios.std(ddof=1) / math.sqrt(log_ratios.size)) if log_ratios.size > 1 else math.nan,
+            _log_mean_exp(log_ratios)[0],
+            not diagnostics.of_weights(log_ratios),
         )
-        for one in values
+        for log_ratios in values
     ]
-    best = max(chains, key=lambda one: one.elbo)
-    gap = best.log_mean - best.elbo if best.trusted else None
-    how = "unknown, because a few draws have all the weight" if gap is None else f"{gap:.3g} by the draws' weights"
-    meaning = f"a lower bound, the best of {len(chains)} chains': log p(D) is larger by KL(q || posterior), {how}"
-    return Evidence(best.elbo, best.se, BOUND, meaning, gap=gap, trusted=gap is not None)
+    best_bound = max(chains, key=lambda log_ratios: log_ratios.elbo)
+    gap = best_bound.log_mean - best_bound.elbo if best_bound.trusted else None
+    gap_text = "unknown, because a few draws have all the weight" if gap is None else f"{gap:.3g} by the draws' weights"
+    meaning = f"a lower bound, the best of {len(chains)} chains': log p(D) is larger by KL(q || posterior), {gap_text}"
+    return Evidence(best_bound.elbo, best_bound.se, BOUND, meaning, gap=gap, trusted=gap is not None)
 
 
 def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
@@ -275,29 +286,30 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
     A draw of the Gaussian q has the weight p(D, theta) / q(theta), whose mean is p(D).
     """
     record = predictor.record
-    best = int(np.argmax(log_evidence))
-    gaussian = log_evidence[best] + _units(record)
-    known = f"the integral of the Gaussian at the best of {len(log_evidence)} modes"
+    best_chain = int(np.argmax(log_evidence))
+    gaussian = log_evidence[best_chain] + _units(record)
+    description = f"the integral of the Gaussian at the best of {len(log_evidence)} modes"
     if record.attributes.get("regime_ok") == 0:
-        meaning = f"{known}; the run has not converged to a mode: do not trust it"
+        meaning = f"{description}; the run has not converged to a mode: do not trust it"
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     weights = _log_weights(predictor)
     if weights is None:
-        meaning = f"{known}, of unknown error: its draws cannot be weighted; use importance: do not trust it"
+        meaning = f"{description}, of unknown error: its draws cannot be weighted; use importance: do not trust it"
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
-    values = weights[best]
+    values = weights[best_chain]
     log_mean, se = _log_mean_exp(values)
-    trouble = [f"{one.label} is {one.value:.2g}" for one in diagnostics.of_weights(values)]
+    problems = [f"{finding.label} is {finding.value:.2g}" for finding in diagnostics.of_weights(values)]
     if not se <= _MOST_ERROR:
-        trouble.append(f"their error is {se:.2g} nats, more than {_MOST_ERROR:g}")
-    if trouble:
+        problems.append(f"their error is {se:.2g} nats, more than {_MOST_ERROR:g}")
+    if problems:
         meaning = (
-            f"{known}; the weights of its {values.size} draws cannot bound its error ({'; '.join(trouble)}): do "
+            f"{description}; the weights of its {values.size} draws cannot bound its error ({'; '.join(problems)}): do "
             "not trust it; sample with importance, [[sampler.proposal=laplace]] and more [[draws]]"
         )
-        return Evidence(gaussian, math.nan, "Laplace", spelt(meaning, spelling()), trusted=False)
+        return Evidence(gaussian, math.nan, "Laplace", spell_settings(meaning, spelling()), trusted=False)
     meaning = (
-        f"{known}, {gaussian:.2f}, corrected by {log_mean - gaussian:+.2g} by the weights of its {values.size} draws, "
+        f"{description}, {gaussian:.2f}, corrected by {log_mean - gaussian:+.2g} by the weights of its "
+        f"{values.size} draws, "
         "error by the delta method; other modes are left out"
     )
     return Evidence(log_mean, se, "Laplace, corrected by weights", meaning)
@@ -308,9 +320,9 @@ def _log_weights(predictor: Predictor) -> Float[np.ndarray, "chain kept"] | None
     record = predictor.record
     if "log_q" not in record.statistics or not (record.names_a_model and record.has_training_rows):
         return None
-    kept = kept_draws(predictor)
-    log_q = record.statistics["log_q"][:, kept].astype(np.float64)
-    return log_likelihoods(predictor, kept, linearised=False) + log_priors(predictor, kept) - log_q
+    draw_numbers = kept_draws(predictor)
+    log_q = record.statistics["log_q"][:, draw_numbers].astype(np.float64)
+    return log_likelihoods(predictor, draw_numbers, linearised=False) + log_priors(predictor, draw_numbers) - log_q
 
 
 def _log_mean_exp(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
@@ -336,14 +348,14 @@ def _check_same(first: Record, other: Record) -> None:
     if first.attributes["data_sha256"] != other.attributes["data_sha256"]:
         raise UsageError(f"{other.name}: evidence: was trained on other rows than {first.name}")
     # Dictionaries are compared, because a part also holds its line number in the recipe file.
-    one, two = (as_dict(recipe_from(record.attributes["recipe"])) for record in (first, other))
-    differing = [name for name in _TARGET if one.get(name) != two.get(name)]
-    if differing:
+    first_recipe, other_recipe = (as_dict(recipe_from(record.attributes["recipe"])) for record in (first, other))
+    differing_parts = [name for name in _TARGET if first_recipe.get(name) != other_recipe.get(name)]
+    if differing_parts:
         raise UsageError(
-            f"{other.name}: evidence: differs from {first.name} in {' and '.join(differing)}; the runs of a "
+            f"{other.name}: evidence: differs from {first.name} in {' and '.join(differing_parts)}; the runs of a "
             "path must differ in [[likelihood_power]] alone"
         )
-    if one["stochastic"] != "all":
+    if first_recipe["stochastic"] != "all":
         raise UsageError(
             f"{first.name}: evidence: only some parameters are sampled, and the others were trained again for "
             "each power; a path needs [[stochastic=all]]"

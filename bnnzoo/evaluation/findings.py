@@ -12,9 +12,9 @@ from bnnzoo.evaluation import calibration, noise_scale
 from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.diagnostics import is_chain
 from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.finding import Finding, Spelling, Topic, sentences, setting, spelling, spelt
+from bnnzoo.finding import Finding, Spelling, Topic, sentences, setting, spell_settings, spelling
 
-OOD_AUROC = (0.6, 0.8)
+OOD_AUROC_LIMITS = (0.6, 0.8)
 """AUROC thresholds. Below the first, unfamiliar rows are not detected; from the second on, they are detected well."""
 
 RAN, CONVERGED = "Did it run right?", "Has it converged?"
@@ -55,8 +55,8 @@ class Limits(NamedTuple):
     """Largest fraction of divergent steps."""
     ebfmi: float = 0.3
     """Smallest energy fraction of missing information (E-BFMI, Betancourt 2016)."""
-    absurd: float = 100.0
-    """Largest distance of the predictions from the data, in units of the data (`diagnostics.against_data`).
+    implausible: float = 100.0
+    """Largest distance of the predictions from the data, in units of the data (`diagnostics.distance_from_data`).
 
     Draws beyond it are not from the posterior, even if the chains agree.
     """
@@ -66,11 +66,11 @@ class Answer(NamedTuple):
     """One question, its answer, and the numbers that support it."""
 
     question: str
-    says: Literal["yes", "no", "unsure"]
-    words: str
+    outcome: Literal["yes", "no", "unsure"]
+    text: str
 
 
-def judged(
+def gate_findings(
     diagnosis: Mapping[str, Any],
     limits: Limits = Limits(),  # noqa: B008 (immutable)
     *,
@@ -83,46 +83,90 @@ def judged(
         limits: the thresholds of the gate.
         of_sampler: findings of the sampler itself, from the file.
     """
-    longer, few_modes = f"run longer ({setting('draws')}, {setting('warmup')})", diagnosis.get("modes", 1) < 2
-    apart = "" if few_modes else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
-    least = limits.ess * diagnosis["chains"]
-    smaller = f"a smaller step size, or a longer {setting('warmup')}"
+    run_longer, is_one_group = f"run longer ({setting('draws')}, {setting('warmup')})", diagnosis.get("modes", 1) < 2
+    group_note = "" if is_one_group else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
+    min_ess = limits.ess * diagnosis["chains"]
+    smaller_step = f"a smaller step size, or a longer {setting('warmup')}"
     at = diagnosis.get("unbiased_step_size", 0.0)
     # Where chains have diverged, there is no step size at which the ratio is near 1 at their positions.
     step_size = setting("sampler.step_size", f"{at:.2g}") if at > 0 else f"a smaller {setting('sampler.step_size')}"
-    unbiased = f"use {step_size}, or let step size, batch size and control variate be chosen (auto)"
+    unbiased_advice = f"use {step_size}, or let step size, batch size and control variate be chosen (auto)"
     worst_direction = "predicted variance over the posterior's, in the stiffest or noisiest direction,"
-    combined = f"R-hat of a combination of the tested quantities, mostly {diagnosis.get('rhat_combination_of')},"
-    stuck = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
+    combination_label = (
+        f"R-hat of a combination of the tested quantities, mostly {diagnosis.get('rhat_combination_of')},"
+    )
+    stuck_advice = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
     checks: list[tuple[Topic, str, str, float, str]] = [
-        ("convergence", "rhat", f"R-hat of {diagnosis['rhat_of']}", limits.rhat, apart + longer),
-        ("convergence", "rhat_combination", combined, _combination_limit(diagnosis, limits), apart + longer),
-        ("convergence", "unmoving", f"sampled parameters that never move ({diagnosis.get('unmoving_of')})", 0, stuck),
-        ("convergence", "variance_ratio", "predicted variance over the posterior's", limits.variance_ratio, unbiased),
-        ("convergence", "variance_ratio_worst", worst_direction, limits.variance_ratio_worst, unbiased),
-        ("convergence", "lp_rhat", "R-hat of the log density", limits.rhat, apart + longer),
-        ("convergence", "ess_bulk", f"bulk ESS of {diagnosis['ess_bulk_of']}", least, longer),
-        ("convergence", "ess_tail", f"tail ESS of {diagnosis['ess_tail_of']}", least, longer),
+        ("convergence", "rhat", f"R-hat of {diagnosis['rhat_of']}", limits.rhat, group_note + run_longer),
+        (
+            "convergence",
+            "rhat_combination",
+            combination_label,
+            _combination_limit(diagnosis, limits),
+            group_note + run_longer,
+        ),
+        (
+            "convergence",
+            "unmoving",
+            f"sampled parameters that never move ({diagnosis.get('unmoving_of')})",
+            0,
+            stuck_advice,
+        ),
+        (
+            "convergence",
+            "variance_ratio",
+            "predicted variance over the posterior's",
+            limits.variance_ratio,
+            unbiased_advice,
+        ),
+        ("convergence", "variance_ratio_worst", worst_direction, limits.variance_ratio_worst, unbiased_advice),
+        ("convergence", "lp_rhat", "R-hat of the log density", limits.rhat, group_note + run_longer),
+        ("convergence", "ess_bulk", f"bulk ESS of {diagnosis['ess_bulk_of']}", min_ess, run_longer),
+        ("convergence", "ess_tail", f"tail ESS of {diagnosis['ess_tail_of']}", min_ess, run_longer),
         ("convergence", "ebfmi", "E-BFMI", limits.ebfmi, "the energy mixes slowly: reparametrise the model"),
-        ("validity", "still_chains", "stuck chains (no move in half of the draws)", 0, f"use {smaller}"),
-        ("validity", "remoteness", "distance of predictions from the data in sds", limits.absurd, f"use {smaller}"),
-        ("validity", "deficit", "nats by which a row is less likely than by guessing", limits.absurd, f"use {smaller}"),
-        ("validity", "surprise", "surprise at the labels over that of guessing", limits.absurd, f"use {smaller}"),
-        ("validity", "noise_largest", "largest noise scale drawn, in sds of the target", noise_scale.LARGEST, longer),
+        ("validity", "still_chains", "stuck chains (no move in half of the draws)", 0, f"use {smaller_step}"),
+        (
+            "validity",
+            "remoteness",
+            "distance of predictions from the data in sds",
+            limits.implausible,
+            f"use {smaller_step}",
+        ),
+        (
+            "validity",
+            "deficit",
+            "nats by which a row is less likely than by guessing",
+            limits.implausible,
+            f"use {smaller_step}",
+        ),
+        (
+            "validity",
+            "surprise",
+            "surprise at the labels over that of guessing",
+            limits.implausible,
+            f"use {smaller_step}",
+        ),
+        (
+            "validity",
+            "noise_largest",
+            "largest noise scale drawn, in sds of the target",
+            noise_scale.LARGEST,
+            run_longer,
+        ),
         ("validity", "diverging", "fraction of divergent steps", limits.diverging, "use a smaller step size"),
         ("validity", "draws", "finished draws per chain", diagnosis["draws_requested"], "bnnzoo resume"),
     ]
     floors = ("ess_bulk", "ess_tail", "ebfmi", "draws")
-    of_chains = () if is_chain(diagnosis["exactness"]) else ("convergence", "still_chains")
-    found = []
+    chain_only = () if is_chain(diagnosis["exactness"]) else ("convergence", "still_chains")
+    gate_problems = []
     for topic, kind, label, limit, advice in checks:
-        if kind not in diagnosis or topic in of_chains or kind in of_chains:
+        if kind not in diagnosis or topic in chain_only or kind in chain_only:
             continue
         value = diagnosis[kind]
         # The comparisons are negated so that NaN fails the check.
         if not (value >= limit if kind in floors else value <= limit):
-            found.append(Finding(topic, kind, label, value, limit, advice))
-    return (*of_sampler, *found)
+            gate_problems.append(Finding(topic, kind, label, value, limit, advice))
+    return (*of_sampler, *gate_problems)
 
 
 def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
@@ -141,114 +185,123 @@ def bias(diagnosis: Mapping[str, Any]) -> str:
     )
 
 
-def verdict(exactness: str, found: Sequence[Finding], bias: str = "", spelling: Spelling = "options") -> str:
+def verdict(exactness: str, run_findings: Sequence[Finding], bias: str = "", spelling: Spelling = "options") -> str:
     """Return one line: whether the run converged, the reasons, other problems, and the known `bias`."""
-    said = sentences(found, spelling)
+    problem_sentences = sentences(run_findings, spelling)
     if not is_chain(exactness):
-        return "; ".join(["not a chain: the draws are from an approximation, so R-hat and ESS do not apply", *said])
-    if any(finding.topic == "convergence" for finding in found):
-        return f"not converged: {'; '.join(said)}"
-    known = f": {bias}" if bias else ""
-    good = "converged" + ("" if exactness != "biased" else f", to a biased sampler's own distribution{known}")
-    return f"{good}, but did not run right: {'; '.join(said)}" if said else good
+        return "; ".join(
+            ["not a chain: the draws are from an approximation, so R-hat and ESS do not apply", *problem_sentences]
+        )
+    if any(finding.topic == "convergence" for finding in run_findings):
+        return f"not converged: {'; '.join(problem_sentences)}"
+    bias_note = f": {bias}" if bias else ""
+    summary = "converged" + ("" if exactness != "biased" else f", to a biased sampler's own distribution{bias_note}")
+    return f"{summary}, but did not run right: {'; '.join(problem_sentences)}" if problem_sentences else summary
 
 
-def ran(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Answer:
+def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> Answer:
     """Answer whether the run worked, from all findings except those on convergence."""
-    against = sentences([finding for finding in found if finding.topic == "validity"])
-    if against:
-        return Answer(RAN, "no", _sentence(against))
-    good = ["finished, every chain moved" if is_chain(diagnosis["exactness"]) else "finished"]
+    problem_sentences = sentences([finding for finding in run_findings if finding.topic == "validity"])
+    if problem_sentences:
+        return Answer(RAN, "no", _sentence(problem_sentences))
+    good_signs = ["finished, every chain moved" if is_chain(diagnosis["exactness"]) else "finished"]
     if "acceptance_rate" in diagnosis:
-        good.append(f"acceptance {diagnosis['acceptance_rate']:.2f}")
+        good_signs.append(f"acceptance {diagnosis['acceptance_rate']:.2f}")
     if "sigma2" in diagnosis:
-        good.append(f"{'regime ok, ' if diagnosis['regime_ok'] == 1 else ''}mean σ² {diagnosis['sigma2']:.2g}")
-    good += filter(None, [spelt(noise_scale.remark(diagnosis), spelling())])
+        good_signs.append(f"{'regime ok, ' if diagnosis['regime_ok'] == 1 else ''}mean σ² {diagnosis['sigma2']:.2g}")
+    good_signs += filter(None, [spell_settings(noise_scale.remark(diagnosis), spelling())])
     if "diverging" in diagnosis:
-        share = diagnosis["diverging"]
-        good.append("no divergent transition" if not share else f"{share:.2%} divergent transitions")
+        diverging_fraction = diagnosis["diverging"]
+        good_signs.append(
+            "no divergent transition" if not diverging_fraction else f"{diverging_fraction:.2%} divergent transitions"
+        )
     if diagnosis["exactness"] in _EXACTNESS:
-        measured = bias(diagnosis)
-        known = f"the sampler is biased: {measured}" if measured else _EXACTNESS[diagnosis["exactness"]]
-        return Answer(RAN, "unsure", _sentence([", ".join(good), known]))
-    return Answer(RAN, "yes", _sentence([", ".join(good)]))
+        bias_text = bias(diagnosis)
+        exactness_text = f"the sampler is biased: {bias_text}" if bias_text else _EXACTNESS[diagnosis["exactness"]]
+        return Answer(RAN, "unsure", _sentence([", ".join(good_signs), exactness_text]))
+    return Answer(RAN, "yes", _sentence([", ".join(good_signs)]))
 
 
-def converged(
+def answer_converged(
     diagnosis: Mapping[str, Any],
-    found: Sequence[Finding],
+    run_findings: Sequence[Finding],
     limits: Limits = Limits(),  # noqa: B008 (immutable)
 ) -> Answer:
     """Answer whether the run has converged, from R-hat and effective sample sizes with the gate's limits."""
     if not is_chain(diagnosis["exactness"]):
         return Answer(CONVERGED, "unsure", "The draws are not a Markov chain, so R-hat and ESS do not apply.")
-    against = sentences([finding for finding in found if finding.topic == "convergence"])
-    if against:
-        few = f"only {diagnosis['draws']} draws per chain" if diagnosis["draws"] < 100 else ""
-        return Answer(CONVERGED, "no", _sentence([few, *against]))
-    words = (
+    problem_sentences = sentences([finding for finding in run_findings if finding.topic == "convergence"])
+    if problem_sentences:
+        too_few_draws = f"only {diagnosis['draws']} draws per chain" if diagnosis["draws"] < 100 else ""
+        return Answer(CONVERGED, "no", _sentence([too_few_draws, *problem_sentences]))
+    text = (
         f"R-hat is at most {diagnosis['rhat']:.3f} (of {diagnosis['rhat_of']}; limit {limits.rhat:g}), the bulk "
         f"ESS at least {diagnosis['ess_bulk']:.0f} (of {diagnosis['ess_bulk_of']}), the tail ESS at least "
         f"{diagnosis['ess_tail']:.0f} (limit {limits.ess * diagnosis['chains']:g})"
     )
-    return Answer(CONVERGED, "yes", _sentence([words]))
+    return Answer(CONVERGED, "yes", _sentence([text]))
 
 
-def calibrated(curve: Calibration, rows: int) -> Answer:
+def answer_calibrated(curve: Calibration, rows: int) -> Answer:
     """Answer whether the run is calibrated, from the largest gap over the whole curve.
 
     The answer is "no" if the whole interval of the gap exceeds the tolerance, whatever the p-value.
     """
     interval = f"{calibration.LEVEL:.0%} interval {100 * curve.low:.1f} to {100 * curve.high:.1f} %"
-    words = (
+    text = (
         f"predicted and observed frequencies in {rows} test rows differ by at most {100 * curve.gap:.1f} % "
         f"({interval}; tolerated: an interval from {calibration.MARGIN:.0%} or below to "
         f"{calibration.COARSEST:.0%} or below)"
     )
     if curve.low > calibration.MARGIN:
-        return Answer(CALIBRATED, "no", _sentence([curve.direction, words]))
+        return Answer(CALIBRATED, "no", _sentence([curve.direction, text]))
     if curve.high > calibration.COARSEST:
-        return Answer(CALIBRATED, "unsure", f"There are too few test rows to decide: {words}.")
-    return Answer(CALIBRATED, "yes", _sentence([words]))
+        return Answer(CALIBRATED, "unsure", f"There are too few test rows to decide: {text}.")
+    return Answer(CALIBRATED, "yes", _sentence([text]))
 
 
 def with_caveat(answer: Answer, caveat: str) -> Answer:
     """Change the answer to "no" because another test rejects, and put the words of that test first."""
-    return answer._replace(says="no", words=_sentence([caveat, answer.words[:1].lower() + answer.words[1:]]))
+    return answer._replace(outcome="no", text=_sentence([caveat, answer.text[:1].lower() + answer.text[1:]]))
 
 
-def knows(scores: Mapping[str, Estimate]) -> Answer:
+def answer_knows(scores: Mapping[str, Estimate]) -> Answer:
     """Answer whether the run detects unfamiliar inputs, from `OodScores.estimates` on pure noise."""
     score = next(name for name in _UNSURE if f"ood_auroc_{name}" in scores)
-    area, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
-    means = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
-    low, high = OOD_AUROC
-    words = f"{_UNSURE[score]} is {means}, distinguished with AUROC {area:.2f} (good above {high}, poor below {low})"
-    found = scores[f"ood_auroc_{score}"]
+    auroc_value, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
+    mean_scores = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
+    low, high = OOD_AUROC_LIMITS
+    text = (
+        f"{_UNSURE[score]} is {mean_scores}, distinguished with AUROC {auroc_value:.2f} (good above {high}, poor "
+        f"below {low})"
+    )
+    auroc = scores[f"ood_auroc_{score}"]
     # If all of few rows are separated, the standard error is zero; the rule of three then bounds the error.
-    least = 0.0 if found.influence is None else 6 / len(found.influence)
-    error = max(2 * (found.se or 0.0), least)
+    min_error = 0.0 if auroc.influence is None else 6 / len(auroc.influence)
+    error = max(2 * (auroc.se or 0.0), min_error)
     return Answer(
-        KNOWS, "yes" if area - error >= high else "no" if area + error < low else "unsure", _sentence([words])
+        KNOWS,
+        "yes" if auroc_value - error >= high else "no" if auroc_value + error < low else "unsure",
+        _sentence([text]),
     )
 
 
-def unknown(question: str, reason: object) -> Answer:
+def answer_unknown(question: str, reason: object) -> Answer:
     """Return the answer "unsure" with the reason why the question cannot be answered."""
     return Answer(question, "unsure", _sentence([f"unknown: {reason}"]))
 
 
-def overall(answers: Sequence[Answer]) -> tuple[str, str]:
+def combine_answers(answers: Sequence[Answer]) -> tuple[str, str]:
     """Combine all answers into one answer and one sentence."""
-    bad = [_DENIED[answer.question] for answer in answers if answer.says == "no"]
-    if bad:
-        return "no", f"Do not trust this run yet: it {_listed(bad)}."
-    if left := [answer.question for answer in answers if answer.says == "unsure"]:
-        return "unsure", f"No problem was found, but not everything could be tested: {' '.join(left)}"
+    denied = [_DENIED[answer.question] for answer in answers if answer.outcome == "no"]
+    if denied:
+        return "no", f"Do not trust this run yet: it {_join_words(denied)}."
+    if unsure_questions := [answer.question for answer in answers if answer.outcome == "unsure"]:
+        return "unsure", f"No problem was found, but not everything could be tested: {' '.join(unsure_questions)}"
     return "yes", "It ran right, has converged, is calibrated, and knows what it does not know."
 
 
-def _listed(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 

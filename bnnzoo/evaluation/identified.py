@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from bnnzoo.evaluation.combination import FALSE_ALARM, FEWEST_DRAWS, rhat_and_limit
-from bnnzoo.evaluation.draws import cuts
+from bnnzoo.evaluation.draws import draw_slices
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import evenly
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
@@ -27,17 +27,17 @@ A larger network is tested at the second number of evenly spaced weights, and at
 weights whose R-hat chance does not explain.
 """
 _ROWS = 8
-_NAMED = 3
+_MAX_NAMES = 3
 
 
-class Named(NamedTuple):
+class NamedParameters(NamedTuple):
     """Parameters over the draws, with readable names."""
 
     names: list[str]
     values: Float[np.ndarray, "chain draw value"]
 
 
-def identified_weights(predictor: Predictor) -> Named | None:
+def identified_weights(predictor: Predictor) -> NamedParameters | None:
     """Return the network's weights if its outputs are affine in all of them, else None.
 
     This holds for a last layer on fixed features and without hidden layers. Then no likelihood except a mixture has a
@@ -51,11 +51,11 @@ def identified_weights(predictor: Predictor) -> Named | None:
     x = predictor.inputs(predictor.record.array("constant_data", "x")[:_ROWS])
     with backend.arithmetic(predictor.precision):
         inputs = jnp.asarray(x)
-        if not bool(_affine(posterior, inputs)) or _is_mixture(posterior, x):
+        if not bool(_is_affine(posterior, inputs)) or _is_mixture(posterior, x):
             return None
     dim = posterior.layout.network.dim
-    numbers = np.arange(dim) if dim <= _ALL_UP_TO else _many(predictor, dim)
-    return Named([posterior.layout.name_of(int(i)) for i in numbers], _columns(predictor, numbers))
+    numbers = np.arange(dim) if dim <= _ALL_UP_TO else _weights_to_test(predictor, dim)
+    return NamedParameters([posterior.layout.name_of(int(i)) for i in numbers], _columns(predictor, numbers))
 
 
 def names_of(block: str, shape: Sequence[int]) -> list[str]:
@@ -70,7 +70,7 @@ def parameter_name(block: Block, index: int) -> str:
     return f"{block.name}[{', '.join(str(int(i)) for i in place)}]" if block.shape else block.name
 
 
-def unmoving(predictor: Predictor) -> Named | None:
+def unmoving_parameters(predictor: Predictor) -> NamedParameters | None:
     """Return the parameters that changed at most once in some chain; a sampled parameter changes with every move.
 
     For a posterior that is not a network's, a block is listed only if all of it is constant. On the natural scale, some
@@ -81,34 +81,34 @@ def unmoving(predictor: Predictor) -> Named | None:
     chains, draws = record.shape
     if record.keeps_predictions or draws < FEWEST_DRAWS // 10:
         return None
-    by_element = predictor.predicts and isinstance(predictor.posterior, NetworkPosterior)
-    still = np.asarray((predictor.weights.changes < 2).any(0))
+    has_elements = predictor.predicts and isinstance(predictor.posterior, NetworkPosterior)
+    is_still = np.asarray((predictor.weights.changes < 2).any(0))
     names: list[str] = []
     stop = 0
     for name, width in zip(predictor.blocks, predictor.draws.widths, strict=True):
-        places = np.flatnonzero(still[stop : stop + width])
+        still_positions = np.flatnonzero(is_still[stop : stop + width])
         stop += width
-        if by_element:
+        if has_elements:
             block = Block(name, record.tree["posterior"][name].shape[2:], 0)
-            names += [parameter_name(block, int(place)) for place in places]
-        elif width and len(places) == width:
+            names += [parameter_name(block, int(place)) for place in still_positions]
+        elif width and len(still_positions) == width:
             names.append(name)
-    return Named(names, np.empty((chains, draws, 0)))
+    return NamedParameters(names, np.empty((chains, draws, 0)))
 
 
-def listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Return a few names, and the number of the others, as text."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    other_names = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + other_names
 
 
 @eqx.filter_jit
-def _affine(posterior: NetworkPosterior, inputs: Shaped[Array, "row ..."]) -> Bool[Array, ""]:
+def _is_affine(posterior: NetworkPosterior, inputs: Shaped[Array, "row ..."]) -> Bool[Array, ""]:
     key_theta, key_move, key_other = jax.random.split(jax.random.key(0), 3)
-    own = jnp.arange(posterior.layout.dim) < posterior.layout.network.dim
+    is_network = jnp.arange(posterior.layout.dim) < posterior.layout.network.dim
 
     def random(key: Array) -> Float[Array, " dim"]:
-        return jnp.where(own, jax.random.normal(key, own.shape), 0.0).astype(posterior.dtype)
+        return jnp.where(is_network, jax.random.normal(key, is_network.shape), 0.0).astype(posterior.dtype)
 
     theta, rows = random(key_theta), jnp.asarray(inputs)
     moves = jnp.stack([random(key_move), random(key_other)])
@@ -119,49 +119,49 @@ def _is_mixture(posterior: AbstractPosterior, inputs: Shaped[np.ndarray, "row ..
     """Whether the distribution of a target has several exchangeable components."""
     theta = jnp.zeros((posterior.layout.dim,), posterior.dtype)
     output = jax.eval_shape(lambda t: posterior.outputs(t, jnp.asarray(inputs)), theta)
-    law = posterior.likelihood_at(theta).distribution(jnp.zeros(output.shape[1:], output.dtype))
-    while isinstance(law, dist.Independent):
-        law = law.base_dist
-    if isinstance(law, dist.MixtureSameFamily | dist.MixtureGeneral):
-        return law.mixture_size > 1
+    distribution = posterior.likelihood_at(theta).distribution(jnp.zeros(output.shape[1:], output.dtype))
+    while isinstance(distribution, dist.Independent):
+        distribution = distribution.base_dist
+    if isinstance(distribution, dist.MixtureSameFamily | dist.MixtureGeneral):
+        return distribution.mixture_size > 1
     return False
 
 
-def _many(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight"]:
+def _weights_to_test(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight"]:
     """Return evenly spaced weights, and weights whose R-hat chance does not explain, given the number of weights."""
-    even = evenly(dim, _EVENLY)
+    evenly_spaced = evenly(dim, _EVENLY)
     if predictor.record.shape[1] < FEWEST_DRAWS:
-        return even
-    suspects = np.argsort(_rough_rhats(predictor, dim))[::-1][:_WORST]
-    values = _columns(predictor, suspects)
-    apart = []
-    for number, column in zip(suspects, np.moveaxis(values, 2, 0), strict=True):
+        return evenly_spaced
+    candidates = np.argsort(_rough_rhats(predictor, dim))[::-1][:_WORST]
+    values = _columns(predictor, candidates)
+    badly_mixing = []
+    for number, column in zip(candidates, np.moveaxis(values, 2, 0), strict=True):
         rhat, limit = rhat_and_limit(column, FALSE_ALARM / dim)
-        apart += [number] if rhat > limit else []
-    return np.unique(np.concatenate([even, np.array(apart, int)]))
+        badly_mixing += [number] if rhat > limit else []
+    return np.unique(np.concatenate([evenly_spaced, np.array(badly_mixing, int)]))
 
 
 def _columns(predictor: Predictor, numbers: Int[np.ndarray, " value"]) -> Float[np.ndarray, "chain draw value"]:
     draws = predictor.draws
-    values = [draws[piece][:, numbers] for piece in cuts(draws, len(draws))]
+    values = [draws[piece][:, numbers] for piece in draw_slices(draws, len(draws))]
     return np.concatenate(values).reshape(*predictor.record.shape, -1)
 
 
 def _rough_rhats(predictor: Predictor, dim: int) -> Float[np.ndarray, " weight"]:
     """Return the variance between halves of chains divided by that within, for each weight, in one pass."""
     (chains, count), draws = predictor.record.shape, predictor.draws
-    total, square, number = (np.zeros((2 * chains, n)) for n in (dim, dim, 1))
+    sums, square_sums, counts = (np.zeros((2 * chains, size)) for size in (dim, dim, 1))
     reference = np.asarray(draws[0:1][:, :dim], float)
-    for piece in cuts(draws, chains * count):
+    for piece in draw_slices(draws, chains * count):
         values = np.asarray(draws[piece][:, :dim], float) - reference
         chain, draw = np.divmod(np.arange(piece.start, piece.stop), count)
         part = 2 * chain + (draw >= count // 2)
-        for p in np.unique(part):
-            own = values[part == p]
-            total[p] += own.sum(0)
-            square[p] += np.einsum("ij,ij->j", own, own)
-            number[p] += len(own)
-    means = total / number
-    within = (square / number - means**2).mean(0)
+        for part_number in np.unique(part):
+            part_values = values[part == part_number]
+            sums[part_number] += part_values.sum(0)
+            square_sums[part_number] += np.einsum("ij,ij->j", part_values, part_values)
+            counts[part_number] += len(part_values)
+    means = sums / counts
+    within = (square_sums / counts - means**2).mean(0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nan_to_num(means.var(0) / within, nan=0.0)

@@ -44,7 +44,7 @@ def leave_one_out(
     flat = np.moveaxis(values, 2, 0).reshape(-1, count)
     weights, pareto_k = np.empty_like(flat), np.empty(len(flat))
     for row, ratios in enumerate(-power * flat):
-        weights[row], pareto_k[row] = _smoothed(ratios, efficiency)
+        weights[row], pareto_k[row] = _smooth_weights(ratios, efficiency)
     density = np.asarray(special.logsumexp(weights + flat, 1)) - np.asarray(special.logsumexp(weights, 1))
     good_k = min(1 - 1 / math.log10(count), 0.7) if count > 10 else 0.0
     return Loo(density, pareto_k, good_k)
@@ -57,35 +57,37 @@ def estimates(predictor: Predictor) -> dict[str, Estimate]:
     if record.attributes["exactness"] == "approximate" or chains * count < 10 or not record.has_training_rows:
         return {}
     x, y = record.training_rows(_ROWS)
-    values = predictor.log_likelihoods(x, y, record.kept(len(x)))
-    found = leave_one_out(values, power=float(record.attributes["likelihood_power"]))
+    values = predictor.log_likelihoods(x, y, record.kept_draws(len(x)))
+    loo = leave_one_out(values, power=float(record.attributes["likelihood_power"]))
     return {
-        "loo_nll": metrics.negative_log_likelihood(found.log_density),
-        "loo_pareto_k": Estimate(float(np.max(found.pareto_k))),
-        "loo_pareto_k_bad": Estimate(float(np.mean(~(found.pareto_k <= found.good_k)))),
+        "loo_nll": metrics.negative_log_likelihood(loo.log_density),
+        "loo_pareto_k": Estimate(float(np.max(loo.pareto_k))),
+        "loo_pareto_k_bad": Estimate(float(np.mean(~(loo.pareto_k <= loo.good_k)))),
         "loo_rows": Estimate(len(x)),
     }
 
 
 def caveat(record: Record) -> str:
     """Explain why the leave-one-out metrics of a run are not exact; empty if there is no reason."""
-    about, found = record.attributes, []
-    if about["exactness"] == "biased":
-        found.append("the sampler is biased, and so are its draws")
-    if about.get("regime_ok") == 0:
-        found.append("the sampler was outside its regime")
-    if record.names_a_model and recipe_from(about["recipe"]).stochastic != "all":
-        found.append("the fixed parameters were trained on all rows, including the one left out")
-    return f"loo_: {'; '.join(found)}" if found else ""
+    attributes, reasons = record.attributes, []
+    if attributes["exactness"] == "biased":
+        reasons.append("the sampler is biased, and so are its draws")
+    if attributes.get("regime_ok") == 0:
+        reasons.append("the sampler was outside its regime")
+    if record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all":
+        reasons.append("the fixed parameters were trained on all rows, including the one left out")
+    return f"loo_: {'; '.join(reasons)}" if reasons else ""
 
 
-def _smoothed(log_ratios: Float[np.ndarray, " draw"], efficiency: float) -> tuple[Float[np.ndarray, " draw"], float]:
+def _smooth_weights(
+    log_ratios: Float[np.ndarray, " draw"], efficiency: float
+) -> tuple[Float[np.ndarray, " draw"], float]:
     """Return smoothed log weights and Pareto k.
 
     If draws repeat so often that there is no tail to fit, the raw weights and an infinite k are returned.
     """
     # If all log ratios are exactly equal, the chains are stuck and provide no information.
-    if 0 < np.ptp(log_ratios) < diagnostics.EVEN:
+    if 0 < np.ptp(log_ratios) < diagnostics.EQUAL_WEIGHTS_RANGE:
         return log_ratios, 0.0
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
@@ -100,16 +102,16 @@ def _smoothed(log_ratios: Float[np.ndarray, " draw"], efficiency: float) -> tupl
     return weights, float(pareto_k)
 
 
-def _relative_ess(values: Float[np.ndarray, "chain draw row"], most: int = 50) -> float:
+def _relative_ess(values: Float[np.ndarray, "chain draw row"], max_rows: int = 50) -> float:
     """Return the mean ESS per draw of the likelihood of some rows; the smoothing sets the tail length from it."""
-    chosen = np.linspace(0, values.shape[2] - 1, min(most, values.shape[2])).round().astype(int)
-    some = values[:, :, chosen]
-    likelihood = np.exp(some - some.max((0, 1)))
+    rows = np.linspace(0, values.shape[2] - 1, min(max_rows, values.shape[2])).round().astype(int)
+    selected = values[:, :, rows]
+    likelihood = np.exp(selected - selected.max((0, 1)))
     if values.shape[1] < 4:
         return 1.0
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
     with np.errstate(all="ignore"):
-        found = np.asarray(array_stats.ess(np.moveaxis(likelihood, 2, 0), method="mean", relative=True))
-    found = found[np.isfinite(found) & (found > 0)]
-    return float(min(1.0, found.mean())) if len(found) else 1.0
+        relative_ess = np.asarray(array_stats.ess(np.moveaxis(likelihood, 2, 0), method="mean", relative=True))
+    relative_ess = relative_ess[np.isfinite(relative_ess) & (relative_ess > 0)]
+    return float(min(1.0, relative_ess.mean())) if len(relative_ess) else 1.0

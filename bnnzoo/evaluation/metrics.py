@@ -28,7 +28,7 @@ class Estimate(NamedTuple):
     value: int | float
     influence: Rows | None = None
     mcse: float | None = None
-    share: bool = False
+    is_fraction: bool = False
 
     @property
     def se(self) -> float | None:
@@ -36,7 +36,7 @@ class Estimate(NamedTuple):
         if self.influence is None or len(self.influence) < 2 or not math.isfinite(self.value):
             return None
         count = len(self.influence)
-        if self.share:
+        if self.is_fraction:
             # Wilson 1927 with z = 1; p (1 - p) is the variance of a variable that is 0 or 1.
             return math.sqrt(float(np.var(self.influence)) / count + 1 / (4 * count**2)) / (1 + 1 / count)
         return float(np.std(self.influence, ddof=1) / math.sqrt(count))
@@ -44,11 +44,11 @@ class Estimate(NamedTuple):
 
 def flat(estimates: Mapping[str, Estimate]) -> dict[str, int | float]:
     """Return a flat dictionary, where NAME is followed by NAME_se and NAME_mcse if they are known."""
-    found: dict[str, int | float] = {}
+    numbers: dict[str, int | float] = {}
     for name, estimate in estimates.items():
         parts = {name: estimate.value, f"{name}_se": estimate.se, f"{name}_mcse": estimate.mcse}
-        found |= {key: value for key, value in parts.items() if value is not None}
-    return found
+        numbers |= {key: value for key, value in parts.items() if value is not None}
+    return numbers
 
 
 def quantiles(
@@ -56,13 +56,13 @@ def quantiles(
 ) -> Float[np.ndarray, "quantile row target"]:
     """Return interpolated quantiles of ascending samples; the quantile of equal samples is exactly that sample."""
     last = len(ordered) - 1
-    found = []
+    interpolated = []
     for level in levels:
-        below = math.floor(level * last)
-        share = np.float32(level * last - below)
-        low, high = ordered[below], ordered[min(below + 1, last)]
-        found.append(low + share * (high - low))
-    return np.stack(found)
+        lower_index = math.floor(level * last)
+        fraction = np.float32(level * last - lower_index)
+        low, high = ordered[lower_index], ordered[min(lower_index + 1, last)]
+        interpolated.append(low + fraction * (high - low))
+    return np.stack(interpolated)
 
 
 def mean(values: Float[Any, " row"]) -> Estimate:
@@ -74,10 +74,12 @@ def mean(values: Float[Any, " row"]) -> Estimate:
 
 def root_mean(squares: Float[Any, " row"]) -> Estimate:
     """Return the root of a mean, with its error by the delta method."""
-    found = mean(squares)
-    value = math.sqrt(max(found.value, 0.0))
-    assert found.influence is not None
-    return found._replace(value=value, influence=found.influence / (2 * value) if value else found.influence)
+    mean_square = mean(squares)
+    value = math.sqrt(max(mean_square.value, 0.0))
+    assert mean_square.influence is not None
+    return mean_square._replace(
+        value=value, influence=mean_square.influence / (2 * value) if value else mean_square.influence
+    )
 
 
 def negative_log_likelihood(log_density: Rows) -> Estimate:
@@ -108,7 +110,7 @@ def coverage(pit: Table, level: float) -> Estimate:
     The transforms are randomised at ties, because a closed interval of counts holds more than its nominal probability
     even for a correct prediction.
     """
-    return mean(np.mean(np.abs(2 * pit - 1) <= level, 1))._replace(share=True)
+    return mean(np.mean(np.abs(2 * pit - 1) <= level, 1))._replace(is_fraction=True)
 
 
 def pit_distance(pit: Table) -> float:
@@ -118,7 +120,7 @@ def pit_distance(pit: Table) -> float:
 
 def accuracy(labels: Labels, probabilities: Probabilities) -> Estimate:
     """Return the fraction of rows whose most probable class is the label."""
-    return mean((probabilities.argmax(1) == labels).astype(np.float64))._replace(share=True)
+    return mean((probabilities.argmax(1) == labels).astype(np.float64))._replace(is_fraction=True)
 
 
 def brier(labels: Labels, probabilities: Probabilities) -> Estimate:
@@ -158,20 +160,20 @@ def auroc(scores: Rows, positive: Bool[np.ndarray, " row"]) -> Estimate:
     if not count or not negative:
         return Estimate(math.nan, np.full(len(scores), np.nan))
     placement = np.empty(len(scores))
-    whole = stats.rankdata(scores)
-    placement[positive] = (whole[positive] - stats.rankdata(scores[positive])) / negative
-    placement[~positive] = 1 - (whole[~positive] - stats.rankdata(scores[~positive])) / count
+    ranks = stats.rankdata(scores)
+    placement[positive] = (ranks[positive] - stats.rankdata(scores[positive])) / negative
+    placement[~positive] = 1 - (ranks[~positive] - stats.rankdata(scores[~positive])) / count
     value = float(np.mean(placement[positive]))
-    share = np.where(positive, count, negative) / len(scores)
-    return Estimate(value, (placement - value) / share)
+    class_fraction = np.where(positive, count, negative) / len(scores)
+    return Estimate(value, (placement - value) / class_fraction)
 
 
 def auroc_of_classes(labels: Labels, probabilities: Probabilities) -> Estimate:
     """Return the AUROC of the second of two classes, or the mean of each present class against the rest for more."""
     classes = [1] if probabilities.shape[1] == 2 else list(np.unique(labels))
-    found = [auroc(probabilities[:, c], labels == c) for c in classes]
-    influences: Any = [one.influence for one in found]
-    return Estimate(float(np.mean([one.value for one in found])), np.mean(influences, 0))
+    class_estimates = [auroc(probabilities[:, label], labels == label) for label in classes]
+    influences: Any = [estimate.influence for estimate in class_estimates]
+    return Estimate(float(np.mean([estimate.value for estimate in class_estimates])), np.mean(influences, 0))
 
 
 def false_positive_rate(

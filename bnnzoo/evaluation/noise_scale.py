@@ -7,13 +7,20 @@ meaning, even if every predicted mean is wrong.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from bnnzoo.data.bounds import recorded
+from bnnzoo import registry
+from bnnzoo.assembly.units import fields_in_target_units
+from bnnzoo.data.bounds import uncensored_targets
+from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.record import Record
+from bnnzoo.recipe import Field, recipe_from
+from bnnzoo.store.schema import CONSTANT_DATA, POSTERIOR
 
 SMALL = 0.01
 """Noise below this fraction of the target's standard deviation is mentioned in the verdict."""
@@ -36,23 +43,23 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
     """
     if log_sds is None or not log_sds.size or not predictor.has_continuous_targets:
         return {}
-    targets = recorded(predictor.record.array("observed_data", "y")).astype(np.float64)
-    spread = targets.std(0) if len(targets) else np.zeros(1)
-    if not (spread > 0).all():
+    targets = uncensored_targets(predictor.record.array("observed_data", "y")).astype(np.float64)
+    target_sd = targets.std(0) if len(targets) else np.zeros(1)
+    if not (target_sd > 0).all():
         return {}
     scale = np.exp(np.median(log_sds.astype(np.float64), (0, 1, 2))) * predictor.scaler.y_sd
-    least = int(np.argmin(scale / spread))
-    found: dict[str, Any] = {
-        "noise_scale": float(scale[least]),
-        "noise_over_sd": float(scale[least] / spread[least]),
-        "noise_of": predictor.signature.target_names[least],
-        "noise_step": float(predictor.rounding_steps[least]),
+    smallest = int(np.argmin(scale / target_sd))
+    result: dict[str, Any] = {
+        "noise_scale": float(scale[smallest]),
+        "noise_over_sd": float(scale[smallest] / target_sd[smallest]),
+        "noise_of": predictor.signature.target_names[smallest],
+        "noise_step": float(predictor.rounding_steps[smallest]),
     }
     if "likelihood_scale" in predictor.blocks and len(targets) >= _FEWEST_ROWS:
-        drawn = predictor.record.array("posterior", "likelihood_scale").astype(np.float64)
-        drawn = drawn.reshape(*drawn.shape[:2], -1) * predictor.scaler.y_sd / spread
-        found["noise_largest"] = float(drawn.max())
-    return found
+        scale_draws = predictor.record.array("posterior", "likelihood_scale").astype(np.float64)
+        scale_draws = scale_draws.reshape(*scale_draws.shape[:2], -1) * predictor.scaler.y_sd / target_sd
+        result["noise_largest"] = float(scale_draws.max())
+    return result
 
 
 def remark(diagnosis: Mapping[str, Any]) -> str:
@@ -61,11 +68,11 @@ def remark(diagnosis: Mapping[str, Any]) -> str:
         return ""
     scale, step = float(diagnosis["noise_scale"]), float(diagnosis["noise_step"])
     percent = 100 * float(diagnosis["noise_over_sd"])
-    named = f"the noise scale of {diagnosis['noise_of']} is {scale:.2g} ({percent:.2g} % of its sd)"
+    noise_text = f"the noise scale of {diagnosis['noise_of']} is {scale:.2g} ({percent:.2g} % of its sd)"
     if 0 < scale < step / 2:
-        return f"{named}, less than half the step of {step:g} between its values: {NO_SCORE}"
+        return f"{noise_text}, less than half the step of {step:g} between its values: {NO_SCORE}"
     if percent < 100 * SMALL:
-        return f"{named}: the data seem free of noise, and nll measures only how exactly they are reproduced"
+        return f"{noise_text}: the data seem free of noise, and nll measures only how exactly they are reproduced"
     return ""
 
 
@@ -73,3 +80,29 @@ NO_SCORE = (
     "nll cannot compare such predictions, but nll_rounded can; or use [[task=classification]], or a likelihood "
     "for counts ([[likelihood=poisson]])"
 )
+
+
+def noise_scales(record: Record) -> dict[str, float | list[float]]:
+    """Return the likelihood's fields that have the target's units, by `noise_FIELD`; a list for several targets.
+
+    A learned field is given by its posterior mean.
+    """
+    attributes, scales = record.attributes, dict[str, float | list[float]]()
+    if "signature" not in attributes:
+        return scales
+    recipe = recipe_from(str(attributes["recipe"]))
+    if recipe.likelihood is None or not recipe.likelihood.name:
+        return scales
+    fields: list[Field] = []
+    with suppress(UsageError):  # a plugin that is not installed here
+        fields = fields_in_target_units(registry.load("likelihoods", recipe.likelihood.name))
+    for field in fields:
+        sd = np.asarray(record.array(CONSTANT_DATA, "y_sd"), np.float64)
+        given_value = recipe.likelihood.fields.get(field.name, field.default)
+        with suppress(ValueError):  # a value other than `learned` that is not a number
+            if f"likelihood_{field.name}" in record.variables:
+                values = np.mean(record.array(POSTERIOR, f"likelihood_{field.name}"), (0, 1), dtype=np.float64) * sd
+            else:
+                values = float(given_value) * (np.ones_like(sd) if recipe.units == "data" else sd)
+            scales[f"noise_{field.name}"] = values.item() if values.size == 1 else values.tolist()
+    return scales

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bnnzoo.data import Unseen
-from bnnzoo.data.bounds import recorded
+from bnnzoo.data.bounds import uncensored_targets
 from bnnzoo.evaluation import metrics
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
@@ -41,19 +41,19 @@ class OodScores:
 
     def estimates(self) -> dict[str, Estimate]:
         """Return the mean of each score, its AUROC for detecting unfamiliar rows, and its FPR at 95 % TPR."""
-        found = {"ood_rows": Estimate(len(next(iter(self.outside.values()))))}
+        estimates = {"ood_rows": Estimate(len(next(iter(self.outside.values()))))}
         pairs = (("", self.inside, self.outside), ("_single", self.single_inside, self.single_outside))
-        for end, inside, outside in pairs:
+        for suffix, inside, outside in pairs:
             for name in inside:
                 sign = -1.0 if name == "max_probability" else 1.0
                 values = sign * np.concatenate([inside[name], outside[name]])
                 is_outside = np.arange(len(values)) >= len(inside[name])
-                passing = metrics.false_positive_rate(sign * inside[name], sign * outside[name])
-                found[f"test_{name}{end}"] = Estimate(float(np.mean(inside[name])))
-                found[f"ood_{name}{end}"] = Estimate(float(np.mean(outside[name])))
-                found[f"ood_auroc_{name}{end}"] = metrics.auroc(values, is_outside)
-                found[f"ood_fpr95_{name}{end}"] = Estimate(passing)
-        return found
+                false_positive_rate = metrics.false_positive_rate(sign * inside[name], sign * outside[name])
+                estimates[f"test_{name}{suffix}"] = Estimate(float(np.mean(inside[name])))
+                estimates[f"ood_{name}{suffix}"] = Estimate(float(np.mean(outside[name])))
+                estimates[f"ood_auroc_{name}{suffix}"] = metrics.auroc(values, is_outside)
+                estimates[f"ood_fpr95_{name}{suffix}"] = Estimate(false_positive_rate)
+        return estimates
 
 
 def of_run(
@@ -75,15 +75,15 @@ def of_run(
     else:
         outside = predictor.rows_of(spec, unseen=unseen)
     unit = 1.0 if predictor.classifies or predictor.is_density else _target_sds(predictor)
-    found = []
+    score_sets = []
     for draw in (None, predictor.best_draw()):
         for x in (inside, outside):
             if predictor.is_density:
-                found.append({"nll": -predictor.moments(x, x, draw=draw).log_density})
+                score_sets.append({"nll": -predictor.moments(x, x, draw=draw).log_density})
                 continue
             moments = predictor.moments(x, draw=draw)
-            found.append(scores(moments, classify=predictor.classifies, single=draw is not None, unit=unit))
-    return OodScores(str(spec) if isinstance(spec, str | Path) else "data", *found)
+            score_sets.append(scores(moments, classify=predictor.classifies, single=draw is not None, unit=unit))
+    return OodScores(str(spec) if isinstance(spec, str | Path) else "data", *score_sets)
 
 
 def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
@@ -94,7 +94,7 @@ def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
     y = predictor.record.group("observed_data").get("y")
     if y is None or not len(y):
         return 1.0
-    sds = predictor.scaler.scale_targets(recorded(targets_of(y))).std(0, dtype=np.float64)
+    sds = predictor.scaler.scale_targets(uncensored_targets(targets_of(y))).std(0, dtype=np.float64)
     return np.where(sds > 0, sds, 1.0)
 
 
@@ -110,11 +110,11 @@ def scores(
         unit: unit of the standard deviations of a regression, in the units of the network.
     """
     if classify:
-        found = {"max_probability": moments.mean.max(1), "entropy": metrics.entropy(moments.mean)}
-        return found if single else {**found, "mutual_information": moments.epistemic[:, 0]}
+        row_scores = {"max_probability": moments.mean.max(1), "entropy": metrics.entropy(moments.mean)}
+        return row_scores if single else {**row_scores, "mutual_information": moments.epistemic[:, 0]}
     aleatoric, epistemic = moments.aleatoric / unit**2, moments.epistemic / unit**2
-    found = {"sd": np.sqrt(np.mean(aleatoric + epistemic, 1))}
-    return found if single else {**found, "epistemic_sd": np.sqrt(np.mean(epistemic, 1))}
+    row_scores = {"sd": np.sqrt(np.mean(aleatoric + epistemic, 1))}
+    return row_scores if single else {**row_scores, "epistemic_sd": np.sqrt(np.mean(epistemic, 1))}
 
 
 def noise(x: Shaped[np.ndarray, "row ..."], rows: int, *, seed: int = 0) -> Shaped[np.ndarray, "rows ..."]:
@@ -129,5 +129,5 @@ def noise(x: Shaped[np.ndarray, "row ..."], rows: int, *, seed: int = 0) -> Shap
         return generator.integers(x.min(), int(x.max()) + 1, shape).astype(np.uint8)
     axis = 0 if x.ndim == 2 else None
     low, high = x.min(axis).astype(np.float64), x.max(axis).astype(np.float64)
-    beyond = (high - low) if x.ndim == 2 else 0.0
-    return generator.uniform(low - beyond, high + beyond, shape).astype(x.dtype)
+    margin = (high - low) if x.ndim == 2 else 0.0
+    return generator.uniform(low - margin, high + margin, shape).astype(x.dtype)

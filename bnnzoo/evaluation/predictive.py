@@ -18,12 +18,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
 from scipy import special
 
 from bnnzoo.evaluation import metrics
-from bnnzoo.evaluation.draws import Draws, cuts
+from bnnzoo.evaluation.draws import Draws, draw_slices
 from bnnzoo.posterior import intervals
-from bnnzoo.posterior.predicting import Predicting, Says, Task
+from bnnzoo.posterior.predicting import OutputDistribution, Predicting, Task
 
 _SAMPLE_ELEMENTS = _INPUT_ELEMENTS = 2**22
-_AT_ONCE = 512
+_MAX_DRAWS_PER_CALL = 512
 """Draws per compiled program, whatever the number of draws: time-limited runs would otherwise compile one each."""
 _BATCHES = 20
 """Number of batches of consecutive draws whose sums are kept separately, for Monte Carlo errors."""
@@ -56,18 +56,18 @@ class Sums(NamedTuple):
 
     def moments(self, keep: Bool[np.ndarray, " batch"] | None = None) -> Moments:
         """Return the moments over all draws, or over the draws of the batches in `keep`."""
-        kept = np.ones(len(self.weight), bool) if keep is None else keep
-        total = self.weight[kept].sum()
+        is_kept = np.ones(len(self.weight), bool) if keep is None else keep
+        total = self.weight[is_kept].sum()
 
-        def over(sums: np.ndarray) -> np.ndarray:
-            return sum((sums[i] for i in np.flatnonzero(kept)), np.zeros(sums.shape[1:])) / total
+        def weighted_mean(sums: np.ndarray) -> np.ndarray:
+            return sum((sums[i] for i in np.flatnonzero(is_kept)), np.zeros(sums.shape[1:])) / total
 
-        mean, aleatoric = over(self.mean), over(self.aleatoric)
+        mean, aleatoric = weighted_mean(self.mean), weighted_mean(self.aleatoric)
         if self.classify:
             epistemic = np.maximum(metrics.entropy(mean)[:, None] - aleatoric, 0.0)
         else:
-            epistemic = np.maximum(over(self.square) - mean**2, 0.0)
-        log_density = special.logsumexp(self.log_density[kept].astype(np.float64), 0) - np.log(total)
+            epistemic = np.maximum(weighted_mean(self.square) - mean**2, 0.0)
+        log_density = special.logsumexp(self.log_density[is_kept].astype(np.float64), 0) - np.log(total)
         return Moments(mean + self.centre, aleatoric, epistemic, log_density)
 
 
@@ -90,7 +90,7 @@ def sums(
     *,
     weights: Float[np.ndarray, " draw"] | None = None,
     parts: list[slice] | None = None,
-    apart: bool = True,
+    keep_parts: bool = True,
 ) -> Sums:
     """Sum up the quantities from which the moments of the rows `x` follow.
 
@@ -105,44 +105,51 @@ def sums(
     """
     parts = batches(1, len(draws)) if parts is None else parts
     weights = np.ones(len(draws)) if weights is None else weights
-    length = _filled(max(part.stop - part.start for part in parts))
+    length = _round_up_size(max(part.stop - part.start for part in parts))
     blocks = list(_row_blocks(len(x), int(np.prod(x.shape[1:]))))
     inputs = [jnp.asarray(x[block]) for block, _ in blocks]
     targets = [None if y is None else jnp.asarray(y[block]) for block, _ in blocks]
     # The centre is the heaviest draw. A draw of weight zero may predict anything, and float32 would lose the others
     # beside it.
     heaviest = int(np.argmax(weights))
-    about = jnp.asarray(draws[heaviest : heaviest + 1][0])
-    centres = [_centre_of(posterior, about, rows) for rows in inputs]
+    centre_draw = jnp.asarray(draws[heaviest : heaviest + 1][0])
+    centres = [_centre_of(posterior, centre_draw, rows) for rows in inputs]
 
-    def over(piece: Int[np.ndarray, " piece"], weight: Float[np.ndarray, " piece"]) -> list[np.ndarray]:
+    def sum_piece(piece: Int[np.ndarray, " piece"], weight: Float[np.ndarray, " piece"]) -> list[np.ndarray]:
         """Return the sums over some draws for all rows; each draw is read once."""
         thetas, shares = jnp.asarray(draws[piece]), jnp.asarray(weight)
         found = []
         for rows, target, centre, (_, count) in zip(inputs, targets, centres, blocks, strict=True):
-            added = _accumulate(posterior, thetas, shares, rows, target, centre)
-            found.append([np.asarray(value)[:count] for value in added])
+            sums_of_rows = _accumulate(posterior, thetas, shares, rows, target, centre)
+            found.append([np.asarray(value)[:count] for value in sums_of_rows])
         return [np.concatenate(values) for values in zip(*found, strict=True)]
 
-    pieces = cuts(draws, length)
-    joins, totals = (np.add, np.add, np.add, np.logaddexp), []
+    pieces = draw_slices(draws, length)
+    join_rules, totals = (np.add, np.add, np.add, np.logaddexp), []
     for number, part in enumerate(parts):
         # Shorter batches, and the last piece of each, are padded with a draw of weight 0, so one program serves all.
         padded = np.arange(len(pieces) * pieces[0].stop)
         index = np.minimum(part.start + padded, part.stop - 1)
         weight = np.where(padded < part.stop - part.start, weights[index], 0)
-        split = zip(np.split(index, len(pieces)), np.split(weight, len(pieces)), strict=True)
-        summed = zip(*(over(i, w) for i, w in split), strict=True)
-        found = [functools.reduce(join, one) for join, one in zip(joins, summed, strict=True)]
+        index_and_weight = zip(np.split(index, len(pieces)), np.split(weight, len(pieces)), strict=True)
+        piece_sums = zip(
+            *(sum_piece(draw_index, draw_weight) for draw_index, draw_weight in index_and_weight), strict=True
+        )
+        block_sums = [functools.reduce(join, part_sums) for join, part_sums in zip(join_rules, piece_sums, strict=True)]
         if number == 0:
-            held = len(parts) if apart else 1
-            totals = [np.empty((held, *one.shape), one.dtype if apart else np.float64) for one in found]
-        for join, total, one in zip(joins, totals, found, strict=True):
-            total[number if apart else 0] = one if apart or number == 0 else join(total[0], one)
-    centre = np.concatenate([np.asarray(c)[:count] for c, (_, count) in zip(centres, blocks, strict=True)])
+            num_sums = len(parts) if keep_parts else 1
+            totals = [
+                np.empty((num_sums, *part_sums.shape), part_sums.dtype if keep_parts else np.float64)
+                for part_sums in block_sums
+            ]
+        for join, total, part_sums in zip(join_rules, totals, block_sums, strict=True):
+            total[number if keep_parts else 0] = part_sums if keep_parts or number == 0 else join(total[0], part_sums)
+    centre = np.concatenate(
+        [np.asarray(block_centre)[:count] for block_centre, (_, count) in zip(centres, blocks, strict=True)]
+    )
     classify = posterior.task == "classification"
-    shares = np.array([weights[part].sum() for part in parts])
-    return Sums(classify, centre, shares if apart else shares.sum(keepdims=True), *totals)
+    draw_weights = np.array([weights[part].sum() for part in parts])
+    return Sums(classify, centre, draw_weights if keep_parts else draw_weights.sum(keepdims=True), *totals)
 
 
 def moments(
@@ -154,26 +161,26 @@ def moments(
     weights: Float[np.ndarray, " draw"] | None = None,
 ) -> Moments:
     """Return the predictive moments of the rows `x`, and the log predictive density of `y` if given."""
-    return sums(posterior, draws, x, y, weights=weights, apart=False).moments()
+    return sums(posterior, draws, x, y, weights=weights, keep_parts=False).moments()
 
 
-def copies(
-    num_draws: int, weights: Float[np.ndarray, " draw"] | None = None, *, least: int = 1
+def sample_indices(
+    num_draws: int, weights: Float[np.ndarray, " draw"] | None = None, *, min_samples: int = 1
 ) -> Int[np.ndarray, " sample"]:
     """Return the indices of draws to sample from, each repeated in proportion to its weight, up to one copy.
 
-    The number of indices is a multiple of `num_draws` and at least `least`. This is systematic resampling (Kitagawa
-    1996) at fixed points.
+    The number of indices is a multiple of `num_draws` and at least `min_samples`. This is systematic resampling
+    (Kitagawa 1996) at fixed points.
     """
-    count = num_draws * -(-least // num_draws)
-    share = np.full(num_draws, 1 / num_draws) if weights is None else weights / weights.sum()
+    count = num_draws * -(-min_samples // num_draws)
+    fractions = np.full(num_draws, 1 / num_draws) if weights is None else weights / weights.sum()
     points = (np.arange(count) + 0.5) / count
-    return np.minimum(np.searchsorted(np.cumsum(share), points), num_draws - 1)
+    return np.minimum(np.searchsorted(np.cumsum(fractions), points), num_draws - 1)
 
 
-def blocks(count: int, each: int) -> Iterator[slice]:
-    """Yield blocks of rows, or draws, such that a block with `each` numbers per element stays small."""
-    length = max(1, _SAMPLE_ELEMENTS // max(1, each))
+def blocks(count: int, numbers_per_element: int) -> Iterator[slice]:
+    """Yield blocks of rows, or draws, such that a block with `numbers_per_element` numbers per element stays small."""
+    length = max(1, _SAMPLE_ELEMENTS // max(1, numbers_per_element))
     for start in range(0, count, length):
         yield slice(start, min(count, start + length))
 
@@ -209,8 +216,15 @@ def samples(
         arrange: for a density, converts a row to the network's input; whole rows are then sampled, whatever `x` holds.
         key: PRNG key.
     """
-    noise, first = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers, np.int32(first_draw)
-    return _by_rows(lambda d, at, rows, n: _samples(posterior, d, first + at, rows, n, arrange, key), draws, x, noise)
+    noise, first_index = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers, np.int32(first_draw)
+    return _by_rows(
+        lambda draw_block, draw_offset, rows, row_numbers: _samples(
+            posterior, draw_block, first_index + draw_offset, rows, row_numbers, arrange, key
+        ),
+        draws,
+        x,
+        noise,
+    )
 
 
 def functions(
@@ -266,24 +280,26 @@ def _by_rows(
     function: Callable[..., Array], draws: Float[np.ndarray, "draw dim"], *arrays: Shaped[np.ndarray, "row ..."]
 ) -> Shaped[np.ndarray, "draw row ..."]:
     """Return `function(draws, index of the first, *rows)` [draw, row, ...], computed in blocks of rows and of draws."""
-    length, found = min(_AT_ONCE, _filled(len(draws))), []
+    length, row_blocks = min(_MAX_DRAWS_PER_CALL, _round_up_size(len(draws))), []
     for block, count in _row_blocks(len(arrays[0]), int(np.prod(arrays[0].shape[1:]))):
         rows, values = [jnp.asarray(a[block]) for a in arrays], []
         for start in range(0, len(draws), length):
             piece = draws[np.minimum(np.arange(start, start + length), len(draws) - 1)]
             value = np.asarray(function(jnp.asarray(piece), np.int32(start), *rows))
             values.append(value[: len(draws) - start, :count])
-        found.append(np.concatenate(values))
-    return np.concatenate(found, 1)
+        row_blocks.append(np.concatenate(values))
+    return np.concatenate(row_blocks, 1)
 
 
-def _filled(count: int) -> int:
+def _round_up_size(count: int) -> int:
     """Round up to three significant binary digits, by at most a quarter, to limit the number of compiled programs."""
     step = 1 << max(0, count.bit_length() - 3)
     return -(-count // step) * step
 
 
-def _centre(task: Task, likelihood: Says, outputs: Float[Array, "row output"]) -> Float[Array, "row value"]:
+def _centre(
+    task: Task, likelihood: OutputDistribution, outputs: Float[Array, "row output"]
+) -> Float[Array, "row value"]:
     """Return the mean, or the class probabilities, of one draw's distribution of each row."""
     if task == "classification":
         return jax.vmap(likelihood.class_probabilities)(outputs)
@@ -310,11 +326,11 @@ def _functions(
 def _log_scales(
     posterior: Predicting, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
 ) -> Float[Array, "draw row value"]:
-    def one(draw: Float[Array, " dim"]) -> Float[Array, "row value"]:
+    def draw_log_scales(draw: Float[Array, " dim"]) -> Float[Array, "row value"]:
         likelihood, outputs = posterior.predictive(draw, x)
         return 0.5 * jnp.log(jax.vmap(lambda output: likelihood.distribution(output).variance)(outputs))
 
-    return jax.lax.map(one, draws)
+    return jax.lax.map(draw_log_scales, draws)
 
 
 @eqx.filter_jit
@@ -332,27 +348,27 @@ def _accumulate(
     """
     classify = posterior.task == "classification"
 
-    def one(draw: Float[Array, " dim"]) -> tuple[Array, Array, Array, Array]:
+    def draw_terms(draw: Float[Array, " dim"]) -> tuple[Array, Array, Array, Array]:
         likelihood, outputs = posterior.predictive(draw, x)
         mean = _centre(posterior.task, likelihood, outputs)
         if classify:
             log_mean = jnp.log(jnp.maximum(mean, jnp.finfo(mean.dtype).tiny))
             aleatoric, square = -jnp.sum(mean * log_mean, 1, keepdims=True), mean[:, :0]
         else:
-            aleatoric = jax.vmap(lambda o: likelihood.distribution(o).variance)(outputs)
+            aleatoric = jax.vmap(lambda output: likelihood.distribution(output).variance)(outputs)
             square = (mean - centre) ** 2
         log_density = jnp.zeros(len(x), mean.dtype) if y is None else jax.vmap(likelihood.log_prob)(outputs, y)
         return mean - centre, square, aleatoric, log_density
 
     def add(sums: tuple[Array, ...], draw: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
         weight = draw[1]
-        *values, log_density = one(draw[0])
+        *values, log_density = draw_terms(draw[0])
         log_density = jnp.logaddexp(sums[3], log_density + jnp.log(weight))
         # A draw without weight adds nothing, even if its value is infinite.
-        added = (jnp.where(weight > 0, weight * value, 0) for value in values)
-        return (*(s + v for s, v in zip(sums[:3], added, strict=True)), log_density), None
+        weighted_values = (jnp.where(weight > 0, weight * value, 0) for value in values)
+        return (*(total + added for total, added in zip(sums[:3], weighted_values, strict=True)), log_density), None
 
-    shapes = jax.eval_shape(one, draws[0])
+    shapes = jax.eval_shape(draw_terms, draws[0])
     zero = [jnp.zeros(shape.shape, jnp.result_type(shape.dtype, weights.dtype)) for shape in shapes]
     start = (*zero[:3], jnp.full_like(zero[3], -jnp.inf))
     return jax.lax.scan(add, start, (draws, weights))[0]
@@ -368,30 +384,30 @@ def _samples(
     arrange: Callable[[Any], Any] | None,
     key: PRNGKeyArray,
 ) -> Shaped[Array, "draw row ..."]:
-    def one(pair: tuple[Array, Array]) -> Array:
+    def sample_draw(pair: tuple[Array, Array]) -> Array:
         draw, index = pair
         keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, index), number))(numbers)
 
-        def given(inputs: Array) -> Array:
+        def sample_targets(inputs: Array) -> Array:
             likelihood, outputs = posterior.predictive(draw, inputs)
-            return jax.vmap(lambda o, k: likelihood.sample(o, key=k))(outputs, keys)
+            return jax.vmap(lambda output, sample_key: likelihood.sample(output, key=sample_key))(outputs, keys)
 
-        rows = given(x)
+        rows = sample_targets(x)
         if arrange is None:
             return rows
         inputs_of = arrange
         # Each pass has the same noise. Column d depends on the columns before it, so it is final after d passes.
-        return jax.lax.fori_loop(1, rows.shape[1], lambda _, rows: given(jnp.asarray(inputs_of(rows))), rows)
+        return jax.lax.fori_loop(1, rows.shape[1], lambda _, rows: sample_targets(jnp.asarray(inputs_of(rows))), rows)
 
-    return jax.lax.map(one, (draws, first + jnp.arange(len(draws))))
+    return jax.lax.map(sample_draw, (draws, first + jnp.arange(len(draws))))
 
 
 @eqx.filter_jit
 def _log_likelihoods(
     posterior: Predicting, draws: Float[Array, "draw dim"], x: Any, y: Any
 ) -> Float[Array, "draw row"]:
-    def one(draw: Float[Array, " dim"]) -> Array:
+    def draw_log_likelihoods(draw: Float[Array, " dim"]) -> Array:
         likelihood, outputs = posterior.predictive(draw, x)
         return jax.vmap(likelihood.log_prob)(outputs, y)
 
-    return jax.lax.map(one, draws)
+    return jax.lax.map(draw_log_likelihoods, draws)

@@ -16,13 +16,14 @@ import pandas as pd
 from jaxtyping import Float, Int, Shaped, UInt32
 
 from bnnzoo import registry
-from bnnzoo.assembly import Known
+from bnnzoo.assembly import RestoredModel
 from bnnzoo.data import Scaler, Signature, Unseen, load_inputs, load_like, rounding
-from bnnzoo.data.bounds import recorded
+from bnnzoo.data.bounds import uncensored_targets
 from bnnzoo.data.frames import is_frame
+from bnnzoo.data.new_codes import warn_of_new_codes
 from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
 from bnnzoo.evaluation import agreement, metrics, predictive
-from bnnzoo.evaluation.draws import Draws, cuts
+from bnnzoo.evaluation.draws import Draws, draw_slices
 from bnnzoo.evaluation.predictive import Moments, Sums
 from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights
@@ -30,7 +31,7 @@ from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.censored import has_rates
 from bnnzoo.posterior.predicting import Predicting
-from bnnzoo.store.schema import CONSTANT_DATA, KEPT_ROWS, linearised_points
+from bnnzoo.store.schema import CONSTANT_DATA, KEPT_ROWS, OBSERVED_DATA, linearised_points
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Quantile levels of a table of predictions."""
@@ -75,22 +76,24 @@ class Predictor:
         return self.predicts and (record.has_training_rows or record.has_test_rows or record.keeps_predictions)
 
     @functools.cached_property
-    def _known(self) -> Known:
+    def _restored_model(self) -> RestoredModel:
         # The first computation starts here. Opening a file alone must not initialise JAX.
         backend.keep_programs()
         with backend.arithmetic(self.precision):
             group = self.record.group("constant_data")
             try:
-                known = Known.of(self.record.attributes, group, self.model)
+                restored = RestoredModel.from_file(self.record.attributes, group, self.model)
             except UsageError as error:
                 kind = DamagedError if isinstance(error, DamagedError) else UsageError
                 raise kind(f"{self.record.name}: {error}") from error
-        agreement.check(self.record.tree, self.record.path, known)
-        about = self.record.attributes
-        if changed := registry.changed(about.get("plugins", "{}"), about.get("plugin_sources", "{}")):
-            said = f"{self.record.name}: was made with other plugins than are installed here: {'; '.join(changed)}"
-            warnings.warn(said, BnnzooWarning, stacklevel=2)
-        return known
+        agreement.check(self.record.tree, self.record.path, restored)
+        attributes = self.record.attributes
+        if changed := registry.plugin_differences(
+            attributes.get("plugins", "{}"), attributes.get("plugin_sources", "{}")
+        ):
+            message = f"{self.record.name}: was made with other plugins than are installed here: {'; '.join(changed)}"
+            warnings.warn(message, BnnzooWarning, stacklevel=2)
+        return restored
 
     @property
     def precision(self) -> Any:
@@ -100,7 +103,7 @@ class Predictor:
     @property
     def signature(self) -> Signature:
         """Description of the rows: shape and names of features and targets, and the task."""
-        return self._known.signature
+        return self._restored_model.signature
 
     @property
     def classifies(self) -> bool:
@@ -134,18 +137,18 @@ class Predictor:
         """Rounding step of each training target in original units; 0 for a target that is not rounded."""
         if self.signature.task != "regression" or not self.record.has_training_rows:
             return np.zeros(len(self.signature.target_names))
-        y = recorded(self.record.array("observed_data", "y"))
-        return np.array([rounding.step_of(column) for column in y.T])
+        y = uncensored_targets(self.record.array("observed_data", "y"))
+        return np.array([rounding.rounding_step(column) for column in y.T])
 
     @property
     def scaler(self) -> Scaler:
         """Conversion between original units and the units of the network."""
-        return self._known.scaler
+        return self._restored_model.scaler
 
     @property
     def posterior(self) -> Predicting:
         """Posterior that predicts. For a linearised network, each draw is followed by the point of linearisation."""
-        return self._known.posterior
+        return self._restored_model.posterior
 
     @property
     def blocks(self) -> list[str]:
@@ -182,20 +185,20 @@ class Predictor:
     def weights(self) -> Weights:
         """Statistics of each block of parameters over the draws."""
         sizes = dict(zip(self.blocks, self.draws.widths, strict=True))
-        return Weights.of(self.draws, sizes, self.record.shape)
+        return Weights.from_draws(self.draws, sizes, self.record.shape)
 
     def some_parameters(self) -> tuple[Int[np.ndarray, " value"], Float[np.ndarray, "chain draw value"]]:
         """Return the indices of at most 1000 evenly spaced parameters, and their values in every draw."""
         numbers = evenly(sum(self.draws.widths), _PARAMETERS)
-        values = [self.draws[piece][:, numbers] for piece in cuts(self.draws, len(self.draws))]
+        values = [self.draws[piece][:, numbers] for piece in draw_slices(self.draws, len(self.draws))]
         return numbers, np.concatenate(values).reshape(*self.record.shape, -1)
 
-    def lighter(self, every: int, most_rows: int | None = None) -> Predictor:
-        """Return a predictor with every `every`-th draw of each chain and at most `most_rows` test rows."""
-        found = Predictor(self.record.lighter(every, most_rows), self.model)
+    def thinned(self, stride: int, most_rows: int | None = None) -> Predictor:
+        """Return a predictor with every `stride`-th draw of each chain and at most `most_rows` test rows."""
+        lighter_predictor = Predictor(self.record.thinned(stride, most_rows), self.model)
         if self.predicts:
-            found._known = self._known
-        return found
+            lighter_predictor._restored_model = self._restored_model
+        return lighter_predictor
 
     @functools.cached_property
     def row_cost(self) -> float:
@@ -203,12 +206,12 @@ class Predictor:
 
         The value is at least two operations per parameter.
         """
-        least = 2.0 * sum(self.draws.widths)
+        min_operations = 2.0 * sum(self.draws.widths)
         row = self.inputs(self.record.probes(1)[1])
         with backend.arithmetic(self.precision):
             outputs = jax.jit(lambda theta, x: self.posterior.predictive(theta, x)[1])
-            counted = outputs.lower(self.thetas[0:1][0], row).cost_analysis()
-            return max(least, float((counted or {}).get("flops", 0.0)))
+            analysis = outputs.lower(self.thetas[0:1][0], row).cost_analysis()
+            return max(min_operations, float((analysis or {}).get("flops", 0.0)))
 
     def test_rows(self, data: Any = None, *, unseen: Unseen | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return inputs and targets of the run's own test rows, or of `data`.
@@ -216,13 +219,14 @@ class Predictor:
         Raises:
             UsageError: if there are no test rows and no `data`.
         """
-        like = self.signature
+        signature = self.signature
         if data is None:
             return self.record.test_rows()
-        test = load_like(data, like, unseen=unseen)
-        self.scaler.refuse_far(test.x, test.y, like, _name_of(data))
+        test = load_like(data, signature, unseen=unseen)
+        self.scaler.refuse_far(test.x, test.y, signature, _name_of(data))
+        self._warn_of_codes(test.x, test.y, _name_of(data))
         if isinstance(posterior := self.posterior, NetworkPosterior):
-            posterior.likelihood.check(test.y, like.num_targets)
+            posterior.likelihood.check(test.y, signature.num_targets)
         return test.x, test.y
 
     def rows_of(self, spec: Any, *, unseen: Unseen | None = None) -> Shaped[np.ndarray, "row ..."]:
@@ -233,28 +237,35 @@ class Predictor:
         """
         x = load_inputs(spec, self.signature, unseen=unseen)
         self.scaler.refuse_far(x, None, self.signature, _name_of(spec))
+        self._warn_of_codes(x, None, _name_of(spec))
         return x
+
+    def _warn_of_codes(self, x: np.ndarray, y: np.ndarray | None, where: str) -> None:
+        """Warn of new values that look like codes for a missing cell, beside the training rows of the file."""
+        if self.record.has_training_rows:
+            groups = {"x": CONSTANT_DATA, "y": OBSERVED_DATA}
+            warn_of_new_codes(x, y, self.signature, lambda name: self.record.array(groups[name], name), where)
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
         """Return the rows as `posterior` takes them."""
-        if self._known.kept_rows is not None:
-            return self._numbers(x)
-        return self._known.inputs(x)
+        if self._restored_model.kept_rows is not None:
+            return self._kept_indices(x)
+        return self._restored_model.inputs(x)
 
     @functools.cached_property
-    def _kept(self) -> dict[bytes, int]:
+    def _kept_inputs(self) -> dict[bytes, int]:
         """Index of each input at which predictions were kept, keyed by the bytes of the row."""
-        rows = self._known.kept_rows
+        rows = self._restored_model.kept_rows
         assert rows is not None
         return {np.ascontiguousarray(row).tobytes(): number for number, row in enumerate(rows)}
 
-    def _numbers(self, x: Shaped[np.ndarray, "row ..."]) -> Int[np.ndarray, " row"]:
+    def _kept_indices(self, x: Shaped[np.ndarray, "row ..."]) -> Int[np.ndarray, " row"]:
         """Return the indices of these inputs among the rows at which predictions were kept.
 
         Raises:
             UsageError: if the run kept no predictions at one of them.
         """
-        numbers = [self._kept.get(np.ascontiguousarray(row).tobytes(), -1) for row in x]
+        numbers = [self._kept_inputs.get(np.ascontiguousarray(row).tobytes(), -1) for row in x]
         if -1 in numbers:
             count = len(self.record.array(CONSTANT_DATA, KEPT_ROWS))
             run, row = self.record.name, numbers.index(-1) + 1
@@ -266,31 +277,35 @@ class Predictor:
 
     def functions(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
         """Return the mean or the class probabilities that each draw predicts, in the units of the network."""
-        return self._each(predictive.functions, x)
+        return self._for_each_draw(predictive.functions, x)
 
     def log_scales(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
         """Return the log standard deviation that each draw of a regression predicts, in the units of the network."""
-        return self._each(predictive.log_scales, x)
+        return self._for_each_draw(predictive.log_scales, x)
 
-    def _each(
+    def _for_each_draw(
         self, predicted: Callable[..., Float[np.ndarray, "draw row value"]], x: Shaped[np.ndarray, "row ..."]
     ) -> Float[np.ndarray, "chain draw row value"]:
         inputs, chains = self.inputs(x), self.record.shape[0]
-        values = self._over(np.arange(len(self.thetas)), lambda thetas, _: predicted(self.posterior, thetas, inputs))
+        values = self._in_pieces(
+            np.arange(len(self.thetas)), lambda thetas, _: predicted(self.posterior, thetas, inputs)
+        )
         return values.reshape(chains, -1, *values.shape[1:])
 
-    def _over(
+    def _in_pieces(
         self,
         index: Int[np.ndarray, " some"],
         predicted: Callable[[Float[np.ndarray, "piece both"], int], Shaped[np.ndarray, "piece row ..."]],
     ) -> Shaped[np.ndarray, "some row ..."]:
-        """Evaluate `predicted` on the draws `index`, in pieces that fit into memory.
+        """Evaluate `predicted_site` on the draws `index`, in pieces that fit into memory.
 
-        `predicted` takes the thetas of a piece and the position of the first of them in `index`.
+        `predicted_site` takes the thetas of a piece and the position of the first of them in `index`.
         """
         with backend.arithmetic(self.precision):
-            found = [predicted(self.thetas[index[cut]], cut.start) for cut in cuts(self.thetas, len(index))]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+            piece_values = [
+                predicted(self.thetas[index[cut]], cut.start) for cut in draw_slices(self.thetas, len(index))
+            ]
+        return piece_values[0] if len(piece_values) == 1 else np.concatenate(piece_values)
 
     def sums(
         self, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."] | None = None, *, apart: bool = True
@@ -303,7 +318,7 @@ class Predictor:
         target = None if y is None else self.scaler.scale_targets(y)
         with backend.arithmetic(self.precision):
             return predictive.sums(
-                self.posterior, self.thetas, inputs, target, weights=self.record.weights, parts=parts, apart=apart
+                self.posterior, self.thetas, inputs, target, weights=self.record.weights, parts=parts, keep_parts=apart
             )
 
     def moments(
@@ -329,30 +344,32 @@ class Predictor:
         """
         inputs, key, weights = self.inputs(x), jax.random.key(seed), self.record.weights
         numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
-        index = predictive.copies(len(self.thetas), weights, least=_LEAST_SAMPLES)
+        index = predictive.sample_indices(len(self.thetas), weights, min_samples=_LEAST_SAMPLES)
         for rows in predictive.blocks(len(inputs), len(index) * len(self.signature.target_names)):
             draw = functools.partial(self._sample, numbers=numbers[rows], key=key)
-            drawn = self._over(index, lambda thetas, first, x=inputs[rows], of=draw: of(thetas, x, first_draw=first))
-            yield rows, self.scaler.unscale_targets(drawn)
+            sampled = self._in_pieces(
+                index, lambda thetas, first, x=inputs[rows], sample_rows=draw: sample_rows(thetas, x, first_draw=first)
+            )
+            yield rows, self.scaler.unscale_targets(sampled)
 
     def density_samples(self, *, seed: int = 0) -> Float[np.ndarray, "sample column"]:
         """Return samples from the predictive distribution of a density, in original units, equally many from each draw.
 
         A density has no inputs, so all test rows share these samples.
         """
-        index = predictive.copies(len(self.thetas), self.record.weights)
-        each = -(-_DENSITY_SAMPLES // len(index))
-        x = self.inputs(np.zeros((each, len(self.signature.target_names)), np.float32))
+        index = predictive.sample_indices(len(self.thetas), self.record.weights)
+        rows_per_draw = -(-_DENSITY_SAMPLES // len(index))
+        x = self.inputs(np.zeros((rows_per_draw, len(self.signature.target_names)), np.float32))
         with backend.arithmetic(self.precision):
             key = jax.random.key(seed)
-        drawn = self._over(index, lambda thetas, first: self._sample(thetas, x, first_draw=first, key=key))
-        return self.scaler.unscale_targets(drawn.reshape(-1, drawn.shape[-1]))
+        sampled = self._in_pieces(index, lambda thetas, first: self._sample(thetas, x, first_draw=first, key=key))
+        return self.scaler.unscale_targets(sampled.reshape(-1, sampled.shape[-1]))
 
     def quantiles(
         self, x: Shaped[np.ndarray, "row ..."], levels: tuple[float, ...] = QUANTILES, *, seed: int = 0
     ) -> Float[np.ndarray, "quantile row target"]:
         """Return quantiles of the predictive distribution in original units; equal rows get equal quantiles."""
-        blocks = self.samples(x, _of_content(x), seed=seed)
+        blocks = self.samples(x, _content_seeds(x), seed=seed)
         return np.concatenate([metrics.quantiles(np.sort(values, 0), levels) for _, values in blocks], 1)
 
     def sample_each(
@@ -362,9 +379,11 @@ class Predictor:
         inputs = self.inputs(x)
         with backend.arithmetic(self.precision):
             key = jax.random.key(seed)
-        drawn = self._over(self._thinned(kept), lambda t, first: self._sample(t, inputs, first_draw=first, key=key))
-        drawn = drawn if self.classifies else self.scaler.unscale_targets(drawn)
-        return drawn.reshape(-1, len(kept), *drawn.shape[1:])
+        sampled = self._in_pieces(
+            self._draw_indices(kept), lambda thetas, first: self._sample(thetas, inputs, first_draw=first, key=key)
+        )
+        sampled = sampled if self.classifies else self.scaler.unscale_targets(sampled)
+        return sampled.reshape(-1, len(kept), *sampled.shape[1:])
 
     def new_rows(self, count: int, *, seed: int = 0) -> pd.DataFrame:
         """Return `count` rows from the posterior predictive distribution of a density, in original units.
@@ -380,13 +399,13 @@ class Predictor:
             )
         if not isinstance(count, Integral) or count < 1:
             raise UsageError(f"draws: must be the number of new rows, 1 or more (got {count})")
-        index = predictive.copies(len(self.thetas), self.record.weights, least=int(count))
+        index = predictive.sample_indices(len(self.thetas), self.record.weights, min_samples=int(count))
         index = np.random.default_rng(seed).permutation(index)[:count]
         x = self.inputs(np.zeros((1, len(self.signature.target_names)), np.float32))
         with backend.arithmetic(self.precision):
             key = jax.random.key(seed)
-        drawn = self._over(index, lambda thetas, first: self._sample(thetas, x, first_draw=first, key=key))
-        return pd.DataFrame(self.scaler.unscale_targets(drawn[:, 0]), columns=list(self.signature.target_names))
+        sampled = self._in_pieces(index, lambda thetas, first: self._sample(thetas, x, first_draw=first, key=key))
+        return pd.DataFrame(self.scaler.unscale_targets(sampled[:, 0]), columns=list(self.signature.target_names))
 
     def log_density(self, rows: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " row"]:
         """Return the log posterior predictive density of each row of a density run, in original units."""
@@ -396,22 +415,28 @@ class Predictor:
         self, x: Shaped[np.ndarray, "row ..."], y: Float[np.ndarray, "row target"]
     ) -> Float[np.ndarray, " row"]:
         """Return the log predictive probability of the interval that was rounded to each row's targets."""
-        half = self.rounding_steps / 2
-        inputs, low, high = self.inputs(x), self.scaler.scale_targets(y - half), self.scaler.scale_targets(y + half)
+        half_step = self.rounding_steps / 2
+        inputs, low, high = (
+            self.inputs(x),
+            self.scaler.scale_targets(y - half_step),
+            self.scaler.scale_targets(y + half_step),
+        )
         weights = self.record.weights
         total, count = np.full(len(x), -np.inf), len(self.thetas)
-        logs = np.full(count, -np.log(count)) if weights is None else np.log(np.maximum(weights, 1e-300))
+        log_weights = np.full(count, -np.log(count)) if weights is None else np.log(np.maximum(weights, 1e-300))
         with backend.arithmetic(self.precision):
-            for cut in cuts(self.thetas, count):
-                some = np.arange(count)[cut]
-                found = predictive.log_intervals(self.posterior, self.thetas[some], logs[some], inputs, low, high)
-                total = np.logaddexp(total, found)
+            for cut in draw_slices(self.thetas, count):
+                draw_numbers = np.arange(count)[cut]
+                log_probabilities = predictive.log_intervals(
+                    self.posterior, self.thetas[draw_numbers], log_weights[draw_numbers], inputs, low, high
+                )
+                total = np.logaddexp(total, log_probabilities)
         return total
 
-    def _sample(self, thetas: Any, x: Any, **how: Any) -> Shaped[np.ndarray, "draw row ..."]:
+    def _sample(self, thetas: Any, x: Any, **options: Any) -> Shaped[np.ndarray, "draw row ..."]:
         """Call `predictive.samples`: sample the targets of `x`, or whole rows of a density."""
-        arrange = self._known.arrange if self.is_density else None
-        return predictive.samples(self.posterior, thetas, x, arrange=arrange, **how)
+        arrange = self._restored_model.arrange if self.is_density else None
+        return predictive.samples(self.posterior, thetas, x, arrange=arrange, **options)
 
     def log_likelihoods(
         self,
@@ -431,17 +456,17 @@ class Predictor:
         dim = self.posterior.layout.dim
 
         def density(thetas: Float[np.ndarray, "piece both"], _: int) -> Float[np.ndarray, "piece row"]:
-            used = thetas if linearised else thetas[:, :dim]
-            return predictive.log_likelihoods(self.posterior, used, inputs, target)
+            evaluated_thetas = thetas if linearised else thetas[:, :dim]
+            return predictive.log_likelihoods(self.posterior, evaluated_thetas, inputs, target)
 
-        found = self._over(self._thinned(kept), density)
+        log_densities = self._in_pieces(self._draw_indices(kept), density)
         if y.ndim == 3:
-            found = found - self.scaler.log_units(y).astype(np.float32)
+            log_densities = log_densities - self.scaler.log_units(y).astype(np.float32)
         elif not self.classifies:
-            found = found - np.sum(np.log(self.scaler.y_sd)).astype(np.float32)
-        return found.reshape(-1, len(kept), len(x))
+            log_densities = log_densities - np.sum(np.log(self.scaler.y_sd)).astype(np.float32)
+        return log_densities.reshape(-1, len(kept), len(x))
 
-    def _thinned(self, kept: Int[np.ndarray, " kept"]) -> Int[np.ndarray, " draw"]:
+    def _draw_indices(self, kept: Int[np.ndarray, " kept"]) -> Int[np.ndarray, " draw"]:
         """Return the indices of the kept draws of all chains."""
         chains, count = self.record.shape
         return (np.arange(chains)[:, None] * count + kept).ravel()
@@ -461,10 +486,10 @@ class Predictor:
         """Return the predictive distribution in original units, one row per input; see `Run.predict`."""
         if self.is_density:
             return pd.DataFrame({"log_density": self.log_density(x)})
-        moments, like = self.moments(x), self.signature
+        moments, signature = self.moments(x), self.signature
         if self.classifies:
-            columns = {f"p_{name}": moments.mean[:, c] for c, name in enumerate(like.class_names)}
-            likeliest = np.asarray(like.class_names)[moments.mean.argmax(1)]
+            columns = {f"p_{name}": moments.mean[:, c] for c, name in enumerate(signature.class_names)}
+            likeliest = np.asarray(signature.class_names)[moments.mean.argmax(1)]
             return pd.DataFrame({**columns, "entropy": metrics.entropy(moments.mean), "predicted": likeliest})
         scale = self.scaler.y_sd
         values = {
@@ -477,8 +502,8 @@ class Predictor:
         values |= {f"q{round(100 * q):02d}": quantiles[i] for i, q in enumerate(QUANTILES)}
         return pd.DataFrame(
             {
-                (f"{target}_{name}" if len(like.target_names) > 1 else name): array[:, i]
-                for i, target in enumerate(like.target_names)
+                (f"{target}_{name}" if len(signature.target_names) > 1 else name): array[:, i]
+                for i, target in enumerate(signature.target_names)
                 for name, array in values.items()
             }
         )
@@ -489,7 +514,7 @@ def _name_of(spec: Any) -> str:
     return str(spec) if isinstance(spec, str | Path) else "data" if is_frame(spec) else "x"
 
 
-def _of_content(x: Shaped[np.ndarray, "row ..."]) -> UInt32[np.ndarray, " row"]:
+def _content_seeds(x: Shaped[np.ndarray, "row ..."]) -> UInt32[np.ndarray, " row"]:
     """Return a seed for each row, computed from its inputs alone.
 
     Different rows need different noise; otherwise their Monte Carlo errors would add up.

@@ -37,53 +37,53 @@ def probe_rows(record: Record, count: int) -> Probes:
     probes.
     """
     if record.keeps_predictions:
-        kept = record.array("constant_data", schema.KEPT_ROWS)[:count]
-        return Probes([f"kept row {row}" for row in range(len(kept))], kept)
+        kept_rows = record.array("constant_data", schema.KEPT_ROWS)[:count]
+        return Probes([f"kept row {row}" for row in range(len(kept_rows))], kept_rows)
     groups: list[Shaped[np.ndarray, "row ..."]] = []
     labels: list[str] = []
-    for name, where, present in (
+    for name, row_kind, is_present in (
         ("x_test", "test row", record.has_test_rows),
         ("x", "training row", record.has_training_rows),
     ):
-        if present and len(rows := record.array("constant_data", name)):
+        if is_present and len(rows := record.array("constant_data", name)):
             groups.append(rows)
-            labels += [f"{where} {row}" for row in range(len(rows))]
+            labels += [f"{row_kind} {row}" for row in range(len(rows))]
     x = groups[0] if len(groups) == 1 else np.concatenate(groups)
     if len(x) <= count:
         return Probes(labels, x)
-    ordinary = evenly(len(groups[0]), max(1, count - count // 2))
-    spanning = spanning_rows(x, count - len(ordinary), taken=ordinary)
-    chosen = np.concatenate([ordinary, spanning])
-    return Probes([labels[row] for row in chosen], x[chosen])
+    evenly_spaced = evenly(len(groups[0]), max(1, count - count // 2))
+    spanning = spanning_rows(x, count - len(evenly_spaced), excluded=evenly_spaced)
+    selected = np.concatenate([evenly_spaced, spanning])
+    return Probes([labels[row] for row in selected], x[selected])
 
 
 def spanning_rows(
-    x: Shaped[np.ndarray, "row ..."], count: int, *, taken: Int[np.ndarray, " some"]
+    x: Shaped[np.ndarray, "row ..."], count: int, *, excluded: Int[np.ndarray, " some"]
 ) -> Int[np.ndarray, " chosen"]:
-    """Choose `count` rows outside `taken` by a QR decomposition with pivoting; NaN counts as the mean.
+    """Choose `count` rows outside `excluded` by a QR decomposition with pivoting; NaN counts as the mean.
 
     If the rows span the whole space before `count` is reached, the selection restarts with the remaining rows.
     """
     flat = x.reshape(len(x), -1)
     flat = flat[:, evenly(flat.shape[1], _FEATURES)]
     mean, sd = _moments(flat)
-    candidates = np.setdiff1d(_candidates(flat, mean, sd), taken)
+    candidates = np.setdiff1d(_candidates(flat, mean, sd), excluded)
     z = np.hstack([_standardised(flat[candidates], mean, sd), np.ones((len(candidates), 1))])
-    chosen: list[int] = []
-    rest = z.copy()
+    selected: list[int] = []
+    residuals = z.copy()
     for _ in range(min(count, len(candidates))):
-        size = np.einsum("ij,ij->i", rest, rest)
-        size[chosen] = -1.0
+        size = np.einsum("ij,ij->i", residuals, residuals)
+        size[selected] = -1.0
         if size.max() <= 1e-8 * max(1.0, float(np.einsum("ij,ij->i", z, z).max())):
-            rest = z.copy()
-            size = np.einsum("ij,ij->i", rest, rest)
-            size[chosen] = -1.0
+            residuals = z.copy()
+            size = np.einsum("ij,ij->i", residuals, residuals)
+            size[selected] = -1.0
         row = int(size.argmax())
-        chosen.append(row)
+        selected.append(row)
         if size[row] > 0:
-            direction = rest[row] / size[row] ** 0.5
-            rest -= np.outer(rest @ direction, direction)
-    return candidates[chosen]
+            direction = residuals[row] / size[row] ** 0.5
+            residuals -= np.outer(residuals @ direction, direction)
+    return candidates[selected]
 
 
 def _candidates(
@@ -99,12 +99,12 @@ def _candidates(
     for piece in _pieces(flat):
         z = np.abs(_standardised(flat[piece], mean, sd))
         size[piece] = np.einsum("ij,ij->i", z, z)
-        at = z.argmax(0)
-        here = z[at, np.arange(z.shape[1])]
-        extreme = np.where(here > highest, at + piece.start, extreme)
-        highest = np.maximum(highest, here)
-    far = np.sort(np.argpartition(size, -_CANDIDATES)[-_CANDIDATES:])
-    return np.unique(np.concatenate([evenly(rows, _CANDIDATES), far, extreme]))
+        extreme_positions = z.argmax(0)
+        extreme_values = z[extreme_positions, np.arange(z.shape[1])]
+        extreme = np.where(extreme_values > highest, extreme_positions + piece.start, extreme)
+        highest = np.maximum(highest, extreme_values)
+    farthest = np.sort(np.argpartition(size, -_CANDIDATES)[-_CANDIDATES:])
+    return np.unique(np.concatenate([evenly(rows, _CANDIDATES), farthest, extreme]))
 
 
 def _moments(

@@ -43,19 +43,22 @@ class Record:
     @property
     def attributes(self) -> dict[str, Any]:
         """Root attributes of the file."""
-        return {str(k): v.item() if getattr(v, "size", 0) == 1 else v for k, v in self.tree.attrs.items()}
+        return {
+            str(name): value.item() if getattr(value, "size", 0) == 1 else value
+            for name, value in self.tree.attrs.items()
+        }
 
     @property
     def doubt(self) -> str:
         """Verdict on a run that has not converged or whose predictions the data rule out; empty for other runs."""
-        about = self.attributes
-        return self.verdict if about.get("converged") == 0 or about.get("absurd") else ""
+        attributes = self.attributes
+        return self.verdict if attributes.get("converged") == 0 or attributes.get("absurd") else ""
 
     @property
     def verdict(self) -> str:
         """Verdict in the file, in the words of the command line or of Python; empty if there is none."""
-        about = self.attributes
-        return str((spelling() == "keywords" and about.get("verdict_in_python")) or about.get("verdict", ""))
+        attributes = self.attributes
+        return str((spelling() == "keywords" and attributes.get("verdict_in_python")) or attributes.get("verdict", ""))
 
     @property
     def names_a_model(self) -> bool:
@@ -92,18 +95,20 @@ class Record:
         variable = self.tree["posterior"][name].variable.copy(deep=False)
         return self._read(variable[chain, index], name)
 
-    def lighter(self, every: int, most_rows: int | None = None) -> Record:
-        """Return a record with every `every`-th draw of each chain and at most `most_rows` test rows.
+    def thinned(self, stride: int, most_rows: int | None = None) -> Record:
+        """Return a record with every `stride`-th draw of each chain and at most `most_rows` test rows.
 
         The test rows are evenly spaced. Nothing is read.
         """
         groups = {str(name): node.to_dataset() for name, node in self.tree.children.items()}
         for name in {schema.POSTERIOR, schema.SAMPLE_STATS} & set(groups):
-            groups[name] = groups[name].isel(draw=slice(None, None, every), missing_dims="ignore")
+            groups[name] = groups[name].isel(draw=slice(None, None, stride), missing_dims="ignore")
         if self.has_test_rows and most_rows is not None:
             constant = groups[schema.CONSTANT_DATA]
             rows = {constant[name].dims[0] for name in ("x_test", "y_test") if name in constant}
-            groups[schema.CONSTANT_DATA] = constant.isel({r: evenly(constant.sizes[r], most_rows) for r in rows})
+            groups[schema.CONSTANT_DATA] = constant.isel(
+                {dimension: evenly(constant.sizes[dimension], most_rows) for dimension in rows}
+            )
         tree = xr.DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
         tree.attrs.update(self.tree.attrs)
         return Record(tree, self.path)
@@ -120,39 +125,43 @@ class Record:
         Raises:
             DamagedError: if a statistic is not one number per draw.
         """
-        return self._of_steps(schema.SAMPLE_STATS)
+        return self._step_statistics(schema.SAMPLE_STATS)
 
     @property
     def warmup_statistics(self) -> dict[str, Shaped[np.ndarray, "chain step"]]:
         """Statistics of the warm-up steps, by name; empty if they were not recorded."""
-        return self._of_steps(f"{schema.WARMUP}{schema.SAMPLE_STATS}")
+        return self._step_statistics(f"{schema.WARMUP}{schema.SAMPLE_STATS}")
 
-    def _of_steps(self, group: str) -> dict[str, Shaped[np.ndarray, "chain draw"]]:
+    def _step_statistics(self, group: str) -> dict[str, Shaped[np.ndarray, "chain draw"]]:
         for name, values in (self.tree[group].data_vars if group in self.tree.children else {}).items():
             if values.dims != schema.SAMPLED or values.dtype.kind not in "biuf":
-                there = f"{values.dtype}{list(values.shape)}"
+                description = f"{values.dtype}{list(values.shape)}"
                 raise DamagedError(
-                    f"{self.name}: damaged: {group}/{ascii(name)[1:-1]} is {there}, expected one number per draw"
+                    f"{self.name}: damaged: {group}/{ascii(name)[1:-1]} is {description}, expected one number per draw"
                 )
         return self.group(group)
 
     @property
-    def declared(self) -> dict[str, dict[str, Any]]:
+    def declarations(self) -> dict[str, dict[str, Any]]:
         """Declaration of each statistic by its sampler: reduce, long_name, limit and limit_label, where present.
 
         A limit is omitted if the final check over all rows tested another number instead.
         """
         inspected = json.loads(self.attributes.get("inspected", "{}"))
-        declared = json.loads(self.attributes.get("statistics", "{}"))
+        declarations = json.loads(self.attributes.get("statistics", "{}"))
         return {
-            name: {k: v for k, v in words.items() if k not in _LIMIT or words.get("limit_unless") not in inspected}
-            for name, words in declared.items()
+            name: {
+                field: value
+                for field, value in declaration.items()
+                if field not in _LIMIT or declaration.get("limit_unless") not in inspected
+            }
+            for name, declaration in declarations.items()
         }
 
     @property
     def averaged(self) -> list[str]:
         """Names of the statistics whose mean over the run is meaningful."""
-        return [name for name, words in self.declared.items() if words["reduce"] == "mean"]
+        return [name for name, declaration in self.declarations.items() if declaration["reduce"] == "mean"]
 
     @functools.cached_property
     def weights(self) -> Float[np.ndarray, " draw"] | None:
@@ -178,14 +187,14 @@ class Record:
         Raises:
             DamagedError: if the numbers are not finite or cannot be read; the message names the file.
         """
-        found = self._read(self.tree[f"{group}/{name}"], name)
+        values = self._read(self.tree[f"{group}/{name}"], name)
         if (group, name) == (schema.OBSERVED_DATA, "y"):
-            found = schema.targets_of(found)
-        censored = name in ("y", "y_test") and found.ndim == 3
-        right = are_bounds(found) if censored else np.isfinite(found).all()
-        if group in (schema.CONSTANT_DATA, schema.OBSERVED_DATA) and not right:
+            values = schema.targets_of(values)
+        is_censored = name in ("y", "y_test") and values.ndim == 3
+        is_valid = are_bounds(values) if is_censored else np.isfinite(values).all()
+        if group in (schema.CONSTANT_DATA, schema.OBSERVED_DATA) and not is_valid:
             raise DamagedError(f"{self.name}: damaged: {group}/{name} contains numbers that are not finite")
-        return found
+        return values
 
     def _read(self, variable: Any, name: str) -> np.ndarray:
         try:
@@ -207,22 +216,22 @@ class Record:
         """Whether the run kept predictions at some inputs instead of parameters."""
         return self.names_a_model and self._recipe.keep == "predictions"
 
-    def require_training_rows(self, what: str) -> None:
-        """Refuse an operation `what` that requires the training rows.
+    def require_training_rows(self, operation: str) -> None:
+        """Refuse an operation `operation` that requires the training rows.
 
         Raises:
             UsageError: if the file has no training rows.
         """
         if not len(self.array("constant_data", "x")):
-            raise UsageError(f"{what} needs the training rows, but those of this run stayed with their parties")
+            raise UsageError(f"{operation} needs the training rows, but those of this run stayed with their parties")
 
-    def training_rows(self, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and targets of the training rows, or of at most `most` of them, evenly spaced."""
+    def training_rows(self, max_rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return inputs and targets of the training rows, or of at most `max_rows` of them, evenly spaced."""
         x, y = self.array("constant_data", "x"), self.array("observed_data", "y")
-        if most is None:
+        if max_rows is None:
             return x, y
-        chosen = evenly(len(x), most)
-        return x[chosen], y[chosen]
+        rows = evenly(len(x), max_rows)
+        return x[rows], y[rows]
 
     @property
     def has_test_rows(self) -> bool:
@@ -244,12 +253,12 @@ class Record:
 
         These are the kept rows of a run that keeps predictions, else the test rows, else the training rows.
         """
-        name, where = ("x_test", "test row") if self.has_test_rows else ("x", "training row")
+        name, row_kind = ("x_test", "test row") if self.has_test_rows else ("x", "training row")
         if self.keeps_predictions:
-            name, where = schema.KEPT_ROWS, "kept row"
-        return where, self.array("constant_data", name)[:count]
+            name, row_kind = schema.KEPT_ROWS, "kept row"
+        return row_kind, self.array("constant_data", name)[:count]
 
-    def kept(self, numbers: int) -> Int[np.ndarray, " kept"]:
+    def kept_draws(self, numbers: int) -> Int[np.ndarray, " kept_draws"]:
         """Return every k-th draw of a chain, with k such that `numbers` floats per draw fit into 32 MB."""
         chains, count = self.shape
         return np.arange(0, count, -(-count * 4 * chains * numbers // _GROUP_BYTES))
@@ -262,21 +271,23 @@ class Record:
         assert self._file is not None
         inputs = [str(name) for name in tuple(self.tree["constant_data"]["x"].dims)[1:]]
         self.tree.close()
-        values = {group: {name: a for name, a in found.items() if name != "draw"} for group, found in groups.items()}
+        values = {
+            group: {name: array for name, array in arrays.items() if name != "draw"} for group, arrays in groups.items()
+        }
         dims = {
             f"{group}/{name}": [*schema.DIMS[group][name], *(inputs if name == "x" else ())][: array.ndim]
             for group, arrays in values.items()
             for name, array in arrays.items()
         }
         coords = {
-            group: {"chain": np.arange(self.shape[0]), "draw": found["draw"]}
-            for group, found in groups.items()
-            if "draw" in found
+            group: {"chain": np.arange(self.shape[0]), "draw": arrays["draw"]}
+            for group, arrays in groups.items()
+            if "draw" in arrays
         }
         store.add_groups(self._file, values, dims, coords)
         self.tree = store.open_tree(self._file)
 
 
-def evenly(count: int, most: int) -> Int[np.ndarray, " some"]:
-    """Return at most `most` of the integers 0 to `count` - 1, evenly spaced from the first to the last."""
-    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
+def evenly(count: int, max_count: int) -> Int[np.ndarray, " some"]:
+    """Return at most `max_count` of the integers 0 to `count` - 1, evenly spaced from the first to the last."""
+    return np.linspace(0, count - 1, min(count, max_count)).round().astype(int)

@@ -21,7 +21,7 @@ LEVELS = (50, 80, 90, 95)
 QUANTILES = tuple(sorted({(1 + sign * level / 100) / 2 for level in LEVELS for sign in (-1, 1)}))
 
 
-class Drawn(NamedTuple):
+class SampledScores(NamedTuple):
     """Quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution, in original units.
 
     The quantiles have the levels `QUANTILES`. `pit` is P(Y < y) + u P(Y = y) with uniform u, which is uniform if the
@@ -33,39 +33,42 @@ class Drawn(NamedTuple):
     pit: Float[np.ndarray, "row target"]
 
 
-def drawn(
+def sampled_scores(
     samples: Float[np.ndarray, "sample row target"],
     y: Float[np.ndarray, "row target"],
     uniform: Float[np.ndarray, "row target"],
-) -> Drawn:
+) -> SampledScores:
     """Return quantiles, CRPS and PIT of rows from samples."""
     ordered = np.sort(samples, 0)
     crps = scoringrules.crps_ensemble(
         y, np.moveaxis(ordered, 0, -1), estimator="qd", sorted_ensemble=True, backend="numpy"
     )
     pit = (ordered < y).mean(0) + uniform * (ordered == y).mean(0)
-    return Drawn(metrics.quantiles(ordered, QUANTILES), np.asarray(crps), pit)
+    return SampledScores(metrics.quantiles(ordered, QUANTILES), np.asarray(crps), pit)
 
 
-def drawn_alike(
+def sampled_scores_of_equal_rows(
     samples: Float[np.ndarray, "sample target"],
     y: Float[np.ndarray, "row target"],
     uniform: Float[np.ndarray, "row target"],
-) -> Drawn:
+) -> SampledScores:
     """Return quantiles, CRPS and PIT of rows with the same predictive distribution, as those of a density."""
     ordered, count = np.sort(samples, 0), len(samples)
     quantiles = metrics.quantiles(ordered[:, None], QUANTILES)
     crps, pit = np.empty(y.shape), np.empty(y.shape)
     for target, values in enumerate(ordered.T.astype(np.float64)):
-        at = y[:, target].astype(np.float64)
-        below, up_to = np.searchsorted(values, at, "left"), np.searchsorted(values, at, "right")
-        pit[:, target] = (below + uniform[:, target] * (up_to - below)) / count
+        targets_of_column = y[:, target].astype(np.float64)
+        num_below, num_up_to = (
+            np.searchsorted(values, targets_of_column, "left"),
+            np.searchsorted(values, targets_of_column, "right"),
+        )
+        pit[:, target] = (num_below + uniform[:, target] * (num_up_to - num_below)) / count
         sums = np.concatenate([[0.0], np.cumsum(values)])
-        distance = ((2 * below - count) * at + sums[-1] - 2 * sums[below]) / count
+        distance = ((2 * num_below - count) * targets_of_column + sums[-1] - 2 * sums[num_below]) / count
         # Half of the mean distance of two samples, from their order statistics.
         spread = np.sum((2 * np.arange(1, count + 1) - count - 1) * values) / count**2
         crps[:, target] = distance - spread
-    return Drawn(np.broadcast_to(quantiles, (len(QUANTILES), *y.shape)), crps, pit)
+    return SampledScores(np.broadcast_to(quantiles, (len(QUANTILES), *y.shape)), crps, pit)
 
 
 def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict[str, Estimate]:
@@ -104,11 +107,11 @@ def regression(
         target_sd: standard deviations of the training targets.
     """
     scale = scaler.y_sd.astype(np.float64)
-    inside = scaler.scale_targets(y)
+    scaled_targets = scaler.scale_targets(y)
     variance = np.maximum(moments.aleatoric + moments.epistemic, np.finfo(np.float64).tiny)
     jacobian = float(np.sum(np.log(scale)))
     nll = metrics.negative_log_likelihood(moments.log_density)
-    gaussian = metrics.gaussian_negative_log_likelihood(inside, moments.mean, variance)
+    gaussian = metrics.gaussian_negative_log_likelihood(scaled_targets, moments.mean, variance)
     centre = scaler.unscale_targets(moments.mean)
     densities = {
         "nll": nll._replace(value=nll.value + jacobian),
@@ -120,18 +123,20 @@ def regression(
         return {
             **densities,
             **_errors(y, centre, moments, scale),
-            "rmse_standardised": metrics.rmse(inside, moments.mean),
+            "rmse_standardised": metrics.rmse(scaled_targets, moments.mean),
         }
     y, centre = np.asarray(y, np.float64), np.asarray(centre, np.float64)
-    together = _errors(y / target_sd, centre / target_sd, moments, scale / target_sd)
+    scaled_errors = _errors(y / target_sd, centre / target_sd, moments, scale / target_sd)
     return {
         **densities,
-        **{f"{name}_standardised": estimate for name, estimate in together.items()},
-        **_by_target(names, "rmse", lambda of: metrics.rmse(y[:, of], centre[:, of])),
+        **{f"{name}_standardised": estimate for name, estimate in scaled_errors.items()},
+        **_by_target(names, "rmse", lambda columns: metrics.rmse(y[:, columns], centre[:, columns])),
         **_by_target(
-            names, "rmse_standardised", lambda of: metrics.rmse((y / target_sd)[:, of], (centre / target_sd)[:, of])
+            names,
+            "rmse_standardised",
+            lambda columns: metrics.rmse((y / target_sd)[:, columns], (centre / target_sd)[:, columns]),
         ),
-        **_by_target(names, "mae", lambda of: metrics.mae(y[:, of], centre[:, of])),
+        **_by_target(names, "mae", lambda columns: metrics.mae(y[:, columns], centre[:, columns])),
     }
 
 
@@ -161,28 +166,32 @@ def density(moments: Moments, scaler: Scaler) -> dict[str, Estimate]:
     return {"nll": nll._replace(value=nll.value + jacobian), "nll_standardised": nll}
 
 
-def sampled(found: Drawn, names: Sequence[str], target_sd: Float[np.ndarray, " target"]) -> dict[str, Estimate]:
+def interval_estimates(
+    scores_of_rows: SampledScores, names: Sequence[str], target_sd: Float[np.ndarray, " target"]
+) -> dict[str, Estimate]:
     """Return CRPS, and coverage and width of central intervals.
 
     For several targets, CRPS and width are in units of each target's sd, and each target has its own CRPS and 90 %
     coverage.
     """
-    at = dict(zip(QUANTILES, found.quantiles, strict=True))
-    several = len(names) > 1
-    unit, end = (target_sd, "_standardised") if several else (np.ones(1), "")
-    scores = {f"crps{end}": metrics.mean((found.crps / unit).mean(1))}
+    quantiles_by_level = dict(zip(QUANTILES, scores_of_rows.quantiles, strict=True))
+    has_several_targets = len(names) > 1
+    unit, suffix = (target_sd, "_standardised") if has_several_targets else (np.ones(1), "")
+    scores = {f"crps{suffix}": metrics.mean((scores_of_rows.crps / unit).mean(1))}
     for level in LEVELS:
-        low, high = at[(1 - level / 100) / 2], at[(1 + level / 100) / 2]
-        scores[f"coverage_{level}"] = metrics.coverage(found.pit, level / 100)
-        scores[f"width_{level}{end}"] = metrics.mean(np.mean((high - low) / unit, 1, dtype=np.float64))
-    scores |= _by_target(names, "crps", lambda of: metrics.mean(found.crps[:, of].mean(1)))
-    return scores | _by_target(names, "coverage_90", lambda of: metrics.coverage(found.pit[:, of], 0.9))
+        low, high = quantiles_by_level[(1 - level / 100) / 2], quantiles_by_level[(1 + level / 100) / 2]
+        scores[f"coverage_{level}"] = metrics.coverage(scores_of_rows.pit, level / 100)
+        scores[f"width_{level}{suffix}"] = metrics.mean(np.mean((high - low) / unit, 1, dtype=np.float64))
+    scores |= _by_target(names, "crps", lambda columns: metrics.mean(scores_of_rows.crps[:, columns].mean(1)))
+    return scores | _by_target(
+        names, "coverage_90", lambda columns: metrics.coverage(scores_of_rows.pit[:, columns], 0.9)
+    )
 
 
 def _by_target(names: Sequence[str], metric: str, score: Callable[[slice], Estimate]) -> dict[str, Estimate]:
     """Return `NAME_metric` of the columns of each target, named as in `predict`; empty for a single target."""
-    several = names if len(names) > 1 else ()
-    return {f"{name}_{metric}": score(slice(i, i + 1)) for i, name in enumerate(several)}
+    target_names = names if len(names) > 1 else ()
+    return {f"{name}_{metric}": score(slice(i, i + 1)) for i, name in enumerate(target_names)}
 
 
 def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[str, Estimate]]) -> dict[str, float]:
@@ -200,9 +209,12 @@ def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[
         if min(sums.weight[groups != label].sum() for label in labels) <= 0:
             # One batch has all the weight, so nothing can be estimated about other draws.
             return dict.fromkeys(score(sums.moments()), math.nan)
-        left = [{k: e.value for k, e in score(sums.moments(groups != label)).items()} for label in labels]
-        for name in left[0]:
-            values = np.array([without[name] for without in left])
+        leave_one_out = [
+            {metric: estimate.value for metric, estimate in score(sums.moments(groups != label)).items()}
+            for label in labels
+        ]
+        for name in leave_one_out[0]:
+            values = np.array([metrics_without[name] for metrics_without in leave_one_out])
             errors.setdefault(name, []).append(math.sqrt((len(labels) - 1) * float(np.var(values))))
         if len(labels) == chains:
             break
@@ -222,6 +234,8 @@ def errors_of_batches(batches: Sequence[Mapping[str, Estimate]], chains: int) ->
     for name in batches[0]:
         values = np.array([batch[name].value for batch in batches], float)
         by_chain = values.reshape(chains, -1).mean(1)
-        found = [v.std(ddof=1) / math.sqrt(len(v)) for v in (values, by_chain) if len(v) > 1]
-        errors[name] = float(max(found))
+        standard_errors = [
+            groups.std(ddof=1) / math.sqrt(len(groups)) for groups in (values, by_chain) if len(groups) > 1
+        ]
+        errors[name] = float(max(standard_errors))
     return errors

@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
 from bnnzoo.evaluation.convergence import worst_rhat
-from bnnzoo.evaluation.draws import Draws, cuts
+from bnnzoo.evaluation.draws import Draws, draw_slices
 from bnnzoo.evaluation.record import evenly
 
 _STANDSTILL = 10
-_SOME = 50
+_MAX_SAMPLED_WEIGHTS = 50
 """Largest number of weights of a block whose R-hats are computed."""
 
 
@@ -26,7 +26,7 @@ class Block:
     size: int
     squares: Float[np.ndarray, "chain draw"]
     totals: Float[np.ndarray, "chain draw"]
-    chosen: Float[np.ndarray, "chain draw weight"]
+    sampled_weights: Float[np.ndarray, "chain draw weight"]
 
     def row(self) -> dict[str, int | float]:
         """Return the size, the mean Euclidean norm, mean and sd over weights and draws, and R-hats.
@@ -41,7 +41,7 @@ class Block:
             "norm": float(norm.mean()),
             "mean": mean,
             "sd": float(max(self.squares.mean() / self.size - mean**2, 0.0) ** 0.5),
-            "rhat": worst_rhat(self.chosen),
+            "rhat": worst_rhat(self.sampled_weights),
             "rhat_norm": worst_rhat(norm[:, :, None]),
         }
 
@@ -51,12 +51,12 @@ class Weights:
     """All blocks by name, and the draws that differ from the previous one."""
 
     blocks: dict[str, Block]
-    moved: Bool[np.ndarray, "chain step"]
+    has_moved: Bool[np.ndarray, "chain step"]
     changes: UInt8[np.ndarray, "chain dim"]
     """Number of times each parameter differs from the previous draw; 2 stands for twice or more."""
 
     @classmethod
-    def of(
+    def from_draws(
         cls, draws: Draws | Float[np.ndarray, "draw dim"], sizes: Mapping[str, int], shape: tuple[int, int]
     ) -> Weights:
         """Read the draws once, in pieces, and compute the statistics.
@@ -69,31 +69,35 @@ class Weights:
         count, stops = shape[0] * shape[1], itertools.accumulate(sizes.values())
         spans = {name: slice(stop - size, stop) for stop, (name, size) in zip(stops, sizes.items(), strict=True)}
         squares, totals = (np.empty((len(sizes), count)) for _ in range(2))
-        chosen = {name: span.start + evenly(span.stop - span.start, _SOME) for name, span in spans.items()}
-        some = {name: np.empty((count, len(index))) for name, index in chosen.items()}
-        moved, last = np.zeros(count, bool), None
+        sampled_indices = {
+            name: span.start + evenly(span.stop - span.start, _MAX_SAMPLED_WEIGHTS) for name, span in spans.items()
+        }
+        sampled_values = {name: np.empty((count, len(index))) for name, index in sampled_indices.items()}
+        has_moved, last_theta = np.zeros(count, bool), None
         changes = np.zeros((shape[0], draws[0:1].shape[1]), np.uint8)
-        for piece in cuts(draws, count):
+        for piece in draw_slices(draws, count):
             thetas = draws[piece]
             for number, (name, span) in enumerate(spans.items()):
                 values = thetas[:, span]
                 squares[number, piece] = np.einsum("ij,ij->i", values, values, dtype=np.float64)
                 totals[number, piece] = np.sum(values, 1, dtype=np.float64)
-                some[name][piece] = thetas[:, chosen[name]]
-            before = thetas[:-1] if last is None else np.concatenate([last[None], thetas[:-1]])
-            differs = thetas[len(thetas) - len(before) :] != before
-            steps = np.arange(piece.stop - len(before), piece.stop)
-            moved[steps] = differs.any(1)
+                sampled_values[name][piece] = thetas[:, sampled_indices[name]]
+            previous = thetas[:-1] if last_theta is None else np.concatenate([last_theta[None], thetas[:-1]])
+            differs = thetas[len(thetas) - len(previous) :] != previous
+            steps = np.arange(piece.stop - len(previous), piece.stop)
+            has_moved[steps] = differs.any(1)
             # The first draw of a chain has no previous draw.
             for chain in np.unique(steps // shape[1]):
-                own = differs[(steps // shape[1] == chain) & (steps % shape[1] > 0)]
-                changes[chain] = np.minimum(changes[chain] + np.minimum(own.sum(0), 2), 2)
-            last = thetas[-1].copy()
-        found = {
-            name: Block(size, squares[i].reshape(shape), totals[i].reshape(shape), some[name].reshape(*shape, -1))
+                chain_changes = differs[(steps // shape[1] == chain) & (steps % shape[1] > 0)]
+                changes[chain] = np.minimum(changes[chain] + np.minimum(chain_changes.sum(0), 2), 2)
+            last_theta = thetas[-1].copy()
+        blocks_by_name = {
+            name: Block(
+                size, squares[i].reshape(shape), totals[i].reshape(shape), sampled_values[name].reshape(*shape, -1)
+            )
             for i, (name, size) in enumerate(sizes.items())
         }
-        return cls(found, moved.reshape(shape)[:, 1:], changes)
+        return cls(blocks_by_name, has_moved.reshape(shape)[:, 1:], changes)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per block."""
@@ -104,8 +108,8 @@ class Weights:
 
         A few consecutive rejections do not count.
         """
-        found, count = 0, self.moved.shape[1] + 1
-        for moved in self.moved:
-            longest = np.diff(np.concatenate([[-1], np.flatnonzero(moved), [count - 1]])).max()
-            found += int(longest >= max(count / 2, _STANDSTILL))
-        return found
+        num_still, num_draws = 0, self.has_moved.shape[1] + 1
+        for chain_moves in self.has_moved:
+            longest_standstill = np.diff(np.concatenate([[-1], np.flatnonzero(chain_moves), [num_draws - 1]])).max()
+            num_still += int(longest_standstill >= max(num_draws / 2, _STANDSTILL))
+        return num_still

@@ -4,7 +4,7 @@ from bnnzoo.fleet.dask import DaskExecutor
 from bnnzoo.fleet.executor import AbstractExecutor, Outcome, Tell
 from bnnzoo.fleet.job import Job
 from bnnzoo.fleet.local import LocalExecutor
-from bnnzoo.fleet.sweep import Point, points, seeds_of
+from bnnzoo.fleet.sweep import Point, parse_seeds, points
 
 __all__ = [
     "AbstractExecutor",
@@ -14,6 +14,6 @@ __all__ = [
     "Outcome",
     "Point",
     "Tell",
+    "parse_seeds",
     "points",
-    "seeds_of",
 ]

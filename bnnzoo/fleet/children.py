@@ -24,7 +24,7 @@ from bnnzoo.progress import Progress
 
 ATTEMPTS = 4
 """Number of times a job is started or resumed if its process is killed, for example because memory ran out."""
-_TOLD = (128 + signal.SIGTERM, 128 + signal.SIGINT)
+_SIGNAL_EXIT_CODES = (128 + signal.SIGTERM, 128 + signal.SIGINT)
 _EVENT = '{"phase":'
 
 
@@ -34,40 +34,40 @@ class Children:
     def __init__(self) -> None:
         self._running: dict[subprocess.Popen[bytes], bool] = {}
         """Whether each process reported progress; before, it is importing, and an interrupt would print a traceback."""
-        self._asked = 0
+        self._received_signal = 0
         self._lock = threading.Lock()
 
     def stop(self, number: int) -> None:
         """Pass a signal to every running job, and start no other job."""
         with self._lock:
-            self._asked = number
+            self._received_signal = number
             for process, has_begun in self._running.items():
                 process.send_signal(number if has_begun else signal.SIGTERM)
 
     def run(self, job: Job, tell: Callable[[Progress], None]) -> Outcome:
         """Run a job to its end, with retries if its process is killed."""
-        began = time.perf_counter()
-        code, said = 0, ""
+        start_time = time.perf_counter()
+        code, last_message = 0, ""
         for attempt in range(1, ATTEMPTS + 1):
-            if self._asked:
-                return Outcome(job.name, 128 + self._asked, time.perf_counter() - began, "not begun")
-            code, said = self._once(job, tell)
+            if self._received_signal:
+                return Outcome(job.name, 128 + self._received_signal, time.perf_counter() - start_time, "not begun")
+            code, last_message = self._run_once(job, tell)
             # A batch system may also stop a process with a signal; the job has then saved a checkpoint to resume from.
-            ended = -code if code < 0 else code - 128 if code in _TOLD else 0
-            if not ended or self._asked:
+            signal_number = -code if code < 0 else code - 128 if code in _SIGNAL_EXIT_CODES else 0
+            if not signal_number or self._received_signal:
                 break
-            killed = f"{'killed' if code < 0 else 'stopped'} by {signal.Signals(ended).name}"
+            cause = f"{'killed' if code < 0 else 'stopped'} by {signal.Signals(signal_number).name}"
             if attempt < ATTEMPTS:
-                tell(Progress(SAID, 0, 0, note=f"{killed}; continuing from its last checkpoint"))
+                tell(Progress(SAID, 0, 0, note=f"{cause}; continuing from its last checkpoint"))
             else:
-                said = f"{killed}, {ATTEMPTS} times"
-        if code < 0 or code in _TOLD:
-            code = 128 + self._asked if self._asked else 1
-        return Outcome(job.name, code, time.perf_counter() - began, said)
+                last_message = f"{cause}, {ATTEMPTS} times"
+        if code < 0 or code in _SIGNAL_EXIT_CODES:
+            code = 128 + self._received_signal if self._received_signal else 1
+        return Outcome(job.name, code, time.perf_counter() - start_time, last_message)
 
-    def _once(self, job: Job, tell: Callable[[Progress], None]) -> tuple[int, str]:
+    def _run_once(self, job: Job, tell: Callable[[Progress], None]) -> tuple[int, str]:
         """Run the job's process once, and return its exit code and the last line of its messages."""
-        said = ""
+        last_message = ""
         with subprocess.Popen(
             # -P keeps the data's folder out of sys.path: a file random.py there would replace Python's module.
             [sys.executable, "-P", "-m", "bnnzoo.cli.job"],
@@ -85,7 +85,7 @@ class Children:
             assert isinstance(process.stdout, io.RawIOBase)
             with self._lock:
                 self._running[process] = False
-                if self._asked:
+                if self._received_signal:
                     process.send_signal(signal.SIGTERM)
             with suppress(BrokenPipeError):  # the process has already ended
                 process.stdin.write(pickle.dumps(job))
@@ -95,12 +95,12 @@ class Children:
                         self._running[process] = True
                         tell(progress)
                     elif line.strip():
-                        said = line.strip().removeprefix("bnnzoo: ")
-                        tell(Progress(SAID, 0, 0, note=said))
+                        last_message = line.strip().removeprefix("bnnzoo: ")
+                        tell(Progress(SAID, 0, 0, note=last_message))
             code = process.wait()
             with self._lock:
                 del self._running[process]
-        return code, said
+        return code, last_message
 
 
 def _event(line: str) -> Progress | None:

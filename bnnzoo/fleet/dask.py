@@ -40,12 +40,12 @@ class DaskExecutor(AbstractExecutor):
         try:
             self._client: Any = Client(address, timeout=_SECONDS_TO_CONNECT, set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
-            cure = (
+            remedy = (
                 "start one with `dask scheduler`, and on each machine a worker with one thread (`dask worker ADDRESS`)"
             )
-            raise UsageError(f"{setting('scheduler', address)}: no Dask scheduler there; {cure}") from error
+            raise UsageError(f"{setting('scheduler', address)}: no Dask scheduler there; {remedy}") from error
         self._fleet = f"bnnzoo-{secrets.token_hex(4)}"
-        self._asked = 0
+        self._received_signal = 0
         self._begun: set[str] = set()
         self._futures: dict[Any, Job] = {}
 
@@ -53,16 +53,16 @@ class DaskExecutor(AbstractExecutor):
         """Submit all jobs, and yield the outcome of each in the order in which they end."""
         from distributed import as_completed
 
-        def hear(event: tuple[Any, tuple[str, tuple[Any, ...]]]) -> None:
+        def handle_event(event: tuple[Any, tuple[str, tuple[Any, ...]]]) -> None:
             name, progress = event[1]
             self._begun.add(name)
             tell(name, Progress(*progress))
 
-        signs = {job.out.parent / f".{self._fleet}" for job in jobs}
-        self._client.subscribe_topic(self._fleet, hear)
+        markers = {job.out.parent / f".{self._fleet}" for job in jobs}
+        self._client.subscribe_topic(self._fleet, handle_event)
         try:
-            for sign in signs:
-                sign.touch()
+            for marker in markers:
+                marker.touch()
             self._futures = {
                 self._client.submit(_run, job, self._fleet, key=f"{job.name} {self._fleet}", pure=False): job
                 for job in jobs
@@ -71,13 +71,13 @@ class DaskExecutor(AbstractExecutor):
                 # Drop the future: as long as it exists here, the worker keeps its result, which may be a whole file.
                 yield self._outcome(future, self._futures.pop(future))
         finally:
-            for sign in signs:
-                sign.unlink(missing_ok=True)
+            for marker in markers:
+                marker.unlink(missing_ok=True)
             self._client.close()
 
     def stop(self, number: int) -> None:
         """Cancel the jobs that have not started, and stop the others on their workers."""
-        self._asked = number
+        self._received_signal = number
         with suppress(Exception):  # a lost worker cannot be stopped and need not be
             self._client.cancel([future for future, job in list(self._futures.items()) if job.name not in self._begun])
             self._client.run(_stop, self._fleet, number)
@@ -86,16 +86,16 @@ class DaskExecutor(AbstractExecutor):
         if future.status == "finished":
             outcome: Outcome = future.result()
             if outcome.content is not None:
-                from bnnzoo.store.atomic import write_whole  # imported here because it imports NumPy
+                from bnnzoo.store.atomic import write_atomically  # imported here because it imports NumPy
 
                 content = outcome.content
                 try:
-                    write_whole(job.out, lambda file: file.write(content))
+                    write_atomically(job.out, lambda file: file.write(content))
                 except BnnzooError as error:  # this run failed; the others go on
                     return Outcome(job.name, error.exit_code, outcome.seconds, str(error))
             return outcome._replace(content=None)
-        if self._asked:
-            return Outcome(job.name, 128 + self._asked, 0.0, "not begun")
+        if self._received_signal:
+            return Outcome(job.name, 128 + self._received_signal, 0.0, "not begun")
         if future.status != "error":
             return Outcome(job.name, 1, 0.0, "cancelled by the scheduler")
         error = future.exception()
@@ -117,7 +117,7 @@ def _run(job: Job, fleet: str) -> Outcome:
         worker.log_event(fleet, (job.name, tuple(progress)))
 
     tell(Progress("start", 0, 0, note=f"on {worker.address}"))
-    if _shares(job.out.parent, fleet):
+    if _is_shared(job.out.parent, fleet):
         return children.run(job, tell)
     with tempfile.TemporaryDirectory(prefix="bnnzoo-") as folder:
         out = Path(folder) / job.out.name
@@ -125,7 +125,7 @@ def _run(job: Job, fleet: str) -> Outcome:
         return outcome if outcome.code else outcome._replace(content=out.read_bytes())
 
 
-def _shares(folder: Path, fleet: str) -> bool:
+def _is_shared(folder: Path, fleet: str) -> bool:
     """Whether the folder is shared with the main command, which has created a marker file in it."""
     return (folder / f".{fleet}").exists()
 

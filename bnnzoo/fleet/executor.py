@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
     """The exit code of the job's process."""
     seconds: float
     """Wall-clock time of the whole process: start, compilation, warm-up and sampling."""
-    said: str = ""
+    last_message: str = ""
     """The reason of a failure."""
     content: bytes | None = None
     """The file's bytes, sent by a machine that does not share the folder."""

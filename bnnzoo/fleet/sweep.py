@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Value
 
-MOST = 10_000
+MAX_RUNS = 10_000
 """Most runs of one sweep; a larger number is probably a typing error."""
 
 _SEEDS = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
@@ -25,22 +25,22 @@ class Point(NamedTuple):
     options: dict[str, Value]
 
 
-def seeds_of(text: str) -> list[int]:
+def parse_seeds(text: str) -> list[int]:
     """Parse seeds such as `0-19` or `0,3,5-7`, without duplicates.
 
     Raises:
         UsageError: if the text has another form, or a range is too long.
     """
-    found: dict[int, None] = {}
+    seeds: dict[int, None] = {}
     for piece in text.split(","):
         match = _SEEDS.fullmatch(piece.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if last < first:
             raise UsageError(f"[[seeds]]: must be like 0-19 or 0,3,5-7 (got {text!r})")
-        if last - first >= MOST:
-            raise UsageError(f"[[seeds]]: {piece} gives too many runs; use at most {MOST}")
-        found |= dict.fromkeys(range(first, last + 1))
-    return list(found)
+        if last - first >= MAX_RUNS:
+            raise UsageError(f"[[seeds]]: {piece} gives too many runs; use at most {MAX_RUNS}")
+        seeds |= dict.fromkeys(range(first, last + 1))
+    return list(seeds)
 
 
 def points(values: Mapping[str, Sequence[Value]]) -> list[Point]:
@@ -53,21 +53,21 @@ def points(values: Mapping[str, Sequence[Value]]) -> list[Point]:
     count = 1
     for options in values.values():
         count *= len(options)
-    if count > MOST:
-        raise UsageError(f"sweep: {count} runs are too many; use at most {MOST}")
-    found = []
+    if count > MAX_RUNS:
+        raise UsageError(f"sweep: {count} runs are too many; use at most {MAX_RUNS}")
+    points_found = []
     for combination in itertools.product(*values.values()):
         pairs = zip(keys, combination, strict=True)
-        suffix = "".join(f",{key}={_word(value.raw)}" for key, value in pairs)
-        found.append(Point(suffix, dict(zip(keys, combination, strict=True))))
-    name, times = Counter(point.suffix for point in found).most_common(1)[0]
-    if times > 1:
+        suffix = "".join(f",{key}={_safe_text(value.raw)}" for key, value in pairs)
+        points_found.append(Point(suffix, dict(zip(keys, combination, strict=True))))
+    name, count_of_name = Counter(point.suffix for point in points_found).most_common(1)[0]
+    if count_of_name > 1:
         raise UsageError(f"sweep: two runs have the same name ({name.lstrip(',')}); give each value once")
-    return found
+    return points_found
 
 
-def _word(value: Any) -> str:
+def _safe_text(value: Any) -> str:
     """Return a value in a form that is safe in a file name."""
     if isinstance(value, list):
-        return "x".join(map(_word, value))
+        return "x".join(map(_safe_text, value))
     return _UNSAFE.sub("_", str(value))

@@ -25,7 +25,7 @@ class _Numbers:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Numbers) and (self._tree, self._values) == (other._tree, other._values)
 
-    def put_back(self, rest: AbstractModel) -> AbstractModel:
+    def restore_into(self, rest: AbstractModel) -> AbstractModel:
         """Return the model with these numbers and the other fields of `rest`."""
         leaves = [np.frombuffer(bits, dtype)[0] for dtype, bits in self._values]
         return eqx.combine(jax.tree.unflatten(self._tree, leaves), rest)
@@ -45,15 +45,15 @@ class Architecture(eqx.Module):
     num_outputs: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, model: AbstractModel, input_shape: tuple[int, ...], num_outputs: int) -> Architecture:
+    def from_model(cls, model: AbstractModel, input_shape: tuple[int, ...], num_outputs: int) -> Architecture:
         """Construct the architecture of a model for arranged inputs of this shape and this number of outputs."""
-        rest = eqx.filter(model, _is_number, inverse=True)
-        return cls(rest, _Numbers(model), tuple(input_shape), num_outputs)
+        without_numbers = eqx.filter(model, _is_number, inverse=True)
+        return cls(without_numbers, _Numbers(model), tuple(input_shape), num_outputs)
 
     @property
     def model(self) -> AbstractModel:
         """Model, including its numeric fields."""
-        return self._numbers.put_back(self._rest)
+        return self._numbers.restore_into(self._rest)
 
     def build(self, *, key: PRNGKeyArray) -> Any:
         """Build a network from the key."""

@@ -15,7 +15,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.models._base import AbstractModel
 
 PREFIX = "own:"
-"""Prefix of such a model's name in a recipe. No distribution of a registered name is called `own`."""
+"""Prefix of such a model's name in a recipe. No distribution of a registered name is called `own_part`."""
 
 
 class Own(AbstractModel):
@@ -37,7 +37,7 @@ class Own(AbstractModel):
         self._check(input_shape, num_outputs)
         leaves, structure = jax.tree.flatten(self.network)
         keys = jax.random.split(key, len(leaves))
-        return jax.tree.unflatten(structure, [_redrawn(a, key=k) for a, k in zip(leaves, keys, strict=True)])
+        return jax.tree.unflatten(structure, [_redraw(a, key=k) for a, k in zip(leaves, keys, strict=True)])
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:
         """Return the inputs unchanged."""
@@ -80,7 +80,7 @@ def _refuse_layers(name: str, network: Any) -> None:
             )
 
 
-def _redrawn(leaf: Any, *, key: PRNGKeyArray) -> Any:
+def _redraw(leaf: Any, *, key: PRNGKeyArray) -> Any:
     if not eqx.is_inexact_array(leaf) or leaf.ndim < 2:
         return leaf
     values: Float[Array, "..."] = jnp.mean(leaf) + jnp.std(leaf) * jax.random.normal(key, leaf.shape, leaf.dtype)

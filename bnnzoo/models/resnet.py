@@ -74,8 +74,8 @@ class Resnet(AbstractModel):
         activation = activation_function(self.activation)
         keys = iter(jax.random.split(key, 2 + 3 * self.blocks * len(self.channels)))
 
-        def convolution(inside: int, outside: int, kernel: int = 3) -> eqx.nn.Conv2d:
-            return eqx.nn.Conv2d(inside, outside, kernel, padding="SAME", key=next(keys))
+        def convolution(in_channels: int, out_channels: int, kernel: int = 3) -> eqx.nn.Conv2d:
+            return eqx.nn.Conv2d(in_channels, out_channels, kernel, padding="SAME", key=next(keys))
 
         def norm(width: int) -> eqx.nn.GroupNorm:
             return eqx.nn.GroupNorm(self.groups, width, channelwise_affine=False)

@@ -2,8 +2,8 @@
 
 from bnnzoo.plots._picture import FORMATS as FORMATS
 from bnnzoo.plots._picture import Picture as Picture
-from bnnzoo.plots._picture import format_of as format_of
-from bnnzoo.plots._style import some as some
+from bnnzoo.plots._picture import picture_format as picture_format
+from bnnzoo.plots._style import evenly_spaced as evenly_spaced
 from bnnzoo.plots.autocorrelation import autocorrelation as autocorrelation
 from bnnzoo.plots.band import Band as Band
 from bnnzoo.plots.band import Curve as Curve

@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 
 from bnnzoo.errors import UsageError
 from bnnzoo.plots._style import VARIABLES, style
-from bnnzoo.store.atomic import write_whole
+from bnnzoo.store.atomic import write_atomically
 
 FORMATS = ("png", "svg", "pdf", "eps", "tiff")
 
 
-def format_of(path: Path) -> str:
+def picture_format(path: Path) -> str:
     """Return the format of a picture file from its suffix.
 
     Raises:
@@ -51,33 +51,33 @@ class Picture:
             UsageError: for an unknown suffix.
         """
         path = Path(path)
-        content = self._drawn(format_of(path), facecolor="white")
-        write_whole(path, lambda file: file.write(content))  # type: ignore[arg-type,return-value]
+        content = self._render(picture_format(path), facecolor="white")
+        write_atomically(path, lambda file: file.write(content))  # type: ignore[arg-type,return-value]
         return path
 
     def inline_svg(self) -> str:
         """Return the picture as an inline SVG element, without background, ids or external references."""
-        svg = self._drawn("svg", **{"svg.fonttype": "none"}).decode()
+        svg = self._render("svg", **{"svg.fonttype": "none"}).decode()
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
         svg = re.sub(r'(<g) id="[^"]*"', r"\1", svg)
-        head = re.search(r'viewBox="([^"]*)"', svg)
-        assert head
+        view_box = re.search(r'viewBox="([^"]*)"', svg)
+        assert view_box
         colours = {colour: f"var({name})" for name, colour in VARIABLES.items()}
-        svg = re.sub("|".join(colours), lambda found: colours[found[0]], svg)
-        return f'<svg viewBox="{head[1]}" role="img" aria-label="{escape(self.alt)}">' + svg[
+        svg = re.sub("|".join(colours), lambda match: colours[match[0]], svg)
+        return f'<svg viewBox="{view_box[1]}" role="img" aria-label="{escape(self.alt)}">' + svg[
             svg.index(">") + 1 :
         ].strip().replace("xlink:href", "href")
 
-    def _drawn(self, format: str, facecolor: str = "none", **more: str) -> bytes:
+    def _render(self, format: str, facecolor: str = "none", **settings: str) -> bytes:
         file = io.BytesIO()
-        undated = {"Date": None} if format == "svg" else None
-        with style(**{"svg.hashsalt": self.name, **more}):
+        metadata = {"Date": None} if format == "svg" else None
+        with style(**{"svg.hashsalt": self.name, **settings}):
             # The layout of a first drawing differs slightly from that of a second one.
             self.figure.draw_without_rendering()
-            self.figure.savefig(file, format=format, facecolor=facecolor, metadata=undated)
+            self.figure.savefig(file, format=format, facecolor=facecolor, metadata=metadata)
         return file.getvalue()
 
     def _repr_png_(self) -> bytes:
         """Return the PNG that a notebook shows."""
-        return self._drawn("png", facecolor="white")
+        return self._render("png", facecolor="white")

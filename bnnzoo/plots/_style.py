@@ -73,21 +73,23 @@ _RC: dict[str, Any] = {
 
 
 @contextlib.contextmanager
-def style(**more: Any) -> Iterator[None]:
+def style(**settings: Any) -> Iterator[None]:
     """Apply the settings of this module inside the context, and leave the caller's unchanged."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(cast(Any, {**_RC, **more}))
+        mpl.rcParams.update(cast(Any, {**_RC, **settings}))
         yield
 
 
-def panels(rows: int = 1, columns: int = 1, *, height: float, width: float = WIDTH, **how: Any) -> tuple[Figure, Any]:
+def panels(
+    rows: int = 1, columns: int = 1, *, height: float, width: float = WIDTH, **options: Any
+) -> tuple[Figure, Any]:
     """Return a figure of panels, `height` inches each, and its axes [row, column].
 
     It does not use pyplot, so it needs no backend and no display.
     """
     figure = Figure(figsize=(width, 0.35 + rows * height), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, **how)
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
 def tint(colour: str, strength: float) -> tuple[float, float, float]:
@@ -96,27 +98,27 @@ def tint(colour: str, strength: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def title(panel: Axes, text: str, *, letters: int = 48, **how: Any) -> None:
+def title(panel: Axes, text: str, *, letters: int = 48, **options: Any) -> None:
     """Set a panel's title, wrapped after `letters` letters; the layout makes room above a title, not beside it."""
-    panel.set_title(textwrap.fill(text, letters), **how)
+    panel.set_title(textwrap.fill(text, letters), **options)
 
 
-def headroom(axes: Axes, share: float) -> None:
+def headroom(axes: Axes, fraction: float) -> None:
     """Extend the vertical axis by a fraction of its range, to make room for a legend."""
     low, high = axes.get_ylim()
-    axes.set_ylim(low, high + share * (high - low))
+    axes.set_ylim(low, high + fraction * (high - low))
 
 
-def key(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **how: Any) -> None:
+def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **options: Any) -> None:
     """Add a legend above the panels, in as many columns as fit."""
     lines = [textwrap.fill(label, 48) for label in labels]
     letters = max((len(line) for label in lines for line in label.splitlines()), default=1)
     # Widths in points: 5 per letter, and 36 for the rest of a column.
     fitting = int(72 * figure.get_figwidth() / (5 * letters + 36))
-    figure.legend(handles, lines, loc="outside upper center", ncols=max(1, min(fitting, len(lines))), **how)
+    figure.legend(handles, lines, loc="outside upper center", ncols=max(1, min(fitting, len(lines))), **options)
 
 
-def key_of_chains(figure: Figure, handles: Sequence[Any]) -> None:
+def add_chain_legend(figure: Figure, handles: Sequence[Any]) -> None:
     """Add a legend of the chains if there are at most six."""
     if 1 < len(handles) <= 6:
         names = [f"chain {index}" for index in range(len(handles))]
@@ -128,6 +130,6 @@ def rhat_text(value: float) -> str:
     return f"{value:.2f}" if value < 10 else "above 10"
 
 
-def some(count: int, most: int) -> np.ndarray:
-    """Return at most `most` evenly spaced indices below `count`; more points would be slower and not visible."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+def evenly_spaced(count: int, max_count: int) -> np.ndarray:
+    """Return at most `max_count` evenly spaced indices below `count`; more points would be slower and not visible."""
+    return np.unique(np.linspace(0, count - 1, min(count, max_count)).round().astype(int))

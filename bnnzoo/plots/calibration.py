@@ -41,10 +41,10 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
     low, high = _wilson(accuracy, rows)
     with _style.style():
         figure, axes = _style.panels(2, height=1.9, sharex=True, height_ratios=(3, 1))
-        above, below = axes[:, 0]
-        above.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--", label="calibrated")
+        top, bottom = axes[:, 0]
+        top.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--", label="calibrated")
         error = np.maximum([accuracy - low, high - accuracy], 0)
-        above.errorbar(
+        top.errorbar(
             table["mean confidence"],
             accuracy,
             error,
@@ -55,11 +55,11 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
             elinewidth=1,
             label="95 % interval",
         )
-        above.set(ylabel="accuracy", ylim=(0, 1.03), xlim=(0, 1.01))
-        above.legend(loc="best")
-        below.bar(table["confidence from"], rows, 1 / _BINS, align="edge", color=BLUE, alpha=0.45, lw=0, log=True)
-        below.set(xlabel="confidence: the largest predicted probability", ylabel="rows", ylim=(0.7, 2 * rows.max()))
-        below.yaxis.set_minor_formatter(NullFormatter())
+        top.set(ylabel="accuracy", ylim=(0, 1.03), xlim=(0, 1.01))
+        top.legend(loc="best")
+        bottom.bar(table["confidence from"], rows, 1 / _BINS, align="edge", color=BLUE, alpha=0.45, lw=0, log=True)
+        bottom.set(xlabel="confidence: the largest predicted probability", ylabel="rows", ylim=(0.7, 2 * rows.max()))
+        bottom.yaxis.set_minor_formatter(NullFormatter())
         figure.align_ylabels(axes)
     alt = (
         f"Accuracy against confidence over {len(labels)} test rows. On average the confidence is "
@@ -81,41 +81,43 @@ def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) ->
     claimed = np.linspace(0, 1, 101)
     rows = len(next(iter(pits.values())))
     inside = {name: np.abs(2 * pit - 1) for name, pit in pits.items()}
-    observed = {name: np.searchsorted(np.sort(one), claimed, side="right") / rows for name, one in inside.items()}
+    observed = {name: np.searchsorted(np.sort(curve), claimed, side="right") / rows for name, curve in inside.items()}
     low, high = np.clip(claimed - tolerance, 0, 1), np.clip(claimed + tolerance, 0, 1)
     with _style.style():
         figure, axes = _style.panels(height=2.9)
         panel = axes[0, 0]
         panel.fill_between(claimed, low, high, color=MUTED, alpha=0.2, lw=0, label=f"tolerated: within {tolerance:.1%}")
         panel.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
-        at = [0.5, 0.8, 0.9, 0.95]
-        for (name, one), colour in zip(observed.items(), cycle(_style.CYCLE)):
-            panel.plot(claimed, one, color=colour, label=name if len(pits) > 1 else "observed")
-            panel.plot(at, np.interp(at, claimed, one), "o", color=colour, ms=3.5)
+        marked_levels = [0.5, 0.8, 0.9, 0.95]
+        for (name, curve), colour in zip(observed.items(), cycle(_style.CYCLE)):
+            panel.plot(claimed, curve, color=colour, label=name if len(pits) > 1 else "observed")
+            panel.plot(marked_levels, np.interp(marked_levels, claimed, curve), "o", color=colour, ms=3.5)
         panel.set(
             xlabel="probability of the interval", ylabel="fraction of targets inside", xlim=(0, 1), ylim=(0, 1.01)
         )
         panel.text(0.98, 0.06, "below the diagonal: intervals too narrow", ha="right", color=INK, fontsize=8)
         if len(pits) > 1:
-            _style.key(figure, *panel.get_legend_handles_labels())
+            _style.add_legend(figure, *panel.get_legend_handles_labels())
         else:
             panel.legend(loc="upper left")
-    covered = "; ".join(
+    coverage_text = "; ".join(
         f"{f'of {name} ' if len(pits) > 1 else ''}"
-        + ", ".join(f"{q:.0%} contain {np.mean(one <= q):.1%}" for q in (0.5, 0.9))
-        for name, one in inside.items()
+        + ", ".join(f"{level:.0%} contain {np.mean(curve <= level):.1%}" for level in (0.5, 0.9))
+        for name, curve in inside.items()
     )
     alt = (
         f"Fraction of {rows} test targets inside central predictive intervals against the probability of the "
-        f"interval: {covered}. The grey band shows the tolerance: within {tolerance:.1%} of the diagonal."
+        f"interval: {coverage_text}. The grey band shows the tolerance: within {tolerance:.1%} of the diagonal."
     )
-    shown = {f"observed of {name}" if len(pits) > 1 else "observed": one[5::5] for name, one in observed.items()}
-    table = pd.DataFrame({"interval": claimed[5::5], **shown, "low": low[5::5], "high": high[5::5]})
+    table_columns = {
+        f"observed of {name}" if len(pits) > 1 else "observed": curve[5::5] for name, curve in observed.items()
+    }
+    table = pd.DataFrame({"interval": claimed[5::5], **table_columns, "low": low[5::5], "high": high[5::5]})
     return Picture("calibration", "Coverage of intervals", alt, figure, table)
 
 
-def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
+def _wilson(fraction: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
     """Return Wilson's interval of a fraction."""
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    middle = (fraction + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(fraction * (1 - fraction) / count + z**2 / (4 * count**2))
     return middle - half, middle + half

@@ -56,27 +56,27 @@ def density_of_two(
     columns: Sequence[str],
 ) -> Picture:
     """Draw the highest-density regions that hold 50, 90 and 99 % of the probability, and the data."""
-    across, up = grids
+    x_grid, y_grid = grids
     levels = levels_of(density)
     with _style.style():
         figure, axes = _style.panels(height=3.4)
         panel = axes[0, 0]
         for level, alpha in zip(levels, (0.18, 0.28, 0.4), strict=True):
-            panel.contourf(across, up, density, levels=[level, np.inf], colors=[BLUE], alpha=alpha)
-        edges = panel.contour(across, up, density, levels=levels, colors=[BLUE], linewidths=0.7)
+            panel.contourf(x_grid, y_grid, density, levels=[level, np.inf], colors=[BLUE], alpha=alpha)
+        edges = panel.contour(x_grid, y_grid, density, levels=levels, colors=[BLUE], linewidths=0.7)
         panel.clabel(
             edges, fmt={level: f"{100 * mass:.0f} %" for level, mass in zip(levels, MASS, strict=True)}, fontsize=7
         )
-        shown = _style.some(len(rows), _POINTS)
-        panel.plot(*rows[shown].T, ".", color=INK, ms=3, alpha=0.6, mew=0)
+        row_numbers = _style.evenly_spaced(len(rows), _POINTS)
+        panel.plot(*rows[row_numbers].T, ".", color=INK, ms=3, alpha=0.6, mew=0)
         panel.set(xlabel=columns[0], ylabel=columns[1])
     peak = np.unravel_index(density.argmax(), density.shape)
     alt = (
         f"Regions of highest predictive density of {columns[0]} and {columns[1]} that contain 50, 90 and 99 % "
-        f"of all rows, over {len(shown)} of {len(rows)} training rows. The density is largest "
-        f"({density.max():.3g}) at ({across[peak[1]]:.3g}, {up[peak[0]]:.3g})."
+        f"of all rows, over {len(row_numbers)} of {len(rows)} training rows. The density is largest "
+        f"({density.max():.3g}) at ({x_grid[peak[1]]:.3g}, {y_grid[peak[0]]:.3g})."
     )
-    x, y = np.meshgrid(across, up)
+    x, y = np.meshgrid(x_grid, y_grid)
     table = pd.DataFrame({columns[0]: x.ravel(), columns[1]: y.ravel(), "density": density.ravel()})
     return Picture("density", _TITLE, alt, figure, table)
 
@@ -84,6 +84,6 @@ def density_of_two(
 def levels_of(density: Float[np.ndarray, "up across"]) -> list[float]:
     """Return the densities above which the fractions `MASS` of the mass on the grid lie, strictly ascending."""
     ordered = np.sort(density.ravel())[::-1].astype(float)
-    held = np.cumsum(ordered) / ordered.sum()
-    levels = [float(ordered[min(np.searchsorted(held, mass), len(held) - 1)]) for mass in MASS]
+    cumulative_mass = np.cumsum(ordered) / ordered.sum()
+    levels = [float(ordered[min(np.searchsorted(cumulative_mass, mass), len(cumulative_mass) - 1)]) for mass in MASS]
     return [level * (1 + 1e-9 * i) for i, level in enumerate(levels)]

@@ -37,40 +37,42 @@ def loss(paths: Sequence[Descent]) -> Picture:
         panel = axes[0, 0]
         ends: list[float] = []
         for path, colour in zip(paths, cycle(_style.CYCLE)):
-            told = path.name
-            for at, values in _pieces(path):
+            curve_label = path.name
+            for steps, values in _curves_of_path(path):
                 for chain in values:
-                    panel.plot(at, chain, color=colour, lw=0.7, alpha=0.8, label=told)
-                    told = ""
+                    panel.plot(steps, chain, color=colour, lw=0.7, alpha=0.8, label=curve_label)
+                    curve_label = ""
             for values in (path.warmup, path.draws):
                 if values is not None:
-                    last = values[:, values.shape[1] // 2 :]
-                    ends += [float(value) for value in (last.min(), last.max()) if np.isfinite(value)]
+                    second_half = values[:, values.shape[1] // 2 :]
+                    ends += [float(value) for value in (second_half.min(), second_half.max()) if np.isfinite(value)]
             if path.draws is not None:
                 mean = float(path.draws.mean())
                 panel.axhline(mean, color=colour, ls=(0, (4, 2)), lw=1.2, label=f"{path.name}: mean {mean:.4g}")
                 rows.append({"run": path.name, "what": "mean over draws", "loss": mean})
             else:
-                rows.append({"run": path.name, "what": "at the end", "loss": float(_pieces(path)[-1][1][:, -1].mean())})
+                rows.append(
+                    {"run": path.name, "what": "at the end", "loss": float(_curves_of_path(path)[-1][1][:, -1].mean())}
+                )
         # The vertical axis shows where chains arrive, and of the initial fall only a part of the same height.
         low, high = min(ends, default=0.0), max(ends, default=1.0)
         room = (high - low) or 1.0
         panel.set_ylim(low - 0.1 * room, high + room)
         panel.set(xscale="log", xlabel="step", ylabel="loss L(θ) = −log p(θ, D), up to a constant")
-        _style.key(figure, *panel.get_legend_handles_labels())
-    told = "; ".join(f"{row['run']}: {row['loss']:.4g} {row['what']}" for row in rows)
-    alt = f"The loss of {len(paths)} runs over their steps, one line per chain. {told}."
+        _style.add_legend(figure, *panel.get_legend_handles_labels())
+    curve_label = "; ".join(f"{row['run']}: {row['loss']:.4g} {row['what']}" for row in rows)
+    alt = f"The loss of {len(paths)} runs over their steps, one line per chain. {curve_label}."
     return Picture("loss", "Minimising and sampling the loss", alt, figure, pd.DataFrame(rows))
 
 
-def _pieces(path: Descent) -> list[tuple[np.ndarray, np.ndarray]]:
+def _curves_of_path(path: Descent) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the steps that are drawn, and the loss of each chain there."""
-    found = []
+    curves = []
     if path.warmup is not None:
         count = path.warmup.shape[1]
-        at = np.unique(np.geomspace(1, count, min(count, _POINTS)).round().astype(int)) - 1
-        found.append((at + 1, path.warmup[:, at]))
+        positions = np.unique(np.geomspace(1, count, min(count, _POINTS)).round().astype(int)) - 1
+        curves.append((positions + 1, path.warmup[:, positions]))
     if path.draws is not None:
-        at = _style.some(path.draws.shape[1], _POINTS)
-        found.append((path.first + at * path.thin, path.draws[:, at]))
-    return found
+        positions = _style.evenly_spaced(path.draws.shape[1], _POINTS)
+        curves.append((path.first + positions * path.thin, path.draws[:, positions]))
+    return curves

@@ -42,42 +42,43 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
         width = _style.WIDTH * max(1.0, len(columns) / 2)
         figure, axes = _style.panels(len(scores), len(columns), height=1.7, width=width, sharex="row", sharey="row")
         for line, score in zip(axes, scores, strict=True):
-            edges = _edges(score, [values for found in columns.values() for values in found.get(score, ())])
-            for panel, (who, found) in zip(line, columns.items(), strict=True):
-                if score not in found:
+            edges = _edges(score, [values for score_pairs in columns.values() for values in score_pairs.get(score, ())])
+            for panel, (source, score_pairs) in zip(line, columns.items(), strict=True):
+                if score not in score_pairs:
                     panel.text(
                         0.5, 0.5, "not defined for one draw", transform=panel.transAxes, ha="center", color=MUTED
                     )
                     panel.set_axis_off()
                     continue
-                for what, values, colour in zip(("test", name), found[score], (BLUE, ORANGE), strict=True):
-                    share = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / len(values)
-                    panel.stairs(share, edges, fill=True, color=colour, alpha=0.3, lw=0)
-                    panel.stairs(share, edges, color=colour, lw=1.2, label=what)
+                for rows_name, values, colour in zip(("test", name), score_pairs[score], (BLUE, ORANGE), strict=True):
+                    fractions = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / len(values)
+                    panel.stairs(fractions, edges, fill=True, color=colour, alpha=0.3, lw=0)
+                    panel.stairs(fractions, edges, color=colour, lw=1.2, label=rows_name)
                     rows += [
-                        {"score": score, "of": who, "rows": what, "from": low, "to": high, "share": one}
-                        for low, high, one in zip(edges[:-1], edges[1:], share, strict=True)
+                        {"score": score, "of": source, "rows": rows_name, "from": low, "to": high, "share": fraction}
+                        for low, high, fraction in zip(edges[:-1], edges[1:], fractions, strict=True)
                     ]
                 panel.set_xlim(edges[0], edges[-1])
-            is_shared = all(score in found for found in columns.values())
+            is_shared = all(score in score_pairs for score_pairs in columns.values())
             label = line[(len(columns) - 1) // 2 if is_shared else 0].set_xlabel(_AXES[score])
             if is_shared and len(columns) % 2 == 0:
                 label.set_position((1, 0))  # centred below the row, between the two middle panels
-        for panel, who in zip(axes[0], columns, strict=True):
-            _style.title(panel, who, letters=18)
+        for panel, source in zip(axes[0], columns, strict=True):
+            _style.title(panel, source, letters=18)
         figure.supylabel("fraction of rows", fontsize=9)
-        _style.key(figure, *axes[0, 0].get_legend_handles_labels())
-    told = "; ".join(
+        _style.add_legend(figure, *axes[0, 0].get_legend_handles_labels())
+    means_text = "; ".join(
         f"mean {_AXES[score]} "
         + ", ".join(
-            f"{np.mean(found[score][0]):.3g} on test rows and {np.mean(found[score][1]):.3g} on {name} ({who})"
-            for who, found in columns.items()
-            if score in found
+            f"{np.mean(score_pairs[score][0]):.3g} on test rows and {np.mean(score_pairs[score][1]):.3g} on "
+            f"{name} ({source})"
+            for source, score_pairs in columns.items()
+            if score in score_pairs
         )
         for score in scores
     )
     counts = [len(values) for values in next(iter(columns.values()))[scores[0]]]
-    alt = f"Histograms for {counts[0]} test rows and {counts[1]} of {name}: {told}."
+    alt = f"Histograms for {counts[0]} test rows and {counts[1]} of {name}: {means_text}."
     return Picture("ood", "Uncertainty about unfamiliar inputs", alt, figure, pd.DataFrame(rows))
 
 
@@ -85,6 +86,6 @@ def _edges(score: str, values: list[np.ndarray]) -> np.ndarray:
     """Return the bins over all values; the upper 1 % is clipped into the last bin."""
     if score == "max_probability":
         return np.linspace(0, 1, _BINS + 1)
-    top = max(float(np.quantile(one, 0.99)) for one in values) or 1.0
-    low = 0.0 if score not in ("sd", "nll") else min(float(one.min()) for one in values)
+    top = max(float(np.quantile(score_values, 0.99)) for score_values in values) or 1.0
+    low = 0.0 if score not in ("sd", "nll") else min(float(score_values.min()) for score_values in values)
     return np.linspace(low, max(top, low + 1e-6), _BINS + 1)

@@ -27,12 +27,12 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
         height = 2.4 if len(pits) == 1 else 1.6
         figure, axes = _style.panels(len(pits), height=height, sharex=True, sharey=True)
         for panel, (name, count) in zip(axes[:, 0], counts.items(), strict=True):
-            over = count * bins / rows
-            panel.stairs(over, edges, fill=True, color=BLUE, alpha=0.45, lw=0)
-            panel.stairs(over, edges, color=BLUE, lw=1)
-            shares = np.clip(count / rows, 1 / rows, 1)
-            error = 2 * np.sqrt(shares * (1 - shares) / rows) * bins
-            panel.errorbar((edges[1:] + edges[:-1]) / 2, over, error, fmt="none", ecolor=BLUE, elinewidth=1)
+            densities = count * bins / rows
+            panel.stairs(densities, edges, fill=True, color=BLUE, alpha=0.45, lw=0)
+            panel.stairs(densities, edges, color=BLUE, lw=1)
+            fractions = np.clip(count / rows, 1 / rows, 1)
+            error = 2 * np.sqrt(fractions * (1 - fractions) / rows) * bins
+            panel.errorbar((edges[1:] + edges[:-1]) / 2, densities, error, fmt="none", ecolor=BLUE, elinewidth=1)
             panel.axhline(1, color=MUTED, lw=1, ls="--", zorder=3)
             if len(pits) > 1:
                 _style.title(panel, name, fontsize=8)
@@ -48,13 +48,14 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
             color=INK,
             fontsize=8,
         )
-    told = "; ".join(
+    moments_text = "; ".join(
         f"{f'of {name} ' if len(pits) > 1 else ''}the mean is {pits[name].mean():.3f}, the standard deviation "
         f"{pits[name].std():.3f}"
         for name in counts
     )
     alt = (
-        f"Histogram of the probability integral transform of {rows} test targets in {bins} bins: {told}. If the "
+        f"Histogram of the probability integral transform of {rows} test targets in {bins} bins: {moments_text}. If "
+        "the "
         "prediction is calibrated, they are 0.5 and 0.289. The bars show two standard errors of a bin; they "
         "are not a limit."
     )

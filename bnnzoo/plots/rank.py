@@ -33,8 +33,8 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
             ranks[shuffled] = (rankdata(value.ravel()[shuffled], method="ordinal") - 0.5) / value.size
             ranks = ranks.reshape(value.shape)
             counts[name] = np.stack([np.histogram(chain, edges)[0] for chain in ranks]) * bins / draws
-            each = max(1, round(ess[name] / chains)) if np.isfinite(ess[name]) else draws
-            low, high = binom.ppf([0.01, 0.99], each, 1 / bins) * bins / each
+            effective_draws = max(1, round(ess[name] / chains)) if np.isfinite(ess[name]) else draws
+            low, high = binom.ppf([0.01, 0.99], effective_draws, 1 / bins) * bins / effective_draws
             panel.axhspan(low, high, color=MUTED, alpha=0.18, lw=0)
             for chain in counts[name]:
                 panel.stairs(chain, edges, baseline=None, lw=1.2)
@@ -42,8 +42,8 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
             panel.set_ylim(0, max(2.0, 1.08 * float(counts[name].max()), 1.05 * float(high)))
         axes[-1, 0].set(xlabel="rank among the draws of all chains, divided by their number", xlim=(0, 1))
         figure.supylabel("frequency / uniform", fontsize=9)
-        _style.key_of_chains(figure, axes[0, 0].patches[1:])
-    worst = {name: float(np.abs(found - 1).max()) for name, found in counts.items()}
+        _style.add_chain_legend(figure, axes[0, 0].patches[1:])
+    worst = {name: float(np.abs(frequencies - 1).max()) for name, frequencies in counts.items()}
     name = max(worst, key=lambda key: worst[key])
     alt = (
         f"Frequency of the ranks of each chain's draws, for {len(values)} predictions; it is 1 (uniform) if the "
@@ -53,8 +53,8 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
     table = pd.DataFrame(
         [
             {"value": name, "chain": index, "from": edges[k], "to": edges[k + 1], "over uniform": chain[k]}
-            for name, found in counts.items()
-            for index, chain in enumerate(found)
+            for name, frequencies in counts.items()
+            for index, chain in enumerate(frequencies)
             for k in range(bins)
         ]
     )

@@ -25,20 +25,20 @@ def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) 
     edges = np.linspace(0, 1, bins + 1)
     counts = np.stack([np.histogram(column, edges)[0] for column in uniform.T])
     low, high = binom.ppf([0.005, 0.995], replicates, 1 / bins) * bins / replicates
-    over = counts * bins / replicates
+    relative_counts = counts * bins / replicates
     with _style.style():
         figure, axes = _style.panels(len(names), height=1.35, sharex=True)
-        for panel, name, value in zip(axes[:, 0], names, over, strict=True):
+        for panel, name, value in zip(axes[:, 0], names, relative_counts, strict=True):
             panel.axhspan(low, high, color=MUTED, alpha=0.18, lw=0)
             panel.stairs(value, edges, fill=True, color=BLUE, alpha=0.45, lw=0)
             panel.set_title(name, fontsize=8)
-            panel.set_ylim(0, 1.1 * max(float(over.max()), float(high)))
+            panel.set_ylim(0, 1.1 * max(float(relative_counts.max()), float(high)))
         axes[-1, 0].set(xlabel="rank of the truth among the draws, divided by their number", xlim=(0, 1))
         figure.supylabel("frequency / uniform", fontsize=9)
-    outside = int(np.sum((over < low) | (over > high)))
+    num_outside = int(np.sum((relative_counts < low) | (relative_counts > high)))
     alt = (
         f"Histograms of the rank of the truth among the draws of {replicates} simulated data sets, for "
-        f"{', '.join(names)}, in {bins} bins each; {outside} of {counts.size} bins are outside the grey band, "
+        f"{', '.join(names)}, in {bins} bins each; {num_outside} of {counts.size} bins are outside the grey band, "
         "which contains 99 % of a bin's counts if the draws are calibrated."
     )
     table = pd.DataFrame(

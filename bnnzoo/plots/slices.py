@@ -27,7 +27,7 @@ class Slice(NamedTuple):
     x: Float[np.ndarray, " row"]
 
 
-def slices(found: Sequence[Slice], *, value: str, interval: str, held: str) -> Picture:
+def slices(feature_slices: Sequence[Slice], *, value: str, interval: str, held_note: str) -> Picture:
     """Draw mean, 50 and 90 % intervals in one panel per feature, with a rug of the training data.
 
     Args:
@@ -36,16 +36,16 @@ def slices(found: Sequence[Slice], *, value: str, interval: str, held: str) -> P
         interval: description of the intervals.
         held: description of the values of the other inputs.
     """
-    columns = 1 if len(found) == 1 else 2
-    rows = -(-len(found) // columns)
+    columns = 1 if len(feature_slices) == 1 else 2
+    rows = -(-len(feature_slices) // columns)
     with _style.style():
         figure, axes = _style.panels(rows, columns, height=1.5, sharey=True)
-        for panel, one in zip(axes.flat, found, strict=False):
-            low, below, above, high = one.quantiles
-            panel.fill_between(one.grid, low, high, color=BLUE, alpha=0.18, lw=0, label="90 %")
-            panel.fill_between(one.grid, below, above, color=BLUE, alpha=0.28, lw=0, label="50 %")
-            panel.plot(one.grid, one.mean, color=BLUE, label="mean")
-            rug = one.x[_style.some(len(one.x), _RUG)]
+        for panel, feature_slice in zip(axes.flat, feature_slices, strict=False):
+            low, lower, upper, high = feature_slice.quantiles
+            panel.fill_between(feature_slice.grid, low, high, color=BLUE, alpha=0.18, lw=0, label="90 %")
+            panel.fill_between(feature_slice.grid, lower, upper, color=BLUE, alpha=0.28, lw=0, label="50 %")
+            panel.plot(feature_slice.grid, feature_slice.mean, color=BLUE, label="mean")
+            rug = feature_slice.x[_style.evenly_spaced(len(feature_slice.x), _RUG)]
             panel.plot(
                 rug,
                 np.full(len(rug), 0.02),
@@ -56,26 +56,26 @@ def slices(found: Sequence[Slice], *, value: str, interval: str, held: str) -> P
                 alpha=0.35,
                 transform=panel.get_xaxis_transform(),
             )
-            panel.set_xlabel(one.feature)
-        for panel in axes.flat[len(found) :]:
+            panel.set_xlabel(feature_slice.feature)
+        for panel in axes.flat[len(feature_slices) :]:
             panel.remove()
         figure.supylabel(value, fontsize=9)
         figure.legend(
             *axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, title=interval, fontsize=8
         )
-    reach = {one.feature: float(np.ptp(one.mean)) for one in found}
-    most = max(reach, key=lambda name: reach[name])
+    range_by_feature = {feature_slice.feature: float(np.ptp(feature_slice.mean)) for feature_slice in feature_slices}
+    widest = max(range_by_feature, key=lambda name: range_by_feature[name])
     alt = (
-        f"{value} along one input at a time, {held}: mean with 50 and 90 % intervals. The mean changes most "
-        f"along {most}, by {reach[most]:.3g}; ticks at the bottom are training data."
+        f"{value} along one input at a time, {held_note}: mean with 50 and 90 % intervals. The mean changes most "
+        f"along {widest}, by {range_by_feature[widest]:.3g}; ticks at the bottom are training data."
     )
     table = pd.concat(
         [
             pd.DataFrame(
-                {"feature": one.feature, "at": one.grid, "mean": one.mean}
-                | dict(zip(("q05", "q25", "q75", "q95"), one.quantiles, strict=True))
+                {"feature": feature_slice.feature, "at": feature_slice.grid, "mean": feature_slice.mean}
+                | dict(zip(("q05", "q25", "q75", "q95"), feature_slice.quantiles, strict=True))
             )
-            for one in found
+            for feature_slice in feature_slices
         ],
         ignore_index=True,
     )

@@ -49,12 +49,12 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
             first = 0 if statistic.warmup is None else statistic.warmup.shape[1]
             parts = [(statistic.values, 0)] + ([] if statistic.warmup is None else [(statistic.warmup, -first)])
             for value, start in parts:
-                at, means = stretches(np.asarray(value, float))
+                centres, means = stretches(np.asarray(value, float))
                 for index, chain in enumerate(means):
-                    panel.plot(at + start, chain, lw=0.9, alpha=0.9, color=_style.CYCLE[index % len(_style.CYCLE)])
+                    panel.plot(centres + start, chain, lw=0.9, alpha=0.9, color=_style.CYCLE[index % len(_style.CYCLE)])
             panel.set_ylabel(statistic.axis)
-            whole = np.concatenate([line.get_ydata() for line in panel.get_lines()])
-            whole = whole[np.isfinite(whole)]
+            drawn_values = np.concatenate([line.get_ydata() for line in panel.get_lines()])
+            drawn_values = drawn_values[np.isfinite(drawn_values)]
             if statistic.limit is not None:
                 panel.axhline(statistic.limit, color=ORANGE, ls="--", lw=1.1)
                 panel.annotate(
@@ -66,33 +66,41 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
                     color=ORANGE,
                     fontsize=8,
                 )
-                whole = np.append(whole, statistic.limit)
-            _set_range(panel, whole, share=statistic.limit is None)
+                drawn_values = np.append(drawn_values, statistic.limit)
+            _set_range(panel, drawn_values, may_be_fraction=statistic.limit is None)
             if first:
                 panel.axvspan(-first, 0, color=MUTED, alpha=0.12, lw=0)
                 panel.text(
                     -first, 0.97, " warm-up", transform=panel.get_xaxis_transform(), va="top", color=INK, fontsize=8
                 )
         axes[-1, 0].set_xlabel("draw")
-        _style.key_of_chains(figure, axes[0, 0].get_lines()[: len(statistics[0].values)])
+        _style.add_chain_legend(figure, axes[0, 0].get_lines()[: len(statistics[0].values)])
         figure.align_ylabels(axes)
-    means = {one.axis: float(np.mean(np.asarray(one.values, float))) for one in statistics}
-    told = ", ".join(f"{axis} {value:.3g}" for axis, value in means.items())
-    limits = "; ".join(f"{one.axis} at {one.limit:g}" for one in statistics if one.limit is not None)
+    means = {
+        statistic_listed.axis: float(np.mean(np.asarray(statistic_listed.values, float)))
+        for statistic_listed in statistics
+    }
+    means_text = ", ".join(f"{axis} {value:.3g}" for axis, value in means.items())
+    limits = "; ".join(
+        f"{statistic_listed.axis} at {statistic_listed.limit:g}"
+        for statistic_listed in statistics
+        if statistic_listed.limit is not None
+    )
     alt = (
-        f"Statistics of the steps over {draws} draws, one line per chain, averaged over short stretches. Means: {told}."
+        f"Statistics of the steps over {draws} draws, one line per chain, averaged over short stretches. Means: "
+        f"{means_text}."
     )
     table = pd.DataFrame(
         [
             {
-                "statistic": one.axis,
+                "statistic": statistic_listed.axis,
                 "chain": index,
                 "mean": np.mean(chain),
                 "least": np.min(chain),
                 "most": np.max(chain),
             }
-            for one in statistics
-            for index, chain in enumerate(np.asarray(one.values, float))
+            for statistic_listed in statistics
+            for index, chain in enumerate(np.asarray(statistic_listed.values, float))
         ]
     )
     return Picture(
@@ -112,12 +120,12 @@ def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Floa
     return (np.arange(count) + 0.5) * length - 0.5, means
 
 
-def _set_range(panel: Axes, values: Float[np.ndarray, " value"], *, share: bool) -> None:
+def _set_range(panel: Axes, values: Float[np.ndarray, " value"], *, may_be_fraction: bool) -> None:
     """Set the vertical range: 0 to 1 for fractions, logarithmic over decades, else from 0 if that is close."""
     if not len(values):
         return
     low, high = float(values.min()), float(values.max())
-    if share and low >= 0 and _SHARE_FROM < high <= 1:
+    if may_be_fraction and low >= 0 and _SHARE_FROM < high <= 1:
         panel.set_ylim(-0.03, 1.03)
     elif low > 0 and high > _LOG_FROM * max(low, 1e-3):
         panel.set_yscale("log")

@@ -17,6 +17,6 @@ def is_affine_along(
     rows: Shaped[Array, "row ..."],
 ) -> Bool[Array, ""]:
     """Whether outputs at some rows are affine on the line through `theta` along `move`, by a second difference."""
-    there, middle, back = (posterior.outputs(theta + step * move, rows) for step in (1.0, 0.0, -1.0))
-    size = 1 + jnp.max(jnp.abs(jnp.stack([there, middle, back])))
-    return jnp.max(jnp.abs(there - 2 * middle + back)) < _TOLERANCE * size
+    ahead, middle, behind = (posterior.outputs(theta + step * move, rows) for step in (1.0, 0.0, -1.0))
+    size = 1 + jnp.max(jnp.abs(jnp.stack([ahead, middle, behind])))
+    return jnp.max(jnp.abs(ahead - 2 * middle + behind)) < _TOLERANCE * size

@@ -24,11 +24,11 @@ def keep_programs() -> None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        _bound(folder)
+        _limit_cache(folder)
 
 
 @functools.cache
-def _bound(folder: Path) -> None:
+def _limit_cache(folder: Path) -> None:
     """Remove the oldest programs from a cache that has grown too large, once per process.
 
     JAX's own size limit takes one lock at every cache access. Parallel runs would wait for each other, and at a busy
@@ -54,11 +54,11 @@ def forget_programs() -> None:
     aborted without a message. Programs that are needed again come from the cache on disk.
     """
     try:
-        most = int(_MOST_MAPS.read_text())
-        used = _MAPS.read_bytes().count(b"\n")
+        max_maps = int(_MOST_MAPS.read_text())
+        num_maps = _MAPS.read_bytes().count(b"\n")
     except OSError:
         return
-    if used > most // 3:
+    if num_maps > max_maps // 3:
         jax.clear_caches()
 
 
@@ -69,6 +69,6 @@ def arithmetic(precision: Literal["float32", "float64"]) -> Iterator[None]:
     Random numbers use JAX's partitionable Threefry, whatever the environment sets, because the other mode gives
     different draws.
     """
-    precise, wide = jax.default_matmul_precision("highest"), jax.enable_x64(precision == "float64")
-    with precise, wide, jax.threefry_partitionable(True):
+    full_precision, double_precision = jax.default_matmul_precision("highest"), jax.enable_x64(precision == "float64")
+    with full_precision, double_precision, jax.threefry_partitionable(True):
         yield

@@ -93,7 +93,7 @@ class AbstractPosterior(eqx.Module):
         """Return log p(y_i | x_i, theta) of every datum and the gradient of their sum, from one pass over the data."""
         # Without the barrier XLA would evaluate the network again at every use of the values.
         return jax.lax.optimization_barrier(
-            passes.each_and_gradient(self.data, self.num_data, self.log_likelihood, theta)
+            passes.values_and_gradient(self.data, self.num_data, self.log_likelihood, theta)
         )
 
     def log_density(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -148,14 +148,14 @@ class AbstractPosterior(eqx.Module):
 
     def over_data(self, function: Callable[[Any], Float[Array, "batch *value"]]) -> Float[Array, "num_data *value"]:
         """Apply a per-datum function of a batch to all data, block after block."""
-        return passes.each(self.data, self.num_data, function)
+        return passes.over_blocks(self.data, self.num_data, function)
 
     def sum_over_data(
         self,
         function: Callable[[Any, Float[Array, " batch"]], PyTree[Array]],
         *,
         rows: int,
-        add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]] = passes.plus,
+        add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]] = passes.add_trees,
     ) -> PyTree[Array]:
         """Return the sum over blocks of `rows` data of `function(batch, weights)`.
 
@@ -166,4 +166,4 @@ class AbstractPosterior(eqx.Module):
             rows: number of data in a block.
             add: combines the values of two blocks, by default their sum; zeros must be its neutral element.
         """
-        return passes.summed(self.data, self.num_data, function, size=rows, add=add)
+        return passes.sum_over_blocks(self.data, self.num_data, function, size=rows, add=add)

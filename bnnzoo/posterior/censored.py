@@ -20,74 +20,74 @@ class Censored(AbstractLikelihood):
     """A likelihood whose target is a lower and an upper bound, `[target, 2]`; they are equal where the value is known.
 
     Where they differ, the datum's likelihood is the probability that the value lies strictly between them (Tobin 1958,
-    for one-sided bounds). `distribution` is that of the value itself, without censoring.
+    for one-sided bounds). `likelihood` is that of the value itself, without censoring.
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
 
-    law: AbstractLikelihood
+    likelihood: AbstractLikelihood
 
     @property
     def scales_targets(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the targets may be standardised, as for the likelihood of known values."""
-        return self.law.scales_targets
+        return self.likelihood.scales_targets
 
     @property
     def noise_by_row(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the outputs determine the width of the noise, as for the likelihood of known values."""
-        return self.law.noise_by_row
+        return self.likelihood.noise_by_row
 
     def num_outputs(self, num_targets: int) -> int:
         """Return the number of outputs of the likelihood of known values."""
-        return self.law.num_outputs(num_targets)
+        return self.likelihood.num_outputs(num_targets)
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         """Return the distribution of the value itself, as if nothing were censored."""
-        return self.law.distribution(output)
+        return self.likelihood.distribution(output)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         """Return the log density of known values plus the log probabilities of intervals."""
         if target.ndim == 1:  # known values alone
-            return self.law.log_prob(output, target)
-        return log_likelihood(self.law.distribution(output), target[:, 0], target[:, 1])
+            return self.likelihood.log_prob(output, target)
+        return log_likelihood(self.likelihood.distribution(output), target[:, 0], target[:, 1])
 
     def sample(self, output: Float[Array, " output"], *, key: PRNGKeyArray) -> Shaped[Array, "*target"]:
         """Draw one uncensored target."""
-        return self.law.sample(output, key=key)
+        return self.likelihood.sample(output, key=key)
 
     def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
-        return self.law.exposed(output, log_exposure)
+        return self.likelihood.exposed(output, log_exposure)
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         """Return the largest log density of the known values; an interval contributes at most log 1 = 0."""
         if target.ndim == 1:
-            return self.law.upper_bound(target)
-        known = target[:, 0] == target[:, 1]
-        peaks = jax.vmap(lambda value: self.law.upper_bound(value[None]))(jnp.where(known, target[:, 0], 0.0))
-        return jnp.sum(jnp.where(known, peaks, 0.0))
+            return self.likelihood.upper_bound(target)
+        is_known = target[:, 0] == target[:, 1]
+        peaks = jax.vmap(lambda value: self.likelihood.upper_bound(value[None]))(jnp.where(is_known, target[:, 0], 0.0))
+        return jnp.sum(jnp.where(is_known, peaks, 0.0))
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the sampled parameters of the likelihood of known values."""
-        return self.law.parameters()
+        return self.likelihood.parameters()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
         """Return the same likelihood with its sampled parameters set, on their natural scale."""
-        return Censored(self.law.with_parameters(values))
+        return Censored(self.likelihood.with_parameters(values))
 
     def of_targets(self, count: int) -> AbstractLikelihood:
         """Return the same likelihood for `count` targets."""
-        return dataclasses.replace(self, law=self.law.of_targets(count))
+        return dataclasses.replace(self, likelihood=self.likelihood.of_targets(count))
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
         """Reject known values that the likelihood cannot have produced."""
         bounds: Any = targets if targets.ndim == 3 else np.stack([targets, targets], -1)
         low, high = bounds[..., 0], bounds[..., 1]
-        self.law.check(np.where(low == high, low, 0.0), num_targets)
+        self.likelihood.check(np.where(low == high, low, 0.0), num_targets)
 
 
 def uncensored(likelihood: AbstractLikelihood) -> AbstractLikelihood:
     """Return the likelihood of known values, which is the one that a recipe names."""
-    return likelihood.law if isinstance(likelihood, Censored) else likelihood
+    return likelihood.likelihood if isinstance(likelihood, Censored) else likelihood
 
 
 def has_rates(likelihood: AbstractLikelihood) -> bool:

@@ -17,9 +17,9 @@ def check_counts(targets: np.ndarray, likelihood: str) -> None:
     Raises:
         UsageError: if a target is negative or not an integer; the message names the first one.
     """
-    bad = np.argwhere((targets < 0) | (targets != np.round(targets)))
-    if len(bad):
-        row, column = bad[0]
+    invalid = np.argwhere((targets < 0) | (targets != np.round(targets)))
+    if len(invalid):
+        row, column = invalid[0]
         raise UsageError(
             f"likelihood {likelihood}: row {row + 1}, target {column + 1}: not a count (got "
             f"{targets[row, column]:g}); use [[likelihood=gaussian]] for real numbers"

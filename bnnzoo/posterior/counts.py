@@ -51,8 +51,8 @@ class NegativeBinomial(AbstractLikelihood):
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         """Return the log probability of the counts, summed over targets."""
         size = 1 / jnp.maximum(jnp.asarray(self.dispersion, output.dtype), _LEAST_DISPERSION)
-        some = _peak(target, size) - _below_peak(output, target, size)
-        return jnp.sum(jnp.where(target == 0, -size * jnp.logaddexp(0.0, output - jnp.log(size)), some))
+        log_prob_of_counts = _peak(target, size) - _below_peak(output, target, size)
+        return jnp.sum(jnp.where(target == 0, -size * jnp.logaddexp(0.0, output - jnp.log(size)), log_prob_of_counts))
 
     def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
         """Return the log rates with the log exposure added."""
@@ -104,10 +104,10 @@ class ZeroInflatedPoisson(AbstractLikelihood):
         log_rate, logit = jnp.split(output, 2)
         log_extra, log_counted = jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)
         # Beyond a rate of e^80 a Poisson zero has probability 0 in any precision; an infinite rate has no gradient.
-        zero = jnp.logaddexp(log_extra, log_counted - jnp.exp(jnp.minimum(log_rate, 80.0)))
-        of_one = jax.vmap(lambda f, y: Poisson().log_prob(f[None], y[None]))
-        counted = of_one(jnp.where(target == 0, 0.0, log_rate), jnp.maximum(target, 1))
-        return jnp.sum(jnp.where(target == 0, zero, log_counted + counted))
+        log_zero = jnp.logaddexp(log_extra, log_counted - jnp.exp(jnp.minimum(log_rate, 80.0)))
+        poisson_log_prob = jax.vmap(lambda f, y: Poisson().log_prob(f[None], y[None]))
+        log_count = poisson_log_prob(jnp.where(target == 0, 0.0, log_rate), jnp.maximum(target, 1))
+        return jnp.sum(jnp.where(target == 0, log_zero, log_counted + log_count))
 
     def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
         """Return the log rates with the log exposure added; the logits stay unchanged."""
@@ -147,17 +147,19 @@ def _below_peak(
 ) -> Float[Array, "*target"]:
     """Return the log probability at `_peak` minus that at the mean exp(output), for counts >= 1."""
     count = jnp.maximum(target, 1.0)
-    away = jnp.where(target == 0, 0.0, output) - jnp.log(count)
-    of_size, of_count = size / (size + count), count / (size + count)
-    return size * _log_mean_exp(of_size, of_count, away) + count * _log_mean_exp(of_count, of_size, -away)
+    log_ratio = jnp.where(target == 0, 0.0, output) - jnp.log(count)
+    size_fraction, count_fraction = size / (size + count), count / (size + count)
+    return size * _log_mean_exp(size_fraction, count_fraction, log_ratio) + count * _log_mean_exp(
+        count_fraction, size_fraction, -log_ratio
+    )
 
 
 def _log_mean_exp(
-    rest: Float[Array, "..."], share: Float[Array, "..."], exponent: Float[Array, "..."]
+    rest: Float[Array, "..."], fraction: Float[Array, "..."], exponent: Float[Array, "..."]
 ) -> Float[Array, "..."]:
     """Return log(rest + share e^exponent) for rest + share = 1, with all digits where the result is near 0."""
-    change = share * jnp.expm1(jnp.minimum(exponent, 80.0))
-    is_near = (change > -0.5) & (change < 1)
-    tiny = jnp.finfo(share.dtype).tiny
-    far = jnp.logaddexp(jnp.log(jnp.maximum(rest, tiny)), jnp.log(jnp.maximum(share, tiny)) + exponent)
-    return jnp.where(is_near, jnp.log1p(jnp.where(is_near, change, 0.0)), far)
+    relative_change = fraction * jnp.expm1(jnp.minimum(exponent, 80.0))
+    is_near = (relative_change > -0.5) & (relative_change < 1)
+    tiny = jnp.finfo(fraction.dtype).tiny
+    large_form = jnp.logaddexp(jnp.log(jnp.maximum(rest, tiny)), jnp.log(jnp.maximum(fraction, tiny)) + exponent)
+    return jnp.where(is_near, jnp.log1p(jnp.where(is_near, relative_change, 0.0)), large_form)

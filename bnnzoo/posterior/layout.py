@@ -106,8 +106,8 @@ def leaf_name(path: tuple[Any, ...]) -> str:
 
 def named_leaves(network: PyTree) -> dict[str, Inexact[Array, "..."]]:
     """Return the floating-point arrays of a network by name, in tree order."""
-    found = jax.tree_util.tree_leaves_with_path(eqx.filter(network, eqx.is_inexact_array))
-    return {leaf_name(path): leaf for path, leaf in found}
+    leaves_with_path = jax.tree_util.tree_leaves_with_path(eqx.filter(network, eqx.is_inexact_array))
+    return {leaf_name(path): leaf for path, leaf in leaves_with_path}
 
 
 def network_layout(network: PyTree, sampled: Callable[[Any], bool] = eqx.is_inexact_array) -> Layout:

@@ -214,10 +214,10 @@ class Mixture(AbstractLikelihood):
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         k = self.components
-        logits, rest = (output[:k], output[k:]) if k > 1 else (None, output)
-        means, raw = jnp.split(rest.reshape(2, k, -1), 2)
+        logits, moments_output = (output[:k], output[k:]) if k > 1 else (None, output)
+        means, raw_scales = jnp.split(moments_output.reshape(2, k, -1), 2)
         # The floor bounds the density of an exactly repeated target.
-        mean, scale = means[0], jax.nn.softplus(raw[0]) + 1e-4
+        mean, scale = means[0], jax.nn.softplus(raw_scales[0]) + 1e-4
         if logits is None:
             return dist.Normal(mean[0], scale[0]).to_event(1)
         return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(mean, scale).to_event(1))
@@ -240,11 +240,13 @@ class MixturePerTarget(AbstractLikelihood):
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         k = self.components
-        each = output.reshape(-1, Mixture(k).num_outputs(1))
-        means, scales = each[:, -2 * k : -k], jax.nn.softplus(each[:, -k:]) + 1e-4
+        target_outputs = output.reshape(-1, Mixture(k).num_outputs(1))
+        means, scales = target_outputs[:, -2 * k : -k], jax.nn.softplus(target_outputs[:, -k:]) + 1e-4
         if k == 1:
             return dist.Normal(means[:, 0], scales[:, 0]).to_event(1)
-        return dist.MixtureSameFamily(dist.Categorical(logits=each[:, :k]), dist.Normal(means, scales)).to_event(1)
+        return dist.MixtureSameFamily(
+            dist.Categorical(logits=target_outputs[:, :k]), dist.Normal(means, scales)
+        ).to_event(1)
 
 
 class Heteroscedastic(AbstractLikelihood):
@@ -312,9 +314,9 @@ def _poisson_peak(y: Array) -> Array:
 
     From y = 10 on the large terms would cancel, so Stirling's series is used; its next term is below 1e-10.
     """
-    most = jnp.maximum(y, 1.0)
-    series = jnp.log(2 * jnp.pi * most) / 2 + (1 / 12 - (1 / 360 - 1 / 1260 / most**2) / most**2) / most
-    direct = jax.scipy.special.xlogy(y, most) - most - jax.scipy.special.gammaln(y + 1)
+    mean = jnp.maximum(y, 1.0)
+    series = jnp.log(2 * jnp.pi * mean) / 2 + (1 / 12 - (1 / 360 - 1 / 1260 / mean**2) / mean**2) / mean
+    direct = jax.scipy.special.xlogy(y, mean) - mean - jax.scipy.special.gammaln(y + 1)
     return jnp.where(y < 10, direct, -series)
 
 
@@ -331,11 +333,11 @@ class Poisson(AbstractLikelihood):
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         # y f - e^f - log y!, written about its maximum: large counts keep their digits, and no gradient is NaN.
-        none, most = target == 0, jnp.maximum(target, 1.0)
-        away = jnp.where(none, 0.0, output) - jnp.log(most)
-        some = _poisson_peak(target) - (most * jnp.expm1(away) - target * away)
+        is_zero, positive_target = target == 0, jnp.maximum(target, 1.0)
+        log_ratio = jnp.where(is_zero, 0.0, output) - jnp.log(positive_target)
+        log_prob_of_counts = _poisson_peak(target) - (positive_target * jnp.expm1(log_ratio) - target * log_ratio)
         # For a count of 0 the term -e^f keeps all its digits, however small the rate is.
-        return jnp.sum(jnp.where(none, -jnp.exp(jnp.where(none, output, 0.0)), some))
+        return jnp.sum(jnp.where(is_zero, -jnp.exp(jnp.where(is_zero, output, 0.0)), log_prob_of_counts))
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         return jnp.sum(jnp.where(target > 0, _poisson_peak(target), 0))

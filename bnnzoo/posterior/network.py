@@ -95,22 +95,24 @@ class NetworkPosterior(AbstractPosterior):
         for parameter in prior.parameters(layout):
             blocks.append(Block(f"prior_{parameter.name}", parameter.shape, start, "prior"))
             start = blocks[-1].stop
-        if taken := {block.name for block in layout.blocks} & {b.name for b in blocks if b.owner != "network"}:
+        if clashes := {block.name for block in layout.blocks} & {
+            block_added.name for block_added in blocks if block_added.owner != "network"
+        }:
             raise UsageError(
-                f"{min(taken)} is the name of a parameter of the network and of another parameter; rename the "
+                f"{min(clashes)} is the name of a parameter of the network and of another parameter; rename the "
                 "network's field"
             )
-        chosen, rest = eqx.partition(network, sampled)
+        sampled_part, fixed_part = eqx.partition(network, sampled)
         return cls(
             data=Data(x, y),
-            network=rest,
+            network=fixed_part,
             likelihood=likelihood,
             prior=prior,
             likelihood_power=np.float32(likelihood_power),
             input_mean=np.float32(input_mean),
             input_sd=np.float32(input_sd),
             layout=Layout(tuple(blocks)),
-            _tree=jax.tree.structure(chosen),
+            _tree=jax.tree.structure(sampled_part),
             has_exposure=has_exposure,
         )
 
@@ -125,8 +127,10 @@ class NetworkPosterior(AbstractPosterior):
         if not missing:
             return self
         # Padding repeats the last row, so that the values computed there are finite before they are discarded.
-        longer = jax.tree.map(lambda a: np.concatenate([a, np.repeat(np.asarray(a)[-1:], missing, 0)]), self.data)
-        return dataclasses.replace(self, data=longer, _rows=self.num_data)
+        padded_data = jax.tree.map(
+            lambda array: np.concatenate([array, np.repeat(np.asarray(array)[-1:], missing, 0)]), self.data
+        )
+        return dataclasses.replace(self, data=padded_data, _rows=self.num_data)
 
     def in_bucket(self) -> NetworkPosterior:
         """Return the same posterior with its rows padded to a round number, by at most an eighth (or 15 rows).
@@ -138,9 +142,9 @@ class NetworkPosterior(AbstractPosterior):
         count = self.num_data
         step = max(_LEAST_BUCKET, 1 << max(0, count.bit_length() - 4))
         missing = -count % step
-        held = map(np.asarray, (self.data.x, self.data.y))
+        arrays = map(np.asarray, (self.data.x, self.data.y))
         # Padding repeats the last row, so that the values computed there are finite before they are discarded.
-        x, y = (np.concatenate([rows, np.repeat(rows[-1:], missing, 0)]) for rows in held)
+        x, y = (np.concatenate([rows, np.repeat(rows[-1:], missing, 0)]) for rows in arrays)
         return dataclasses.replace(self, data=CountedData(x, y, np.arange(count + missing) < count))
 
     @property
@@ -181,12 +185,12 @@ class NetworkPosterior(AbstractPosterior):
             function: for example a network without its last layer.
         """
 
-        def of(batch: Data) -> Float[Array, "batch feature"]:
+        def batch_features(batch: Data) -> Float[Array, "batch feature"]:
             x = jnp.asarray(batch.x)
             values = jax.vmap(function)(self.inputs(x))
             return jnp.concatenate([values, x[:, -1:]], 1) if self.has_exposure else values
 
-        return self.over_data(of)
+        return self.over_data(batch_features)
 
     def noise_widths(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"] | None:
         """Return the standard deviation of each row's noise; None unless the outputs determine it."""
@@ -211,8 +215,8 @@ class NetworkPosterior(AbstractPosterior):
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the log prior of the weights and of the own parameters of likelihood and prior."""
         network, values = self.layout.network, self.layout.unflatten(theta)
-        own = {p.name: p.natural(values[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
-        total = self.prior.with_parameters(own).log_prob(theta[: network.dim], network)
+        prior_parameters = {p.name: p.natural(values[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
+        total = self.prior.with_parameters(prior_parameters).log_prob(theta[: network.dim], network)
         for name, parameter in self.own_parameters().items():
             total = total + parameter.log_prior(values[name])
         return total
@@ -244,12 +248,12 @@ class NetworkPosterior(AbstractPosterior):
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """Draw from the prior: the network's weights and the own parameters of the likelihood and the prior."""
-        network, drawn = self.layout.network, {}
+        network, unconstrained_draws = self.layout.network, {}
         for i, (name, parameter) in enumerate(self.own_parameters().items(), 1):
-            drawn[name] = parameter.draw(jax.random.fold_in(key, i))
-        natural = {p.name: p.natural(drawn[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
+            unconstrained_draws[name] = parameter.draw(jax.random.fold_in(key, i))
+        natural = {p.name: p.natural(unconstrained_draws[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
         weights = self.prior.with_parameters(natural).sample(network, key=jax.random.fold_in(key, 0))
-        return jnp.concatenate([weights, *(jnp.ravel(v) for v in drawn.values())]).astype(self.dtype)
+        return jnp.concatenate([weights, *(jnp.ravel(v) for v in unconstrained_draws.values())]).astype(self.dtype)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
         """Return draws by block, with the own parameters of likelihood and prior on their natural scale."""
@@ -277,8 +281,8 @@ class NetworkPosterior(AbstractPosterior):
         """
         theta, mode = natural[: self.layout.dim], natural[self.layout.dim :]
         values = self.layout.unflatten(theta)
-        own = {p.name: values[f"likelihood_{p.name}"] for p in self.likelihood.parameters()}
-        likelihood = self.likelihood.with_parameters(own)
+        likelihood_parameters = {p.name: values[f"likelihood_{p.name}"] for p in self.likelihood.parameters()}
+        likelihood = self.likelihood.with_parameters(likelihood_parameters)
         if not mode.size:
             return likelihood, self.outputs(theta, x)
         outputs, change = jax.jvp(lambda t: self.outputs(t, x), (mode,), (theta - mode,))

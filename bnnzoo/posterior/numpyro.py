@@ -58,7 +58,11 @@ class NumpyroPosterior(AbstractPosterior):
         trace = handlers.trace(handlers.seed(model, 0)).get_trace(*args, **kwargs)
         _check_sites(trace.values())
         sites = [site for site in trace.values() if site["type"] == "sample"]
-        discrete = [s["name"] for s in sites if not s["is_observed"] and s["fn"].support.is_discrete]
+        discrete = [
+            latent_site["name"]
+            for latent_site in sites
+            if not latent_site["is_observed"] and latent_site["fn"].support.is_discrete
+        ]
         if discrete:
             raise UsageError(f"site {discrete[0]} is discrete, so there is no gradient by it; marginalise it out")
         observed = [site for site in sites if is_observation(site)]
@@ -70,12 +74,12 @@ class NumpyroPosterior(AbstractPosterior):
                     f"argument {number + 1}: contains values that are not finite numbers; leave such rows out"
                 )
         try:
-            found = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
+            initial = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
         except RuntimeError as error:
             raise UsageError(
                 f"the model has no finite density at any of the starts that were tried: {error}"
             ) from error
-        unconstrained = found.param_info.z
+        unconstrained = initial.param_info.z
         blocks: list[Block] = []
         for name, value in unconstrained.items():
             blocks.append(Block(name, np.shape(value), blocks[-1].stop if blocks else 0))
@@ -85,12 +89,12 @@ class NumpyroPosterior(AbstractPosterior):
         arrays = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
         rows = {np.shape(site["value"])[:1] for site in observed}
         count = rows.pop() if len(rows) == 1 else ()
-        is_row = tuple(a and np.shape(leaf)[:1] == count for a, leaf in zip(arrays, leaves, strict=True))
+        is_row = tuple(is_array and np.shape(leaf)[:1] == count for is_array, leaf in zip(arrays, leaves, strict=True))
 
-        def made(by_row: bool, is_row: tuple[bool, ...]) -> NumpyroPosterior:
-            whole = [np.asarray(leaf) for leaf, row in zip(leaves, is_row, strict=True) if row]
-            data = tuple(whole if by_row else (leaf[None] for leaf in whole))
-            others = [None if row else leaf for leaf, row in zip(leaves, is_row, strict=True)]
+        def build(by_row: bool, is_row: tuple[bool, ...]) -> NumpyroPosterior:
+            row_leaves = [np.asarray(leaf) for leaf, is_row_leaf in zip(leaves, is_row, strict=True) if is_row_leaf]
+            data = tuple(row_leaves if by_row else (leaf[None] for leaf in row_leaves))
+            others = [None if is_row_leaf else leaf for leaf, is_row_leaf in zip(leaves, is_row, strict=True)]
             return cls(
                 data=data,
                 others=others,
@@ -103,15 +107,16 @@ class NumpyroPosterior(AbstractPosterior):
             )
 
         if count and any(is_row):
-            candidate = made(True, is_row)
+            candidate = build(True, is_row)
             if candidate._rows_are_independent():
                 return candidate
         if not any(arrays):
-            given = ", ".join(type(leaf).__name__ for leaf in (*args, *kwargs.values())) or "none"
+            argument_types = ", ".join(type(leaf).__name__ for leaf in (*args, *kwargs.values())) or "none"
             raise UsageError(
-                f"the data must be arguments of the model, as arrays: NumpyroPosterior.of(model, x, y) (got {given})"
+                "the data must be arguments of the model, as arrays: NumpyroPosterior.of(model, x, y) (got "
+                f"{argument_types})"
             )
-        return made(False, tuple(arrays))
+        return build(False, tuple(arrays))
 
     def _rows_are_independent(self) -> bool:
         """Whether each row's log-likelihood and the prior stay the same when other rows are removed."""
@@ -128,20 +133,23 @@ class NumpyroPosterior(AbstractPosterior):
 
     def _rows_are_independent_at(self, theta: Float[Array, " dim"]) -> bool:
         halves = [np.arange(first, self.num_data, 2) for first in (0, 1)]
-        looks = [self.data, *(self.take(jnp.asarray(kept)) for kept in halves)]
-        whole, *parts = (self.log_likelihood(theta, rows) for rows in looks)
-        prior, *priors = (self._densities(theta, rows)[0] for rows in looks)
-        return whole.shape == (self.num_data,) and all(
-            part.shape == kept.shape
-            and np.allclose(whole[kept], part, rtol=1e-4, atol=1e-5)
-            and np.allclose(prior, own, rtol=1e-5, atol=1e-5)
-            for kept, part, own in zip(halves, parts, priors, strict=True)
+        subsets = [self.data, *(self.take(jnp.asarray(half)) for half in halves)]
+        all_values, *parts = (self.log_likelihood(theta, rows) for rows in subsets)
+        prior, *priors = (self._densities(theta, rows)[0] for rows in subsets)
+        return all_values.shape == (self.num_data,) and all(
+            part.shape == half.shape
+            and np.allclose(all_values[half], part, rtol=1e-4, atol=1e-5)
+            and np.allclose(prior, subset_prior, rtol=1e-5, atol=1e-5)
+            for half, part, subset_prior in zip(halves, parts, priors, strict=True)
         )
 
     def arguments(self, rows: tuple[Array | np.ndarray, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the model's arguments, with `rows` in place of `data`."""
-        left = iter(rows)
-        leaves = [next(left) if row else other for row, other in zip(self._is_row, self.others, strict=True)]
+        remaining_rows = iter(rows)
+        leaves = [
+            next(remaining_rows) if is_row_leaf else fixed_leaf
+            for is_row_leaf, fixed_leaf in zip(self._is_row, self.others, strict=True)
+        ]
         return jax.tree.unflatten(self._tree, leaves)
 
     def sites_at(
@@ -184,7 +192,7 @@ class NumpyroPosterior(AbstractPosterior):
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the log prior of the unconstrained position, including the Jacobians and factors."""
-        return self._densities(theta, self._whole())[0]
+        return self._densities(theta, self._all_arguments())[0]
 
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: tuple[Array | np.ndarray, ...]
@@ -193,13 +201,14 @@ class NumpyroPosterior(AbstractPosterior):
         if self.by_row:
             _, observed = self._densities(theta, batch)
             return sum(
-                (sum_rightmost(d, d.ndim - 1) for d in observed[1:]), sum_rightmost(observed[0], observed[0].ndim - 1)
+                (sum_rightmost(site_density, site_density.ndim - 1) for site_density in observed[1:]),
+                sum_rightmost(observed[0], observed[0].ndim - 1),
             )
 
-        def everything(rows: tuple[Array | np.ndarray, ...]) -> Float[Array, ""]:
+        def total_density(rows: tuple[Array | np.ndarray, ...]) -> Float[Array, ""]:
             return sum((jnp.sum(d) for d in self._densities(theta, rows)[1]), jnp.zeros(()))
 
-        return jax.vmap(everything)(batch)
+        return jax.vmap(total_density)(batch)
 
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
         """Draw `size` rows; raise a UsageError if the model's rows are not independent."""
@@ -210,7 +219,7 @@ class NumpyroPosterior(AbstractPosterior):
             )
         return super().minibatch(size, replace=replace, key=key)
 
-    def _whole(self) -> tuple[Array, ...]:
+    def _all_arguments(self) -> tuple[Array, ...]:
         """Return the data arguments in their original shape."""
         return tuple(jnp.asarray(leaf) if self.by_row else jnp.asarray(leaf)[0] for leaf in self.data)
 
@@ -229,13 +238,17 @@ class NumpyroPosterior(AbstractPosterior):
 def _natural(posterior: NumpyroPosterior, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
     """Return the latent and deterministic sites of each draw."""
 
-    def one(theta: Float[Array, " dim"]) -> dict[str, Array]:
-        sites, _ = posterior.sites_at(theta, posterior._whole())
-        kept = [s for s in sites.values() if s["type"] == "deterministic" or s["name"] in names]
-        return {site["name"]: jnp.asarray(site["value"]) for site in kept}
+    def natural_sites(theta: Float[Array, " dim"]) -> dict[str, Array]:
+        sites, _ = posterior.sites_at(theta, posterior._all_arguments())
+        stored_sites = [
+            site_found
+            for site_found in sites.values()
+            if site_found["type"] == "deterministic" or site_found["name"] in names
+        ]
+        return {site["name"]: jnp.asarray(site["value"]) for site in stored_sites}
 
     names = {block.name for block in posterior.layout.blocks}
-    return jax.lax.map(one, draws, batch_size=64)
+    return jax.lax.map(natural_sites, draws, batch_size=64)
 
 
 def is_observation(site: Mapping[str, Any]) -> bool:

@@ -31,7 +31,7 @@ class Outputs(eqx.Module):
     layout: Layout = eqx.field(static=True)
 
     @classmethod
-    def at(cls, posterior: NetworkPosterior, x: Shaped[np.ndarray, "row ..."]) -> Outputs:
+    def at_inputs(cls, posterior: NetworkPosterior, x: Shaped[np.ndarray, "row ..."]) -> Outputs:
         """Construct it for a posterior of the whole network, without data, at arranged inputs."""
         theta = jax.ShapeDtypeStruct((posterior.layout.dim,), posterior.dtype)
         shape = jax.eval_shape(lambda t: posterior.predictive(t, jnp.asarray(x))[1], theta).shape
@@ -41,24 +41,26 @@ class Outputs(eqx.Module):
                 blocks.append(block._replace(start=blocks[-1].stop))
         return cls(posterior, x, Layout(tuple(blocks)))
 
-    def of(self, theta: Float[Array, " dim"], mode: Float[Array, " dim"] | None = None) -> Float[Array, " value"]:
+    def values_at(
+        self, theta: Float[Array, " dim"], mode: Float[Array, " dim"] | None = None
+    ) -> Float[Array, " value"]:
         """Return the stored values of one position, with the outputs linearised at `mode` if it is given."""
-        both = theta if mode is None else jnp.concatenate([theta, mode])
+        theta_and_mode = theta if mode is None else jnp.concatenate([theta, mode])
         # The network's outputs do not depend on the scale on which the likelihood's own parameters are.
-        outputs = self.posterior.predictive(both, jnp.asarray(self.x))[1]
+        outputs = self.posterior.predictive(theta_and_mode, jnp.asarray(self.x))[1]
         return jnp.concatenate([jnp.ravel(outputs), theta[self.posterior.layout.network.dim :]]).astype(theta.dtype)
 
     def table(self) -> NetworkPosterior:
         """Return the posterior of the stored draws, which predicts for row indices of `x`."""
         network = Table(jnp.zeros(self.layout.blocks[0].shape, self.posterior.dtype))
-        chosen, rest = eqx.partition(network, eqx.is_inexact_array)
+        sampled_part, fixed_part = eqx.partition(network, eqx.is_inexact_array)
         return dataclasses.replace(
             self.posterior,
-            network=rest,
+            network=fixed_part,
             input_mean=np.float32(0),
             input_sd=np.float32(1),
             layout=self.layout,
-            _tree=jax.tree.structure(chosen),
+            _tree=jax.tree.structure(sampled_part),
             has_exposure=False,  # the stored outputs include it
         )
 

@@ -17,23 +17,23 @@ DATA_AXIS = "data"
 """Mesh axis along which rows are split."""
 _BLOCK_ELEMENTS = 2**21
 """Elements of the largest value in one block, which bounds the memory of a pass."""
-_LOOK = 509
+_PROBE_ROWS = 509
 """Rows for which a function is traced to measure its largest value. A prime, so that it equals no layer's width."""
 
 
-def each(
+def over_blocks(
     data: PyTree, num_data: int, function: Callable[[PyTree], Float[Array, "batch *value"]]
 ) -> Float[Array, "num_data *value"]:
     """Apply a function of a batch to each of the first `num_data` rows, block after block."""
     size, shards = max(64, _BLOCK_ELEMENTS // _widest(data, function)), _shards(data)
     if shards == 1:
         return _each(jax.tree.map(lambda a: jnp.asarray(a)[:num_data], data), size, function)
-    folded = _folded(data, shards)
-    values = jax.vmap(lambda shard: _each(shard, size, function), spmd_axis_name=DATA_AXIS)(folded)
+    rows_by_device = _fold_by_device(data, shards)
+    values = jax.vmap(lambda shard: _each(shard, size, function), spmd_axis_name=DATA_AXIS)(rows_by_device)
     return values.reshape(-1, *values.shape[2:])[:num_data]
 
 
-def each_and_gradient(
+def values_and_gradient(
     data: PyTree,
     num_data: int,
     function: Callable[[Float[Array, " dim"], PyTree], Float[Array, " batch"]],
@@ -41,11 +41,11 @@ def each_and_gradient(
 ) -> tuple[Float[Array, " num_data"], Float[Array, " dim"]]:
     """Return a function of theta at each datum and the gradient of its sum in theta, from one pass over the blocks.
 
-    The derivative of `each` would compute every block again. Here a block's gradient is taken with its values.
+    The derivative of `over_blocks` would compute every block again. Here a block's gradient is taken with its values.
     """
     if _shards(data) > 1:
-        values, pull = jax.vjp(lambda t: each(data, num_data, lambda batch: function(t, batch)), theta)
-        return values, pull(jnp.ones_like(values))[0]
+        values, pull_back = jax.vjp(lambda t: over_blocks(data, num_data, lambda batch: function(t, batch)), theta)
+        return values, pull_back(jnp.ones_like(values))[0]
     rows = jax.tree.map(lambda a: jnp.asarray(a)[:num_data], data)
     size = max(64, _BLOCK_ELEMENTS // _widest(data, lambda batch: function(theta, batch)))
 
@@ -53,34 +53,34 @@ def each_and_gradient(
         values, pull = jax.vjp(lambda t: function(t, batch), theta)
         return gradient + pull(jnp.ones_like(values))[0], values
 
-    nothing = jnp.zeros_like(theta)
+    zero_gradient = jnp.zeros_like(theta)
     if num_data <= size:
-        gradient, values = block(nothing, rows)
+        gradient, values = block(zero_gradient, rows)
         return values, gradient
 
-    def at(gradient: Float[Array, " dim"], start: Int[Array, ""]) -> tuple[Array, Array]:
+    def block_at(gradient: Float[Array, " dim"], start: Int[Array, ""]) -> tuple[Array, Array]:
         return block(gradient, jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, start, size), rows))
 
-    whole = num_data // size
-    gradient, head = jax.lax.scan(at, nothing, size * jnp.arange(whole, dtype=jnp.int32))
-    if whole * size == num_data:
-        return head.reshape(-1), gradient
-    gradient, rest = block(gradient, jax.tree.map(lambda a: a[whole * size :], rows))
-    return jnp.concatenate([head.reshape(-1), rest]), gradient
+    num_blocks = num_data // size
+    gradient, first_values = jax.lax.scan(block_at, zero_gradient, size * jnp.arange(num_blocks, dtype=jnp.int32))
+    if num_blocks * size == num_data:
+        return first_values.reshape(-1), gradient
+    gradient, last_values = block(gradient, jax.tree.map(lambda a: a[num_blocks * size :], rows))
+    return jnp.concatenate([first_values.reshape(-1), last_values]), gradient
 
 
-def plus(sums: PyTree[Array], more: PyTree[Array]) -> PyTree[Array]:
+def add_trees(sums: PyTree[Array], other_sums: PyTree[Array]) -> PyTree[Array]:
     """Add two trees leaf by leaf."""
-    return jax.tree.map(jnp.add, sums, more)
+    return jax.tree.map(jnp.add, sums, other_sums)
 
 
-def summed(
+def sum_over_blocks(
     data: PyTree,
     num_data: int,
     function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]],
     *,
     size: int,
-    add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]] = plus,
+    add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]] = add_trees,
 ) -> PyTree[Array]:
     """Return the sum of `function(batch, weights)` over blocks of `size` of the first `num_data` rows.
 
@@ -89,15 +89,15 @@ def summed(
     """
     shards = _shards(data)
     if shards == 1:
-        return _summed(jax.tree.map(jnp.asarray, data), 0, num_data, num_data, size, function, add)
-    folded = _folded(data, shards)
-    length = jax.tree.leaves(folded)[0].shape[1]
+        return _sum_rows(jax.tree.map(jnp.asarray, data), 0, num_data, num_data, size, function, add)
+    rows_by_device = _fold_by_device(data, shards)
+    length = jax.tree.leaves(rows_by_device)[0].shape[1]
 
-    def of_shard(shard: PyTree, first: Int[Array, ""]) -> PyTree[Array]:
-        return _summed(shard, first, length, num_data, size // shards, function, add)
+    def sum_shard(shard: PyTree, first: Int[Array, ""]) -> PyTree[Array]:
+        return _sum_rows(shard, first, length, num_data, size // shards, function, add)
 
-    sums = jax.vmap(of_shard, spmd_axis_name=DATA_AXIS)(folded, length * jnp.arange(shards))
-    if add is plus:
+    sums = jax.vmap(sum_shard, spmd_axis_name=DATA_AXIS)(rows_by_device, length * jnp.arange(shards))
+    if add is add_trees:
         return jax.tree.map(lambda leaf: jnp.sum(leaf, 0), sums)
     return functools.reduce(add, [jax.tree.map(lambda leaf, i=i: leaf[i], sums) for i in range(shards)])
 
@@ -105,14 +105,14 @@ def summed(
 def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
     """Return the elements per row of the function's largest intermediate value: inputs, a layer, or image patches."""
 
-    def of(jaxpr: Any) -> int:
-        made = [var.aval for equation in jaxpr.eqns for var in equation.outvars]
-        sizes = [a.size // _LOOK for a in made if _LOOK in getattr(a, "shape", ())]
-        return max([1, *sizes, *(of(inner) for inner in subjaxprs(jaxpr))])
+    def largest_size(jaxpr: Any) -> int:
+        avals = [var.aval for equation in jaxpr.eqns for var in equation.outvars]
+        sizes = [aval.size // _PROBE_ROWS for aval in avals if _PROBE_ROWS in getattr(aval, "shape", ())]
+        return max([1, *sizes, *(largest_size(inner) for inner in subjaxprs(jaxpr))])
 
-    rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((_LOOK, *leaf.shape[1:]), jnp.result_type(leaf)), data)
+    rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((_PROBE_ROWS, *leaf.shape[1:]), jnp.result_type(leaf)), data)
     inputs = max(prod(leaf.shape[1:]) for leaf in jax.tree.leaves(data))
-    return max(inputs, of(jax.make_jaxpr(function)(rows).jaxpr))
+    return max(inputs, largest_size(jax.make_jaxpr(function)(rows).jaxpr))
 
 
 def _shards(data: PyTree) -> int:
@@ -121,7 +121,7 @@ def _shards(data: PyTree) -> int:
     return shards if jax.tree.leaves(data)[0].shape[0] % shards == 0 else 1
 
 
-def _folded(data: PyTree, shards: int) -> PyTree:
+def _fold_by_device(data: PyTree, shards: int) -> PyTree:
     """Return the rows by device, `[shard, row, ...]`. Operations along `shard` then need no communication."""
 
     def fold(leaf: Array) -> Array:
@@ -142,16 +142,16 @@ def _each(
     def block(start: Int[Array, ""]) -> Float[Array, "batch *value"]:
         return function(jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, start, size), data))
 
-    whole = total // size
-    head = jax.lax.map(block, size * jnp.arange(whole, dtype=jnp.int32))
-    head = head.reshape(whole * size, *head.shape[2:])
-    if whole * size == total:
-        return head
-    rest = function(jax.tree.map(lambda a: a[whole * size :], data))
-    return jnp.concatenate([head, rest])
+    num_blocks = total // size
+    first_values = jax.lax.map(block, size * jnp.arange(num_blocks, dtype=jnp.int32))
+    first_values = first_values.reshape(num_blocks * size, *first_values.shape[2:])
+    if num_blocks * size == total:
+        return first_values
+    last_values = function(jax.tree.map(lambda a: a[num_blocks * size :], data))
+    return jnp.concatenate([first_values, last_values])
 
 
-def _summed(
+def _sum_rows(
     data: PyTree,
     first: Int[Array, ""] | int,
     length: int,

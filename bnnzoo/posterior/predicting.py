@@ -13,7 +13,7 @@ Task = Literal["regression", "classification"]
 
 
 @runtime_checkable
-class Says(Protocol):
+class OutputDistribution(Protocol):
     """The distribution of a target given outputs, for one draw. Every likelihood implements it."""
 
     def distribution(self, output: Shaped[Array, " output"]) -> dist.Distribution:
@@ -41,7 +41,7 @@ class Predicting(Protocol):
 
     def predictive(
         self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
-    ) -> tuple[Says, Shaped[Array, "batch output"]]:
+    ) -> tuple[OutputDistribution, Shaped[Array, "batch output"]]:
         """Return the target's distribution and the outputs for inputs `x`.
 
         Args:

@@ -81,8 +81,8 @@ class ScaleMixture(AbstractPrior):
     def distribution(self, layout: Layout) -> dist.Distribution:
         """Return the mixture of the wide and the narrow normal."""
         del layout
-        share = dist.Categorical(probs=jnp.stack([self.weight, 1 - self.weight]))
-        return dist.MixtureSameFamily(share, dist.Normal(0.0, jnp.stack([self.wide, self.narrow])))
+        mixing = dist.Categorical(probs=jnp.stack([self.weight, 1 - self.weight]))
+        return dist.MixtureSameFamily(mixing, dist.Normal(0.0, jnp.stack([self.wide, self.narrow])))
 
 
 class FanIn(AbstractPrior):

@@ -46,7 +46,7 @@ class Argument(NamedTuple):
         """Names of the values of a row."""
         return tuple(f"{self.name}{i}" for i in range(self.size)) if self.shape else (self.name,)
 
-    def of(self, row: Shaped[Array, "..."]) -> Shaped[Array, "1 ..."]:
+    def of_row(self, row: Shaped[Array, "..."]) -> Shaped[Array, "1 ..."]:
         """Return the argument for one row alone."""
         return row.reshape(1, *self.shape).astype(jax.dtypes.canonicalize_dtype(self.dtype))
 
@@ -68,7 +68,7 @@ class Site(eqx.Module):
     """Number of classes; 0 for a numeric target."""
 
     @classmethod
-    def of(cls, posterior: NumpyroPosterior) -> Site:
+    def from_posterior(cls, posterior: NumpyroPosterior) -> Site:
         """Construct the site that a posterior's predictions are about.
 
         Raises:
@@ -83,25 +83,25 @@ class Site(eqx.Module):
             )
         theta = posterior.start(key=jax.random.key(0))
         sites, _ = posterior.sites_at(theta, posterior.all_rows())
-        seen, *others = [site for site in sites.values() if is_observation(site)]
-        if others:
-            names = " and ".join(site["name"] for site in (seen, *others))
+        observed_site, *other_sites = [site for site in sites.values() if is_observation(site)]
+        if other_sites:
+            names = " and ".join(site["name"] for site in (observed_site, *other_sites))
             raise UsageError(f"cannot predict several observed sites ({names}); observe the columns of one array")
         arguments = _arguments(posterior)
-        target = _observed(seen, arguments, posterior)
+        target = _observed(observed_site, arguments, posterior)
         blocks: list[Block] = []
         for name in (block.name for block in posterior.layout.blocks):
             blocks.append(Block(name, np.shape(sites[name]["value"]), blocks[-1].stop if blocks else 0))
-        found = cls(
+        site = cls(
             row=dataclasses.replace(posterior, data=tuple(leaf[:1] for leaf in posterior.data)),
             layout=Layout(tuple(blocks)),
-            name=seen["name"],
+            name=observed_site["name"],
             observed=target,
-            inputs=tuple(one for one in arguments if one is not target),
-            num_classes=_num_classes(seen, target),
+            inputs=tuple(argument for argument in arguments if argument is not target),
+            num_classes=_num_classes(observed_site, target),
         )
-        found._check(posterior, theta, {block.name: jnp.asarray(sites[block.name]["value"]) for block in blocks})
-        return found
+        site._check(posterior, theta, {block.name: jnp.asarray(sites[block.name]["value"]) for block in blocks})
+        return site
 
     @property
     def task(self) -> Task:
@@ -110,9 +110,9 @@ class Site(eqx.Module):
 
     def predictive(
         self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
-    ) -> tuple[Given, Shaped[Array, "batch ..."]]:
+    ) -> tuple[SiteDistribution, Shaped[Array, "batch ..."]]:
         """Return the site given one flattened draw on its natural scale, and `x` itself as the outputs."""
-        return Given(self, self.layout.unflatten(natural)), x
+        return SiteDistribution(self, self.layout.unflatten(natural)), x
 
     def x(self, posterior: NumpyroPosterior) -> Shaped[np.ndarray, "num_data ..."]:
         """Return the inputs of a posterior's rows; the targets if there are no inputs.
@@ -120,12 +120,16 @@ class Site(eqx.Module):
         Raises:
             UsageError: if an argument of more than two axes is not the only input.
         """
-        given = {one.name: np.asarray(posterior.data[one.number]) for one in self.inputs or (self.observed,)}
-        if len(given) == 1:
-            return next(iter(given.values()))
-        if wide := [name for name, values in given.items() if values.ndim > 2]:
-            raise UsageError(f"argument {wide[0]} has more than two axes and is not the only input; flatten its rows")
-        return np.concatenate([values.reshape(len(values), -1) for values in given.values()], 1)
+        input_arrays = {
+            argument.name: np.asarray(posterior.data[argument.number]) for argument in self.inputs or (self.observed,)
+        }
+        if len(input_arrays) == 1:
+            return next(iter(input_arrays.values()))
+        if wide_inputs := [name for name, values in input_arrays.items() if values.ndim > 2]:
+            raise UsageError(
+                f"argument {wide_inputs[0]} has more than two axes and is not the only input; flatten its rows"
+            )
+        return np.concatenate([values.reshape(len(values), -1) for values in input_arrays.values()], 1)
 
     def y(self, posterior: NumpyroPosterior) -> Shaped[np.ndarray, "num_data ..."]:
         """Return the targets of a posterior's rows."""
@@ -137,26 +141,32 @@ class Site(eqx.Module):
         Raises:
             UsageError: if they differ, or have no mean or variance.
         """
-        some = np.arange(min(posterior.num_data, _TRIED_ROWS))
-        x, y, given = jnp.asarray(self.x(posterior)[some]), jnp.asarray(self.y(posterior)[some]), Given(self, values)
+        checked_rows = np.arange(min(posterior.num_data, _TRIED_ROWS))
+        x, y, distribution = (
+            jnp.asarray(self.x(posterior)[checked_rows]),
+            jnp.asarray(self.y(posterior)[checked_rows]),
+            SiteDistribution(self, values),
+        )
         try:
-            alone = jax.vmap(given.log_prob)(x, y)
-            moments = jax.vmap(lambda row: (given.distribution(row).mean, given.distribution(row).variance))
+            single_densities = jax.vmap(distribution.log_prob)(x, y)
+            moments = jax.vmap(
+                lambda row: (distribution.distribution(row).mean, distribution.distribution(row).variance)
+            )
             means = jnp.zeros(1) if self.num_classes else moments(x)[0]
         except NotImplementedError:
-            alone, means = None, jnp.full(1, jnp.nan)
+            single_densities, means = None, jnp.full(1, jnp.nan)
         except Exception as error:  # anything that a model of one row may raise: its own assertion, a wrong shape
             raise UsageError(
                 f"cannot predict single rows: the model fails on one row ({type(error).__name__}: "
                 f"{' '.join(str(error).split())[:100]}); write it for any number of rows"
             ) from error
-        if alone is None or jnp.isnan(means).any():
+        if single_densities is None or jnp.isnan(means).any():
             raise UsageError(
                 f"site {self.name}: its distribution must have a mean and a variance, because predictions "
                 "report both; use another one, such as StudentT with more than 2 degrees of freedom"
             )
-        together = posterior.log_likelihood(theta, posterior.take(jnp.asarray(some)))
-        if not np.allclose(alone, together, rtol=1e-3, atol=1e-3):
+        joint_densities = posterior.log_likelihood(theta, posterior.take(jnp.asarray(checked_rows)))
+        if not np.allclose(single_densities, joint_densities, rtol=1e-3, atol=1e-3):
             raise UsageError(
                 f"site {self.name}: the density of a row differs when it is computed alone; let its "
                 "distribution depend on the other arguments of the row, not on what is observed there, and "
@@ -164,7 +174,7 @@ class Site(eqx.Module):
             )
 
 
-class Given(eqx.Module):
+class SiteDistribution(eqx.Module):
     """The distribution of a row's target given one draw."""
 
     site: Site
@@ -173,11 +183,11 @@ class Given(eqx.Module):
 
     def distribution(self, output: Shaped[Array, "..."]) -> dist.Distribution:
         """Return the distribution of one row's target: event shape `[target]`, or `[]` for a label."""
-        row, flat, start = self.site.row, jnp.ravel(output), 0
+        row, flat_output, start = self.site.row, jnp.ravel(output), 0
         rows: list[Any] = list(row.data)
-        for one in self.site.inputs:
-            rows[one.number] = one.of(flat[start : start + one.size])
-            start += one.size
+        for argument in self.site.inputs:
+            rows[argument.number] = argument.of_row(flat_output[start : start + argument.size])
+            start += argument.size
         args, kwargs = row.arguments(tuple(rows))
         model = handlers.substitute(handlers.seed(row.model, 0), data=self.values)
         site = handlers.trace(model).get_trace(*args, **kwargs)[self.site.name]
@@ -218,7 +228,7 @@ class _OneRow(dist.Distribution):
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
         del intermediates
-        return jnp.sum(jnp.asarray(self.rows.log_prob(self.target.of(jnp.asarray(value)))))
+        return jnp.sum(jnp.asarray(self.rows.log_prob(self.target.of_row(jnp.asarray(value)))))
 
     def sample(self, key: PRNGKeyArray | None, sample_shape: tuple[int, ...] = ()) -> Array:
         return jnp.reshape(jnp.asarray(self.rows.sample(key, sample_shape)), sample_shape + self.event_shape)
@@ -228,8 +238,8 @@ def _arguments(posterior: NumpyroPosterior) -> list[Argument]:
     """Return the arguments with a row for each datum, in the order of the posterior's `data`."""
     marks = tuple(np.zeros(0) for _ in posterior.data)  # placeholders, identified by `id`
     args, kwargs = posterior.arguments(marks)
-    bound = inspect.signature(posterior.model).bind(*args, **kwargs).arguments
-    paths = {id(leaf): path for path, leaf in jax.tree_util.tree_flatten_with_path(dict(bound))[0]}
+    bound_arguments = inspect.signature(posterior.model).bind(*args, **kwargs).arguments
+    paths = {id(leaf): path for path, leaf in jax.tree_util.tree_flatten_with_path(dict(bound_arguments))[0]}
     names = [jax.tree_util.keystr(paths[id(mark)], simple=True, separator="_") for mark in marks]
     leaves = [np.asarray(leaf) for leaf in posterior.data]
     return [Argument(i, name, a.shape[1:], a.dtype) for i, (name, a) in enumerate(zip(names, leaves, strict=True))]
@@ -242,13 +252,17 @@ def _observed(site: Mapping[str, Any], arguments: list[Argument], posterior: Num
         UsageError: if the site observes no unmodified argument, or two equal ones.
     """
     value = np.asarray(site["value"])
-    same = [one for one in arguments if np.array_equal(np.asarray(jnp.asarray(posterior.data[one.number])), value)]
-    if len(same) != 1:
+    matching = [
+        argument
+        for argument in arguments
+        if np.array_equal(np.asarray(jnp.asarray(posterior.data[argument.number])), value)
+    ]
+    if len(matching) != 1:
         raise UsageError(
             f"site {site['name']} observes a changed argument, or one that was given twice; give the observed "
             "values as one argument, obs=y"
         )
-    return same[0]
+    return matching[0]
 
 
 def _num_classes(site: Mapping[str, Any], target: Argument) -> int:
@@ -257,13 +271,13 @@ def _num_classes(site: Mapping[str, Any], target: Argument) -> int:
     Raises:
         UsageError: if a row has several labels, or numbers in more than one axis.
     """
-    plain = site["fn"]
-    while hasattr(plain, "base_dist") and not isinstance(plain, dist.TransformedDistribution):
-        plain = plain.base_dist
-    is_label = isinstance(plain, _LABELS)
+    base_distribution = site["fn"]
+    while hasattr(base_distribution, "base_dist") and not isinstance(base_distribution, dist.TransformedDistribution):
+        base_distribution = base_distribution.base_dist
+    is_label = isinstance(base_distribution, _LABELS)
     if len(target.shape) > 1 or (is_label and target.size > 1):
         raise UsageError(
             f"site {site['name']}: a row of {target.name} has shape {list(target.shape)}, but predictions need "
             "one label or a vector of numbers per row"
         )
-    return len(plain.enumerate_support(expand=False)) if is_label else 0
+    return len(base_distribution.enumerate_support(expand=False)) if is_label else 0

@@ -35,20 +35,24 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
         UsageError: if no parameter matches a pattern. The message does not say where the pattern was written.
     """
     leaves = named_leaves(network)
-    chosen: set[str] = set()
+    selected: set[str] = set()
     for word in map(str.strip, stochastic.split(",")):
         pattern = "*" if word == "all" else word
-        found = last_names(network, last) if word == "last" else {n for n in leaves if fnmatchcase(n, pattern)}
-        if not found:
+        matching = (
+            last_names(network, last)
+            if word == "last"
+            else {leaf_key for leaf_key in leaves if fnmatchcase(leaf_key, pattern)}
+        )
+        if not matching:
             raise UsageError(f"no parameter matches {word!r}; there are: {', '.join(leaves)}; or use all or last")
-        chosen |= found
-    return frozenset(chosen)
+        selected |= matching
+    return frozenset(selected)
 
 
 def last_names(network: PyTree, last: PyTree | None) -> set[str]:
     """Return the names of the last layer's parameters in the whole network."""
     if last is not None:
-        own = {id(leaf) for leaf in named_leaves(last).values()}
-        return {name for name, leaf in named_leaves(network).items() if id(leaf) in own}
+        last_ids = {id(leaf) for leaf in named_leaves(last).values()}
+        return {name for name, leaf in named_leaves(network).items() if id(leaf) in last_ids}
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(eqx.filter(network, eqx.is_inexact_array))]
     return {leaf_name(path) for path in paths if path[:-1] == paths[-1][:-1]}

@@ -2,7 +2,7 @@
 
 from bnnzoo.recipe.fields import Field, TargetUnits, fields_of
 from bnnzoo.recipe.layers import Layer, Value, read_layer
-from bnnzoo.recipe.parts import Part, build, build_all, plain, written
+from bnnzoo.recipe.parts import Part, build, build_all, part_from_object, plain
 from bnnzoo.recipe.precedence import broken_recipes, part_names, recipe_from, resolve
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe, as_dict, to_yaml
 from bnnzoo.recipe.shipped_files import shipped, shipped_names, warn_of
@@ -21,6 +21,7 @@ __all__ = [
     "build",
     "build_all",
     "fields_of",
+    "part_from_object",
     "part_names",
     "plain",
     "read_layer",
@@ -30,5 +31,4 @@ __all__ = [
     "shipped_names",
     "to_yaml",
     "warn_of",
-    "written",
 ]

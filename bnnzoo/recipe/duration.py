@@ -15,7 +15,7 @@ def seconds(text: str) -> float:
     Raises:
         ValueError: for any other text, or for zero.
     """
-    found = _TEXT.fullmatch(text)
-    if found is None or not 0 < float(found[1]) < math.inf:
+    match = _TEXT.fullmatch(text)
+    if match is None or not 0 < float(match[1]) < math.inf:
         raise ValueError(f"must be a time such as 90s, 5m or 2h (got {text!r})")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]

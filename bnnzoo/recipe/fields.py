@@ -91,11 +91,11 @@ class Accepts(NamedTuple):
         return " | ".join([*parts, *map(str, self.choices)])
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Description of the valid values, as the end of a sentence."""
         ways = [" ".join([_WORDS[kind], *filter(None, [" and ".join(self.limits)])]) for kind in self.scalars]
         if self.items:
-            ways.append(f"a list; each entry {self.items.words}")
+            ways.append(f"a list; each entry {self.items.description}")
         if self.choices and not ways:
             return f"one of {', '.join(map(str, self.choices))}"
         return " or ".join([*ways, *map(str, self.choices)])
@@ -111,42 +111,43 @@ class Accepts(NamedTuple):
         if raw is None:
             if self.nullable:
                 return None
-            raise ValueError(f"must be {self.words} (got nothing)")
+            raise ValueError(f"must be {self.description} (got nothing)")
         for choice in self.choices:
             if raw == choice and isinstance(raw, bool) == isinstance(choice, bool):
                 return choice
             if isinstance(raw, str) and raw.strip() == str(choice):
                 return choice
         if self.items:
-            return tuple(self._item(item, raw) for item in _listed(raw, self.items))
+            return tuple(self._item(item, raw) for item in _split_items(raw, self.items))
         if isinstance(raw, str | int | float):
             for kind in self.scalars:
-                found = _scalar(kind, raw)
-                if found is not None:
-                    return self._within(found)
-        raise ValueError(f"must be {self.words} (got {_short(raw)})")
+                value = _scalar(kind, raw)
+                if value is not None:
+                    return self._check_bounds(value)
+        raise ValueError(f"must be {self.description} (got {_short_text(raw)})")
 
     def _item(self, item: Any, raw: Any) -> Any:
         assert self.items is not None
         if isinstance(item, str) and not item.strip():
             raise ValueError(
-                f"must be a list without empty entries, and each entry {self.items.words} (got {_short(raw)})"
+                f"must be a list without empty entries, and each entry {self.items.description} (got "
+                f"{_short_text(raw)})"
             )
         try:
             return self.items.convert(item)
         except ValueError as error:
-            raise ValueError(f"each entry {str(error).split(' (got ')[0]} (got {_short(raw)})") from None
+            raise ValueError(f"each entry {str(error).split(' (got ')[0]} (got {_short_text(raw)})") from None
 
-    def _within(self, value: Any) -> Any:
+    def _check_bounds(self, value: Any) -> Any:
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"must be finite (got {value})")
-        ways = " or ".join([" and ".join(self.limits), *map(str, self.choices)])
+        expected = " or ".join([" and ".join(self.limits), *map(str, self.choices)])
         if isinstance(value, int | float) and not all(_holds(bound, value) for bound in self.bounds):
-            raise ValueError(f"must be {ways} (got {value})")
+            raise ValueError(f"must be {expected} (got {value})")
         if isinstance(value, float):
-            single = _single(value)
-            if not all(_holds(bound, single) for bound in self.bounds):
-                raise ValueError(f"must be {ways} in single precision (got {value}, which becomes {single})")
+            single_value = _to_single_precision(value)
+            if not all(_holds(bound, single_value) for bound in self.bounds):
+                raise ValueError(f"must be {expected} in single precision (got {value}, which becomes {single_value})")
         return value
 
 
@@ -242,7 +243,7 @@ def _holds(bound: Any, value: Any) -> bool:
     return tests[type(bound)]()
 
 
-def _single(value: float) -> float:
+def _to_single_precision(value: float) -> float:
     """Return the number in single precision, as samplers and likelihoods store it.
 
     Raises:
@@ -267,28 +268,28 @@ def _scalar(kind: type, raw: str | int | float) -> Any:
     try:
         if kind is float or (isinstance(raw, str) and not raw.strip().lstrip("+-").isdigit()):
             raw = float(raw)
-        found = kind(raw)
-        if kind is int and not abs(found) < _MOST_WHOLE:
+        value = kind(raw)
+        if kind is int and not abs(value) < _MOST_WHOLE:
             return None
-        return found if found == raw or kind is float or isinstance(raw, str) else None
+        return value if value == raw or kind is float or isinstance(raw, str) else None
     except (ValueError, OverflowError):
         return None
 
 
-def _listed(raw: Any, items: Accepts) -> list[Any]:
+def _split_items(raw: Any, items: Accepts) -> list[Any]:
     """Return several values from one: text is split at commas, except for a list of texts."""
     if isinstance(raw, list | tuple):
         return list(raw)
     if isinstance(raw, str) and str not in items.scalars:
-        bare = raw.strip()
-        if bare.startswith("("):  # a tuple with one element ends with a comma
-            bare = bare.removeprefix("(").removesuffix(")").strip().removesuffix(",")
-        bare = bare.removeprefix("[").removesuffix("]")
-        return [piece.strip() for piece in bare.split(",")] if bare.strip() else []
+        content = raw.strip()
+        if content.startswith("("):  # a tuple with one element ends with a comma
+            content = content.removeprefix("(").removesuffix(")").strip().removesuffix(",")
+        content = content.removeprefix("[").removesuffix("]")
+        return [piece.strip() for piece in content.split(",")] if content.strip() else []
     return [raw]
 
 
-def _short(raw: Any) -> str:
+def _short_text(raw: Any) -> str:
     text = raw if isinstance(raw, int | float) else reprlib.repr(raw)
     return str(text).lower() if isinstance(raw, bool) else str(text)
 
@@ -301,8 +302,8 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def _help(annotation: Any) -> str:
     metadata = getattr(annotation, "__metadata__", ())
-    words = next((note.documentation for note in metadata if isinstance(note, Doc)), "")
-    return "; ".join(filter(None, [words, _UNITS_HELP if _is_in_target_units(annotation) else ""]))
+    documentation = next((note.documentation for note in metadata if isinstance(note, Doc)), "")
+    return "; ".join(filter(None, [documentation, _UNITS_HELP if _is_in_target_units(annotation) else ""]))
 
 
 def _is_in_target_units(annotation: Any) -> bool:

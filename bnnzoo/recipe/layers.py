@@ -11,7 +11,7 @@ from bnnzoo import registry
 from bnnzoo.errors import NotFoundError, UsageError
 from bnnzoo.finding import setting
 from bnnzoo.recipe import yaml
-from bnnzoo.recipe.parts import unknown
+from bnnzoo.recipe.parts import unknown_key_message
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS
 from bnnzoo.recipe.shipped_files import shipped
 
@@ -56,13 +56,13 @@ def read_layer(source: str | Path) -> Layer:
     path = Path(source)
     looks_like_a_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml") or len(path.parts) > 1
     if not looks_like_a_file:
-        found = shipped(str(source))
-        if found is None and not path.is_file():
+        shipped_path = shipped(str(source))
+        if shipped_path is None and not path.is_file():
             raise NotFoundError(
                 f"{setting('config', str(source))}: no such file, and "
                 f"{registry.not_found(registry.RECIPES, str(source))}"
             )
-        path = found or path
+        path = shipped_path or path
     return file_layer(path)
 
 
@@ -70,7 +70,7 @@ def option_layer(model: str | None, sampler: str | None, options: Mapping[str, A
     """Return the layer of a command's options."""
     run: dict[str, Value] = {}
     names: dict[str, str | None] = {"model": model, "sampler": sampler}
-    inner: dict[str, dict[str, Value]] = {kind: {} for kind in PARTS}
+    part_fields: dict[str, dict[str, Value]] = {kind: {} for kind in PARTS}
     problems: list[str] = []
     for key, raw in options.items():
         if raw is None:
@@ -80,18 +80,18 @@ def option_layer(model: str | None, sampler: str | None, options: Mapping[str, A
             raw, where = raw
         kind, dot, name = key.partition(".")
         if dot and kind in PARTS:
-            inner[kind][name.replace("-", "_")] = Value(raw, where)
+            part_fields[kind][name.replace("-", "_")] = Value(raw, where)
         elif key in PARTS:
             names[key] = str(raw)
         elif key in RUN_FIELDS:
             run[key] = Value(raw, where)
         else:
-            named = where if where.startswith("--") else f"{where}: {key}"
-            problems.append(f"{named}: {unknown(key, [*PARTS, *RUN_FIELDS])}")
+            option_name = where if where.startswith("--") else f"{where}: {key}"
+            problems.append(f"{option_name}: {unknown_key_message(key, [*PARTS, *RUN_FIELDS])}")
     parts = {
-        kind: PartLayer(Value(name.casefold(), kind) if (name := names.get(kind)) else None, inner[kind])
+        kind: PartLayer(Value(name.casefold(), kind) if (name := names.get(kind)) else None, part_fields[kind])
         for kind in PARTS
-        if names.get(kind) or inner[kind]
+        if names.get(kind) or part_fields[kind]
     }
     return Layer("options", run, parts, tuple(problems))
 
@@ -118,9 +118,11 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
     for key, node in root.value.items():
         if key == "example":
             example = layer_of(node, source)
-            void = [inner for inner in ("example", "sweep", "requires") if inner in node.value]
+            invalid_keys = [inner for inner in ("example", "sweep", "requires") if inner in node.value]
             problems += [
-                f"{node.value[k].key_where}: example.{k}: belongs to the whole recipe, not to its example" for k in void
+                f"{node.value[key_found].key_where}: example.{key_found}: belongs to the whole recipe, not to its "
+                "example"
+                for key_found in invalid_keys
             ]
             problems += example.problems
         elif key == "sweep":
@@ -133,9 +135,9 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
         elif key in RUN_FIELDS:
             run[key] = _plain(node, key, problems)
         else:
-            problems.append(f"{node.key_where}: {key}: {unknown(key, [*PARTS, *RUN_FIELDS])}")
-    needed = requires.raw if isinstance(requires.raw, list) else [requires.raw] if requires.raw else []
-    return Layer(source, run, parts, tuple(problems), tuple(map(str, needed)), example, sweep)
+            problems.append(f"{node.key_where}: {key}: {unknown_key_message(key, [*PARTS, *RUN_FIELDS])}")
+    packages = requires.raw if isinstance(requires.raw, list) else [requires.raw] if requires.raw else []
+    return Layer(source, run, parts, tuple(problems), tuple(map(str, packages)), example, sweep)
 
 
 def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> PartLayer:
@@ -146,34 +148,34 @@ def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> PartLayer:
         problems.append(f"{node.where}: {kind}: must be a name, or a mapping of its fields")
         return PartLayer()
     name: Value | None = None
-    found: dict[str, Value] = {}
+    fields: dict[str, Value] = {}
     for key, inner in node.value.items():
         value = _plain(inner, f"{kind}.{key}", problems)
         if key != "name":
-            found[key] = value
+            fields[key] = value
         elif isinstance(value.raw, str):
             name = Value(value.raw.casefold(), value.where)
         else:
             problems.append(f"{value.where}: {kind}.name: must be a name")
-    return PartLayer(name, found)
+    return PartLayer(name, fields)
 
 
 def _sweep(node: yaml.Node, problems: list[str]) -> dict[str, tuple[Value, ...]]:
     """Read a sweep: `sweep: {sampler.step_size: [1e-4, 1e-3], seed: [0, 1]}`."""
-    found: dict[str, tuple[Value, ...]] = {}
+    values_by_option: dict[str, tuple[Value, ...]] = {}
     if not isinstance(node.value, dict):
         problems.append(f"{node.key_where}: sweep: must be a mapping of options to lists of values")
-        return found
-    for written, inner in node.value.items():
-        key = written.replace("-", "_") if "." in written else written
-        if key in found:
+        return values_by_option
+    for option_written, inner in node.value.items():
+        key = option_written.replace("-", "_") if "." in option_written else option_written
+        if key in values_by_option:
             problems.append(f"{inner.key_where}: sweep.{key}: the option is repeated")
         elif isinstance(inner.value, list) and inner.value:
             items = [_plain(item._replace(key_where=item.where), f"sweep.{key}", problems) for item in inner.value]
-            found[key] = tuple(items)
+            values_by_option[key] = tuple(items)
         else:
             problems.append(f"{inner.key_where}: sweep.{key}: must be a list of values")
-    return found
+    return values_by_option
 
 
 def _plain(node: yaml.Node, path: str, problems: list[str]) -> Value:

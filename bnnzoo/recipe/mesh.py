@@ -21,8 +21,8 @@ def axes(text: str) -> Axes:
     Raises:
         ValueError: for any other text.
     """
-    found = [_AXIS.fullmatch(part.strip()) for part in text.split(",")]
-    named = {match[1]: int(match[2]) for match in found if match}
-    if len(named) < len(found):
+    matches = [_AXIS.fullmatch(part.strip()) for part in text.split(",")]
+    sizes = {match[1]: int(match[2]) for match in matches if match}
+    if len(sizes) < len(matches):
         raise ValueError(f"must be chains=C, data=D or chains=C,data=D, with numbers of devices (got {text!r})")
-    return Axes(**named)
+    return Axes(**sizes)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
-from bnnzoo.errors import UsageError, words_of
-from bnnzoo.near import near_names
+from bnnzoo.errors import UsageError, message_of
 from bnnzoo.recipe.fields import REQUIRED, Field, fields_of
+from bnnzoo.suggestions import near_names
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ def build(cls: type, part: Part, prefix: str) -> Any:
     try:
         return cls(**values)
     except ValueError as error:
-        raise UsageError(_blame(words_of(error), part, prefix)) from error
+        raise UsageError(_name_field(message_of(error), part, prefix)) from error
 
 
-def build_all(wanted: Iterable[tuple[type, Part, str]]) -> list[Any]:
+def build_all(requests: Iterable[tuple[type, Part, str]]) -> list[Any]:
     """Build several parts and report all their problems together.
 
     Args:
@@ -53,7 +53,7 @@ def build_all(wanted: Iterable[tuple[type, Part, str]]) -> list[Any]:
     """
     built: list[Any] = []
     problems: list[str] = []
-    for cls, part, prefix in wanted:
+    for cls, part, prefix in requests:
         try:
             built.append(build(cls, part, prefix))
         except UsageError as error:
@@ -65,35 +65,41 @@ def build_all(wanted: Iterable[tuple[type, Part, str]]) -> list[Any]:
 
 def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, Any], list[str]]:
     """Return the converted values of a part, and a line for each problem."""
-    known = {field.name: field for field in fields}
+    field_by_name = {field.name: field for field in fields}
     values: dict[str, Any] = {}
     problems: list[str] = []
     for name, raw in part.fields.items():
-        if name not in known:
-            problems.append(_located(part, prefix, name, unknown(name, known)))
+        if name not in field_by_name:
+            problems.append(_with_place(part, prefix, name, unknown_key_message(name, field_by_name)))
             continue
         try:
-            values[name] = known[name].accepts.convert(raw)
+            values[name] = field_by_name[name].accepts.convert(raw)
         except ValueError as error:
-            problems.append(_located(part, prefix, name, str(error)))
-    for each in fields:
-        if each.default is REQUIRED and each.name not in part.fields:
-            named = f"--{prefix}.{each.name.replace('_', '-')}"
-            problems.append(f"{named}: missing; must be {each.accepts.words}")
+            problems.append(_with_place(part, prefix, name, str(error)))
+    for field_required in fields:
+        if field_required.default is REQUIRED and field_required.name not in part.fields:
+            option = f"--{prefix}.{field_required.name.replace('_', '-')}"
+            problems.append(f"{option}: missing; must be {field_required.accepts.description}")
     return values, problems
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
+def unknown_key_message(name: str, known_names: Iterable[str]) -> str:
     """Return the message for an unknown key, with a near name or all names."""
-    known = list(known)
-    for near in near_names(name, known, 1):
-        return f"unknown key; did you mean {near!r}?"
-    return f"unknown key; there are: {', '.join(known)}" if known else "unknown key; this part has no fields"
+    known_names = list(known_names)
+    for similar in near_names(name, known_names, 1):
+        return f"unknown key; did you mean {similar!r}?"
+    return (
+        f"unknown key; there are: {', '.join(known_names)}" if known_names else "unknown key; this part has no fields"
+    )
 
 
-def written(name: str, made: Any) -> Part:
+def part_from_object(name: str, part: Any) -> Part:
     """Return an existing part with every field in the form of a recipe."""
-    return Part(name, {f.name: plain(getattr(made, f.name)) for f in fields_of(type(made))}, {})
+    return Part(
+        name,
+        {field_written.name: plain(getattr(part, field_written.name)) for field_written in fields_of(type(part))},
+        {},
+    )
 
 
 def plain(value: Any) -> Any:
@@ -103,7 +109,7 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _located(part: Part, prefix: str, name: str, text: str) -> str:
+def _with_place(part: Part, prefix: str, name: str, text: str) -> str:
     where = part.where.get(name, "")
     if where.startswith("--"):
         return f"{where}: {text}"
@@ -111,9 +117,9 @@ def _located(part: Part, prefix: str, name: str, text: str) -> str:
     return f"{where}: {path}: {text}" if where else f"{path}: {text}"
 
 
-def _blame(message: str, part: Part, prefix: str) -> str:
+def _name_field(message: str, part: Part, prefix: str) -> str:
     """Return the constructor's error message with the field that it starts with, if it names one."""
     name, colon, text = message.partition(":")
     if colon and name in part.fields:
-        return _located(part, prefix, name, text.strip())
+        return _with_place(part, prefix, name, text.strip())
     return f"{prefix}: {message}" if part.name == "" else f"{prefix} {part.name}: {message}"

@@ -17,10 +17,10 @@ from bnnzoo.recipe import duration, mesh, yaml
 from bnnzoo.recipe.layers import Layer, Value, file_layer, layer_of, option_layer
 from bnnzoo.recipe.parts import Part, validate
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe
-from bnnzoo.recipe.shipped_files import offered, recipes_of, shipped
+from bnnzoo.recipe.shipped_files import find_entry, recipes_of, shipped
 
 BUDGET = "2m"
-_WORTH_A_LOOK = 10.0
+_SHORT_BUDGET_SECONDS = 10.0
 """Minimal budget in seconds for testing convergence during a run."""
 
 
@@ -51,35 +51,37 @@ def resolve(
     parts, merged = _merge(user, in_memory, complete)
     # A problem can occur twice: a recipe may be named and added below, and an example repeats its recipe's problems.
     problems = list(dict.fromkeys(problem for layer in merged for problem in layer.problems))
-    several = [layer.source for layer in merged if layer.sweep]
-    problems += [f"{source}: sweep: defines several runs; use bnnzoo zoo run {source}" for source in several]
-    absent = [kind for kind in ("model", "sampler") if not parts[kind].name]
-    if len(absent) == 2:
+    swept_sources = [layer.source for layer in merged if layer.sweep]
+    problems += [f"{source}: sweep: defines several runs; use bnnzoo zoo run {source}" for source in swept_sources]
+    missing_kinds = [kind for kind in ("model", "sampler") if not parts[kind].name]
+    if len(missing_kinds) == 2:
         problems.append(
             "no model and no sampler; name both, such as bnnzoo sample mdn penalty, or give only "
             "[[data=FILE]], for which the zoo chooses them; see bnnzoo list"
         )
-    elif absent:
+    elif missing_kinds:
         problems.append(
-            f"no {absent[0]}; name one (bnnzoo sample MODEL SAMPLER), here or in a [[config]]; see bnnzoo list "
-            f"{absent[0]}s"
+            f"no {missing_kinds[0]}; name one (bnnzoo sample MODEL SAMPLER), here or in a [[config]]; see bnnzoo list "
+            f"{missing_kinds[0]}s"
         )
-    problems += _absent(parts, merged)
+    problems += _missing_parts(parts, merged)
     run: dict[str, Value] = {}
     for layer in merged:
         run.update(layer.run)
     if in_memory:
         run.pop("data", None)
-    asked = Part("", {key: value.raw for key, value in run.items()}, {key: value.where for key, value in run.items()})
-    values, wrong = validate(list(RUN_FIELDS.values()), asked, "")
-    problems += wrong
-    problems += _budgeted(values, asked, own_data=in_memory or any("data" in layer.run for layer in user))
+    run_part = Part(
+        "", {key: value.raw for key, value in run.items()}, {key: value.where for key, value in run.items()}
+    )
+    values, run_problems = validate(list(RUN_FIELDS.values()), run_part, "")
+    problems += run_problems
+    problems += _add_budget(values, run_part, own_data=in_memory or any("data" in layer.run for layer in user))
     for name, check in (("budget", duration.seconds), ("mesh", mesh.axes)):
         if values.get(name) is not None:
             try:
                 check(values[name])
             except ValueError as error:
-                problems.append(f"{asked.where.get(name, name)}: {error}")
+                problems.append(f"{run_part.where.get(name, name)}: {error}")
     if problems:
         raise UsageError("\n".join(problems))
     optional = {kind: part if part.name or part.fields else None for kind, part in parts.items()}
@@ -89,7 +91,7 @@ def resolve(
         likelihood=optional["likelihood"],
         prior=optional["prior"],
         **values,
-        where=asked.where,
+        where=run_part.where,
     )
 
 
@@ -118,17 +120,17 @@ def recipe_from(text: str, source: str = "recipe") -> Recipe:
 
 def broken_recipes() -> list[str]:
     """Return the problems of the shipped recipes, one line each with file and line."""
-    wrong: list[str] = []
+    problems: list[str] = []
     for name in registry.entries(registry.RECIPES):
         try:
             path = shipped(name)
-            wrong += file_layer(path).problems if path else ()
+            problems += file_layer(path).problems if path else ()
         except UsageError as error:
-            wrong.append(str(error))
-    return wrong
+            problems.append(str(error))
+    return problems
 
 
-def _budgeted(values: dict[str, Any], asked: Part, *, own_data: bool) -> list[str]:
+def _add_budget(values: dict[str, Any], run_part: Part, *, own_data: bool) -> list[str]:
     """Add a time budget to runs on the user's own data without lengths.
 
     The number of draws that such data need is unknown, but a time limit is easy to choose.
@@ -136,29 +138,29 @@ def _budgeted(values: dict[str, Any], asked: Part, *, own_data: bool) -> list[st
     Returns:
         A line if `until` is "budget" and there is no budget.
     """
-    if own_data and not {"warmup", "draws", "budget"} & set(asked.fields):
+    if own_data and not {"warmup", "draws", "budget"} & set(run_part.fields):
         values["budget"] = BUDGET
     if values.get("budget"):
         values["until"] = values.get("until") or ("budget" if _is_short(values["budget"]) else "converged")
     elif values.get("until") == "budget":
-        return [f"{asked.where.get('until', 'until')}: requires a budget; add [[budget=5m]], or remove [[until]]"]
+        return [f"{run_part.where.get('until', 'until')}: requires a budget; add [[budget=5m]], or remove [[until]]"]
     return []
 
 
 def _is_short(budget: str) -> bool:
     """Whether a budget is so short that convergence tests, about a second each, would take as long as they can save."""
     with contextlib.suppress(ValueError):  # the field itself reports an invalid text
-        return duration.seconds(budget) < _WORTH_A_LOOK
+        return duration.seconds(budget) < _SHORT_BUDGET_SECONDS
     return False
 
 
-def _absent(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
+def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
     """Return a line for each missing part, if a recipe names the package that offers it."""
-    needed = dict.fromkeys(package for layer in layers for package in layer.requires)
-    if not needed:
+    required_packages = dict.fromkeys(package for layer in layers for package in layer.requires)
+    if not required_packages:
         return []
-    loaded = {plugin.distribution for plugin in registry.plugins()}
-    packages = " ".join(package for package in needed if registry.canonical(package) not in loaded)
+    loaded_packages = {plugin.distribution for plugin in registry.plugins()}
+    packages = " ".join(package for package in required_packages if registry.canonical(package) not in loaded_packages)
     return [
         f"no {kind} named {part.name!r}; this recipe needs packages that are not installed: pip install {packages}"
         for kind, part in parts.items()
@@ -171,21 +173,21 @@ def _merge(user: list[Layer], in_memory: bool = False, complete: bool = False) -
 
     An example applies to its own data only: those that it names, or those of the examples below it.
     """
-    named = {kind: _last_name(kind, user) for kind in PARTS}
-    paths = [] if complete else recipes_of(named["model"], named["sampler"])
-    layers = [*(_subdued(file_layer(path), named) for path in paths), *user]
+    user_names = {kind: _last_name(kind, user) for kind in PARTS}
+    paths = [] if complete else recipes_of(user_names["model"], user_names["sampler"])
+    layers = [*(_without_overridden_fields(file_layer(path), user_names) for path in paths), *user]
     examples: list[tuple[Layer | None, Any]] = []
     data = None
     for layer in layers:
         if layer.example and "data" in layer.example.run:
             data = layer.example.run["data"].raw
         examples.append((layer.example, data))
-    said = [layer.run["data"].raw for layer in user if "data" in layer.run]
-    data = said[-1] if said else data
+    user_data = [layer.run["data"].raw for layer in user if "data" in layer.run]
+    data = user_data[-1] if user_data else data
     merged: list[Layer] = []
-    for layer, (example, of) in zip(layers, examples, strict=True):
-        merged += [layer, example] if example and not in_memory and of == data else [layer]
-    return {kind: _merged_part(kind, merged) for kind in PARTS}, merged
+    for layer, (example, example_data) in zip(layers, examples, strict=True):
+        merged += [layer, example] if example and not in_memory and example_data == data else [layer]
+    return {kind: _merge_part(kind, merged) for kind in PARTS}, merged
 
 
 def _last_name(kind: str, layers: list[Layer]) -> str:
@@ -193,27 +195,35 @@ def _last_name(kind: str, layers: list[Layer]) -> str:
     return names[-1] if names else ""
 
 
-def _subdued(layer: Layer, named: Mapping[str, str]) -> Layer:
+def _without_overridden_fields(layer: Layer, named: Mapping[str, str]) -> Layer:
     """Return a shipped recipe without nameless fields of parts for which the user named another part."""
-    void = [k for k in ("likelihood", "prior") if named[k] and k in layer.parts and layer.parts[k].name is None]
-    parts = {kind: part for kind, part in layer.parts.items() if kind not in void}
-    return replace(layer, parts=parts, example=layer.example and _subdued(layer.example, named))
+    overridden = [
+        kind_named
+        for kind_named in ("likelihood", "prior")
+        if named[kind_named] and kind_named in layer.parts and layer.parts[kind_named].name is None
+    ]
+    parts = {kind: part for kind, part in layer.parts.items() if kind not in overridden}
+    return replace(layer, parts=parts, example=layer.example and _without_overridden_fields(layer.example, named))
 
 
-def _merged_part(kind: str, layers: list[Layer]) -> Part:
-    name, found = "", dict[str, Value]()
+def _merge_part(kind: str, layers: list[Layer]) -> Part:
+    name, fields = "", dict[str, Value]()
     for layer in layers:
         part = layer.parts.get(kind)
         if part is None:
             continue
         if part.name is not None:
             if name and not _same(kind, part.name.raw, name):
-                found = {}
+                fields = {}
             name = part.name.raw
-        found.update(part.fields)
-    return Part(name, {key: value.raw for key, value in found.items()}, {key: v.where for key, v in found.items()})
+        fields.update(part.fields)
+    return Part(
+        name,
+        {key: value.raw for key, value in fields.items()},
+        {key: field_value.where for key, field_value in fields.items()},
+    )
 
 
-def _same(kind: str, one: str, other: str) -> bool:
+def _same(kind: str, first: str, second: str) -> bool:
     """Whether two names mean the same part: `bnnzoo:mlp` is `mlp`."""
-    return one == other or (offered(f"{kind}s", one) or one) == (offered(f"{kind}s", other) or other)
+    return first == second or (find_entry(f"{kind}s", first) or first) == (find_entry(f"{kind}s", second) or second)

@@ -119,19 +119,19 @@ RUN_FIELDS: dict[str, Field] = {f.name: f for f in fields_of(Recipe) if f.name n
 
 def as_dict(recipe: Recipe) -> dict[str, Any]:
     """Return the recipe in the form of a recipe file, in a fixed order. Parts without a name or fields are left out."""
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for kind in PARTS:
         part: Part | None = getattr(recipe, kind)
         if part is not None:
-            found[kind] = {**({"name": part.name} if part.name else {}), **dict(sorted(part.fields.items()))}
+            content[kind] = {**({"name": part.name} if part.name else {}), **dict(sorted(part.fields.items()))}
     for name in RUN_FIELDS:
         value = getattr(recipe, name)
-        found[name] = list(value) if isinstance(value, tuple) else value
-    return found
+        content[name] = list(value) if isinstance(value, tuple) else value
+    return content
 
 
 def to_yaml(recipe: Mapping[str, Any]) -> str:
     """Return a recipe's dictionary as YAML that reads back identical, parts first, then run keys."""
     order = [*PARTS, *RUN_FIELDS]
-    known = [key for key in order if key in recipe]
-    return yaml.write({key: recipe[key] for key in [*known, *(key for key in recipe if key not in order)]})
+    ordered_keys = [key for key in order if key in recipe]
+    return yaml.write({key: recipe[key] for key in [*ordered_keys, *(key for key in recipe if key not in order)]})

@@ -23,15 +23,22 @@ def recipes_of(model: str, sampler: str) -> list[Path]:
     They must come from the distribution that offers the part; the recipe of a pair may also come from the zoo. A
     plugin's recipe with the name of another package's part therefore changes only runs that ask for it.
     """
-    parts = [entry for entry in (offered("models", model), offered("samplers", sampler)) if entry]
+    parts = [entry for entry in (find_entry("models", model), find_entry("samplers", sampler)) if entry]
     owners = [(entry.name, [entry.distribution]) for entry in parts]
     if len(parts) == 2:
-        owners.append((".".join(e.name for e in parts), [registry.OWN, *(e.distribution for e in parts)]))
-    found = [[registry.get(registry.RECIPES, f"{owner}:{stem}") for owner in own] for stem, own in owners]
-    return [_file(next(filter(None, entries))) for entries in found if any(entries)]
+        owners.append(
+            (
+                ".".join(entry_found.name for entry_found in parts),
+                [registry.OWN, *(entry_found.distribution for entry_found in parts)],
+            )
+        )
+    candidates = [
+        [registry.get(registry.RECIPES, f"{owner}:{stem}") for owner in packages] for stem, packages in owners
+    ]
+    return [_file(next(filter(None, entries))) for entries in candidates if any(entries)]
 
 
-def offered(kind: str, name: str) -> registry.Registered | None:
+def find_entry(kind: str, name: str) -> registry.Registered | None:
     """Return the entry with this name, or None if there is none or several.
 
     The error is reported where the part is used.
@@ -48,11 +55,11 @@ def shipped_names() -> dict[str, str]:
     The summary is that of the plugin, or the first comment of the file. An unreadable recipe gives a warning and is
     left out.
     """
-    found = registry.entries(registry.RECIPES)
+    entries_by_name = registry.entries(registry.RECIPES)
     summaries: dict[str, str] = {}
-    for name in sorted(found):
+    for name in sorted(entries_by_name):
         try:
-            summaries[name] = found[name].summary or _first_comment(_file(found[name]))
+            summaries[name] = entries_by_name[name].summary or _first_comment(_file(entries_by_name[name]))
         except (UsageError, OSError, ValueError) as error:
             warn_of(name, error)
     return summaries

@@ -42,13 +42,13 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 
 
-class _Whole(int):
+class _IntegerWithText(int):
     """An integer with its original text, which matters if it is the name of a column."""
 
     text: str
 
 
-class _Number(float):
+class _FloatWithText(float):
     """A number with its original text."""
 
     text: str
@@ -129,7 +129,9 @@ class _Reader:
         for event in events:
             if isinstance(event, ScalarEvent | AliasEvent | SequenceStartEvent | MappingStartEvent):
                 if root is not None:
-                    raise UsageError(f"{self.at(event)}: a second document; a recipe must be a single document")
+                    raise UsageError(
+                        f"{self.position_of(event)}: a second document; a recipe must be a single document"
+                    )
                 root = self.node(event, events, 1)
             elif isinstance(event, StreamStartEvent | StreamEndEvent):
                 continue
@@ -139,7 +141,7 @@ class _Reader:
 
     def node(self, event: Any, events: Iterator[Event], depth: int) -> Node:
         """Return the node that starts with this event, within the limits of depth and size."""
-        where = self.at(event)
+        where = self.position_of(event)
         self.values += 1
         if depth > MAX_DEPTH:
             raise UsageError(f"{where}: nested deeper than {MAX_DEPTH}")
@@ -179,21 +181,21 @@ class _Reader:
 
     def mapping(self, events: Iterator[Event], depth: int) -> dict[str, Node]:
         """Return the items up to the end of a mapping, whose keys must be unique plain words."""
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         for event in events:
             if isinstance(event, MappingEndEvent):
                 break
             if not isinstance(event, ScalarEvent):
-                raise UsageError(f"{self.at(event)}: a key must be a plain word")
-            where, key = self.at(event), event.value
+                raise UsageError(f"{self.position_of(event)}: a key must be a plain word")
+            where, key = self.position_of(event), event.value
             if key == "<<":
                 raise UsageError(f"{where}: merge keys (<<) are not allowed; write the keys out")
-            if key in found:
-                raise UsageError(f"{where}: {key}: repeated key (first at {found[key].key_where})")
-            found[key] = self.node(next(events), events, depth + 1)._replace(key_where=where)
-        return found
+            if key in nodes:
+                raise UsageError(f"{where}: {key}: repeated key (first at {nodes[key].key_where})")
+            nodes[key] = self.node(next(events), events, depth + 1)._replace(key_where=where)
+        return nodes
 
-    def at(self, event: Event) -> str:
+    def position_of(self, event: Event) -> str:
         """Return the position of an event: SOURCE:LINE:COLUMN."""
         return _position(self.source, event.start_mark)
 
@@ -216,9 +218,9 @@ def _scalar(text: str, *, plain: bool) -> Any:
     if _FALSE.fullmatch(text):
         return False
     if _INT.fullmatch(text) and len(text) < 400:
-        return _with_text(_Whole(text), text)
+        return _with_text(_IntegerWithText(text), text)
     if _FLOAT.fullmatch(text) and not _INT.fullmatch(text):
-        return _with_text(_Number(text.lower().replace(".inf", "inf").replace(".nan", "nan")), text)
+        return _with_text(_FloatWithText(text.lower().replace(".inf", "inf").replace(".nan", "nan")), text)
     return text
 
 
@@ -238,12 +240,12 @@ def _lines(values: dict[str, Any], indent: str) -> Iterator[str]:
             yield f"{indent}{key}: {_text(value)}\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quote text with escapes that YAML shares with JSON; unprintable characters are escaped too."""
-    return "".join(c if c.isprintable() else _escaped(c) for c in json.dumps(text, ensure_ascii=False))
+    return "".join(c if c.isprintable() else _escape(c) for c in json.dumps(text, ensure_ascii=False))
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     code = ord(character)
     return f"\\u{code:04x}" if code < 2**16 else f"\\U{code:08x}"
 
@@ -254,7 +256,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return value if _PLAIN.fullmatch(value) and _scalar(value, plain=True) == value else _quoted(value)
+        return value if _PLAIN.fullmatch(value) and _scalar(value, plain=True) == value else _quote(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_text(item) for item in value) + "]"
     if isinstance(value, dict):

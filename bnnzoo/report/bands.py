@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from bnnzoo import plots
-from bnnzoo.data.bounds import recorded
+from bnnzoo.data.bounds import uncensored_targets
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Band, Of, Picture
@@ -44,18 +44,22 @@ def bands(
     Raises:
         UsageError: for a classification, several inputs, runs of different variables, or an invalid option.
     """
-    of = _checked(range, band)
+    of = _check_options(range, band)
     first = next(iter(runs.values()))
-    like, index = first.signature, 0 if first.classifies else target_index(first, target)
+    first_signature, index = first.signature, 0 if first.classifies else target_index(first, target)
     for name, predictor in runs.items():
         if not has_band(predictor):
             prefix = f"{name}: " if len(runs) > 1 else ""
             raise UsageError(f"{prefix}a band is for a regression on one input; use slices for several inputs")
-        here = predictor.signature
-        if (here.feature_names, here.target_names) != (like.feature_names, like.target_names):
+        signature = predictor.signature
+        if (signature.feature_names, signature.target_names) != (
+            first_signature.feature_names,
+            first_signature.target_names,
+        ):
             raise UsageError(
-                f"{name}: predicts {', '.join(here.target_names)} from {here.feature_names[0]}, but "
-                f"{next(iter(runs))} predicts {', '.join(like.target_names)} from {like.feature_names[0]}; draw "
+                f"{name}: predicts {', '.join(signature.target_names)} from {signature.feature_names[0]}, but "
+                f"{next(iter(runs))} predicts {', '.join(first_signature.target_names)} from "
+                f"{first_signature.feature_names[0]}; draw "
                 "them in separate pictures"
             )
     for predictor in runs.values():
@@ -66,17 +70,23 @@ def bands(
         around(np.concatenate(list(inputs.values())), 1.6, _POINTS) if range is None else np.linspace(*range, _POINTS)
     )
     lines = [] if truth is None else known.curves(first, truth, grid, index)
-    found = [
-        Band(name, grid, regression(predictor, grid[:, None], index), inputs[name], recorded(rows[name][1])[:, index])
+    run_bands = [
+        Band(
+            name,
+            grid,
+            regression(predictor, grid[:, None], index),
+            inputs[name],
+            uncensored_targets(rows[name][1])[:, index],
+        )
         for name, predictor in runs.items()
     ]
-    axes: dict[str, Any] = {"feature": like.feature_names[0], "target": like.target_names[index]}
-    if len(found) == 1:
-        return plots.band(found[0], **axes, of=of, truth=lines)
-    return plots.bands(found, **axes, of=of, truth=lines, overlay=overlay)
+    axes: dict[str, Any] = {"feature": first_signature.feature_names[0], "target": first_signature.target_names[index]}
+    if len(run_bands) == 1:
+        return plots.band(run_bands[0], **axes, of=of, truth=lines)
+    return plots.bands(run_bands, **axes, of=of, truth=lines, overlay=overlay)
 
 
-def _checked(range: tuple[float, float] | None, band: str) -> Of:
+def _check_options(range: tuple[float, float] | None, band: str) -> Of:
     if range is not None and not (all(map(math.isfinite, range)) and range[0] < range[1]):
         raise UsageError(f"[[range]]: must be two numbers, the smaller first (got {range[0]:g},{range[1]:g})")
     if band not in get_args(Of):

@@ -33,18 +33,22 @@ def density(predictor: Predictor) -> Picture:
         )
     rows = predictor.record.training_rows()[1].astype(float)
     if len(names) == 2:
-        across, up = (around(column, _WIDER, _POINTS_OF_TWO) for column in rows.T)
-        x, y = np.meshgrid(across, up)
-        said = np.exp(predictor.log_density(np.stack([x.ravel(), y.ravel()], 1).astype(np.float32)))
-        return plots.density_of_two((across, up), said.reshape(x.shape), rows, columns=names)
+        x_grid, y_grid = (around(column, _WIDER, _POINTS_OF_TWO) for column in rows.T)
+        x, y = np.meshgrid(x_grid, y_grid)
+        densities = np.exp(predictor.log_density(np.stack([x.ravel(), y.ravel()], 1).astype(np.float32)))
+        return plots.density_of_two((x_grid, y_grid), densities.reshape(x.shape), rows, columns=names)
     grid = around(rows[:, 0], _WIDER, _POINTS)
     points = grid[:, None].astype(np.float32)
-    kept = plots.some(predictor.record.shape[1], _DRAWS)
-    each = np.exp(predictor.log_likelihoods(points, points, kept)).reshape(-1, len(grid))
+    draw_numbers = plots.evenly_spaced(predictor.record.shape[1], _DRAWS)
+    draw_densities = np.exp(predictor.log_likelihoods(points, points, draw_numbers)).reshape(-1, len(grid))
     weights = predictor.record.weights
     if weights is not None:
-        each = each[predictive.copies(len(each), weights.reshape(-1, predictor.record.shape[1])[:, kept].ravel())]
-    low, high = metrics.quantiles(np.sort(each, 0)[..., None], (0.05, 0.95)).squeeze(-1)
+        draw_densities = draw_densities[
+            predictive.sample_indices(
+                len(draw_densities), weights.reshape(-1, predictor.record.shape[1])[:, draw_numbers].ravel()
+            )
+        ]
+    low, high = metrics.quantiles(np.sort(draw_densities, 0)[..., None], (0.05, 0.95)).squeeze(-1)
     return plots.density_of_one(
         grid, np.exp(predictor.log_density(points)), low, high, rows[:, 0], column="".join(names)
     )

@@ -37,13 +37,15 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
         raise UsageError(
             f"the runs have different tasks ({' and '.join(sorted(tasks))}); draw them in separate pictures"
         )
-    found = {name: ood_scores.of_run(one, spec, one.test_rows()[0]) for name, one in runs.items()}
+    scores_by_run = {
+        name: ood_scores.of_run(run_scores, spec, run_scores.test_rows()[0]) for name, run_scores in runs.items()
+    }
     # Scores of the spread between draws are left out, because a single network has none.
     columns = {
-        name: {score: (one.inside[score], one.outside[score]) for score in one.single_inside}
-        for name, one in found.items()
+        name: {score: (run_scores.inside[score], run_scores.outside[score]) for score in run_scores.single_inside}
+        for name, run_scores in scores_by_run.items()
     }
-    return plots.ood(columns, name=Path(next(iter(found.values())).name).stem)
+    return plots.ood(columns, name=Path(next(iter(scores_by_run.values())).name).stem)
 
 
 def loss(runs: Runs) -> Picture:
@@ -58,17 +60,17 @@ def loss(runs: Runs) -> Picture:
 def _descent(name: str, predictor: Predictor) -> Descent:
     record = predictor.record
     warmup, draws = record.warmup_statistics, record.statistics
-    of_warmup, of_draws = (
+    warmup_loss, draw_loss = (
         next((-group[key] for key in ("lp", "lp_estimate") if key in group and group[key].size), None)
         for group in (warmup, draws)
     )
-    if of_warmup is None and of_draws is None:
+    if warmup_loss is None and draw_loss is None:
         raise UsageError(
             f"{name}: the log density of its steps was not recorded; sample again with [[keep_warmup=True]] "
             "to record training"
         )
     warmup_steps = recipe_from(record.attributes["recipe"]).warmup if record.names_a_model else 0
-    return Descent(name, of_warmup, warmup_steps + record.thin, record.thin, of_draws)
+    return Descent(name, warmup_loss, warmup_steps + record.thin, record.thin, draw_loss)
 
 
 TOGETHER: dict[str, Callable[..., Picture]] = {"band": bands, "ood": ood, "loss": loss}
@@ -82,12 +84,14 @@ def picture(runs: Runs, name: str, **options: Any) -> Picture:
         UsageError: for an unknown name, or a picture that is not available for a run.
     """
     _check_name(name, name, runs)
-    together = len(runs) > 1 or name not in PICTURES
+    is_joint = len(runs) > 1 or name not in PICTURES
     # The picture `band` of one run takes the same options as that of several.
-    _, *known = inspect.signature(TOGETHER[name] if together or name == "band" else PICTURES[name].make).parameters
-    if odd := sorted(set(options) - set(known)):
-        raise UsageError(f"{name}: no option {odd[0]}; {did_you_mean(odd[0], known)}")
-    return TOGETHER[name](runs, **options) if together else PICTURES[name].make(*runs.values(), **options)
+    _, *option_names = inspect.signature(
+        TOGETHER[name] if is_joint or name == "band" else PICTURES[name].make
+    ).parameters
+    if unknown_options := sorted(set(options) - set(option_names)):
+        raise UsageError(f"{name}: no option {unknown_options[0]}; {did_you_mean(unknown_options[0], option_names)}")
+    return TOGETHER[name](runs, **options) if is_joint else PICTURES[name].make(*runs.values(), **options)
 
 
 def write(
@@ -127,28 +131,30 @@ def write(
             )
     for name in names or ():
         _check_name(f"{setting('only', name)}", name, runs)
-    in_file = out.suffix.removeprefix(".").lower() in plots.FORMATS and not out.is_dir()
-    chosen = list(dict.fromkeys(names or (("band",) if in_file else TOGETHER if len(runs) > 1 else PICTURES)))
-    if band and "band" not in chosen:
+    is_single_file = out.suffix.removeprefix(".").lower() in plots.FORMATS and not out.is_dir()
+    picture_names = list(
+        dict.fromkeys(names or (("band",) if is_single_file else TOGETHER if len(runs) > 1 else PICTURES))
+    )
+    if band and "band" not in picture_names:
         raise UsageError(f"{setting(next(iter(band)))}: is for the picture band; add [[only=band]]")
     if band.get("overlay") and len(runs) == 1:
         raise UsageError("[[overlay=True]]: requires several runs")
-    paths = _paths(out, chosen, formats, in_file=in_file)
-    for path in [path for found in paths.values() for path in found]:
+    paths = _paths(out, picture_names, formats, in_file=is_single_file)
+    for path in [path for picture_paths in paths.values() for path in picture_paths]:
         check_free(path, force=force)
     rows: list[dict[str, Any]] = []
-    for name, found in list(_drawn(runs, chosen, {"band": band, "ood": {"spec": ood}})):
-        if isinstance(found, BnnzooError):
-            if in_file or (name == "band" and band):
-                raise found
-            rows.append({"picture": name, "file": None, "why": str(found)})
+    for name, picture_paths in list(_draw_all(runs, picture_names, {"band": band, "ood": {"spec": ood}})):
+        if isinstance(picture_paths, BnnzooError):
+            if is_single_file or (name == "band" and band):
+                raise picture_paths
+            rows.append({"picture": name, "file": None, "why": str(picture_paths)})
             continue
         make_folder(paths[name][0].parent)
-        rows += [{"picture": name, "file": found.save(path), "alt": found.alt} for path in paths[name]]
+        rows += [{"picture": name, "file": picture_paths.save(path), "alt": picture_paths.alt} for path in paths[name]]
     return rows
 
 
-def _drawn(
+def _draw_all(
     runs: Runs, names: Sequence[str], options: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, Picture | BnnzooError]]:
     for name in names:
@@ -174,7 +180,7 @@ def _paths(out: Path, names: Sequence[str], formats: Sequence[str] | None, *, in
 
 
 def _check_name(where: str, name: str, runs: Runs) -> None:
-    known = TOGETHER if len(runs) > 1 else PICTURES | TOGETHER
-    if name not in known:
-        more = "of several runs " if name in PICTURES else ""
-        raise UsageError(f"{where}: no picture {more}; there are: {', '.join(known)}".replace(" ;", ";"))
+    pictures = TOGETHER if len(runs) > 1 else PICTURES | TOGETHER
+    if name not in pictures:
+        scope = "of several runs " if name in PICTURES else ""
+        raise UsageError(f"{where}: no picture {scope}; there are: {', '.join(pictures)}".replace(" ;", ";"))

@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 def once(compute: Callable[[Predictor], T]) -> Callable[[Predictor], T]:
     """Return a version of `compute` that caches its result for each predictor."""
-    found: weakref.WeakKeyDictionary[Predictor, T] = weakref.WeakKeyDictionary()
+    cache: weakref.WeakKeyDictionary[Predictor, T] = weakref.WeakKeyDictionary()
 
     @functools.wraps(compute)
-    def remembered(predictor: Predictor) -> T:
-        if predictor not in found:
-            found[predictor] = compute(predictor)
-        return found[predictor]
+    def cached(predictor: Predictor) -> T:
+        if predictor not in cache:
+            cache[predictor] = compute(predictor)
+        return cache[predictor]
 
-    return remembered
+    return cached

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, DamagedError
-from bnnzoo.evaluation import counts, diagnostics, effort, evaluate, findings, loo, ood
+from bnnzoo.evaluation import counts, diagnostics, evaluate, findings, loo, ood, thinning
 from bnnzoo.evaluation.evaluate import Evaluation
 from bnnzoo.evaluation.findings import Answer
 from bnnzoo.evaluation.metrics import Estimate
@@ -44,32 +44,38 @@ def page(predictor: Predictor) -> str:
     Raises:
         DamagedError: if the run's arrays are damaged or inconsistent with its attributes.
     """
-    about = predictor.record.attributes
+    attributes = predictor.record.attributes
     diagnosis = _attempt(lambda: diagnostics.of_run(predictor))
-    looked = _attempt(lambda: effort.for_a_page(predictor))
+    thinned = _attempt(lambda: thinning.for_a_page(predictor))
     # Without draws there is nothing to thin; each section then states the reason.
-    whole, predictor = predictor.record, predictor if isinstance(looked, BnnzooError) else looked
+    full_record, predictor = predictor.record, predictor if isinstance(thinned, BnnzooError) else thinned
     record = predictor.record
     evaluation = _attempt(lambda: _evaluation(predictor))
-    drawn = dict(pictures.draw(predictor))
+    picture_by_name = dict(pictures.draw(predictor))
     answers = _answers(predictor, diagnosis, evaluation)
-    tone, overall = findings.overall(answers)
-    known = {name: picture for name, picture in drawn.items() if isinstance(picture, Picture)}
-    recipe = about.get("recipe", "")
+    tone, overall = findings.combine_answers(answers)
+    available = {name: picture for name, picture in picture_by_name.items() if isinstance(picture, Picture)}
+    recipe = attributes.get("recipe", "")
     values = {
-        "title": escape(f"{about['model']} by {about['sampler']}"),
-        "subtitle": escape(_subtitle(whole)),
+        "title": escape(f"{attributes['model']} by {attributes['sampler']}"),
+        "subtitle": escape(_subtitle(full_record)),
         "tone": tone,
         "overall": escape(overall),
         "findings": "\n".join(_answer(answer) for answer in answers),
-        "pictures": "\n".join(_section(title, known) for title in _sections()),
-        "metrics": _or_reason(evaluation, lambda found: _metrics(found.estimates, record, whole)),
+        "pictures": "\n".join(_section(title, available) for title in _sections()),
+        "metrics": _or_reason(
+            evaluation, lambda evaluation_found: _metrics(evaluation_found.estimates, record, full_record)
+        ),
         "diagnostics": _or_reason(diagnosis, _diagnostics),
-        "reproduce": _reproduce(about, recipe),
-        "cost": _table(("", ""), [(words, about[key]) for key, words in _COST.items() if key in about]),
-        "recipe": _recipe(about, recipe),
-        "versions": _table(("", ""), sorted(json.loads(about.get("versions", "{}")).items())),
-        "missing": _missing({name: reason for name, reason in drawn.items() if not isinstance(reason, Picture)}),
+        "reproduce": _reproduce(attributes, recipe),
+        "cost": _table(
+            ("", ""), [(cost_label, attributes[key]) for key, cost_label in _COST.items() if key in attributes]
+        ),
+        "recipe": _recipe(attributes, recipe),
+        "versions": _table(("", ""), sorted(json.loads(attributes.get("versions", "{}")).items())),
+        "missing": _missing(
+            {name: reason for name, reason in picture_by_name.items() if not isinstance(reason, Picture)}
+        ),
     }
     template = files("bnnzoo.report").joinpath("report.html").read_text(encoding="utf-8")
     return string.Template(template).substitute(values)
@@ -81,10 +87,10 @@ def _evaluation(predictor: Predictor) -> Evaluation:
     return Evaluation({**estimates, **loo.estimates(predictor), "rows": Estimate(len(y))}, curve)
 
 
-def _attempt(make: Callable[[], T]) -> T | BnnzooError:
-    """Return the result of `make`, or its error; a damaged file raises."""
+def _attempt(compute: Callable[[], T]) -> T | BnnzooError:
+    """Return the result of `compute`, or its error; a damaged file raises."""
     try:
-        return make()
+        return compute()
     except DamagedError:
         raise
     except BnnzooError as error:
@@ -95,44 +101,44 @@ def _answers(
     predictor: Predictor, diagnosis: dict[str, Any] | BnnzooError, evaluation: Evaluation | BnnzooError
 ) -> list[Answer]:
     if isinstance(diagnosis, BnnzooError):
-        found = [Answer(findings.RAN, "no", f"{diagnosis}."), findings.unknown(findings.CONVERGED, diagnosis)]
+        answers = [Answer(findings.RAN, "no", f"{diagnosis}."), findings.answer_unknown(findings.CONVERGED, diagnosis)]
     else:
-        against = findings.judged(diagnosis, of_sampler=predictor.record.findings)
-        found = [findings.ran(diagnosis, against), findings.converged(diagnosis, against)]
+        problems = findings.gate_findings(diagnosis, of_sampler=predictor.record.findings)
+        answers = [findings.answer_ran(diagnosis, problems), findings.answer_converged(diagnosis, problems)]
     if isinstance(evaluation, BnnzooError):
-        found.append(findings.unknown(findings.CALIBRATED, evaluation))
+        answers.append(findings.answer_unknown(findings.CALIBRATED, evaluation))
     else:
-        answer = findings.calibrated(evaluation.calibration, int(evaluation.estimates["rows"].value))
+        answer = findings.answer_calibrated(evaluation.calibration, int(evaluation.estimates["rows"].value))
         caveat = counts.caveat(predictor, evaluation.estimates)
-        found.append(findings.with_caveat(answer, caveat) if caveat else answer)
+        answers.append(findings.with_caveat(answer, caveat) if caveat else answer)
     novelty = _attempt(lambda: ood.of_run(predictor, "noise", predictor.test_rows()[0]).estimates())
     if isinstance(novelty, BnnzooError):
-        found.append(findings.unknown(findings.KNOWS, novelty))
+        answers.append(findings.answer_unknown(findings.KNOWS, novelty))
     else:
-        found.append(findings.knows(novelty))
-    return found
+        answers.append(findings.answer_knows(novelty))
+    return answers
 
 
 def _subtitle(record: Record) -> str:
-    about = record.attributes
+    attributes = record.attributes
     sizes = record.tree["posterior"].sizes if "posterior" in record.tree.children else {}
-    data = recipe_from(about["recipe"]).data if about.get("recipe") else None
+    data = recipe_from(attributes["recipe"]).data if attributes.get("recipe") else None
     parts = [
         f"data {data}" if data else "",
-        f"{sizes.get('chain', 0)} chains of {about['draws_done']} draws",
-        "" if about["complete"] else f"unfinished: {about['draws_requested']} were requested",
-        str(about["exactness"]),
-        "" if about["likelihood_power"] == 1 else f"likelihood to the power {about['likelihood_power']:g}",
-        f"bnnzoo {about['bnnzoo_version']}",
+        f"{sizes.get('chain', 0)} chains of {attributes['draws_done']} draws",
+        "" if attributes["complete"] else f"unfinished: {attributes['draws_requested']} were requested",
+        str(attributes["exactness"]),
+        "" if attributes["likelihood_power"] == 1 else f"likelihood to the power {attributes['likelihood_power']:g}",
+        f"bnnzoo {attributes['bnnzoo_version']}",
     ]
     return " · ".join(part for part in parts if part)
 
 
 def _answer(answer: Answer) -> str:
-    mark = {"yes": "✓ yes", "no": "✗ no", "unsure": "? unsure"}[answer.says]
+    mark = {"yes": "✓ yes", "no": "✗ no", "unsure": "? unsure"}[answer.outcome]
     return (
-        f'<li><span class="answer {answer.says}">{mark}</span>'
-        f"<div><strong>{escape(answer.question)}</strong>{escape(answer.words)}</div></li>"
+        f'<li><span class="answer {answer.outcome}">{mark}</span>'
+        f"<div><strong>{escape(answer.question)}</strong>{escape(answer.text)}</div></li>"
     )
 
 
@@ -140,48 +146,53 @@ def _sections() -> list[str]:
     return list(dict.fromkeys(drawing.section for drawing in pictures.PICTURES.values()))
 
 
-def _section(title: str, known: Mapping[str, Picture]) -> str:
-    here = [picture for name, picture in known.items() if pictures.PICTURES[name].section == title]
-    if not here:
+def _section(title: str, available: Mapping[str, Picture]) -> str:
+    section_pictures = [picture for name, picture in available.items() if pictures.PICTURES[name].section == title]
+    if not section_pictures:
         return ""
-    return f'<h2>{title}</h2>\n<div class="grid">\n' + "\n".join(_figure(picture) for picture in here) + "\n</div>"
+    return (
+        f'<h2>{title}</h2>\n<div class="grid">\n'
+        + "\n".join(_figure(picture) for picture in section_pictures)
+        + "\n</div>"
+    )
 
 
 def _figure(picture: Picture) -> str:
     table = picture.table
-    shown = table.iloc[plots.some(len(table), _MOST_ROWS)]
-    few = "" if len(shown) == len(table) else f" ({len(shown)} of {len(table)} rows)"
+    excerpt = table.iloc[plots.evenly_spaced(len(table), _MOST_ROWS)]
+    row_count_note = "" if len(excerpt) == len(table) else f" ({len(excerpt)} of {len(table)} rows)"
     return (
         f'<figure class="card" id="{picture.name}"><h3>{escape(picture.title)}</h3>\n{picture.inline_svg()}\n'
         f'<figcaption><p aria-hidden="true">{escape(picture.alt)}</p></figcaption>\n'
-        f"<details><summary>The numbers behind it{few}</summary>"
-        f"{_table([str(c) for c in shown.columns], shown.itertuples(index=False))}</details></figure>"
+        f"<details><summary>The numbers behind it{row_count_note}</summary>"
+        f"{_table([str(column) for column in excerpt.columns], excerpt.itertuples(index=False))}</details></figure>"
     )
 
 
-def _metrics(estimates: Mapping[str, Estimate], record: Record, whole: Record) -> str:
+def _metrics(estimates: Mapping[str, Estimate], record: Record, full_record: Record) -> str:
     """Return a table of all metrics, with standard errors over rows and Monte Carlo errors where they exist."""
     caveat = loo.caveat(record)
     rows = [
         (name, estimate.value, *("" if error is None else error for error in (estimate.se, estimate.mcse)))
         for name, estimate in estimates.items()
     ]
-    said = f"<p>{escape(caveat)}.</p>" if caveat and "loo_nll" in estimates else ""
-    some = record.shape[1], len(record.test_rows()[0])
-    all_ = whole.shape[1], len(whole.test_rows()[0])
-    if some != all_:
-        said += (
-            f"<p>From {some[0]} of {all_[0]} draws per chain and {some[1]} of {all_[1]} test rows, as in the pictures; "
+    notes = f"<p>{escape(caveat)}.</p>" if caveat and "loo_nll" in estimates else ""
+    shown_sizes = record.shape[1], len(record.test_rows()[0])
+    full_sizes = full_record.shape[1], len(full_record.test_rows()[0])
+    if shown_sizes != full_sizes:
+        notes += (
+            f"<p>From {shown_sizes[0]} of {full_sizes[0]} draws per chain and {shown_sizes[1]} of {full_sizes[1]} "
+            "test rows, as in the pictures; "
         )
-        said += "<code>bnnzoo evaluate</code> uses all.</p>"
-    return _table(("", "value", "± s.e.", "± MC"), rows) + said
+        notes += "<code>bnnzoo evaluate</code> uses all.</p>"
+    return _table(("", "value", "± s.e.", "± MC"), rows) + notes
 
 
 def _diagnostics(diagnosis: Mapping[str, Any]) -> str:
     return _table(("", "value"), [(name, value) for name, value in diagnosis.items() if value != ""])
 
 
-def _reproduce(about: Mapping[str, Any], recipe: str) -> str:
+def _reproduce(attributes: Mapping[str, Any], recipe: str) -> str:
     if not recipe:
         return "<p>The posterior was made in Python: the file holds its draws, but no recipe that repeats it.</p>"
     text = (
@@ -190,12 +201,12 @@ def _reproduce(about: Mapping[str, Any], recipe: str) -> str:
     )
     if "data" not in recipe or "\ndata: null" in recipe:
         text += "<p>The data were given in Python; give the same data again.</p>"
-    sha = str(about.get("data_sha256", ""))
+    sha = str(attributes.get("data_sha256", ""))
     return text + (f'<p class="quiet">SHA-256 of the training rows: {escape(sha)}</p>' if sha else "")
 
 
-def _recipe(about: Mapping[str, Any], recipe: str) -> str:
-    tuned = json.loads(about.get("tuned") or "{}")
+def _recipe(attributes: Mapping[str, Any], recipe: str) -> str:
+    tuned = json.loads(attributes.get("tuned") or "{}")
     text = f"<pre>{escape(recipe)}</pre>" if recipe else "<p>None: the posterior was made in Python.</p>"
     if tuned:
         text += f"<p>Warm-up chose:</p><pre>{escape(json.dumps(tuned, indent=1))}</pre>"
@@ -209,8 +220,8 @@ def _missing(reasons: Mapping[str, object]) -> str:
     return f'<details class="quiet"><summary>Pictures that this run does not have</summary>{table}</details>'
 
 
-def _or_reason(found: T | BnnzooError, show: Callable[[T], str]) -> str:
-    return f"<p>None: {escape(str(found))}.</p>" if isinstance(found, BnnzooError) else show(found)
+def _or_reason(result: T | BnnzooError, show: Callable[[T], str]) -> str:
+    return f"<p>None: {escape(str(result))}.</p>" if isinstance(result, BnnzooError) else show(result)
 
 
 def _table(header: Sequence[str], rows: Any) -> str:
@@ -218,10 +229,12 @@ def _table(header: Sequence[str], rows: Any) -> str:
     numeric = [index for index in range(len(header)) if cells and all("number" in row[index] for row in cells)]
     classes = [' class="number"' if index in numeric else "" for index in range(len(header))]
     names = zip(classes, header, strict=True)
-    head = "".join(f'<th scope="col"{c}>{escape(name)}</th>' for c, name in names) if any(header) else ""
+    header_row = (
+        "".join(f'<th scope="col"{class_name}>{escape(name)}</th>' for class_name, name in names) if any(header) else ""
+    )
     body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in cells)
-    head = f"<thead><tr>{head}</tr></thead>" if head else ""
-    return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>'
+    header_row = f"<thead><tr>{header_row}</tr></thead>" if header_row else ""
+    return f'<div class="scroll"><table>{header_row}<tbody>{body}</tbody></table></div>'
 
 
 def _cell(value: Any) -> str:

@@ -20,14 +20,14 @@ from bnnzoo.plots import Picture, Slice
 from bnnzoo.report.bands import LEVELS, around, bands, has_band, regression, target_index
 from bnnzoo.report.density import density
 from bnnzoo.report.once import once
-from bnnzoo.report.probes import probed
+from bnnzoo.report.probes import probe_predictions
 
 _MOST_SLICES = 6
 _MOST_TARGETS = 6
 _MOST_ROWS = 5000
 _MOST_FEATURES = 1000
 """Largest number of features: 41 points along each are predicted, and more would take minutes."""
-_AT_ONCE = 50
+_FEATURES_PER_CALL = 50
 """Number of features whose points are predicted together, which limits the memory."""
 
 
@@ -52,10 +52,10 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
     Raises:
         UsageError: for images, a density, or a regression on a single input, which has a band instead.
     """
-    like = predictor.signature
+    signature = predictor.signature
     if predictor.is_density:
         raise UsageError("slices: this picture needs inputs, and a density has none")
-    if len(like.shape) != 1:
+    if len(signature.shape) != 1:
         raise UsageError("slices: this picture needs features of a table, and these inputs are images")
     if has_band(predictor):
         raise UsageError("slices: the data have only one input; use the picture band")
@@ -65,7 +65,7 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
         raise UsageError(f"slices: this picture is for at most {_MOST_FEATURES} features (got {x.shape[1]})")
     middle = np.median(x, axis=0)
     grids = np.stack([around(column, 1.0, 41) for column in x.astype(float).T])
-    if like.exposure:  # rounding must not lower the smallest exposure, which could become 0
+    if signature.exposure:  # rounding must not lower the smallest exposure, which could become 0
         grids[-1] = np.maximum(grids[-1], x[:, -1].min())
 
     def points(feature: int) -> Float[np.ndarray, "point feature"]:
@@ -75,47 +75,56 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
 
     classify = predictor.classifies
     index = _class(predictor, target) if classify else target_index(predictor, target)
-    some = [range(i, min(i + _AT_ONCE, len(grids))) for i in range(0, len(grids), _AT_ONCE)]
-    means = [predictor.moments(np.concatenate([points(i) for i in part])).mean[:, index] for part in some]
+    feature_blocks = [
+        range(i, min(i + _FEATURES_PER_CALL, len(grids))) for i in range(0, len(grids), _FEATURES_PER_CALL)
+    ]
+    means = [
+        predictor.moments(np.concatenate([points(i) for i in feature_block])).mean[:, index]
+        for feature_block in feature_blocks
+    ]
     mean = np.concatenate(means).reshape(grids.shape)
-    chosen = sorted(np.argsort(-np.ptp(mean, axis=1))[:_MOST_SLICES].tolist())
-    found = []
-    for feature in chosen:
+    features = sorted(np.argsort(-np.ptp(mean, axis=1))[:_MOST_SLICES].tolist())
+    feature_slices = []
+    for feature in features:
         if classify:
             weights = predictor.record.weights
             draws = predictor.functions(points(feature))[..., index].reshape(-1, grids.shape[1])
             line = np.average(draws, 0, weights)
-            copies = draws[predictive.copies(len(draws), weights)]
+            copies = draws[predictive.sample_indices(len(draws), weights)]
             quantiles = metrics.quantiles(np.sort(copies, 0)[..., None], LEVELS)[..., 0]
         else:
             table = regression(predictor, points(feature), index)
             line, quantiles = table["mean"].to_numpy(), table[["q05", "q25", "q75", "q95"]].to_numpy().T
-        found.append(Slice(like.feature_names[feature], grids[feature], line, quantiles, x[:, feature]))
-    name = like.target_names[index if not classify else 0]
-    few = "" if len(found) == len(grids) else f"; the {len(found)} of {len(grids)} inputs that change it most"
+        feature_slices.append(Slice(signature.feature_names[feature], grids[feature], line, quantiles, x[:, feature]))
+    name = signature.target_names[index if not classify else 0]
+    count_note = (
+        ""
+        if len(feature_slices) == len(grids)
+        else f"; the {len(feature_slices)} of {len(grids)} inputs that change it most"
+    )
     return plots.slices(
-        found,
-        value=f"probability of {name} = {like.class_names[index]}" if classify else name,
+        feature_slices,
+        value=f"probability of {name} = {signature.class_names[index]}" if classify else name,
         interval="intervals of the draws' probabilities" if classify else "predictive intervals",
-        held=f"the other inputs at their medians{few}",
+        held_note=f"the other inputs at their medians{count_note}",
     )
 
 
 def trace(predictor: Predictor) -> Picture:
     """Draw the traces of the predictions with the largest, the median and the smallest R-hat."""
-    values, rhat, _ = probed(predictor)
+    values, rhat, _ = probe_predictions(predictor)
     return plots.trace(values, rhat)
 
 
 def rank(predictor: Predictor) -> Picture:
     """Draw the ranks of each chain's draws among all, for the predictions of `trace`."""
-    values, _, ess = probed(predictor)
+    values, _, ess = probe_predictions(predictor)
     return plots.rank(values, ess)
 
 
 def autocorrelation(predictor: Predictor) -> Picture:
     """Draw the autocorrelation of the predictions of `trace`."""
-    values, _, ess = probed(predictor)
+    values, _, ess = probe_predictions(predictor)
     return plots.autocorrelation(values, ess)
 
 
@@ -127,15 +136,17 @@ def steps(predictor: Predictor) -> Picture:
     """
     record = predictor.record
     warmup = record.warmup_statistics
-    drawn = []
-    for name, words in record.declared.items():
+    panels = []
+    for name, declaration in record.declarations.items():
         values = record.statistics.get(name)
-        if values is not None and values.size and {"long_name", "limit"} & set(words):
-            label, limit = words.get("long_name", ""), words.get("limit")
-            drawn.append(plots.Statistic(name, values, warmup.get(name), label, limit, words.get("limit_label", "")))
-    if not drawn:
+        if values is not None and values.size and {"long_name", "limit"} & set(declaration):
+            label, limit = declaration.get("long_name", ""), declaration.get("limit")
+            panels.append(
+                plots.Statistic(name, values, warmup.get(name), label, limit, declaration.get("limit_label", ""))
+            )
+    if not panels:
         raise UsageError("steps: the sampler reports no statistics of its steps")
-    return plots.steps(drawn)
+    return plots.steps(panels)
 
 
 def calibration(predictor: Predictor) -> Picture:
@@ -151,7 +162,7 @@ def calibration(predictor: Predictor) -> Picture:
         x, y = _test(predictor)
         return plots.reliability(y, predictor.moments(x).mean)
     rows, targets = len(_test(predictor)[1]), len(predictor.signature.target_names)
-    return plots.coverage(_pits(predictor), MARGIN + half_width(rows, targets))
+    return plots.coverage(_pits_of_targets(predictor), MARGIN + half_width(rows, targets))
 
 
 def pit(predictor: Predictor) -> Picture:
@@ -162,7 +173,7 @@ def pit(predictor: Predictor) -> Picture:
     """
     if predictor.classifies:
         raise UsageError("pit: the probability integral transform is for regression")
-    return plots.pit(_pits(predictor))
+    return plots.pit(_pits_of_targets(predictor))
 
 
 def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
@@ -175,10 +186,10 @@ def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
     Raises:
         UsageError: if the run has no test rows.
     """
-    found = ood_scores.of_run(predictor, spec, predictor.test_rows()[0])
-    posterior = {name: (values, found.outside[name]) for name, values in found.inside.items()}
-    single = {name: (values, found.single_outside[name]) for name, values in found.single_inside.items()}
-    return plots.ood({"posterior": posterior, "single best draw": single}, name=Path(found.name).stem)
+    ood_result = ood_scores.of_run(predictor, spec, predictor.test_rows()[0])
+    posterior = {name: (values, ood_result.outside[name]) for name, values in ood_result.inside.items()}
+    single = {name: (values, ood_result.single_outside[name]) for name, values in ood_result.single_inside.items()}
+    return plots.ood({"posterior": posterior, "single best draw": single}, name=Path(ood_result.name).stem)
 
 
 class Drawing(NamedTuple):
@@ -227,11 +238,11 @@ def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
 
 
 @once
-def _pits(predictor: Predictor) -> dict[str, np.ndarray]:
+def _pits_of_targets(predictor: Predictor) -> dict[str, np.ndarray]:
     """Return the tested probability integral transforms of each target, or of the six worst targets."""
-    found, names = evaluate.drawn(predictor, *_test(predictor)).pit, predictor.signature.target_names
-    gaps = np.array([of_intervals(one[:, None]).gap for one in found.T])
-    return {names[i]: found[:, i] for i in sorted(np.argsort(-gaps)[:_MOST_TARGETS])}
+    pits, names = evaluate.sampled_scores(predictor, *_test(predictor)).pit, predictor.signature.target_names
+    gaps = np.array([of_intervals(column[:, None]).gap for column in pits.T])
+    return {names[i]: pits[:, i] for i in sorted(np.argsort(-gaps)[:_MOST_TARGETS])}
 
 
 def _class(predictor: Predictor, name: str | None) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo.data import load, load_like
-from bnnzoo.data.bounds import recorded
+from bnnzoo.data.bounds import uncensored_targets
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.finding import setting
@@ -33,8 +33,8 @@ def curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, " poi
         UsageError: if the data have no known true curve, or if `spec` is none of these.
     """
     if spec == OWN:
-        about = predictor.record.attributes
-        name = recipe_from(about["recipe"]).data
+        attributes = predictor.record.attributes
+        name = recipe_from(attributes["recipe"]).data
         truth = None if name is None or Path(name).exists() else load(name).truth
         if truth is None:
             raise UsageError(
@@ -43,8 +43,8 @@ def curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, " poi
             )
         return [Curve(grid, branch) for branch in truth(grid[:, None]).T]
     if isinstance(spec, Path) or Path(spec).suffix in (".csv", ".tsv", ".parquet", ".pq", ".npz"):
-        known = load_like(spec, predictor.signature)
-        x, y = known.x[:, 0], recorded(known.y)[:, target]
+        dataset = load_like(spec, predictor.signature)
+        x, y = dataset.x[:, 0], uncensored_targets(dataset.y)[:, target]
         order = np.argsort(x, kind="stable")
         return [Curve(x[order], y[order])]
     values = evaluate(spec, grid)

@@ -38,7 +38,7 @@ _LENGTHS = np.logspace(-9, 0, 181)
 """Candidate step sizes, in units of the stiffest direction's variance."""
 
 
-class Measured(NamedTuple):
+class PilotMeasurement(NamedTuple):
     """Curvature and noise of mini-batch gradients, in units of the sampler's metric."""
 
     stiffest: Float[Array, ""]
@@ -56,36 +56,36 @@ def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Arra
     Returns:
         The values of the fields; empty if no positive, finite curvature was measured.
     """
-    free = sampler.control_variate == "auto"
-    order = "first" if free else sampler.control_variate
+    is_order_open = sampler.control_variate == "auto"
+    order = "first" if is_order_open else sampler.control_variate
     rows = sampler.batch_size if sampler.batch_size != "auto" else min(_PILOT_ROWS, posterior.num_data)
-    trial = dataclasses.replace(sampler, batch_size=rows, control_variate=order)
-    measured = jax.tree.map(np.asarray, _pilot(trial, posterior, thetas[:STARTS], jax.random.key(0)))
+    pilot_sampler = dataclasses.replace(sampler, batch_size=rows, control_variate=order)
+    measured = jax.tree.map(np.asarray, _pilot(pilot_sampler, posterior, thetas[:STARTS], jax.random.key(0)))
     stiffest = float(np.max(measured.stiffest))
-    curvature, noise, plain = (float(np.mean(each)) for each in measured[1:])
-    if not (math.isfinite(stiffest + curvature + noise + plain) and stiffest > 0 and curvature > 0):
+    curvature, noise, plain_noise = (float(np.mean(values)) for values in measured[1:])
+    if not (math.isfinite(stiffest + curvature + noise + plain_noise) and stiffest > 0 and curvature > 0):
         return {}
-    best_worth, fields, relative = 0.0, dict[str, Any](), math.inf
-    noises = {"none": plain, "first": noise} if free else {order: noise}
-    for candidate, variance in noises.items():
+    best_speed, fields, relative_noise = 0.0, dict[str, Any](), math.inf
+    noise_by_order = {"none": plain_noise, "first": noise} if is_order_open else {order: noise}
+    for candidate, variance in noise_by_order.items():
         for size in _sizes(sampler, posterior.num_data, rows):
-            fewer = _noise_of(sampler, size, posterior.num_data) / max(
-                _noise_of(sampler, rows, posterior.num_data), 1e-12
+            noise_factor = _batch_mean_variance(sampler, size, posterior.num_data) / max(
+                _batch_mean_variance(sampler, rows, posterior.num_data), 1e-12
             )
-            ratio = variance / curvature * fewer
+            ratio = variance / curvature * noise_factor
             # The distance of a Langevin step per unit of cost. Momentum changes it by the same factor for every batch
             # size.
-            worth = 1 / (TARGET + ratio) / (size * (1 + ORDER[candidate]) + _ROW_OVERHEAD)
-            if worth > best_worth:
-                best_worth, fields, relative = worth, {"batch_size": size, "control_variate": candidate}, ratio
-    length = longest(dataclasses.replace(sampler, **fields), relative, posterior.num_data, TARGET)
+            speed = 1 / (TARGET + ratio) / (size * (1 + ORDER[candidate]) + _ROW_OVERHEAD)
+            if speed > best_speed:
+                best_speed, fields, relative_noise = speed, {"batch_size": size, "control_variate": candidate}, ratio
+    length = longest_step(dataclasses.replace(sampler, **fields), relative_noise, posterior.num_data, TARGET)
     if not length > 0:
         return {}
     open_fields = {name: value for name, value in fields.items() if getattr(sampler, name) == "auto"}
-    return {"step_size": _rounded_down(length / stiffest), **open_fields}
+    return {"step_size": _round_down(length / stiffest), **open_fields}
 
 
-def longest(sampler: Any, relative_noise: float, num_data: int, target: float) -> float:
+def longest_step(sampler: Any, relative_noise: float, num_data: int, target: float) -> float:
     """Return the largest eta a whose stationary variance is at most `target` times the posterior's; 0 if none is.
 
     Args:
@@ -94,8 +94,8 @@ def longest(sampler: Any, relative_noise: float, num_data: int, target: float) -
         num_data: number of data.
         target: largest admissible ratio of variances.
     """
-    within = np.asarray(_ratios(sampler, jnp.asarray(relative_noise), num_data)) <= target
-    return float(_LENGTHS[within].max(initial=0.0))
+    is_within_target = np.asarray(_ratios(sampler, jnp.asarray(relative_noise), num_data)) <= target
+    return float(_LENGTHS[is_within_target].max(initial=0.0))
 
 
 @eqx.filter_jit
@@ -105,18 +105,18 @@ def _ratios(sampler: Any, relative_noise: Float[Array, ""], num_data: int) -> Fl
     )
 
 
-def _sizes(sampler: Any, num_data: int, least: int) -> Iterator[int]:
-    size = least
+def _sizes(sampler: Any, num_data: int, min_size: int) -> Iterator[int]:
+    size = min_size
     while True:
         yield size
         size = min(2 * size, num_data)
-        if sampler.batch_size != "auto" or size > _MOST_ROWS or size <= least or size == num_data:
+        if sampler.batch_size != "auto" or size > _MOST_ROWS or size <= min_size or size == num_data:
             break
-    if sampler.batch_size == "auto" and least < num_data <= _MOST_ROWS:
+    if sampler.batch_size == "auto" and min_size < num_data <= _MOST_ROWS:
         yield num_data
 
 
-def _noise_of(sampler: Any, size: int, num_data: int) -> float:
+def _batch_mean_variance(sampler: Any, size: int, num_data: int) -> float:
     """Return the variance of the mean of a batch, up to a factor."""
     return 1 / size - (0.0 if sampler.sampling == "replacement" else 1 / num_data)
 
@@ -126,56 +126,63 @@ def _noise_of(sampler: Any, size: int, num_data: int) -> float:
 @functools.partial(cast(Any, eqx.filter_jit), compiler_options=_QUICKLY_COMPILED)
 def _pilot(
     sampler: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], key: PRNGKeyArray
-) -> Measured:
+) -> PilotMeasurement:
     """Measure curvature and noise at the ends of short runs from `thetas`, each with its anchor at its start."""
 
     def gradient(theta: Float[Array, " dim"], anchor: Any, key: PRNGKeyArray) -> Float[Array, " dim"]:
         return sampler.gradient(posterior, theta, anchor, sampler.batch(posterior, key=key))[1]
 
-    def measure(state: Any, key: PRNGKeyArray) -> Measured:
+    def measure(state: Any, key: PRNGKeyArray) -> PilotMeasurement:
         key_noise, key_curvature = jax.random.split(key)
         metric = sampler.metric(state)
-        noise, plain = (
-            gradient_noise(lambda t, k, at=at: gradient(t, at, k), state.position, metric, key=key_noise)
-            for at in (state.anchor, None)
+        noise, plain_noise = (
+            gradient_noise(lambda t, k, anchor=anchor: gradient(t, anchor, k), state.position, metric, key=key_noise)
+            for anchor in (state.anchor, None)
         )
         steepest = greatest_curvature(lambda t, k: gradient(t, None, k), state.position, metric, key=key_curvature)
-        return Measured(steepest, *(jnp.mean(v) for v in (*noise, plain.variance)))
+        return PilotMeasurement(steepest, *(jnp.mean(v) for v in (*noise, plain_noise.variance)))
 
-    def run(theta_and_key: tuple[Array, Array]) -> Measured:
+    def run(theta_and_key: tuple[Array, Array]) -> PilotMeasurement:
         theta, key = theta_and_key
         key_init, key_stages = jax.random.split(key)
         state = sampler.init(posterior, theta, num_warmup=_PILOT_STEPS * _STAGES, key=key_init)
-        starts = jnp.zeros((), state.position.dtype)
+        start_eta = jnp.zeros((), state.position.dtype)
 
-        def stage(carry: tuple[Any, Array], steps_and_key: tuple[Array, Array]) -> tuple[tuple[Any, Array], Measured]:
+        def stage(
+            carry: tuple[Any, Array], steps_and_key: tuple[Array, Array]
+        ) -> tuple[tuple[Any, Array], PilotMeasurement]:
             (state, eta), (steps, key) = carry, steps_and_key
             key_settle, key_steps, key_measure = jax.random.split(key, 3)
-            moving = dataclasses.replace(sampler, step_size=eta)
+            stage_sampler = dataclasses.replace(sampler, step_size=eta)
 
             def step(number: Array, state: Any) -> Any:
-                return moving.warmup_step(posterior, state, key=jax.random.fold_in(key_steps, number))[0]
+                return stage_sampler.warmup_step(posterior, state, key=jax.random.fold_in(key_steps, number))[0]
 
             # After training a chain is several standard deviations from the mode, where an anchor would be noisy.
             state = sampler.settle(posterior, state, final=False, key=key_settle)
             state = jax.lax.fori_loop(0, steps, step, state)
-            found = measure(state, key_measure)
-            ratios = _ratios(sampler, found.noise / jnp.maximum(found.curvature, 1e-30), posterior.num_data)
+            measurement = measure(state, key_measure)
+            ratios = _ratios(sampler, measurement.noise / jnp.maximum(measurement.curvature, 1e-30), posterior.num_data)
             length = jnp.max(jnp.where(ratios <= _PILOT_RATIO, _LENGTHS, 0.0))
-            eta = jnp.minimum(length, _PILOT_LENGTH) / found.stiffest
-            return (state, jnp.where(jnp.isfinite(eta), eta, 0.0).astype(starts.dtype)), found
+            eta = jnp.minimum(length, _PILOT_LENGTH) / measurement.stiffest
+            return (state, jnp.where(jnp.isfinite(eta), eta, 0.0).astype(start_eta.dtype)), measurement
 
         # The first stage measures the curvature for a step size. Each later stage has its anchor nearer to the mode. A
         # stage with short steps finds little noise near its anchor, so that the next one takes longer steps. The
         # largest noise of the last three is used.
         stages = (jnp.asarray([0, *[_PILOT_STEPS] * _STAGES]), jax.random.split(key_stages, _STAGES + 1))
-        _, found = jax.lax.scan(stage, (state, starts), stages)
-        return Measured(jnp.max(found.stiffest), found.curvature[-1], jnp.max(found.noise[-3:]), found.plain_noise[-1])
+        _, measurement = jax.lax.scan(stage, (state, start_eta), stages)
+        return PilotMeasurement(
+            jnp.max(measurement.stiffest),
+            measurement.curvature[-1],
+            jnp.max(measurement.noise[-3:]),
+            measurement.plain_noise[-1],
+        )
 
     return jax.lax.map(run, (thetas, jax.random.split(key, len(thetas))))
 
 
-def _rounded_down(value: float) -> float:
+def _round_down(value: float) -> float:
     """Round down to two digits, so that small differences in rounding between machines do not matter."""
     power = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.floor(value / power) * power:.2g}")

@@ -16,7 +16,7 @@ from bnnzoo.samplers.base import Stats
 START = (50, 20)
 """n and M before warm-up has chosen, and for runs without warm-up."""
 
-WHOLE_UP_TO = 2000
+FULL_BATCH_UP_TO = 2000
 """Number of data up to which a step uses all of them once. Half of them would cost half a step and save nothing."""
 
 _NUM_BATCHES = 20
@@ -27,7 +27,7 @@ _SKEW_BIAS = 0.005
 """Mean bias by skewness above which more data are used: a third of the limit that the run's check allows."""
 
 
-class Seen(eqx.Module):
+class WarmupMeans(eqx.Module):
     """Means over a window of one chain's warm-up. A step's weight is its number, because the step size is adapting."""
 
     count: Float[Array, ""]
@@ -36,12 +36,12 @@ class Seen(eqx.Module):
     skew_bias: Float[Array, ""]
 
     @classmethod
-    def nothing(cls, like: Float[Array, " dim"]) -> Seen:
+    def empty(cls, like: Float[Array, " dim"]) -> WarmupMeans:
         """Return the means of an empty window."""
         zero = jnp.zeros((), like.dtype)
         return cls(zero, zero, zero, zero)
 
-    def with_step(self, stats: Stats, largest_sigma2: Float[Array, ""]) -> Seen:
+    def with_step(self, stats: Stats, largest_sigma2: Float[Array, ""]) -> WarmupMeans:
         """Return the means with one more step. `largest_sigma2` bounds the contribution of a single step."""
         count = self.count + 1
         weight = 2 / (count + 1)
@@ -52,7 +52,7 @@ class Seen(eqx.Module):
         sigma2 = jnp.minimum(jnp.nan_to_num(stats["sigma2"], nan=jnp.inf), largest_sigma2)
         # A step that was not finite was rejected; weighted by its acceptance, its skewness counts 0.
         skew_bias = jnp.where(jnp.isfinite(stats["skew_bias"]), stats["skew_bias"], 0.0)
-        return Seen(
+        return WarmupMeans(
             count,
             mean(self.sigma2, sigma2),
             mean(self.acceptance, stats["acceptance_rate"]),
@@ -68,7 +68,7 @@ class Sizes(NamedTuple):
     disjoint: bool
 
     @property
-    def used(self) -> int:
+    def num_used(self) -> int:
         """Number of data that a step uses, K = M n."""
         return self.size * self.batches
 
@@ -78,13 +78,13 @@ class Sizes(NamedTuple):
         return {"batch_size": self.size, "num_batches": self.batches, "sampling": sampling}
 
 
-def whole(num_data: int) -> Sizes:
+def full_batch(num_data: int) -> Sizes:
     """Return the sizes that use all data. The noise is then 0, and a step is ordinary Metropolis."""
     batches = max(m for m in range(1, _NUM_BATCHES + 1) if num_data % m == 0)
     return Sizes(num_data // batches, batches, True)
 
 
-def at_start(size: int | str, batches: int | str, sampling: str, num_data: int) -> Sizes:
+def initial_sizes(size: int | str, batches: int | str, sampling: str, num_data: int) -> Sizes:
     """Return n and M as given. Until warm-up chooses, `auto` fits into the data unless data may be used twice."""
     number = START[1] if isinstance(batches, str) else batches
     disjoint = sampling == "disjoint"
@@ -97,9 +97,9 @@ def at_start(size: int | str, batches: int | str, sampling: str, num_data: int) 
     return Sizes(max(1, num_data // number), number, disjoint)
 
 
-def resized(
-    now: Sizes,
-    seen: Seen,
+def resize_batches(
+    current: Sizes,
+    means: WarmupMeans,
     *,
     num_data: int,
     sampling: str,
@@ -133,36 +133,38 @@ def resized(
         batches: M if it is fixed; then only n changes.
         fewest: number of batches that the variance requires if some data are left out.
     """
-    sigma2, acceptance, skew_bias = (float(np.mean(v)) for v in (seen.sigma2, seen.acceptance, seen.skew_bias))
-    at_target = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
-    left = max((2 * ndtri(np.clip(acceptance, 1e-3, 1 - 1e-3) / 2)) ** 2 - sigma2, 0.05)
-    factor = max(sigma2 / target_sigma2 * at_target / left, least_factor, 2.0 if skew_bias > _SKEW_BIAS else 0.0)
-    floor = 1 / num_data if now.disjoint else 0.0
-    wanted = 1 / (floor + (1 / now.used - floor) / float(np.clip(factor, 1 / 16, 4.0)))
+    sigma2, acceptance, skew_bias = (float(np.mean(v)) for v in (means.sigma2, means.acceptance, means.skew_bias))
+    noise_room_at_target = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
+    noise_room = max((2 * ndtri(np.clip(acceptance, 1e-3, 1 - 1e-3) / 2)) ** 2 - sigma2, 0.05)
+    factor = max(
+        sigma2 / target_sigma2 * noise_room_at_target / noise_room, least_factor, 2.0 if skew_bias > _SKEW_BIAS else 0.0
+    )
+    floor = 1 / num_data if current.disjoint else 0.0
+    wanted_data = 1 / (floor + (1 / current.num_used - floor) / float(np.clip(factor, 1 / 16, 4.0)))
     # Powers of two limit the number of programs to compile, one for every size.
-    steps = math.floor(math.log2(max(wanted, _FEWEST) / _FEWEST) + 0.75)
-    used = min(_FEWEST * 2**steps, budget, num_data)
-    disjoint = sampling == "disjoint" or (sampling == "auto" and 2 * used > num_data)
+    steps = math.floor(math.log2(max(wanted_data, _FEWEST) / _FEWEST) + 0.75)
+    num_used = min(_FEWEST * 2**steps, budget, num_data)
+    disjoint = sampling == "disjoint" or (sampling == "auto" and 2 * num_used > num_data)
     if sampling == "auto" and disjoint and num_data <= budget:
         if size is None and batches is None:
-            return whole(num_data)
-        used = num_data
+            return full_batch(num_data)
+        num_used = num_data
     if size is None:
-        found = split(used, batches, disjoint=disjoint)
+        sizes = split_batches(num_used, batches, disjoint=disjoint)
         # One batch of all data suffices, but one batch of fewer data has no variance.
-        found = now if found.batches < fewest and now.used == num_data else found
+        sizes = current if sizes.batches < fewest and current.num_used == num_data else sizes
     else:
-        most = num_data // size if disjoint else used
-        found = Sizes(size, max(1, min(max(fewest, used // size), most)), disjoint)
-        if most < fewest and size < num_data:
-            found = Sizes(size, fewest, False)
-    if found.disjoint and found.used > num_data:
+        max_batches = num_data // size if disjoint else num_used
+        sizes = Sizes(size, max(1, min(max(fewest, num_used // size), max_batches)), disjoint)
+        if max_batches < fewest and size < num_data:
+            sizes = Sizes(size, fewest, False)
+    if sizes.disjoint and sizes.num_used > num_data:
         # The given sizes require more distinct data than exist, so some of them must be used twice.
-        return found._replace(disjoint=False) if sampling == "auto" else now
-    return found
+        return sizes._replace(disjoint=False) if sampling == "auto" else current
+    return sizes
 
 
-def split(used: int, batches: int | None = None, *, disjoint: bool) -> Sizes:
+def split_batches(num_used: int, batches: int | None = None, *, disjoint: bool) -> Sizes:
     """Split at most K data evenly into `batches` batches, by default twenty."""
-    batches = min(_NUM_BATCHES, used) if batches is None else batches
-    return Sizes(max(1, used // batches), batches, disjoint)
+    batches = min(_NUM_BATCHES, num_used) if batches is None else batches
+    return Sizes(max(1, num_used // batches), batches, disjoint)

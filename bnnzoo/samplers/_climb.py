@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, Float, Int
 from bnnzoo.posterior import AbstractPosterior
 
 _STEPS = 10
-_LEAST_SHARE = 2.0**-10
+_MIN_STEP_FRACTION = 2.0**-10
 """Smallest fraction of a step that is tried. If none of the halvings before it is uphill, no step is made."""
-_NEAR = 1e-4
+_TOLERANCE = 1e-4
 """Squared distance per parameter, in standard deviations, below which another pass over the data is not worthwhile."""
 
 
@@ -43,7 +43,7 @@ def slope(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Fac
     return factor.project(jax.grad(posterior.log_density)(theta))
 
 
-def climbed(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
+def climb_to_mode(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
     """Return the mode above theta, or a position ten steps nearer to it.
 
     The method is conjugate gradients (Polak and Ribiere 1969) in units of F. If F F' is the inverse of minus the
@@ -52,33 +52,35 @@ def climbed(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: F
     two float32 totals over many data would be dominated by rounding.
     """
 
-    def ascend(now: _Climb) -> _Climb:
-        along = factor.draw(now.direction)
-        here = posterior.log_likelihoods(now.theta)
+    def ascend(state: _Climb) -> _Climb:
+        step = factor.draw(state.direction)
+        log_likelihoods = posterior.log_likelihoods(state.theta)
 
-        def rise(share: Float[Array, ""]) -> Float[Array, ""]:
-            there = now.theta + share * along
-            change = jnp.sum(posterior.log_likelihoods(there) - here)
-            return posterior.log_prior(there) - posterior.log_prior(now.theta) + posterior.likelihood_power * change
+        def rise(step_length: Float[Array, ""]) -> Float[Array, ""]:
+            new_theta = state.theta + step_length * step
+            change = jnp.sum(posterior.log_likelihoods(new_theta) - log_likelihoods)
+            return (
+                posterior.log_prior(new_theta) - posterior.log_prior(state.theta) + posterior.likelihood_power * change
+            )
 
-        bend = -along @ jax.jvp(jax.grad(posterior.log_density), (now.theta,), (along,))[1]
-        towards = now.slope @ now.direction
-        best = jnp.where(bend > 0, towards / bend, 1.0)
+        directional_curvature = -step @ jax.jvp(jax.grad(posterior.log_density), (state.theta,), (step,))[1]
+        directional_slope = state.slope @ state.direction
+        best = jnp.where(directional_curvature > 0, directional_slope / directional_curvature, 1.0)
         # Require a quarter of the rise that the slope promises; at the maximum of a parabola it is a half.
-        share = jax.lax.while_loop(
-            lambda s: (s > _LEAST_SHARE * best) & ~(rise(s) >= s * towards / 4), lambda s: s / 2, best
+        step_length = jax.lax.while_loop(
+            lambda s: (s > _MIN_STEP_FRACTION * best) & ~(rise(s) >= s * directional_slope / 4), lambda s: s / 2, best
         )
-        moved = share > _LEAST_SHARE * best
-        theta = jnp.where(moved, now.theta + share * along, now.theta)
-        new = slope(posterior, theta, factor)
-        kept = jnp.maximum(new @ (new - now.slope) / (now.slope @ now.slope), 0.0)
-        direction = new + kept * now.direction
-        direction = jnp.where(direction @ new > 0, direction, new)
-        return _Climb(theta, new, direction, now.steps + 1, moved)
+        has_moved = step_length > _MIN_STEP_FRACTION * best
+        theta = jnp.where(has_moved, state.theta + step_length * step, state.theta)
+        new_slope = slope(posterior, theta, factor)
+        beta = jnp.maximum(new_slope @ (new_slope - state.slope) / (state.slope @ state.slope), 0.0)
+        direction = new_slope + beta * state.direction
+        direction = jnp.where(direction @ new_slope > 0, direction, new_slope)
+        return _Climb(theta, new_slope, direction, state.steps + 1, has_moved)
 
-    def more(now: _Climb) -> Bool[Array, ""]:
-        return (now.steps < _STEPS) & now.moved & (now.slope @ now.slope > _NEAR * len(theta))
+    def is_climbing(state: _Climb) -> Bool[Array, ""]:
+        return (state.steps < _STEPS) & state.moved & (state.slope @ state.slope > _TOLERANCE * len(theta))
 
-    first = slope(posterior, theta, factor)
-    start = _Climb(theta, first, first, jnp.zeros((), jnp.int32), jnp.ones((), bool))
-    return jax.lax.while_loop(more, ascend, start).theta
+    start_slope = slope(posterior, theta, factor)
+    start = _Climb(theta, start_slope, start_slope, jnp.zeros((), jnp.int32), jnp.ones((), bool))
+    return jax.lax.while_loop(is_climbing, ascend, start).theta

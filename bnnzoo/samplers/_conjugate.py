@@ -17,7 +17,7 @@ from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.affine import is_affine_along
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.samplers._log_scale import draw_log_scale
-from bnnzoo.samplers._triangle import joined, over_data
+from bnnzoo.samplers._triangle import factor_over_data, join_factors
 from bnnzoo.samplers.kernel import standard_normal
 
 _ROWS = 1024
@@ -31,23 +31,23 @@ class Conjugate(NamedTuple):
     scale: slice
 
     @property
-    def any(self) -> bool:
+    def is_any_known(self) -> bool:
         """Whether any conditional is known."""
         return self.layer.stop + self.scale.stop > 0
 
-    def drawn(self, dim: int) -> Bool[np.ndarray, " dim"]:
+    def mask(self, dim: int) -> Bool[np.ndarray, " dim"]:
         """Return a mask of the parameters that are drawn from their conditionals."""
-        found = np.zeros(dim, bool)
-        found[self.layer] = found[self.scale] = True
-        return found
+        mask = np.zeros(dim, bool)
+        mask[self.layer] = mask[self.scale] = True
+        return mask
 
 
 def conjugate(posterior: AbstractPosterior) -> Conjugate:
     """Return the parameters that likelihood and prior make conjugate. `is_affine` tests the outputs separately."""
-    nothing = slice(0, 0)
+    no_parameters = slice(0, 0)
     if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.likelihood, Gaussian):
-        return Conjugate(nothing, nothing)
-    network, layer, scale = posterior.layout.network, nothing, nothing
+        return Conjugate(no_parameters, no_parameters)
+    network, layer, scale = posterior.layout.network, no_parameters, no_parameters
     if network.blocks and isinstance(_prior(posterior, jnp.zeros(posterior.layout.dim)), dist.Normal):
         layers = network.layer_index()
         layer = slice(int(np.argmax(layers == layers[-1])), network.dim)
@@ -81,29 +81,29 @@ def draw_layer(
     draw is w + T^-1 (z + eps), where z results from applying T's reflections to the residuals y - f and m - w at the
     present w.
     """
-    size, now = layer.stop - layer.start, theta[layer]
+    size, current = layer.stop - layer.start, theta[layer]
     likelihood: Any = posterior.likelihood_at(theta)
     root = jnp.sqrt(jnp.asarray(posterior.likelihood_power, theta.dtype)) / likelihood.scale
 
     def rows(batch: Any, weights: Float[Array, " batch"]) -> Float[Array, "row column"]:
         def outputs(row: Array) -> tuple[Array, Array]:
-            def of_layer(w: Float[Array, " layer"]) -> tuple[Array, Array]:
-                found = posterior.outputs(theta.at[layer].set(w), row[None])[0]
-                return found, found
+            def layer_outputs(w: Float[Array, " layer"]) -> tuple[Array, Array]:
+                outputs_at_layer = posterior.outputs(theta.at[layer].set(w), row[None])[0]
+                return outputs_at_layer, outputs_at_layer
 
-            return jax.jacrev(of_layer, has_aux=True)(now)
+            return jax.jacrev(layer_outputs, has_aux=True)(current)
 
         slopes, base = jax.vmap(outputs)(jnp.asarray(batch.x))
-        both = jnp.concatenate([slopes, (jnp.asarray(batch.y) - base)[..., None]], -1)
+        augmented = jnp.concatenate([slopes, (jnp.asarray(batch.y) - base)[..., None]], -1)
         scale = weights[:, None] * jnp.broadcast_to(root, base.shape)
-        return (both * scale[..., None]).reshape(-1, size + 1)
+        return (augmented * scale[..., None]).reshape(-1, size + 1)
 
     prior: Any = _prior(posterior, theta)
     dim = posterior.layout.network.dim
     loc, sd = (jnp.broadcast_to(jnp.asarray(value, theta.dtype), (dim,))[layer] for value in (prior.loc, prior.scale))
-    known = jnp.concatenate([jnp.diag(1 / sd), ((loc - now) / sd)[:, None]], 1)
-    upper = joined(over_data(posterior, rows, size=max(_ROWS, size)), known)
-    eps = standard_normal(now, key=key)
+    prior_rows = jnp.concatenate([jnp.diag(1 / sd), ((loc - current) / sd)[:, None]], 1)
+    upper = join_factors(factor_over_data(posterior, rows, size=max(_ROWS, size)), prior_rows)
+    eps = standard_normal(current, key=key)
     return theta.at[layer].add(solve_triangular(upper[:size, :size], upper[:size, size] + eps))
 
 
@@ -136,5 +136,5 @@ def draw_scale(
 def _prior(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> dist.Distribution:
     """Return the prior of the network's parameters, given the prior's own parameters in theta."""
     network, values = posterior.layout.network, posterior.layout.unflatten(theta)
-    own = {p.name: p.natural(values[f"prior_{p.name}"]) for p in posterior.prior.parameters(network)}
-    return posterior.prior.with_parameters(own).distribution(network)
+    prior_parameters = {p.name: p.natural(values[f"prior_{p.name}"]) for p in posterior.prior.parameters(network)}
+    return posterior.prior.with_parameters(prior_parameters).distribution(network)

@@ -48,15 +48,15 @@ class Anchor(eqx.Module):
         the difference of two quadratics without their cancellation. It needs one `jax.jvp` at the anchor, or a jvp of a
         jvp.
         """
-        move = end - start
+        displacement = end - start
 
-        def along(theta: Float[Array, " dim"]) -> Float[Array, " batch"]:
-            return jax.jvp(lambda t: posterior.log_likelihood(t, batch), (theta,), (move,))[1]
+        def directional_slope(theta: Float[Array, " dim"]) -> Float[Array, " batch"]:
+            return jax.jvp(lambda t: posterior.log_likelihood(t, batch), (theta,), (displacement,))[1]
 
         if self.hessian is None:
-            return along(self.point)
-        slope, bend = jax.jvp(along, (self.point,), ((start + end) / 2 - self.point,))
-        return slope + bend
+            return directional_slope(self.point)
+        slope, curvature_term = jax.jvp(directional_slope, (self.point,), ((start + end) / 2 - self.point,))
+        return slope + curvature_term
 
     def batch_slope(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], batch) -> Float[Array, " dim"]:
         """Return the gradient at `theta` of the batch's summed polynomials: sum_i g_i + H_i (theta - point)."""
@@ -66,8 +66,8 @@ class Anchor(eqx.Module):
 
         if self.hessian is None:
             return slope(self.point)
-        there, bend = jax.jvp(slope, (self.point,), (theta - self.point,))
-        return there + bend
+        anchor_slope, curvature_term = jax.jvp(slope, (self.point,), (theta - self.point,))
+        return anchor_slope + curvature_term
 
     def whole_part(self, start: Float[Array, " dim"], end: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the sum of q_i over all data, without evaluating them."""
@@ -80,7 +80,7 @@ class Anchor(eqx.Module):
         return self.gradient + self.hessian @ (theta - self.point)
 
 
-def anchored(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, second: bool) -> Anchor:
+def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, second: bool) -> Anchor:
     """Return the anchor at `theta`. It costs two passes over the data; at second order one more for every parameter."""
 
     def total(t: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -89,19 +89,19 @@ def anchored(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, secon
     return Anchor(theta, jax.grad(total)(theta), _hessian(posterior, theta) if second else None)
 
 
-def follow(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor:
+def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor:
     """Return the next anchor of a chain at `theta`: one Newton step away if that is uphill, else at `theta` itself.
 
     The step uses the old anchor's Hessian. Without a Hessian there is no step.
     """
     if anchor.hessian is None:
-        return anchored(posterior, theta, second=False)
+        return make_anchor(posterior, theta, second=False)
     precision = jnp.diag(prior_precision(posterior, theta)) - posterior.likelihood_power * anchor.hessian
     density, slope = jax.value_and_grad(posterior.log_density)(theta)
     # The Cholesky factor of an indefinite matrix is NaN; the comparison below is then false.
     step = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(precision), True), slope)
     uphill = posterior.log_density(theta + step) > density
-    return anchored(posterior, jnp.where(uphill, theta + step, theta), second=True)
+    return make_anchor(posterior, jnp.where(uphill, theta + step, theta), second=True)
 
 
 def refuse_large(order: Order, posterior: AbstractPosterior) -> None:
@@ -134,7 +134,7 @@ def _hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float
     return (rows + rows.T) / 2
 
 
-def drift(
+def drift_estimator(
     posterior: AbstractPosterior, anchor: Anchor | None, batch: Any, weights: Float[Array, " batch"] | None
 ) -> Callable[[Float[Array, " dim"]], Float[Array, " dim"]]:
     """Return an estimate of the log posterior's gradient as a function of theta, fixed within a step.
@@ -150,11 +150,11 @@ def drift(
         return lambda theta: prior(theta) + power * anchor.slope(theta)
 
     @jax.grad
-    def on_batch(theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        each = posterior.log_likelihood(theta, batch)
-        return posterior.num_data * jnp.mean(each if weights is None else each * weights)
+    def batch_gradient(theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        log_likelihoods = posterior.log_likelihood(theta, batch)
+        return posterior.num_data * jnp.mean(log_likelihoods if weights is None else log_likelihoods * weights)
 
     if anchor is None:
-        return lambda theta: prior(theta) + power * on_batch(theta)
-    rest = anchor.gradient - on_batch(anchor.point)
-    return lambda theta: prior(theta) + power * (on_batch(theta) + rest)
+        return lambda theta: prior(theta) + power * batch_gradient(theta)
+    anchor_correction = anchor.gradient - batch_gradient(anchor.point)
+    return lambda theta: prior(theta) + power * (batch_gradient(theta) + anchor_correction)

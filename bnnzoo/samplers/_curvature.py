@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from bnnzoo.posterior import AbstractPosterior, passes
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers._preconditioner import prior_precision
-from bnnzoo.samplers._triangle import joined, triangle
+from bnnzoo.samplers._triangle import join_factors, triangle
 
 Kind = Literal["ggn", "fisher", "hessian"]
 _ELEMENTS = 2**22
@@ -75,14 +75,14 @@ class Kronecker(eqx.Module):
 
     def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Transform a draw from N(0, I)."""
-        each = self._matrices(eps)
-        parts = [block.left @ (block.scale * part) @ block.right.T for block, part in each]
+        block_parts = self._matrices(eps)
+        parts = [block.left @ (block.scale * part) @ block.right.T for block, part in block_parts]
         return jnp.concatenate([jnp.ravel(part) for part in parts])
 
     def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return F' g."""
-        each = self._matrices(gradient)
-        parts = [block.scale * (block.left.T @ part @ block.right) for block, part in each]
+        block_parts = self._matrices(gradient)
+        parts = [block.scale * (block.left.T @ part @ block.right) for block, part in block_parts]
         return jnp.concatenate([jnp.ravel(part) for part in parts])
 
     def _matrices(self, vector: Float[Array, " dim"]) -> list[tuple[Matrix, Float[Array, "row column"]]]:
@@ -107,21 +107,28 @@ def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) 
     if kind == "hessian":
         precision = _columns(posterior, theta)
         values, vectors = jnp.linalg.eigh((precision + precision.T) / 2)
-        return Full(triangle((vectors / jnp.sqrt(_floored(values))).T).T)
+        return Full(triangle((vectors / jnp.sqrt(_floor_eigenvalues(values))).T).T)
     scale = jax.lax.rsqrt(_base(posterior, theta))
     unit = jnp.sqrt(jnp.asarray(posterior.likelihood_power, theta.dtype)) * scale
-    each = num_rows(posterior, kind)
-    upper = _sum(posterior, theta, kind, lambda rows: triangle(rows * unit), add=joined, least=-(-len(theta) // each))
-    one = jnp.eye(len(theta), dtype=theta.dtype)
-    upper = joined(upper, one)
+    rows_per_datum = num_rows(posterior, kind)
+    upper = _sum(
+        posterior,
+        theta,
+        kind,
+        lambda rows: triangle(rows * unit),
+        add=join_factors,
+        min_data=-(-len(theta) // rows_per_datum),
+    )
+    identity = jnp.eye(len(theta), dtype=theta.dtype)
+    upper = join_factors(upper, identity)
     upper = upper * jnp.sign(jnp.diag(upper))[:, None]
-    return Full(scale[:, None] * jax.scipy.linalg.solve_triangular(upper, one))
+    return Full(scale[:, None] * jax.scipy.linalg.solve_triangular(upper, identity))
 
 
 def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Diagonal:
     """Return the Gaussian with the diagonal of the precision."""
     if kind == "hessian":
-        return Diagonal(jax.lax.rsqrt(_floored(jnp.diag(_columns(posterior, theta)))))
+        return Diagonal(jax.lax.rsqrt(_floor_eigenvalues(jnp.diag(_columns(posterior, theta)))))
     total = _sum(posterior, theta, kind, lambda rows: jnp.sum(rows**2, 0))
     return Diagonal(jax.lax.rsqrt(posterior.likelihood_power * total + _base(posterior, theta)))
 
@@ -135,55 +142,59 @@ def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: K
     its mean over the block. L and R are stored as triangular factors, whose singular values are the square roots of
     their eigenvalues. A factor too large for a block of rows is stored as itself, with a ridge for float32 rounding.
     """
-    blocks, each = posterior.layout.blocks, num_rows(posterior, kind)
+    blocks, rows_per_datum = posterior.layout.blocks, num_rows(posterior, kind)
     longest = max(-(-max(a, b) // min(a, b)) for a, b in map(_sides, blocks))
-    least = min(longest, 4 * _ELEMENTS // len(theta))
-    height = min(_block(len(theta), each, least), posterior.num_data) * each
+    min_data = min(longest, 4 * _ELEMENTS // len(theta))
+    height = min(_block(len(theta), rows_per_datum, min_data), posterior.num_data) * rows_per_datum
     # For each of a block's two factors, whether it is stored as a triangle.
-    whole = [(height * b >= a, height * a >= b) for a, b in map(_sides, blocks)]
+    stored_as_triangle = [(height * b >= a, height * a >= b) for a, b in map(_sides, blocks)]
 
-    def kept(rows: Float[Array, "row side"], triangular: bool) -> Float[Array, "side side"]:
+    def accumulate(rows: Float[Array, "row side"], triangular: bool) -> Float[Array, "side side"]:
         return triangle(rows) if triangular else rows.T @ rows
 
     def factors(rows: Float[Array, "row dim"]) -> PyTree:
-        found = []
-        for block, (left, right) in zip(blocks, whole, strict=True):
+        block_factors = []
+        for block, (left, right) in zip(blocks, stored_as_triangle, strict=True):
             gradient = rows[:, block.start : block.stop].reshape(len(rows), *_sides(block))
             flat = jnp.moveaxis(gradient, 0, 1).reshape(gradient.shape[1], -1)
             tall = gradient.reshape(-1, gradient.shape[2])
-            found.append((kept(flat.T, left), kept(tall, right)))
-        return tuple(found)
+            block_factors.append((accumulate(flat.T, left), accumulate(tall, right)))
+        return tuple(block_factors)
 
-    def add(sums: PyTree, more: PyTree) -> PyTree:
-        how = [tuple(joined if triangular else jnp.add for triangular in pair) for pair in whole]
-        return jax.tree.map(lambda plus, a, b: plus(a, b), tuple(how), sums, more)
+    def add(sums: PyTree, added: PyTree) -> PyTree:
+        add_rules = [
+            tuple(join_factors if triangular else jnp.add for triangular in pair) for pair in stored_as_triangle
+        ]
+        return jax.tree.map(lambda plus, a, b: plus(a, b), tuple(add_rules), sums, added)
 
     def spectrum(matrix: Float[Array, "side side"], triangular: bool) -> tuple[Array, Array]:
         if triangular:
             _, singular, vectors = jnp.linalg.svd(matrix)
             return singular**2, vectors.T
-        values, vectors = jnp.linalg.eigh(_lifted(matrix))
+        values, vectors = jnp.linalg.eigh(_lift_diagonal(matrix))
         return jnp.maximum(values - _ridge(matrix), 0.0), vectors
 
     base = _base(posterior, theta)
-    made = []
-    factored = _sum(posterior, theta, kind, factors, add=add, least=least)
-    for block, (left, right), (of_left, of_right) in zip(blocks, factored, whole, strict=True):
-        (low, u), (high, v) = spectrum(left, of_left), spectrum(right, of_right)
+    matrices = []
+    factored = _sum(posterior, theta, kind, factors, add=add, min_data=min_data)
+    for block, (left, right), (is_left_triangular, is_right_triangular) in zip(
+        blocks, factored, stored_as_triangle, strict=True
+    ):
+        (low, u), (high, v) = spectrum(left, is_left_triangular), spectrum(right, is_right_triangular)
         product = low[:, None] * (high / jnp.maximum(jnp.sum(low), jnp.finfo(low.dtype).tiny))
         precision = posterior.likelihood_power * product + jnp.mean(base[block.start : block.stop])
-        made.append(Matrix(u, v, jax.lax.rsqrt(precision)))
-    return Kronecker(tuple(made))
+        matrices.append(Matrix(u, v, jax.lax.rsqrt(precision)))
+    return Kronecker(tuple(matrices))
 
 
 def _columns(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
     """Return minus the Hessian of the log density, including the prior."""
     slope = jax.grad(posterior.log_density)
-    one = jnp.eye(len(theta), dtype=theta.dtype)
-    return -jax.lax.map(lambda along: jax.jvp(slope, (theta,), (along,))[1], one, batch_size=64)
+    identity = jnp.eye(len(theta), dtype=theta.dtype)
+    return -jax.lax.map(lambda direction: jax.jvp(slope, (theta,), (direction,))[1], identity, batch_size=64)
 
 
-def _floored(values: Float[Array, " dim"]) -> Float[Array, " dim"]:
+def _floor_eigenvalues(values: Float[Array, " dim"]) -> Float[Array, " dim"]:
     return jnp.maximum(values, 1e-6 * jnp.max(values))
 
 
@@ -199,7 +210,7 @@ def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
     return jax.eval_shape(lambda: posterior.outputs(jnp.zeros(posterior.layout.dim), _first(posterior).x)).shape[1]
 
 
-def _lifted(matrix: Float[Array, "row row"]) -> Float[Array, "row row"]:
+def _lift_diagonal(matrix: Float[Array, "row row"]) -> Float[Array, "row row"]:
     """Return a symmetric matrix with its diagonal raised by the size of its rounding errors.
 
     LAPACK's float32 eigenvectors of a rank-deficient matrix are occasionally NaN.
@@ -234,8 +245,8 @@ def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Ar
     if inner == posterior.layout.dim:
         return base
 
-    def total(own: Array) -> Array:
-        return jnp.sum(posterior.log_likelihoods(jnp.concatenate([theta[:inner], own])))
+    def total(likelihood_parameters: Array) -> Array:
+        return jnp.sum(posterior.log_likelihoods(jnp.concatenate([theta[:inner], likelihood_parameters])))
 
     hessian = jax.jacfwd(jax.grad(total))(theta[inner:])
     return base.at[inner:].add(jnp.maximum(-posterior.likelihood_power * jnp.diag(hessian), 0.0))
@@ -253,18 +264,18 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
         rows = jax.grad(lambda t: posterior.log_likelihood(t, datum)[0])(theta)[None]
     else:
         log_prob = posterior.likelihood_at(theta).log_prob
-        outputs, pull = jax.vjp(lambda t: posterior.outputs(t, jnp.asarray(datum.x))[0], theta)
+        outputs, pull_back = jax.vjp(lambda t: posterior.outputs(t, jnp.asarray(datum.x))[0], theta)
         target = jnp.asarray(datum.y)[0]
-        head = -jax.hessian(log_prob)(outputs, target)
-        values, vectors = jnp.linalg.eigh(_lifted(head))
-        (rows,) = jax.vmap(pull)((vectors * jnp.sqrt(jnp.maximum(values, 0.0))).T)
+        output_hessian = -jax.hessian(log_prob)(outputs, target)
+        values, vectors = jnp.linalg.eigh(_lift_diagonal(output_hessian))
+        (rows,) = jax.vmap(pull_back)((vectors * jnp.sqrt(jnp.maximum(values, 0.0))).T)
     # `_base` adds the curvature of the likelihood's own parameters.
     return rows.at[:, inner:].set(0.0)
 
 
-def _block(dim: int, each: int, least: int) -> int:
-    """Return the number of data that are processed together, given the rows `each` of a datum."""
-    return max(1, least, _ELEMENTS // (dim * each))
+def _block(dim: int, rows_per_datum: int, min_data: int) -> int:
+    """Return the number of data that are processed together, given the rows `rows_per_datum` of a datum."""
+    return max(1, min_data, _ELEMENTS // (dim * rows_per_datum))
 
 
 def _sum(
@@ -273,11 +284,11 @@ def _sum(
     kind: Kind,
     summary: Callable[[Float[Array, "row dim"]], PyTree],
     *,
-    add: Callable[[PyTree, PyTree], PyTree] = passes.plus,
-    least: int = 1,
+    add: Callable[[PyTree, PyTree], PyTree] = passes.add_trees,
+    min_data: int = 1,
 ) -> PyTree:
-    """Combine `summary` of the rows of all data by `add`, in blocks of `least` data or more."""
-    size = _block(len(theta), num_rows(posterior, kind), least)
+    """Combine `summary` of the rows of all data by `add`, in blocks of `min_data` data or more."""
+    size = _block(len(theta), num_rows(posterior, kind), min_data)
 
     def part(batch: Any, weights: Float[Array, " batch"]) -> PyTree:
         data = jax.tree.map(lambda leaf: leaf[:, None], batch)

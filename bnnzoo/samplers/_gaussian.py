@@ -26,7 +26,7 @@ def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) ->
     """
     if dtype != jnp.float32:
         return jax.random.normal(key, shape, dtype)
-    word = hashed(int(np.prod(shape)), key=key).reshape(shape)
+    word = hash_counters(int(np.prod(shape)), key=key).reshape(shape)
     # Signed integers, which every vector unit can convert to floats.
     scaled = lax.bitcast_convert_type(word >> 1, jnp.int32).astype(jnp.float32) + np.float32(0.5)
     bits = lax.bitcast_convert_type(scaled, jnp.int32)
@@ -37,7 +37,7 @@ def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) ->
     return lax.bitcast_convert_type(lax.bitcast_convert_type(size, jnp.uint32) ^ (word << 31), jnp.float32)
 
 
-def hashed(count: int, *, key: PRNGKeyArray) -> UInt32[Array, " count"]:
+def hash_counters(count: int, *, key: PRNGKeyArray) -> UInt32[Array, " count"]:
     """Return a distinct word for each of 0, 1, ..., count - 1; for every key the map is a bijection.
 
     Wellons' `triple32`, an avalanche of three products, with one word of the key added before the first product and one

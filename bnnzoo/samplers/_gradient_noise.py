@@ -47,14 +47,16 @@ def gradient_noise(
     """
     root = jnp.sqrt(metric)
 
-    def look(key: PRNGKeyArray) -> GradientNoise:
+    def measure_pair(key: PRNGKeyArray) -> GradientNoise:
         key_one, key_other, key_signs = jax.random.split(key, 3)
-        along = root * jax.random.rademacher(key_signs, theta.shape, theta.dtype)
-        one, bend = jax.jvp(lambda t: gradient(t, key_one), (theta,), (along,))
-        other = gradient(theta, key_other)
-        return GradientNoise(-jnp.mean(along * bend), jnp.mean((root * (one - other)) ** 2) / 2)
+        probe = root * jax.random.rademacher(key_signs, theta.shape, theta.dtype)
+        first_gradient, curvature_product = jax.jvp(lambda t: gradient(t, key_one), (theta,), (probe,))
+        second_gradient = gradient(theta, key_other)
+        return GradientNoise(
+            -jnp.mean(probe * curvature_product), jnp.mean((root * (first_gradient - second_gradient)) ** 2) / 2
+        )
 
-    return jax.lax.map(look, jax.random.split(key, _PAIRS))
+    return jax.lax.map(measure_pair, jax.random.split(key, _PAIRS))
 
 
 def worst_directions(
@@ -73,37 +75,44 @@ def worst_directions(
     key_start, key_stiff, key_noisy, key_pairs = jax.random.split(key, 4)
     start = jax.random.normal(key_start, theta.shape, theta.dtype)
 
-    def unit(along: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        return along / jnp.maximum(jnp.linalg.norm(along), jnp.finfo(along.dtype).tiny)
+    def unit(direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        return direction / jnp.maximum(jnp.linalg.norm(direction), jnp.finfo(direction.dtype).tiny)
 
-    def bent(along: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
-        return root * jax.jvp(lambda t: gradient(t, key), (theta,), (root * along,))[1]
+    def curvature_product(direction: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
+        return root * jax.jvp(lambda t: gradient(t, key), (theta,), (root * direction,))[1]
 
     def difference(key: PRNGKeyArray) -> Float[Array, " dim"]:
-        one, other = (gradient(theta, k) for k in jax.random.split(key))
-        return root * (one - other)
+        first_gradient, second_gradient = (gradient(theta, k) for k in jax.random.split(key))
+        return root * (first_gradient - second_gradient)
 
-    def pushed(along: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def noise_product(direction: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
         def add(total: Float[Array, " dim"], key: PRNGKeyArray) -> tuple[Float[Array, " dim"], None]:
             change = difference(key)
-            return total + change * jnp.dot(change, along), None
+            return total + change * jnp.dot(change, direction), None
 
-        return jax.lax.scan(add, jnp.zeros_like(along), jax.random.split(key, _PAIRS // 4))[0]
+        return jax.lax.scan(add, jnp.zeros_like(direction), jax.random.split(key, _PAIRS // 4))[0]
 
-    def found(change: Callable[..., Float[Array, " dim"]], iterations: int, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def power_iteration(
+        change: Callable[..., Float[Array, " dim"]], iterations: int, key: PRNGKeyArray
+    ) -> Float[Array, " dim"]:
         keys = jax.random.split(key, iterations)
-        return jax.lax.scan(lambda along, k: (unit(change(along, k)), None), unit(start), keys)[0]
+        return jax.lax.scan(lambda direction, k: (unit(change(direction, k)), None), unit(start), keys)[0]
 
-    directions = jnp.stack([found(bent, 2 * _ITERATIONS, key_stiff), found(pushed, _BATCHES, key_noisy)])
+    directions = jnp.stack(
+        [
+            power_iteration(curvature_product, 2 * _ITERATIONS, key_stiff),
+            power_iteration(noise_product, _BATCHES, key_noisy),
+        ]
+    )
 
-    def look(key: PRNGKeyArray) -> GradientNoise:
+    def measure_pair(key: PRNGKeyArray) -> GradientNoise:
         key_bend, key_change = jax.random.split(key)  # one mini-batch bends both directions
         jacobian_product = jax.linearize(lambda t: gradient(t, key_bend), theta)[1]
-        bend = root * jax.vmap(jacobian_product)(root * directions)
+        curvature_products = root * jax.vmap(jacobian_product)(root * directions)
         change = directions @ difference(key_change)
-        return GradientNoise(-jnp.sum(directions * bend, 1), change**2 / 2)
+        return GradientNoise(-jnp.sum(directions * curvature_products, 1), change**2 / 2)
 
-    return jax.tree.map(jnp.transpose, jax.lax.map(look, jax.random.split(key_pairs, _PAIRS)))
+    return jax.tree.map(jnp.transpose, jax.lax.map(measure_pair, jax.random.split(key_pairs, _PAIRS)))
 
 
 def greatest_curvature(
@@ -119,19 +128,19 @@ def greatest_curvature(
     """
     root = jnp.sqrt(metric)
 
-    def of_batch(key: PRNGKeyArray) -> Float[Array, ""]:
+    def batch_curvature(key: PRNGKeyArray) -> Float[Array, ""]:
         key_batch, key_start = jax.random.split(key)
 
-        def bent(_: Any, along: Float[Array, " dim"]) -> Float[Array, " dim"]:
-            step = root * along / jnp.linalg.norm(along)
+        def iterate(_: Any, direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
+            step = root * direction / jnp.linalg.norm(direction)
             return root * jax.jvp(lambda t: gradient(t, key_batch), (theta,), (step,))[1]
 
-        return jnp.linalg.norm(jax.lax.fori_loop(0, _ITERATIONS, bent, jax.random.normal(key_start, theta.shape)))
+        return jnp.linalg.norm(jax.lax.fori_loop(0, _ITERATIONS, iterate, jax.random.normal(key_start, theta.shape)))
 
-    return jnp.max(jax.lax.map(of_batch, jax.random.split(key, _BATCHES)))
+    return jnp.max(jax.lax.map(batch_curvature, jax.random.split(key, _BATCHES)))
 
 
-def power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
+def stable_power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
     """Return the largest power of ten whose product with these curvatures is at most a half; 2 would be unstable.
 
     A curvature that is zero or not finite imposes no limit.
@@ -145,7 +154,7 @@ def jackknife(
     function: Callable[[Float[Array, ""], Float[Array, ""]], Float[Array, ""]], noise: GradientNoise
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Return a function of the mean curvature and variance, and its jackknife standard error over the pairs."""
-    without = [(jnp.sum(v) - v) / (_PAIRS - 1) for v in noise]
-    each = jax.vmap(function)(*without)
-    error = jnp.sqrt((_PAIRS - 1) * jnp.mean((each - jnp.mean(each)) ** 2))
-    return function(*(jnp.mean(v) for v in noise)), error
+    leave_one_out_means = [(jnp.sum(values) - values) / (_PAIRS - 1) for values in noise]
+    leave_one_out_values = jax.vmap(function)(*leave_one_out_means)
+    error = jnp.sqrt((_PAIRS - 1) * jnp.mean((leave_one_out_values - jnp.mean(leave_one_out_values)) ** 2))
+    return function(*(jnp.mean(values) for values in noise)), error

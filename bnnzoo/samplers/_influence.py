@@ -42,7 +42,7 @@ class Influence(NamedTuple):
     """Positions of the chain at the proposals."""
 
 
-def of_rows(
+def row_influence(
     sampler: Any,
     posterior: AbstractPosterior,
     state: Any,
@@ -63,23 +63,30 @@ def of_rows(
         key: random key.
     """
     sizes = sampler.plan(posterior.num_data)
-    drawn = sizes.used * (1 / posterior.num_data if state.rows is None else state.rows.probabilities)
+    draw_probability = sizes.num_used * (1 / posterior.num_data if state.rows is None else state.rows.probabilities)
     disjoint = sizes.disjoint
 
-    def look(i: Array, carry: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
+    def add_proposal(i: Array, carry: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
         state, square, lost, at = carry
         key_steps, key_proposal = jax.random.split(jax.random.fold_in(key, i))
         step = lambda j, at: sampler.step(posterior, at, key=jax.random.fold_in(key_steps, j))[0]  # noqa: E731
         state = jax.lax.fori_loop(0, steps_between, step, state)
         proposal, _, _ = sampler._propose(posterior, state, key=key_proposal)
         d = jnp.clip(jnp.nan_to_num(_differences(posterior, state, proposal)), -_FAR, _FAR)
-        return state, square + d**2, lost + d * (d - seen(d, drawn, disjoint=disjoint)), at.at[i].set(state.position)
+        return (
+            state,
+            square + d**2,
+            lost + d * (d - effective_contribution(d, draw_probability, disjoint=disjoint)),
+            at.at[i].set(state.position),
+        )
 
     zero = jnp.zeros((posterior.num_data,), state.position.dtype)
-    nowhere = jnp.zeros((proposals, *state.position.shape), state.position.dtype)
-    _, square, lost, at = jax.lax.fori_loop(0, proposals, look, (state, zero, zero, nowhere))
+    empty_positions = jnp.zeros((proposals, *state.position.shape), state.position.dtype)
+    _, square, unseen_square, positions = jax.lax.fori_loop(
+        0, proposals, add_proposal, (state, zero, zero, empty_positions)
+    )
     tiny = jnp.finfo(square.dtype).tiny
-    return Influence(square / proposals, jnp.clip(lost / jnp.maximum(square, tiny), 0.0, 1.0), at)
+    return Influence(square / proposals, jnp.clip(unseen_square / jnp.maximum(square, tiny), 0.0, 1.0), positions)
 
 
 def _differences(posterior: AbstractPosterior, state: Any, proposal: Float[Array, " dim"]) -> Float[Array, " num_data"]:
@@ -91,8 +98,11 @@ def _differences(posterior: AbstractPosterior, state: Any, proposal: Float[Array
     return posterior.likelihood_power * d
 
 
-def seen(
-    d: Float[Array, " num_data"], drawn: Float[Array, " num_data"] | Float[Array, ""] | float, *, disjoint: bool
+def effective_contribution(
+    d: Float[Array, " num_data"],
+    draw_probability: Float[Array, " num_data"] | Float[Array, ""] | float,
+    *,
+    disjoint: bool,
 ) -> Float[Array, " num_data"]:
     """Return a row's effective contribution to the log ratio of a penalised step, given its difference d.
 
@@ -101,36 +111,36 @@ def seen(
     half the logarithm of their ratio: d (1 - b^2 / 3) for small b, and 0 for large b, which reject both moves. n is
     Poisson with replacement. Without, it is 0 or 1, and the penalty is smaller by the factor 1 - drawn.
     """
-    b = d / drawn
+    b = d / draw_probability
     if not disjoint:
-        return drawn * (jnp.exp(b - b**2 / 2) - jnp.exp(-b - b**2 / 2)) / 2
-    paid = (1 - drawn) * b**2 / 2
+        return draw_probability * (jnp.exp(b - b**2 / 2) - jnp.exp(-b - b**2 / 2)) / 2
+    half_penalty = (1 - draw_probability) * b**2 / 2
 
     def factor(b: Float[Array, " num_data"]) -> Float[Array, " num_data"]:
-        x = b - paid
+        x = b - half_penalty
         # log(1 - drawn + drawn e^x): the first form is exact where the second overflows, the second where x is small.
-        far = jnp.logaddexp(jnp.log1p(-drawn), jnp.log(drawn) + x)
-        return jnp.where(jnp.abs(x) > 5, far, jnp.log1p(drawn * jnp.expm1(jnp.clip(x, -5.0, 5.0))))
+        large_form = jnp.logaddexp(jnp.log1p(-draw_probability), jnp.log(draw_probability) + x)
+        return jnp.where(jnp.abs(x) > 5, large_form, jnp.log1p(draw_probability * jnp.expm1(jnp.clip(x, -5.0, 5.0))))
 
     return (factor(b) - factor(-b)) / 2
 
 
-def lost_to_steps(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Stats:
+def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Stats:
     """Return the bias of the draws due to the rows that steps miss, each in its worst direction.
 
     `unseen` is the missed fraction s of the log posterior's curvature; it inflates a variance by 1 / (1 - s).
     `unseen_shift` is the shift of a mean by the missed slope, in standard deviations.
     """
     sizes = sampler.plan(posterior.num_data)
-    if sizes.disjoint and sizes.used == posterior.num_data:
+    if sizes.disjoint and sizes.num_used == posterior.num_data:
         # Every step uses every row. Rounding errors of the difference below would have an arbitrary direction.
         zero = jnp.zeros((), state.position.dtype)
         return {"unseen": zero, "unseen_shift": zero}
-    rows = of_rows(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=_STEPS_BETWEEN, key=key)
+    rows = row_influence(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=_STEPS_BETWEEN, key=key)
     shape = _preconditioner.or_diagonal(state.preconditioner, posterior, state.position)
     curvature = _directions(posterior, state.position, shape, rows)
-    shares, _ = jax.lax.map(lambda along: _share(posterior, state, rows, shape, along), curvature)
-    return {"unseen": jnp.max(jnp.abs(shares)), "unseen_shift": _shift(posterior, state, rows, shape)}
+    fractions, _ = jax.lax.map(lambda direction: _lost_fraction(posterior, state, rows, shape, direction), curvature)
+    return {"unseen": jnp.max(jnp.abs(fractions)), "unseen_shift": _mean_shift(posterior, state, rows, shape)}
 
 
 def _directions(
@@ -144,19 +154,19 @@ def _directions(
     worst = jax.lax.top_k(rows.square * rows.unseen, count)[1]
     batch = jax.tree.map(lambda leaf: leaf[:, None], posterior.take(worst))
 
-    def bent(row, weight: Float[Array, ""]) -> Float[Array, " dim"]:
+    def weighted_slope(row, weight: Float[Array, ""]) -> Float[Array, " dim"]:
         """Return a vector whose outer square is the row's lost curvature; exact if that has rank one."""
         slope = shape.project(jax.grad(lambda t: posterior.log_likelihood(t, row)[0])(theta))
         length = jnp.maximum(jnp.sum(slope**2), jnp.finfo(slope.dtype).tiny)
-        bend = _bends(posterior, theta, shape.correlate(slope / jnp.sqrt(length)), row)[0]
-        return slope * jnp.sqrt(jnp.maximum(bend, 0.0) * weight / length)
+        curvature = _directional_curvature(posterior, theta, shape.correlate(slope / jnp.sqrt(length)), row)[0]
+        return slope * jnp.sqrt(jnp.maximum(curvature, 0.0) * weight / length)
 
-    lost = jnp.nan_to_num(jax.vmap(bent)(batch, rows.unseen[worst]))
-    _, vectors = jnp.linalg.eigh(lost @ lost.T)
-    return vectors.T[::-1][:_DIRECTIONS] @ lost
+    weighted_slopes = jnp.nan_to_num(jax.vmap(weighted_slope)(batch, rows.unseen[worst]))
+    _, vectors = jnp.linalg.eigh(weighted_slopes @ weighted_slopes.T)
+    return vectors.T[::-1][:_DIRECTIONS] @ weighted_slopes
 
 
-def _share(
+def _lost_fraction(
     posterior: AbstractPosterior,
     state: Any,
     rows: Influence,
@@ -164,19 +174,21 @@ def _share(
     direction: Float[Array, " dim"],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Return the fraction of the log posterior's curvature that steps lose in a whitened direction, and the total."""
-    theta, anchor, along = state.position, state.anchor, shape.correlate(direction)
-    bends = posterior.over_data(lambda row: _bends(posterior, theta, along, row))
+    theta, anchor, step = state.position, state.anchor, shape.correlate(direction)
+    curvatures = posterior.over_data(lambda row: _directional_curvature(posterior, theta, step, row))
     prior = _preconditioner.prior_precision(posterior, theta)
-    total = posterior.likelihood_power * jnp.sum(bends) + jnp.sum(prior * along**2)
+    total = posterior.likelihood_power * jnp.sum(curvatures) + jnp.sum(prior * step**2)
     if anchor is not None and anchor.hessian is not None:
         # The polynomial's own curvature is that of all rows, whatever the batch.
-        bends = bends - posterior.over_data(lambda row: _bends(posterior, anchor.point, along, row))
-    part = posterior.likelihood_power * jnp.sum(rows.unseen * bends)
-    total = jnp.maximum(total, jnp.abs(part) + jnp.finfo(part.dtype).tiny)
-    return part / total, total
+        curvatures = curvatures - posterior.over_data(
+            lambda row: _directional_curvature(posterior, anchor.point, step, row)
+        )
+    lost_curvature = posterior.likelihood_power * jnp.sum(rows.unseen * curvatures)
+    total = jnp.maximum(total, jnp.abs(lost_curvature) + jnp.finfo(lost_curvature.dtype).tiny)
+    return lost_curvature / total, total
 
 
-def _shift(
+def _mean_shift(
     posterior: AbstractPosterior, state: Any, rows: Influence, shape: _preconditioner.Preconditioner
 ) -> Float[Array, ""]:
     """Return the largest shift of a mean, in standard deviations, due to the lost slope sum_i unseen_i grad l_i.
@@ -185,30 +197,32 @@ def _shift(
     change is the lost fraction of the curvature times the total slope, which is known, and is subtracted.
     """
 
-    def pushes(at: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+    def slopes_at(position: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
         def lost(end: Float[Array, " dim"]) -> Float[Array, ""]:
             each = posterior.log_likelihoods(end)
             if state.anchor is not None:
                 part = state.anchor.batch_part
-                each = each - posterior.over_data(lambda batch: part(posterior, at, end, batch))
+                each = each - posterior.over_data(lambda batch: part(posterior, position, end, batch))
             return posterior.likelihood_power * jnp.sum(rows.unseen * each)
 
-        return shape.project(jax.grad(lost)(at)), shape.project(jax.grad(posterior.log_density)(at))
+        return shape.project(jax.grad(lost)(position)), shape.project(jax.grad(posterior.log_density)(position))
 
-    lost, whole = (jnp.mean(each, 0) for each in jax.lax.map(pushes, rows.positions))
-    share, total = _share(posterior, state, rows, shape, lost)
-    slope, length = lost @ lost - share * (whole @ lost), lost @ lost
+    lost_slope, full_slope = (
+        jnp.mean(log_likelihoods, 0) for log_likelihoods in jax.lax.map(slopes_at, rows.positions)
+    )
+    lost_fraction, total = _lost_fraction(posterior, state, rows, shape, lost_slope)
+    slope, length = lost_slope @ lost_slope - lost_fraction * (full_slope @ lost_slope), lost_slope @ lost_slope
     # Where the log posterior happens to be flat at this place, the proposal's scale is a better estimate of its width.
     curvature = jnp.maximum(total, length / 4 + jnp.finfo(length.dtype).tiny)
-    return jnp.abs(slope) / jnp.sqrt(curvature) / jnp.maximum(1 - share, 0.1)
+    return jnp.abs(slope) / jnp.sqrt(curvature) / jnp.maximum(1 - lost_fraction, 0.1)
 
 
-def _bends(
-    posterior: AbstractPosterior, theta: Float[Array, " dim"], along: Float[Array, " dim"], batch
+def _directional_curvature(
+    posterior: AbstractPosterior, theta: Float[Array, " dim"], direction: Float[Array, " dim"], batch
 ) -> Float[Array, " batch"]:
     """Return minus the second derivative of each row's log-likelihood in one direction."""
 
     def slope(t: Float[Array, " dim"]) -> Float[Array, " batch"]:
-        return jax.jvp(lambda u: posterior.log_likelihood(u, batch), (t,), (along,))[1]
+        return jax.jvp(lambda u: posterior.log_likelihood(u, batch), (t,), (direction,))[1]
 
-    return -jax.jvp(slope, (theta,), (along,))[1]
+    return -jax.jvp(slope, (theta,), (direction,))[1]

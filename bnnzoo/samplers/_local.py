@@ -35,7 +35,7 @@ def outputs(
     posterior: NetworkPosterior,
     mean: Float[Array, " dim"],
     scale: Float[Array, " dim"],
-    drawn: Float[Array, " dim"],
+    draw: Float[Array, " dim"],
     x: Shaped[Array, "batch ..."],
     *,
     key: PRNGKeyArray,
@@ -43,24 +43,28 @@ def outputs(
     """Return outputs of the network for theta ~ N(mean, diag(scale^2)), with independent noise for each datum.
 
     Kingma, Salimans and Welling 2015. In every `eqx.nn.Linear` the pre-activations are drawn. All other parameters are
-    those of `drawn`, shared by the batch. The distribution of one datum's outputs is exact if each layer is used once
+    those of `draw`, shared by the batch. The distribution of one datum's outputs is exact if each layer is used once
     per datum.
     """
     # Parameters that are not sampled have scale 0.
-    still = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if eqx.is_inexact_array(leaf) else leaf, posterior.network)
-    spread = dataclasses.replace(posterior, network=still).network_at(scale)
-    parts, tree = jax.tree.flatten(posterior.network_at(drawn), is_leaf=_is_dense)
-    centres, spreads = (jax.tree.leaves(n, is_leaf=_is_dense) for n in (posterior.network_at(mean), spread))
+    zero_network = jax.tree.map(
+        lambda leaf: jnp.zeros_like(leaf) if eqx.is_inexact_array(leaf) else leaf, posterior.network
+    )
+    scale_network = dataclasses.replace(posterior, network=zero_network).network_at(scale)
+    parts, tree = jax.tree.flatten(posterior.network_at(draw), is_leaf=_is_dense)
+    layer_means, layer_scales = (
+        jax.tree.leaves(n, is_leaf=_is_dense) for n in (posterior.network_at(mean), scale_network)
+    )
 
-    def one(x: Array, key: PRNGKeyArray) -> Array:
+    def network_output(x: Array, key: PRNGKeyArray) -> Array:
         keys = jax.random.split(key, len(parts))
         layers = [
-            _Dense(centre, wide, k) if _is_dense(part) else part
-            for part, centre, wide, k in zip(parts, centres, spreads, keys, strict=True)
+            _Dense(layer_mean, layer_scale, k) if _is_dense(part) else part
+            for part, layer_mean, layer_scale, k in zip(parts, layer_means, layer_scales, keys, strict=True)
         ]
         return jax.tree.unflatten(tree, layers)(x)
 
-    return posterior.with_exposure(jax.vmap(one)(posterior.inputs(x), jax.random.split(key, x.shape[0])), x)
+    return posterior.with_exposure(jax.vmap(network_output)(posterior.inputs(x), jax.random.split(key, x.shape[0])), x)
 
 
 def _is_dense(part: Any) -> bool:

@@ -36,59 +36,63 @@ def draw_log_scale(
     root = jnp.hypot(power, jnp.sqrt(8 * rate))
     square = jnp.where(power > 0, 4 * rate / (power + root), (root - power) / 2)
     a, b = rate / square, square / 2
-    proper = jnp.isfinite(a + b) & (a > 0) & (b > 0)
-    right, left = _tangent(a, b), _tangent(b, a)
+    is_proper = jnp.isfinite(a + b) & (a > 0) & (b > 0)
+    right_tangent, left_tangent = _tangent(a, b), _tangent(b, a)
     # The tangents reach 0 at these distances from the mode; beyond, the proposal falls exponentially.
-    near_right, near_left = (place - level / slope for place, level, slope in (right, left))
-    tail_right, tail_left = -1 / right[2], -1 / left[2]
-    middle = near_right + near_left
-    total = middle + tail_right + tail_left
+    right_edge, left_edge = (place - level / slope for place, level, slope in (right_tangent, left_tangent))
+    tail_right, tail_left = -1 / right_tangent[2], -1 / left_tangent[2]
+    middle_width = right_edge + left_edge
+    total = middle_width + tail_right + tail_left
 
     def propose(carry: tuple[Array, Array, Array]) -> tuple[Int[Array, ""], Bool[Array, ""], Float[Array, ""]]:
         tried, _, _ = carry
         key_part, key_tail, key_keep = jax.random.split(jax.random.fold_in(key, tried), 3)
         place = total * jax.random.uniform(key_part, dtype=rate.dtype)
-        depth, patience = (jax.random.exponential(k, dtype=rate.dtype) for k in (key_tail, key_keep))
-        in_middle, in_right = place < middle, place < middle + tail_right
-        w = jnp.where(
-            in_middle,
-            place - near_left,
-            jnp.where(in_right, near_right + depth * tail_right, -near_left - depth * tail_left),
+        tail_exponential, accept_exponential = (
+            jax.random.exponential(k, dtype=rate.dtype) for k in (key_tail, key_keep)
         )
-        hat = jnp.where(in_middle, 0.0, -depth)
-        kept = patience > hat - _psi(w, a, b)
+        is_in_middle, is_in_right_tail = place < middle_width, place < middle_width + tail_right
+        w = jnp.where(
+            is_in_middle,
+            place - left_edge,
+            jnp.where(
+                is_in_right_tail, right_edge + tail_exponential * tail_right, -left_edge - tail_exponential * tail_left
+            ),
+        )
+        log_envelope = jnp.where(is_in_middle, 0.0, -tail_exponential)
+        kept = accept_exponential > log_envelope - _psi(w, a, b)
         return tried + 1, kept, (jnp.log(square) + w) / 2
 
-    def searching(carry: tuple[Array, Array, Array]) -> Bool[Array, ""]:
+    def is_searching(carry: tuple[Array, Array, Array]) -> Bool[Array, ""]:
         tried, kept, _ = carry
-        return proper & ~kept & (tried < _MOST_TRIES)
+        return is_proper & ~kept & (tried < _MOST_TRIES)
 
     start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.full((), jnp.nan, rate.dtype))
-    tried, kept, value = jax.lax.while_loop(searching, propose, start)
-    return jnp.where(kept, value, jnp.nan), tried
+    num_tries, is_accepted, value = jax.lax.while_loop(is_searching, propose, start)
+    return jnp.where(is_accepted, value, jnp.nan), num_tries
 
 
 def _tangent(a: Float[Array, ""], b: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
     """Return the point w > 0 where psi is about -1, with psi and its derivative there; for w < 0 exchange a and b."""
     # Beyond each of these bounds one of the two terms alone is below -1.
-    by_b, by_a = jnp.sqrt(2 / b), jnp.maximum(jnp.sqrt(3 / a), 3 / a)
-    interval = (jnp.zeros_like(a), jnp.minimum(by_b, by_a))
+    bound_from_b, bound_from_a = jnp.sqrt(2 / b), jnp.maximum(jnp.sqrt(3 / a), 3 / a)
+    interval = (jnp.zeros_like(a), jnp.minimum(bound_from_b, bound_from_a))
 
     def halve(_: Int[Array, ""], interval: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = interval
         half = (low + high) / 2
-        beyond = _psi(half, a, b) < -1
-        return jnp.where(beyond, low, half), jnp.where(beyond, half, high)
+        is_beyond = _psi(half, a, b) < -1
+        return jnp.where(is_beyond, low, half), jnp.where(is_beyond, half, high)
 
     _, place = jax.lax.fori_loop(0, _HALVINGS, halve, interval)
     return place, _psi(place, a, b), a * jnp.expm1(-place) - b * jnp.expm1(place)
 
 
 def _psi(w: Float[Array, ""], a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
-    return -a * _beyond_linear(-w) - b * _beyond_linear(w)
+    return -a * _exp_minus_linear(-w) - b * _exp_minus_linear(w)
 
 
-def _beyond_linear(w: Float[Array, ""]) -> Float[Array, ""]:
+def _exp_minus_linear(w: Float[Array, ""]) -> Float[Array, ""]:
     """Return e^w - 1 - w, by its series where the direct form cancels."""
     series = w * w / 2 * (1 + w / 3 * (1 + w / 4 * (1 + w / 5 * (1 + w / 6))))
     return jnp.where(jnp.abs(w) < 0.25, series, jnp.expm1(w) - w)

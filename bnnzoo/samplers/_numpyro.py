@@ -99,14 +99,14 @@ def potential(posterior: AbstractPosterior) -> Callable[[Float[Array, " dim"]], 
     def energy(theta: Float[Array, " dim"]) -> Float[Array, ""]:
         return -posterior.log_density(theta)
 
-    def forth(theta: Float[Array, " dim"]) -> tuple[Float[Array, ""], Float[Array, " dim"]]:
+    def forward(theta: Float[Array, " dim"]) -> tuple[Float[Array, ""], Float[Array, " dim"]]:
         log_prior, log_likelihoods, gradient = density(posterior, theta)
         return -(log_prior + posterior.likelihood_power * jnp.sum(log_likelihoods)), -gradient
 
-    def back(gradient: Float[Array, " dim"], change: Float[Array, ""]) -> tuple[Float[Array, " dim"]]:
+    def backward(gradient: Float[Array, " dim"], change: Float[Array, ""]) -> tuple[Float[Array, " dim"]]:
         return (change * gradient,)
 
-    energy.defvjp(forth, back)
+    energy.defvjp(forward, backward)
     return energy
 
 

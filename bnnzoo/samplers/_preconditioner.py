@@ -74,12 +74,12 @@ def update_precision(
     fisher = posterior.likelihood_power * _fisher(posterior, theta, dense=ndim == 2)
     precision = fisher + (jnp.diag(prior) if ndim == 2 else prior)
     if hessian is not None:
-        known = jnp.diag(prior) - posterior.likelihood_power * hessian
-        concave = jnp.min(jnp.linalg.eigvalsh(known)) > 0
-        precision = jnp.where(concave, known if ndim == 2 else jnp.diag(known), precision)
-    usable = jnp.all(jnp.isfinite(precision))
-    count = preconditioner.count + usable
-    change = jnp.where(usable, precision - preconditioner.precision, 0.0) * 2 / (jnp.maximum(count, 1.0) + 1)
+        exact_precision = jnp.diag(prior) - posterior.likelihood_power * hessian
+        is_concave = jnp.min(jnp.linalg.eigvalsh(exact_precision)) > 0
+        precision = jnp.where(is_concave, exact_precision if ndim == 2 else jnp.diag(exact_precision), precision)
+    is_usable = jnp.all(jnp.isfinite(precision))
+    count = preconditioner.count + is_usable
+    change = jnp.where(is_usable, precision - preconditioner.precision, 0.0) * 2 / (jnp.maximum(count, 1.0) + 1)
     return Preconditioner(preconditioner.factor, preconditioner.precision + change, count)
 
 
@@ -105,8 +105,8 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
         del key
         if final:
             return state
-        known: Any = state
-        updated = update_precision(known.preconditioner, posterior, known.position)
+        typed_state: Any = state
+        updated = update_precision(typed_state.preconditioner, posterior, typed_state.position)
         return eqx.tree_at(lambda s: s.preconditioner, state, updated)
 
     def tune(
@@ -130,18 +130,20 @@ def pool_chains(states: S, *, final: bool, power: int) -> S:
     distances, because a short warm-up would otherwise end before it has readapted. At the end of the last window the
     preconditioner stays unchanged.
     """
-    known: Any = states
-    step, shapes = jnp.median(known.step_size), known.preconditioner
+    typed_states: Any = states
+    step_size, shapes = jnp.median(typed_states.step_size), typed_states.preconditioner
     factor = shapes.factor[0]
     if not final and factor.ndim:
-        new = _factor(jnp.mean(shapes.precision, 0))
-        good = jnp.all(jnp.isfinite(new))
-        step = jnp.where(good, step * jnp.exp(power * (_log_size(factor) - _log_size(new))), step)
-        factor = jnp.where(good, new, factor)
+        new_factor = _factor(jnp.mean(shapes.precision, 0))
+        is_finite = jnp.all(jnp.isfinite(new_factor))
+        step_size = jnp.where(
+            is_finite, step_size * jnp.exp(power * (_log_size(factor) - _log_size(new_factor))), step_size
+        )
+        factor = jnp.where(is_finite, new_factor, factor)
     return eqx.tree_at(
         lambda s: (s.step_size, s.preconditioner.factor),
         states,
-        (jnp.full_like(known.step_size, step), jnp.broadcast_to(factor, shapes.factor.shape)),
+        (jnp.full_like(typed_states.step_size, step_size), jnp.broadcast_to(factor, shapes.factor.shape)),
     )
 
 
@@ -174,8 +176,8 @@ def _fisher(
     """Return sum_i g_i g_i' or its diagonal, in blocks; g_i is the gradient of one datum's log-likelihood."""
 
     def gradient(row) -> Float[Array, " dim"]:
-        one = jax.tree.map(lambda leaf: leaf[None], row)
-        return jax.grad(lambda t: posterior.log_likelihood(t, one)[0])(theta)
+        single_row = jax.tree.map(lambda leaf: leaf[None], row)
+        return jax.grad(lambda t: posterior.log_likelihood(t, single_row)[0])(theta)
 
     def block(batch, weights: Float[Array, " batch"]):
         gradients = jax.vmap(gradient)(batch) * weights[:, None]

@@ -17,8 +17,8 @@ from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.samplers._preconditioner import prior_precision
 from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
 
-Named = Literal["prior", "gaussian", "laplace"]
-_MOST = 500
+NamedProposal = Literal["prior", "gaussian", "laplace"]
+_MAX_DIM = 500
 """Largest number of parameters for a fitted Gaussian. With more, no independent draw is near the posterior."""
 _ASCENT = 60
 _STRIDES = (2.0, *(2.0**-i for i in range(12)), 0.0)
@@ -58,7 +58,7 @@ class Gaussian(eqx.Module):
         return -jnp.sum(eps**2) / 2 - log_det - len(self.mean) / 2 * jnp.log(2 * jnp.pi)
 
 
-def check(proposal: Named | Density, posterior: AbstractPosterior, sampler: str) -> None:
+def check(proposal: NamedProposal | Density, posterior: AbstractPosterior, sampler: str) -> None:
     """Reject an unsuitable proposal before anything compiles.
 
     Raises:
@@ -69,9 +69,9 @@ def check(proposal: Named | Density, posterior: AbstractPosterior, sampler: str)
     if isinstance(proposal, str) and proposal == "prior":
         eqx.filter_eval_shape(posterior.sample_prior, key=jax.random.key(0))
     elif isinstance(proposal, str):
-        if dim > _MOST:
+        if dim > _MAX_DIM:
             raise UsageError(
-                f"sampler {sampler}: {setting('sampler.proposal', proposal)} is for at most {_MOST} parameters "
+                f"sampler {sampler}: {setting('sampler.proposal', proposal)} is for at most {_MAX_DIM} parameters "
                 f"(got {dim}); use [[stochastic=last]], or nuts"
             )
     else:
@@ -82,8 +82,8 @@ def check(proposal: Named | Density, posterior: AbstractPosterior, sampler: str)
             )
 
 
-def fitted(
-    proposal: Named | Density,
+def fit_proposal(
+    proposal: NamedProposal | Density,
     posterior: AbstractPosterior,
     theta: Float[Array, " dim"],
     *,
@@ -103,13 +103,13 @@ def fitted(
     """
     if not isinstance(proposal, str) or proposal == "prior":
         return None
-    found = laplace(posterior, theta)
+    gaussian = laplace(posterior, theta)
     if proposal == "gaussian":
-        found = _moments(posterior, found, pilot, key=key)
-    return Gaussian(found.mean, scale * found.factor)
+        gaussian = _moments(posterior, gaussian, pilot, key=key)
+    return Gaussian(gaussian.mean, scale * gaussian.factor)
 
 
-def density_of(proposal: Named | Density, fit: Gaussian | None) -> Density | None:
+def proposal_density(proposal: NamedProposal | Density, fit: Gaussian | None) -> Density | None:
     """Return the density to propose from; None for the prior."""
     return fit if isinstance(proposal, str) else proposal
 
@@ -132,13 +132,13 @@ def log_prior_ratio(
 
 def laplace(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Gaussian:
     """Return the Gaussian with the log density's curvature at the mode above `theta`, never wider than the prior."""
-    mode = climbed(posterior.log_density, theta)
+    mode = climb_by_newton(posterior.log_density, theta)
     values, vectors = _curvature(posterior.log_density, mode)
     values = jnp.maximum(values, jnp.maximum(jnp.min(prior_precision(posterior, mode)), 1e-6 * values[-1]))
     return Gaussian(mode, jnp.linalg.cholesky((vectors / values) @ vectors.T))
 
 
-def climbed(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+def climb_by_newton(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
     """Ascend to a maximum by Newton steps with absolute curvature and a line search over fixed step lengths."""
 
     def step(_: Any, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
@@ -173,23 +173,23 @@ def _moments(posterior: AbstractPosterior, start: Gaussian, steps: int, *, key: 
         key_propose, key_accept = jax.random.split(jax.random.fold_in(key, i))
         eta = jnp.exp(log_eta)
         eps = standard_normal(z, key=key_propose)
-        proposed = z + eta * gradient + jnp.sqrt(2 * eta) * eps
-        new_value, new_gradient = log_density(proposed)
+        proposal = z + eta * gradient + jnp.sqrt(2 * eta) * eps
+        new_value, new_gradient = log_density(proposal)
         reverse = eps + jnp.sqrt(eta / 2) * (gradient + new_gradient)
         log_ratio = new_value - value + (jnp.sum(eps**2) - jnp.sum(reverse**2)) / 2
         accepted, rate, _ = metropolis(log_ratio, key=key_accept)
-        state = choose(accepted, (proposed, new_value, new_gradient), (z, value, gradient))
-        early = i < steps // 2
-        log_eta = log_eta + jnp.where(early, (rate - _ACCEPTANCE) / jnp.sqrt(i + 1.0), 0.0)
-        kept = jnp.where(early, 0.0, state[0])
-        return state, log_eta, total + kept, squares + jnp.outer(kept, kept)
+        state = choose(accepted, (proposal, new_value, new_gradient), (z, value, gradient))
+        is_burn_in = i < steps // 2
+        log_eta = log_eta + jnp.where(is_burn_in, (rate - _ACCEPTANCE) / jnp.sqrt(i + 1.0), 0.0)
+        kept_z = jnp.where(is_burn_in, 0.0, state[0])
+        return state, log_eta, total + kept_z, squares + jnp.outer(kept_z, kept_z)
 
     origin = jnp.zeros(dim, dtype)
     log_eta = jnp.log(jnp.asarray(1.65**2 / 2 * dim ** (-1 / 3), dtype))
     carry = ((origin, *log_density(origin)), log_eta, origin, jnp.zeros((dim, dim), dtype))
-    _, _, total, squares = jax.lax.fori_loop(0, steps, step, carry)
+    _, _, sum_z, squares = jax.lax.fori_loop(0, steps, step, carry)
     count, prior = steps - steps // 2, _SHRINKAGE * dim
-    mean = total / count
+    mean = sum_z / count
     scatter = squares - count * jnp.outer(mean, mean) + prior * jnp.eye(dim, dtype=dtype)
     inner = jnp.linalg.cholesky(scatter / (count + prior))
     return Gaussian(start.mean + start.factor @ mean, start.factor @ inner)

@@ -14,7 +14,7 @@ from bnnzoo.posterior.permutation import integers_below
 
 _UNIFORM = 0.5
 """Fraction a of the draws that is uniform. No row's weight exceeds 1 / a times its weight in a uniform batch."""
-_WHOLE = 2.0**31
+_TOTAL_COUNT = 2.0**31
 """Total of the integer counts over all rows. With ratios of integers the weight of a draw matches its probability
 exactly. A float32 sum over a million rows would be off by a tenth of a row's own probability."""
 
@@ -56,10 +56,10 @@ class RowProbabilities(eqx.Module):
 
 def uniform(num_data: int) -> RowProbabilities:
     """Return equal probabilities, used before the first evaluation of the rows and without warm-up."""
-    return _of(jnp.full((num_data,), 1 / num_data), jnp.zeros(()))
+    return _from_probabilities(jnp.full((num_data,), 1 / num_data), jnp.zeros(()))
 
 
-def after_look(rows: RowProbabilities, square: Float[Array, " num_data"]) -> RowProbabilities:
+def update_probabilities(rows: RowProbabilities, square: Float[Array, " num_data"]) -> RowProbabilities:
     """Return the probabilities after another evaluation of the mean squares s of the rows' differences.
 
     One evaluation gives p_i = (1 - a) s_i / sum s + a / N. The k-th has weight k in the mean, because a chain may be
@@ -68,20 +68,24 @@ def after_look(rows: RowProbabilities, square: Float[Array, " num_data"]) -> Row
     Probabilities proportional to h_i keep the *largest* term d_i / (K p_i) small, which determines the skewness of the
     noise.
     """
-    total, number = jnp.sum(square), square.shape[0]
-    share = jnp.where(total > 0, square / jnp.maximum(total, jnp.finfo(square.dtype).tiny), 1 / number)
-    seen = (1 - _UNIFORM) * share + _UNIFORM / number
-    before = rows.probabilities
-    return _of(before + (seen - before) * 2 / (rows.looks + 2), rows.looks + 1)
+    total, num_data = jnp.sum(square), square.shape[0]
+    fractions = jnp.where(total > 0, square / jnp.maximum(total, jnp.finfo(square.dtype).tiny), 1 / num_data)
+    new_probabilities = (1 - _UNIFORM) * fractions + _UNIFORM / num_data
+    old_probabilities = rows.probabilities
+    return _from_probabilities(
+        old_probabilities + (new_probabilities - old_probabilities) * 2 / (rows.looks + 2), rows.looks + 1
+    )
 
 
 @jax.jit
-def pool_chains(each: RowProbabilities) -> RowProbabilities:
+def pool_chains(chain_probabilities: RowProbabilities) -> RowProbabilities:
     """Return the mean probabilities of all chains [chain, num_data], because all chains use the same rows."""
-    one = _of(jnp.mean(jax.vmap(lambda rows: rows.probabilities)(each), 0), each.looks[0])
-    return jax.tree.map(lambda leaf, all_chains: jnp.broadcast_to(leaf, all_chains.shape), one, each)
+    pooled = _from_probabilities(
+        jnp.mean(jax.vmap(lambda rows: rows.probabilities)(chain_probabilities), 0), chain_probabilities.looks[0]
+    )
+    return jax.tree.map(lambda leaf, all_chains: jnp.broadcast_to(leaf, all_chains.shape), pooled, chain_probabilities)
 
 
-def _of(probabilities: Float[Array, " num_data"], looks: Float[Array, ""]) -> RowProbabilities:
-    counts = jnp.maximum(probabilities * _WHOLE, 1.0).astype(jnp.uint32)
+def _from_probabilities(probabilities: Float[Array, " num_data"], looks: Float[Array, ""]) -> RowProbabilities:
+    counts = jnp.maximum(probabilities * _TOTAL_COUNT, 1.0).astype(jnp.uint32)
     return RowProbabilities(jnp.cumsum(counts) - counts, counts, looks)

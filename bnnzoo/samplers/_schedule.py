@@ -15,7 +15,7 @@ _TYPICAL = 256
 """Steps that stand for all steps of a schedule."""
 
 
-def scheduled(
+def scheduled_step_size(
     schedule: Schedule,
     eta: Float[Array, ""],
     count: UInt32[Array, ""],

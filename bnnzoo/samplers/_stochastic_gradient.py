@@ -18,9 +18,9 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, as_number, number
 from bnnzoo.samplers._auto_steps import TARGET, choose_fields
-from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, follow, refuse_large
+from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, make_anchor, next_anchor, refuse_large
 from bnnzoo.samplers._gradient_noise import gradient_noise, jackknife, worst_directions
-from bnnzoo.samplers._schedule import Schedule, scheduled, typical_steps
+from bnnzoo.samplers._schedule import Schedule, scheduled_step_size, typical_steps
 from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, STEP_SIZE, Statistic
 
@@ -28,7 +28,7 @@ S = TypeVar("S")
 
 _STEP_SIZE, _ROWS = 1e-5, 50
 """Step size and batch size if they are `auto` and no pilot run chose them."""
-_PARTS = np.logspace(-8, 1, 181, dtype=np.float32)
+_STEP_FRACTIONS = np.logspace(-8, 1, 181, dtype=np.float32)
 """Fractions of a step size, among which the largest nearly unbiased one is selected."""
 
 
@@ -64,7 +64,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     def eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the step size of step `count`."""
         eta = jnp.asarray(_STEP_SIZE if isinstance(self.step_size, str) else self.step_size, like.dtype)
-        return scheduled(self.schedule, eta, count, decay=self.decay, delay=self.delay, cycle=self.cycle)
+        return scheduled_step_size(self.schedule, eta, count, decay=self.decay, delay=self.delay, cycle=self.cycle)
 
     def mean_eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
         """The mean step size of the draws of a chain that has made `count` steps."""
@@ -92,15 +92,15 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         """Return the anchor of a chain at `theta`; None without a control variate."""
         if self.order == "none":
             return None
-        return anchored(posterior, theta, second=self.order == "second")
+        return make_anchor(posterior, theta, second=self.order == "second")
 
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
         """Move the anchor to the chain's position."""
         del final, key
-        known: Any = state
-        if known.anchor is None:
+        typed_state: Any = state
+        if typed_state.anchor is None:
             return state
-        return eqx.tree_at(lambda s: s.anchor, state, follow(known.anchor, posterior, known.position))
+        return eqx.tree_at(lambda s: s.anchor, state, next_anchor(typed_state.anchor, posterior, typed_state.position))
 
     def batch(self, posterior: AbstractPosterior, *, key: PRNGKeyArray) -> Any:
         """Draw the mini-batch of a step."""
@@ -117,8 +117,8 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
 
         lp_estimate, gradient = jax.value_and_grad(log_density)(theta)
         if anchor is not None:
-            known = posterior.likelihood_power * anchor.slope(theta)
-            gradient = gradient - scale * anchor.batch_slope(posterior, theta, batch) + known
+            anchor_slope = posterior.likelihood_power * anchor.slope(theta)
+            gradient = gradient - scale * anchor.batch_slope(posterior, theta, batch) + anchor_slope
         return lp_estimate, gradient
 
     def metric(self, state: S) -> Float[Array, " dim"] | Float[Array, ""]:
@@ -143,32 +143,34 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         `variance_ratio_worst` is the ratio of the stiffest or the noisiest direction, whichever is larger. The step
         size is the mean over the schedule. At the step size `unbiased_step_size` neither ratio exceeds `TARGET`.
         """
-        known: Any = state
-        metric, eta = self.metric(state), self.mean_eta(known.count, known.position)
+        typed_state: Any = state
+        metric, eta = self.metric(state), self.mean_eta(typed_state.count, typed_state.position)
         key_mean, key_worst = jax.random.split(key)
 
         def gradient(theta: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
-            return self.gradient(posterior, theta, known.anchor, self.batch(posterior, key=key))[1]
+            return self.gradient(posterior, theta, typed_state.anchor, self.batch(posterior, key=key))[1]
 
         def ratio(curvature: Float[Array, ""], variance: Float[Array, ""]) -> Float[Array, ""]:
             return self.variance_ratio(eta * curvature, eta * variance, num_data=posterior.num_data)
 
-        noise = gradient_noise(gradient, known.position, metric, key=key_mean)
+        noise = gradient_noise(gradient, typed_state.position, metric, key=key_mean)
         value, error = jackknife(ratio, noise)
-        worst = worst_directions(gradient, known.position, metric, key=key_worst)
+        worst_noise = worst_directions(gradient, typed_state.position, metric, key=key_worst)
         # Noise can hide which way the curvature of a flat direction points: it is no less than 0 here.
-        curvature = jnp.append(jnp.maximum(jnp.mean(worst.curvature, 1), 0.0), jnp.mean(noise.curvature))
-        variance = jnp.append(jnp.mean(worst.variance, 1), jnp.mean(noise.variance))
+        curvature = jnp.append(jnp.maximum(jnp.mean(worst_noise.curvature, 1), 0.0), jnp.mean(noise.curvature))
+        variance = jnp.append(jnp.mean(worst_noise.variance, 1), jnp.mean(noise.variance))
 
-        def largest(part: Float[Array, ""]) -> Float[Array, ""]:
-            return jnp.max(jax.vmap(ratio)(part * curvature, part * variance))
+        def largest_ratio(fraction: Float[Array, ""]) -> Float[Array, ""]:
+            return jnp.max(jax.vmap(ratio)(fraction * curvature, fraction * variance))
 
-        within = jnp.max(jnp.where(jax.vmap(largest)(jnp.asarray(_PARTS)) <= TARGET, _PARTS, 0.0))
+        largest_fraction = jnp.max(
+            jnp.where(jax.vmap(largest_ratio)(jnp.asarray(_STEP_FRACTIONS)) <= TARGET, _STEP_FRACTIONS, 0.0)
+        )
         return {
             "variance_ratio": value,
             "variance_ratio_se": error,
-            "variance_ratio_worst": largest(jnp.ones(())),
-            "unbiased_step_size": within * self.eta(jnp.zeros_like(known.count), known.position),
+            "variance_ratio_worst": largest_ratio(jnp.ones(())),
+            "unbiased_step_size": largest_fraction * self.eta(jnp.zeros_like(typed_state.count), typed_state.position),
         }
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:

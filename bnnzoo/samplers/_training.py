@@ -60,12 +60,12 @@ class Adam(eqx.Module):
         finite = jnp.isfinite(sum(jnp.sum(leaf) for leaf in jax.tree.leaves(gradient)))
         direction, moments = _ADAM.update(gradient, self.moments)
         rate = learning_rate * (1 + jnp.cos(jnp.pi * self.done / self.total)) / 2
-        moved = jax.tree.map(lambda p, d: p - rate * d, parameters, direction)
-        moments, moved = choose(finite, (moments, moved), (self.moments, parameters))
-        return Adam(moments, jnp.minimum(self.done + 1, self.total), self.total), moved, finite
+        new_parameters = jax.tree.map(lambda p, d: p - rate * d, parameters, direction)
+        moments, new_parameters = choose(finite, (moments, new_parameters), (self.moments, parameters))
+        return Adam(moments, jnp.minimum(self.done + 1, self.total), self.total), new_parameters, finite
 
 
-def drawn(position: Float[Array, " dim"]) -> Stats:
+def draw_statistics(position: Float[Array, " dim"]) -> Stats:
     """Return the statistics of a draw that was made without a density."""
     return {"diverging": ~jnp.isfinite(jnp.sum(position))}
 
@@ -82,7 +82,7 @@ def loss(
     theta: Float[Array, " dim"],
     rows: Any,
     *,
-    seen: Float[Array, " dim"] | None = None,
+    evaluated_at: Float[Array, " dim"] | None = None,
     weights: Float[Array, " batch"] | None = None,
 ) -> Float[Array, ""]:
     """Return the mini-batch estimate of minus the log posterior density per datum.
@@ -94,6 +94,6 @@ def loss(
         seen: parameters of the likelihood, if they differ from `theta`.
         weights: weight of each row; 1 by default.
     """
-    each = posterior.log_likelihood(theta if seen is None else seen, rows)
-    mean = jnp.mean(each if weights is None else weights * each)
+    log_likelihoods = posterior.log_likelihood(theta if evaluated_at is None else evaluated_at, rows)
+    mean = jnp.mean(log_likelihoods if weights is None else weights * log_likelihoods)
     return -posterior.likelihood_power * mean - posterior.log_prior(theta) / posterior.num_data

@@ -22,12 +22,14 @@ def triangle(rows: Float[Array, "row column"]) -> Float[Array, "column column"]:
     return jnp.pad(upper, ((0, rows.shape[1] - upper.shape[0]), (0, 0)))
 
 
-def joined(rows: Float[Array, "row column"], more: Float[Array, "more column"]) -> Float[Array, "column column"]:
+def join_factors(
+    rows: Float[Array, "row column"], added_rows: Float[Array, "more column"]
+) -> Float[Array, "column column"]:
     """Return the triangular factor of both sets of rows together."""
-    return triangle(jnp.concatenate([rows, more]))
+    return triangle(jnp.concatenate([rows, added_rows]))
 
 
-def over_data(
+def factor_over_data(
     posterior: AbstractPosterior,
     rows: Callable[[Any, Float[Array, " batch"]], Float[Array, "row column"]],
     *,
@@ -40,4 +42,4 @@ def over_data(
         rows: function of a batch and its weights that returns the rows; those of a datum with weight 0 must be 0.
         size: number of data in a block.
     """
-    return posterior.sum_over_data(lambda batch, weights: triangle(rows(batch, weights)), rows=size, add=joined)
+    return posterior.sum_over_data(lambda batch, weights: triangle(rows(batch, weights)), rows=size, add=join_factors)

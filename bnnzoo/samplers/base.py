@@ -135,7 +135,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """Maximum number of gradients over all the data of a step."""
         return 1
 
-    def within(self, gradients: float) -> AbstractSampler[S]:
+    def limit_gradients(self, gradients: float) -> AbstractSampler[S]:
         """Return this sampler with steps of at most `gradients` gradients, if its fields can express that limit."""
         del gradients
         return self

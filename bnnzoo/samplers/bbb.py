@@ -99,22 +99,22 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         key_batch, key_fit, key_prior = jax.random.split(key, 3)
         rows, weights = self._rows(posterior, state, key=key_batch)
         batches = -(-posterior.num_data // self.batch_size)
-        share = 1.0 if self.kl_weights == "uniform" else batches * blundell_weight(state.adam.done, batches)
+        kl_weight = 1.0 if self.kl_weights == "uniform" else batches * blundell_weight(state.adam.done, batches)
 
         def free_energy(parameters: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             mean, scale = parameters[0], jax.nn.softplus(parameters[1])
 
-            def one(key_fit: PRNGKeyArray, key_prior: PRNGKeyArray) -> tuple[Array, Array, Array]:
+            def sample_terms(key_fit: PRNGKeyArray, key_prior: PRNGKeyArray) -> tuple[Array, Array, Array]:
                 fit = self._fit(posterior, mean, scale, rows, weights, key=key_fit)
                 return *fit, kl(posterior, mean, scale, key=key_prior) / posterior.num_data
 
             if self.samples == 1:
-                theta, log_likelihood, cost = one(key_fit, key_prior)
+                theta, log_likelihood, cost = sample_terms(key_fit, key_prior)
             else:
                 keys = (jax.random.split(k, self.samples) for k in (key_fit, key_prior))
-                thetas, log_likelihoods, costs = jax.vmap(one)(*keys)
+                thetas, log_likelihoods, costs = jax.vmap(sample_terms)(*keys)
                 theta, log_likelihood, cost = thetas[-1], jnp.mean(log_likelihoods), jnp.mean(costs)
-            return share * cost - log_likelihood, (theta, cost - log_likelihood)
+            return kl_weight * cost - log_likelihood, (theta, cost - log_likelihood)
 
         (_, (theta, cost)), gradient = jax.value_and_grad(free_energy, has_aux=True)((state.mean, state.rho))
         adam, (mean, rho), finite = state.adam.descend((state.mean, state.rho), gradient, self.learning_rate)
@@ -149,9 +149,9 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
             eps = standard_normal(state.mean, key=key)
             return scale * (slope(state.mean + scale * eps) + slope(state.mean - scale * eps)) / 2
 
-        found = jax.lax.map(pair, jax.random.split(key, _PAIRS))
-        noise = jnp.sum(jnp.var(found, 0, ddof=1)) / _PAIRS
-        return {"mean_distance": jnp.sum(jnp.mean(found, 0) ** 2) - noise}
+        slopes = jax.lax.map(pair, jax.random.split(key, _PAIRS))
+        noise = jnp.sum(jnp.var(slopes, 0, ddof=1)) / _PAIRS
+        return {"mean_distance": jnp.sum(jnp.mean(slopes, 0) ** 2) - noise}
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         """Report a mean that is too far from the best one."""
@@ -168,7 +168,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         scale = jax.nn.softplus(state.rho)
         position = state.mean + scale * standard_normal(state.mean, key=key)
         log_q = jnp.sum(jnp.asarray(dist.Normal(state.mean, scale).log_prob(position)))
-        stats = _training.drawn(position) | {"log_q": log_q}
+        stats = _training.draw_statistics(position) | {"log_q": log_q}
         return replace(state, position=position), stats
 
     def _rows(
@@ -179,13 +179,16 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
             return _training.batch(posterior, self.batch_size, key=key), None
         total = posterior.num_data
         size, batches = min(self.batch_size, total), -(-total // self.batch_size)
-        done = state.adam.done.astype(jnp.uint32)
-        in_pass, first = jax.random.fold_in(jax.random.key(state.seed), done // batches), done % batches * size
+        steps_done = state.adam.done.astype(jnp.uint32)
+        pass_key, first_row = (
+            jax.random.fold_in(jax.random.key(state.seed), steps_done // batches),
+            steps_done % batches * size,
+        )
         # The last part overlaps the one before it; rows of the overlap have weight 0.
-        start = jnp.minimum(first, total - size)
-        new = start + jnp.arange(size, dtype=jnp.uint32) >= first
-        rows = posterior.take(distinct_indices(size, total, start=start, key=in_pass))
-        return jax.lax.optimization_barrier(rows), jnp.where(new, size * batches / total, 0.0)
+        start = jnp.minimum(first_row, total - size)
+        is_new = start + jnp.arange(size, dtype=jnp.uint32) >= first_row
+        rows = posterior.take(distinct_indices(size, total, start=start, key=pass_key))
+        return jax.lax.optimization_barrier(rows), jnp.where(is_new, size * batches / total, 0.0)
 
     def _fit(
         self,
@@ -217,18 +220,18 @@ def kl(
     prior, network = posterior.fixed_prior(), posterior.layout.network
     if prior is None:
         return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
-    own = slice(network.dim, None)
+    likelihood_part = slice(network.dim, None)
     weights = dist.Normal(mean[: network.dim], scale[: network.dim])
     try:
-        known = jnp.sum(kl_divergence(weights, prior.distribution(network)))
+        network_kl = jnp.sum(kl_divergence(weights, prior.distribution(network)))
     except NotImplementedError:
         return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
     # The likelihood's own parameters have priors of their own: the rest of the sampled log prior.
-    rest = posterior.log_prior(theta) - prior.log_prob(theta[: network.dim], network)
-    return known - jnp.sum(dist.Normal(mean[own], scale[own]).entropy()) - rest
+    other_log_prior = posterior.log_prior(theta) - prior.log_prob(theta[: network.dim], network)
+    return network_kl - jnp.sum(dist.Normal(mean[likelihood_part], scale[likelihood_part]).entropy()) - other_log_prior
 
 
-def blundell_weight(done: Float[Array, ""], batches: int) -> Float[Array, ""]:
+def blundell_weight(steps_done: Float[Array, ""], batches: int) -> Float[Array, ""]:
     """Return 2^(M-i) / (2^M - 1), computed as 2^-i / (1 - 2^-M): the powers themselves overflow float32 at M = 128."""
-    i = jnp.mod(done, batches) + 1
+    i = jnp.mod(steps_done, batches) + 1
     return jnp.exp2(-i) / (1 - 2.0**-batches)

@@ -54,7 +54,7 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject networks without a weight matrix whose inputs can be dropped."""
-        if not _thinned(posterior.layout):
+        if not _droppable_weights(posterior.layout):
             raise UsageError(
                 "sampler dropout: no sampled parameter is a weight matrix, so there are no units to drop; "
                 "sample other parameters, or use another sampler"
@@ -72,13 +72,17 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
     ) -> tuple[DropoutState, Stats]:
         """Make one Adam step on the loss with dropped units."""
 
-        def one(point: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, ""]:
+        def masked_loss(point: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, ""]:
             key_mask, key_batch = jax.random.split(key)
             rows = _training.batch(posterior, self.batch_size // self.masks, key=key_batch)
-            return _training.loss(posterior, point, rows, seen=self._drop(posterior.layout, point, key=key_mask))
+            return _training.loss(
+                posterior, point, rows, evaluated_at=self._drop(posterior.layout, point, key=key_mask)
+            )
 
         keys = jax.random.split(key, self.masks)
-        loss, gradient = jax.value_and_grad(lambda t: jnp.mean(jax.vmap(lambda k: one(t, k))(keys)))(state.point)
+        loss, gradient = jax.value_and_grad(lambda t: jnp.mean(jax.vmap(lambda k: masked_loss(t, k))(keys)))(
+            state.point
+        )
         adam, point, finite = state.adam.descend(state.point, gradient, self.learning_rate)
         stats = {"lp_estimate": -posterior.num_data * loss, "diverging": ~finite}
         return DropoutState(point, point, adam), stats
@@ -88,21 +92,21 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
     ) -> tuple[DropoutState, Stats]:
         """Draw a mask and apply it to the trained network."""
         position = self._drop(posterior.layout, state.point, key=key)
-        return DropoutState(position, state.point, state.adam), _training.drawn(position)
+        return DropoutState(position, state.point, state.adam), _training.draw_statistics(position)
 
     def _drop(self, layout: Layout, point: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """Return the parameters with some inputs of layers dropped and the others scaled by 1 / (1 - p)."""
-        thinned, scales = _thinned(layout), []
+        droppable, scales = _droppable_weights(layout), []
         for i, block in enumerate(layout.blocks):
             scale = jnp.ones(block.shape, point.dtype)
-            if block in thinned:
-                kept = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - self.rate, block.shape[1:2])
-                scale = scale * jnp.expand_dims(kept / (1 - self.rate), range(1, len(block.shape) - 1))
+            if block in droppable:
+                kept_inputs = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - self.rate, block.shape[1:2])
+                scale = scale * jnp.expand_dims(kept_inputs / (1 - self.rate), range(1, len(block.shape) - 1))
             scales.append(jnp.ravel(scale))
         return point * jnp.concatenate(scales)
 
 
-def _thinned(layout: Layout) -> list[Block]:
+def _droppable_weights(layout: Layout) -> list[Block]:
     """Return the weight matrices whose inputs are dropped."""
     # A convolution's bias has the shape (channel, 1, 1); a norm's scale has the shape of its bias.
     biases = {(b.layer, b.shape) for b in layout.network.blocks if b.name.endswith("bias")}

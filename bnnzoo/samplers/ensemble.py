@@ -58,4 +58,4 @@ class Ensemble(_training.AbstractTrainedSampler[EnsembleState]):
     ) -> tuple[EnsembleState, Stats]:
         """Return the trained network unchanged."""
         del posterior, key
-        return state, _training.drawn(state.position)
+        return state, _training.draw_statistics(state.position)

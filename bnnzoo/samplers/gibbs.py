@@ -75,39 +75,39 @@ class Gibbs(AbstractSampler[GibbsState]):
             jnp.zeros((), theta.dtype),
         )
 
-    def members(self, posterior: AbstractPosterior) -> Int[np.ndarray, " dim"]:
+    def block_indices(self, posterior: AbstractPosterior) -> Int[np.ndarray, " dim"]:
         """Return the block index of each coordinate, from 0; -1 for coordinates drawn from their conditional."""
         layout = posterior.layout
         if self.blocks == "coordinate":
-            found = np.arange(layout.dim)
+            labels = np.arange(layout.dim)
         elif self.blocks == "layer":
-            found = layout.layer_index()
+            labels = layout.layer_index()
         else:
-            found = np.repeat(np.arange(len(layout.blocks)), [block.size for block in layout.blocks])
-        free = ~self._known(posterior).drawn(layout.dim)
+            labels = np.repeat(np.arange(len(layout.blocks)), [block.size for block in layout.blocks])
+        is_metropolis = ~self._conjugate_parameters(posterior).mask(layout.dim)
         numbers = np.full(layout.dim, -1)
-        numbers[free] = np.unique(found[free], return_inverse=True)[1]
+        numbers[is_metropolis] = np.unique(labels[is_metropolis], return_inverse=True)[1]
         return numbers
 
     def _count(self, posterior: AbstractPosterior) -> int:
         """Return the number of blocks that move by Metropolis."""
-        return int(self.members(posterior).max()) + 1
+        return int(self.block_indices(posterior).max()) + 1
 
-    def _known(self, posterior: AbstractPosterior) -> Conjugate:
+    def _conjugate_parameters(self, posterior: AbstractPosterior) -> Conjugate:
         return conjugate(posterior) if self.conditionals == "conjugate" else Conjugate(slice(0, 0), slice(0, 0))
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject `conditionals: conjugate` if no conditional is known, or outputs are not affine in the last layer."""
         if self.conditionals == "metropolis":
             return
-        known = conjugate(posterior)
-        if not known.any:
+        conjugate_parameters = conjugate(posterior)
+        if not conjugate_parameters.is_any_known:
             raise UsageError(
                 "[[sampler.conditionals=conjugate]]: requires a last layer with [[likelihood=gaussian]] and a "
                 "normal prior, or a learned scale of gaussian; use [[sampler.conditionals=metropolis]]"
             )
-        if known.layer.stop and isinstance(posterior, NetworkPosterior) and not is_affine(posterior):
-            first = posterior.layout.name_of(known.layer.start)
+        if conjugate_parameters.layer.stop and isinstance(posterior, NetworkPosterior) and not is_affine(posterior):
+            first = posterior.layout.name_of(conjugate_parameters.layer.start)
             raise UsageError(
                 f"[[sampler.conditionals=conjugate]]: the outputs are not affine in {first} and the rest of its "
                 "layer; use [[sampler.conditionals=metropolis]]"
@@ -137,12 +137,15 @@ class Gibbs(AbstractSampler[GibbsState]):
     def _sweep(
         self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray
     ) -> tuple[GibbsState, Stats, Float[Array, " block"]]:
-        members, known = jnp.asarray(self.members(posterior)), self._known(posterior)
+        block_of_coordinate, conjugate_parameters = (
+            jnp.asarray(self.block_indices(posterior)),
+            self._conjugate_parameters(posterior),
+        )
 
         def visit(carry: Any, block: Int[Array, ""]) -> Any:
             theta, log_prior, log_likelihoods = carry
             key_propose, key_accept = jax.random.split(jax.random.fold_in(key, block))
-            eps = jnp.where(members == block, standard_normal(theta, key=key_propose), 0.0)
+            eps = jnp.where(block_of_coordinate == block, standard_normal(theta, key=key_propose), 0.0)
             proposal = theta + state.scales[block] * eps
             new_prior, new_likelihoods = posterior.log_prior(proposal), posterior.log_likelihoods(proposal)
             change = jnp.sum(new_likelihoods - log_likelihoods)
@@ -153,19 +156,21 @@ class Gibbs(AbstractSampler[GibbsState]):
         number_of_blocks = self._count(posterior)
         start = (state.position, state.log_prior, state.log_likelihoods)
         end, (accepted, rates, diverging) = jax.lax.scan(visit, start, jnp.arange(number_of_blocks))
-        told = rates
-        if known.any:
-            end, broken = _from_conditionals(posterior, known, end, key=jax.random.fold_in(key, number_of_blocks))
+        acceptance_rates = rates
+        if conjugate_parameters.is_any_known:
+            end, is_not_finite = _draw_conditionals(
+                posterior, conjugate_parameters, end, key=jax.random.fold_in(key, number_of_blocks)
+            )
             # Draws from conditionals count as accepted.
-            told = jnp.append(rates, jnp.where(broken, 0.0, 1.0))
-            accepted, diverging = jnp.append(accepted, ~broken), jnp.append(diverging, broken)
+            acceptance_rates = jnp.append(rates, jnp.where(is_not_finite, 0.0, 1.0))
+            accepted, diverging = jnp.append(accepted, ~is_not_finite), jnp.append(diverging, is_not_finite)
         theta, log_prior, log_likelihoods = end
         return (
             GibbsState(theta, log_prior, log_likelihoods, state.scales, state.count),
             {
                 "lp": log_prior + posterior.likelihood_power * jnp.sum(log_likelihoods),
                 "accepted": jnp.any(accepted),
-                "acceptance_rate": jnp.mean(told),
+                "acceptance_rate": jnp.mean(acceptance_rates),
                 "diverging": jnp.any(diverging),
                 "step_size": jnp.mean(state.scales),
             },
@@ -175,23 +180,23 @@ class Gibbs(AbstractSampler[GibbsState]):
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Count one pass per block, and those of the conditional draws."""
         del means
-        known = self._known(posterior)
+        conjugate_parameters = self._conjugate_parameters(posterior)
         # A draw of the layer evaluates outputs and their derivatives, one of the scale evaluates outputs. One more pass
         # follows for the densities.
-        draws = 2.0 * (known.layer.stop > 0) + (known.scale.stop > 0)
-        return posterior.num_data * (self._count(posterior) + draws + (draws > 0))
+        conditional_passes = 2.0 * (conjugate_parameters.layer.stop > 0) + (conjugate_parameters.scale.stop > 0)
+        return posterior.num_data * (self._count(posterior) + conditional_passes + (conditional_passes > 0))
 
 
-def _from_conditionals(
-    posterior: Any, known: Conjugate, start: Any, *, key: PRNGKeyArray
+def _draw_conditionals(
+    posterior: Any, conjugate_parameters: Conjugate, start: Any, *, key: PRNGKeyArray
 ) -> tuple[Any, Bool[Array, ""]]:
     """Return the position after the conditional draws and its densities; revert and return True if not finite."""
     key_layer, key_scale = jax.random.split(key)
     theta = start[0]
-    if known.layer.stop:
-        theta = draw_layer(posterior, known.layer, theta, key=key_layer)
-    if known.scale.stop:
-        theta = draw_scale(posterior, known.scale, theta, key=key_scale)
+    if conjugate_parameters.layer.stop:
+        theta = draw_layer(posterior, conjugate_parameters.layer, theta, key=key_layer)
+    if conjugate_parameters.scale.stop:
+        theta = draw_scale(posterior, conjugate_parameters.scale, theta, key=key_scale)
     end = (theta, posterior.log_prior(theta), posterior.log_likelihoods(theta))
-    broken = ~jnp.isfinite(jnp.sum(theta) + end[1] + jnp.sum(end[2]))
-    return choose(broken, start, end), broken
+    is_not_finite = ~jnp.isfinite(jnp.sum(theta) + end[1] + jnp.sum(end[2]))
+    return choose(is_not_finite, start, end), is_not_finite

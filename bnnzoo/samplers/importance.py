@@ -38,7 +38,7 @@ class Importance(AbstractSampler[ImportanceState]):
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, Statistic("log_weight"))
 
     proposal: Annotated[
-        _proposal.Named | _proposal.Density,
+        _proposal.NamedProposal | _proposal.Density,
         Doc("what is drawn from: the prior, the moments of a pilot, or the curvature at a mode"),
     ] = "prior"
     proposal_scale: Annotated[Number, Gt(0), Doc("standard deviations of a fitted proposal, over those fitted")] = (
@@ -51,14 +51,16 @@ class Importance(AbstractSampler[ImportanceState]):
     ) -> ImportanceState:
         """Fit the proposal if it is a Gaussian, and return the state."""
         del num_warmup
-        fit = _proposal.fitted(self.proposal, posterior, theta, scale=self.proposal_scale, pilot=self.pilot, key=key)
+        fit = _proposal.fit_proposal(
+            self.proposal, posterior, theta, scale=self.proposal_scale, pilot=self.pilot, key=key
+        )
         return ImportanceState(theta, fit)
 
     def step(
         self, posterior: AbstractPosterior, state: ImportanceState, *, key: PRNGKeyArray
     ) -> tuple[ImportanceState, Stats]:
         """Draw from the proposal and compute the weight."""
-        density = _proposal.density_of(self.proposal, state.fit)
+        density = _proposal.proposal_density(self.proposal, state.fit)
         theta = _proposal.draw(posterior, density, key=key)
         log_likelihood = posterior.likelihood_power * jnp.sum(posterior.log_likelihoods(theta))
         log_weight = log_likelihood + _proposal.log_prior_ratio(posterior, density, theta)

@@ -130,7 +130,7 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         del posterior
         noise = standard_normal(state.mode, key=key)
         position = state.mode + state.factor.draw(noise)
-        stats = _training.drawn(position) | {"log_q": -jnp.sum(noise**2) / 2 - self._log_volume(state)}
+        stats = _training.draw_statistics(position) | {"log_q": -jnp.sum(noise**2) / 2 - self._log_volume(state)}
         return LaplaceState(position, state.mode, state.factor, state.adam), stats
 
     def inspect(self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray) -> Stats:
@@ -141,10 +141,13 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         its slope. Far from a mode a Gaussian with the slope would overestimate the integral.
         """
         del key
-        volume = self._log_volume(state)
+        log_volume = self._log_volume(state)
         distance = jnp.sum(_climb.slope(posterior, state.mode, state.factor) ** 2)
-        above = jnp.where(distance <= _FARTHEST * len(state.mode), distance / 2, 0.0)
-        return {"log_evidence": posterior.log_density(state.mode) + above + volume, "mode_distance": distance}
+        height_to_mode = jnp.where(distance <= _FARTHEST * len(state.mode), distance / 2, 0.0)
+        return {
+            "log_evidence": posterior.log_density(state.mode) + height_to_mode + log_volume,
+            "mode_distance": distance,
+        }
 
     def _log_volume(self, state: LaplaceState) -> Float[Array, ""]:
         """Return the log of the integral of the Gaussian whose density at the mode is 1."""
@@ -165,15 +168,17 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
         return state.mode if self.predictive == "linearised" else None
 
     def _at_mode(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], adam: _training.Adam) -> LaplaceState:
-        mode = _climb.climbed(posterior, theta, self._factor(posterior, theta))
+        mode = _climb.climb_to_mode(posterior, theta, self._factor(posterior, theta))
         return LaplaceState(mode, mode, self._factor(posterior, mode), adam)
 
     def _factor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Factor:
-        chosen = self.covariance
-        if chosen == "auto":
+        covariance = self.covariance
+        if covariance == "auto":
             rows = posterior.num_data * _curvature.num_rows(posterior, self.curvature)
-            affordable = _curvature.kronecker_work(posterior.layout, rows) <= _MOST_WORK
-            rest = "kronecker" if affordable and self.curvature != "hessian" else "diagonal"
-            chosen = "full" if posterior.layout.dim <= _FULL_UP_TO else rest
-        make = {"full": _curvature.full, "kronecker": _curvature.kronecker, "diagonal": _curvature.diagonal}[chosen]
-        return make(posterior, theta, self.curvature)
+            is_affordable = _curvature.kronecker_work(posterior.layout, rows) <= _MOST_WORK
+            cheaper = "kronecker" if is_affordable and self.curvature != "hessian" else "diagonal"
+            covariance = "full" if posterior.layout.dim <= _FULL_UP_TO else cheaper
+        build = {"full": _curvature.full, "kronecker": _curvature.kronecker, "diagonal": _curvature.diagonal}[
+            covariance
+        ]
+        return build(posterior, theta, self.curvature)

@@ -84,12 +84,12 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
             + (jnp.sum(eps**2) - jnp.sum(reverse**2)) / 2
         )
         accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
-        moved = choose(
+        next_values = choose(
             accepted,
             (proposal, log_prior, log_likelihoods, gradient),
             (state.position, state.log_prior, state.log_likelihoods, state.gradient),
         )
-        position, log_prior, log_likelihoods, gradient = moved
+        position, log_prior, log_likelihoods, gradient = next_values
         state = MalaState(position, log_prior, log_likelihoods, gradient, eta, shape)
         return state, {
             "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),

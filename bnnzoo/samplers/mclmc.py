@@ -17,7 +17,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose, density, replace, standard_normal
-from bnnzoo.samplers.metric import Metric, rescaled, shared
+from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
 
 _B = 0.1931833275037836
@@ -113,47 +113,51 @@ class Mclmc(AbstractSampler[MclmcState]):
         change = posterior.likelihood_power * jnp.sum(log_likelihoods - state.log_likelihoods)
         error = kinetic + gained - (log_prior - state.log_prior + change)
         # If the gradient or the direction is NaN, so is the kinetic energy, and the step is not taken.
-        taken = jnp.square(error) <= _GUARD * self.energy_variance * dim
-        parts = {"log_prior": log_prior, "log_likelihoods": log_likelihoods, "gradient": gradient}
-        moved = {"position": theta, "direction": u, **parts}
-        fresh = _unit(standard_normal(u, key=fresh_key))
-        old = {"position": state.position, "direction": fresh, **{name: getattr(state, name) for name in parts}}
-        new = replace(state, **choose(taken, moved, old))
+        is_taken = jnp.square(error) <= _GUARD * self.energy_variance * dim
+        densities = {"log_prior": log_prior, "log_likelihoods": log_likelihoods, "gradient": gradient}
+        new_values = {"position": theta, "direction": u, **densities}
+        fresh_direction = _unit(standard_normal(u, key=fresh_key))
+        old_values = {
+            "position": state.position,
+            "direction": fresh_direction,
+            **{name: getattr(state, name) for name in densities},
+        }
+        next_state = replace(state, **choose(is_taken, new_values, old_values))
         stats = {
-            "lp": new.log_prior + posterior.likelihood_power * jnp.sum(new.log_likelihoods),
-            "energy_error": jnp.where(taken, error, 0.0),
-            "diverging": ~taken,
+            "lp": next_state.log_prior + posterior.likelihood_power * jnp.sum(next_state.log_likelihoods),
+            "energy_error": jnp.where(is_taken, error, 0.0),
+            "diverging": ~is_taken,
             "step_size": eps,
         }
-        return new, stats
+        return next_state, stats
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray
     ) -> tuple[MclmcState, Stats]:
         """Make one step and adapt the step size to `energy_variance`."""
-        new, stats = self.step(posterior, state, key=key)
-        failed = stats["diverging"]
+        next_state, stats = self.step(posterior, state, key=key)
+        has_failed = stats["diverging"]
         # xi / step^6 is the squared error at a step size of 1; errors far from the target have a small weight.
         log_xi = jnp.log(stats["energy_error"] ** 2 / (state.position.shape[0] * self.energy_variance) + 1e-8)
-        now = jnp.where(failed, 0.0, jnp.exp(-((log_xi / (6 * _TRUST)) ** 2) / 2))
-        at_one = jnp.exp(jnp.clip(log_xi - 6 * jnp.log(state.step_size), -80.0, 80.0))
-        weight = _MEMORY * state.weight + now
-        excess = _MEMORY * state.excess + now * at_one
-        wanted = (excess / jnp.maximum(weight, 1e-30)) ** (-1 / 6)
-        step_size = jnp.clip(wanted, 0.5 * state.step_size, 2 * state.step_size)
-        step_size = jnp.where(failed, 0.8 * state.step_size, jnp.where(weight > 0, step_size, state.step_size))
+        step_weight = jnp.where(has_failed, 0.0, jnp.exp(-((log_xi / (6 * _TRUST)) ** 2) / 2))
+        error_at_unit_step = jnp.exp(jnp.clip(log_xi - 6 * jnp.log(state.step_size), -80.0, 80.0))
+        weight = _MEMORY * state.weight + step_weight
+        excess = _MEMORY * state.excess + step_weight * error_at_unit_step
+        wanted_step_size = (excess / jnp.maximum(weight, 1e-30)) ** (-1 / 6)
+        step_size = jnp.clip(wanted_step_size, 0.5 * state.step_size, 2 * state.step_size)
+        step_size = jnp.where(has_failed, 0.8 * state.step_size, jnp.where(weight > 0, step_size, state.step_size))
         # After a failure the means are reset, because they do not apply to shorter steps.
-        weight, excess = jnp.where(failed, 0.0, weight), jnp.where(failed, 0.0, excess)
-        metric = state.metric.seen(new.position)
-        return replace(new, step_size=step_size, metric=metric, weight=weight, excess=excess), stats
+        weight, excess = jnp.where(has_failed, 0.0, weight), jnp.where(has_failed, 0.0, excess)
+        metric = state.metric.with_position(next_state.position)
+        return replace(next_state, step_size=step_size, metric=metric, weight=weight, excess=excess), stats
 
     def settle(self, posterior: AbstractPosterior, state: MclmcState, *, final: bool, key: PRNGKeyArray) -> MclmcState:
         """Update the metric, and restart the adaptation of the step size."""
         del posterior, key
         if final:
             return state
-        metric = state.metric.settled()
-        step_size = rescaled(state.step_size, state.metric.inverse_mass, metric.inverse_mass)
+        metric = state.metric.updated()
+        step_size = rescale_step_size(state.step_size, state.metric.inverse_mass, metric.inverse_mass)
         zero = jnp.zeros_like(state.weight)
         return replace(state, step_size=step_size, metric=metric, weight=zero, excess=zero)
 
@@ -162,7 +166,7 @@ class Mclmc(AbstractSampler[MclmcState]):
     ) -> tuple[AbstractSampler[MclmcState], MclmcState]:
         """Pool the metric and the step size over all chains."""
         del posterior, final, key, num_steps
-        return self, shared(states)
+        return self, share_metric(states)
 
 
 def check_dim(posterior: AbstractPosterior) -> None:
@@ -187,10 +191,10 @@ def _turned(
     With e = g/|g|, d = time |g| / (dim - 1), z = exp(-d), u turns to the direction of 2 z u + (1-z) (1+z + u'e (1-z))
     e. This is the direction of u + (sinh d + u'e (cosh d - 1)) e, written without numbers that overflow.
     """
-    others = u.shape[0] - 1
+    num_other_axes = u.shape[0] - 1
     size = jnp.maximum(jnp.linalg.norm(gradient), jnp.finfo(u.dtype).tiny)
     e = gradient / size
-    d = time * size / others
+    d = time * size / num_other_axes
     z, along = jnp.exp(-d), u @ e
-    gained = others * (d + jnp.log((1 + along + (1 - along) * z**2) / 2))
+    gained = num_other_axes * (d + jnp.log((1 + along + (1 - along) * z**2) / 2))
     return _unit(2 * z * u + (1 - z) * (1 + z + along * (1 - z)) * e), gained

@@ -32,14 +32,14 @@ class Metric(eqx.Module):
         zeros = jnp.zeros_like(theta)
         return cls(jnp.ones_like(theta), jnp.zeros((), theta.dtype), zeros, zeros)
 
-    def seen(self, theta: Float[Array, " dim"]) -> Metric:
+    def with_position(self, theta: Float[Array, " dim"]) -> Metric:
         """Return the metric with one more position in its moments."""
         count = self.count + 1
         change = theta - self.mean
         mean = self.mean + change / count
         return Metric(self.inverse_mass, count, mean, self.squares + change * (theta - mean))
 
-    def settled(self) -> Metric:
+    def updated(self) -> Metric:
         """Return the variances as the inverse mass, shrunk towards 1e-3 as in Stan, with empty moments.
 
         If the positions are too few or not finite, nothing changes.
@@ -51,22 +51,24 @@ class Metric(eqx.Module):
         return jax.tree.map(lambda a, b: jnp.where(usable, a, b), new, self)
 
 
-def rescaled(
+def rescale_step_size(
     step_size: Float[Array, "*chain"], old: Float[Array, "*chain dim"], new: Float[Array, "*chain dim"]
 ) -> Float[Array, "*chain"]:
     """Return the step size in the new metric's units that moves the same distance, in the geometric mean."""
     return step_size * jnp.exp(jnp.mean(jnp.log(old) - jnp.log(new), -1) / 2)
 
 
-def shared(states: S) -> S:
+def share_metric(states: S) -> S:
     """Return states with a common inverse mass, the mean of the variances that the chains saw, each in its own mode.
 
     The step size becomes the median of all chains. A state must have `metric` and `step_size`.
     """
-    known: Any = states
-    old = known.metric.inverse_mass
-    new = jnp.broadcast_to(jnp.mean(old, 0), old.shape)
-    steps = rescaled(known.step_size, old, new)
+    typed_states: Any = states
+    old_inverse_mass = typed_states.metric.inverse_mass
+    new_inverse_mass = jnp.broadcast_to(jnp.mean(old_inverse_mass, 0), old_inverse_mass.shape)
+    steps = rescale_step_size(typed_states.step_size, old_inverse_mass, new_inverse_mass)
     return eqx.tree_at(
-        lambda s: (s.metric.inverse_mass, s.step_size), states, (new, jnp.full_like(steps, jnp.median(steps)))
+        lambda s: (s.metric.inverse_mass, s.step_size),
+        states,
+        (new_inverse_mass, jnp.full_like(steps, jnp.median(steps))),
     )

@@ -4,23 +4,23 @@ Plugins import these names from this module. The modules that define them are pr
 """
 
 from bnnzoo.samplers._control_variate import ORDER, Anchor, Order
-from bnnzoo.samplers._control_variate import anchored as anchor_at
-from bnnzoo.samplers._control_variate import follow as next_anchor
+from bnnzoo.samplers._control_variate import make_anchor as anchor_at
+from bnnzoo.samplers._control_variate import next_anchor as next_anchor
 from bnnzoo.samplers._control_variate import refuse_large as refuse_large_hessian
-from bnnzoo.samplers._noise import Difference, noise_penalty
-from bnnzoo.samplers._noise import estimated as estimate_difference
+from bnnzoo.samplers._noise_penalty import Difference, noise_penalty
+from bnnzoo.samplers._noise_penalty import estimate_difference as estimate_difference
 from bnnzoo.samplers._preconditioner import AbstractPreconditionedSampler, Preconditioner, update_precision
 from bnnzoo.samplers._preconditioner import Shape as PreconditionerShape
 from bnnzoo.samplers._preconditioner import identity as identity_preconditioner
-from bnnzoo.samplers._regime import LEAST_ACCEPTANCE, MOST_SIGMA2, MOST_SKEW_BIAS, MOST_SKEW_OF_A_STEP
+from bnnzoo.samplers._regime import MAX_SIGMA2, MAX_SKEW_BIAS, MAX_STEP_SKEW, MIN_ACCEPTANCE
 from bnnzoo.samplers._regime import STATISTICS as NOISE_STATISTICS
-from bnnzoo.samplers._regime import told as noise_statistics
+from bnnzoo.samplers._regime import noise_statistics as noise_statistics
 
 __all__ = [
-    "LEAST_ACCEPTANCE",
-    "MOST_SIGMA2",
-    "MOST_SKEW_BIAS",
-    "MOST_SKEW_OF_A_STEP",
+    "MAX_SIGMA2",
+    "MAX_SKEW_BIAS",
+    "MAX_STEP_SKEW",
+    "MIN_ACCEPTANCE",
     "NOISE_STATISTICS",
     "ORDER",
     "AbstractPreconditionedSampler",

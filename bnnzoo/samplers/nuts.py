@@ -43,7 +43,7 @@ class Nuts(_numpyro.AbstractHamiltonianSampler):
         """Maximum number of gradients of a step, 2^depth - 1."""
         return 2**self.max_tree_depth - 1
 
-    def within(self, gradients: float) -> Nuts:
+    def limit_gradients(self, gradients: float) -> Nuts:
         """Return this sampler with a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
         depth = int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
         return dataclasses.replace(self, max_tree_depth=depth)

@@ -18,10 +18,18 @@ from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _batch_sizes, _influence, _preconditioner, _row_probabilities
-from bnnzoo.samplers._batch_sizes import Seen, Sizes
-from bnnzoo.samplers._control_variate import ORDER, Anchor, Order, anchored, drift, follow, refuse_large
-from bnnzoo.samplers._noise import Difference, estimated, noise_penalty
-from bnnzoo.samplers._regime import STATISTICS, regime, told
+from bnnzoo.samplers._batch_sizes import Sizes, WarmupMeans
+from bnnzoo.samplers._control_variate import (
+    ORDER,
+    Anchor,
+    Order,
+    drift_estimator,
+    make_anchor,
+    next_anchor,
+    refuse_large,
+)
+from bnnzoo.samplers._noise_penalty import Difference, estimate_difference, noise_penalty
+from bnnzoo.samplers._regime import STATISTICS, noise_statistics, regime
 from bnnzoo.samplers._row_probabilities import RowProbabilities
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose, metropolis, replace, standard_normal
@@ -35,7 +43,7 @@ class PenaltyState(eqx.Module):
     step_size: Float[Array, ""]
     preconditioner: _preconditioner.Preconditioner
     anchor: Anchor | None
-    seen: Seen
+    seen: WarmupMeans
     auto: Bool[Array, " 3"]
     """Whether warm-up chooses n, whether it chooses M, and whether it chooses `sampling`."""
     rows: RowProbabilities | None
@@ -73,22 +81,26 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
     def plan(self, num_data: int) -> Sizes:
         """Return the batch sizes of a step."""
-        asked, whole = (self.batch_size, self.num_batches), self._whole(num_data)
-        return _batch_sizes.whole(num_data) if whole else _batch_sizes.at_start(*asked, self.sampling, num_data)
+        given_sizes, uses_all_data = (self.batch_size, self.num_batches), self._uses_all_data(num_data)
+        return (
+            _batch_sizes.full_batch(num_data)
+            if uses_all_data
+            else _batch_sizes.initial_sizes(*given_sizes, self.sampling, num_data)
+        )
 
-    def _whole(self, num_data: int) -> bool:
+    def _uses_all_data(self, num_data: int) -> bool:
         """Whether `auto` uses all data from the start. With a control variate a few dozen data suffice."""
         free = self.batch_size == self.num_batches == self.sampling == "auto" and self.control_variate == "none"
-        return free and num_data <= min(_batch_sizes.WHOLE_UP_TO, self.budget)
+        return free and num_data <= min(_batch_sizes.FULL_BATCH_UP_TO, self.budget)
 
-    def proposes(self, num_data: int) -> str:
+    def resolved_proposal(self, num_data: int) -> str:
         """Return the name of the proposal of a step, with `auto` resolved."""
         if self.proposal != "auto":
             return self.proposal
-        return "hmc" if self._whole(num_data) else "random-walk"
+        return "hmc" if self._uses_all_data(num_data) else "random-walk"
 
     def step_power(self, posterior: AbstractPosterior) -> int:
-        return 2 if self.proposes(posterior.num_data) == "langevin" else 1
+        return 2 if self.resolved_proposal(posterior.num_data) == "langevin" else 1
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
@@ -98,10 +110,10 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         sizes = [self.batch_size == "auto", self.num_batches == "auto"]
         auto = jnp.asarray([*sizes, any(sizes) and self.sampling == "auto"])
         order = self.control_variate
-        anchor = None if order == "none" else anchored(posterior, theta, second=order == "second")
+        anchor = None if order == "none" else make_anchor(posterior, theta, second=order == "second")
         rows = _row_probabilities.uniform(posterior.num_data) if self.sampling == "importance" else None
         eta = jnp.asarray(self.step_size, theta.dtype)
-        return PenaltyState(theta, eta, shape, anchor, Seen.nothing(theta), auto, rows)
+        return PenaltyState(theta, eta, shape, anchor, WarmupMeans.empty(theta), auto, rows)
 
     def settle(
         self, posterior: AbstractPosterior, state: PenaltyState, *, final: bool, key: PRNGKeyArray
@@ -110,9 +122,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             return state
         rows = state.rows
         if rows is not None:
-            influence = _influence.of_rows(self, posterior, state, steps_between=0, key=key)
-            rows = _row_probabilities.after_look(rows, influence.square)
-        anchor = None if state.anchor is None else follow(state.anchor, posterior, state.position)
+            influence = _influence.row_influence(self, posterior, state, steps_between=0, key=key)
+            rows = _row_probabilities.update_probabilities(rows, influence.square)
+        anchor = None if state.anchor is None else next_anchor(state.anchor, posterior, state.position)
         point, hessian = (state.position, None) if anchor is None else (anchor.point, anchor.hessian)
         shape = _preconditioner.update_precision(state.preconditioner, posterior, point, hessian)
         return replace(state, preconditioner=shape, anchor=anchor, rows=rows)
@@ -124,13 +136,17 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         states = _preconditioner.pool_chains(states, final=final, power=self.step_power(posterior))
         if states.rows is not None and not final:
             states = replace(states, rows=_row_probabilities.pool_chains(states.rows))
-        total, proposal, now = posterior.num_data, self.proposes(posterior.num_data), self.plan(posterior.num_data)
+        total, proposal, current = (
+            posterior.num_data,
+            self.resolved_proposal(posterior.num_data),
+            self.plan(posterior.num_data),
+        )
         auto_size, auto_batches, auto_sampling = map(bool, states.auto[0])
         if not (auto_size or auto_batches):
             return self, states
         if not final:
-            then = _batch_sizes.resized(
-                now,
+            resized = _batch_sizes.resize_batches(
+                current,
                 states.seen,
                 num_data=total,
                 sampling="auto" if auto_sampling else self.sampling,
@@ -138,16 +154,16 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
                 target_sigma2=float(self.target_sigma2),
                 least_factor=2.0 if self.control_variate == "none" and proposal != "random-walk" else 0.0,
                 budget=self.budget,
-                size=None if auto_size else now.size,
-                batches=None if auto_batches else now.batches,
+                size=None if auto_size else current.size,
+                batches=None if auto_batches else current.batches,
                 fewest=1 if self.variance == "pooled" else 2,
             )
             states = replace(states, seen=jax.tree.map(jnp.zeros_like, states.seen))
             # An unchanged size needs no new compilation; the resolved names are stored in the fields at the end.
-            if then == now:
+            if resized == current:
                 return self, states
-            now = then
-        fields = now.fields()
+            current = resized
+        fields = current.fields()
         if self.sampling == "importance":
             fields.pop("sampling")  # rows drawn by their influence may repeat, whatever the sizes
         return dataclasses.replace(self, proposal=proposal, **fields), states
@@ -156,8 +172,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
     ) -> tuple[PenaltyState, Stats]:
         state, stats = self.step(posterior, state, key=key)
-        seen = state.seen.with_step(stats, 10 * jnp.asarray(self.target_sigma2, state.position.dtype))
-        return eqx.tree_at(lambda s: s.seen, state, seen), stats
+        warmup_means = state.seen.with_step(stats, 10 * jnp.asarray(self.target_sigma2, state.position.dtype))
+        return eqx.tree_at(lambda s: s.seen, state, warmup_means), stats
 
     def step(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
@@ -166,33 +182,39 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         proposal, log_proposal_ratio, num_steps = self._propose(posterior, state, key=key_propose)
 
         batch, weights = self._batch(posterior, state.rows, key=key_batch)
-        here = posterior.log_likelihood(state.position, batch)
-        there = posterior.log_likelihood(proposal, batch)
-        prior_here, prior_there = posterior.log_prior(state.position), posterior.log_prior(proposal)
-        d = there - here
-        known = jnp.zeros(())
+        log_likelihoods = posterior.log_likelihood(state.position, batch)
+        new_log_likelihoods = posterior.log_likelihood(proposal, batch)
+        log_prior, new_log_prior = posterior.log_prior(state.position), posterior.log_prior(proposal)
+        d = new_log_likelihoods - log_likelihoods
+        control_variate_change = jnp.zeros(())
         if state.anchor is not None:
             d = d - state.anchor.batch_part(posterior, state.position, proposal, batch)
-            known = posterior.likelihood_power * state.anchor.whole_part(state.position, proposal)
+            control_variate_change = posterior.likelihood_power * state.anchor.whole_part(state.position, proposal)
         if weights is not None:
-            d, here, there = d * weights, here * weights, there * weights
-        difference = self.difference(posterior, d, prior_there - prior_here + known)
+            d, log_likelihoods, new_log_likelihoods = (
+                d * weights,
+                log_likelihoods * weights,
+                new_log_likelihoods * weights,
+            )
+        difference = self.difference(posterior, d, new_log_prior - log_prior + control_variate_change)
         penalty = noise_penalty(difference.sigma2, difference.dof, self.correction)
 
         log_ratio = -difference.delta - penalty + log_proposal_ratio
         accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
         scale = posterior.likelihood_power * (posterior.num_data / d.shape[0])
-        kept = jnp.where(accepted, prior_there + scale * jnp.sum(there), prior_here + scale * jnp.sum(here))
+        lp_estimate = jnp.where(
+            accepted, new_log_prior + scale * jnp.sum(new_log_likelihoods), log_prior + scale * jnp.sum(log_likelihoods)
+        )
         state = eqx.tree_at(lambda s: s.position, state, choose(accepted, proposal, state.position))
         stats = {
-            "lp_estimate": kept,
+            "lp_estimate": lp_estimate,
             "accepted": accepted,
             "acceptance_rate": rate,
             "diverging": diverging | ~jnp.isfinite(difference.sigma2),
             "step_size": state.step_size,
-            **told(difference, penalty, rate),
+            **noise_statistics(difference, penalty, rate),
         }
-        return state, stats | ({"n_steps": num_steps} if self.proposes(posterior.num_data) == "hmc" else {})
+        return state, stats | ({"n_steps": num_steps} if self.resolved_proposal(posterior.num_data) == "hmc" else {})
 
     def _batch(
         self, posterior: AbstractPosterior, rows: RowProbabilities | None, *, key: PRNGKeyArray
@@ -200,8 +222,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         """Return the data of a step and their weights in a mean; None if all weigh the same."""
         sizes = self.plan(posterior.num_data)
         if rows is not None:
-            return rows.minibatch(posterior, sizes.used, key=key)
-        return posterior.minibatch(sizes.used, replace=not sizes.disjoint, key=key), None
+            return rows.minibatch(posterior, sizes.num_used, key=key)
+        return posterior.minibatch(sizes.num_used, replace=not sizes.disjoint, key=key), None
 
     def _propose(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
@@ -210,28 +232,28 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         key_noise, key_drift, key_number = jax.random.split(key, 3)
         eta, shape = state.step_size, state.preconditioner
         eps = standard_normal(state.position, key=key_noise)
-        kind = self.proposes(posterior.num_data)
+        kind = self.resolved_proposal(posterior.num_data)
         if kind == "random-walk":
             return state.position + eta * shape.correlate(eps), jnp.zeros((), eta.dtype), jnp.asarray(0)
-        by_polynomial = state.anchor is not None and state.anchor.hessian is not None
-        batch, weights = (None, None) if by_polynomial else self._batch(posterior, state.rows, key=key_drift)
-        slope = drift(posterior, state.anchor, batch, weights)
+        drifts_by_polynomial = state.anchor is not None and state.anchor.hessian is not None
+        batch, weights = (None, None) if drifts_by_polynomial else self._batch(posterior, state.rows, key=key_drift)
+        slope = drift_estimator(posterior, state.anchor, batch, weights)
         number = jnp.asarray(1)
         if kind == "langevin":
             eta = jnp.sqrt(2 * eta)  # a Langevin proposal is one leapfrog step of this length
         else:
             number = jax.random.randint(key_number, (), 1, self.num_steps + 1)
 
-        def leap(_: Any, at: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-            theta, momentum, force = at
+        def leapfrog_step(_: Any, phase_point: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+            theta, momentum, force = phase_point
             momentum = momentum + eta / 2 * force
             theta = theta + shape.correlate(eta * momentum)
             force = shape.project(slope(theta))
             return theta, momentum + eta / 2 * force, force
 
-        first = (state.position, eps, shape.project(slope(state.position)))
-        last = leap(0, first) if kind == "langevin" else jax.lax.fori_loop(0, number, leap, first)
-        return last[0], (jnp.sum(eps**2) - jnp.sum(last[1] ** 2)) / 2, number
+        start = (state.position, eps, shape.project(slope(state.position)))
+        end = leapfrog_step(0, start) if kind == "langevin" else jax.lax.fori_loop(0, number, leapfrog_step, start)
+        return end[0], (jnp.sum(eps**2) - jnp.sum(end[1] ** 2)) / 2, number
 
     def difference(
         self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
@@ -240,12 +262,12 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         sizes, total = self.plan(posterior.num_data), posterior.num_data
         # Sizes are multiplied as floats: N * N overflows an int32 above 46 340 data.
         scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)
-        left = 1 - sizes.used / total if sizes.disjoint else 1.0
+        unused_fraction = 1 - sizes.num_used / total if sizes.disjoint else 1.0
         groups = None if self.variance == "pooled" else sizes.batches
-        return estimated(d, known_change, scale=scale, left=left, groups=groups)
+        return estimate_difference(d, known_change, scale=scale, unused_fraction=unused_fraction, groups=groups)
 
     def inspect(self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray) -> Stats:
-        return _influence.lost_to_steps(self, posterior, state, key=key) if self.correction else {}
+        return _influence.unseen_bias(self, posterior, state, key=key) if self.correction else {}
 
     @property
     def guarded(self) -> bool:
@@ -259,18 +281,18 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
     def check(self, posterior: AbstractPosterior) -> None:
         sizes = self.plan(posterior.num_data)
-        if sizes.disjoint and sizes.used > posterior.num_data:
+        if sizes.disjoint and sizes.num_used > posterior.num_data:
             raise UsageError(
                 f"[[sampler.batch_size]] x [[sampler.num_batches]]: must be at most {posterior.num_data}, the "
-                f"number of rows (got {sizes.used}); use smaller values, or [[sampler.sampling=replacement]]"
+                f"number of rows (got {sizes.num_used}); use smaller values, or [[sampler.sampling=replacement]]"
             )
-        whole = sizes.disjoint and sizes.used == posterior.num_data
-        if self.variance == "batch-means" and sizes.batches == 1 and not whole:
+        uses_all_data = sizes.disjoint and sizes.num_used == posterior.num_data
+        if self.variance == "batch-means" and sizes.batches == 1 and not uses_all_data:
             raise UsageError(
                 "[[sampler.num_batches]]: the variance of batch-means needs 2 or more batches; use more, or "
                 "[[sampler.variance=pooled]]"
             )
-        if sizes.used < 2:
+        if sizes.num_used < 2:
             raise UsageError("one row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts")
         refuse_large(self.control_variate, posterior)
 
@@ -278,9 +300,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         """Count two likelihoods a datum, its derivatives at the anchor along the move, and a proposal's gradients."""
         order = ORDER[self.control_variate]
         gradients = 0.0
-        if self.proposes(posterior.num_data) != "random-walk" and order < 2:
+        if self.resolved_proposal(posterior.num_data) != "random-walk" and order < 2:
             gradients = 1 + means.get("n_steps", 1.0) + order
-        return self.plan(posterior.num_data).used * (2.0 + order + gradients)
+        return self.plan(posterior.num_data).num_used * (2.0 + order + gradients)
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         if not self.guarded:
@@ -293,7 +315,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             tuned=abs(means["step_size"] / float(self.step_size) - 1) > 1e-4,
             target_sigma2=float(self.target_sigma2),
             pooled=self.variance == "pooled",
-            langevin=self.proposes(posterior.num_data) == "langevin",
+            langevin=self.resolved_proposal(posterior.num_data) == "langevin",
             importance=self.sampling == "importance",
         )
 

@@ -82,9 +82,11 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
         if alpha is not None:
             square = choose(finite, alpha * square + (1 - alpha) * (gradient / posterior.num_data) ** 2, square)
         eta = self.eta(state.count, gradient)
-        own = eta / (self.damping + jnp.sqrt(square))
+        parameter_eta = eta / (self.damping + jnp.sqrt(square))
         eps = standard_normal(state.position, key=key_noise)
-        position = choose(finite, state.position + own * gradient + jnp.sqrt(2 * own) * eps, state.position)
+        position = choose(
+            finite, state.position + parameter_eta * gradient + jnp.sqrt(2 * parameter_eta) * eps, state.position
+        )
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
         return PsgldState(position, square, state.count + 1, state.anchor), stats
 

@@ -71,12 +71,12 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
         log_ratio = log_prior - state.log_prior + posterior.likelihood_power * change
         accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
         # Select only the leaves that move; a select of the preconditioner would cost more than a small network.
-        moved = choose(
+        next_values = choose(
             accepted,
             (proposal, log_prior, log_likelihoods),
             (state.position, state.log_prior, state.log_likelihoods),
         )
-        position, log_prior, log_likelihoods = moved
+        position, log_prior, log_likelihoods = next_values
         state = RandomWalkState(position, log_prior, log_likelihoods, state.step_size, state.preconditioner)
         return state, {
             "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),

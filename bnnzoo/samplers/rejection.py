@@ -78,7 +78,7 @@ class Rejection(AbstractSampler[RejectionState]):
     block: Annotated[int, Ge(1), Doc("proposals looked at together")] = 64
     max_proposals: Annotated[int, Ge(1), Le(10**9), Doc("proposals for a draw, after which the run ends")] = 1_000_000
     proposal: Annotated[
-        _proposal.Named | _proposal.Density,
+        _proposal.NamedProposal | _proposal.Density,
         Doc("what is drawn from: the prior, the moments of a pilot, or the curvature at a mode"),
     ] = "prior"
     log_bound: Annotated[Number | Literal["auto"], Doc("log k; auto: proved for the prior, searched for elsewhere")] = (
@@ -95,17 +95,17 @@ class Rejection(AbstractSampler[RejectionState]):
         """Fit the proposal if it is a Gaussian, and determine the bound."""
         del num_warmup
         key_fit, key_bound = jax.random.split(key)
-        fit = _proposal.fitted(
+        fit = _proposal.fit_proposal(
             self.proposal, posterior, theta, scale=self.proposal_scale, pilot=self.pilot, key=key_fit
         )
         bounds, log_bound = jnp.zeros(posterior.num_data, theta.dtype), jnp.zeros((), theta.dtype)
         if not isinstance(self.log_bound, str):
             log_bound = log_bound + self.log_bound
-        elif self._proved:
+        elif self._is_bound_proved:
             bounds = posterior.over_data(posterior.log_likelihood_bounds)
         else:
-            free = Envelope(_proposal.density_of(self.proposal, fit), bounds, log_bound)
-            log_bound = _highest(posterior, free, key=key_bound) + _MARGIN
+            free = Envelope(_proposal.proposal_density(self.proposal, fit), bounds, log_bound)
+            log_bound = _largest_log_ratio(posterior, free, key=key_bound) + _MARGIN
         return RejectionState(theta, bounds, log_bound, jnp.full_like(log_bound, -jnp.inf), fit)
 
     def step(
@@ -114,7 +114,7 @@ class Rejection(AbstractSampler[RejectionState]):
         """Propose until one proposal is accepted, or `max_proposals` were rejected."""
         zero, envelope = jnp.zeros((), state.position.dtype), self._envelope(state)
 
-        def searching(carry: Any) -> Bool[Array, ""]:
+        def is_searching(carry: Any) -> Bool[Array, ""]:
             tried, accepted, *_ = carry
             return ~accepted & (tried < self.max_proposals)
 
@@ -124,18 +124,18 @@ class Rejection(AbstractSampler[RejectionState]):
                 posterior, envelope, self.block, key=jax.random.fold_in(key, tried)
             )
             # Take the first accepted in order, so that the choice depends on nothing but acceptance.
-            first = jnp.argmax(accepted)
-            more = jnp.where(accepted[first], first + 1, self.block)
+            first_accepted = jnp.argmax(accepted)
+            new_tries = jnp.where(accepted[first_accepted], first_accepted + 1, self.block)
             return (
-                tried + more.astype(tried.dtype),  # in double precision JAX's integers are 64-bit
-                accepted[first],
-                thetas[first],
-                log_ratios[first],
+                tried + new_tries.astype(tried.dtype),  # in double precision JAX's integers are 64-bit
+                accepted[first_accepted],
+                thetas[first_accepted],
+                log_ratios[first_accepted],
                 jnp.maximum(excess, jnp.max(jnp.nan_to_num(log_ratios, nan=-jnp.inf))),
             )
 
         start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), state.position, zero, state.excess)
-        tried, accepted, theta, log_ratio, excess = jax.lax.while_loop(searching, propose, start)
+        num_tries, accepted, theta, log_ratio, excess = jax.lax.while_loop(is_searching, propose, start)
         position = choose(accepted, theta, state.position)
         log_bound = state.log_bound + posterior.likelihood_power * jnp.sum(state.bounds)
         log_prior_ratio = _proposal.log_prior_ratio(posterior, envelope.density, position)
@@ -143,65 +143,65 @@ class Rejection(AbstractSampler[RejectionState]):
             "lp": posterior.log_prior(position) + log_ratio + log_bound - log_prior_ratio,
             "accepted": accepted,
             "diverging": ~jnp.isfinite(log_ratio),
-            "n_steps": tried,
+            "n_steps": num_tries,
             "log_bound": log_bound,
             "log_excess": excess,
         }
 
     def failure(self, stats: dict[str, np.ndarray]) -> str:
         """Return a message if a proposal exceeded the bound, or a draw was not accepted; else an empty string."""
-        over = np.argwhere(stats["log_excess"] > _ROUNDING)
-        if len(over):
-            where = tuple(over[0])
-            bound, excess = float(stats["log_bound"][where]), float(stats["log_excess"][where])
+        above_bound = np.argwhere(stats["log_excess"] > _ROUNDING)
+        if len(above_bound):
+            place = tuple(above_bound[0])
+            bound, excess = float(stats["log_bound"][place]), float(stats["log_excess"][place])
             return (
-                f"chain {where[0]}: a proposal was {excess:.3g} nats above the bound, log k = {bound:.6g}, so "
+                f"chain {place[0]}: a proposal was {excess:.3g} nats above the bound, log k = {bound:.6g}, so "
                 "the draws would not be from the posterior; use "
                 f"{setting('sampler.log_bound', f'{bound + excess + _MARGIN:.6g}')} or more, or a wider "
                 "proposal ([[sampler.proposal_scale]])"
             )
-        short = np.argwhere(~(stats["accepted"] >= 1))
-        if not len(short):
+        unaccepted = np.argwhere(~(stats["accepted"] >= 1))
+        if not len(unaccepted):
             return ""
         return (
-            f"chain {short[0][0]}: none of {self.max_proposals} proposals was accepted; use a larger "
+            f"chain {unaccepted[0][0]}: none of {self.max_proposals} proposals was accepted; use a larger "
             "[[sampler.max_proposals]], or nuts, because rejection is for few data"
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject likelihoods without a bound, unsuitable proposals, and an acceptance probability that is too small."""
-        if self._proved and not math.isfinite(_bounds(posterior)):
+        if self._is_bound_proved and not math.isfinite(_bounds(posterior)):
             raise UsageError(
                 "sampler rejection: this likelihood has no upper bound; fix its scale "
                 "([[likelihood.scale=0.1]]), give log k ([[sampler.log_bound]]), use another "
                 "[[sampler.proposal]], or use importance or nuts"
             )
         _proposal.check(self.proposal, posterior, "rejection")
-        of_prior = isinstance(self.proposal, str) and self.proposal == "prior"
+        is_prior_proposal = isinstance(self.proposal, str) and self.proposal == "prior"
         proposals = int(min(_PILOT, max(64, _PILOT_ELEMENTS // posterior.num_data)))
-        log10 = float(_pilot(self, posterior, proposals, jax.random.key(0))) / math.log(10)
-        if log10 + math.log10(self.max_proposals) < math.log10(_FEWEST):
-            small = f"1e{log10:.0f}" if log10 > -1000 else "0"
-            rate = f"{10**log10:.1e}" if log10 > -30 else small
+        log10_rate = float(_pilot(self, posterior, proposals, jax.random.key(0))) / math.log(10)
+        if log10_rate + math.log10(self.max_proposals) < math.log10(_FEWEST):
+            rounded_rate = f"1e{log10_rate:.0f}" if log10_rate > -1000 else "0"
+            rate = f"{10**log10_rate:.1e}" if log10_rate > -30 else rounded_rate
             raise UsageError(
-                f"sampler rejection: a draw of the {'prior' if of_prior else 'proposal'} is accepted with "
+                f"sampler rejection: a draw of the {'prior' if is_prior_proposal else 'proposal'} is accepted with "
                 f"probability {rate} (estimated from {proposals}), too small for "
                 f"{setting('sampler.max_proposals', self.max_proposals)}; use nuts, fewer data, "
-                + ("or a narrower prior" if of_prior else "or another [[sampler.proposal_scale]]")
+                + ("or a narrower prior" if is_prior_proposal else "or another [[sampler.proposal_scale]]")
             )
 
     @property
     def stated_exactness(self) -> Exactness:
         """Exactness: `exact` if the bound is proved or given, `approximate` if it was searched for."""
-        return "exact" if self._proved or not isinstance(self.log_bound, str) else "approximate"
+        return "exact" if self._is_bound_proved or not isinstance(self.log_bound, str) else "approximate"
 
     @property
-    def _proved(self) -> bool:
+    def _is_bound_proved(self) -> bool:
         """Whether k follows from the likelihood alone."""
         return isinstance(self.log_bound, str) and isinstance(self.proposal, str) and self.proposal == "prior"
 
     def _envelope(self, state: RejectionState) -> Envelope:
-        return Envelope(_proposal.density_of(self.proposal, state.fit), state.bounds, state.log_bound)
+        return Envelope(_proposal.proposal_density(self.proposal, state.fit), state.bounds, state.log_bound)
 
 
 def _proposals(
@@ -209,24 +209,24 @@ def _proposals(
 ) -> tuple[Float[Array, "count dim"], Float[Array, " count"], Bool[Array, " count"]]:
     """Return draws of q, the log of prior L^beta / (k q) of each, and whether each is accepted."""
 
-    def one(key: PRNGKeyArray) -> tuple[Array, Array, Array]:
+    def draw_proposal(key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         key_draw, key_accept, key_tail = jax.random.split(key, 3)
         theta = _proposal.draw(posterior, envelope.density, key=key_draw)
         log_ratio = _log_ratio(posterior, envelope, theta)
-        words = [jax.random.uniform(k, dtype=log_ratio.dtype) for k in (key_accept, key_tail)]
-        return theta, log_ratio, _log_uniform(*words) < log_ratio
+        uniforms = [jax.random.uniform(k, dtype=log_ratio.dtype) for k in (key_accept, key_tail)]
+        return theta, log_ratio, _log_uniform(*uniforms) < log_ratio
 
-    return jax.vmap(one)(jax.random.split(key, count))
+    return jax.vmap(draw_proposal)(jax.random.split(key, count))
 
 
-def _log_uniform(word: Float[Array, ""], tail: Float[Array, ""]) -> Float[Array, ""]:
+def _log_uniform(head: Float[Array, ""], tail: Float[Array, ""]) -> Float[Array, ""]:
     """Return the log of a uniform number in (0, 1) on a grid of 2^-46, from two on float32's grid of 2^-23.
 
     In float64 the grids are 2^-104 and 2^-52. On the coarse grid alone, acceptance probabilities below e^-13 would be
     rounded visibly, and below e^-16 nothing would ever be accepted.
     """
-    grid = jnp.finfo(word.dtype).eps
-    return jnp.log((1 - word - grid) + grid * (1 - tail - grid / 2))
+    grid = jnp.finfo(head.dtype).eps
+    return jnp.log((1 - head - grid) + grid * (1 - tail - grid / 2))
 
 
 def _log_ratio(posterior: AbstractPosterior, envelope: Envelope, theta: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -234,13 +234,13 @@ def _log_ratio(posterior: AbstractPosterior, envelope: Envelope, theta: Float[Ar
     return log_likelihood + _proposal.log_prior_ratio(posterior, envelope.density, theta) - envelope.log_bound
 
 
-def _highest(posterior: AbstractPosterior, envelope: Envelope, *, key: PRNGKeyArray) -> Float[Array, ""]:
+def _largest_log_ratio(posterior: AbstractPosterior, envelope: Envelope, *, key: PRNGKeyArray) -> Float[Array, ""]:
     """Search for the largest log ratio among many proposals, and by ascent from the best of them."""
     blocks = jax.lax.map(lambda k: _proposals(posterior, envelope, 64, key=k)[:2], jax.random.split(key, _SEARCH // 64))
     thetas, log_ratios = blocks[0].reshape(_SEARCH, -1), jnp.nan_to_num(blocks[1].reshape(-1), nan=-jnp.inf)
     best = jnp.argsort(-log_ratios)[:_CLIMBERS]
     ratio = partial(_log_ratio, posterior, envelope)
-    tops = jax.vmap(lambda theta: ratio(_proposal.climbed(ratio, theta)))(thetas[best])
+    tops = jax.vmap(lambda theta: ratio(_proposal.climb_by_newton(ratio, theta)))(thetas[best])
     return jnp.maximum(jnp.max(log_ratios), jnp.max(jnp.nan_to_num(tops, nan=-jnp.inf)))
 
 

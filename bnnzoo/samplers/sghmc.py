@@ -76,5 +76,5 @@ class Sghmc(AbstractStochasticGradientSampler[SghmcState]):
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
         """Return 1 + eta V (1 + c) / (2 (1 - c) (1 - eta a / 2)); infinite if unstable."""
         del num_data
-        more = noise * (1 + self.momentum) / (2 * (1 - self.momentum)) / jnp.maximum(1 - length / 2, 0.0)
-        return jnp.where(length < 2, 1 + more, jnp.inf)
+        excess = noise * (1 + self.momentum) / (2 * (1 - self.momentum)) / jnp.maximum(1 - length / 2, 0.0)
+        return jnp.where(length < 2, 1 + excess, jnp.inf)

@@ -62,10 +62,10 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     def step(self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray) -> tuple[SgldState, Stats]:
         """Make one Langevin step, after the exploration of the cycle if the chain is in it."""
         key_batch, key_noise, key_explore = jax.random.split(key, 3)
-        told: Stats = {}
+        explored_stats: Stats = {}
         if self.schedule == "cyclical":
             state, explored = self._explore(posterior, state, key=key_explore)
-            told["n_steps"] = 1 + explored
+            explored_stats["n_steps"] = 1 + explored
         batch = self.batch(posterior, key=key_batch)
         lp_estimate, gradient = self.gradient(posterior, state.position, state.anchor, batch)
         eta = self.eta(state.count, gradient)
@@ -73,7 +73,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         # The sum of the gradient shows whether the step is finite; this saves a pass over the new position.
         finite = jnp.isfinite(jnp.sum(gradient))
         position = choose(finite, state.position + eta * gradient + jnp.sqrt(2 * eta) * eps, state.position)
-        stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta, **told}
+        stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta, **explored_stats}
         return SgldState(position, state.count + 1, state.anchor), stats
 
     def _explore(
@@ -81,20 +81,20 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     ) -> tuple[SgldState, Int[Array, ""]]:
         """Complete the part without noise if the chain is in it. Return the state and the number of steps made."""
 
-        def exploring(carry: Any) -> Bool[Array, ""]:
-            state, made = carry
+        def is_exploring(carry: Any) -> Bool[Array, ""]:
+            state, num_steps = carry
             phase = (state.count % jnp.uint32(self.cycle)).astype(state.position.dtype) / self.cycle
-            return (phase < self.exploration) & (made < self.cycle)
+            return (phase < self.exploration) & (num_steps < self.cycle)
 
         def descend(carry: Any) -> tuple[SgldState, Int[Array, ""]]:
-            state, made = carry
-            batch = self.batch(posterior, key=jax.random.fold_in(key, made))
+            state, num_steps = carry
+            batch = self.batch(posterior, key=jax.random.fold_in(key, num_steps))
             _, gradient = self.gradient(posterior, state.position, state.anchor, batch)
             eta = self.eta(state.count, gradient)
             position = choose(jnp.isfinite(jnp.sum(gradient)), state.position + eta * gradient, state.position)
-            return SgldState(position, state.count + 1, state.anchor), made + 1
+            return SgldState(position, state.count + 1, state.anchor), num_steps + 1
 
-        return jax.lax.while_loop(exploring, descend, (state, jnp.zeros((), jnp.int32)))
+        return jax.lax.while_loop(is_exploring, descend, (state, jnp.zeros((), jnp.int32)))
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject an exploration without a cyclical schedule, or one that leaves no step to draw from."""

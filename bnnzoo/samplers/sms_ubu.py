@@ -85,10 +85,10 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         batch = self._next_batch(posterior, state)
         lp_estimate, gradient = self.gradient(posterior, position, state.anchor, batch)
         finite = jnp.isfinite(jnp.sum(gradient))
-        moved = self._flow(h / 2, position, momentum + h * gradient, key=key_after)
+        next_values = self._flow(h / 2, position, momentum + h * gradient, key=key_after)
         # A chain whose gradient is not finite stays in place and gets a new momentum.
-        fresh = standard_normal(state.position, key=key_fresh)
-        position, momentum = choose(finite, moved, (state.position, fresh))
+        fresh_momentum = standard_normal(state.position, key=key_fresh)
+        position, momentum = choose(finite, next_values, (state.position, fresh_momentum))
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
         return SmsUbuState(position, momentum, state.count + 1, state.anchor, state.seed), stats
 
@@ -106,18 +106,18 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
         """Return theta and p after free motion with friction and noise; a = gamma time, whatever the step size."""
         a = -jnp.log(jnp.asarray(self.momentum, time.dtype)) / 2
-        lost = -jnp.expm1(-a)
+        decayed_fraction = -jnp.expm1(-a)
         # Variance of the position's noise, 2 a - 3 + 4 e^-a - e^-2a, by its series where the direct form cancels.
         series, term = jnp.zeros_like(a), a**2 / 2
         for k in range(3, 13):
             term = -term * a / k
             series = series + term * (4 - 2**k)
-        var_theta = jnp.where(a < 0.5, series, 2 * a - 2 * lost - lost**2)
-        var_p, both = -jnp.expm1(-2 * a), lost**2
+        var_theta = jnp.where(a < 0.5, series, 2 * a - 2 * decayed_fraction - decayed_fraction**2)
+        var_p, covariance = -jnp.expm1(-2 * a), decayed_fraction**2
         first, second = (standard_normal(theta, key=k) for k in jax.random.split(key))
         noise_p = jnp.sqrt(var_p) * first
-        noise_theta = both / jnp.sqrt(var_p) * first + jnp.sqrt(var_theta - both**2 / var_p) * second
-        return theta + time / a * (lost * p + noise_theta), (1 - lost) * p + noise_p
+        noise_theta = covariance / jnp.sqrt(var_p) * first + jnp.sqrt(var_theta - covariance**2 / var_p) * second
+        return theta + time / a * (decayed_fraction * p + noise_theta), (1 - decayed_fraction) * p + noise_p
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
         """Return the variance ratio of a step's linear map on a Gaussian target, with the batches' errors.
@@ -128,19 +128,28 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         """
         h = jnp.sqrt(2 * length)
         a = -jnp.log(jnp.asarray(self.momentum, h.dtype)) / 2
-        lost, time = -jnp.expm1(-a), h / 2 / a
-        flow = _matrix(1.0, time * lost, 0.0, 1 - lost)
+        decayed_fraction, time = -jnp.expm1(-a), h / 2 / a
+        flow = _matrix(1.0, time * decayed_fraction, 0.0, 1 - decayed_fraction)
         step = flow @ _matrix(1.0, 0.0, -h, 1.0) @ flow
-        wide, both = 2 * time**2 * (a - lost), time * lost
-        across = both - h * (1 + wide)
-        kicked = _matrix(wide, across, across, h**2 * (1 + wide) - 2 * h * both)
-        own = 1 + _stationary(step, flow @ kicked @ flow.T + _matrix(wide, both, both, 0.0))[0, 0]
-        errors = self._answer(step, h * flow[:, 1], num_data)
+        flow_variance, flow_covariance = 2 * time**2 * (a - decayed_fraction), time * decayed_fraction
+        kicked_covariance = flow_covariance - h * (1 + flow_variance)
+        kicked = _matrix(
+            flow_variance, kicked_covariance, kicked_covariance, h**2 * (1 + flow_variance) - 2 * h * flow_covariance
+        )
+        exact_variance = (
+            1
+            + _stationary(step, flow @ kicked @ flow.T + _matrix(flow_variance, flow_covariance, flow_covariance, 0.0))[
+                0, 0
+            ]
+        )
+        batch_error_variance = self._batch_error_variance(step, h * flow[:, 1], num_data)
         # The eigenvalues of a 2 x 2 matrix with determinant c < 1 lie within the unit circle under this condition.
         stable = jnp.abs(jnp.trace(step)) < 1 + jnp.linalg.det(step)
-        return jnp.where(stable, own + noise / length * errors, jnp.inf)
+        return jnp.where(stable, exact_variance + noise / length * batch_error_variance, jnp.inf)
 
-    def _answer(self, step: Float[Array, "2 2"], push: Float[Array, "2"], num_data: int) -> Float[Array, ""]:
+    def _batch_error_variance(
+        self, step: Float[Array, "2 2"], push: Float[Array, "2"], num_data: int
+    ) -> Float[Array, ""]:
         """Return the variance of the response to batches' errors of variance 1, as a mean over the places of a sweep.
 
         For M disjoint batches of n out of N data the errors have the correlation -n / (N - n). With B the responses [2,
@@ -149,29 +158,36 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
             N / (N - n) sum_k (B_k - b)(B_k - b)' + M (N - M n) / (N - n) b b'
         """
         size = self.batch_rows(num_data)
-        left, batches = num_data - size, num_data // size
-        if not left:
+        num_other_rows, batches = num_data - size, num_data // size
+        if not num_other_rows:
             return jnp.zeros(())
-        apart, together = num_data / left, batches * (num_data - batches * size) / left
+        single_batch_factor, sweep_factor = (
+            num_data / num_other_rows,
+            batches * (num_data - batches * size) / num_other_rows,
+        )
 
-        def one(carry: _Sweep, again: Bool[Array, ""]) -> tuple[_Sweep, None]:
+        def next_place(carry: _Sweep, is_way_back: Bool[Array, ""]) -> tuple[_Sweep, None]:
             # On the way back each batch has a response already: for the last one just made, for each other two steps
             # older.
-            old = step @ (jnp.where(again, carry.first, 0.0) - carry.mean)
+            earlier_response = step @ (jnp.where(is_way_back, carry.first, 0.0) - carry.mean)
             mean = step @ carry.mean + push / batches
-            both = jnp.outer(old, push)
-            spread = step @ carry.spread @ step.T + both + both.T + (1 - 1 / batches) * jnp.outer(push, push)
-            first = jnp.where(again, step @ (step @ carry.first), carry.first)
+            cross_term = jnp.outer(earlier_response, push)
+            spread = (
+                step @ carry.spread @ step.T + cross_term + cross_term.T + (1 - 1 / batches) * jnp.outer(push, push)
+            )
+            first = jnp.where(is_way_back, step @ (step @ carry.first), carry.first)
             power = step @ carry.power
-            within = carry.within + apart * spread[0, 0] + together * mean[0] ** 2
+            within = carry.within + single_batch_factor * spread[0, 0] + sweep_factor * mean[0] ** 2
             kept = carry.kept + jnp.outer(power[0], power[0])
             return _Sweep(power, mean, spread, first, within, kept), None
 
-        nothing = jnp.zeros_like(step)
-        start = _Sweep(jnp.eye(2), 0 * push, nothing, push, jnp.zeros(()), nothing)
-        end, _ = jax.lax.scan(one, start, jnp.arange(2 * batches) >= batches)
-        between = _stationary(end.power, apart * end.spread + together * jnp.outer(end.mean, end.mean))
-        return (end.within + jnp.sum(between * end.kept)) / (2 * batches)
+        zeros = jnp.zeros_like(step)
+        start = _Sweep(jnp.eye(2), 0 * push, zeros, push, jnp.zeros(()), zeros)
+        end, _ = jax.lax.scan(next_place, start, jnp.arange(2 * batches) >= batches)
+        across_sweeps = _stationary(
+            end.power, single_batch_factor * end.spread + sweep_factor * jnp.outer(end.mean, end.mean)
+        )
+        return (end.within + jnp.sum(across_sweeps * end.kept)) / (2 * batches)
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject batches that exceed the data."""
@@ -184,7 +200,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
 
 
 def _matrix(*entries: Array | float) -> Float[Array, "2 2"]:
-    return jnp.stack([jnp.asarray(e, jnp.zeros(()).dtype) for e in entries]).reshape(2, 2)
+    return jnp.stack([jnp.asarray(entry, jnp.zeros(()).dtype) for entry in entries]).reshape(2, 2)
 
 
 def _stationary(step: Float[Array, "2 2"], fresh: Float[Array, "2 2"]) -> Float[Array, "2 2"]:

@@ -59,17 +59,20 @@ def attributes(sampler: Reports) -> dict[str, dict[str, str | float]]:
     Raises:
         UsageError: if a statistic has an unknown `reduce`.
     """
-    for s in sampler.statistics:
-        if s.reduce not in get_args(Reduce):
-            ways = " or ".join(map(repr, get_args(Reduce)))
-            raise UsageError(f"{type(sampler).__name__}: statistic {s.name}: reduce must be {ways} (got {s.reduce!r})")
+    for statistic in sampler.statistics:
+        if statistic.reduce not in get_args(Reduce):
+            allowed = " or ".join(map(repr, get_args(Reduce)))
+            raise UsageError(
+                f"{type(sampler).__name__}: statistic {statistic.name}: reduce must be {allowed} (got "
+                f"{statistic.reduce!r})"
+            )
     return {
-        s.name: {
-            "reduce": s.reduce,
-            **({"long_name": s.label} if s.label else {}),
-            **({"limit": s.limit} if s.limit is not None else {}),
-            **({"limit_label": s.limit_label} if s.limit_label else {}),
-            **({"limit_unless": s.limit_unless} if s.limit_unless else {}),
+        statistic.name: {
+            "reduce": statistic.reduce,
+            **({"long_name": statistic.label} if statistic.label else {}),
+            **({"limit": statistic.limit} if statistic.limit is not None else {}),
+            **({"limit_label": statistic.limit_label} if statistic.limit_label else {}),
+            **({"limit_unless": statistic.limit_unless} if statistic.limit_unless else {}),
         }
-        for s in sampler.statistics
+        for statistic in sampler.statistics
     }

@@ -17,7 +17,7 @@ from bnnzoo.finding import Finding, setting
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import _training
-from bnnzoo.samplers._gradient_noise import STARTS, greatest_curvature, power_of_ten
+from bnnzoo.samplers._gradient_noise import STARTS, greatest_curvature, stable_power_of_ten
 from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.kernel import choose, standard_normal
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, Statistic
@@ -66,9 +66,9 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
     ) -> SwagState:
         """Return the state of a chain that descends from `theta`."""
         del posterior, key
-        zero, still = jnp.zeros(()), jnp.zeros_like(theta)
+        zero, zero_vector = jnp.zeros(()), jnp.zeros_like(theta)
         deviations = jnp.zeros((self.rank, theta.shape[0]), theta.dtype)
-        return SwagState(theta, still, zero, zero + num_warmup // 2, zero, theta, still, deviations)
+        return SwagState(theta, zero_vector, zero, zero + num_warmup // 2, zero, theta, zero_vector, deviations)
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray
@@ -81,12 +81,12 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
         velocity, position = choose(
             finite, (velocity, state.position - self.learning_rate * velocity), (state.velocity, state.position)
         )
-        done = state.done + 1
+        num_steps = state.done + 1
         state = SwagState(
-            position, velocity, done, state.first, state.snapshots, state.mean, state.variance, state.deviations
+            position, velocity, num_steps, state.first, state.snapshots, state.mean, state.variance, state.deviations
         )
-        due = (done > state.first) & (jnp.mod(done - state.first, self.interval) == 0)
-        return choose(due, _with_snapshot(state), state), {
+        is_due = (num_steps > state.first) & (jnp.mod(num_steps - state.first, self.interval) == 0)
+        return choose(is_due, _with_snapshot(state), state), {
             "lp_estimate": -posterior.num_data * loss,
             "diverging": ~finite,
         }
@@ -105,12 +105,12 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
                 rows = posterior.minibatch(self._size(posterior), key=key)
                 return jax.grad(lambda t: _training.loss(posterior, t, rows))(theta)
 
-            def one(theta: Float[Array, " dim"]) -> Float[Array, ""]:
+            def effective_curvature(theta: Float[Array, " dim"]) -> Float[Array, ""]:
                 return greatest_curvature(gradient, theta, jnp.ones(()), key=key) / (1 - self.momentum)
 
-            return jax.lax.map(one, thetas)
+            return jax.lax.map(effective_curvature, thetas)
 
-        return power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
+        return stable_power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
 
     def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Count the gradients of one mini-batch."""
@@ -124,7 +124,7 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
         eps = standard_normal(state.mean, key=key_diagonal)
         weights = jax.random.normal(key_low_rank, (self.rank,), state.mean.dtype) / jnp.sqrt(2.0 * (self.rank - 1))
         position = state.mean + jnp.sqrt(state.variance / 2) * eps + weights @ state.deviations
-        stats = {"snapshots": state.snapshots, **_training.drawn(position)}
+        stats = {"snapshots": state.snapshots, **_training.draw_statistics(position)}
         return eqx.tree_at(lambda s: s.position, state, position), stats
 
     @property
@@ -135,14 +135,14 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         """Report a run with fewer snapshots than `rank`."""
         del posterior
-        taken = means["snapshots"]
-        if taken >= self.rank:
+        num_snapshots = means["snapshots"]
+        if num_snapshots >= self.rank:
             return ()
         advice = (
             f"use at least {setting('warmup', 2 * self.rank * self.interval)}, "
             f"or a smaller {setting('sampler.interval')}"
         )
-        return (Finding("validity", "snapshots", "number of snapshots", taken, self.rank, advice),)
+        return (Finding("validity", "snapshots", "number of snapshots", num_snapshots, self.rank, advice),)
 
 
 def _with_snapshot(state: SwagState) -> SwagState:

@@ -44,12 +44,12 @@ def split_cpu(num_devices: int) -> None:
     jax.config.update("jax_num_cpu_devices", num_devices)
     if num_devices > 1:
         threads = num_devices + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else (0, 1))
-        asked = os.environ.get("NPROC", "")
-        os.environ["NPROC"] = str(max(threads, int(asked) if asked.isdecimal() else 0))
+        requested_threads = os.environ.get("NPROC", "")
+        os.environ["NPROC"] = str(max(threads, int(requested_threads) if requested_threads.isdecimal() else 0))
 
 
 @contextlib.contextmanager
-def joined(coordinator: str | None = None, count: int | None = None, rank: int | None = None) -> Iterator[None]:
+def join_processes(coordinator: str | None = None, count: int | None = None, rank: int | None = None) -> Iterator[None]:
     """Make this process one of several that share a run, inside the block; nothing may use JAX before it.
 
     Args:
@@ -82,24 +82,24 @@ def joined(coordinator: str | None = None, count: int | None = None, rank: int |
         lost = True  # do not wait at the end for a process that is gone
         raise
     finally:
-        processes = Processes.here()
+        processes = Processes.current()
         if not lost:
-            processes.part()
-        processes.take_leave()
+            processes.wait_for_all()
+        processes.disconnect()
 
 
 @contextlib.contextmanager
 def _no_stdout() -> Iterator[None]:
     """Send the output of C++ code to stderr, because stdout is reserved for results."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    saved_stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(saved_stdout, 1)
+        os.close(saved_stdout)
 
 
 def devices(count: int) -> None:
@@ -115,9 +115,9 @@ def devices(count: int) -> None:
         raise UsageError(f"devices: must be at least 1 (got {count})")
     with contextlib.suppress(RuntimeError):  # JAX has started; its devices are counted below
         split_cpu(count)
-    if (found := len(jax.devices("cpu"))) != count:
+    if (num_devices := len(jax.devices("cpu"))) != count:
         raise UsageError(
-            f"devices: JAX has started already, with {found} on the CPU; call bnnzoo.devices({count}) before "
+            f"devices: JAX has started already, with {num_devices} on the CPU; call bnnzoo.devices({count}) before "
             "anything uses JAX (in a notebook, restart the kernel and call it first)"
         )
 

@@ -45,19 +45,19 @@ _OVERHEAD = 1.5
 """Time of a chain's step relative to the gradients in it."""
 _PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
 _FIRST_STOP = 100
-ON_TOP = 80.0
+OVERHEAD_TRACES = 80.0
 """Seconds of a run outside its budget, relative to tracing one gradient; `benchmarks/seconds.py` prints it."""
 FEWEST_DRAWS = 20
 """Draws that a run makes even after its budget is spent."""
 
 
-def planned(
+def plan_lengths(
     problem: Problem,
     placement: Placement,
     thetas: Float[Array | np.ndarray, "chain dim"],
     *,
-    started: float,
-    chosen: Mapping[str, Any] = MappingProxyType({}),
+    start_seconds: float,
+    chosen_fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> Problem:
     """Return the problem with every open length chosen for its budget; unchanged if it has no budget.
 
@@ -71,26 +71,28 @@ def planned(
     recipe = problem.recipe
     if recipe.budget is None:
         return problem
-    row, started = placement.processes.firsts((seconds_a_row(problem.posterior, placement, thetas), started))
-    whole = duration.seconds(recipe.budget)
-    budget = max(whole - started, _LEAST_SHARE * whole)
-    sampler = _fitted(problem, placement, thetas, gradients=_affordable(problem, budget, row))
+    row_seconds, start_seconds = placement.processes.broadcast_first(
+        (seconds_per_row(problem.posterior, placement, thetas), start_seconds)
+    )
+    budget_seconds = duration.seconds(recipe.budget)
+    budget = max(budget_seconds - start_seconds, _LEAST_SHARE * budget_seconds)
+    sampler = _fit_trajectory(problem, placement, thetas, gradients=_affordable_gradients(problem, budget, row_seconds))
     trajectory = sampler.gradients
     means = {"n_steps": float(trajectory)}
-    used: AbstractSampler = dataclasses.replace(sampler, **chosen)
-    warm, cold = (
-        max(_STEP_SECONDS, _OVERHEAD * row * evaluations(problem.posterior, means))
-        for evaluations in (used.warmup_evaluations, used.evaluations)
+    chosen_sampler: AbstractSampler = dataclasses.replace(sampler, **chosen_fields)
+    warmup_step_seconds, step_seconds = (
+        max(_STEP_SECONDS, _OVERHEAD * row_seconds * evaluations(problem.posterior, means))
+        for evaluations in (chosen_sampler.warmup_evaluations, chosen_sampler.evaluations)
     )
-    most = max(_MOST_WARMUP_TRAJECTORIES, _MOST_WARMUP // trajectory)
-    lengths = {"warmup": int(np.clip(_WARMUP_SHARE * budget / warm, _FEWEST_WARMUP, most))}
+    max_warmup = max(_MOST_WARMUP_TRAJECTORIES, _MOST_WARMUP // trajectory)
+    lengths = {"warmup": int(np.clip(_WARMUP_SHARE * budget / warmup_step_seconds, _FEWEST_WARMUP, max_warmup))}
     lengths |= {"thin": 1, "draws": _WANTED_DRAWS}
     if is_chain(sampler.stated_exactness):
-        left = budget - warm * (recipe.warmup if "warmup" in recipe.where else lengths["warmup"])
-        steps = max(left, (1 - _WARMUP_SHARE) * budget) / cold
-        wanted = recipe.draws if "draws" in recipe.where else _WANTED_DRAWS
-        lengths |= {"thin": int(np.clip(ceil(steps / wanted), 1, _MOST_THIN)), "draws": MOST_DRAWS}
-    open_lengths: dict[str, Any] = {name: n for name, n in lengths.items() if name not in recipe.where}
+        draw_seconds = budget - warmup_step_seconds * (recipe.warmup if "warmup" in recipe.where else lengths["warmup"])
+        steps = max(draw_seconds, (1 - _WARMUP_SHARE) * budget) / step_seconds
+        wanted_draws = recipe.draws if "draws" in recipe.where else _WANTED_DRAWS
+        lengths |= {"thin": int(np.clip(ceil(steps / wanted_draws), 1, _MOST_THIN)), "draws": MOST_DRAWS}
+    open_lengths: dict[str, Any] = {name: length for name, length in lengths.items() if name not in recipe.where}
     return problem.with_lengths(dataclasses.replace(recipe, **open_lengths), sampler)
 
 
@@ -107,23 +109,23 @@ def training_steps(problem: Problem, placement: Placement, *, most: int, share: 
     """Return the number of training steps that fit into a fraction `share` of the budget, measured by a pilot."""
     assert problem.recipe.budget is not None
     thetas = problem.initial_positions(trained=True, key=key)
-    how = {"most_steps": most, "held_out": problem.recipe.start_held_out, "steps_a_look": _PILOT_STEPS}
-    stream = train(problem.posterior, thetas, placement=placement, key=key, **how)
+    options = {"most_steps": most, "held_out": problem.recipe.start_held_out, "steps_a_look": _PILOT_STEPS}
+    stream = train(problem.posterior, thetas, placement=placement, key=key, **options)
     next(stream)  # compiles
-    started, steps = time.perf_counter(), most
+    start_time, steps = time.perf_counter(), most
     if next(stream, None) is not None:
-        a_step = (time.perf_counter() - started) / _PILOT_STEPS
-        affordable = share * duration.seconds(problem.recipe.budget) / a_step
-        steps = int(np.clip(affordable, FEWEST_START_STEPS, max(most, FEWEST_START_STEPS)))
-    return placement.processes.firsts(steps)
+        step_seconds = (time.perf_counter() - start_time) / _PILOT_STEPS
+        affordable_steps = share * duration.seconds(problem.recipe.budget) / step_seconds
+        steps = int(np.clip(affordable_steps, FEWEST_START_STEPS, max(most, FEWEST_START_STEPS)))
+    return placement.processes.broadcast_first(steps)
 
 
-def on_top(problem: Problem) -> str:
+def describe_overhead(problem: Problem) -> str:
     """Return a sentence on the time outside the budget, estimated from the time to trace one gradient."""
     posterior = problem.posterior
-    theta, started = jnp.zeros(posterior.layout.dim, posterior.dtype), time.perf_counter()
+    theta, start_time = jnp.zeros(posterior.layout.dim, posterior.dtype), time.perf_counter()
     eqx.filter_jit(lambda posterior, theta: jax.grad(posterior.log_density)(theta)).lower(posterior, theta)
-    seconds = ON_TOP * (time.perf_counter() - started)
+    seconds = OVERHEAD_TRACES * (time.perf_counter() - start_time)
     return (
         f"budget {problem.recipe.budget}: covers training, warm-up and draws; preparing, compiling, testing and "
         f"writing take about {float(f'{seconds:.1g}'):g} s more, or less if these programs were compiled before"
@@ -144,35 +146,37 @@ def sentence(problem: Problem) -> str:
     """Describe the planned lengths in a sentence."""
     recipe, sampler = problem.recipe, cast(Any, problem.sampler)
     trajectory = f" of at most {sampler.gradients} gradients" if sampler.gradients > 1 else ""
-    given = sampler.given_step
-    trajectory += f", {given.replace('_', ' ')} {float(getattr(sampler, given)):g}" if given else ""
-    how = "until it has converged" if recipe.until == "converged" else "until then"
+    bounded_field = sampler.given_step
+    trajectory += (
+        f", {bounded_field.replace('_', ' ')} {float(getattr(sampler, bounded_field)):g}" if bounded_field else ""
+    )
+    ending = "until it has converged" if recipe.until == "converged" else "until then"
     return (
         f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then draws, {recipe.thin} "
-        f"step{'s' if recipe.thin > 1 else ''} each, at most {recipe.draws}, {how}"
+        f"step{'s' if recipe.thin > 1 else ''} each, at most {recipe.draws}, {ending}"
     )
 
 
-def in_counts(recipe: Recipe, done: int) -> Recipe:
-    """Return the recipe that repeats a run of `done` draws on any machine."""
-    return dataclasses.replace(recipe, budget=None, until=None, draws=done)
+def with_drawn_lengths(recipe: Recipe, num_draws: int) -> Recipe:
+    """Return the recipe that repeats a run of `num_draws` draws on any machine."""
+    return dataclasses.replace(recipe, budget=None, until=None, draws=num_draws)
 
 
-def words(problem: Problem) -> dict[str, Any]:
+def recipe_to_write(problem: Problem) -> dict[str, Any]:
     """Return the recipe without the values that its budget chooses, which would otherwise be read back as requested."""
-    recipe, written = problem.recipe, problem.resolved()
+    recipe, resolved = problem.recipe, problem.resolved_recipe()
     if recipe.budget is None:
-        return written
-    shortest: Any = problem.sampler.within(1.0)
-    names = [field.name for field in dataclasses.fields(shortest)]
-    fitted = {name for name in names if getattr(shortest, name) != getattr(problem.sampler, name)}
-    void = (fitted | {problem.sampler.given_step}) - recipe.sampler.fields.keys()
-    sampler = {name: value for name, value in written["sampler"].items() if name not in void}
+        return resolved
+    shortest_sampler: Any = problem.sampler.limit_gradients(1.0)
+    names = [field.name for field in dataclasses.fields(shortest_sampler)]
+    fitted_fields = {name for name in names if getattr(shortest_sampler, name) != getattr(problem.sampler, name)}
+    derived_fields = (fitted_fields | {problem.sampler.given_step}) - recipe.sampler.fields.keys()
+    sampler = {name: value for name, value in resolved["sampler"].items() if name not in derived_fields}
     lengths = {"warmup", "thin", "draws"} - recipe.where.keys()
-    return {**{name: value for name, value in written.items() if name not in lengths}, "sampler": sampler}
+    return {**{name: value for name, value in resolved.items() if name not in lengths}, "sampler": sampler}
 
 
-def seconds_a_row(
+def seconds_per_row(
     posterior: AbstractPosterior, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
 ) -> float:
     """Measure the median seconds of one datum's log-likelihood gradient, for all chains in parallel."""
@@ -180,35 +184,39 @@ def seconds_a_row(
 
     @eqx.filter_jit
     def gradients(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> Array:
-        def one(posterior: Any, theta: Array) -> Array:
+        def gradient(posterior: Any, theta: Array) -> Array:
             batch = posterior.take(jnp.arange(rows))
             return jax.grad(lambda t: jnp.sum(posterior.log_likelihood(t, batch)))(theta)
 
-        return placement.all_chains(one, posterior, thetas)
+        return placement.all_chains(gradient, posterior, thetas)
 
-    shared, own = placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), 0)
-    jax.block_until_ready(gradients(shared, own))
-    took: list[float] = []
-    while len(took) < 3 or (sum(took) < _PILOT_SECONDS and len(took) < 100):
-        started = time.perf_counter()
-        jax.block_until_ready(gradients(shared, own))
-        took.append(time.perf_counter() - started)
-    return float(np.median(took)) / rows
+    placed_posterior, placed_thetas = placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), 0)
+    jax.block_until_ready(gradients(placed_posterior, placed_thetas))
+    durations: list[float] = []
+    while len(durations) < 3 or (sum(durations) < _PILOT_SECONDS and len(durations) < 100):
+        start_time = time.perf_counter()
+        jax.block_until_ready(gradients(placed_posterior, placed_thetas))
+        durations.append(time.perf_counter() - start_time)
+    return float(np.median(durations)) / rows
 
 
-def _affordable(problem: Problem, budget: float, row: float) -> float:
+def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -> float:
     """Return the gradients per step that leave time for enough steps of warm-up and draws."""
     steps = _MOST_WARMUP_TRAJECTORIES / 2 + _WANTED_DRAWS / 2
-    return budget / (_OVERHEAD * row * problem.posterior.num_data) / steps
+    return budget / (_OVERHEAD * row_seconds * problem.posterior.num_data) / steps
 
 
-def _fitted(
+def _fit_trajectory(
     problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"], *, gradients: float
 ) -> AbstractSampler:
     """Return the sampler with short enough trajectories and a stable step size, except for fields set by the user."""
-    sampler: Any = problem.sampler.within(gradients)
-    if given := sampler.given_step:
-        longest = placement.processes.firsts(sampler.longest_step(problem.posterior, jnp.asarray(thetas)))
-        sampler = dataclasses.replace(sampler, **{given: longest}) if longest < getattr(sampler, given) else sampler
-    asked: Mapping[str, Any] = problem.recipe.sampler.fields
-    return dataclasses.replace(sampler, **{name: getattr(problem.sampler, name) for name in asked})
+    sampler: Any = problem.sampler.limit_gradients(gradients)
+    if bounded_field := sampler.given_step:
+        longest_step = placement.processes.broadcast_first(sampler.longest_step(problem.posterior, jnp.asarray(thetas)))
+        sampler = (
+            dataclasses.replace(sampler, **{bounded_field: longest_step})
+            if longest_step < getattr(sampler, bounded_field)
+            else sampler
+        )
+    requested_fields: Mapping[str, Any] = problem.recipe.sampler.fields
+    return dataclasses.replace(sampler, **{name: getattr(problem.sampler, name) for name in requested_fields})

@@ -18,7 +18,7 @@ from bnnzoo.recipe.parts import validate
 from bnnzoo.sampling.loop import Seconds
 from bnnzoo.shell import quoted
 from bnnzoo.store import Checkpoint, checkpoint, schema
-from bnnzoo.store.parts import Unfinished
+from bnnzoo.store.run_parts import Unfinished
 
 
 def flatten(carry: PyTree) -> dict[str, np.ndarray]:
@@ -36,11 +36,11 @@ def restore(arrays: Mapping[str, np.ndarray], template: PyTree) -> PyTree:
     Raises:
         UsageError: if names, shapes or types differ from the template's.
     """
-    wanted = _named(template)
-    if set(arrays) != {name for name, _ in wanted}:
+    expected_leaves = _named(template)
+    if set(arrays) != {name for name, _ in expected_leaves}:
         raise UsageError("its arrays do not match the recipe; start the run again with [[force=True]]")
     leaves: list[Any] = []
-    for name, leaf in wanted:
+    for name, leaf in expected_leaves:
         array = arrays[name]
         if _is_key(leaf):
             if array.shape != (*leaf.shape, 2) or array.dtype != np.uint32:
@@ -74,26 +74,32 @@ def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
     parts = manifest.parts[: max(0, saved.num_parts)]
     layout = (problem.outputs or problem.posterior).layout
     blocks = {f"{schema.POSTERIOR}/{block.name}": list(block.shape) for block in layout.blocks}
-    of_draws = {key: about[1] for key, about in manifest.variables.items() if key.startswith(f"{schema.POSTERIOR}/")}
-    held = {group: sum(part.draws.get(group, 0) for part in parts) for group in draws}
-    wrong = {
+    drawn_shapes = {
+        key: description[1] for key, description in manifest.variables.items() if key.startswith(f"{schema.POSTERIOR}/")
+    }
+    draws_in_parts = {group: sum(part.draws.get(group, 0) for part in parts) for group in draws}
+    faults = {
         "next step": not 0 <= saved.next_step <= recipe.warmup + recipe.draws * recipe.thin,
-        "number of parts": not 0 <= saved.num_parts <= len(manifest.parts) or held != draws,
+        "number of parts": not 0 <= saved.num_parts <= len(manifest.parts) or draws_in_parts != draws,
         "chains": bool(parts) and manifest.chains != recipe.chains,
-        "parameters": draws[schema.POSTERIOR] > 0 and of_draws != blocks,
+        "parameters": draws[schema.POSTERIOR] > 0 and drawn_shapes != blocks,
         "tuned fields": bool(validate(fields, Part("", dict(saved.tuned)), "")[1]),
         "seconds": set(saved.seconds) != {field.name for field in dataclasses.fields(Seconds)}
         or not all(0 <= value < np.inf for value in saved.seconds.values()),
         "sums of statistics": any(len(sums) != recipe.chains for sums in saved.totals.values()),
     }
-    if reasons := [name for name, is_wrong in wrong.items() if is_wrong]:
-        fewer = min(saved.num_parts, len(manifest.parts) + 1) - 1
-        earlier = next(checkpoint.whole(run.folder, run=manifest.header, most_parts=fewer), None)
-        cure = "start the run again with [[force=True]]"
-        if earlier is not None:
-            cure = f"go back with: bnnzoo resume {quoted(run.out)} --from-part {earlier.num_parts}, or {cure}"
+    if reasons := [name for name, is_wrong in faults.items() if is_wrong]:
+        max_parts = min(saved.num_parts, len(manifest.parts) + 1) - 1
+        earlier_checkpoint = next(
+            checkpoint.readable_checkpoints(run.folder, run=manifest.header, max_parts=max_parts), None
+        )
+        remedy = "start the run again with [[force=True]]"
+        if earlier_checkpoint is not None:
+            remedy = (
+                f"go back with: bnnzoo resume {quoted(run.out)} --from-part {earlier_checkpoint.num_parts}, or {remedy}"
+            )
         raise UsageError(
-            f"{run.folder}: damaged: its checkpoint's {' and '.join(reasons)} do not match this run; {cure}"
+            f"{run.folder}: damaged: its checkpoint's {' and '.join(reasons)} do not match this run; {remedy}"
         )
 
 

@@ -15,7 +15,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.statistics import Reduce, reductions
-from bnnzoo.sampling import form
+from bnnzoo.sampling import sampler_output
 from bnnzoo.sampling.placement import Placement
 from bnnzoo.sampling.warmup import AbstractWarmup
 
@@ -49,59 +49,59 @@ class Setup(eqx.Module):
     outputs: Outputs | None = None
     """Values to keep of each draw instead of its position."""
 
-    def kept(self, states: PyTree) -> Float[Array, "chain value"]:
+    def values_to_keep(self, states: PyTree) -> Float[Array, "chain value"]:
         """Return the values that are kept of each chain's current draw."""
         if self.outputs is None:
             return states.position
 
-        def one(setup: Setup, state: PyTree) -> Float[Array, " value"]:
+        def kept_values(setup: Setup, state: PyTree) -> Float[Array, " value"]:
             assert setup.outputs is not None
-            return setup.outputs.of(state.position, setup.sampler.linearised_at(state))
+            return setup.outputs.values_at(state.position, setup.sampler.linearised_at(state))
 
-        return _ONE_BY_ONE.all_chains(one, self, states)
+        return _ONE_BY_ONE.all_chains(kept_values, self, states)
 
     def first_states(self, thetas: Float[Array, "chain dim"], keys: Key[Array, " chain"], num_warmup: int) -> PyTree:
         """Return the first state of each chain."""
 
-        def one(setup: Setup, theta: Array, key: PRNGKeyArray) -> PyTree:
+        def first_state(setup: Setup, theta: Array, key: PRNGKeyArray) -> PyTree:
             state = setup.sampler.init(setup.posterior, theta, num_warmup=num_warmup, key=key)
-            form.check_state(setup.sampler, state, theta)
+            sampler_output.check_state(setup.sampler, state, theta)
             return state
 
-        return self.placement.all_chains(one, self, thetas, keys)
+        return self.placement.all_chains(first_state, self, thetas, keys)
 
-    def settled(self, carry: Carry, keys: Key[Array, " chain"], final: bool) -> PyTree:
+    def settle_chain(self, carry: Carry, keys: Key[Array, " chain"], final: bool) -> PyTree:
         """Return the states at the end of a window."""
 
-        def one(setup: Setup, carry: Carry, key: PRNGKeyArray) -> PyTree:
+        def settle_one_chain(setup: Setup, carry: Carry, key: PRNGKeyArray) -> PyTree:
             state = setup.warmup.final(carry.tuning, carry.states)
             return setup.sampler.settle(setup.posterior, state, final=final, key=key)
 
-        return self.placement.all_chains(one, self, carry, keys)
+        return self.placement.all_chains(settle_one_chain, self, carry, keys)
 
-    def tuned_anew(self, states: PyTree, restarted: Int[Array, " chain"], constraints: int) -> Carry:
+    def restart_tuning(self, states: PyTree, restarted: Int[Array, " chain"], constraints: int) -> Carry:
         """Return the carry at the start of a window, with the tuning reset: older windows would bias it."""
 
-        def one(setup: Setup, state: PyTree, restarted: Array) -> Carry:
+        def start_carry(setup: Setup, state: PyTree, restarted: Array) -> Carry:
             return Carry(state, setup.warmup.init(state, constraints), restarted)
 
-        return self.placement.all_chains(one, self, states, restarted)
+        return self.placement.all_chains(start_carry, self, states, restarted)
 
     def one_step(self, phase: Phase, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
         """Run one step of one chain."""
-        state, stats = self.stepped(phase, carry.states, key)
+        state, stats = self.sampler_step(phase, carry.states, key)
         if phase == "sampling":
             return carry._replace(states=state), stats
         tuning, state = self.warmup.update(carry.tuning, state, self.sampler.headroom(stats))
         return Carry(state, tuning, carry.restarted), stats
 
-    def stepped(self, phase: Phase, state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Stats]:
+    def sampler_step(self, phase: Phase, state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Stats]:
         """Run one step of the sampler, and check its result while it is traced: a plugin may have written it."""
         trains = phase == "warm-up" and type(self.sampler).warmup_step is not AbstractSampler.warmup_step
         step = self.sampler.warmup_step if trains else self.sampler.step
-        given = step(self.posterior, state, key=key)
-        form.check_step(self.sampler, step.__name__, state, given)
-        return given
+        result = step(self.posterior, state, key=key)
+        sampler_output.check_step(self.sampler, step.__name__, state, result)
+        return result
 
     def statistics(self, phase: Phase, states: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the shapes and types of the statistics of one chain's step, without computing anything."""
@@ -117,12 +117,12 @@ class Setup(eqx.Module):
 @eqx.filter_jit  # never run; jitted so that JAX caches the trace for this run and the next
 def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
     """Return the statistics of the first chain's step."""
-    return setup.stepped(phase, jax.tree.map(lambda a: a[0], states), jax.random.key(0))[1]
+    return setup.sampler_step(phase, jax.tree.map(lambda a: a[0], states), jax.random.key(0))[1]
 
 
 first_states = eqx.filter_jit(Setup.first_states)
-settled = eqx.filter_jit(Setup.settled)
-tuned_anew = eqx.filter_jit(Setup.tuned_anew)
+settle_chains = eqx.filter_jit(Setup.settle_chain)
+restart_tuning = eqx.filter_jit(Setup.restart_tuning)
 
 
 class Work(eqx.Module):
@@ -151,7 +151,7 @@ def advance(work: Work, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Arra
     """
     setup = work.setup
     fill = _fill_chain_by_chain if setup.placement.method == "sequential" else _fill
-    shared = _Shared(setup, work.start, work.count, work.thin, work.phase, work.keep)
+    shared = _SharedWork(setup, work.start, work.count, work.thin, work.phase, work.keep)
     return setup.placement.spread(
         fill,
         shared,
@@ -161,7 +161,7 @@ def advance(work: Work, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Arra
     )
 
 
-class _Shared(NamedTuple):
+class _SharedWork(NamedTuple):
     """The part of the work that all devices have in common."""
 
     setup: Setup
@@ -172,7 +172,7 @@ class _Shared(NamedTuple):
     keep: bool
 
 
-def _fill(work: _Shared, carry: Carry, keys: Array, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
+def _fill(work: _SharedWork, carry: Carry, keys: Array, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
     """Fill the rows of the chains on one device."""
 
     def row(i: Array, value: tuple[Carry, dict[str, Array]]) -> tuple[Carry, dict[str, Array]]:
@@ -185,51 +185,56 @@ def _fill(work: _Shared, carry: Carry, keys: Array, buffer: dict[str, Array]) ->
 
 
 def _row(
-    work: _Shared, carry: Carry, keys: Array, first: Array, buffer: dict[str, Array]
+    work: _SharedWork, carry: Carry, keys: Array, first: Array, buffer: dict[str, Array]
 ) -> tuple[Carry, dict[str, Array]]:
     """Run `thin` steps of each chain from step `first` on, and return the values kept of them.
 
     Statistics are reduced during the steps, so that a draw of a thousand steps needs no more memory than one of one
     step.
     """
-    how = reductions(work.setup.sampler)
-    empty = {n: jnp.zeros(b.shape[1:], b.dtype) for n, b in buffer.items() if n != _POSITION}
+    reduce_rules = reductions(work.setup.sampler)
+    zeros = {n: jnp.zeros(b.shape[1:], b.dtype) for n, b in buffer.items() if n != _POSITION}
 
     def step(j: Array, value: tuple[Carry, Stats]) -> tuple[Carry, Stats]:
-        carry, so_far = value
+        carry, reduced = value
 
-        def one(setup: Setup, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
+        def chain_step(setup: Setup, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
             # The key depends on the absolute step alone, so neither the cut into chunks nor a resume changes a draw.
             return setup.one_step(work.phase, carry, jax.random.fold_in(key, first + j))
 
-        carry, stats = _ONE_BY_ONE.all_chains(one, work.setup, carry, keys)
-        return carry, {n: _reduced(how.get(n, "last"), so_far[n], stats[n]) for n in stats}
+        carry, stats = _ONE_BY_ONE.all_chains(chain_step, work.setup, carry, keys)
+        return carry, {n: _reduced(reduce_rules.get(n, "last"), reduced[n], stats[n]) for n in stats}
 
-    carry, values = jax.lax.fori_loop(jnp.uint32(0), work.thin, step, (carry, empty))
-    values = {n: v / work.thin.astype(v.dtype) if how.get(n) == "mean" else v for n, v in values.items()}
-    return carry, values | ({_POSITION: work.setup.kept(carry.states)} if work.keep else {})
+    carry, values = jax.lax.fori_loop(jnp.uint32(0), work.thin, step, (carry, zeros))
+    values = {n: v / work.thin.astype(v.dtype) if reduce_rules.get(n) == "mean" else v for n, v in values.items()}
+    return carry, values | ({_POSITION: work.setup.values_to_keep(carry.states)} if work.keep else {})
 
 
-def _reduced(how: Reduce, so_far: Array, value: Array) -> Array:
+def _reduced(rule: Reduce, reduced: Array, value: Array) -> Array:
     """Combine a statistic over the steps of one thinned draw: the sum (for the mean), or the last value."""
-    return so_far + value.astype(so_far.dtype) if how == "mean" else value
+    return reduced + value.astype(reduced.dtype) if rule == "mean" else value
 
 
 def _fill_chain_by_chain(
-    work: _Shared, carry: Carry, keys: Array, buffer: dict[str, Array]
+    work: _SharedWork, carry: Carry, keys: Array, buffer: dict[str, Array]
 ) -> tuple[Carry, dict[str, Array]]:
     """Fill the rows one chain at a time, so that only one chain's step is in memory."""
 
-    def lone(axis: int) -> Any:
+    def add_chain_axis(axis: int) -> Any:
         return lambda a: jnp.expand_dims(a, axis)
 
-    def single(slices: tuple[Carry, Array, dict[str, Array]]) -> tuple[Carry, dict[str, Array]]:
+    def fill_one_chain(slices: tuple[Carry, Array, dict[str, Array]]) -> tuple[Carry, dict[str, Array]]:
         carry, key, buffer = slices
-        carry, buffer = _fill(work, jax.tree.map(lone(0), carry), lone(0)(key), jax.tree.map(lone(1), buffer))
+        carry, buffer = _fill(
+            work,
+            jax.tree.map(add_chain_axis(0), carry),
+            add_chain_axis(0)(key),
+            jax.tree.map(add_chain_axis(1), buffer),
+        )
         return jax.tree.map(lambda a: a[0], carry), {n: jnp.squeeze(b, 1) for n, b in buffer.items()}
 
     chains_first = {n: jnp.moveaxis(b, 1, 0) for n, b in buffer.items()}
-    carry, filled = jax.lax.map(single, (carry, keys, chains_first))
+    carry, filled = jax.lax.map(fill_one_chain, (carry, keys, chains_first))
     return carry, {n: jnp.moveaxis(b, 0, 1) for n, b in filled.items()}
 
 
@@ -237,40 +242,43 @@ class Rows(NamedTuple):
     """Shapes and types of a buffer's rows `[chain, ...]`: each statistic, and the positions if they are kept."""
 
     shapes: dict[str, tuple[tuple[int, ...], Any]]
-    answers: frozenset[str]
+    booleans: frozenset[str]
     """Boolean statistics reduced by their mean. If a draw is one step, `fetch` returns booleans again."""
     capacity: int
     position: tuple[int, int]
 
     @classmethod
-    def of(cls, setup: Setup, carry: Carry, phase: Phase, *, keep: bool, thin: int, most_draws: int) -> Rows:
+    def from_setup(cls, setup: Setup, carry: Carry, phase: Phase, *, keep: bool, thin: int, most_draws: int) -> Rows:
         """Return rows whose number is a power of two bounded in bytes, so that a longer run compiles nothing new."""
-        (num_chains, dim), how = eqx.filter_eval_shape(setup.kept, carry.states).shape, reductions(setup.sampler)
+        (num_chains, dim), reduce_rules = (
+            eqx.filter_eval_shape(setup.values_to_keep, carry.states).shape,
+            reductions(setup.sampler),
+        )
         steps = setup.statistics(phase, carry.states)
-        means = {n for n in steps if how.get(n) == "mean"}
-        types = {n: jnp.zeros(()).dtype if n in means and not _real(s.dtype) else s.dtype for n, s in steps.items()}
+        means = {n for n in steps if reduce_rules.get(n) == "mean"}
+        types = {n: jnp.zeros(()).dtype if n in means and not _is_real(s.dtype) else s.dtype for n, s in steps.items()}
         shapes = {n: ((num_chains, *s.shape), types[n]) for n, s in steps.items()}
         if keep:
             shapes[_POSITION] = ((num_chains, dim), carry.states.position.dtype)
         row_bytes = max(1, sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes.values()))
         capacity = min(most_draws, 2 ** max(0, (_BUFFER_BYTES // row_bytes).bit_length() - 1))
-        answers = frozenset(n for n in means if steps[n].dtype == bool) if thin == 1 else frozenset()
-        return cls(shapes, answers, capacity, (num_chains, dim))
+        booleans = frozenset(n for n in means if steps[n].dtype == bool) if thin == 1 else frozenset()
+        return cls(shapes, booleans, capacity, (num_chains, dim))
 
     def buffer(self, placement: Placement) -> dict[str, Array]:
         """Return an empty buffer for this process's chains, on their devices."""
         empty = {n: np.zeros((self.capacity, *shape), dtype) for n, (shape, dtype) in self.shapes.items()}
-        return placement.put_own(empty, 1)
+        return placement.put_process_part(empty, 1)
 
     def fetch(
         self, buffer: dict[str, Array], count: int
     ) -> tuple[Float[np.ndarray, "chain draw dim"], dict[str, np.ndarray]]:
         """Copy the first `count` rows to host arrays [chain, draw, ...]; the device refills the buffer afterwards."""
         values = {n: np.array(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
-        values |= {n: values[n] > 0 for n in self.answers}
+        values |= {n: values[n] > 0 for n in self.booleans}
         num_chains, dim = self.position
         return values.pop(_POSITION, np.zeros((num_chains, 0, dim), np.float32)), values
 
 
-def _real(dtype: Any) -> bool:
+def _is_real(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jnp.floating)

@@ -17,23 +17,23 @@ import jax
 import numpy as np
 
 from bnnzoo import store
-from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, words_of
+from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, message_of
 from bnnzoo.evaluation import diagnostics
 from bnnzoo.finding import sentence, spelling, to_json
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import duration, to_yaml
 from bnnzoo.samplers import AbstractSampler, statistics
-from bnnzoo.sampling import budget, carry, ending, judgement
+from bnnzoo.sampling import budget, carry, chain_findings, verdict
 from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.loop import Carry, Chunk, Seconds
 from bnnzoo.sampling.processes import LostProcessError
-from bnnzoo.sampling.stuck import finding_of, stuck_chains
+from bnnzoo.sampling.stuck_chains import find_stuck_chains, stuck_finding
 from bnnzoo.sampling.worker import Submit, worker
 from bnnzoo.shell import quoted
 from bnnzoo.store import Checkpoint, schema
 
 _WARMUP_STEPS = "warmup_n_steps"
-_LONG_ENOUGH = 5.0
+_INSPECTION_COMPILE_SECONDS = 5.0
 """Seconds of sampling after which the final inspection's program is compiled in the background."""
 
 
@@ -44,8 +44,8 @@ def drive(
     *,
     saved: Checkpoint | None = None,
     restored: Carry | None = None,
-    began: float,
-    started: float = 0.0,
+    start_time: float,
+    start_seconds: float = 0.0,
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
@@ -63,8 +63,8 @@ def drive(
     """
     try:
         writer.update({"statistics": json.dumps(statistics.attributes(job.sampler))})
-        seconds = Seconds(warmup=started) if saved is None else Seconds(**saved.seconds)
-        seconds.start += time.perf_counter() - began - started
+        seconds = Seconds(warmup=start_seconds) if saved is None else Seconds(**saved.seconds)
+        seconds.start += time.perf_counter() - start_time - start_seconds
         _drive(_Driver(job, writer, saved, restored, seconds), thetas, tell, stop)
     finally:
         writer.release()
@@ -73,23 +73,24 @@ def drive(
 def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> None:
     job, writer = driver.job, driver.writer
     try:
-        driver.go(thetas, tell, stop)
+        driver.run(thetas, tell, stop)
     except InterruptedRunError as error:
-        done = driver.leave()
+        num_draws = driver.stop_early()
         name = signal.Signals(error.exit_code - 128).name
         message = (
-            f"{name}: stopped after {done} of {job.recipe.draws} draws; continue: bnnzoo resume {quoted(writer.out)}"
+            f"{name}: stopped after {num_draws} of {job.recipe.draws} draws; continue: bnnzoo resume "
+            f"{quoted(writer.out)}"
         )
         raise InterruptedRunError(message, error.exit_code - 128) from None
     except BnnzooError as error:
-        done = driver.leave()
+        num_draws = driver.stop_early()
         # If this run was to replace a complete one, that file still exists and `out` names it.
-        place = writer.folder if store.is_complete(writer.out) else writer.out
-        kept = f"the {done} draws before it are in {place}" if done else "no draws were kept"
-        cure = f"; continue: bnnzoo resume {quoted(writer.out)}" if isinstance(error, LostProcessError) else ""
+        location = writer.folder if store.is_complete(writer.out) else writer.out
+        kept_draws = f"the {num_draws} draws before it are in {location}" if num_draws else "no draws were kept"
+        remedy = f"; continue: bnnzoo resume {quoted(writer.out)}" if isinstance(error, LostProcessError) else ""
         # A plugin's own error class may take other arguments than a message, so raise our base class instead.
-        ours = next(kind for kind in type(error).__mro__ if kind.__module__.startswith("bnnzoo."))
-        raise ours(f"{words_of(error)}; {kept}{cure}") from error
+        own_class = next(kind for kind in type(error).__mro__ if kind.__module__.startswith("bnnzoo."))
+        raise own_class(f"{message_of(error)}; {kept_draws}{remedy}") from error
     driver.finish(tell)
 
 
@@ -103,10 +104,10 @@ class _Driver:
         self.seconds = seconds
         # The clock reading at which zero seconds had been counted; later readings are compared with it.
         self.zero = time.perf_counter() - seconds.total
-        self.totals: judgement.Totals = {} if saved is None else dict(saved.totals)
+        self.totals: chain_findings.Totals = {} if saved is None else dict(saved.totals)
         self.chunk: Chunk | None = None
         self.ended = "draws"
-        self.look: Future[judgement.Look] | None = None
+        self.inspection_program: Future[chain_findings.InspectionProgram] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
             # The work already done. If the checkpoint is of the last step, only the file is left to write.
@@ -114,18 +115,18 @@ class _Driver:
             self.chunk = Chunk("sampling", none, {}, *self.resume, job.sampler)
 
     @property
-    def done(self) -> int:
+    def num_draws(self) -> int:
         """Number of kept draws per chain so far."""
         recipe = self.job.recipe
         return 0 if self.chunk is None else max(0, self.chunk.next_step - recipe.warmup) // recipe.thin
 
-    def go(self, thetas: Any, tell: Observer, stop: Stop | None) -> None:
+    def run(self, thetas: Any, tell: Observer, stop: Stop | None) -> None:
         """Run the chains to the end, and set why they ended."""
         # A run that was stopped at one of its tests has not been tested there yet.
-        if self.resume is not None and (why := self._enough()):
-            self.ended = why
-            self.job.placement.processes.end()
-            self._count()
+        if self.resume is not None and (reason := self._reason_to_end()):
+            self.ended = reason
+            self.job.placement.processes.announce_end()
+            self._record_lengths()
             return
         tell(Progress("compile", 0, 1))
         try:
@@ -134,103 +135,113 @@ class _Driver:
                 worker() as submit,
                 contextlib.closing(self.job.chunks(thetas, resume=self.resume, seconds=self.seconds)) as stream,
             ):
-                self._keep(stream, submit, tell, stop)
+                self._store_chunks(stream, submit, tell, stop)
         finally:
             # Time that the loop does not count itself, such as the end of a chunk that came too late.
             self.seconds.sampling += self._uncounted()
-        self._count()
+        self._record_lengths()
 
     def _uncounted(self) -> float:
         """Return the seconds that no phase has counted yet."""
         return time.perf_counter() - self.zero - self.seconds.total
 
-    def _keep(self, stream: Iterable[Chunk], submit: Submit, tell: Observer, stop: Stop | None) -> None:
+    def _store_chunks(self, stream: Iterable[Chunk], submit: Submit, tell: Observer, stop: Stop | None) -> None:
         recipe = self.job.recipe
-        last_saved, linearised = time.monotonic(), False
+        last_checkpoint, modes_written = time.monotonic(), False
         for chunk in stream:
-            sampling = chunk.phase == "sampling"
-            if sampling and not linearised:
+            is_sampling = chunk.phase == "sampling"
+            if is_sampling and not modes_written:
                 # Write it before the first draw, so that every file with draws can be used for predictions.
                 self._write_modes(chunk)
-                linearised = True
-            if sampling or recipe.keep_warmup:
+                modes_written = True
+            if is_sampling or recipe.keep_warmup:
                 self._write(chunk)
-            if not sampling and "n_steps" in chunk.stats:
-                judgement.add(self.totals, {_WARMUP_STEPS: chunk.stats["n_steps"]})
-            if sampling and self.look is None and self.seconds.sampling > _LONG_ENOUGH:
-                self.look = submit(judgement.prepared, chunk.sampler, self.job.posterior, chunk.carry.states)
+            if not is_sampling and "n_steps" in chunk.stats:
+                chain_findings.add_totals(self.totals, {_WARMUP_STEPS: chunk.stats["n_steps"]})
+            if is_sampling and self.inspection_program is None and self.seconds.sampling > _INSPECTION_COMPILE_SECONDS:
+                self.inspection_program = submit(
+                    chain_findings.compile_inspection, chunk.sampler, self.job.posterior, chunk.carry.states
+                )
             # Set it after writing: a checkpoint must not include draws that could not be written.
             self.chunk = chunk
             rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
-            where = (self.done, self._expected()) if sampling else (chunk.next_step, recipe.warmup)
-            tell(Progress(chunk.phase, *where, acceptance=rate))
+            progress_counts = (
+                (self.num_draws, self._expected_draws()) if is_sampling else (chunk.next_step, recipe.warmup)
+            )
+            tell(Progress(chunk.phase, *progress_counts, acceptance=rate))
             # Keep the checkpoint at the end of warm-up: if parts are damaged, all draws can be repeated from it.
-            warmed = not sampling and chunk.next_step == recipe.warmup
-            if warmed or time.monotonic() - last_saved >= recipe.checkpoint_every:
-                self._checkpoint(chunk, keep=warmed)
-                last_saved = time.monotonic()
+            is_warmup_end = not is_sampling and chunk.next_step == recipe.warmup
+            if is_warmup_end or time.monotonic() - last_checkpoint >= recipe.checkpoint_every:
+                self._checkpoint(chunk, keep=is_warmup_end)
+                last_checkpoint = time.monotonic()
             number = stop() if stop else 0
-            if number and self.done < recipe.draws:
+            if number and self.num_draws < recipe.draws:
                 raise InterruptedRunError("", number)
-            if sampling and (why := self._enough()):
-                self.ended = why
+            if is_sampling and (reason := self._reason_to_end()):
+                self.ended = reason
                 break
 
-    def _enough(self) -> str:
+    def _reason_to_end(self) -> str:
         """Return why the run may end before its last draw ("converged" or "budget"), or an empty string."""
-        recipe, done = self.job.recipe, self.done
-        if done in self._stops() and ending.is_enough(self.writer.out, self._stride(done), self.job.own_model):
+        recipe, num_draws = self.job.recipe, self.num_draws
+        if num_draws in self._test_points() and verdict.has_converged(
+            self.writer.out, self._stride(num_draws), self.job.own_model
+        ):
             return "converged"
-        if recipe.budget and done >= budget.FEWEST_DRAWS and self._spent() >= duration.seconds(recipe.budget):
+        if (
+            recipe.budget
+            and num_draws >= budget.FEWEST_DRAWS
+            and self._budget_used() >= duration.seconds(recipe.budget)
+        ):
             return "budget"
         return ""
 
-    def _stops(self) -> list[int]:
+    def _test_points(self) -> list[int]:
         """Return the numbers of draws, up to those already made, at which convergence is tested."""
         recipe = self.job.recipe
         stops = budget.ladder(recipe.draws) if recipe.until == "converged" else []
-        return [stop for stop in stops if stop <= self.done and self._stride(stop)]
+        return [stop for stop in stops if stop <= self.num_draws and self._stride(stop)]
 
     def _stride(self, draws: int) -> int:
-        return ending.stride(self._num_bytes(draws), draws)
+        return verdict.stride(self._num_bytes(draws), draws)
 
-    def _spent(self) -> float:
+    def _budget_used(self) -> float:
         return self.seconds.warmup + self.seconds.sampling
 
-    def _expected(self) -> int:
+    def _expected_draws(self) -> int:
         """Estimate how many draws there will be in the end."""
         recipe = self.job.recipe
         if not recipe.budget or not self.seconds.sampling:
             return recipe.draws
-        left = duration.seconds(recipe.budget) - self._spent()
-        return min(recipe.draws, max(self.done, int(self.done * (1 + left / self.seconds.sampling))))
+        seconds_left = duration.seconds(recipe.budget) - self._budget_used()
+        return min(recipe.draws, max(self.num_draws, int(self.num_draws * (1 + seconds_left / self.seconds.sampling))))
 
-    def _count(self) -> None:
+    def _record_lengths(self) -> None:
         """Replace the budget by the number of draws made, so that the recipe of the file repeats this run."""
         recipe = self.job.recipe
         if not recipe.budget and not recipe.until:
             return
-        stops, problem = self._stops(), self.job.problem
-        problem = dataclasses.replace(problem, recipe=budget.in_counts(recipe, self.done))
+        stops, problem = self._test_points(), self.job.problem
+        problem = dataclasses.replace(problem, recipe=budget.with_drawn_lengths(recipe, self.num_draws))
         self.job = dataclasses.replace(self.job, problem=problem)
         self.writer.update(
             {
                 "ended": self.ended,
                 "stops": json.dumps(stops),
-                "draws_requested": self.done,
+                "draws_requested": self.num_draws,
                 **({"budget": recipe.budget} if recipe.budget else {}),
-                **({"recipe": to_yaml(problem.resolved())} if problem.description is not None else {}),
+                **({"recipe": to_yaml(problem.resolved_recipe())} if problem.description is not None else {}),
             }
         )
 
-    def leave(self) -> int:
+    def stop_early(self) -> int:
         """Stop early: save a checkpoint and write a file of the draws so far. Return their number."""
         if self.chunk is not None:
             self._checkpoint(self.chunk)
-        self.writer.update({"draws_done": self.done, **self._seconds()})
-        if self.done:
+        self.writer.update({"draws_done": self.num_draws, **self._seconds()})
+        if self.num_draws:
             self.writer.finish(complete=False, last=self._written)
-        return self.done
+        return self.num_draws
 
     def finish(self, tell: Observer) -> None:
         """Write the file of a run that reached its last draw, with findings about the whole run."""
@@ -238,41 +249,47 @@ class _Driver:
         assert chunk is not None
         self._checkpoint(chunk)
         tell(Progress("judging", 0, 1, note="testing convergence"))
-        chain_means = {name: [v / recipe.draws for v in sums] for name, sums in self.totals.items()}
+        chain_means = {name: [value / recipe.draws for value in sums] for name, sums in self.totals.items()}
         key = jax.random.fold_in(self.job.keys.settle, chunk.next_step)
-        last_look = judgement.inspected(
-            chunk.sampler, self.job.posterior, chunk.carry.states, key=key, look=self.look and self.look.result()
+        inspection = chain_findings.inspect_chains(
+            chunk.sampler,
+            self.job.posterior,
+            chunk.carry.states,
+            key=key,
+            program=self.inspection_program and self.inspection_program.result(),
         )
         num_steps = recipe.draws * recipe.thin
-        findings = judgement.judged(chunk.sampler, self.job.posterior, chain_means, look=last_look, num_steps=num_steps)
+        findings = chain_findings.gate_findings(
+            chunk.sampler, self.job.posterior, chain_means, inspection=inspection, num_steps=num_steps
+        )
         means = {name: float(np.mean(values)) for name, values in chain_means.items()}
         if "log_weight" in self.totals:
             findings += diagnostics.of_weights(self.writer.values("sample_stats", "log_weight"))
         stuck: dict[int, int] = {}
         if "accepted" in self.totals:
-            stuck = stuck_chains(self.writer.values("sample_stats", "accepted") > 0, recipe.thin)
-        findings = finding_of(stuck) + findings
+            stuck = find_stuck_chains(self.writer.values("sample_stats", "accepted") > 0, recipe.thin)
+        findings = stuck_finding(stuck) + findings
         # Stuck chains come first, then the sampler's own order; `regime` and the warning report the first finding.
         regime = sentence(findings[0]) if findings else ""
         tuned = tuned_fields(self.job.problem.sampler, chunk.sampler)
         step_size = getattr(chunk.carry.states, "step_size", None)
         if recipe.warmup and step_size is not None:
-            tuned["step_size"] = [float(str(v)) for v in np.asarray(step_size)]
+            tuned["step_size"] = [float(str(value)) for value in np.asarray(step_size)]
         self.writer.update(
             {
-                "regime_ok": judgement.regime_ok(chunk.sampler, findings),
+                "regime_ok": chain_findings.regime_ok(chunk.sampler, findings),
                 "regime": regime,
                 "findings": to_json(findings),
                 "stuck_chains": json.dumps(list(stuck)),
                 "restarted": int(np.sum(np.asarray(chunk.carry.restarted))),
-                "inspected": json.dumps(last_look),
+                "inspected": json.dumps(inspection),
                 "tuned": json.dumps(tuned),
                 "draws_done": recipe.draws,
                 "target_evaluations": self._evaluations(means),
             }
         )
         self.writer.update(
-            ending.verdict(self.writer.out, self._num_bytes(recipe.draws), recipe.draws, self.job.own_model)
+            verdict.verdict(self.writer.out, self._num_bytes(recipe.draws), recipe.draws, self.job.own_model)
         )
         self.seconds.judging += self._uncounted()
         self.writer.update(self._seconds())
@@ -288,13 +305,13 @@ class _Driver:
         job, recipe = self.job, self.job.recipe
         sampler = self.job.sampler if self.chunk is None else self.chunk.sampler
         if recipe.warmup and _WARMUP_STEPS in self.totals:  # trees are deeper before the step size is tuned
-            warm = {**means, "n_steps": float(np.mean(self.totals[_WARMUP_STEPS])) / recipe.warmup}
+            warmup_means = {**means, "n_steps": float(np.mean(self.totals[_WARMUP_STEPS])) / recipe.warmup}
         else:
-            warm = means
-        looks = sampler.evaluations(job.posterior, means) * recipe.draws * recipe.thin
-        looks += sampler.warmup_evaluations(job.posterior, warm) * recipe.warmup
+            warmup_means = means
+        evaluations = sampler.evaluations(job.posterior, means) * recipe.draws * recipe.thin
+        evaluations += sampler.warmup_evaluations(job.posterior, warmup_means) * recipe.warmup
         start = self.writer.run.header.attributes["target_evaluations"]
-        total = float(start) + float(looks * recipe.chains)
+        total = float(start) + float(evaluations * recipe.chains)
         if not (math.isfinite(total) and total >= 0):
             text = f"{recipe.sampler.name}: impossible number of likelihood evaluations ({total}); not counted"
             warnings.warn(text, BnnzooWarning, 2)
@@ -320,13 +337,13 @@ class _Driver:
         self.writer.save(state, keep=keep)
 
     def _write(self, chunk: Chunk) -> None:
-        sampling = chunk.phase == "sampling"
-        prefix = "" if sampling else "warmup_"
-        of = self.job.problem.outputs or self.job.posterior
-        draws = of.natural(chunk.draws)
+        is_sampling = chunk.phase == "sampling"
+        prefix = "" if is_sampling else "warmup_"
+        drawn_values = self.job.problem.outputs or self.job.posterior
+        draws = drawn_values.natural(chunk.draws)
         self.writer.append({f"{prefix}posterior": draws, f"{prefix}sample_stats": chunk.stats})
-        if sampling:
-            judgement.add(self.totals, chunk.stats)
+        if is_sampling:
+            chain_findings.add_totals(self.totals, chunk.stats)
 
     def _write_modes(self, chunk: Chunk) -> None:
         """Write the point at which each chain's predictions are linearised, if the sampler has one."""
@@ -337,13 +354,15 @@ class _Driver:
         self.writer.add_static(schema.CONSTANT_DATA, values, dims)
 
 
-def tuned_fields(asked: AbstractSampler, used: AbstractSampler) -> dict[str, Any]:
+def tuned_fields(requested: AbstractSampler, tuned: AbstractSampler) -> dict[str, Any]:
     """Return the fields that `choose` or `tune` changed: static ones, and numbers in place of `auto`."""
-    names = [f.name for f in dataclasses.fields(asked)]
-    pairs = [(name, getattr(asked, name), getattr(used, name)) for name in names]
-    static = {name: new for name, old, new in pairs if isinstance(new, int | str | bool) and old != new}
+    names = [f.name for f in dataclasses.fields(requested)]
+    pairs = [(name, getattr(requested, name), getattr(tuned, name)) for name in names]
+    static = {name: after for name, before, after in pairs if isinstance(after, int | str | bool) and before != after}
     # The shortest text of a float32; reading it gives the same number back.
     numbers = {
-        name: float(str(new)) for name, old, new in pairs if isinstance(old, str) and isinstance(new, np.floating)
+        name: float(str(after))
+        for name, before, after in pairs
+        if isinstance(before, str) and isinstance(after, np.floating)
     }
     return static | numbers

@@ -73,7 +73,7 @@ class Job:
             seconds=seconds,
             stops=budget.ladder(recipe.draws) if recipe.until == "converged" else (),
             outputs=self.problem.outputs,
-            leaving=leaving,
+            stop_signal=leaving,
         )
 
     def follow(self, thetas: Any, *, resume: tuple[Carry, int] | None, stop: Stop | None) -> None:

@@ -30,13 +30,13 @@ class Keys(NamedTuple):
     """Networks that are compared to select a likelihood."""
 
     @classmethod
-    def of(cls, seed: int) -> Keys:
+    def from_seed(cls, seed: int) -> Keys:
         """Derive the keys of a seed. They use Threefry, so that the draws do not depend on JAX's default generator."""
         root = jax.random.key(seed, impl="threefry2x32")
         # The numbers follow the order in which the keys were added; another number would change the draws of a seed.
         return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3, 5, 6, 7, 8)))
 
 
-def by_chain(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chain"]:
+def keys_by_chain(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chain"]:
     """Return a key for each chain; chain c gets the same key for any number of chains."""
     return jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(num_chains, dtype=jnp.uint32))

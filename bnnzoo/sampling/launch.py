@@ -15,12 +15,12 @@ from jaxtyping import Array, Float
 
 from bnnzoo import store
 from bnnzoo.assembly import Problem
-from bnnzoo.assembly.by_hand import as_they_are
+from bnnzoo.assembly.by_hand import identity_scaler
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe, to_yaml
-from bnnzoo.sampling import budget, carry, noise, origin, provenance
+from bnnzoo.sampling import budget, carry, initial, likelihood_choice, provenance
 from bnnzoo.sampling.drive import drive
 from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.keys import Keys
@@ -28,7 +28,7 @@ from bnnzoo.sampling.loop import carry_template
 from bnnzoo.sampling.placement import host_devices, place_run
 from bnnzoo.sampling.processes import Processes
 from bnnzoo.store import Checkpoint
-from bnnzoo.store.parts import Unfinished
+from bnnzoo.store.run_parts import Unfinished
 from bnnzoo.store.schema import row_dims, train_groups
 
 
@@ -38,7 +38,7 @@ def launch(
     *,
     force: bool = False,
     starts: Float[Array | np.ndarray, "chain dim"] | None = None,
-    began: float,
+    start_time: float,
     started_by: store.Command | None = None,
     in_bucket: bool = False,
     tell: Observer,
@@ -61,10 +61,10 @@ def launch(
         UsageError: before anything is compiled or written.
         InterruptedRunError: if `stop` asked for it.
     """
-    recipe, processes, writer = problem.recipe, Processes.here(), None
+    recipe, processes, writer = problem.recipe, Processes.current(), None
     if processes.is_first:
         _warn_of_one_device(recipe)
-    with processes.as_the_first():
+    with processes.share_first_error():
         if problem.description is None:
             # A posterior made by hand raises its errors, such as missing mini-batches, only when a step is traced.
             carry_template(problem.posterior, problem.sampler, recipe.chains, max(1, recipe.warmup))
@@ -74,9 +74,11 @@ def launch(
             writer = store.Store(out)
             writer.claim(force=force, started_by=started_by)
     try:
-        with processes.as_the_first():
+        with processes.share_first_error():
             _same_everywhere(problem, out, processes)
-            _begin(problem, writer, starts, tell, stop, began=began, in_bucket=in_bucket, check_room=not force)
+            _begin(
+                problem, writer, starts, tell, stop, start_time=start_time, in_bucket=in_bucket, check_room=not force
+            )
     finally:
         if writer is not None:
             writer.release()
@@ -85,50 +87,56 @@ def launch(
 def _begin(
     problem: Problem,
     writer: store.Store | None,
-    starts: Float[Array | np.ndarray, "chain dim"] | None,
+    given_positions: Float[Array | np.ndarray, "chain dim"] | None,
     tell: Observer,
     stop: Stop | None,
     *,
-    began: float,
+    start_time: float,
     in_bucket: bool,
     check_room: bool,
 ) -> None:
     """Find the initial positions and run the chains; only the process with a `writer` writes the draws."""
-    keys, spent = Keys.of(problem.recipe.seed), origin.Spent()
+    keys, start_cost = Keys.from_seed(problem.recipe.seed), initial.StartCost()
     if problem.recipe.budget:
-        tell(Progress("note", 0, 0, note=budget.on_top(problem)))
+        tell(Progress("note", 0, 0, note=budget.describe_overhead(problem)))
     # The key depends on the split's seed only, so that runs that differ in `seed` alone have the same posterior.
-    noise_key = Keys.of(problem.recipe.split_seed).noise
-    problem, compared = noise.select_likelihood(problem, tell=tell, stop=stop, spent=spent, key=noise_key)
+    noise_key = Keys.from_seed(problem.recipe.split_seed).noise
+    problem, comparison = likelihood_choice.select_likelihood(
+        problem, tell=tell, stop=stop, spent=start_cost, key=noise_key
+    )
     problem = problem.in_bucket() if in_bucket else problem
     recipe = problem.recipe
     placement = place_run(recipe, problem.posterior, problem.sampler)
     problem = budget.with_start(problem, placement, key=keys.positions)
-    how: dict[str, Any] = {"tell": tell, "stop": stop, "spent": spent}
-    with spent.timed():
-        fixed = origin.fixed_values(problem, key=keys.fixed, **how)
+    callbacks: dict[str, Any] = {"tell": tell, "stop": stop, "spent": start_cost}
+    with start_cost.time_block():
+        fixed = initial.fixed_values(problem, key=keys.fixed, **callbacks)
         if fixed:
             problem = problem.with_fixed(fixed)
-        thetas = origin.positions(problem, placement, given=starts, key=keys.positions, **how)
-    origin.check_start(problem.posterior, placement, thetas)
-    with spent.timed():
-        thetas = origin.brought_near(problem, placement, thetas, key=keys.transport, **how)
-        chosen = origin.choose_fields(problem, placement, thetas)
-    if chosen:
-        tell(Progress("note", 0, 0, note=origin.words_of(problem, chosen)))
-    problem = budget.planned(problem, placement, thetas, started=spent.seconds, chosen=chosen)
+        thetas = initial.initial_positions(
+            problem, placement, given_positions=given_positions, key=keys.positions, **callbacks
+        )
+    initial.check_start(problem.posterior, placement, thetas)
+    with start_cost.time_block():
+        thetas = initial.transport_starts(problem, placement, thetas, key=keys.transport, **callbacks)
+        chosen_fields = initial.choose_fields(problem, placement, thetas)
+    if chosen_fields:
+        tell(Progress("note", 0, 0, note=initial.describe_chosen_fields(problem, chosen_fields)))
+    problem = budget.plan_lengths(
+        problem, placement, thetas, start_seconds=start_cost.seconds, chosen_fields=chosen_fields
+    )
     if recipe.budget:
         tell(Progress("note", 0, 0, note=budget.sentence(problem)))
         if check_room and writer is not None:
             store.check_room(writer.out, _bytes(problem))
-    job = Job(problem, dataclasses.replace(problem.sampler, **chosen), placement, keys)
+    job = Job(problem, dataclasses.replace(problem.sampler, **chosen_fields), placement, keys)
     if writer is None:
         job.follow(thetas, resume=None, stop=stop)
         return
-    attributes = provenance.attributes(problem, placement) | {"target_evaluations": spent.evaluations}
-    attributes |= {} if compared is None else {"noise_comparison": compared.to_json()}
+    attributes = provenance.attributes(problem, placement) | {"target_evaluations": start_cost.evaluations}
+    attributes |= {} if comparison is None else {"noise_comparison": comparison.to_json()}
     writer.create(attributes, *_rows(problem, fixed))
-    drive(job, writer, thetas, began=began, started=spent.seconds, tell=tell, stop=stop)
+    drive(job, writer, thetas, start_time=start_time, start_seconds=start_cost.seconds, tell=tell, stop=stop)
 
 
 def relaunch(
@@ -138,7 +146,7 @@ def relaunch(
     allow_inexact: bool,
     model: AbstractModel | None,
     break_lock: bool,
-    began: float,
+    start_time: float,
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
@@ -162,12 +170,12 @@ def relaunch(
     problem = Problem.restored(attributes, static.get("constant_data", {}), static.get("observed_data", {}), model)
     recipe = problem.recipe
     placement = place_run(recipe, problem.posterior, problem.sampler)
-    now = provenance.attributes(problem, placement)
-    if now["data_sha256"] != attributes.get("data_sha256"):
+    current_attributes = provenance.attributes(problem, placement)
+    if current_attributes["data_sha256"] != attributes.get("data_sha256"):
         raise UsageError(
             f"{run.folder}: damaged: its rows are not those of the run; start it again with [[force=True]]"
         )
-    differences = provenance.differences(attributes, now)
+    differences = provenance.differences(attributes, current_attributes)
     if differences and not allow_inexact:
         raise UsageError(
             f"{run.out}: the draws would differ from those of an uninterrupted run: {'; '.join(differences)}; "
@@ -178,20 +186,20 @@ def relaunch(
     sampler = dataclasses.replace(problem.sampler, **tuned)
     template = carry_template(problem.posterior, sampler, recipe.chains, recipe.warmup)
     restored = carry.restore(saved.arrays, template)
-    job, processes = Job(problem, sampler, placement, Keys.of(recipe.seed)), Processes.here()
+    job, processes = Job(problem, sampler, placement, Keys.from_seed(recipe.seed)), Processes.current()
     thetas = np.zeros((recipe.chains, problem.posterior.layout.dim), problem.posterior.dtype)
     writer = store.Store(run.out)
-    with processes.as_the_first():
+    with processes.share_first_error():
         _same_everywhere(problem, run.out, processes, step=saved.next_step)
         if processes.is_first:
-            writer.reopen(saved.num_parts, seen=run, break_lock=break_lock)
-    with processes.as_the_first():
+            writer.reopen(saved.num_parts, expected=run, break_lock=break_lock)
+    with processes.share_first_error():
         if not processes.is_first:
             job.follow(thetas, resume=(restored, saved.next_step), stop=stop)
             return
         if differences:
             writer.update({"inexact_resume": "; ".join(differences)})
-        drive(job, writer, thetas, saved=saved, restored=restored, began=began, tell=tell, stop=stop)
+        drive(job, writer, thetas, saved=saved, restored=restored, start_time=start_time, tell=tell, stop=stop)
 
 
 def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step: int = 0) -> None:
@@ -202,10 +210,10 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
     """
     if processes.count == 1:
         return
-    recipe = to_yaml(problem.resolved()) if problem.description else repr(problem.sampler)
+    recipe = to_yaml(problem.resolved_recipe()) if problem.description else repr(problem.sampler)
     rows = problem.train.sha256() if problem.train else ""
     digest = np.frombuffer(hashlib.sha256(f"{recipe}{rows}{step}".encode()).digest(), np.uint8)
-    if (processes.everyones(digest[None]) != processes.firsts(digest)).any():
+    if (processes.gather(digest[None]) != processes.broadcast_first(digest)).any():
         raise UsageError(
             "the processes of this run have different recipes, data or checkpoints; give each of them the same "
             "arguments"
@@ -223,7 +231,7 @@ def _rows(
     """Return the dimensions and the groups of the data for the file; both empty for a posterior without rows."""
     if problem.train is None:
         return {}, {}
-    scaler = as_they_are(problem.train) if problem.description is None else problem.description.scaler
+    scaler = identity_scaler(problem.train) if problem.description is None else problem.description.scaler
     groups = train_groups(problem.train, problem.test, scaler, fixed, problem.kept_rows)
     return row_dims(problem.train, scaler), groups
 
@@ -237,12 +245,12 @@ def _bytes(problem: Problem) -> int:
 
 def _warn_of_one_device(recipe: Recipe) -> None:
     """Warn if JAX started with one CPU device before bnnzoo could ask for one per chain."""
-    wanted = 1 if recipe.mesh else host_devices(recipe)
-    only = jax.local_devices()
-    if wanted > 1 and len(only) == 1 and only[0].platform == "cpu":
+    wanted_devices = 1 if recipe.mesh else host_devices(recipe)
+    local_devices = jax.local_devices()
+    if wanted_devices > 1 and len(local_devices) == 1 and local_devices[0].platform == "cpu":
         warnings.warn(
             f"JAX had started with one device, so all {recipe.chains} chains share it and do not run in "
-            f"parallel; call bnnzoo.devices({wanted}) before anything uses JAX, or use "
+            f"parallel; call bnnzoo.devices({wanted_devices}) before anything uses JAX, or use "
             "[[chain_method=vectorized]]",
             BnnzooWarning,
             stacklevel=3,

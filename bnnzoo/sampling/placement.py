@@ -23,12 +23,12 @@ from bnnzoo.recipe import Recipe
 from bnnzoo.recipe.mesh import Axes, axes
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
-from bnnzoo.sampling.processes import ALONE, Processes
+from bnnzoo.sampling.processes import SINGLE_PROCESS, Processes
 
 Method = Literal["auto", "parallel", "vectorized", "sequential"]
 
 _CHAINS = "chains"
-_CACHE = 2**22
+_CACHE_BYTES = 2**22
 """Bytes of rows above which a processor waits for its memory."""
 _MOST_DEVICES = 256
 """Largest number of devices into which a host's CPU is split; each has its own threads."""
@@ -40,13 +40,13 @@ class Placement(eqx.Module):
     method: Literal["parallel", "vectorized", "sequential"] = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
     """The devices of this process."""
-    processes: Processes = eqx.field(static=True, default=ALONE)
+    processes: Processes = eqx.field(static=True, default=SINGLE_PROCESS)
 
     @property
     def axes(self) -> Axes:
         """Devices of all processes along each axis of the mesh."""
-        own = Axes() if self.mesh is None else Axes(**self.mesh.shape)
-        return own._replace(chains=own.chains * self.processes.count)
+        process_axes = Axes() if self.mesh is None else Axes(**self.mesh.shape)
+        return process_axes._replace(chains=process_axes.chains * self.processes.count)
 
     def __str__(self) -> str:
         chains, data = self.axes
@@ -55,15 +55,15 @@ class Placement(eqx.Module):
     def all_chains(self, function: Callable[..., PyTree], shared: PyTree, *chains: PyTree) -> PyTree:
         """Return `function(shared, one chain's slices)` of every chain; the first axis of all `chains` is the chain."""
 
-        def local(whole: PyTree, *parts: PyTree) -> PyTree:
+        def local(shared_part: PyTree, *parts: PyTree) -> PyTree:
             count = jax.tree.leaves(parts)[0].shape[0]
             if count == 1:
                 # No vmap for a single chain: a batched convolution kernel is far slower than a plain one.
-                one = function(whole, *jax.tree.map(lambda a: a[0], parts))
-                return jax.tree.map(lambda a: a[None], one)
+                result = function(shared_part, *jax.tree.map(lambda a: a[0], parts))
+                return jax.tree.map(lambda a: a[None], result)
             if self.method == "sequential":
-                return jax.lax.map(lambda part: function(whole, *part), parts)
-            return jax.vmap(lambda *part: function(whole, *part))(*parts)
+                return jax.lax.map(lambda part: function(shared_part, *part), parts)
+            return jax.vmap(lambda *part: function(shared_part, *part))(*parts)
 
         return self.spread(local, shared, chains, axes=(0,) * len(chains), out_axes=0)
 
@@ -104,9 +104,11 @@ class Placement(eqx.Module):
 
     def put(self, tree: PyTree, axis: int | None) -> PyTree:
         """Put arrays of all chains on the devices, split along `axis`, or as a full copy on each device for None."""
-        return self._put(tree, P()) if axis is None else self.put_own(self.processes.own(tree, axis), axis)
+        return (
+            self._put(tree, P()) if axis is None else self.put_process_part(self.processes.own_part(tree, axis), axis)
+        )
 
-    def put_own(self, tree: PyTree, axis: int) -> PyTree:
+    def put_process_part(self, tree: PyTree, axis: int) -> PyTree:
         """Put arrays of this process's chains on the devices, split along `axis`."""
         return self._put(tree, P(*(None,) * axis, _CHAINS))
 
@@ -117,11 +119,11 @@ class Placement(eqx.Module):
             UsageError: if its rows cannot be split.
         """
         posterior = posterior.padded(self.axes.data)
-        rest = self.put(eqx.tree_at(lambda p: p.data, posterior, None), None)
+        placed_posterior = self.put(eqx.tree_at(lambda p: p.data, posterior, None), None)
         data = self._put(posterior.data, P(DATA_AXIS) if self.axes.data > 1 else P())
-        return eqx.tree_at(lambda p: p.data, rest, data, is_leaf=lambda node: node is None)
+        return eqx.tree_at(lambda p: p.data, placed_posterior, data, is_leaf=lambda node: node is None)
 
-    def within(self) -> contextlib.AbstractContextManager[Any]:
+    def mesh_context(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context in which programs that do not use `spread` find the mesh of the rows."""
         return jax.set_mesh(self.mesh) if self.mesh is not None and self.axes.data > 1 else contextlib.nullcontext()
 
@@ -140,7 +142,7 @@ def host_devices(recipe: Recipe) -> int:
         return min(_MOST_DEVICES, prod(axes(recipe.mesh)))
     if recipe.chain_method in ("vectorized", "sequential"):
         return 1
-    return _divisor(recipe.chains, _most_on_cpu())
+    return _divisor(recipe.chains, _max_cpu_devices())
 
 
 def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Placement:
@@ -149,40 +151,42 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
     Raises:
         UsageError: if the chains do not divide by the processes or the mesh, or the mesh needs more devices than exist.
     """
-    processes = Processes.here()
+    processes = Processes.current()
     if recipe.chains % processes.count:
         raise UsageError(
             f"{processes.count} processes cannot share {recipe.chains} chains equally; use "
             f"{setting('chains', processes.count)} or a multiple"
         )
     if recipe.mesh is None:
-        alike = recipe.chain_method == "auto" and _waits_for_memory(posterior, sampler)
-        return place("vectorized" if alike else recipe.chain_method, recipe.chains, processes)
-    wanted, devices = axes(recipe.mesh), jax.local_devices()
-    if recipe.chains % wanted.chains:
-        raise UsageError(f"mesh: chains={wanted.chains} must be a divisor of the number of chains, {recipe.chains}")
-    if wanted.chains % processes.count:
+        share_rows = recipe.chain_method == "auto" and _waits_for_memory(posterior, sampler)
+        return place_chains("vectorized" if share_rows else recipe.chain_method, recipe.chains, processes)
+    mesh_axes, devices = axes(recipe.mesh), jax.local_devices()
+    if recipe.chains % mesh_axes.chains:
+        raise UsageError(f"mesh: chains={mesh_axes.chains} must be a divisor of the number of chains, {recipe.chains}")
+    if mesh_axes.chains % processes.count:
         raise UsageError(
-            f"mesh: chains={wanted.chains} must be a multiple of {processes.count}, the number of processes, "
+            f"mesh: chains={mesh_axes.chains} must be a multiple of {processes.count}, the number of processes, "
             f"because the rows of a chain lie in one process; use chains={processes.count} or a multiple"
         )
-    method = "sequential" if recipe.chain_method == "sequential" else "parallel" if wanted.chains > 1 else "vectorized"
-    wanted = wanted._replace(chains=wanted.chains // processes.count)
-    needed = prod(wanted)
-    if needed > len(devices):
-        splits = devices[0].platform == "cpu" and needed <= _MOST_DEVICES
-        cure = f"call bnnzoo.devices({needed}) before anything uses JAX, or " if splits else ""
+    method = (
+        "sequential" if recipe.chain_method == "sequential" else "parallel" if mesh_axes.chains > 1 else "vectorized"
+    )
+    mesh_axes = mesh_axes._replace(chains=mesh_axes.chains // processes.count)
+    num_devices = prod(mesh_axes)
+    if num_devices > len(devices):
+        can_split = devices[0].platform == "cpu" and num_devices <= _MOST_DEVICES
+        remedy = f"call bnnzoo.devices({num_devices}) before anything uses JAX, or " if can_split else ""
         raise UsageError(
-            f"mesh: {recipe.mesh} needs {needed} devices (got {len(devices)}: {devices[0].device_kind}); "
-            f"{cure}use a smaller mesh"
+            f"mesh: {recipe.mesh} needs {num_devices} devices (got {len(devices)}: {devices[0].device_kind}); "
+            f"{remedy}use a smaller mesh"
         )
-    if wanted.data == 1:
-        return Placement(method, _line(devices, wanted.chains, processes), processes)
-    grid = np.array(devices[:needed]).reshape(wanted)
+    if mesh_axes.data == 1:
+        return Placement(method, _chain_mesh(devices, mesh_axes.chains, processes), processes)
+    grid = np.array(devices[:num_devices]).reshape(mesh_axes)
     return Placement(method, Mesh(grid, (_CHAINS, DATA_AXIS), axis_types=(AxisType.Auto,) * 2), processes)
 
 
-def place(method: Method, num_chains: int, processes: Processes = ALONE) -> Placement:
+def place_chains(method: Method, num_chains: int, processes: Processes = SINGLE_PROCESS) -> Placement:
     """Return the placement of `num_chains` chains, shared by the processes; every device has all rows.
 
     `auto` is `parallel` on a CPU and `vectorized` elsewhere. `parallel` uses as many devices as divide the chains.
@@ -192,32 +196,32 @@ def place(method: Method, num_chains: int, processes: Processes = ALONE) -> Plac
         method = "parallel" if devices[0].platform == "cpu" else "vectorized"
     if method != "parallel":
         return Placement(method, None, processes)
-    most = len(devices) if devices[0].platform != "cpu" else min(len(devices), _most_on_cpu())
-    count = _divisor(num_chains // processes.count, most)
-    mesh = _line(devices, count, processes)
+    max_devices = len(devices) if devices[0].platform != "cpu" else min(len(devices), _max_cpu_devices())
+    count = _divisor(num_chains // processes.count, max_devices)
+    mesh = _chain_mesh(devices, count, processes)
     return Placement("parallel" if mesh else "vectorized", mesh, processes)
 
 
 def _waits_for_memory(posterior: AbstractPosterior, sampler: AbstractSampler) -> bool:
     """Whether a step mainly reads rows that fit no cache. Vectorized chains then read them once for all."""
     rows = jax.tree.leaves(posterior.data)
-    one_look = ACCEPTANCE_RATE in sampler.statistics and sampler.gradients == 1
-    if not one_look or sum(leaf.nbytes for leaf in rows) <= _CACHE:
+    has_single_gradient = ACCEPTANCE_RATE in sampler.statistics and sampler.gradients == 1
+    if not has_single_gradient or sum(leaf.nbytes for leaf in rows) <= _CACHE_BYTES:
         return False
-    does_little = posterior.layout.dim <= 2 * sum(prod(leaf.shape[1:]) for leaf in rows)
-    return does_little and sampler.evaluations(posterior, {}) >= posterior.num_data
+    has_few_parameters = posterior.layout.dim <= 2 * sum(prod(leaf.shape[1:]) for leaf in rows)
+    return has_few_parameters and sampler.evaluations(posterior, {}) >= posterior.num_data
 
 
-def _line(devices: Sequence[Any], count: int, processes: Processes) -> Mesh | None:
+def _chain_mesh(devices: Sequence[Any], count: int, processes: Processes) -> Mesh | None:
     """Return a mesh of the devices that share the chains, or None if one device of one process has all of them."""
     return Mesh(np.array(devices[:count]), (_CHAINS,)) if count * processes.count > 1 else None
 
 
-def _most_on_cpu() -> int:
+def _max_cpu_devices() -> int:
     """Return the largest number of devices for chains: one per core, but at least four."""
     return max(4, os.cpu_count() or 1)
 
 
-def _divisor(num_chains: int, most: int) -> int:
-    """Return the largest number of devices, at most `most`, that divides the chains evenly."""
-    return max(d for d in range(1, min(num_chains, most) + 1) if num_chains % d == 0)
+def _divisor(num_chains: int, max_devices: int) -> int:
+    """Return the largest number of devices, at most `max_devices`, that divides the chains evenly."""
+    return max(d for d in range(1, min(num_chains, max_devices) + 1) if num_chains % d == 0)

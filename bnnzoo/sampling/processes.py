@@ -23,8 +23,8 @@ from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 T = TypeVar("T")
 
 _PIECES = (2**14, 2**22)
-_GONE = "another process of this run has ended; see its own message for the reason"
-_ENOUGH = -1
+_LOST_MESSAGE = "another process of this run has ended; see its own message for the reason"
+_END = -1
 """Message of the first process that there are no more chunks."""
 
 
@@ -39,7 +39,7 @@ class Processes(NamedTuple):
     rank: int = 0
 
     @classmethod
-    def here(cls) -> Processes:
+    def current(cls) -> Processes:
         """Return the processes that JAX reports. This starts JAX."""
         return cls(jax.process_count(), jax.process_index())
 
@@ -48,18 +48,18 @@ class Processes(NamedTuple):
         """Whether this process writes the file and the messages."""
         return self.rank == 0
 
-    def own(self, tree: T, axis: int = 0) -> T:
+    def own_part(self, tree: T, axis: int = 0) -> T:
         """Return this process's part of a tree whose leaves have all chains along `axis`."""
         if self.count == 1:
             return tree
 
-        def share(leaf: Any) -> Any:
+        def own_slice(leaf: Any) -> Any:
             size = leaf.shape[axis] // self.count
             return leaf[(slice(None),) * axis + (slice(self.rank * size, (self.rank + 1) * size),)]
 
-        return jax.tree.map(share, tree)
+        return jax.tree.map(own_slice, tree)
 
-    def everyones(self, tree: T) -> T:
+    def gather(self, tree: T) -> T:
         """Join all processes' parts into one tree along the first axis; on the host, unless there is only one process.
 
         Raises:
@@ -69,23 +69,26 @@ class Processes(NamedTuple):
             return tree
         leaves, structure = jax.tree.flatten(tree)
         values = [np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf) for leaf in leaves]
-        found, at, whole = self._exchanged(b"".join(value.tobytes() for value in values)), 0, []
+        payloads, offset, joined_leaves = self._exchange(b"".join(value.tobytes() for value in values)), 0, []
         for leaf, value in zip(leaves, values, strict=True):
-            shares = [np.frombuffer(one[at : at + value.nbytes], value.dtype).reshape(value.shape) for one in found]
-            at, array = at + value.nbytes, np.concatenate(shares)
-            whole.append(jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else array)
-        return jax.tree.unflatten(structure, whole)
+            process_arrays = [
+                np.frombuffer(payload[offset : offset + value.nbytes], value.dtype).reshape(value.shape)
+                for payload in payloads
+            ]
+            offset, array = offset + value.nbytes, np.concatenate(process_arrays)
+            joined_leaves.append(jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else array)
+        return jax.tree.unflatten(structure, joined_leaves)
 
-    def firsts(self, tree: T) -> T:
+    def broadcast_first(self, tree: T) -> T:
         """Return the first process's tree of numbers or arrays, which may differ elsewhere by rounding or the clock."""
         if self.count == 1:
             return tree
-        found: Any = self.everyones(jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree))
+        gathered: Any = self.gather(jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree))
 
-        def first(leaf: np.ndarray, mine: Any) -> Any:
-            return type(mine)(leaf[0]) if isinstance(mine, int | float) else np.asarray(leaf[0])
+        def first_value(leaf: np.ndarray, own_value: Any) -> Any:
+            return type(own_value)(leaf[0]) if isinstance(own_value, int | float) else np.asarray(leaf[0])
 
-        return jax.tree.map(first, found, tree)
+        return jax.tree.map(first_value, gathered, tree)
 
     def largest(self, number: int) -> int:
         """Return the largest of all processes' numbers.
@@ -93,9 +96,9 @@ class Processes(NamedTuple):
         Raises:
             LostProcessError: if another process is gone.
         """
-        return int(np.max(self.everyones(np.array([number], np.int64))))
+        return int(np.max(self.gather(np.array([number], np.int64))))
 
-    def meet(self, count: int, *, leaving: int = 0) -> int:
+    def agree_on_rows(self, count: int, *, stop_signal: int = 0) -> int:
         """Agree on the number of rows of the next chunk: the first process's number, or 0 at the end.
 
         Args:
@@ -108,17 +111,17 @@ class Processes(NamedTuple):
         """
         if self.count == 1:
             return count
-        said = self.everyones(np.array([[count, leaving]], np.int64))
-        if said[0, 0] != _ENOUGH and (number := int(said[:, 1].max())):
+        requests = self.gather(np.array([[count, stop_signal]], np.int64))
+        if requests[0, 0] != _END and (number := int(requests[:, 1].max())):
             raise InterruptedRunError("another process of this run was stopped", number)
-        return max(0, int(said[0, 0]))
+        return max(0, int(requests[0, 0]))
 
-    def end(self) -> None:
+    def announce_end(self) -> None:
         """Tell the processes that wait for the next chunk that there is none; called by the first process."""
-        self.meet(_ENOUGH)
+        self.agree_on_rows(_END)
 
     @contextlib.contextmanager
-    def told_of_the_end(self, before: Callable[[], Any] | None) -> Iterator[None]:
+    def announce_close(self, finish_pending: Callable[[], Any] | None) -> Iterator[None]:
         """Wrap a generator's yield: if the first process closes the generator there, the other processes are told.
 
         Args:
@@ -127,13 +130,13 @@ class Processes(NamedTuple):
         try:
             yield
         except GeneratorExit:
-            if before is not None and self.is_first and self.count > 1:
-                before()
-                self.end()
+            if finish_pending is not None and self.is_first and self.count > 1:
+                finish_pending()
+                self.announce_end()
             raise
 
     @contextlib.contextmanager
-    def as_the_first(self) -> Iterator[None]:
+    def share_first_error(self) -> Iterator[None]:
         """End the block with an error in every process if an error or a signal ends it in the first one.
 
         Raises:
@@ -147,21 +150,21 @@ class Processes(NamedTuple):
             # gone.
             if (self.is_first or isinstance(error, BnnzooError)) and not isinstance(error, LostProcessError):
                 with contextlib.suppress(LostProcessError):
-                    self.firsts(getattr(error, "exit_code", 1))
+                    self.broadcast_first(getattr(error, "exit_code", 1))
             raise
-        if code := self.firsts(0):
+        if code := self.broadcast_first(0):
             text = "the first process of this run has ended; see its message for the reason"
             if code > 128:
                 raise InterruptedRunError(text, code - 128)
             raise UsageError(text) if code == UsageError.exit_code else BnnzooError(text)
 
-    def part(self) -> None:
+    def wait_for_all(self) -> None:
         """Wait until all processes have finished."""
         if self.count > 1:
             with contextlib.suppress(LostProcessError):  # whoever is lost will not be back
-                self._exchanged(b"", parting=True)
+                self._exchange(b"", parting=True)
 
-    def take_leave(self) -> None:
+    def disconnect(self) -> None:
         """Disconnect from the other processes. The first one keeps the connection open until the others are gone."""
         if not self.is_first:
             jax.distributed.shutdown()
@@ -171,35 +174,37 @@ class Processes(NamedTuple):
                 client: Any = global_state.client
                 client.get_live_nodes(list(range(self.count)))
 
-    def _exchanged(self, mine: bytes, *, parting: bool = False) -> list[bytes]:
+    def _exchange(self, payload: bytes, *, parting: bool = False) -> list[bytes]:
         """Return each process's bytes, of equal length.
 
         Each message starts with its purpose and its length. Otherwise the final message of a failing process could be
         taken for draws, or the process would wait for others that wait for its draws.
         """
-        header = np.array([parting, len(mine)], np.int64).tobytes()
-        said, small = header + mine, _PIECES[0]
-        pieces = [_gathered(said[:small], small)]
-        if any(one[: len(header)] != header for one in pieces[0]):
-            raise LostProcessError(_GONE)
+        header = np.array([parting, len(payload)], np.int64).tobytes()
+        message, first_size = header + payload, _PIECES[0]
+        pieces = [_gather_bytes(message[:first_size], first_size)]
+        if any(piece[: len(header)] != header for piece in pieces[0]):
+            raise LostProcessError(_LOST_MESSAGE)
         # The number of pieces varies, but there are only two sizes, each of which is compiled once.
-        size = _PIECES[len(said) > 2 * small]
-        pieces += [_gathered(said[at : at + size], size) for at in range(small, len(said), size)]
+        size = _PIECES[len(message) > 2 * first_size]
+        pieces += [
+            _gather_bytes(message[offset : offset + size], size) for offset in range(first_size, len(message), size)
+        ]
         return [b"".join(parts)[len(header) :] for parts in zip(*pieces, strict=True)]
 
 
-def _gathered(part: bytes, size: int) -> list[bytes]:
+def _gather_bytes(part: bytes, size: int) -> list[bytes]:
     """Return each process's part, of equal length up to `size`, as bytes because JAX may drop 64-bit types."""
-    piece = np.zeros(size, np.uint8)
-    piece[: len(part)] = np.frombuffer(part, np.uint8)
+    buffer = np.zeros(size, np.uint8)
+    buffer[: len(part)] = np.frombuffer(part, np.uint8)
     try:
-        found = np.asarray(multihost_utils.process_allgather(piece))
+        gathered = np.asarray(multihost_utils.process_allgather(buffer))
     except jax.errors.JaxRuntimeError as error:
-        raise LostProcessError(_GONE) from error
-    return [one[: len(part)].tobytes() for one in found]
+        raise LostProcessError(_LOST_MESSAGE) from error
+    return [row[: len(part)].tobytes() for row in gathered]
 
 
-ALONE = Processes()
+SINGLE_PROCESS = Processes()
 
 
 def _is_key(leaf: Any) -> bool:

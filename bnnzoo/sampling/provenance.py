@@ -13,7 +13,7 @@ from bnnzoo.models.own import PREFIX
 from bnnzoo.posterior.censored import uncensored
 from bnnzoo.recipe import to_yaml
 from bnnzoo.registry import Registered
-from bnnzoo.sampling import backend, judgement
+from bnnzoo.sampling import backend, chain_findings
 from bnnzoo.sampling.placement import Placement
 from bnnzoo.store import Attributes
 from bnnzoo.store.schema import SECONDS
@@ -26,7 +26,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
         "bnnzoo_version": backend.versions()["bnnzoo"],
         "exactness": problem.sampler.stated_exactness,
         "likelihood_power": float(problem.posterior.likelihood_power),
-        "regime_ok": judgement.regime_ok(problem.sampler, ()),
+        "regime_ok": chain_findings.regime_ok(problem.sampler, ()),
         "complete": 0,
         "draws_requested": recipe.draws,
         "draws_done": 0,
@@ -40,60 +40,70 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
         "tuned": "{}",
         **{f"seconds_{part}": 0.0 for part in SECONDS},
         "target_evaluations": 0.0,
-        **_words(problem),
+        **_problem_attributes(problem),
     }
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def differences(start_attributes: Mapping[str, Any], current_attributes: Mapping[str, Any]) -> list[str]:
     """Return what would change the draws of a resumed run: its attributes against those of the current machine."""
-    changed = [f"{k} was {then[k]}, is {now[k]}" for k in ("device", "placement", "precision") if then[k] != now[k]]
-    old, new = (json.loads(about["versions"]) for about in (then, now))
-    changed += [f"{k} was {old.get(k)}, is {new[k]}" for k in new if old.get(k) != new[k]]
-    return changed + registry.changed(then.get("plugins", "{}"), then.get("plugin_sources", "{}"))
+    differences_found = [
+        f"{k} was {start_attributes[k]}, is {current_attributes[k]}"
+        for k in ("device", "placement", "precision")
+        if start_attributes[k] != current_attributes[k]
+    ]
+    old, new = (json.loads(attributes["versions"]) for attributes in (start_attributes, current_attributes))
+    differences_found += [f"{k} was {old.get(k)}, is {new[k]}" for k in new if old.get(k) != new[k]]
+    return differences_found + registry.plugin_differences(
+        start_attributes.get("plugins", "{}"), start_attributes.get("plugin_sources", "{}")
+    )
 
 
 def _plugins(problem: Problem) -> dict[str, str]:
     """Return the packages besides bnnzoo that provide parts of the problem, with their versions."""
-    return {entry.distribution: entry.version for entry in _of_plugins(problem)}
+    return {entry.distribution: entry.version for entry in _plugin_entries(problem)}
 
 
 def _sources(problem: Problem) -> dict[str, str]:
     """Return the digest of each such part's module, under samplers/PACKAGE:NAME."""
-    found = {f"{entry.kind}/{entry.full_name}": entry for entry in _of_plugins(problem)}
-    return {part: registry.source_sha256(entry.kind, entry.full_name) for part, entry in found.items()}
+    entries = {f"{entry.kind}/{entry.full_name}": entry for entry in _plugin_entries(problem)}
+    return {part: registry.source_sha256(entry.kind, entry.full_name) for part, entry in entries.items()}
 
 
-def _of_plugins(problem: Problem) -> list[Registered]:
+def _plugin_entries(problem: Problem) -> list[Registered]:
     if problem.description is None:
         return []
-    used = problem.description.parts
+    problem_parts = problem.description.parts
     parts = {
-        "models": used.model,
+        "models": problem_parts.model,
         "samplers": problem.sampler,
-        "likelihoods": uncensored(used.likelihood),
-        "priors": used.prior,
+        "likelihoods": uncensored(problem_parts.likelihood),
+        "priors": problem_parts.prior,
     }
-    found = [registry.get(kind, name) for kind, part in parts.items() if (name := registry.name_of(kind, part))]
-    return [entry for entry in found if entry is not None and entry.distribution != registry.OWN]
+    entries = [registry.get(kind, name) for kind, part in parts.items() if (name := registry.name_of(kind, part))]
+    return [entry for entry in entries if entry is not None and entry.distribution != registry.OWN]
 
 
-def _called(kind: str, name: str) -> str:
+def _requested_name(kind: str, name: str) -> str:
     """Return a part's name as it was requested; a name with a package is normalised."""
     return registry.full_name(kind, name) if ":" in name and not name.startswith(PREFIX) else name
 
 
-def _words(problem: Problem) -> Attributes:
+def _problem_attributes(problem: Problem) -> Attributes:
     rows = problem.train
-    of_rows = {} if rows is None else {"task": rows.task, "rows": rows.num_data, "data_sha256": rows.sha256()}
+    row_attributes = {} if rows is None else {"task": rows.task, "rows": rows.num_data, "data_sha256": rows.sha256()}
     if problem.description is None:
-        made = {"recipe": "", "model": type(problem.posterior).__name__, "sampler": type(problem.sampler).__name__}
-        return made | of_rows
+        part_attributes = {
+            "recipe": "",
+            "model": type(problem.posterior).__name__,
+            "sampler": type(problem.sampler).__name__,
+        }
+        return part_attributes | row_attributes
     likelihood = uncensored(problem.description.parts.likelihood)
     return {
-        "model": _called("models", problem.recipe.model.name),
-        "sampler": _called("samplers", problem.recipe.sampler.name),
-        "recipe": to_yaml(problem.resolved()),
+        "model": _requested_name("models", problem.recipe.model.name),
+        "sampler": _requested_name("samplers", problem.recipe.sampler.name),
+        "recipe": to_yaml(problem.resolved_recipe()),
         "likelihood": registry.name_of("likelihoods", likelihood) or type(likelihood).__name__.casefold(),
         "signature": problem.description.signature.to_json(),
-        **of_rows,
+        **row_attributes,
     }

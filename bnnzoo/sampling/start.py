@@ -19,8 +19,8 @@ from bnnzoo.sampling.placement import Placement
 MOST_STEPS = 5000
 _BATCH = 128
 _LEARNING_RATE = 5e-3
-_LOOK_EVERY = 50
-_BY_VARIANCE = 0.5
+_STEPS_PER_EVALUATION = 50
+_WEIGHTING_END = 0.5
 """Fraction of the training in which rows are weighted by their variance."""
 _HELD_OUT = 2048
 _FEW_HELD_OUT = 10
@@ -34,7 +34,7 @@ class Training(NamedTuple):
     optimiser: PyTree
     best: Float[Array, " dim"]
     best_loss: Float[Array, ""]
-    since: Int[Array, ""]
+    evaluations_since_best: Int[Array, ""]
     step: Int[Array, ""]
 
 
@@ -78,16 +78,24 @@ def train(
     """
     posterior = placement.put_posterior(posterior)
     keys = placement.put(jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(len(thetas), dtype=jnp.uint32)), 0)
-    most = np.int32(most_steps)
+    traced_max_steps = np.int32(most_steps)
     rows = num_held_out(posterior.num_data, held_out)
     state = _begin(posterior, placement, placement.put(jnp.asarray(thetas), 0))
-    done = 0
+    steps_done = 0
     while True:
-        state = _advance(posterior, placement, state, keys, np.int32(min(steps_a_look, most_steps - done)), most, rows)
+        state = _advance(
+            posterior,
+            placement,
+            state,
+            keys,
+            np.int32(min(steps_a_look, most_steps - steps_done)),
+            traced_max_steps,
+            rows,
+        )
         steps = np.asarray(state.step)
-        done = int(np.max(steps))
+        steps_done = int(np.max(steps))
         yield Trained(steps, np.asarray(state.best), np.asarray(state.best_loss))
-        if done >= most_steps or bool(np.all(np.asarray(state.since) >= _patience(most_steps))):
+        if steps_done >= most_steps or bool(np.all(np.asarray(state.evaluations_since_best) >= _patience(most_steps))):
             return
 
 
@@ -95,7 +103,7 @@ def evaluations(num_data: int, steps: Int[np.ndarray, " chain"], held_out: float
     """Return the likelihood evaluations of training: a batch per step, and the held-out rows every 50 steps."""
     rows = num_held_out(num_data, held_out)
     judged_by = rows or num_data
-    return float(np.sum(steps * min(_BATCH, num_data - rows) + steps // _LOOK_EVERY * judged_by))
+    return float(np.sum(steps * min(_BATCH, num_data - rows) + steps // _STEPS_PER_EVALUATION * judged_by))
 
 
 def num_held_out(num_data: int, held_out: float) -> int:
@@ -106,7 +114,7 @@ def num_held_out(num_data: int, held_out: float) -> int:
 
 def _patience(most_steps: Any) -> Any:
     """Return the number of losses without an improvement after which a chain's training ends."""
-    return most_steps // (5 * _LOOK_EVERY)
+    return most_steps // (5 * _STEPS_PER_EVALUATION)
 
 
 def _optimiser() -> optax.GradientTransformation:
@@ -115,14 +123,14 @@ def _optimiser() -> optax.GradientTransformation:
 
 def _learning_rate(step: Int[Array, ""], most_steps: Int[Array, ""]) -> Float[Array, ""]:
     """Return the learning rate, which falls by a cosine to a fiftieth."""
-    share = jnp.minimum(step / most_steps, 1.0)
-    return _LEARNING_RATE * (0.02 + 0.98 * (1 + jnp.cos(jnp.pi * share)) / 2)
+    fraction = jnp.minimum(step / most_steps, 1.0)
+    return _LEARNING_RATE * (0.02 + 0.98 * (1 + jnp.cos(jnp.pi * fraction)) / 2)
 
 
 def _weights(
-    posterior: AbstractPosterior, theta: Float[Array, " dim"], batch: Any, share: Float[Array, ""]
+    posterior: AbstractPosterior, theta: Float[Array, " dim"], batch: Any, fraction: Float[Array, ""]
 ) -> Float[Array, " batch"] | None:
-    """Return the weight of each row after a fraction `share` of the training, on average 1; None for equal weights.
+    """Return the weight of each row after a fraction `fraction` of the training, on average 1; None for equal weights.
 
     A network that predicts the noise of each row first explains unfitted structure as noise. It then stops fitting it,
     because the gradient of a mean scales with the inverse variance. Rows are therefore weighted by their variance at
@@ -131,19 +139,19 @@ def _weights(
     """
     if (widths := posterior.noise_widths(theta, batch)) is None:
         return None
-    log_weights = 2 * jnp.maximum(1 - share / _BY_VARIANCE, 0.0) * jnp.log(widths)
+    log_weights = 2 * jnp.maximum(1 - fraction / _WEIGHTING_END, 0.0) * jnp.log(widths)
     return len(log_weights) * jax.nn.softmax(log_weights)
 
 
 @eqx.filter_jit
 def _begin(posterior: AbstractPosterior, placement: Placement, thetas: Float[Array, "chain dim"]) -> Training:
-    def one(shared, theta):
+    def begin_chain(shared, theta):
         del shared
         zero = jnp.zeros((), jnp.int32)
         loss = jnp.full((), jnp.inf, theta.dtype)
         return Training(theta, _optimiser().init(theta), theta, loss, zero, zero)
 
-    return placement.all_chains(one, posterior, thetas)
+    return placement.all_chains(begin_chain, posterior, thetas)
 
 
 @eqx.filter_jit
@@ -158,10 +166,10 @@ def _advance(
 ) -> Training:
     total = posterior.num_data
 
-    def one(shared, state, key):
+    def advance_chain(shared, state, key):
         posterior, count, most_steps = shared
         order = jax.random.permutation(jax.random.fold_in(key, 0), total)
-        kept = order[held_out:]
+        training_rows = order[held_out:]
 
         def held_out_loss(theta):
             if not held_out:
@@ -169,8 +177,10 @@ def _advance(
             return -jnp.mean(posterior.log_likelihood(theta, posterior.take(order[:held_out])))
 
         def update(state):
-            rows = jax.random.randint(jax.random.fold_in(key, state.step + 1), (min(_BATCH, kept.size),), 0, kept.size)
-            batch = posterior.take(kept[rows])
+            rows = jax.random.randint(
+                jax.random.fold_in(key, state.step + 1), (min(_BATCH, training_rows.size),), 0, training_rows.size
+            )
+            batch = posterior.take(training_rows[rows])
             count = _weights(posterior, state.theta, batch, state.step / most_steps)
             gradient = jax.grad(lambda theta: _training.loss(posterior, theta, batch, weights=count))(state.theta)
             gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
@@ -178,21 +188,23 @@ def _advance(
             theta = state.theta - _learning_rate(state.step, most_steps) * jnp.asarray(change)
             return state._replace(theta=theta, optimiser=optimiser, step=state.step + 1)
 
-        def look(state):
-            now = held_out_loss(state.theta)
-            better = now < state.best_loss
+        def evaluate(state):
+            loss = held_out_loss(state.theta)
+            is_better = loss < state.best_loss
             return state._replace(
-                best=jnp.where(better, state.theta, state.best),
-                best_loss=jnp.where(better, now, state.best_loss),
-                since=jnp.where(better, 0, state.since + 1),
+                best=jnp.where(is_better, state.theta, state.best),
+                best_loss=jnp.where(is_better, loss, state.best_loss),
+                evaluations_since_best=jnp.where(is_better, 0, state.evaluations_since_best + 1),
             )
 
         def round_of_steps(state):
-            return look(jax.lax.fori_loop(0, _LOOK_EVERY, lambda _, s: update(s), state))
+            return evaluate(jax.lax.fori_loop(0, _STEPS_PER_EVALUATION, lambda _, s: update(s), state))
 
         end = state.step + count
         return jax.lax.while_loop(
-            lambda s: (s.step < end) & (s.step < most_steps) & (s.since < _patience(most_steps)), round_of_steps, state
+            lambda s: (s.step < end) & (s.step < most_steps) & (s.evaluations_since_best < _patience(most_steps)),
+            round_of_steps,
+            state,
         )
 
-    return placement.all_chains(one, (posterior, count, most_steps), states, keys)
+    return placement.all_chains(advance_chain, (posterior, count, most_steps), states, keys)

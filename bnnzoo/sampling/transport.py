@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.sampling.keys import by_chain
+from bnnzoo.sampling.keys import keys_by_chain
 from bnnzoo.sampling.placement import Placement
 
 _STEPS_A_STEP, _MOST_STEPS = 10, 2000
@@ -62,14 +62,14 @@ def transport(
     """
     posterior = placement.put_posterior(posterior)
     start: Any = placement.put(jnp.asarray(thetas), 0)
-    keys = placement.put(by_chain(key, len(thetas)), 0)
+    keys = placement.put(keys_by_chain(key, len(thetas)), 0)
     spread = placement.put(_spread(posterior, jax.random.fold_in(key, 2**32 - 1)), None)
     total = num_steps(num_warmup)
-    state = placement.put_own(jax.vmap(lambda theta: _Moving(theta, _ADAM.init(theta)))(start), 0)
+    state = placement.put_process_part(jax.vmap(lambda theta: _Moving(theta, _ADAM.init(theta)))(start), 0)
     for first in range(0, total, _STEPS_A_CALL):
         end = min(total, first + _STEPS_A_CALL)
         state = _advance(posterior, spread, placement, state, keys, np.int32(first), np.int32(end), np.int32(total))
-        theta = state.theta if end < total else _better(posterior, placement, start, state.theta)
+        theta = state.theta if end < total else _keep_better(posterior, placement, start, state.theta)
         yield end, jax.block_until_ready(theta)
 
 
@@ -105,7 +105,7 @@ def _advance(
     end: Int[Array, ""] | np.int32,
     total: Int[Array, ""] | np.int32,
 ) -> _Moving:
-    def one(shared: Any, state: _Moving, key: PRNGKeyArray) -> _Moving:
+    def advance_chain(shared: Any, state: _Moving, key: PRNGKeyArray) -> _Moving:
         posterior, spread, first, end, total = shared
 
         def step(i: Int[Array, ""], state: _Moving) -> _Moving:
@@ -117,7 +117,7 @@ def _advance(
 
         return jax.lax.fori_loop(first, end, step, state)
 
-    return placement.all_chains(one, (posterior, spread, first, end, total), states, keys)
+    return placement.all_chains(advance_chain, (posterior, spread, first, end, total), states, keys)
 
 
 def _loss(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, ""]:
@@ -131,13 +131,15 @@ def _loss(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, key: PRN
 
 
 @eqx.filter_jit
-def _better(
+def _keep_better(
     posterior: AbstractPosterior,
     placement: Placement,
-    before: Float[Array, "chain dim"],
-    after: Float[Array, "chain dim"],
+    old_positions: Float[Array, "chain dim"],
+    new_positions: Float[Array, "chain dim"],
 ) -> Float[Array, "chain dim"]:
-    def one(posterior: AbstractPosterior, before: Float[Array, " dim"], after: Float[Array, " dim"]) -> Array:
+    def better_position(
+        posterior: AbstractPosterior, before: Float[Array, " dim"], after: Float[Array, " dim"]
+    ) -> Array:
         return jnp.where(posterior.log_density(after) > posterior.log_density(before), after, before)
 
-    return placement.all_chains(one, posterior, before, after)
+    return placement.all_chains(better_position, posterior, old_positions, new_positions)

@@ -27,13 +27,13 @@ Submit = Callable[..., Future]
 def worker() -> Iterator[Submit]:
     """Provide `submit(function, *arguments)` to a thread with the caller's JAX settings, which JAX keeps per thread."""
     config: Any = jax.config
-    here = [(setting, getattr(config, f"jax_{setting.__name__}")) for setting in _SETTINGS]
+    settings = [(setting, getattr(config, f"jax_{setting.__name__}")) for setting in _SETTINGS]
 
-    def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    def call_with_settings(function: Callable[..., Any], *arguments: Any) -> Any:
         with contextlib.ExitStack() as stack:
-            for setting, value in here:
+            for setting, value in settings:
                 stack.enter_context(setting(value))
             return function(*arguments)
 
     with ThreadPoolExecutor(1) as pool:
-        yield lambda function, *arguments: pool.submit(call, function, *arguments)
+        yield lambda function, *arguments: pool.submit(call_with_settings, function, *arguments)

@@ -4,7 +4,6 @@ from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.command import Command
 from bnnzoo.store.leftovers import remove_leftovers
 from bnnzoo.store.netcdf import add_groups, refuse_other, write_table, write_tree
-from bnnzoo.store.parts import parts_folder
 from bnnzoo.store.reading import (
     attributes_of,
     check,
@@ -16,6 +15,7 @@ from bnnzoo.store.reading import (
     open_tree,
     resumable,
 )
+from bnnzoo.store.run_parts import parts_folder
 from bnnzoo.store.schema import Attributes
 from bnnzoo.store.writer import Store, check_room, discard, refuse_existing
 

@@ -25,7 +25,7 @@ class OvertakenError(Exception):
 
 @contextmanager
 def replacing(
-    path: Path, *, kept: str = "the previous file is unchanged", instead_of: IO[bytes] | None = None
+    path: Path, *, on_failure: str = "the previous file is unchanged", instead_of: IO[bytes] | None = None
 ) -> Iterator[IO[bytes]]:
     """Open a temporary file beside `path`, for reading and writing, that replaces `path` at the end of the block.
 
@@ -42,21 +42,21 @@ def replacing(
         the open temporary file.
 
     Raises:
-        BnnzooError: if the file cannot be written; the message names it and ends with `kept`.
+        BnnzooError: if the file cannot be written; the message names it and ends with `on_failure`.
         OvertakenError: if `path` is no longer the file `instead_of`.
     """
     try:
-        _sweep(path)
+        _remove_stale_files(path)
         with _temporary(path) as (temporary, file):
             yield file
             file.flush()
             os.fsync(file.fileno())
             _publish(temporary, path, instead_of)
     except OSError as error:
-        raise BnnzooError(f"{path}: cannot be written: {error.strerror or error}; {kept}") from error
+        raise BnnzooError(f"{path}: cannot be written: {error.strerror or error}; {on_failure}") from error
 
 
-def check_free(path: Path, *, force: bool, cure: str = "another [[out]], or [[force=True]]") -> None:
+def check_free(path: Path, *, force: bool, remedy: str = "another [[out]], or [[force=True]]") -> None:
     """Raise if a file at `path` could not be written, or would replace something without `force`.
 
     Args:
@@ -68,15 +68,15 @@ def check_free(path: Path, *, force: bool, cure: str = "another [[out]], or [[fo
         UsageError: with the remedy.
     """
     try:
-        there = path.exists()
+        exists = path.exists()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}; use another [[out]]") from error
-    if not there and path.is_symlink():
+    if not exists and path.is_symlink():
         raise UsageError(f"{path}: is a link to a file that does not exist; use another [[out]], or remove it")
-    if there and not path.is_file():
+    if exists and not path.is_file():
         raise UsageError(f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; use another [[out]]")
-    if there and not force:
-        raise UsageError(f"{path}: exists; use {cure} to replace it")
+    if exists and not force:
+        raise UsageError(f"{path}: exists; use {remedy} to replace it")
 
 
 def make_folder(folder: Path) -> None:
@@ -91,7 +91,7 @@ def make_folder(folder: Path) -> None:
         raise UsageError(f"{folder}: cannot be created: {error.strerror or error}; use another [[out]]") from error
 
 
-def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Write `path` by a function of the open file, completely or not at all.
 
     Raises:
@@ -101,23 +101,23 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
         write(file)
 
 
-def copy_whole(source: Path, path: Path) -> None:
+def copy_atomically(source: Path, path: Path) -> None:
     """Copy a file, completely or not at all.
 
     Raises:
         BnnzooError: if the copy cannot be written; the message names it, and an old file is unchanged.
     """
     with open(source, "rb") as content:
-        write_whole(path, lambda file: shutil.copyfileobj(content, file))
+        write_atomically(path, lambda file: shutil.copyfileobj(content, file))
 
 
 def sync_folder(folder: Path) -> None:
     """Flush a folder's list of names to disk; otherwise a power failure may lose a new or renamed file."""
-    opened = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def _publish(temporary: Path, path: Path, instead_of: IO[bytes] | None) -> None:
@@ -147,8 +147,8 @@ def _temporary(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
                 with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_SH)
                 with suppress(OSError):  # users who could not read the old file must not be able to read the new one
-                    if stat.S_ISREG((there := path.lstat()).st_mode):
-                        os.fchmod(file.fileno(), stat.S_IMODE(there.st_mode))
+                    if stat.S_ISREG((old_status := path.lstat()).st_mode):
+                        os.fchmod(file.fileno(), stat.S_IMODE(old_status.st_mode))
                 if os.fstat(file.fileno()).st_nlink:  # otherwise another writer removed the file before it was locked
                     yield temporary, file
                     return
@@ -163,11 +163,11 @@ def _stem(path: Path) -> str:
     return os.fsencode(path.name)[:200].decode(errors="ignore")
 
 
-def _sweep(path: Path) -> None:
+def _remove_stale_files(path: Path) -> None:
     """Remove the temporary files of `path` that no process has locked: their writers were killed."""
-    ours = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{16}}\.tmp")
-    for other in path.parent.iterdir():
-        if ours.fullmatch(other.name) and other.is_file() and not other.is_symlink():
-            with suppress(OSError), open(other, "rb") as file:
+    own_pattern = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{16}}\.tmp")
+    for neighbour in path.parent.iterdir():
+        if own_pattern.fullmatch(neighbour.name) and neighbour.is_file() and not neighbour.is_symlink():
+            with suppress(OSError), open(neighbour, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                other.unlink()
+                neighbour.unlink()

@@ -42,10 +42,10 @@ def _bounded(value: Any) -> Any:
     return value
 
 
-_Few = BeforeValidator(_bounded)
+_Bounded = BeforeValidator(_bounded)
 
 
-class _Declared(BaseModel):
+class _DeclaredStatistic(BaseModel):
     """A sampler's declaration of one statistic."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -57,7 +57,7 @@ class _Declared(BaseModel):
     limit_unless: str = ""
 
 
-class _Root(BaseModel):
+class _RootAttributes(BaseModel):
     """The root attributes, explained in docs/files.md. Those without a default are required in every file of bnnzoo."""
 
     model_config = ConfigDict(extra="allow", strict=True)
@@ -66,7 +66,7 @@ class _Root(BaseModel):
     model: _Name
     sampler: _Name
     exactness: Literal["exact", "noise-corrected", "biased", "approximate"]
-    versions: Json[Annotated[dict[str, str], _Few]]
+    versions: Json[Annotated[dict[str, str], _Bounded]]
     device: _Name
     placement: _Name
     precision: Literal["float32", "float64"]
@@ -83,13 +83,13 @@ class _Root(BaseModel):
     seconds_judging: FiniteFloat = 0.0
     seconds_writing: FiniteFloat = 0.0
     target_evaluations: FiniteFloat
-    tuned: Json[Annotated[dict[str, Any], _Few]]
+    tuned: Json[Annotated[dict[str, Any], _Bounded]]
 
     regime: str = ""
     findings: Json[Annotated[tuple[Finding, ...], FailFast()]] = ()
-    statistics: Json[Annotated[dict[str, _Declared], _Few]] = {}
+    statistics: Json[Annotated[dict[str, _DeclaredStatistic], _Bounded]] = {}
     stuck_chains: Json[Annotated[list[_Count], FailFast()]] = []
-    inspected: Json[Annotated[dict[str, Annotated[list[float], Field(min_length=1), FailFast()]], _Few]] = {}
+    inspected: Json[Annotated[dict[str, Annotated[list[float], Field(min_length=1), FailFast()]], _Bounded]] = {}
     restarted: _Count = 0
     verdict: str = ""
     verdict_in_python: str = ""
@@ -106,36 +106,36 @@ class _Root(BaseModel):
     ended: _Name = ""
     stops: Json[Annotated[list[_Count], FailFast()]] = []
     budget: _Name = ""
-    plugins: Json[Annotated[dict[str, str], _Few]] = {}
-    plugin_sources: Json[Annotated[dict[str, str], _Few]] = {}
+    plugins: Json[Annotated[dict[str, str], _Bounded]] = {}
+    plugin_sources: Json[Annotated[dict[str, str], _Bounded]] = {}
     seeds: Json[Annotated[list[_Seed], FailFast()]] = []
-    federated: Json[Annotated[dict[str, dict[str, Any]], _Few]] = {}
-    asked_again: Json[Annotated[dict[str, _Count], _Few]] = {}
-    digests: Json[Annotated[dict[str, str], _Few]] = {}
+    federated: Json[Annotated[dict[str, dict[str, Any]], _Bounded]] = {}
+    asked_again: Json[Annotated[dict[str, _Count], _Bounded]] = {}
+    digests: Json[Annotated[dict[str, str], _Bounded]] = {}
 
 
 def fault(attributes: Mapping[str, Any]) -> str:
     """Return the first problem of a run's root attributes, or an empty string."""
     values = {str(name): _plain(value) for name, value in attributes.items()}
-    long = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
-    if sum(long.values()) > _MOST_TEXT:
-        longest = max(long, key=long.__getitem__)
-        return f"its attribute {ascii(longest[:80])[1:-1]} has too many letters ({long[longest]})"
+    text_lengths = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
+    if sum(text_lengths.values()) > _MOST_TEXT:
+        longest = max(text_lengths, key=text_lengths.__getitem__)
+        return f"its attribute {ascii(longest[:80])[1:-1]} has too many letters ({text_lengths[longest]})"
     try:
-        _Root.model_validate(values)
+        _RootAttributes.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(word)[:80] for word in first["loc"])
-        return f"its attribute {ascii(where)[1:-1]}: {ascii(first['msg'])[1:-1]}"
-    return _changed(values)
+        place = ".".join(str(key)[:80] for key in first["loc"])
+        return f"its attribute {ascii(place)[1:-1]}: {ascii(first['msg'])[1:-1]}"
+    return _changed_attribute(values)
 
 
-def sealed(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def with_digests(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the root attributes with a digest of each, because HDF5's checksums do not cover their texts."""
     return {**attributes, DIGESTS: json.dumps({name: _digest(value) for name, value in attributes.items()})}
 
 
-def _changed(values: Mapping[str, Any]) -> str:
+def _changed_attribute(values: Mapping[str, Any]) -> str:
     """Return which attribute differs from its digest, or an empty string. Attributes without a digest are allowed."""
     for name, digest in json.loads(values.get(DIGESTS, "{}")).items():
         if name not in values or _digest(values[name]) != digest:
@@ -156,14 +156,14 @@ def contradiction(attributes: Mapping[str, Any]) -> str:
     if not attributes.get("signature"):
         return ""
     recipe = recipe_from(str(attributes["recipe"]))
-    said = {
+    recipe_values = {
         "model": recipe.model.name,
         "sampler": recipe.sampler.name,
         "precision": recipe.precision,
         "likelihood_power": float(np.float32(recipe.likelihood_power)),
         "seed": recipe.seed,
     }
-    for name, value in said.items():
+    for name, value in recipe_values.items():
         # The recipe may name a plugin's part with its package, as PACKAGE:NAME.
         if _plain(attributes[name]) not in (value, str(value).rpartition(":")[2]):
             return f"its attribute {name} contradicts its recipe"

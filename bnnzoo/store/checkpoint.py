@@ -16,11 +16,11 @@ from pydantic import TypeAdapter
 
 from bnnzoo.errors import UsageError
 from bnnzoo.store import npz
-from bnnzoo.store.atomic import copy_whole
+from bnnzoo.store.atomic import copy_atomically
 
 NEWEST = "checkpoint.npz"
-_KEPT = re.compile(r"^checkpoint-\d{6,9}\.npz$")
-_WORDS, _DIGEST = "words", "sha256"
+_KEPT_NAME = re.compile(r"^checkpoint-\d{6,9}\.npz$")
+_HEADER, _DIGEST = "words", "sha256"
 
 
 class Checkpoint(NamedTuple):
@@ -37,7 +37,7 @@ class Checkpoint(NamedTuple):
     """Sums of the statistics so far, one number per chain, for the findings about the run."""
 
 
-class _Words(NamedTuple):
+class _CheckpointHeader(NamedTuple):
     next_step: int
     num_parts: int
     tuned: dict[str, int | str | bool]
@@ -59,10 +59,10 @@ def save(folder: Path, checkpoint: Checkpoint, *, run: str, keep: bool = False) 
         run: digest of the run's header, which identifies the run.
         keep: keep a copy that later checkpoints do not replace.
     """
-    words = {k: v for k, v in checkpoint._asdict().items() if k != "arrays"} | {"run": run}
-    text = json.dumps(words | {"sha256": _digest(checkpoint.arrays)}).encode()
-    npz.write(folder / NEWEST, {**checkpoint.arrays, _WORDS: np.frombuffer(text, np.uint8)})
-    last = max(kept(folder), default=-1)
+    header = {key: value for key, value in checkpoint._asdict().items() if key != "arrays"} | {"run": run}
+    text = json.dumps(header | {"sha256": _digest(checkpoint.arrays)}).encode()
+    npz.write(folder / NEWEST, {**checkpoint.arrays, _HEADER: np.frombuffer(text, np.uint8)})
+    last = max(kept_checkpoints(folder), default=-1)
     if keep or checkpoint.num_parts >= max(1, 2 * last):
         _keep(folder, checkpoint.num_parts)
 
@@ -78,40 +78,40 @@ def load(path: Path, *, run: str) -> Checkpoint:
     """
     arrays = npz.read(path)
     try:
-        words = TypeAdapter(_Words).validate_json(arrays.pop(_WORDS, np.zeros(0, np.uint8)).tobytes())
+        header = TypeAdapter(_CheckpointHeader).validate_json(arrays.pop(_HEADER, np.zeros(0, np.uint8)).tobytes())
     except ValueError as error:
         raise UsageError(f"{path}: damaged (it does not describe a checkpoint)") from error
-    if words.sha256 != _digest(arrays):
+    if header.sha256 != _digest(arrays):
         raise UsageError(f"{path}: damaged (its arrays were changed after they were written)")
-    if words.run != run:
+    if header.run != run:
         raise UsageError(f"{path}: belongs to another run")
-    return Checkpoint(arrays, *words[:-2])
+    return Checkpoint(arrays, *header[:-2])
 
 
-def kept(folder: Path) -> dict[int, Path]:
+def kept_checkpoints(folder: Path) -> dict[int, Path]:
     """Return the paths of the earlier checkpoints that were kept, by number of parts."""
-    names = sorted(entry.name for entry in os.scandir(folder) if _KEPT.match(entry.name))
+    names = sorted(entry.name for entry in os.scandir(folder) if _KEPT_NAME.match(entry.name))
     return {int(name[len("checkpoint-") : -len(".npz")]): folder / name for name in names}
 
 
-def any_in(folder: Path) -> bool:
+def has_checkpoint(folder: Path) -> bool:
     """Whether the folder has a checkpoint, readable or damaged."""
-    return os.path.lexists(folder / NEWEST) or bool(kept(folder))
+    return os.path.lexists(folder / NEWEST) or bool(kept_checkpoints(folder))
 
 
-def whole(folder: Path, *, run: str, most_parts: int | None = None) -> Iterator[Checkpoint]:
-    """Yield every readable checkpoint of at most `most_parts` parts, newest first."""
-    paths = [folder / NEWEST, *(path for _, path in sorted(kept(folder).items(), reverse=True))]
+def readable_checkpoints(folder: Path, *, run: str, max_parts: int | None = None) -> Iterator[Checkpoint]:
+    """Yield every readable checkpoint of at most `max_parts` parts, newest first."""
+    paths = [folder / NEWEST, *(path for _, path in sorted(kept_checkpoints(folder).items(), reverse=True))]
     for path in paths:
         with suppress(UsageError):
-            found = load(path, run=run)
-            if most_parts is None or found.num_parts <= most_parts:
-                yield found
+            checkpoint = load(path, run=run)
+            if max_parts is None or checkpoint.num_parts <= max_parts:
+                yield checkpoint
 
 
-def forget(folder: Path, *, beyond: int) -> None:
+def remove_checkpoints(folder: Path, *, beyond: int) -> None:
     """Remove the kept checkpoints of more than `beyond` parts."""
-    for number, path in kept(folder).items():
+    for number, path in kept_checkpoints(folder).items():
         if number > beyond:
             path.unlink(missing_ok=True)
 
@@ -123,7 +123,7 @@ def _keep(folder: Path, number: int) -> None:
     try:
         os.link(folder / NEWEST, path)
     except OSError:  # the file system has no hard links
-        copy_whole(folder / NEWEST, path)
+        copy_atomically(folder / NEWEST, path)
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from bnnzoo.errors import UsageError
 from bnnzoo.store import npz
-from bnnzoo.store.atomic import write_whole
+from bnnzoo.store.atomic import write_atomically
 
 COMMAND = "command.json"
 _MOST_BYTES = 2**16
@@ -38,15 +38,22 @@ class Command(BaseModel):
     """Arguments of `bnnzoo.sample`; null stands for an object without a text form, such as an array."""
 
     @classmethod
-    def of_words(cls, words: Sequence[str]) -> Command | None:
+    def from_words(cls, words: Sequence[str]) -> Command | None:
         """Return the command with these arguments, or None if one is a pipe, which can be read only once."""
         values = [word.rpartition("=")[2] for word in words]
-        return None if any(value.startswith(_PIPES[:3]) for value in values) else cls(folder=_here(), words=[*words])
+        return (
+            None
+            if any(value.startswith(_PIPES[:3]) for value in values)
+            else cls(folder=_working_folder(), words=[*words])
+        )
 
     @classmethod
-    def of_keywords(cls, keywords: Mapping[str, Any]) -> Command:
+    def from_keywords(cls, keywords: Mapping[str, Any]) -> Command:
         """Return the call of `bnnzoo.sample` with these arguments; None means that an argument was not given."""
-        return cls(folder=_here(), keywords={k: _literal(v) for k, v in keywords.items() if v is not None})
+        return cls(
+            folder=_working_folder(),
+            keywords={name: _literal(value) for name, value in keywords.items() if value is not None},
+        )
 
     def text(self, *, force: bool) -> str:
         """Return the command as a user types it.
@@ -57,18 +64,18 @@ class Command(BaseModel):
         if self.words:
             words = [*self.words, *(["--force"] if force and "--force" not in self.words else [])]
             command = shlex.join(["bnnzoo", "sample", *words])
-            return command if self.folder == _here() else f"cd {shlex.quote(self.folder)} && {command}"
+            return command if self.folder == _working_folder() else f"cd {shlex.quote(self.folder)} && {command}"
         keywords = self.keywords | ({"force": True} if force else {})
-        given = [f"{name}={name if value is None else repr(value)}" for name, value in keywords.items()]
-        return f"bnnzoo.sample({', '.join(given)})"
+        arguments = [f"{name}={name if value is None else repr(value)}" for name, value in keywords.items()]
+        return f"bnnzoo.sample({', '.join(arguments)})"
 
 
 def write(folder: Path, command: Command) -> None:
     """Write the command into the folder of a run's parts."""
-    write_whole(folder / COMMAND, lambda file: file.write(command.model_dump_json().encode()))
+    write_atomically(folder / COMMAND, lambda file: file.write(command.model_dump_json().encode()))
 
 
-def again(folder: Path, *, force: bool) -> str:
+def restart_advice(folder: Path, *, force: bool) -> str:
     """Return the end of a message that asks the user to start this folder's run again."""
     with suppress(UsageError, OSError, ValidationError):
         if npz.check_regular(folder / COMMAND) <= _MOST_BYTES:
@@ -78,7 +85,7 @@ def again(folder: Path, *, force: bool) -> str:
     return "start it again" + (" with [[force=True]]" if force else "")
 
 
-def _here() -> str:
+def _working_folder() -> str:
     with suppress(OSError):  # the working directory was removed
         return os.getcwd()
     return ""

@@ -10,8 +10,8 @@ import numpy as np
 
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
 from bnnzoo.shell import quoted
-from bnnzoo.store import parts, reading
-from bnnzoo.store.parts import parts_folder
+from bnnzoo.store import reading, run_parts
+from bnnzoo.store.run_parts import parts_folder
 from bnnzoo.store.schema import POSTERIOR
 from bnnzoo.store.writer import Store
 
@@ -33,8 +33,8 @@ def remove_leftovers(out: Path) -> bool:
     folder = parts_folder(out)
     if folder.is_symlink() or not folder.is_dir() or not reading.is_complete(out):
         return False
-    holds_run = parts.holds_run(folder)
-    if holds_run and not _is_of(out, folder):
+    holds_run = run_parts.holds_run(folder)
+    if holds_run and not _was_built_from(out, folder):
         return False
     try:
         _read_to_the_end(out)
@@ -49,7 +49,7 @@ def remove_leftovers(out: Path) -> bool:
     writer = Store(out)
     writer.claim(force=True)
     try:
-        parts.clear(folder)
+        run_parts.remove_files(folder)
     finally:
         writer.release()
     if folder.is_dir():
@@ -59,26 +59,26 @@ def remove_leftovers(out: Path) -> bool:
     return True
 
 
-def _is_of(out: Path, folder: Path) -> bool:
+def _was_built_from(out: Path, folder: Path) -> bool:
     """Whether the file was built from these parts.
 
     Two runs of one recipe differ in attributes such as seconds and sums of statistics.
     """
     try:
-        run = parts.load(folder)
-        held = reading.attributes_of(out)
+        run = run_parts.load(folder)
+        file_attributes = reading.attributes_of(out)
     except BnnzooError:
         return False
-    if run.draws.get(POSTERIOR, 0) != held["draws_done"]:
+    if run.draws.get(POSTERIOR, 0) != file_attributes["draws_done"]:
         return False
-    of_file = {name: _plain(value) for name, value in held.items()}
-    wanted = {name: _plain(value) for name, value in run.attributes.items()} | {"complete": 1}
-    wanted.pop("seconds_writing", None)  # the file counts its own writing, which the parts cannot
-    return all(name in of_file and _equal(of_file[name], value) for name, value in wanted.items())
+    file_values = {name: _plain(value) for name, value in file_attributes.items()}
+    run_values = {name: _plain(value) for name, value in run.attributes.items()} | {"complete": 1}
+    run_values.pop("seconds_writing", None)  # the file counts its own writing, which the parts cannot
+    return all(name in file_values and _equal(file_values[name], value) for name, value in run_values.items())
 
 
-def _equal(one: Any, other: Any) -> bool:
-    return one == other or (one != one and other != other)  # both are NaN
+def _equal(first: Any, second: Any) -> bool:
+    return first == second or (first != first and second != second)  # both are NaN
 
 
 def _plain(value: Any) -> Any:

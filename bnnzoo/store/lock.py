@@ -23,14 +23,14 @@ from filelock import FileLock, Timeout
 
 from bnnzoo.errors import BnnzooError, BusyError, UsageError
 from bnnzoo.shell import quoted
-from bnnzoo.store.atomic import make_folder, write_whole
+from bnnzoo.store.atomic import make_folder, write_atomically
 
-BEAT = 10.0
+BEAT_SECONDS = 10.0
 """Seconds between two signs of life."""
-STALE = 60.0
+STALE_SECONDS = 60.0
 """Seconds without a sign of life after which an owner counts as gone, if the operating system cannot see it."""
 
-_LARGEST_CARD = 10_000
+_MAX_OWNER_BYTES = 10_000
 """Largest size in bytes of `owner.json`; a larger file was not written by bnnzoo."""
 
 
@@ -49,7 +49,7 @@ class RunLock:
 
     def __init__(self, out: Path, folder: Path):
         self.out, self.folder = out, folder
-        self.owner = Owner(secrets.token_hex(8), platform.node(), _boot(), os.getpid())
+        self.owner = Owner(secrets.token_hex(8), platform.node(), _boot_id(), os.getpid())
         self._lock = FileLock(folder / "lock", timeout=0, thread_local=False)
         self._stop = threading.Event()
 
@@ -69,30 +69,30 @@ class RunLock:
             UsageError: if its holder gave no sign of life for a minute, or the folder does not support locks.
         """
         try:
-            self._take()
+            self._lock_file()
         except Timeout:
             self._refuse_or_break(break_stale)
         except OSError as error:
             raise UsageError(f"{self.out}: {self.folder.name} cannot be locked: {error.strerror or error}") from error
-        other, age = self._other()
-        if other is not None and other.boot != self.owner.boot and age < STALE:
+        owner, age = self._read_owner()
+        if owner is not None and owner.boot != self.owner.boot and age < STALE_SECONDS:
             # The operating system granted the lock, but it may not see a lock of another host.
-            if age > -STALE:
+            if age > -STALE_SECONDS:
                 self._lock.release()
                 raise BusyError(
-                    f"{self.out}: {other.host} wrote this run {max(age, 0):.0f} seconds ago; wait until it has "
-                    f"finished, or, if it was stopped, for {STALE - age:.0f} seconds"
+                    f"{self.out}: {owner.host} wrote this run {max(age, 0):.0f} seconds ago; wait until it has "
+                    f"finished, or, if it was stopped, for {STALE_SECONDS - age:.0f} seconds"
                 )
             if not break_stale:
                 self._lock.release()
                 raise UsageError(
-                    f"{self.out}: {other.host} wrote this run at a time in the future: its clock is ahead of "
+                    f"{self.out}: {owner.host} wrote this run at a time in the future: its clock is ahead of "
                     f"ours by {-age:.0f} seconds; if that process has ended, use bnnzoo resume "
                     f"{quoted(self.out)} --break-lock"
                 )
-        write_whole(self._card, lambda file: file.write(json.dumps(self.owner._asdict()).encode()))
+        write_atomically(self._owner_file, lambda file: file.write(json.dumps(self.owner._asdict()).encode()))
         self._stop.clear()
-        threading.Thread(target=self._beat, args=(self._stop,), daemon=True).start()
+        threading.Thread(target=self._touch_regularly, args=(self._stop,), daemon=True).start()
 
     def check(self) -> None:
         """Check before a write that this process still owns the run.
@@ -104,8 +104,8 @@ class RunLock:
             raise BnnzooError(
                 f"{self.folder}: was removed while the run was written; start it again with [[force=True]]"
             )
-        other, _ = self._other()
-        if other is None or other.token != self.owner.token:
+        owner, _ = self._read_owner()
+        if owner is None or owner.token != self.owner.token:
             raise BnnzooError(f"{self.out}: another process has taken this run over; this process writes no more")
 
     def release(self, *, remove: bool = False) -> None:
@@ -117,9 +117,9 @@ class RunLock:
         if not self.is_held:
             return
         self._stop.set()
-        other, _ = self._other()
-        if other is not None and other.token == self.owner.token:
-            self._card.unlink(missing_ok=True)
+        owner, _ = self._read_owner()
+        if owner is not None and owner.token == self.owner.token:
+            self._owner_file.unlink(missing_ok=True)
         if remove and self._has_its_name():
             # Remove it while it is held: a process that opened the file earlier then notices that the file has no name.
             self._file.unlink()
@@ -128,7 +128,7 @@ class RunLock:
             with suppress(OSError):
                 self.folder.rmdir()
 
-    def _take(self) -> None:
+    def _lock_file(self) -> None:
         """Lock the file that exists now; try again if its last owner removed it meanwhile."""
         while True:
             make_folder(self.folder)  # its last owner may have removed the folder too
@@ -150,51 +150,51 @@ class RunLock:
         return self.folder / "lock"
 
     @property
-    def _card(self) -> Path:
+    def _owner_file(self) -> Path:
         return self.folder / "owner.json"
 
     def _refuse_or_break(self, break_stale: bool) -> None:
-        other, age = self._other()
-        who = "another process" if other is None else f"process {other.pid} on {other.host}"
-        if abs(age) < STALE:
-            raise BusyError(f"{self.out}: {who} is writing this run; wait until it has finished, or stop it")
+        owner, age = self._read_owner()
+        holder = "another process" if owner is None else f"process {owner.pid} on {owner.host}"
+        if abs(age) < STALE_SECONDS:
+            raise BusyError(f"{self.out}: {holder} is writing this run; wait until it has finished, or stop it")
         if not break_stale:
             raise UsageError(
-                f"{self.out}: {who} holds this run, but has written nothing for {abs(age):.0f} seconds; if that "
+                f"{self.out}: {holder} holds this run, but has written nothing for {abs(age):.0f} seconds; if that "
                 f"process has ended, use bnnzoo resume {quoted(self.out)} --break-lock"
             )
         # A new file is a new lock; the holder of the old file no longer has the token.
         self._file.unlink(missing_ok=True)
         with suppress(Timeout):
-            return self._take()
+            return self._lock_file()
         raise UsageError(
             f"{self.out}: another process has just taken this run over; wait until it has finished, or stop it"
         )
 
-    def _other(self) -> tuple[Owner | None, float]:
+    def _read_owner(self) -> tuple[Owner | None, float]:
         """Return the owner named in `owner.json`, and the seconds since its last sign of life.
 
         The owner is None if the file is damaged. The seconds are negative if the other host's clock is ahead.
         """
         try:
-            card = self._card.lstat()
-            if not stat.S_ISREG(card.st_mode) or card.st_size > _LARGEST_CARD:
+            status = self._owner_file.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_OWNER_BYTES:
                 return None, 0.0
-            age = time.time() - card.st_mtime
-            owner = Owner(**json.loads(self._card.read_bytes()))
-            known = all(isinstance(value, kind) for value, kind in zip(owner, (str, str, str, int), strict=True))
-            return (owner if known else None), age
+            age = time.time() - status.st_mtime
+            owner = Owner(**json.loads(self._owner_file.read_bytes()))
+            is_valid = all(isinstance(value, kind) for value, kind in zip(owner, (str, str, str, int), strict=True))
+            return (owner if is_valid else None), age
         except (OSError, ValueError, TypeError):
             return None, 0.0
 
-    def _beat(self, stop: threading.Event) -> None:
-        while not stop.wait(BEAT):
+    def _touch_regularly(self, stop: threading.Event) -> None:
+        while not stop.wait(BEAT_SECONDS):
             with suppress(OSError, BnnzooError):
                 self.check()
-                os.utime(self._card)
+                os.utime(self._owner_file)
 
 
-def _boot() -> str:
+def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

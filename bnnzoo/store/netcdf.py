@@ -14,8 +14,8 @@ import numpy as np
 
 from bnnzoo.errors import BnnzooError, DamagedError
 from bnnzoo.store.atomic import OvertakenError, replacing
-from bnnzoo.store.attributes import sealed
-from bnnzoo.store.parts import Unfinished
+from bnnzoo.store.attributes import with_digests
+from bnnzoo.store.run_parts import Unfinished
 from bnnzoo.store.schema import (
     POSTERIOR,
     SAMPLE_STATS,
@@ -46,18 +46,18 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> N
         UsageError: if a part is damaged.
         BnnzooError: if the file cannot be written, or has the wrong number of draws; `out` is then unchanged.
     """
-    kept = f"the parts are kept in {run.folder}"
-    with replacing(out, kept=kept) as disk, _hdf5(disk, "w") as file:
-        about = run.header.variable_attributes
+    on_failure = f"the parts are kept in {run.folder}"
+    with replacing(out, on_failure=on_failure) as disk, _hdf5(disk, "w") as file:
+        attributes_by_name = run.header.variable_attributes
         for name, count in run.draws.items():
             group = file.create_group(name)
             for dim, size in zip(SAMPLED, (run.manifest.chains, count), strict=True):
                 group.dimensions[dim] = size
-                group.create_variable(dim, (dim,), data=np.arange(size), **_summed((size,), 8))
+                group.create_variable(dim, (dim,), data=np.arange(size), **_with_checksum((size,), 8))
         for key, (dtype, shape) in run.manifest.variables.items():
             group, name = key.split("/", 1)
-            said = about.get(name, {}) if group.endswith(SAMPLE_STATS) else {}
-            _grow(file.groups[group], name, np.dtype(dtype), shape, run.dims, said)
+            statistic_attributes = attributes_by_name.get(name, {}) if group.endswith(SAMPLE_STATS) else {}
+            _create_growing(file.groups[group], name, np.dtype(dtype), shape, run.dims, statistic_attributes)
         first = dict.fromkeys(run.draws, 0)
         for draws, groups in run.blocks():
             for name, values in groups.items():
@@ -67,9 +67,9 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> N
                 first[name] = last
         for name, values in run.static().items():
             _write_static(file.create_group(name), values, run.dims)
-        done, wanted = run.draws.get(POSTERIOR, 0), run.attributes.get("draws_done")
-        if wanted not in (None, done):
-            raise BnnzooError(f"{out}: would contain {done} draws, expected {wanted}; {kept}")
+        num_draws, expected_draws = run.draws.get(POSTERIOR, 0), run.attributes.get("draws_done")
+        if expected_draws not in (None, num_draws):
+            raise BnnzooError(f"{out}: would contain {num_draws} draws, expected {expected_draws}; {on_failure}")
         file.attrs.update(attributes())
 
 
@@ -93,7 +93,7 @@ def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapp
     while True:
         with open(path, "rb") as source, suppress(OvertakenError):
             run = _same_run(path, source, run)
-            return _add(path, source, groups, dims, coords)
+            return _add_to_copy(path, source, groups, dims, coords)
 
 
 def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
@@ -112,24 +112,24 @@ def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
 def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the root attributes, which identify a run because `add_groups` does not change them."""
     with h5netcdf.File(file, "r") as handle:
-        about = dict(handle.attrs)
-    if any(str(about.get(name)) != str(value) for name, value in run.items()):
+        attributes = dict(handle.attrs)
+    if any(str(attributes.get(name)) != str(value) for name, value in run.items()):
         raise BnnzooError(f"{path}: was replaced by another run; the file is unchanged; run this command again")
-    return about
+    return attributes
 
 
-def _add(path: Path, source: Any, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
+def _add_to_copy(path: Path, source: Any, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
     import xarray as xr  # importing it takes a second; after an evaluation it is imported already
 
-    with replacing(path, kept="the file is unchanged", instead_of=source) as disk:
+    with replacing(path, on_failure="the file is unchanged", instead_of=source) as disk:
         source.seek(0)
         while block := source.read(2**22):
             disk.write(block)
         try:
             with _hdf5(disk, "r+", without=groups) as file:
                 for name, values in groups.items():
-                    own = {key.removeprefix(f"{name}/"): names for key, names in dims.items()}
-                    _write_static(file.create_group(name), values, own, coords.get(name, {}))
+                    group_dims = {key.removeprefix(f"{name}/"): names for key, names in dims.items()}
+                    _write_static(file.create_group(name), values, group_dims, coords.get(name, {}))
             disk.seek(0)
             # HDF5's dimension numbers are read only when a dimension is added. Opening the copy tests them, so that a
             # file with wrong numbers is never published.
@@ -149,12 +149,12 @@ def write_tree(path: Path, tree: xr.DataTree) -> None:
         BnnzooError: if the file cannot be written; an old file is unchanged.
     """
     with replacing(path) as disk, _hdf5(disk, "w") as file:
-        file.attrs.update(sealed({str(name): value for name, value in tree.attrs.items()}))
+        file.attrs.update(with_digests({str(name): value for name, value in tree.attrs.items()}))
         for name, node in tree.children.items():
-            group, held = file.create_group(name), node.to_dataset(inherit=False)
-            dims = {str(key): [str(dim) for dim in values.dims] for key, values in held.data_vars.items()}
-            _write_static(group, _arrays(held.data_vars), dims, _arrays(held.coords))
-            for key, values in held.data_vars.items():
+            group, dataset = file.create_group(name), node.to_dataset(inherit=False)
+            dims = {str(key): [str(dim) for dim in values.dims] for key, values in dataset.data_vars.items()}
+            _write_static(group, _arrays(dataset.data_vars), dims, _arrays(dataset.coords))
+            for key, values in dataset.data_vars.items():
                 group.variables[str(key)].attrs.update(values.attrs)
 
 
@@ -192,8 +192,8 @@ class _Disk:
     def readinto(self, buffer: Any) -> int:
         return self.file.readinto(buffer)
 
-    def seek(self, *where: int) -> int:
-        return self.file.seek(*where)
+    def seek(self, *arguments: int) -> int:
+        return self.file.seek(*arguments)
 
     def tell(self) -> int:
         return self.file.tell()
@@ -229,9 +229,9 @@ def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
         with h5py.File(disk, mode, track_order=True, libver=_FORMAT) as handle:
             for name in set(without) & set(handle):
                 del handle[name]
-            written = h5netcdf.File(handle, mode="a")
-            yield written
-            written.close()
+            opened = h5netcdf.File(handle, mode="a")
+            yield opened
+            opened.close()
     except Exception:
         if disk.error is not None:
             raise disk.error from None
@@ -240,7 +240,7 @@ def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
         raise disk.error
 
 
-def _summed(shape: tuple[int, ...], itemsize: int, *, of_chains: bool = False) -> dict[str, Any]:
+def _with_checksum(shape: tuple[int, ...], itemsize: int, *, of_chains: bool = False) -> dict[str, Any]:
     """Return the storage options of a variable: chunks with a checksum each, so that a read detects a changed bit.
 
     A chunk holds one chain and as many whole draws as fit into 256 KiB. HDF5 can then cache one chunk of each chain
@@ -248,10 +248,12 @@ def _summed(shape: tuple[int, ...], itemsize: int, *, of_chains: bool = False) -
     """
     if 0 in shape or not shape:
         return {}
-    chunk, grown = list(shape), int(of_chains)
+    chunk, growing_axis = list(shape), int(of_chains)
     if of_chains:
         chunk[0] = 1
-    chunk[grown] = min(shape[grown], max(1, _CHUNK_BYTES // max(1, itemsize * prod(shape[grown + 1 :]))))
+    chunk[growing_axis] = min(
+        shape[growing_axis], max(1, _CHUNK_BYTES // max(1, itemsize * prod(shape[growing_axis + 1 :])))
+    )
     return {"chunks": tuple(chunk), "fletcher32": True}
 
 
@@ -261,18 +263,20 @@ def _write_static(group: Any, values: Group, dims: Dims, coords: Group | None = 
         for dim, size in zip(names, array.shape, strict=True):
             if dim not in group.dimensions:
                 group.dimensions[dim] = size
-        text, truth = array.dtype.kind in "UOT", array.dtype.kind == "b"
-        array = array.astype(object if text else "i1") if text or truth else array
-        how = {} if text else _summed(array.shape, array.dtype.itemsize)
-        kind = h5py.string_dtype() if text else array.dtype
-        variable = group.create_variable(name, tuple(names), kind, data=array, **how)
-        if truth:
+        is_text, is_boolean = array.dtype.kind in "UOT", array.dtype.kind == "b"
+        array = array.astype(object if is_text else "i1") if is_text or is_boolean else array
+        options = {} if is_text else _with_checksum(array.shape, array.dtype.itemsize)
+        kind = h5py.string_dtype() if is_text else array.dtype
+        variable = group.create_variable(name, tuple(names), kind, data=array, **options)
+        if is_boolean:
             variable.attrs["dtype"] = "bool"  # the convention of xarray
     for name, array in (coords or {}).items():
-        group.create_variable(name, (name,), data=array, **_summed(array.shape, array.dtype.itemsize))
+        group.create_variable(name, (name,), data=array, **_with_checksum(array.shape, array.dtype.itemsize))
 
 
-def _grow(group: Any, name: str, dtype: np.dtype, shape: list[int], dims: Dims, about: Attributes) -> None:
+def _create_growing(
+    group: Any, name: str, dtype: np.dtype, shape: list[int], dims: Dims, attributes: Attributes
+) -> None:
     """Create a variable that grows with the parts."""
     names = dims_of(name, 2 + len(shape), dims, skip=2)
     for dim, size in zip(names, shape, strict=True):
@@ -280,7 +284,9 @@ def _grow(group: Any, name: str, dtype: np.dtype, shape: list[int], dims: Dims, 
             group.dimensions[dim] = size
     sizes = (*(group.dimensions[dim].size for dim in SAMPLED), *shape)
     kind = np.dtype("i1") if dtype.kind == "b" else dtype
-    variable = group.create_variable(name, (*SAMPLED, *names), kind, **_summed(sizes, dtype.itemsize, of_chains=True))
-    variable.attrs.update(about)
+    variable = group.create_variable(
+        name, (*SAMPLED, *names), kind, **_with_checksum(sizes, dtype.itemsize, of_chains=True)
+    )
+    variable.attrs.update(attributes)
     if dtype.kind == "b":
         variable.attrs["dtype"] = "bool"  # the convention of xarray

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bnnzoo.errors import UsageError
-from bnnzoo.store.atomic import write_whole
+from bnnzoo.store.atomic import write_atomically
 
 _KINDS = "biuf"
 _MOST_MEMBERS = 10_000
@@ -42,7 +42,7 @@ def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """
     # NumPy writes a view of a larger array six times slower than a contiguous array.
     flat: dict[str, Any] = {name: np.ascontiguousarray(a) if a.ndim else a for name, a in arrays.items()}
-    write_whole(path, lambda file: np.savez(file, allow_pickle=False, **flat))
+    write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **flat))
 
 
 def read(path: Path, declared: Mapping[str, Declared] | None = None) -> dict[str, np.ndarray]:
@@ -55,7 +55,7 @@ def read(path: Path, declared: Mapping[str, Declared] | None = None) -> dict[str
     Raises:
         UsageError: naming the file, if `write` cannot have written it or it does not match `declared`.
     """
-    with _opened(path, declared) as (archive, members):
+    with _open_checked(path, declared) as (archive, members):
         return {name: _array(archive, info) for name, info in members.items()}
 
 
@@ -69,12 +69,12 @@ def check(path: Path, declared: Mapping[str, Declared]) -> None:
     Raises:
         UsageError: as for `read`.
     """
-    with _opened(path, declared):
+    with _open_checked(path, declared):
         pass
 
 
 @contextmanager
-def _opened(
+def _open_checked(
     path: Path, declared: Mapping[str, Declared] | None
 ) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
     """Open an archive and check that the size of every member is correct."""
@@ -83,7 +83,7 @@ def _opened(
         with zipfile.ZipFile(path) as archive:
             members = _members(archive, path.stat().st_size)
             if declared is not None and set(members) != set(declared):
-                raise ValueError(f"contains {_some(members)}, expected {_some(declared)}")
+                raise ValueError(f"contains {_list_names(members)}, expected {_list_names(declared)}")
             for name, info in members.items():
                 _check_header(archive, info, name, (declared or {}).get(name))
             yield archive, members
@@ -99,18 +99,18 @@ def check_regular(path: Path) -> int:
         UsageError: if it is missing or is a link, a folder, a pipe or a device.
     """
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         raise UsageError(f"{path}: damaged ({error.strerror})") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise UsageError(f"{path}: damaged (not a regular file)")
-    return found.st_size
+    return status.st_size
 
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 digest of a file; it is cached until the file changes."""
-    found = path.stat()
-    return _sha256(path, found.st_ino, found.st_size, found.st_mtime_ns)
+    status = path.stat()
+    return _sha256(path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @functools.lru_cache(2**16)
@@ -122,26 +122,26 @@ def _sha256(path: Path, *stamp: int) -> str:
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
     """Return the members by name; all must be uncompressed and together fit into the file."""
-    found: dict[str, zipfile.ZipInfo] = {}
+    members: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
-        plain = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
-        if not plain or info.flag_bits & 1 or name == info.filename or name in found:
+        is_stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
+        if not is_stored or info.flag_bits & 1 or name == info.filename or name in members:
             raise ValueError(f"{name[:80]!r} is not an array as bnnzoo writes them")
-        found[name] = info
-    if len(found) > _MOST_MEMBERS or sum(info.file_size for info in found.values()) > size:
+        members[name] = info
+    if len(members) > _MOST_MEMBERS or sum(info.file_size for info in members.values()) > size:
         raise ValueError("its arrays are larger than the file")
-    return found
+    return members
 
 
 def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, declared: Declared | None) -> None:
     with archive.open(info) as file:
-        head = file.read(_HEAD)
-        if head[:8] != _MAGIC:
+        header_start = file.read(_HEAD)
+        if header_start[:8] != _MAGIC:
             raise ValueError(f"{name[:80]!r} has an unknown version")
-        length = _HEAD + int.from_bytes(head[8:], "little")
-        shape, _, dtype = _header(head[8:] + file.read(length - _HEAD))
-    if dtype.kind not in _KINDS or any(n < 0 for n in shape):
+        length = _HEAD + int.from_bytes(header_start[8:], "little")
+        shape, _, dtype = _header(header_start[8:] + file.read(length - _HEAD))
+    if dtype.kind not in _KINDS or any(length_of_axis < 0 for length_of_axis in shape):
         raise ValueError(f"{name[:80]!r} has the unsupported type {dtype}")
     if declared is not None and (dtype.name, shape) != (declared.dtype, tuple(declared.shape)):
         raise ValueError(f"{name[:80]!r} is {dtype}{list(shape)}, expected {declared.dtype}{list(declared.shape)}")
@@ -163,6 +163,8 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     return np.frombuffer(content, dtype, prod(shape), length).reshape(shape, order="F" if fortran else "C")
 
 
-def _some(names: Mapping[str, Any]) -> str:
-    shown = sorted(names)
-    return ", ".join(name[:80] for name in shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
+def _list_names(names: Mapping[str, Any]) -> str:
+    sorted_names = sorted(names)
+    return ", ".join(name[:80] for name in sorted_names[:5]) + (
+        f" and {len(sorted_names) - 5} more" if len(sorted_names) > 5 else ""
+    )

@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 
 from bnnzoo.errors import UsageError
-from bnnzoo.store import attributes, checkpoint, command, parts, walk
+from bnnzoo.store import attributes, checkpoint, command, hdf5_validation, run_parts
 from bnnzoo.store.checkpoint import Checkpoint
-from bnnzoo.store.parts import Unfinished, parts_folder
+from bnnzoo.store.run_parts import Unfinished, parts_folder
 from bnnzoo.store.schema import OBSERVED_DATA, POSTERIOR, SAMPLE_STATS, SAMPLED, dims_of
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ def check(path: Path) -> None:
         UsageError: naming the file and the remedy.
     """
     if is_unfinished(path):
-        _checked(parts.load(parts_folder(path))).check()
+        _check_attributes(run_parts.load(parts_folder(path))).check()
         return
     if not path.exists():
         raise UsageError(f"{path}: no such run; create it with bnnzoo sample MODEL SAMPLER -o {path}")
-    walk.check(path)
+    hdf5_validation.check(path)
     with h5py.File(path, "r") as file:
         if "recipe" not in file.attrs or POSTERIOR not in file:
             raise UsageError(f"{path}: a NetCDF file, but not a run of bnnzoo: it has no recipe, or no posterior")
-        if reason := _fault(file.attrs) or _miscounted(file):
+        if reason := _fault(file.attrs) or _count_mismatch(file):
             raise UsageError(f"{path}: damaged: {reason}")
 
 
@@ -47,15 +47,15 @@ def _fault(attrs: Any) -> str:
         return f"its recipe: {error}"
 
 
-def _miscounted(file: h5py.File) -> str:
+def _count_mismatch(file: h5py.File) -> str:
     """Return which count among the root attributes differs from the arrays, or an empty string."""
     counts = {"draws_done": f"{POSTERIOR}/{SAMPLED[1]}", "rows": f"{OBSERVED_DATA}/y"}
-    for name, where in counts.items():
+    for name, array_name in counts.items():
         # The rows of a federated run stay with their parties.
-        held = file.get(where)
-        count = held.shape[0] if isinstance(held, h5py.Dataset) and held.ndim else 0
+        array = file.get(array_name)
+        count = array.shape[0] if isinstance(array, h5py.Dataset) and array.ndim else 0
         if name in file.attrs and count != file.attrs[name] and (name != "rows" or count):
-            return f"its attribute {name} differs from the number of {where}"
+            return f"its attribute {name} differs from the number of {array_name}"
     return ""
 
 
@@ -66,7 +66,7 @@ def attributes_of(path: Path) -> dict[str, Any]:
         UsageError: as for `check`.
     """
     if is_unfinished(path):
-        return dict(_checked(parts.load(parts_folder(path))).attributes)
+        return dict(_check_attributes(run_parts.load(parts_folder(path))).attributes)
     check(path)
     with h5py.File(path, "r") as file:
         return {str(name): _attribute(file, name) for name in file.attrs if name != attributes.DIGESTS}
@@ -75,15 +75,15 @@ def attributes_of(path: Path) -> dict[str, Any]:
 def identity_of(path: Path) -> str:
     """Return a digest that identifies a run and does not change by `evaluate`; empty if the run cannot be read."""
     try:
-        about = attributes_of(path)
+        attributes = attributes_of(path)
     except UsageError:
         return ""
-    return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(attributes, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def is_unfinished(path: Path) -> bool:
     """Whether a run must be read from its parts: there are some, and no file of a complete run beside them."""
-    return parts.holds_run(parts_folder(path)) and not is_complete(path)
+    return run_parts.holds_run(parts_folder(path)) and not is_complete(path)
 
 
 def is_complete(path: Path) -> bool:
@@ -94,19 +94,19 @@ def is_complete(path: Path) -> bool:
 def _complete(path: Path) -> Any:
     """Return the attribute `complete` of a file, or None if there is no readable file."""
     try:
-        walk.check(path)
+        hdf5_validation.check(path)
         with h5py.File(path, "r") as file:
-            found = _attribute(file, "complete")
-            return found if isinstance(found, int) else None
+            value = _attribute(file, "complete")
+            return value if isinstance(value, int) else None
     except (UsageError, OSError):
         return None
 
 
 def how_far_beside(path: Path) -> Literal["absent", "begun", "resumable"]:
     """Return the progress of an unfinished run that will replace the file at a path."""
-    if not parts.holds_run(parts_folder(path)):
+    if not run_parts.holds_run(parts_folder(path)):
         return "absent"
-    return "resumable" if checkpoint.any_in(parts_folder(path)) else "begun"
+    return "resumable" if checkpoint.has_checkpoint(parts_folder(path)) else "begun"
 
 
 def how_far(path: Path) -> Literal["absent", "begun", "resumable", "partial", "complete"]:
@@ -135,7 +135,7 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
         UsageError: if there is no such run or checkpoint, or a needed file is damaged.
     """
     folder = parts_folder(path)
-    if not parts.holds_run(folder):
+    if not run_parts.holds_run(folder):
         if _complete(path) == 0:
             raise UsageError(
                 f"{path}: stopped before its end, and its parts folder {folder.name} is missing; start it again "
@@ -145,16 +145,16 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
             check(path)
             raise UsageError(f"{path}: is finished, so there is nothing to resume")
         if folder.is_dir() and not folder.is_symlink():
-            cure = command.again(folder, force=False)
-            raise UsageError(f"{path}: stopped before it began, so there is nothing to resume; {cure}")
+            remedy = command.restart_advice(folder, force=False)
+            raise UsageError(f"{path}: stopped before it began, so there is nothing to resume; {remedy}")
         raise UsageError(f"{path}: no such run")
-    unfinished = parts.load(folder)
-    if not checkpoint.any_in(folder) and is_complete(path):
+    unfinished = run_parts.load(folder)
+    if not checkpoint.has_checkpoint(folder) and is_complete(path):
         raise UsageError(
             f"{path}: is finished, but the run that was to replace it stopped before its first checkpoint; "
-            f"remove {folder.name}, or {command.again(folder, force=True)}"
+            f"remove {folder.name}, or {command.restart_advice(folder, force=True)}"
         )
-    saved = _checked(unfinished).checkpoint(from_part)
+    saved = _check_attributes(unfinished).checkpoint(from_part)
     unfinished.check(saved.num_parts)
     return unfinished, saved
 
@@ -169,7 +169,7 @@ def open_tree(path: Path) -> xr.DataTree:
 
     check(path)
     if is_unfinished(path):
-        return _tree_of_parts(parts.load(parts_folder(path)))
+        return _tree_of_parts(run_parts.load(parts_folder(path)))
     try:
         tree = xr.open_datatree(path, engine="h5netcdf", phony_dims="sort")
         tree.attrs.pop(attributes.DIGESTS, None)  # digests are internal to the file
@@ -180,7 +180,7 @@ def open_tree(path: Path) -> xr.DataTree:
                         f"{group.name}/{name} has {len(values.shape)} dimensions, but {len(values.dims)} names "
                         "of dimensions"
                     )
-                if reason := _decoded(values):
+                if reason := _decoding_fault(values):
                     raise ValueError(f"{group.name}/{name} {reason}")
         return tree
     # A file that passed `walk.check` may still be no NetCDF, on which xarray raises many kinds of exceptions.
@@ -188,22 +188,24 @@ def open_tree(path: Path) -> xr.DataTree:
         raise UsageError(f"{path}: not a NetCDF file of bnnzoo ({' '.join(str(error).split())[:200]})") from error
 
 
-def _decoded(values: xr.Variable) -> str:
+def _decoding_fault(values: xr.Variable) -> str:
     """Return which attribute made xarray change an array's numbers, or an empty string. bnnzoo writes none of these.
 
     NetCDF's conventions scale, shift and mask numbers, or convert them to booleans or times.
     """
-    how = values.encoding
-    if values.dtype.kind not in "biuf" or (values.dtype.kind == "b" and np.dtype(how.get("dtype", "i1")).itemsize > 1):
+    stored_encoding = values.encoding
+    if values.dtype.kind not in "biuf" or (
+        values.dtype.kind == "b" and np.dtype(stored_encoding.get("dtype", "i1")).itemsize > 1
+    ):
         return f"is an array that an attribute turns into {ascii(values.dtype.name)[1:-1]}"
-    changed = sorted({"scale_factor", "add_offset", "missing_value", "_Unsigned"} & set(how))
-    fill = how.get("_FillValue")
+    decoding_attributes = sorted({"scale_factor", "add_offset", "missing_value", "_Unsigned"} & set(stored_encoding))
+    fill = stored_encoding.get("_FillValue")
     if fill is not None and not np.all(np.isnan(np.asarray(fill, float))):
-        changed.append("_FillValue")
-    return f"has the unexpected attribute {changed[0]}" if changed else ""
+        decoding_attributes.append("_FillValue")
+    return f"has the unexpected attribute {decoding_attributes[0]}" if decoding_attributes else ""
 
 
-def _checked(run: Unfinished) -> Unfinished:
+def _check_attributes(run: Unfinished) -> Unfinished:
     """Return the run if its root attributes are valid.
 
     Raises:
@@ -211,7 +213,7 @@ def _checked(run: Unfinished) -> Unfinished:
     """
     if reason := _fault(run.attributes):
         raise UsageError(
-            f"{run.folder / parts.HEADER}: damaged: {reason}; restore it from a copy, or start the run again "
+            f"{run.folder / run_parts.HEADER}: damaged: {reason}; restore it from a copy, or start the run again "
             "with [[force=True]]"
         )
     return run
@@ -227,7 +229,7 @@ def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
     Raises:
         UsageError: if there are no parts, or they are damaged.
     """
-    run = _checked(parts.load(parts_folder(path)))
+    run = _check_attributes(run_parts.load(parts_folder(path)))
     run.check()
     return _tree_of_parts(run, every)
 
@@ -242,25 +244,28 @@ def _tree_of_parts(run: Unfinished, every: int = 1) -> xr.DataTree:
     import xarray as xr
 
     # Allocate the full arrays at once: concatenating pieces at the end would need twice the memory.
-    held: dict[str, dict[str, np.ndarray]] = {}
+    arrays_by_group: dict[str, dict[str, np.ndarray]] = {}
     for key, (dtype, shape) in run.manifest.variables.items():
         group, name = key.split("/", 1)
         if group in run.draws:
             count = ceil(run.draws[group] / every)
-            held.setdefault(group, {})[name] = np.empty((run.manifest.chains, count, *shape), dtype)
-    first = dict.fromkeys(held, 0)
+            arrays_by_group.setdefault(group, {})[name] = np.empty((run.manifest.chains, count, *shape), dtype)
+    first = dict.fromkeys(arrays_by_group, 0)
     for draws, groups in run.blocks():
         for group, values in groups.items():
             last = first[group] + draws[group]
             begin, end = ceil(first[group] / every), ceil(last / every)
             for name, array in values.items():
-                held[group][name][:, begin:end] = array[:, begin * every - first[group] :: every]
+                arrays_by_group[group][name][:, begin:end] = array[:, begin * every - first[group] :: every]
             first[group] = last
     tree: dict[str, xr.Dataset] = {}
-    for group, arrays in held.items():
-        about = run.header.variable_attributes if group.endswith(SAMPLE_STATS) else {}
+    for group, arrays in arrays_by_group.items():
+        attributes_by_name = run.header.variable_attributes if group.endswith(SAMPLE_STATS) else {}
         tree[group] = xr.Dataset(
-            {n: ([*SAMPLED, *dims_of(n, a.ndim, run.dims, skip=2)], a, about.get(n)) for n, a in arrays.items()},
+            {
+                n: ([*SAMPLED, *dims_of(n, a.ndim, run.dims, skip=2)], a, attributes_by_name.get(n))
+                for n, a in arrays.items()
+            },
             coords={d: np.arange(next(iter(arrays.values())).shape[i]) for i, d in enumerate(SAMPLED)},
         )
     for group, values in run.static().items():

@@ -55,7 +55,7 @@ def train_groups(
     test: Dataset | None,
     scaler: Scaler,
     fixed: Mapping[str, np.ndarray],
-    kept: np.ndarray | None = None,
+    kept_rows: np.ndarray | None = None,
 ) -> dict[str, dict[str, np.ndarray]]:
     """Return observed_data and constant_data of a run, in original units; the latter includes unsampled parameters."""
     constant = {
@@ -67,8 +67,8 @@ def train_groups(
     }
     if test is not None:
         constant |= {"x_test": test.x, "y_test": test.y}
-    if kept is not None:
-        constant[KEPT_ROWS] = kept
+    if kept_rows is not None:
+        constant[KEPT_ROWS] = kept_rows
     constant |= {FIXED + name: value for name, value in fixed.items()}
     return {OBSERVED_DATA: {"y": observed(train.y)}, CONSTANT_DATA: constant}
 
@@ -128,9 +128,9 @@ def dims_of(name: str, array_ndim: int, dims: Dims, *, skip: int = 0) -> list[st
     Variables that grow are looked up with their group, because a parameter may have the same name as a data variable.
     """
     count = array_ndim - skip
-    given = list(dims.get(f"{POSTERIOR}/{name}" if skip else name, ()))[:count]
+    given_names = list(dims.get(f"{POSTERIOR}/{name}" if skip else name, ()))[:count]
     return (
-        given
-        if len(given) == count and not (skip and set(given) & set(SAMPLED))
+        given_names
+        if len(given_names) == count and not (skip and set(given_names) & set(SAMPLED))
         else [f"{name}_dim_{i}" for i in range(count)]
     )

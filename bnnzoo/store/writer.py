@@ -11,13 +11,13 @@ import numpy as np
 
 from bnnzoo.errors import BnnzooError, BusyError, UsageError
 from bnnzoo.shell import quoted
-from bnnzoo.store import checkpoint, command, netcdf, npz, parts, reading
+from bnnzoo.store import checkpoint, command, netcdf, npz, reading, run_parts
 from bnnzoo.store.atomic import check_free
-from bnnzoo.store.attributes import fault, sealed
+from bnnzoo.store.attributes import fault, with_digests
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.command import COMMAND, Command
 from bnnzoo.store.lock import RunLock
-from bnnzoo.store.parts import HEADER, MANIFEST, Header, Manifest, Part, Static, Unfinished, parts_folder
+from bnnzoo.store.run_parts import HEADER, MANIFEST, Header, Manifest, Part, Static, Unfinished, parts_folder
 from bnnzoo.store.schema import Attributes, Dims, Group
 
 _LONGEST_NAME = 255
@@ -85,21 +85,25 @@ class Store:
             variable_attributes: attributes of variables of sample_stats, by name.
         """
         self._lock.check()
-        parts.clear(self.folder, but={COMMAND})
-        arrays = parts.flat(static)
+        run_parts.remove_files(self.folder, keep={COMMAND})
+        arrays = run_parts.flatten_groups(static)
         npz.write(self.folder / "data.npz", arrays)
         header = Header(
             attributes=dict(attributes),
             dims={name: list(names) for name, names in dims.items()},
-            variable_attributes={name: dict(about) for name, about in (variable_attributes or {}).items()},
+            variable_attributes={
+                name: dict(named_attributes) for name, named_attributes in (variable_attributes or {}).items()
+            },
         )
-        parts.write_words(self.folder / HEADER, header)
-        first = Static(file="data.npz", sha256=npz.sha256(self.folder / "data.npz"), arrays=parts.described(arrays))
-        manifest = Manifest(header=npz.sha256(self.folder / HEADER), static=[first])
+        run_parts.write_json(self.folder / HEADER, header)
+        data_file = Static(
+            file="data.npz", sha256=npz.sha256(self.folder / "data.npz"), arrays=run_parts.describe_arrays(arrays)
+        )
+        manifest = Manifest(header=npz.sha256(self.folder / HEADER), static=[data_file])
         self._run = Unfinished(self.folder, header, manifest)
         self._publish()
 
-    def reopen(self, num_parts: int, *, seen: Unfinished | None = None, break_lock: bool = False) -> None:
+    def reopen(self, num_parts: int, *, expected: Unfinished | None = None, break_lock: bool = False) -> None:
         """Go on with an unfinished run, and discard the parts beyond the checkpoint's `num_parts`.
 
         Args:
@@ -110,12 +114,12 @@ class Store:
         Raises:
             UsageError: if there is none, another process writes it, or it has changed since it was read.
         """
-        if not parts.holds_run(self.folder):
+        if not run_parts.holds_run(self.folder):
             raise UsageError(f"{self.out}: there is no unfinished run here ({self.folder.name} is missing)")
         self._lock.acquire(break_stale=break_lock)
         try:
-            self._run = parts.load(self.folder)
-            if seen is not None and _identity(seen) != _identity(self.run):
+            self._run = run_parts.load(self.folder)
+            if expected is not None and _identity(expected) != _identity(self.run):
                 raise BusyError(f"{self.out}: another process has just continued this run; try again")
         except BnnzooError:
             self.release()
@@ -123,34 +127,34 @@ class Store:
         del self.run.manifest.parts[num_parts:]
         # Write the manifest before the parts are removed: it must never name a missing part.
         self._publish()
-        checkpoint.forget(self.folder, beyond=num_parts)
+        checkpoint.remove_checkpoints(self.folder, beyond=num_parts)
         manifest = self.run.manifest
-        kept = {HEADER, MANIFEST, COMMAND, *(known.file for known in [*manifest.static, *manifest.parts])}
-        parts.clear(self.folder, but=kept)
+        kept_files = {HEADER, MANIFEST, COMMAND, *(committed.file for committed in [*manifest.static, *manifest.parts])}
+        run_parts.remove_files(self.folder, keep=kept_files)
 
     def append(self, groups: Mapping[str, Group]) -> None:
         """Write one chunk as a part, then commit it to the manifest."""
         self._lock.check()
-        manifest, arrays = self.run.manifest, parts.flat(groups)
-        name = parts.part_name(len(manifest.parts))
+        manifest, arrays = self.run.manifest, run_parts.flatten_groups(groups)
+        name = run_parts.part_name(len(manifest.parts))
         path = self.folder / name
         npz.write(path, arrays)
         draws = {group: next(iter(values.values())).shape[1] for group, values in groups.items() if values}
         manifest.chains = next(iter(arrays.values())).shape[0]
-        manifest.variables |= parts.described(arrays, skip=2)
+        manifest.variables |= run_parts.describe_arrays(arrays, skip=2)
         manifest.parts.append(Part(file=name, bytes=path.stat().st_size, sha256=npz.sha256(path), draws=draws))
         self._publish()
 
     def add_static(self, group: str, values: Group, dims: Dims) -> None:
         """Add or replace arrays that do not grow, such as constant_data, in a new file."""
         self._lock.check()
-        manifest, arrays = self.run.manifest, parts.flat({group: values})
+        manifest, arrays = self.run.manifest, run_parts.flatten_groups({group: values})
         name = f"data-{1 + max(int('0' + static.file[5:-4]) for static in manifest.static):06d}.npz"
         npz.write(self.folder / name, arrays)
-        about = parts.described(arrays)
-        words = {variable: list(names) for variable, names in dims.items()}
-        static = Static(file=name, sha256=npz.sha256(self.folder / name), arrays=about, dims=words)
-        manifest.static = [*(old for old in manifest.static if not set(old.arrays) <= set(about)), static]
+        descriptions = run_parts.describe_arrays(arrays)
+        dim_names = {variable: list(names) for variable, names in dims.items()}
+        static = Static(file=name, sha256=npz.sha256(self.folder / name), arrays=descriptions, dims=dim_names)
+        manifest.static = [*(file for file in manifest.static if not set(file.arrays) <= set(descriptions)), static]
         self._publish()
 
     def save(self, state: Checkpoint, *, keep: bool = False) -> None:
@@ -184,22 +188,22 @@ class Store:
             last: returns root attributes known only after all arrays are written, such as the time for writing.
         """
         if complete or not reading.is_complete(self.out):
-            whole = {**self.run.attributes, "complete": int(complete)}
-            netcdf.build(self.run, self.out, lambda: sealed(whole | last()))
+            attributes = {**self.run.attributes, "complete": int(complete)}
+            netcdf.build(self.run, self.out, lambda: with_digests(attributes | last()))
         if complete:
-            parts.clear(self.folder)
+            run_parts.remove_files(self.folder)
         self.release()
 
     def release(self) -> None:
         """Release the lock; if no unfinished run is left, also remove the folder's remaining files."""
-        gone = not parts.holds_run(self.folder)
-        if gone and self._lock.is_held:
+        is_empty = not run_parts.holds_run(self.folder)
+        if is_empty and self._lock.is_held:
             (self.folder / COMMAND).unlink(missing_ok=True)
-        self._lock.release(remove=gone)
+        self._lock.release(remove=is_empty)
 
     def _publish(self) -> None:
-        self.run.manifest.seal = parts.seal(self.run.manifest)
-        parts.write_words(self.folder / MANIFEST, self.run.manifest)
+        self.run.manifest.seal = run_parts.seal(self.run.manifest)
+        run_parts.write_json(self.folder / MANIFEST, self.run.manifest)
 
 
 def _identity(run: Unfinished) -> tuple[str, list[str]]:
@@ -215,7 +219,7 @@ def discard(out: Path, *, finished: bool) -> None:
     """
     run = Store(out)
     run.claim(force=True)
-    parts.clear(run.folder)
+    run_parts.remove_files(run.folder)
     if finished:
         out.unlink(missing_ok=True)
     run.release()
@@ -234,7 +238,7 @@ def refuse_existing(out: Path, *, force: bool = False) -> None:
         raise UsageError(
             f"{folder}: is not a folder, but the parts of a run are written there; remove it, or use another [[out]]"
         )
-    if parts.holds_run(folder) and not force:
+    if run_parts.holds_run(folder) and not force:
         raise UsageError(
             f"{out}: an unfinished run is here; continue it with bnnzoo resume {quoted(out)}, or use another "
             "[[out]], or [[force=True]]"

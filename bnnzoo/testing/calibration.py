@@ -28,9 +28,9 @@ from bnnzoo.posterior.priors import AbstractPrior, FanIn
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.samplers import AbstractSampler, Stats
 from bnnzoo.sampling import backend
-from bnnzoo.sampling.keys import Keys, by_chain
+from bnnzoo.sampling.keys import Keys, keys_by_chain
 from bnnzoo.sampling.loop import chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 from bnnzoo.testing.calibration_report import CalibrationReport, Quantity
 
 LEVEL = 1e-5
@@ -87,16 +87,16 @@ def check_calibration(
         states, thetas = _run(posterior, sampler, replicates, warmup, draws, thin, seed, observer)
         values = np.asarray(_all_quantities(posterior, probes, states, thetas))
     rng = np.random.default_rng((seed, 1))
-    truth, drawn = values[:, :1], values[:, 1:]
-    below, equal = (drawn < truth).sum(1), (drawn == truth).sum(1)
+    truth, drawn_values = values[:, :1], values[:, 1:]
+    num_below, num_equal = (drawn_values < truth).sum(1), (drawn_values == truth).sum(1)
     # Draws equal to the truth, for example with dead units, are placed on a random side of it.
-    ranks = below + rng.integers(0, equal + 1)
+    ranks = num_below + rng.integers(0, num_equal + 1)
     uniform = (ranks + rng.uniform(size=ranks.shape)) / (draws + 1)
     names = [*(f"prediction at probe {i + 1}" for i in range(_PROBES)), "log-likelihood"]
     limit = LEVEL / (2 * len(names))
-    dependence = _dependence(drawn)
-    tested = [_tested(name, uniform[:, i], float(dependence[i]), limit) for i, name in enumerate(names)]
-    return CalibrationReport(type(model).__name__, type(sampler).__name__, draws, uniform, tuple(tested))
+    dependence = _dependence(drawn_values)
+    quantities = [_test_ranks(name, uniform[:, i], float(dependence[i]), limit) for i, name in enumerate(names)]
+    return CalibrationReport(type(model).__name__, type(sampler).__name__, draws, uniform, tuple(quantities))
 
 
 class _Replicate(eqx.Module):
@@ -118,7 +118,7 @@ class _Replicate(eqx.Module):
         return self.inner.step_size
 
 
-class _Simulating(AbstractSampler[_Replicate]):
+class _SimulatingSampler(AbstractSampler[_Replicate]):
     """The tested sampler with separate data for each chain; tuning on all chains together (`tune`) is skipped."""
 
     inner: AbstractSampler
@@ -128,22 +128,22 @@ class _Simulating(AbstractSampler[_Replicate]):
     ) -> _Replicate:
         key_truth, key_data, key_inner = jax.random.split(key, 3)
         truth = posterior.sample_prior(key=key_truth)
-        y = _simulated(posterior, truth, key_data)
-        inner = self.inner.init(_on(posterior, y), theta, num_warmup=num_warmup, key=key_inner)
+        y = _simulate_targets(posterior, truth, key_data)
+        inner = self.inner.init(_with_targets(posterior, y), theta, num_warmup=num_warmup, key=key_inner)
         return _Replicate(inner, truth, y)
 
     def step(self, posterior: AbstractPosterior, state: _Replicate, *, key: PRNGKeyArray) -> tuple[_Replicate, Stats]:
-        inner, stats = self.inner.step(_on(posterior, state.y), state.inner, key=key)
+        inner, stats = self.inner.step(_with_targets(posterior, state.y), state.inner, key=key)
         return _Replicate(inner, state.truth, state.y), stats
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: _Replicate, *, key: PRNGKeyArray
     ) -> tuple[_Replicate, Stats]:
-        inner, stats = self.inner.warmup_step(_on(posterior, state.y), state.inner, key=key)
+        inner, stats = self.inner.warmup_step(_with_targets(posterior, state.y), state.inner, key=key)
         return _Replicate(inner, state.truth, state.y), stats
 
     def settle(self, posterior: AbstractPosterior, state: _Replicate, *, final: bool, key: PRNGKeyArray) -> _Replicate:
-        inner = self.inner.settle(_on(posterior, state.y), state.inner, final=final, key=key)
+        inner = self.inner.settle(_with_targets(posterior, state.y), state.inner, final=final, key=key)
         return _Replicate(inner, state.truth, state.y)
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
@@ -161,34 +161,34 @@ def _run(
     observer: Observer | None,
 ) -> tuple[_Replicate, Float[np.ndarray, "replicate draw dim"]]:
     """Return the states and the draws of all replicates, started at prior draws independent of the truth."""
-    keys = Keys.of(seed)
+    keys = Keys.from_seed(seed)
     draw = jax.vmap(lambda key: posterior.sample_prior(key=key))
-    starts = eqx.filter_jit(draw)(by_chain(keys.positions, replicates))
+    starts = eqx.filter_jit(draw)(keys_by_chain(keys.positions, replicates))
     stream = chunks(
         posterior,
-        _Simulating(sampler),
+        _SimulatingSampler(sampler),
         starts,
         keys=keys,
         num_warmup=warmup,
         num_draws=draws,
         thin=thin,
-        placement=place("vectorized", replicates),
+        placement=place_chains("vectorized", replicates),
     )
-    taken: list[np.ndarray] = []
+    draws_of_chunks: list[np.ndarray] = []
     states: Any = None
     for chunk in stream:
         states = chunk.carry.states
         if chunk.phase == "sampling":
-            taken.append(chunk.draws)
+            draws_of_chunks.append(chunk.draws)
         if observer is not None:
             observer(Progress("calibration", chunk.next_step, warmup + draws * thin))
-    return states, np.concatenate(taken, 1)
+    return states, np.concatenate(draws_of_chunks, 1)
 
 
 def _default_likelihood(model: AbstractModel) -> AbstractLikelihood:
-    own = model.own_likelihood()
-    if own is not None:
-        return own
+    own_likelihood = model.own_likelihood()
+    if own_likelihood is not None:
+        return own_likelihood
     try:
         return registry.load("likelihoods", model.default_likelihood("regression"))()
     except UsageError:
@@ -206,19 +206,19 @@ def _posterior(
     """Return the posterior, with zero targets, and the probe inputs."""
     inputs = np.random.default_rng((seed, 0)).standard_normal((rows + _PROBES, *shape)).astype(np.float32)
     arranged = model.arrange(inputs)
-    of_classes = likelihood.task == "classification"
-    num_outputs = likelihood.num_outputs(_CLASSES if of_classes else _TARGETS)
+    is_classification = likelihood.task == "classification"
+    num_outputs = likelihood.num_outputs(_CLASSES if is_classification else _TARGETS)
     network = model.build(arranged.shape[1:], num_outputs, key=jax.random.key(seed))
-    y = np.zeros(rows, np.int32) if of_classes else np.zeros((rows, _TARGETS), np.float32)
+    y = np.zeros(rows, np.int32) if is_classification else np.zeros((rows, _TARGETS), np.float32)
     return NetworkPosterior.of(network, likelihood, prior, arranged[:rows], y), arranged[rows:]
 
 
-def _on(posterior: Any, y: Shaped[Array, "row ..."]) -> NetworkPosterior:
+def _with_targets(posterior: Any, y: Shaped[Array, "row ..."]) -> NetworkPosterior:
     """Return the posterior with other targets."""
     return dataclasses.replace(posterior, data=Data(posterior.data.x, y))
 
 
-def _simulated(posterior: Any, truth: Float[Array, " dim"], key: PRNGKeyArray) -> Shaped[Array, "row ..."]:
+def _simulate_targets(posterior: Any, truth: Float[Array, " dim"], key: PRNGKeyArray) -> Shaped[Array, "row ..."]:
     """Draw the targets of all rows, given the parameters."""
     x = jnp.asarray(posterior.data.x)
     outputs, likelihood = posterior.outputs(truth, x), posterior.likelihood_at(truth)
@@ -234,11 +234,11 @@ def _all_quantities(
 ) -> Float[Array, "replicate one_and_draw quantity"]:
     """Return the ranked quantities of the true parameters and then of each draw."""
 
-    def one(parts: tuple[Array, Array, Array]) -> Array:
+    def replicate_quantities(parts: tuple[Array, Array, Array]) -> Array:
         truth, y, draws = parts
-        return _quantities(_on(posterior, y), probes, jnp.concatenate([truth[None], draws]))
+        return _quantities(_with_targets(posterior, y), probes, jnp.concatenate([truth[None], draws]))
 
-    return jax.lax.map(one, (states.truth, states.y, jnp.asarray(thetas)))
+    return jax.lax.map(replicate_quantities, (states.truth, states.y, jnp.asarray(thetas)))
 
 
 def _quantities(
@@ -246,7 +246,7 @@ def _quantities(
 ) -> Float[Array, "draw quantity"]:
     """Return the first target's mean or first class's probability at each probe, and the log-likelihood of all data."""
 
-    def one(theta: Float[Array, " dim"]) -> Float[Array, " quantity"]:
+    def draw_quantities(theta: Float[Array, " dim"]) -> Float[Array, " quantity"]:
         likelihood = posterior.likelihood_at(theta)
 
         def prediction(output: Float[Array, " output"]) -> Float[Array, ""]:
@@ -257,7 +257,7 @@ def _quantities(
         at_probes = jax.vmap(prediction)(posterior.outputs(theta, jnp.asarray(probes)))
         return jnp.append(at_probes, jnp.sum(posterior.log_likelihood(theta, posterior.data)))
 
-    return jax.vmap(one)(thetas)
+    return jax.vmap(draw_quantities)(thetas)
 
 
 def _dependence(values: Float[np.ndarray, "replicate draw quantity"]) -> Float[np.ndarray, " quantity"]:
@@ -268,7 +268,7 @@ def _dependence(values: Float[np.ndarray, "replicate draw quantity"]) -> Float[n
     return np.where(variance > 0, products / np.where(variance > 0, variance, 1.0), 1.0).mean(0)
 
 
-def _tested(name: str, uniform: Float[np.ndarray, " replicate"], dependence: float, limit: float) -> Quantity:
+def _test_ranks(name: str, uniform: Float[np.ndarray, " replicate"], dependence: float, limit: float) -> Quantity:
     """Test the ranks, and their distance from the middle, which detects a wrong width, by Kolmogorov-Smirnov tests."""
     shift = stats.kstest(uniform, "uniform").pvalue
     width = stats.kstest(np.abs(2 * uniform - 1), "uniform").pvalue

@@ -66,17 +66,19 @@ class CalibrationReport:
     @property
     def verdict(self) -> str:
         """One line: calibrated, undecided, or the quantities that are not calibrated."""
-        wrong = [q for q in self.quantities if not q.calibrated]
-        if not wrong:
+        uncalibrated = [quantity for quantity in self.quantities if not quantity.calibrated]
+        if not uncalibrated:
             return f"calibrated: {len(self.quantities)} quantities over {len(self.uniform)} replicates"
-        if dependent := [q for q in wrong if not q.independent]:
-            worst = max(dependent, key=lambda q: q.dependence)
+        if dependent := [quantity for quantity in uncalibrated if not quantity.independent]:
+            worst = max(dependent, key=lambda quantity: quantity.dependence)
             return (
                 f"undecided: neighbouring draws of the {worst.name} have autocorrelation "
                 f"{worst.dependence:.2f}, so the chains mix too slowly; use a larger [[thin]] or [[warmup]], or "
                 "another [[sampler]]"
             )
-        return "not calibrated: " + "; ".join(f"{q.name}: {q.verdict} (p {q.p:.2g})" for q in wrong)
+        return "not calibrated: " + "; ".join(
+            f"{quantity.name}: {quantity.verdict} (p {quantity.p:.2g})" for quantity in uncalibrated
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""

@@ -22,37 +22,37 @@ def adaptation(sampler: AbstractSampler, before: Any, after: Any) -> str:
     changed = [name for name in changed_fields(before, after) if not _is_declared(name, sampler.chain_state)]
     if not changed:
         return ""
-    listed = ", ".join(f"state.{name}" for name in changed)
-    declared = ", ".join(repr(name) for name in (*sampler.chain_state, *changed))
+    changed_list = ", ".join(f"state.{name}" for name in changed)
+    declaration = ", ".join(repr(name) for name in (*sampler.chain_state, *changed))
     return (
-        f"a step after warm-up changes {listed}; adapt in warmup_step or settle only, or declare a part of the "
-        f"chain (such as a momentum or a cached density) with chain_state = ({declared},)"
+        f"a step after warm-up changes {changed_list}; adapt in warmup_step or settle only, or declare a part of the "
+        f"chain (such as a momentum or a cached density) with chain_state = ({declaration},)"
     )
 
 
 def changed_fields(before: Any, after: Any) -> list[str]:
     """Return the paths of leaves that differ in any bit, such as `inner.momentum`, except for the position."""
-    old, new = (jax.tree_util.tree_leaves_with_path(state) for state in (before, after))
+    old_leaves, new_leaves = (jax.tree_util.tree_leaves_with_path(state) for state in (before, after))
     positions = before.position, after.position
     return [
         _name(path)
-        for (path, one), (_, other) in zip(old, new, strict=True)
-        if not (one is positions[0] and other is positions[1]) and not _same_bits(one, other)
+        for (path, old_leaf), (_, new_leaf) in zip(old_leaves, new_leaves, strict=True)
+        if not (old_leaf is positions[0] and new_leaf is positions[1]) and not _same_bits(old_leaf, new_leaf)
     ]
 
 
 def _is_declared(name: str, declared: Sequence[str]) -> bool:
     """Whether the name, or a part of the state that contains it, is declared."""
-    return any(name == one or name.startswith(f"{one}.") for one in declared)
+    return any(name == declared_name or name.startswith(f"{declared_name}.") for declared_name in declared)
 
 
 def _name(path: tuple[Any, ...]) -> str:
     return ".".join(str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key)))) for key in path)
 
 
-def _same_bits(one: Any, other: Any) -> bool:
+def _same_bits(first: Any, second: Any) -> bool:
     arrays = []
-    for leaf in (one, other):
+    for leaf in (first, second):
         is_key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         arrays.append(np.asarray(jax.random.key_data(leaf) if is_key else leaf))
     return arrays[0].tobytes() == arrays[1].tobytes()

@@ -28,7 +28,7 @@ class Grid(NamedTuple):
     is_discrete: bool
 
     @classmethod
-    def about(cls, draws: Float[np.ndarray, "draw number"]) -> Grid:
+    def around(cls, draws: Float[np.ndarray, "draw number"]) -> Grid:
         """Return a grid for the distribution of these draws: integers, or all real numbers around the median."""
         is_discrete = bool(np.all(draws == np.round(draws)))
         axes, steps = zip(*(_axis(column, is_discrete, draws.shape[1]) for column in draws.T), strict=True)
@@ -65,7 +65,7 @@ def _axis(
     return middle + scale * t / (1 - t**2), scale * (1 + t**2) / (1 - t**2) ** 2 * 2 / count
 
 
-def reason_against_grid(draws: Float[np.ndarray, "draw number"]) -> str:
+def why_no_grid(draws: Float[np.ndarray, "draw number"]) -> str:
     """Return why no grid describes the distribution of these draws; empty if one does."""
     if not np.isfinite(draws).all():
         return "a draw is not finite"
@@ -83,8 +83,8 @@ def normalisation(grid: Grid, log_density: Float[np.ndarray, " all"]) -> str:
     if np.isnan(log_density).any():
         return f"log_prob is NaN at {grid.points[np.isnan(log_density)][0].tolist()}"
     total = float(grid.masses(log_density).sum())
-    what = "probabilities sum to" if grid.is_discrete else "the density integrates to"
-    return "" if abs(total - 1) < _TOLERANCE else f"{what} {total:.4g}, not to 1"
+    description = "probabilities sum to" if grid.is_discrete else "the density integrates to"
+    return "" if abs(total - 1) < _TOLERANCE else f"{description} {total:.4g}, not to 1"
 
 
 def moments(
@@ -95,14 +95,14 @@ def moments(
     masses = masses / masses.sum()
     for axis, points in enumerate(grid.axes):
         marginal = masses.sum(tuple(i for i in range(masses.ndim) if i != axis))
-        centre = float(marginal @ points)
-        spread = float(marginal @ (points - centre) ** 2)
-        for name, claim, value, scale in (
-            ("mean", mean[axis], centre, spread**0.5),
-            ("variance", variance[axis], spread, spread),
+        mean_found = float(marginal @ points)
+        variance_found = float(marginal @ (points - mean_found) ** 2)
+        for name, claimed, value, scale in (
+            ("mean", mean[axis], mean_found, variance_found**0.5),
+            ("variance", variance[axis], variance_found, variance_found),
         ):
-            if np.isfinite(claim) and not abs(claim - value) <= 10 * _TOLERANCE * scale + 1e-6:
-                return f"its {name} is {claim:.4g}, but log_prob gives {value:.4g}"
+            if np.isfinite(claimed) and not abs(claimed - value) <= 10 * _TOLERANCE * scale + 1e-6:
+                return f"its {name} is {claimed:.4g}, but log_prob gives {value:.4g}"
     return ""
 
 
@@ -110,7 +110,7 @@ def agreement(
     grid: Grid,
     log_density: Float[np.ndarray, " all"],
     draws: Float[np.ndarray, "draw number"],
-    of_draws: Float[np.ndarray, " draw"],
+    log_densities: Float[np.ndarray, " draw"],
 ) -> str:
     """Return a sentence if draws do not follow the density, by each number's distribution and the mean log density.
 
@@ -124,22 +124,26 @@ def agreement(
     masses = masses / masses.sum()
     for axis, points in enumerate(grid.axes):
         marginal = masses.sum(tuple(i for i in range(masses.ndim) if i != axis))
-        p = _tested(points, marginal, draws[:, axis], is_discrete=grid.is_discrete)
-        if not p > LEVEL:
+        p_value = _fit_p_value(points, marginal, draws[:, axis], is_discrete=grid.is_discrete)
+        if not p_value > LEVEL:
             mean, sd = float(marginal @ points), float(draws[:, axis].mean())
             return (
-                f"draws do not have the density of log_prob (p = {p:.1g}): their mean is {sd:.4g}, expected {mean:.4g}"
+                f"draws do not have the density of log_prob (p = {p_value:.1g}): their mean is {sd:.4g}, expected "
+                f"{mean:.4g}"
             )
     values = log_density.reshape(masses.shape).astype(np.float64)
     expected = float(np.sum(np.where(masses > 0, masses * np.where(masses > 0, values, 0), 0)))
-    error = float(of_draws.std(dtype=np.float64) / len(of_draws) ** 0.5)
-    gap = float(of_draws.mean(dtype=np.float64)) - expected
-    if abs(gap) > 6 * error + _TOLERANCE:
-        return f"the mean log_prob over draws is off by {gap:.3g}, {abs(gap) / max(error, 1e-12):.0f} standard errors"
+    error = float(log_densities.std(dtype=np.float64) / len(log_densities) ** 0.5)
+    difference = float(log_densities.mean(dtype=np.float64)) - expected
+    if abs(difference) > 6 * error + _TOLERANCE:
+        return (
+            f"the mean log_prob over draws is off by {difference:.3g}, {abs(difference) / max(error, 1e-12):.0f} "
+            "standard errors"
+        )
     return ""
 
 
-def _tested(
+def _fit_p_value(
     points: Float[np.ndarray, " point"],
     masses: Float[np.ndarray, " point"],
     values: Float[np.ndarray, " draw"],
@@ -153,9 +157,9 @@ def _tested(
     counts = np.array([np.sum(values == point) for point in points], float)
     expected = masses * len(values)
     order = np.argsort(-expected)
-    large = order[expected[order] >= 10]
-    left = np.setdiff1d(order, large)
-    seen = np.append(counts[large], counts[left].sum())
-    wanted = np.append(expected[large], max(expected[left].sum(), 1e-9))
-    statistic = float(np.sum((seen - wanted) ** 2 / np.maximum(wanted, 1.0)))
-    return float(stats.chi2.sf(statistic, max(1, len(seen) - 1)))
+    large_cells = order[expected[order] >= 10]
+    small_cells = np.setdiff1d(order, large_cells)
+    observed_counts = np.append(counts[large_cells], counts[small_cells].sum())
+    expected_counts = np.append(expected[large_cells], max(expected[small_cells].sum(), 1e-9))
+    statistic = float(np.sum((observed_counts - expected_counts) ** 2 / np.maximum(expected_counts, 1.0)))
+    return float(stats.chi2.sf(statistic, max(1, len(observed_counts) - 1)))

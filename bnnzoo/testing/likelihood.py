@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bnnzoo import registry
-from bnnzoo.assembly.parts import check_likelihood as check_shapes
+from bnnzoo.assembly.recipe_parts import check_likelihood as check_shapes
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.sampling import backend
@@ -78,63 +78,63 @@ def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartRe
         likelihood: the likelihood to test.
         seed: seed of the outputs and the draws.
     """
-    classifies = likelihood.task == "classification"
-    word = "classes" if classifies else "targets"
-    results = [PartResult.of("fields", "", attempt(lambda: own_parameters.fields(type(likelihood))))]
+    is_classification = likelihood.task == "classification"
+    unit = "classes" if is_classification else "targets"
+    results = [PartResult.from_fault("fields", "", attempt(lambda: own_parameters.fields(type(likelihood))))]
     with backend.arithmetic("float32"):
-        for count in (2, 3) if classifies else (1, 2):
-            name = f"{count} {word if count > 1 else word[:-1]}"
+        for count in (2, 3) if is_classification else (1, 2):
+            name = f"{count} {unit if count > 1 else unit[:-1]}"
             key = jax.random.fold_in(jax.random.key(seed), count)
-            results += [PartResult.of(check, name, found) for check, found in _checks(likelihood, count, key)]
+            results += [PartResult.from_fault(check, name, fault) for check, fault in _checks(likelihood, count, key)]
     name = registry.name_of("likelihoods", likelihood) or type(likelihood).__name__
     return PartReport("likelihood", name, CHECKS, tuple(results))
 
 
 def _checks(likelihood: AbstractLikelihood, count: int, key: Any) -> Iterator[tuple[str, str]]:
     """Yield the name of each check and its fault; a failure skips the checks that depend on it."""
-    classifies = likelihood.task == "classification"
-    example = np.arange(count, dtype=np.int32) if classifies else np.zeros((1, count), np.float32)
+    is_classification = likelihood.task == "classification"
+    example = np.arange(count, dtype=np.int32) if is_classification else np.zeros((1, count), np.float32)
     try:
         likelihood.check(example, count)
     except UsageError as error:
         yield "shapes", f"{NOT_APPLICABLE}{error}"
         return
     likelihood = likelihood.of_targets(count)
-    found = attempt(lambda: _num_outputs(likelihood, count))
-    yield "num_outputs", found
-    if found:
+    fault = attempt(lambda: _num_outputs(likelihood, count))
+    yield "num_outputs", fault
+    if fault:
         return
-    found = attempt(lambda: check_shapes(likelihood, count, example) or "")
-    yield "shapes", found
-    if found:
+    fault = attempt(lambda: check_shapes(likelihood, count, example) or "")
+    yield "shapes", fault
+    if fault:
         return
     yield "parameters", attempt(lambda: _parameters(likelihood, count, key))
-    fixed = likelihood.with_parameters(_start(likelihood))
+    started = likelihood.with_parameters(_start(likelihood))
     cases: list[_Case] = []
 
     def draw() -> str:
         key_output, key_draws = jax.random.split(key)
         output = 0.7 * jax.random.normal(key_output, (likelihood.num_outputs(count),))
         keys = jax.random.split(key_draws, _DRAWS)
-        draws = jax.jit(jax.vmap(lambda k: fixed.sample(output, key=k)))(keys)
-        cases.append(_Case(fixed, count, output, draws))
+        draws = jax.jit(jax.vmap(lambda k: started.sample(output, key=k)))(keys)
+        cases.append(_Case(started, count, output, draws))
         return ""
 
-    if found := attempt(draw):
-        yield "draws", found
+    if fault := attempt(draw):
+        yield "draws", fault
         return
     yield from _of_case(cases[0], example)
 
 
 def _of_case(case: _Case, example: np.ndarray) -> Iterator[tuple[str, str]]:
-    found = attempt(lambda: _types(case, example))
-    yield "float32", found
+    fault = attempt(lambda: _types(case, example))
+    yield "float32", fault
     yield "targets", attempt(lambda: _own_targets(case))
     yield "rows", attempt(lambda: _rows(case))
     yield "jit", attempt(lambda: _jit(case))
     yield "gradient", attempt(lambda: _gradient(case))
     yield "upper_bound", attempt(lambda: _upper_bound(case))
-    if found:
+    if fault:
         return
     if case.likelihood.task == "classification":
         yield from _classes(case)
@@ -173,31 +173,40 @@ def _rows(case: _Case) -> str:
     """Compare rows computed together, in reverse order and one by one."""
     outputs = case.output + jnp.linspace(-1, 1, 6)[:, None]
     targets = case.draws[:6]
-    each = jnp.stack([case.likelihood.log_prob(o, y) for o, y in zip(outputs, targets, strict=True)])
-    together = jax.vmap(case.likelihood.log_prob)(outputs, targets)
-    turned = jax.vmap(case.likelihood.log_prob)(outputs[::-1], targets[::-1])[::-1]
-    for other, words in ((together, "when other rows are computed with it"), (turned, "with the order of the rows")):
-        gap = float(jnp.max(jnp.abs(each - other) / (1 + jnp.abs(each))))
-        if not gap < 1e-4:
-            return f"log_prob of a row changes by {gap:.2g} {words}"
+    single_values = jnp.stack(
+        [case.likelihood.log_prob(output, target) for output, target in zip(outputs, targets, strict=True)]
+    )
+    batch_values = jax.vmap(case.likelihood.log_prob)(outputs, targets)
+    reversed_values = jax.vmap(case.likelihood.log_prob)(outputs[::-1], targets[::-1])[::-1]
+    for other_values, reason in (
+        (batch_values, "when other rows are computed with it"),
+        (reversed_values, "with the order of the rows"),
+    ):
+        difference = float(jnp.max(jnp.abs(single_values - other_values) / (1 + jnp.abs(single_values))))
+        if not difference < 1e-4:
+            return f"log_prob of a row changes by {difference:.2g} {reason}"
     return ""
 
 
 def _jit(case: _Case) -> str:
     compute = lambda likelihood, o, y: likelihood.log_prob(o, y)  # noqa: E731
     direct = case.likelihood.log_prob(case.output, case.draws[0])
-    gap = float(jnp.abs(eqx.filter_jit(compute)(case.likelihood, case.output, case.draws[0]) - direct))
-    return "" if gap <= 1e-4 * (1 + abs(float(direct))) else f"log_prob differs by {gap:.2g} when compiled"
+    difference = float(jnp.abs(eqx.filter_jit(compute)(case.likelihood, case.output, case.draws[0]) - direct))
+    return (
+        "" if difference <= 1e-4 * (1 + abs(float(direct))) else f"log_prob differs by {difference:.2g} when compiled"
+    )
 
 
 def _gradient(case: _Case) -> str:
     compute = jax.jit(jax.vmap(jax.value_and_grad(case.likelihood.log_prob), (None, 0)))
-    for at in _OUTPUTS:
-        values, gradients = compute(jnp.full_like(case.output, at), case.draws[:100])
+    for level in _OUTPUTS:
+        values, gradients = compute(jnp.full_like(case.output, level), case.draws[:100])
         if not np.isfinite(values).all():
-            return f"log_prob is {np.asarray(values)[~np.isfinite(values)][0]} where all outputs are {at:g}"
+            return f"log_prob is {np.asarray(values)[~np.isfinite(values)][0]} where all outputs are {level:g}"
         if not np.isfinite(gradients).all():
-            return f"the gradient is {np.asarray(gradients)[~np.isfinite(gradients)][0]} where all outputs are {at:g}"
+            return (
+                f"the gradient is {np.asarray(gradients)[~np.isfinite(gradients)][0]} where all outputs are {level:g}"
+            )
     return ""
 
 
@@ -207,9 +216,9 @@ def _upper_bound(case: _Case) -> str:
         return f"{NOT_APPLICABLE}upper_bound is infinite"
     for shift in (-2.0, 0.0, 2.0):
         values = jax.vmap(lambda y, at=case.output + shift: case.likelihood.log_prob(at, y))(case.draws)
-        over = float(jnp.max(values - bounds))
-        if over > 1e-3:
-            return f"log_prob exceeds upper_bound by {over:.2g}"
+        excess = float(jnp.max(values - bounds))
+        if excess > 1e-3:
+            return f"log_prob exceeds upper_bound by {excess:.2g}"
     return ""
 
 
@@ -219,48 +228,48 @@ def _classes(case: _Case) -> Iterator[tuple[str, str]]:
     probabilities = np.exp(case.log_probs(labels).astype(np.float64))
     total = probabilities.sum()
     yield "normalised", "" if abs(total - 1) < 1e-4 else f"the class probabilities sum to {total:.4g}, expected 1"
-    stated = np.asarray(case.likelihood.class_probabilities(case.output))
-    gap = float(np.abs(stated - probabilities).max())
-    yield "classes", "" if gap < 1e-4 else f"class_probabilities differs from exp(log_prob) by {gap:.2g}"
+    class_probabilities = np.asarray(case.likelihood.class_probabilities(case.output))
+    difference = float(np.abs(class_probabilities - probabilities).max())
+    yield "classes", "" if difference < 1e-4 else f"class_probabilities differs from exp(log_prob) by {difference:.2g}"
     counts = np.bincount(np.asarray(case.draws).astype(int), minlength=case.num_targets)
-    wanted = len(case.draws) * probabilities / total
+    expected = len(case.draws) * probabilities / total
     # The limit is six standard deviations of a binomial count.
-    off = np.abs(counts[: case.num_targets] - wanted) > 6 * np.sqrt(wanted + 1)
-    if off.any() or len(counts) > case.num_targets:
-        yield "draws", f"labels are drawn {counts.tolist()} times, expected {np.round(wanted).astype(int).tolist()}"
+    is_off = np.abs(counts[: case.num_targets] - expected) > 6 * np.sqrt(expected + 1)
+    if is_off.any() or len(counts) > case.num_targets:
+        yield "draws", f"labels are drawn {counts.tolist()} times, expected {np.round(expected).astype(int).tolist()}"
     else:
         yield "draws", ""
 
 
 def _on_grid(case: _Case) -> Iterator[tuple[str, str]]:
     """Check numbers: the integral, the draws and the moments against the density."""
-    if reason := density.reason_against_grid(case.targets):
+    if reason := density.why_no_grid(case.targets):
         yield "normalised", reason
         return
-    grid = density.Grid.about(case.targets)
+    grid = density.Grid.around(case.targets)
     values = case.log_probs(jnp.asarray(grid.points))
-    found = density.normalisation(grid, values)
-    yield "normalised", found
-    if found:
+    fault = density.normalisation(grid, values)
+    yield "normalised", fault
+    if fault:
         return
     yield "draws", attempt(lambda: density.agreement(grid, values, case.targets, case.log_probs(case.draws)))
-    law = case.likelihood.distribution(case.output)
-    mean, variance = (np.asarray(value, np.float64).reshape(-1) for value in (law.mean, law.variance))
+    distribution = case.likelihood.distribution(case.output)
+    mean, variance = (np.asarray(value, np.float64).reshape(-1) for value in (distribution.mean, distribution.variance))
     yield "moments", attempt(lambda: density.moments(grid, values, mean, variance))
 
 
 def _parameters(likelihood: AbstractLikelihood, count: int, key: Any) -> str:
-    own = likelihood.parameters()
-    if not own:
+    own_list = likelihood.parameters()
+    if not own_list:
         return f"{NOT_APPLICABLE}the likelihood has no sampled parameters"
-    if found := own_parameters.parameters(own):
-        return found
+    if fault := own_parameters.parameters(own_list):
+        return fault
     start = _start(likelihood)
     output = jax.random.normal(key, (likelihood.num_outputs(count),))
     target = likelihood.with_parameters(start).sample(output, key=key)
-    before = float(likelihood.with_parameters(start).log_prob(output, target))
-    for parameter in own:
-        moved = start | {parameter.name: parameter.natural(jnp.full(parameter.shape, parameter.start + 0.7))}
-        if float(likelihood.with_parameters(moved).log_prob(output, target)) == before:
+    base_log_prob = float(likelihood.with_parameters(start).log_prob(output, target))
+    for parameter in own_list:
+        changed_values = start | {parameter.name: parameter.natural(jnp.full(parameter.shape, parameter.start + 0.7))}
+        if float(likelihood.with_parameters(changed_values).log_prob(output, target)) == base_log_prob:
             return f"{parameter.name}: has no effect on log_prob, so with_parameters does not use it"
     return ""

@@ -56,31 +56,31 @@ def check_model(
     """
     results: list[Result] = []
     refused: dict[str, str] = {}
-    offered = list(_likelihoods(model, refused))
-    likelihoods = {name: likelihood for _, name, likelihood in offered}
-    tasks: dict[str, Task] = {name: task for task, name, _ in offered}
+    task_likelihoods = list(_likelihoods(model, refused))
+    likelihoods = {name: likelihood for _, name, likelihood in task_likelihoods}
+    tasks: dict[str, Task] = {name: task for task, name, _ in task_likelihoods}
     with backend.arithmetic("float32"):
         for i, shape in enumerate(inputs):
             x = np.random.default_rng((seed, i)).standard_normal((_ROWS, *shape)).astype(np.float32)
             x[1] = 0.0
-            written = " x ".join(map(str, shape))
+            shape_text = " x ".join(map(str, shape))
             try:
                 arranged = model.arrange(x)
             except UsageError as error:
-                refused[f"input {written}"] = str(error)
+                refused[f"input {shape_text}"] = str(error)
                 continue
-            found = _try(lambda x=x, arranged=arranged: _inputs(model, x, arranged))
-            first = not results
-            results.append(_result("inputs", written, "", found))
+            fault = _try(lambda x=x, arranged=arranged: _inputs(model, x, arranged))
+            is_first = not results
+            results.append(_result("inputs", shape_text, "", fault))
             # The input shape hardly matters for checks of the likelihood, so only the first shape uses all likelihoods.
-            for name in list(likelihoods) if first else list(likelihoods)[:1]:
+            for name in list(likelihoods) if is_first else list(likelihoods)[:1]:
                 columns = int(np.prod(shape)) if len(refused.keys() & set(_TASKS)) > 1 else _TARGETS
                 case = _Case(model, likelihoods[name], arranged, columns, jax.random.fold_in(jax.random.key(seed), i))
-                results += [_result(check, written, name, found) for check, found in _checks(case)]
+                results += [_result(check, shape_text, name, fault) for check, fault in _checks(case)]
                 if not any(result.state == "failed" for result in results):  # a run would only repeat the failure
-                    train = first and name == next(iter(likelihoods))
-                    found = start_fault(model, tasks[name], x, train=train, seed=seed)
-                    results.append(_result("start", written, name, found))
+                    train = is_first and name == next(iter(likelihoods))
+                    fault = start_fault(model, tasks[name], x, train=train, seed=seed)
+                    results.append(_result("start", shape_text, name, fault))
     return ModelReport(type(model).__name__, tuple(results), refused)
 
 
@@ -94,17 +94,17 @@ def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tupl
         except UsageError as error:
             refused[task] = str(error)
             continue
-        own = model.own_likelihood()
-        yield task, name, registry.load("likelihoods", name)() if own is None else own
+        own_likelihood = model.own_likelihood()
+        yield task, name, registry.load("likelihoods", name)() if own_likelihood is None else own_likelihood
 
 
 _NOT_APPLICABLE = "not applicable: "
 
 
-def _result(check: str, shape: str, likelihood: str, found: str) -> Result:
-    if found.startswith(_NOT_APPLICABLE):
-        return Result(check, shape, likelihood, "not applicable", found.removeprefix(_NOT_APPLICABLE))
-    return Result(check, shape, likelihood, "failed" if found else "passed", found)
+def _result(check: str, shape: str, likelihood: str, fault: str) -> Result:
+    if fault.startswith(_NOT_APPLICABLE):
+        return Result(check, shape, likelihood, "not applicable", fault.removeprefix(_NOT_APPLICABLE))
+    return Result(check, shape, likelihood, "failed" if fault else "passed", fault)
 
 
 def _try(check: Callable[[], str]) -> str:
@@ -137,18 +137,24 @@ class _Case(NamedTuple):
     def build(self, number: int) -> Any:
         """Build a network from key number `number`."""
         num_outputs = self.likelihood.num_outputs(self.num_targets)
-        return _built(Architecture.of(self.model, self.x.shape[1:], num_outputs), jax.random.fold_in(self.key, number))
+        return _build_compiled(
+            Architecture.from_model(self.model, self.x.shape[1:], num_outputs), jax.random.fold_in(self.key, number)
+        )
 
     def posterior(self, network: Any) -> NetworkPosterior:
         """Return the posterior of a network on rows with zero targets; `_density` draws other targets."""
-        of_classes = self.likelihood.task == "classification"
-        y = np.zeros(len(self.x), np.int32) if of_classes else np.zeros((len(self.x), self.num_targets), np.float32)
+        is_classification = self.likelihood.task == "classification"
+        y = (
+            np.zeros(len(self.x), np.int32)
+            if is_classification
+            else np.zeros((len(self.x), self.num_targets), np.float32)
+        )
         # FanIn keeps draws of deep networks finite, whereas N(0, 1) weights overflow.
         return NetworkPosterior.of(network, self.likelihood, FanIn(), self.x, y)
 
 
 @eqx.filter_jit
-def _built(architecture: Architecture, key: PRNGKeyArray) -> Any:
+def _build_compiled(architecture: Architecture, key: PRNGKeyArray) -> Any:
     """Build a network in a compiled program, as a run does."""
     return architecture.build(key=key)
 
@@ -156,24 +162,24 @@ def _built(architecture: Architecture, key: PRNGKeyArray) -> Any:
 def _checks(case: _Case) -> Iterator[tuple[str, str]]:
     """Yield the name of each check and its fault, empty if it passed; skip checks that would repeat a failure."""
     networks: list[Any] = []
-    found = _try(lambda: networks.append(case.build(0)) or _parameters(case, networks[0]))
-    yield "parameters", found
-    if found:
+    fault = _try(lambda: networks.append(case.build(0)) or _parameters(case, networks[0]))
+    yield "parameters", fault
+    if fault:
         return
     network = networks[0]
     for name, check in (("outputs", _outputs), ("jit", _jit)):
-        found = _try(lambda check=check: check(case, network))
-        yield name, found
-        if found:
+        fault = _try(lambda check=check: check(case, network))
+        yield name, fault
+        if fault:
             return
     posterior = case.posterior(network)
     thetas = _positions(posterior, network, case.key)
-    yield from _together(("rows", "draws"), lambda: _forward(posterior, thetas))
-    yield from _together(("gradient", "likelihood"), lambda: _density(posterior, thetas, case.key))
+    yield from _check_pair(("rows", "draws"), lambda: _forward(posterior, thetas))
+    yield from _check_pair(("gradient", "likelihood"), lambda: _density(posterior, thetas, case.key))
     yield "split", _try(lambda: _split(case, posterior.network_at(thetas[-1])))
 
 
-def _together(names: tuple[str, str], check: Callable[[], tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _check_pair(names: tuple[str, str], check: Callable[[], tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield two checks of one compiled program; an exception is reported under the first name."""
     try:
         yield from zip(names, check(), strict=True)
@@ -192,8 +198,8 @@ def _positions(posterior: NetworkPosterior, network: Any, key: PRNGKeyArray) -> 
 def _inputs(model: AbstractModel, x: Shaped[np.ndarray, "row ..."], arranged: Shaped[np.ndarray, "row ..."]) -> str:
     if len(arranged) != len(x):
         return f"arrange returns {len(arranged)} rows for {len(x)} rows"
-    alone = np.concatenate([model.arrange(row[None]) for row in x])
-    return _difference("an arranged row changes by {:.2g} without the other rows", arranged, alone)
+    single_rows = np.concatenate([model.arrange(row[None]) for row in x])
+    return _difference("an arranged row changes by {:.2g} without the other rows", arranged, single_rows)
 
 
 def _parameters(case: _Case, network: Any) -> str:
@@ -201,27 +207,27 @@ def _parameters(case: _Case, network: Any) -> str:
     if not leaves:
         return "the network has no array of floating-point numbers, so there is nothing to sample"
     names = [leaf_name(path) for path, _ in leaves]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        return f"two parameters have the name {twice[0]}"
-    if wrong := [f"{leaf_name(path)} is {leaf.dtype}" for path, leaf in leaves if leaf.dtype != jnp.float32]:
-        return f"{wrong[0]}, expected float32"
-    other = named_leaves(case.build(1))
-    if all(np.array_equal(leaf, other[leaf_name(path)]) for path, leaf in leaves):
+    if repeated_names := sorted({name for name in names if names.count(name) > 1}):
+        return f"two parameters have the name {repeated_names[0]}"
+    if wrong_types := [f"{leaf_name(path)} is {leaf.dtype}" for path, leaf in leaves if leaf.dtype != jnp.float32]:
+        return f"{wrong_types[0]}, expected float32"
+    other_leaves = named_leaves(case.build(1))
+    if all(np.array_equal(leaf, other_leaves[leaf_name(path)]) for path, leaf in leaves):
         return "another key gives the same values, so all chains would start at one network"
     return ""
 
 
 def _outputs(case: _Case, network: Any) -> str:
-    wanted = (case.likelihood.num_outputs(case.num_targets),)
-    for row, what in zip(case.x, ("a row of standard normal numbers", "the row of zeros"), strict=False):
+    expected_shape = (case.likelihood.num_outputs(case.num_targets),)
+    for row, row_name in zip(case.x, ("a row of standard normal numbers", "the row of zeros"), strict=False):
         output = network(jnp.asarray(row))
-        if getattr(output, "shape", None) != wanted or output.dtype != jnp.float32:
-            said = f"{output.dtype}{list(output.shape)}" if hasattr(output, "shape") else type(output).__name__
-            return f"one input gives {said}, but the likelihood needs float32{list(wanted)}"
+        if getattr(output, "shape", None) != expected_shape or output.dtype != jnp.float32:
+            description = f"{output.dtype}{list(output.shape)}" if hasattr(output, "shape") else type(output).__name__
+            return f"one input gives {description}, but the likelihood needs float32{list(expected_shape)}"
         if not np.isfinite(output).all():
-            return f"{what} gives {np.asarray(output)[~np.isfinite(output)][0]}"
-        if found := _difference("the same row gives outputs that differ by {:.2g}", output, network(jnp.asarray(row))):
-            return found
+            return f"{row_name} gives {np.asarray(output)[~np.isfinite(output)][0]}"
+        if fault := _difference("the same row gives outputs that differ by {:.2g}", output, network(jnp.asarray(row))):
+            return fault
     return ""
 
 
@@ -237,22 +243,22 @@ def _forward(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> t
     @eqx.filter_jit
     def outputs(posterior, thetas):
         x, theta = jnp.asarray(posterior.data.x), thetas[0]
-        at = lambda rows: posterior.outputs(theta, rows)  # noqa: E731
-        of_draw = lambda theta: posterior.outputs(theta, x)  # noqa: E731
-        alone, each = jax.lax.map(lambda row: at(row[None])[0], x), jax.lax.map(of_draw, thetas)
-        return at(x), at(x[::-1])[::-1], alone, jax.vmap(of_draw)(thetas), each
+        outputs_at = lambda rows: posterior.outputs(theta, rows)  # noqa: E731
+        outputs_of_draw = lambda theta: posterior.outputs(theta, x)  # noqa: E731
+        alone, each = jax.lax.map(lambda row: outputs_at(row[None])[0], x), jax.lax.map(outputs_of_draw, thetas)
+        return outputs_at(x), outputs_at(x[::-1])[::-1], alone, jax.vmap(outputs_of_draw)(thetas), each
 
-    together, turned, alone, at_once, each = outputs(posterior, thetas)
-    rows = _difference("a row's outputs change by {:.2g} with the order of the rows", together, turned)
-    rows = rows or _difference("a row's outputs change by {:.2g} without the other rows", together, alone)
-    return rows, _difference("outputs differ by {:.2g} under vmap over draws", each, at_once)
+    joint_outputs, reversed_outputs, single_outputs, vmapped_draws, single_draws = outputs(posterior, thetas)
+    rows = _difference("a row's outputs change by {:.2g} with the order of the rows", joint_outputs, reversed_outputs)
+    rows = rows or _difference("a row's outputs change by {:.2g} without the other rows", joint_outputs, single_outputs)
+    return rows, _difference("outputs differ by {:.2g} under vmap over draws", single_draws, vmapped_draws)
 
 
 def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key: PRNGKeyArray) -> tuple[str, str]:
     """Check gradients and values of the density, on targets that the likelihood draws at the first position."""
 
     @eqx.filter_jit
-    def look(posterior, thetas, key):
+    def evaluate(posterior, thetas, key):
         x, likelihood = jnp.asarray(posterior.data.x), posterior.likelihood_at(thetas[0])
         outputs = posterior.outputs(thetas[0], x)
         key_targets, key_weights = jax.random.split(key)
@@ -265,13 +271,15 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
         effects = jax.vmap(jax.grad(lambda theta: jnp.sum(weights * posterior.outputs(theta, x))))(thetas)
         return gradients, effects, jax.vmap(lambda theta: posterior.log_likelihood(theta, posterior.data))(thetas)
 
-    gradients, effects, values = map(np.asarray, look(posterior, thetas, key))
-    bad = np.argwhere(~np.isfinite(gradients))
+    gradients, effects, values = map(np.asarray, evaluate(posterior, thetas, key))
+    invalid_places = np.argwhere(~np.isfinite(gradients))
     gradient = likelihood = ""
-    if len(bad):
-        place = posterior.layout.name_of(int(bad[0][1]))
-        gradient = f"the log density's gradient is {gradients[tuple(bad[0])]} at {place}"
-    elif unused := [b.name for b in posterior.layout.network.blocks if not effects[:, b.start : b.stop].any()]:
+    if len(invalid_places):
+        parameter_name = posterior.layout.name_of(int(invalid_places[0][1]))
+        gradient = f"the log density's gradient is {gradients[tuple(invalid_places[0])]} at {parameter_name}"
+    elif unused := [
+        block.name for block in posterior.layout.network.blocks if not effects[:, block.start : block.stop].any()
+    ]:
         gradient = f"no output depends on {unused[0]}, so its draws would be those of the prior"
     if values.shape[1:] != posterior.data.x.shape[:1]:
         likelihood = f"log p(y | x) has shape {list(values.shape[1:])} for {len(posterior.data.x)} rows"
@@ -282,11 +290,11 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
 
 def _split(case: _Case, network: Any) -> str:
     """Check `split` on a network whose weights were replaced, which reveals copies of the old ones."""
-    halves = case.model.split(network)
-    if halves is None:
+    parts = case.model.split(network)
+    if parts is None:
         return f"{_NOT_APPLICABLE}the model has no method split; the last layer is the module of the last parameter"
-    names = last_names(network, halves[1])
-    if not names or len(names) != len(named_leaves(halves[1])):
+    names = last_names(network, parts[1])
+    if not names or len(names) != len(named_leaves(parts[1])):
         return "the parameters of the last half are not arrays of the network"
 
     @eqx.filter_jit
@@ -296,21 +304,25 @@ def _split(case: _Case, network: Any) -> str:
         return jax.vmap(network)(x), jax.vmap(halves[1])(features), features
 
     x = jnp.asarray(case.x)
-    whole, halved, features = outputs(network, x)
-    if found := _difference("last(features(x)) differs from network(x) by {:.2g}", whole, halved):
-        return found
-    other = with_leaves(network, {name: 2 * leaf + 1 for name, leaf in named_leaves(network).items() if name in names})
-    return _difference("the features change by {:.2g} with another last layer", features, outputs(other, x)[2])
+    network_outputs, split_outputs, features = outputs(network, x)
+    if fault := _difference("last(features(x)) differs from network(x) by {:.2g}", network_outputs, split_outputs):
+        return fault
+    changed_network = with_leaves(
+        network, {name: 2 * leaf + 1 for name, leaf in named_leaves(network).items() if name in names}
+    )
+    return _difference(
+        "the features change by {:.2g} with another last layer", features, outputs(changed_network, x)[2]
+    )
 
 
-def _difference(said: str, one: Any, other: Any) -> str:
+def _difference(template: str, first: Any, second: Any) -> str:
     """Return a sentence with the largest difference of two arrays; empty if it is within rounding."""
-    one, other = np.asarray(one), np.asarray(other)
-    if one.shape != other.shape:
-        return f"shapes differ: {list(one.shape)} and {list(other.shape)}"
-    if not one.size:
+    first, second = np.asarray(first), np.asarray(second)
+    if first.shape != second.shape:
+        return f"shapes differ: {list(first.shape)} and {list(second.shape)}"
+    if not first.size:
         return ""
     with np.errstate(invalid="ignore"):
-        distance = float(np.abs(one - other).max())
-        scale = 1 + float(np.abs(one).max())
-    return "" if distance <= _TOLERANCE * scale else said.format(distance)  # a NaN counts as a difference
+        distance = float(np.abs(first - second).max())
+        scale = 1 + float(np.abs(first).max())
+    return "" if distance <= _TOLERANCE * scale else template.format(distance)  # a NaN counts as a difference

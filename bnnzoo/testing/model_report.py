@@ -123,7 +123,7 @@ class ModelReport(NamedTuple):
         lines = aligned(rows)
         for name in dict.fromkeys(result.check for result in self.failures):
             failed = [result for result in self.failures if result.check == name]
-            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            lines.append(f"{name}: {failed[0].case}{more}: {failed[0].found}; {CHECKS[name][1]}")
-        lines += [f"{what}: not applicable: {why}" for what, why in self.refused.items()]
+            others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+            lines.append(f"{name}: {failed[0].case}{others}: {failed[0].found}; {CHECKS[name][1]}")
+        lines += [f"{case}: not applicable: {reason}" for case, reason in self.refused.items()]
         return "\n".join([*lines, self.verdict])

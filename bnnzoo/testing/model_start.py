@@ -16,8 +16,8 @@ from bnnzoo.models._base import Task
 from bnnzoo.models.own import Own
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import resolve
-from bnnzoo.sampling import origin
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling import initial
+from bnnzoo.sampling.placement import place_chains
 
 _CHAINS, _STEPS = 2, 250
 
@@ -36,29 +36,31 @@ def start_fault(model: AbstractModel, task: Task, x: Shaped[np.ndarray, "row ...
         an empty string if every way to start works; otherwise the first failing options and the error.
     """
     rows = _rows(x, task, seed)
-    ways: list[dict[str, Any]] = [{"init": "prior"}, {"init": "map"}]
-    for way in [*ways, {"init": "map", "stochastic": "last"}] if train else ways:
+    start_options: list[dict[str, Any]] = [{"init": "prior"}, {"init": "map"}]
+    for options in [*start_options, {"init": "map", "stochastic": "last"}] if train else start_options:
         try:
-            _begin(model, rows, way, train=train, seed=seed)
+            _start_run(model, rows, options, train=train, seed=seed)
         except Exception as error:
-            said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            return f"{' '.join(f'--{name} {value}' for name, value in way.items())}: {said}"
+            message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            return f"{' '.join(f'--{name} {value}' for name, value in options.items())}: {message}"
     return ""
 
 
-def _begin(model: AbstractModel, rows: Dataset, way: dict[str, Any], *, train: bool, seed: int) -> None:
+def _start_run(model: AbstractModel, rows: Dataset, options: dict[str, Any], *, train: bool, seed: int) -> None:
     lengths = {"chains": _CHAINS, "start_steps": _STEPS, "test_fraction": 0.0, "task": rows.task}
-    recipe = resolve(Own(model).name, "random-walk", [], {**lengths, **way}, in_memory=True)
-    problem, key = Problem.of(recipe, rows, model), jax.random.key(seed)
-    placement = place("vectorized", _CHAINS)
-    how: dict[str, Any] = {"tell": _silent, "stop": None, "spent": origin.Spent(), "key": key}
+    recipe = resolve(Own(model).name, "random-walk", [], {**lengths, **options}, in_memory=True)
+    problem, key = Problem.from_recipe(recipe, rows, model), jax.random.key(seed)
+    placement = place_chains("vectorized", _CHAINS)
+    arguments: dict[str, Any] = {"tell": _silent, "stop": None, "spent": initial.StartCost(), "key": key}
     if train:
-        problem = problem.with_fixed(origin.fixed_values(problem, **how))
-        thetas = origin.positions(problem, placement, given=None, **how)
+        problem = problem.with_fixed(initial.fixed_values(problem, **arguments))
+        thetas = initial.initial_positions(problem, placement, given_positions=None, **arguments)
     else:
-        thetas = problem.initial_positions(trained=way["init"] == "map", key=key)
-    if way["init"] == "map":  # a draw of a wide prior may overflow a deep network, so only trained starts are checked
-        origin.check_start(problem.posterior, placement, thetas)
+        thetas = problem.initial_positions(trained=options["init"] == "map", key=key)
+    if (
+        options["init"] == "map"
+    ):  # a draw of a wide prior may overflow a deep network, so only trained starts are checked
+        initial.check_start(problem.posterior, placement, thetas)
 
 
 def _rows(x: Shaped[np.ndarray, "row ..."], task: Task, seed: int) -> Dataset:

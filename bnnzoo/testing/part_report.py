@@ -24,11 +24,11 @@ class PartResult(NamedTuple):
     found: str = ""
 
     @classmethod
-    def of(cls, check: str, case: str, found: str) -> PartResult:
+    def from_fault(cls, check: str, case: str, fault: str) -> PartResult:
         """Convert the text of a check to a result: a fault, an empty string, or `NOT_APPLICABLE` and a reason."""
-        if found.startswith(NOT_APPLICABLE):
-            return cls(check, case, "not applicable", found.removeprefix(NOT_APPLICABLE))
-        return cls(check, case, "failed" if found else "passed", found)
+        if fault.startswith(NOT_APPLICABLE):
+            return cls(check, case, "not applicable", fault.removeprefix(NOT_APPLICABLE))
+        return cls(check, case, "failed" if fault else "passed", fault)
 
 
 class PartReport(NamedTuple):
@@ -75,7 +75,7 @@ class PartReport(NamedTuple):
         lines = aligned(rows)
         for name in dict.fromkeys(result.check for result in self.failures):
             failed = [result for result in self.failures if result.check == name]
-            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            case = f"{failed[0].case}{more}: " if failed[0].case else ""
+            others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+            case = f"{failed[0].case}{others}: " if failed[0].case else ""
             lines.append(f"{name}: {case}{failed[0].found}; {self.checks[name][1]}")
         return "\n".join([*lines, self.verdict])

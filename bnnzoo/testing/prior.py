@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bnnzoo import registry
-from bnnzoo.assembly.parts import check_prior as check_shapes
+from bnnzoo.assembly.recipe_parts import check_prior as check_shapes
 from bnnzoo.posterior.layout import Layout, network_layout
 from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.sampling import backend
@@ -65,39 +65,39 @@ def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
         "a weight and a bias": eqx.nn.Linear(1, 1, key=key),
         "two layers": eqx.nn.MLP(2, 1, width_size=4, depth=1, key=key),
     }
-    results = [PartResult.of("fields", "", attempt(lambda: own_parameters.fields(type(prior))))]
+    results = [PartResult.from_fault("fields", "", attempt(lambda: own_parameters.fields(type(prior))))]
     with backend.arithmetic("float32"):
         for number, (name, network) in enumerate(networks.items()):
             case = _Case(name, network_layout(network), has_grid=number < 2)
-            results += [PartResult.of(check, name, found) for check, found in _checks(prior, case, key)]
+            results += [PartResult.from_fault(check, name, fault) for check, fault in _checks(prior, case, key)]
     name = registry.name_of("priors", prior) or type(prior).__name__
     return PartReport("prior", name, CHECKS, tuple(results))
 
 
 def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, str]]:
     """Yield the name of each check and its fault; a wrong shape skips the later checks."""
-    found = attempt(lambda: check_shapes(prior, case.layout) or "")
-    yield "shapes", found
-    if found:
+    fault = attempt(lambda: check_shapes(prior, case.layout) or "")
+    yield "shapes", fault
+    if fault:
         return
     yield "parameters", attempt(lambda: _parameters(prior, case.layout))
-    fixed = _at_start(prior, case.layout)
+    started = _at_start(prior, case.layout)
     keys = jax.random.split(key, _DRAWS)
     draws: list[np.ndarray] = []
 
     def draw() -> str:
-        draws.append(np.asarray(jax.jit(jax.vmap(lambda k: fixed.sample(case.layout, key=k)))(keys)))
+        draws.append(np.asarray(jax.jit(jax.vmap(lambda k: started.sample(case.layout, key=k)))(keys)))
         return ""
 
-    if found := attempt(draw):
-        yield "draws", found
+    if fault := attempt(draw):
+        yield "draws", fault
         return
-    yield "gradient", attempt(lambda: _gradient(fixed, case.layout, draws[0]))
-    yield "jit", attempt(lambda: _jit(fixed, case.layout, draws[0]))
+    yield "gradient", attempt(lambda: _gradient(started, case.layout, draws[0]))
+    yield "jit", attempt(lambda: _jit(started, case.layout, draws[0]))
     if case.has_grid:
-        yield from _on_grid(fixed, case.layout, draws[0])
+        yield from _on_grid(started, case.layout, draws[0])
     else:
-        yield "draws", attempt(lambda: _many(draws[0]))
+        yield "draws", attempt(lambda: _check_many_parameters(draws[0]))
 
 
 def _at_start(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
@@ -107,20 +107,20 @@ def _at_start(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
 
 def _on_grid(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> Iterator[tuple[str, str]]:
     """Check the density's integral, and the draws against the density."""
-    if reason := density.reason_against_grid(draws):
+    if reason := density.why_no_grid(draws):
         yield "normalised", reason
         return
-    grid = density.Grid.about(draws)
+    grid = density.Grid.around(draws)
     evaluate = jax.jit(jax.vmap(lambda theta: prior.log_prob(theta, layout)))
     values = np.asarray(evaluate(jnp.asarray(grid.points)))
-    found = density.normalisation(grid, values)
-    yield "normalised", found
-    if not found:
-        of_draws = np.asarray(evaluate(jnp.asarray(draws)))
-        yield "draws", attempt(lambda: density.agreement(grid, values, draws, of_draws))
+    fault = density.normalisation(grid, values)
+    yield "normalised", fault
+    if not fault:
+        log_densities = np.asarray(evaluate(jnp.asarray(draws)))
+        yield "draws", attempt(lambda: density.agreement(grid, values, draws, log_densities))
 
 
-def _many(draws: np.ndarray) -> str:
+def _check_many_parameters(draws: np.ndarray) -> str:
     """Check that draws of several parameters are finite and differ between keys and between parameters."""
     if not np.isfinite(draws).all():
         return "a draw is not finite"
@@ -141,10 +141,13 @@ def _gradient(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> str:
     )
     if values.dtype != jnp.float32:
         return f"log_prob returns {values.dtype} for float32"
-    for what, array in (("log_prob", values[:, None]), ("the gradient", gradients)):
-        bad = np.argwhere(~np.isfinite(np.asarray(array)))
-        if len(bad):
-            return f"{what} is {np.asarray(array)[tuple(bad[0])]} where a parameter is {thetas[bad[0][0]][0]:.3g}"
+    for quantity, array in (("log_prob", values[:, None]), ("the gradient", gradients)):
+        invalid_places = np.argwhere(~np.isfinite(np.asarray(array)))
+        if len(invalid_places):
+            return (
+                f"{quantity} is {np.asarray(array)[tuple(invalid_places[0])]} where a parameter is "
+                f"{thetas[invalid_places[0][0]][0]:.3g}"
+            )
     return ""
 
 
@@ -156,16 +159,19 @@ def _jit(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> str:
 
 
 def _parameters(prior: AbstractPrior, layout: Layout) -> str:
-    own = prior.parameters(layout)
-    if not own:
+    own_list = prior.parameters(layout)
+    if not own_list:
         return "not applicable: the prior has no sampled parameters"
-    if found := own_parameters.parameters(own):
-        return found
+    if fault := own_parameters.parameters(own_list):
+        return fault
     theta = jnp.full((layout.dim,), 0.3)
-    start = {p.name: p.natural(jnp.full(p.shape, p.start)) for p in own}
-    before = prior.with_parameters(start).log_prob(theta, layout)
-    for parameter in own:
-        moved = start | {parameter.name: parameter.natural(jnp.full(parameter.shape, parameter.start + 0.7))}
-        if float(prior.with_parameters(moved).log_prob(theta, layout)) == float(before):
+    start = {
+        parameter_listed.name: parameter_listed.natural(jnp.full(parameter_listed.shape, parameter_listed.start))
+        for parameter_listed in own_list
+    }
+    base_log_prob = prior.with_parameters(start).log_prob(theta, layout)
+    for parameter in own_list:
+        changed_values = start | {parameter.name: parameter.natural(jnp.full(parameter.shape, parameter.start + 0.7))}
+        if float(prior.with_parameters(changed_values).log_prob(theta, layout)) == float(base_log_prob):
             return f"{parameter.name}: has no effect on log_prob, so with_parameters does not use it"
     return ""

@@ -28,7 +28,7 @@ from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 from bnnzoo.testing.chain_state import adaptation
 from bnnzoo.testing.sampler_report import Outcome, Row, SamplerReport
 from bnnzoo.testing.targets import TARGETS, Target
@@ -79,20 +79,22 @@ def check_sampler(
     """
     if chains < 32:
         raise UsageError(f"chains: must be >= 32, because the tests compare chains (got {chains})")
-    made = [target if isinstance(target, Target) else _named(target) for target in targets]
-    able = {target.name: _not_applicable(sampler, target) for target in made}
-    level = LEVEL / max(1, sum(_num_tests(target) for target in made if not able[target.name]))
+    target_list = [target if isinstance(target, Target) else _target_by_name(target) for target in targets]
+    reason_by_target = {target.name: _not_applicable(sampler, target) for target in target_list}
+    level = LEVEL / max(1, sum(_num_tests(target) for target in target_list if not reason_by_target[target.name]))
     rows: list[Row] = []
     outcomes: list[Outcome] = []
-    for index, target in enumerate(made):
-        first = not any(outcome.state != "not applicable" for outcome in outcomes)
-        if able[target.name]:
-            outcomes.append(Outcome(target.name, "not applicable", able[target.name]))
+    for index, target in enumerate(target_list):
+        is_first = not any(outcome.state != "not applicable" for outcome in outcomes)
+        if reason_by_target[target.name]:
+            outcomes.append(Outcome(target.name, "not applicable", reason_by_target[target.name]))
             continue
         with backend.arithmetic("float32"):
-            outcome, found = _check(sampler, target, chains, warmup, draws, (seed, index), level, observer, first)
+            outcome, target_rows = _check(
+                sampler, target, chains, warmup, draws, (seed, index), level, observer, is_first
+            )
         outcomes.append(outcome)
-        rows += found
+        rows += target_rows
     return SamplerReport(type(sampler).__name__, sampler.stated_exactness, chains, tuple(rows), tuple(outcomes))
 
 
@@ -112,7 +114,7 @@ def assert_exact(sampler: AbstractSampler, *, targets: Sequence[str | Target] = 
         raise AssertionError(f"{report.sampler}: {report.verdict}\n{report}")
 
 
-def _named(name: str) -> Target:
+def _target_by_name(name: str) -> Target:
     if name not in TARGETS:
         raise UsageError(f"no target named {name!r}; there are: {', '.join(TARGETS)}")
     return TARGETS[name]()
@@ -124,9 +126,9 @@ def _not_applicable(sampler: AbstractSampler, target: Target) -> str:
         sampler.check(target.posterior)
     except UsageError as error:
         return str(error)
-    looks, there = sampler.evaluations(target.posterior, {"n_steps": 1.0}), target.posterior.num_data
-    if looks > _MOST_PASSES * there:
-        return f"a step uses {looks:.0f} rows, but the target has only {there}, too few for mini-batches"
+    evaluations, num_data = sampler.evaluations(target.posterior, {"n_steps": 1.0}), target.posterior.num_data
+    if evaluations > _MOST_PASSES * num_data:
+        return f"a step uses {evaluations:.0f} rows, but the target has only {num_data}, too few for mini-batches"
     return ""
 
 
@@ -139,70 +141,72 @@ def _check(
     seed: tuple[int, int],
     level: float,
     observer: Observer | None,
-    first: bool,
+    test_keys: bool,
 ) -> tuple[Outcome, list[Row]]:
-    """Draw until a bias would be detected, and test the later half of the draws; also test the keys if `first`."""
+    """Draw until a bias would be detected, and test the later half of the draws; also test the keys if `test_keys`."""
     tell = observer or _silent
-    started = time.perf_counter()
-    keys = Keys(*(jax.random.fold_in(key, seed[1]) for key in Keys.of(seed[0])))
+    start_time = time.perf_counter()
+    keys = Keys(*(jax.random.fold_in(key, seed[1]) for key in Keys.from_seed(seed[0])))
     thetas = target.start(np.random.default_rng(seed), chains).astype(np.float32)
     # Use one device, so that the report does not depend on the number of cores.
-    placement = place("vectorized", chains)
+    placement = place_chains("vectorized", chains)
     stream = chunks(
         target.posterior, sampler, thetas, keys=keys, num_warmup=warmup, num_draws=draws, placement=placement
     )
     values: list[np.ndarray] = []
     sums: dict[str, float] = {}
     rows: list[Row] = []
-    taken, looked, stopped, enough = 0, 0, "", False
-    used, states, first_states = sampler, None, None
+    num_draws, num_tested, stop_reason, is_resolved = 0, 0, "", False
+    used_sampler, states, first_states = sampler, None, None
     try:
         for chunk in stream:
             if chunk.phase == "warm-up":
                 tell(Progress(f"{target.name}, warm-up", chunk.next_step, warmup))
                 continue
-            used, taken, states = chunk.sampler, taken + chunk.draws.shape[1], chunk.carry.states
+            used_sampler, num_draws, states = chunk.sampler, num_draws + chunk.draws.shape[1], chunk.carry.states
             # The next chunk reuses the buffers, so copy the states.
             first_states = _on_host(states) if first_states is None else first_states
             values.append(target.look(chunk.draws))
             for name, value in chunk.stats.items():
                 sums[name] = sums.get(name, 0.0) + float(np.sum(value, dtype=np.float64)) / chains
-            rate = sums.get("acceptance_rate", math.nan) / taken
-            tell(Progress(target.name, taken, 0, acceptance=rate, note=f"{taken} draws per chain"))
+            rate = sums.get("acceptance_rate", math.nan) / num_draws
+            tell(Progress(target.name, num_draws, 0, acceptance=rate, note=f"{num_draws} draws per chain"))
             # Test at fixed numbers of draws, because the ends of chunks depend on the clock.
-            while not enough and (look := _next_look(looked, draws)) <= taken and look > looked:
+            while (
+                not is_resolved and (next_test := _next_test(num_tested, draws)) <= num_draws and next_test > num_tested
+            ):
                 values = [np.concatenate(values, 1)]
-                rows, looked = statistics(values[0][:, look // 2 : look], target, level), look
-                means = {name: total / taken for name, total in sums.items()}
-                spent = looked * used.evaluations(target.posterior, means)
-                enough = _resolution(rows) <= (RESOLUTION if spent < PATIENCE else COARSEST)
-            if enough:
+                rows, num_tested = statistics(values[0][:, next_test // 2 : next_test], target, level), next_test
+                means = {name: total / num_draws for name, total in sums.items()}
+                evaluations = num_tested * used_sampler.evaluations(target.posterior, means)
+                is_resolved = _resolution(rows) <= (RESOLUTION if evaluations < PATIENCE else COARSEST)
+            if is_resolved:
                 break
         if sums.get("accepted") == 0 == sums.get("acceptance_rate"):
             # The loop itself stops a stuck run only at the end of a chunk, which depends on the clock.
-            stopped = f"no proposal was accepted in {taken} steps"
+            stop_reason = f"no proposal was accepted in {num_draws} steps"
         else:
-            stopped = adaptation(used, first_states, _on_host(states))
-            if first and not stopped:
-                stopped = _step_fault(used, target.posterior, states, keys.settle)
+            stop_reason = adaptation(used_sampler, first_states, _on_host(states))
+            if test_keys and not stop_reason:
+                stop_reason = _step_fault(used_sampler, target.posterior, states, keys.settle)
     except BnnzooError as error:
-        stopped = str(error)
-    means = {name: total / max(taken, 1) for name, total in sums.items()}
+        stop_reason = str(error)
+    means = {name: total / max(num_draws, 1) for name, total in sums.items()}
     acceptance = means.get("acceptance_rate", math.nan)
-    seconds = time.perf_counter() - started
-    if stopped:
-        outcome = Outcome(target.name, "stopped", stopped, looked, acceptance, seconds)
+    seconds = time.perf_counter() - start_time
+    if stop_reason:
+        outcome = Outcome(target.name, "stopped", stop_reason, num_tested, acceptance, seconds)
     elif _resolution(rows) > COARSEST and all(row.passed for row in rows):
         reason = (
-            f"after {looked} draws per chain a bias of {100 * _resolution(rows):.2g} % is detected with "
+            f"after {num_tested} draws per chain a bias of {100 * _resolution(rows):.2g} % is detected with "
             "probability one half only, because the chains mix too slowly; use another step size, or more draws"
         )
-        outcome = Outcome(target.name, "undecided", reason, looked, acceptance, seconds)
+        outcome = Outcome(target.name, "undecided", reason, num_tested, acceptance, seconds)
     else:
-        said = "; ".join(map(sentence, used.findings(target.posterior, means)))
-        outcome = Outcome(target.name, "tested", said, looked, acceptance, seconds)
+        findings_text = "; ".join(map(sentence, used_sampler.findings(target.posterior, means)))
+        outcome = Outcome(target.name, "tested", findings_text, num_tested, acceptance, seconds)
     passed = outcome.state == "tested" and all(row.passed for row in rows)
-    tell(Progress(target.name, looked, looked, acceptance, note="passed" if passed else "not passed"))
+    tell(Progress(target.name, num_tested, num_tested, acceptance, note="passed" if passed else "not passed"))
     return outcome, rows
 
 
@@ -222,7 +226,7 @@ def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: 
     """
 
     @eqx.filter_jit
-    def stepped(sampler: Any, posterior: AbstractPosterior, states: Any) -> tuple[Any, Float[Array, "key chain dim"]]:
+    def run_steps(sampler: Any, posterior: AbstractPosterior, states: Any) -> tuple[Any, Float[Array, "key chain dim"]]:
         def step(state: Any, key: PRNGKeyArray) -> Any:
             return sampler.step(posterior, state, key=key)[0]
 
@@ -232,12 +236,16 @@ def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: 
         keys = jax.random.split(key, _OTHER_KEYS)
         return all_chains(keys[0]), jax.lax.map(lambda key: all_chains(key).position, keys)
 
-    (after, once), (_, again) = (_on_host(stepped(sampler, posterior, states)) for _ in range(2))
-    if fault := adaptation(sampler, _on_host(states), after):
+    (next_states, first_positions), (_, second_positions) = (
+        _on_host(run_steps(sampler, posterior, states)) for _ in range(2)
+    )
+    if fault := adaptation(sampler, _on_host(states), next_states):
         return fault
-    if not np.array_equal(once, again, equal_nan=True):
+    if not np.array_equal(first_positions, second_positions, equal_nan=True):
         return "two steps from one state with one key differ; all randomness must come from the key"
-    if sampler.stated_exactness != "approximate" and np.array_equal(once, np.broadcast_to(once[:1], once.shape)):
+    if sampler.stated_exactness != "approximate" and np.array_equal(
+        first_positions, np.broadcast_to(first_positions[:1], first_positions.shape)
+    ):
         return "steps with different keys are the same; all randomness must come from the key"
     return ""
 
@@ -273,18 +281,27 @@ def statistics(values: Float[np.ndarray, "chain draw quantity"], target: Target,
         for i, j in itertools.combinations(range(count), 2):
             truth = target.covariance[i, j] / (target.sd[i] * target.sd[j])
             scale = (covariance[i, i] * covariance[j, j]) ** 0.5
-            found = covariance[i, j] / scale
+            correlation = covariance[i, j] / scale
             squares = products[:, i, i] / covariance[i, i] + products[:, j, j] / covariance[j, j]
             pair = f"{target.quantities[i]}, {target.quantities[j]}"
-            add(pair, "correlation", found, truth, found - truth, products[:, i, j] / scale - found / 2 * squares)
+            add(
+                pair,
+                "correlation",
+                correlation,
+                truth,
+                correlation - truth,
+                products[:, i, j] / scale - correlation / 2 * squares,
+            )
     if target.cdf is not None:
         uniform = np.sort(target.cdf(values[:, -1].astype(np.float64)), axis=0)
         steps = np.arange(chains)[:, None] / chains
         distances = np.maximum(uniform - steps, steps + 1 / chains - uniform).max(0)
-        largest = float(stats.kstwo.isf(level, chains)) * chains**0.5
+        distance_limit = float(stats.kstwo.isf(level, chains)) * chains**0.5
         for name, distance in zip(target.quantities, distances, strict=True):
             score = float(distance) * chains**0.5
-            rows.append(Row(target.name, name, "distribution", float(distance), 0.0, float(distance), score, largest))
+            rows.append(
+                Row(target.name, name, "distribution", float(distance), 0.0, float(distance), score, distance_limit)
+            )
     return rows
 
 
@@ -293,15 +310,15 @@ def _num_tests(target: Target) -> int:
     return 2 * count + count * (count - 1) // 2 + count * (target.cdf is not None)
 
 
-def _next_look(looked: int, draws: int) -> int:
+def _next_test(num_tested: int, draws: int) -> int:
     """Return the draws of the next test, half as many again as the last; the final test is at the last draw."""
-    return min(draws, looked * 3 // 2 or _FIRST_LOOK)
+    return min(draws, num_tested * 3 // 2 or _FIRST_LOOK)
 
 
 def _resolution(rows: list[Row]) -> float:
     """Return the largest detectable bias of the means and variances; infinite before the first test."""
-    found = [row.resolution for row in rows if row.statistic in ("mean", "variance")]
-    return max(found, default=math.inf)
+    resolutions = [row.resolution for row in rows if row.statistic in ("mean", "variance")]
+    return max(resolutions, default=math.inf)
 
 
 def _silent(progress: Progress) -> None:

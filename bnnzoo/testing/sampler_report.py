@@ -45,7 +45,7 @@ class Row:
         return abs(self.effect / self.z) * self.threshold if self.z else 0.0
 
     @property
-    def seen(self) -> float:
+    def detectable(self) -> float:
         """The effect that 95 of 100 repeats would detect; an effect of `resolution` is detected by half of them.
 
         If the sampler has this bias, the score is normal around effect / error with variance one.
@@ -104,34 +104,41 @@ class SamplerReport:
     @property
     def bias(self) -> str:
         """The worst statistic of each target that failed; empty if none did."""
-        found = []
+        biases = []
         for outcome in self.outcomes:
-            wrong = [row for row in self.rows if row.target == outcome.target and not row.passed]
-            if wrong:
+            failed_rows = [row for row in self.rows if row.target == outcome.target and not row.passed]
+            if failed_rows:
                 # A NaN counts as the worst score.
-                worst = max(wrong, key=lambda row: math.inf if math.isnan(row.z) else abs(row.z) / row.threshold)
-                found.append(f"{outcome.target}: {worst.quantity}: {worst.bias}")
-        return "; ".join(found)
+                worst = max(failed_rows, key=lambda row: math.inf if math.isnan(row.z) else abs(row.z) / row.threshold)
+                biases.append(f"{outcome.target}: {worst.quantity}: {worst.bias}")
+        return "; ".join(biases)
 
     @property
     def verdict(self) -> str:
         """One line: passed, biased (with the size), undecided or stopped."""
-        said = [f"biased: {self.bias}"] if self.bias else []
+        parts = [f"biased: {self.bias}"] if self.bias else []
         for state in ("undecided", "stopped"):
-            named = [f"{o.target}: {o.reason}" for o in self.outcomes if o.state == state]
-            said += [f"{state}: {'; '.join(named)}"] if named else []
-        if said:
-            return "; ".join(said)
+            reasons = [
+                f"{outcome_listed.target}: {outcome_listed.reason}"
+                for outcome_listed in self.outcomes
+                if outcome_listed.state == state
+            ]
+            parts += [f"{state}: {'; '.join(reasons)}"] if reasons else []
+        if parts:
+            return "; ".join(parts)
         if not self.rows:
             return "not tested: the sampler supports none of the targets"
         tested = sum(outcome.state == "tested" for outcome in self.outcomes)
-        seen = max(row.seen for row in self.rows if row.statistic == "variance")
-        return f"passed: {tested} targets; a bias of {100 * seen:.2g} % of a variance would be detected with 95 % power"
+        detectable_bias = max(row.detectable for row in self.rows if row.statistic == "variance")
+        return (
+            f"passed: {tested} targets; a bias of {100 * detectable_bias:.2g} % of a variance would be detected "
+            "with 95 % power"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
         rows = [
-            {**dataclasses.asdict(row), "passed": row.passed, "resolution": row.resolution, "seen": row.seen}
+            {**dataclasses.asdict(row), "passed": row.passed, "resolution": row.resolution, "seen": row.detectable}
             for row in self.rows
         ]
         return {

@@ -196,8 +196,8 @@ def regression() -> Target:
     posterior = NetworkPosterior.of(line, Gaussian(scale=noise), Normal(), x, y[:, None])
     mean, covariance, log_evidence = conjugate_line(x, y, noise=noise)
     names = ("weight[0, 0]", "weight[0, 1]", "bias[0]")
-    found = _normal("regression", posterior, names, mean, covariance)
-    return dataclasses.replace(found, log_evidence=log_evidence)
+    target = _normal("regression", posterior, names, mean, covariance)
+    return dataclasses.replace(target, log_evidence=log_evidence)
 
 
 def conjugate_line(

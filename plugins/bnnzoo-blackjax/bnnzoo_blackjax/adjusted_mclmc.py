@@ -46,7 +46,7 @@ class AdjustedMclmc(AbstractKernel):
         """Maximum number of gradients of a step."""
         return _GRADIENTS * (2 * self.max_steps - 1)
 
-    def within(self, gradients: float) -> AdjustedMclmc:
+    def limit_gradients(self, gradients: float) -> AdjustedMclmc:
         """Return this sampler with trajectories of at most `gradients` gradients, but at least `_LEAST_STEPS` steps."""
         affordable = int((gradients / _GRADIENTS + 1) / 2)
         return dataclasses.replace(
@@ -75,8 +75,8 @@ class AdjustedMclmc(AbstractKernel):
     def step(self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray) -> tuple[KernelState, Stats]:
         # BlackJAX stores the key for the number of steps in the state; here it derives from the step's own key.
         key, key_length = jax.random.split(key)
-        keyed = replace(state, inner=state.inner._replace(random_generator_arg=key_length))
-        moved, stats = super().step(posterior, keyed, key=key)
+        state_with_key = replace(state, inner=state.inner._replace(random_generator_arg=key_length))
+        next_state, stats = super().step(posterior, state_with_key, key=key)
         # Restore the old key, so that the state depends on positions alone.
-        inner = moved.inner._replace(random_generator_arg=state.inner.random_generator_arg)
-        return replace(moved, inner=inner), {**stats, "n_steps": _GRADIENTS * stats["n_steps"]}
+        inner = next_state.inner._replace(random_generator_arg=state.inner.random_generator_arg)
+        return replace(next_state, inner=inner), {**stats, "n_steps": _GRADIENTS * stats["n_steps"]}

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler, Statistic, Stats, replace
-from bnnzoo.samplers.metric import Metric, rescaled, shared
+from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
 from bnnzoo.samplers.statistics import (
     ACCEPTANCE_RATE,
     ACCEPTED,
@@ -24,7 +24,7 @@ from bnnzoo.samplers.statistics import (
     STEP_SIZE,
     TREE_DEPTH,
 )
-from bnnzoo_blackjax.carry import alike, strong
+from bnnzoo_blackjax.carry import with_types_of, without_weak_types
 
 if TYPE_CHECKING:
     from blackjax.base import SamplingAlgorithm
@@ -79,7 +79,7 @@ class AbstractKernel(AbstractSampler[KernelState]):
         metric = Metric.identity(theta)
         step_size = jnp.asarray(self.step_size, theta.dtype)
         inner = self.algorithm(posterior.log_density, step_size, metric.inverse_mass).init(theta, key)
-        return KernelState(strong(inner), step_size, metric)
+        return KernelState(without_weak_types(inner), step_size, metric)
 
     def step(self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray) -> tuple[KernelState, Stats]:
         """Make one step of the kernel; reject proposals whose log density or acceptance is not finite."""
@@ -87,26 +87,30 @@ class AbstractKernel(AbstractSampler[KernelState]):
         inner, info = algorithm.step(key, state.inner)
         stats = {"lp": jnp.asarray(inner.logdensity), "step_size": state.step_size}
         stats |= {
-            ours.name: jnp.asarray(getattr(info, name)) for name, ours in _REPORTED.items() if hasattr(info, name)
+            statistic.name: jnp.asarray(getattr(info, name))
+            for name, statistic in _REPORTED.items()
+            if hasattr(info, name)
         }
         # A ratio of infinities is NaN. Such a proposal is rejected, whatever the kernel did with it.
-        lost = ~jnp.isfinite(inner.logdensity)
+        is_invalid = ~jnp.isfinite(inner.logdensity)
         if "acceptance_rate" in stats:
-            lost |= jnp.isnan(stats["acceptance_rate"])
-            stats["acceptance_rate"] = jnp.where(lost, 0.0, stats["acceptance_rate"])
-        stats["diverging"] = stats.get("diverging", False) | lost
-        stats["lp"] = jnp.where(lost, state.inner.logdensity, inner.logdensity)
+            is_invalid |= jnp.isnan(stats["acceptance_rate"])
+            stats["acceptance_rate"] = jnp.where(is_invalid, 0.0, stats["acceptance_rate"])
+        stats["diverging"] = stats.get("diverging", False) | is_invalid
+        stats["lp"] = jnp.where(is_invalid, state.inner.logdensity, inner.logdensity)
         if "accepted" in stats:
-            stats["accepted"] = stats["accepted"] & ~lost
-        inner = alike(inner, state.inner)
-        return replace(state, inner=jax.tree.map(lambda new, old: jnp.where(lost, old, new), inner, state.inner)), stats
+            stats["accepted"] = stats["accepted"] & ~is_invalid
+        inner = with_types_of(inner, state.inner)
+        return replace(
+            state, inner=jax.tree.map(lambda new, old: jnp.where(is_invalid, old, new), inner, state.inner)
+        ), stats
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray
     ) -> tuple[KernelState, Stats]:
         """Make one step and add the position to the metric's moments."""
         state, stats = self.step(posterior, state, key=key)
-        return replace(state, metric=state.metric.seen(state.position)), stats
+        return replace(state, metric=state.metric.with_position(state.position)), stats
 
     def settle(
         self, posterior: AbstractPosterior, state: KernelState, *, final: bool, key: PRNGKeyArray
@@ -115,8 +119,8 @@ class AbstractKernel(AbstractSampler[KernelState]):
         del posterior, key
         if final:
             return state
-        new = state.metric.settled()
-        step_size = rescaled(state.step_size, state.metric.inverse_mass, new.inverse_mass)
+        new = state.metric.updated()
+        step_size = rescale_step_size(state.step_size, state.metric.inverse_mass, new.inverse_mass)
         return replace(state, step_size=step_size, metric=new)
 
     def tune(
@@ -124,4 +128,4 @@ class AbstractKernel(AbstractSampler[KernelState]):
     ) -> tuple[AbstractSampler, KernelState]:
         """Pool the metric and the step size over all chains."""
         del posterior, final, key, num_steps
-        return self, shared(states)
+        return self, share_metric(states)

@@ -35,7 +35,7 @@ class Nuts(AbstractKernel):
         """Maximum number of gradients of a step, 2^depth - 1."""
         return 2**self.max_tree_depth - 1
 
-    def within(self, gradients: float) -> Nuts:
+    def limit_gradients(self, gradients: float) -> Nuts:
         """Return this sampler with a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
         depth = int(np.clip(np.log2(gradients + 1), min(_LEAST_DEPTH, self.max_tree_depth), self.max_tree_depth))
         return dataclasses.replace(self, max_tree_depth=depth)

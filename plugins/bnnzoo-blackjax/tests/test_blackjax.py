@@ -17,7 +17,7 @@ from bnnzoo_blackjax.kernels import Barker, Hmc, Nuts
 import bnnzoo
 from bnnzoo import registry
 from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 from bnnzoo.testing import TARGETS, check_sampler
 
 SAMPLERS = {
@@ -34,7 +34,14 @@ def _run(sampler, **more):
     thetas = TARGET.start(np.random.default_rng(0), CHAINS).astype(np.float32)
     arguments = {"num_warmup": WARMUP, "num_draws": DRAWS, "chunk_seconds": 1e9, **more}
     return list(
-        chunks(TARGET.posterior, sampler, thetas, keys=Keys.of(0), placement=place("vectorized", CHAINS), **arguments)
+        chunks(
+            TARGET.posterior,
+            sampler,
+            thetas,
+            keys=Keys.from_seed(0),
+            placement=place_chains("vectorized", CHAINS),
+            **arguments,
+        )
     )
 
 
@@ -81,8 +88,8 @@ def test_a_plan_knows_what_a_step_costs():
     """The gradients of a step, fewer where they were asked for, and two in each step of McLachlan's integrator."""
     assert (Hmc(num_steps=7).gradients, Nuts(max_tree_depth=5).gradients) == (7, 31)
     assert AdjustedMclmc(max_steps=10).gradients == 2 * 19
-    assert Nuts().within(40).max_tree_depth == 5
-    assert AdjustedMclmc().within(100).gradients <= 100
+    assert Nuts().limit_gradients(40).max_tree_depth == 5
+    assert AdjustedMclmc().limit_gradients(100).gradients <= 100
     posterior, sampler = TARGET.posterior, AdjustedMclmc(step_size=0.1)
     state = sampler.init(posterior, jnp.zeros(posterior.layout.dim), num_warmup=0, key=jax.random.key(0))
     stats = jax.jit(lambda key: sampler.step(posterior, state, key=key)[1])(jax.random.key(1))

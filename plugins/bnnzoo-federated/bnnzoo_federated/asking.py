@@ -32,8 +32,10 @@ class Asking:
         self.lines, self.patience, self.limit = dict(lines), patience, limit
         self.again = dict.fromkeys(lines, 0)
 
-    def all(self, question: str, words: Mapping[str, Words], read: Callable[[str, Words], Answer]) -> dict[str, Answer]:
-        """Return the answers to one question of the parties that `words` names, in its order.
+    def all(
+        self, question: str, messages: Mapping[str, Words], read: Callable[[str, Words], Answer]
+    ) -> dict[str, Answer]:
+        """Return the answers to one question of the parties that `messages` names, in its order.
 
         Args:
             question: the question.
@@ -44,36 +46,40 @@ class Asking:
             BnnzooError: if a party refuses, sends an invalid answer, or does not answer within the limit.
         """
         answers: dict[str, Answer] = {}
-        until, pause = time.monotonic() + self.limit, _PAUSE
+        deadline, pause = time.monotonic() + self.limit, _PAUSE
         while True:
             waiting = {
-                name: self.lines[name].begin(question, told) for name, told in words.items() if name not in answers
+                name: self.lines[name].begin(question, message)
+                for name, message in messages.items()
+                if name not in answers
             }
-            late: dict[str, str] = {}
+            errors_by_party: dict[str, str] = {}
             for name, wait in waiting.items():
                 try:
                     answers[name] = _read(name, question, wait(self.patience), read)
                 except OSError as error:
-                    late[name] = str(error) or type(error).__name__
+                    errors_by_party[name] = str(error) or type(error).__name__
                 except BnnzooError as error:
                     raise BnnzooError(f"party {name}: {error}") from error
-            if not late:
-                return {name: answers[name] for name in words}
-            name, why = next(iter(late.items()))
-            if time.monotonic() > until:
-                raise BnnzooError(f"party {name}: no answer for {self.limit:g} s ({why}); start it again, and the run")
-            for name in late:
+            if not errors_by_party:
+                return {name: answers[name] for name in messages}
+            name, reason = next(iter(errors_by_party.items()))
+            if time.monotonic() > deadline:
+                raise BnnzooError(
+                    f"party {name}: no answer for {self.limit:g} s ({reason}); start it again, and the run"
+                )
+            for name in errors_by_party:
                 self.again[name] += 1
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _read(name: str, question: str, words: Words, read: Callable[[str, Words], Answer]) -> Answer:
+def _read(name: str, question: str, message: Words, read: Callable[[str, Words], Answer]) -> Answer:
     try:
-        if REFUSED not in words:
-            return read(name, words)
+        if REFUSED not in message:
+            return read(name, message)
     except ValueError as error:
         raise BnnzooError(
             f"its answer to {question} is none: {error}; serve it with this version of bnnzoo, if it is to be trusted"
         ) from error
-    raise BnnzooError(printable(words[REFUSED]))
+    raise BnnzooError(printable(message[REFUSED]))

@@ -14,11 +14,11 @@ from scipy.special import erfc
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers.minibatch import MOST_SKEW_OF_A_STEP
-from bnnzoo.sampling.keys import Keys, by_chain
+from bnnzoo.samplers.minibatch import MAX_STEP_SKEW
+from bnnzoo.sampling.keys import Keys, keys_by_chain
 from bnnzoo.sampling.warmup import StepSize, StepSizeTuning, windows
 from bnnzoo_federated.messages import POWERS
-from bnnzoo_federated.strata import Stratum, degrees, stratified
+from bnnzoo_federated.strata import Stratum, combine_strata, degrees_of_freedom
 from bnnzoo_federated.walk import decide, penalties, propose
 
 Positions = Float[np.ndarray, "chain dim"]
@@ -59,7 +59,7 @@ class Chains:
         self.positions = jnp.asarray(starts, jnp.float32)
         self.step_size = jnp.asarray(sampler.step_size, jnp.float32)
         self.factor = jnp.eye(self.positions.shape[1], dtype=jnp.float32)
-        self._keys, self._key = by_chain(keys.chain, len(self.positions)), keys.settle
+        self._keys, self._key = keys_by_chain(keys.chain, len(self.positions)), keys.settle
 
     def step(self, number: int, *, penalised: bool = True) -> Stats:
         """Make one step of all chains and return its statistics.
@@ -70,36 +70,36 @@ class Chains:
         together.
         """
         count = jnp.asarray(number, jnp.uint32)
-        there = propose(self.positions, self.step_size, self.factor, self._keys, count)
-        first, second = np.asarray(jax.random.key_data(jax.random.fold_in(self._key, count))).tolist()
-        sums = self._ask(number, (first, second), np.asarray(self.positions), np.asarray(there))
+        proposals = propose(self.positions, self.step_size, self.factor, self._keys, count)
+        key_high, key_low = np.asarray(jax.random.key_data(jax.random.fold_in(self._key, count))).tolist()
+        sums = self._ask(number, (key_high, key_low), np.asarray(self.positions), np.asarray(proposals))
         assert sums.shape == (len(self.strata), len(self.positions), POWERS)
-        change = stratified(sums, self.strata, float(self.posterior.likelihood_power))
-        dofs = degrees(self.strata)[:, None]
+        change = combine_strata(sums, self.strata, float(self.posterior.likelihood_power))
+        dofs = degrees_of_freedom(self.strata)[:, None]
         penalty = np.zeros(len(self.positions))
         if self.sampler.correction and penalised:
             with np.errstate(over="ignore", invalid="ignore"):
                 series = np.asarray(penalties(change.parts, dofs[:, 0], self.sampler.correction), float)
                 penalty = series.sum(0) + change.known / 2
-        found = decide(self.posterior, self.positions, there, change.mean - penalty, self._keys, count)
-        self.positions = found.positions
-        rate, sigma2 = np.asarray(found.rate), change.sigma2
+        decision = decide(self.posterior, self.positions, proposals, change.mean - penalty, self._keys, count)
+        self.positions = decision.positions
+        rate, sigma2 = np.asarray(decision.rate), change.sigma2
         skew_bias = np.abs(change.third) / 6
         stats = {
             "acceptance_rate": rate,
-            "accepted": np.asarray(found.accepted),
-            "diverging": np.asarray(found.diverging),
+            "accepted": np.asarray(decision.accepted),
+            "diverging": np.asarray(decision.diverging),
             "step_size": np.full(len(rate), np.asarray(self.step_size)),
-            "delta": -np.asarray(found.log_prior_change) - change.mean,
+            "delta": -np.asarray(decision.log_prior_change) - change.mean,
             "sigma2": sigma2,
             "penalty": penalty,
             "var_dof": change.dof(self.strata),
             "delta_skew": change.skewness,
             "regime_dof": (change.parts > dofs / 4).any(0),
-            "regime_skew": skew_bias > MOST_SKEW_OF_A_STEP,
+            "regime_skew": skew_bias > MAX_STEP_SKEW,
             "skew_bias": rate * skew_bias,
         }
-        return {name: v.astype(np.float32) if v.dtype.kind == "f" else v for name, v in stats.items()}
+        return {name: value.astype(np.float32) if value.dtype.kind == "f" else value for name, value in stats.items()}
 
     def warm_up(self, num_steps: int, tell: Callable[[int, float], None]) -> None:
         """Adapt the size and the shape of the proposal.
@@ -108,46 +108,46 @@ class Chains:
         would reject everything. The covariance of the positions becomes the shape of the next window's proposals. In
         the last window only the step size is adapted, with the penalty.
         """
-        first, ends = 0, windows(num_steps)
-        for end in ends:
-            final, seen = end == ends[-1], []
+        first, window_ends = 0, windows(num_steps)
+        for end in window_ends:
+            final, visited = end == window_ends[-1], []
             state = _Tuned(self.step_size)
             tuning = StepSize().init(state, 2 if final else 1)
             for number in range(first, end):
                 stats = self.step(number, penalised=final)
                 tuning, state = _adapt(tuning, state, jnp.asarray(self._headroom(stats, final), jnp.float32))
                 self.step_size = state.step_size
-                seen.append(np.asarray(self.positions))
+                visited.append(np.asarray(self.positions))
                 tell(number + 1, float(stats["acceptance_rate"].mean()))
             self.step_size = StepSize().final(tuning, state).step_size
             if not final:
-                self._reshape(np.stack(seen[len(seen) // 2 :]))
+                self._set_proposal_shape(np.stack(visited[len(visited) // 2 :]))
             first = end
 
     def _headroom(self, stats: Stats, final: bool) -> Float[np.ndarray, " constraint"]:
         """Return the relative margins of acceptance, given the parties' own noise, and of the batches' sigma2."""
-        known = self.known if final else 0.0
-        target = float(self.sampler.target_acceptance) * float(erfc((known / 8) ** 0.5))
+        added_noise = self.added_noise_variance if final else 0.0
+        target = float(self.sampler.target_acceptance) * float(erfc((added_noise / 8) ** 0.5))
         acceptance = stats["acceptance_rate"].mean() / target - 1
         if not final:
             return np.array([acceptance])
-        sigma2 = np.nan_to_num(stats["sigma2"], nan=np.inf) - known
+        sigma2 = np.nan_to_num(stats["sigma2"], nan=np.inf) - added_noise
         return np.array([acceptance, 1 - np.minimum(sigma2 / float(self.sampler.target_sigma2), 10).mean()])
 
     @property
-    def known(self) -> float:
+    def added_noise_variance(self) -> float:
         """Variance of the noise that the parties add."""
-        still = np.zeros((len(self.strata), 1, POWERS))
-        return stratified(still, self.strata, float(self.posterior.likelihood_power)).known
+        zero_sums = np.zeros((len(self.strata), 1, POWERS))
+        return combine_strata(zero_sums, self.strata, float(self.posterior.likelihood_power)).known
 
-    def _reshape(self, seen: Float[np.ndarray, "step chain dim"]) -> None:
+    def _set_proposal_shape(self, visited: Float[np.ndarray, "step chain dim"]) -> None:
         """Set the proposal's shape to the covariance of the positions, shrunk to its diagonal if they are few."""
-        dim = seen.shape[2]
-        covariance = np.atleast_2d(np.cov(seen.reshape(-1, dim).astype(np.float64), rowvar=False))
+        dim = visited.shape[2]
+        covariance = np.atleast_2d(np.cov(visited.reshape(-1, dim).astype(np.float64), rowvar=False))
         spread = np.diag(np.maximum(np.diag(covariance), np.finfo(np.float32).eps))
-        weight = seen.shape[1] * seen.shape[0] / (10 * dim)
-        mixed = (weight * covariance + spread) / (weight + 1)
-        self.factor = jnp.asarray(np.linalg.cholesky(mixed), jnp.float32)
+        weight = visited.shape[1] * visited.shape[0] / (10 * dim)
+        shrunk = (weight * covariance + spread) / (weight + 1)
+        self.factor = jnp.asarray(np.linalg.cholesky(shrunk), jnp.float32)
         self.step_size = jnp.asarray(2.38 / dim**0.5, jnp.float32)
 
 

@@ -13,7 +13,7 @@ from bnnzoo_federated.messages import FINGERPRINT_LENGTH, POWERS, UNKNOWN, Terms
 from bnnzoo_federated.scaling import moment_shapes
 
 
-def offer(answer: Words) -> Words:
+def check_offer(answer: Words) -> Words:
     """Return a valid offer.
 
     Raises:
@@ -24,25 +24,25 @@ def offer(answer: Words) -> Words:
         shapes = moment_shapes(Signature.from_json(text if isinstance(text, str) else ""))
     except ValueError:
         raise ValueError("signature: names no columns") from None
-    _named(answer, {*Terms._fields, "signature", *shapes})
-    terms = Terms.of(answer)
-    most = terms.rows if terms.sampling == "disjoint" else np.inf
-    right = {
+    _check_names(answer, {*Terms._fields, "signature", *shapes})
+    terms = Terms.from_message(answer)
+    max_batch = terms.rows if terms.sampling == "disjoint" else np.inf
+    is_valid = {
         "rows": type(terms.rows) is int and terms.rows >= 1,
         "sampling": terms.sampling in ("replacement", "disjoint"),
-        "batch_size": type(terms.batch_size) is int and type(terms.rows) is int and 2 <= terms.batch_size <= most,
+        "batch_size": type(terms.batch_size) is int and type(terms.rows) is int and 2 <= terms.batch_size <= max_batch,
         "noise_sd": type(terms.noise_sd) is float and 0 <= terms.noise_sd < np.inf,
         "fingerprint": isinstance(terms.fingerprint, str) and len(terms.fingerprint) == FINGERPRINT_LENGTH,
     }
-    if wrong := [name for name, is_right in right.items() if not is_right]:
-        raise ValueError(f"{', '.join(wrong)}: not what an offer holds")
+    if invalid := [name for name, is_right in is_valid.items() if not is_right]:
+        raise ValueError(f"{', '.join(invalid)}: not what an offer holds")
     for name, shape in shapes.items():
         if not np.isfinite(_numbers(name, answer[name], shape)).all():
             raise ValueError(f"{name}: not all finite")
     return answer
 
 
-def agreed(answer: Words, agreement: str) -> None:
+def check_agreement(answer: Words, agreement: str) -> None:
     """Check that an answer confirms the agreement.
 
     Raises:
@@ -52,7 +52,7 @@ def agreed(answer: Words, agreement: str) -> None:
         raise ValueError("not the agreement that it was told")
 
 
-def sums(answer: Words, agreement: str, chains: int, used: int) -> Float[np.ndarray, "chain power"] | None:
+def check_sums(answer: Words, agreement: str, chains: int, used: int) -> Float[np.ndarray, "chain power"] | None:
     """Return the sums; None if the party does not know the agreement.
 
     They need not be finite. If a position has no likelihood they are not, and the step is rejected.
@@ -62,22 +62,22 @@ def sums(answer: Words, agreement: str, chains: int, used: int) -> Float[np.ndar
     """
     if answer == {UNKNOWN: agreement}:
         return None
-    _named(answer, {"used", "sums"})
+    _check_names(answer, {"used", "sums"})
     if type(answer["used"]) is not int or answer["used"] != used:
         raise ValueError(f"used: not the {used} rows of its offer")
     return _numbers("sums", answer["sums"], (chains, POWERS))
 
 
-def _named(answer: Words, names: Set[str]) -> None:
+def _check_names(answer: Words, names: Set[str]) -> None:
     if set(answer) != names:
         raise ValueError(f"holds other than {', '.join(sorted(names))}")
 
 
 def _numbers(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     try:
-        found = np.array(value)
+        array = np.array(value)
     except ValueError:  # rows of different lengths
-        found = np.array(None)
-    if found.dtype.kind not in "iuf" or found.shape != shape:
+        array = np.array(None)
+    if array.dtype.kind not in "iuf" or array.shape != shape:
         raise ValueError(f"{name}: not {' x '.join(map(str, shape)) or 'a'} number{'s' if shape else ''}")
-    return found.astype(float)
+    return array.astype(float)

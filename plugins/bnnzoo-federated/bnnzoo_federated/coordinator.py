@@ -29,7 +29,7 @@ from bnnzoo_federated.lines import DaskLine, Line, LocalLine
 from bnnzoo_federated.messages import Agreement, Request, Terms, Words
 from bnnzoo_federated.party import Party
 from bnnzoo_federated.recording import Recording
-from bnnzoo_federated.scaling import no_rows, scaler_of
+from bnnzoo_federated.scaling import empty_dataset, fit_scaler
 from bnnzoo_federated.strata import Stratum
 
 _RESTARTS = 10
@@ -46,7 +46,7 @@ class Coordinator:
             patience: seconds after which an answer is late, and the question is repeated.
             limit: seconds after which a party that has not answered ends the run.
         """
-        self._asking = Asking({name: _line(one) for name, one in parties.items()}, patience=patience, limit=limit)
+        self._asking = Asking({name: _line(party) for name, party in parties.items()}, patience=patience, limit=limit)
 
     def sample(
         self,
@@ -92,37 +92,39 @@ class Coordinator:
     def _agree(self, recipe: Recipe, test: Any) -> tuple[Problem, dict[str, Agreement]]:
         """Agree with all parties on the model, the scaling and each party's terms."""
         offers = self._asking.all(
-            "offer", {name: {} for name in self._asking.lines}, lambda _, answer: checks.offer(answer)
+            "offer", {name: {} for name in self._asking.lines}, lambda _, answer: checks.check_offer(answer)
         )
-        first, *others = offers
-        text = offers[first]["signature"]
+        first_party, *others = offers
+        text = offers[first_party]["signature"]
         for name in others:
             if offers[name]["signature"] != text:
                 raise UsageError(
-                    f"parties {first} and {name}: their columns differ: {text}, {offers[name]['signature']}"
+                    f"parties {first_party} and {name}: their columns differ: {text}, {offers[name]['signature']}"
                 )
-        like = Signature.from_json(text)
-        recipe = dataclasses.replace(recipe, task=like.task)
-        problem = _without_rows(recipe, like, Scaler.fit(no_rows(like), False))
+        signature = Signature.from_json(text)
+        recipe = dataclasses.replace(recipe, task=signature.task)
+        problem = _without_rows(recipe, signature, Scaler.fit(empty_dataset(signature), False))
         description = problem.require_description()
-        scaler = scaler_of(
+        scaler = fit_scaler(
             list(offers.values()),
-            like,
+            signature,
             standardise=recipe.standardise,
             scales_targets=description.parts.likelihood.scales_targets,
         )
         problem = dataclasses.replace(
-            _without_rows(recipe, like, scaler), test=None if test is None else load_like(test, like)
+            _without_rows(recipe, signature, scaler), test=None if test is None else load_like(test, signature)
         )
         scaling = {field.name: getattr(scaler, field.name).tolist() for field in dataclasses.fields(scaler)}
-        words = to_yaml(problem.resolved())
-        agreements = {name: Agreement(words, text, scaling, Terms.of(offer)) for name, offer in offers.items()}
-        self._tell(agreements)
+        recipe_text = to_yaml(problem.resolved_recipe())
+        agreements = {
+            name: Agreement(recipe_text, text, scaling, Terms.from_message(offer)) for name, offer in offers.items()
+        }
+        self._send_agreements(agreements)
         return problem, agreements
 
-    def _tell(self, agreements: Mapping[str, Agreement]) -> None:
-        told = {name: one._asdict() for name, one in agreements.items()}
-        self._asking.all("agree", told, lambda name, answer: checks.agreed(answer, agreements[name].name))
+    def _send_agreements(self, agreements: Mapping[str, Agreement]) -> None:
+        messages = {name: agreement._asdict() for name, agreement in agreements.items()}
+        self._asking.all("agree", messages, lambda name, answer: checks.check_agreement(answer, agreements[name].name))
 
     def _run(
         self,
@@ -133,24 +135,24 @@ class Coordinator:
         force: bool,
         tell: Observer,
     ) -> None:
-        recipe, sampler, keys = problem.recipe, problem.sampler, Keys.of(problem.recipe.seed)
+        recipe, sampler, keys = problem.recipe, problem.sampler, Keys.from_seed(problem.recipe.seed)
         assert isinstance(sampler, Penalty)
         if starts is None:
             starts = problem.initial_positions(trained=False, key=keys.positions)
-        wanted = (recipe.chains, problem.posterior.layout.dim)
-        if np.shape(starts) != wanted:
-            raise UsageError(f"starts: has shape {list(np.shape(starts))}, not {list(wanted)}")
+        expected_shape = (recipe.chains, problem.posterior.layout.dim)
+        if np.shape(starts) != expected_shape:
+            raise UsageError(f"starts: has shape {list(np.shape(starts))}, not {list(expected_shape)}")
 
-        strata = {name: Stratum.of(one.terms) for name, one in agreements.items()}
+        strata = {name: Stratum.of(agreement.terms) for name, agreement in agreements.items()}
         ask = partial(self._sums, agreements)
         chains = Chains(problem.posterior, sampler, list(strata.values()), ask, starts, keys)
         with Recording(problem, strata, out, force=force) as recording:
-            began = time.perf_counter()
+            start_time = time.perf_counter()
             chains.warm_up(
                 recipe.warmup,
                 lambda done, rate: tell(Progress("warmup", done, recipe.warmup, acceptance=rate)),
             )
-            recording.warmed_up(chains, time.perf_counter() - began)
+            recording.end_warmup(chains, time.perf_counter() - start_time)
             for draw in range(recipe.draws):
                 first = recipe.warmup + draw * recipe.thin
                 stats = [chains.step(first + i) for i in range(recipe.thin)]
@@ -169,18 +171,20 @@ class Coordinator:
         """Return the parties' sums. A restarted party first receives the agreement again, up to `_RESTARTS` times."""
 
         def read(name: str, answer: Words) -> Float[np.ndarray, "chain power"] | None:
-            return checks.sums(answer, agreements[name].name, len(here), agreements[name].terms.batch_size)
+            return checks.check_sums(answer, agreements[name].name, len(here), agreements[name].terms.batch_size)
 
-        asked = {name: Request(one.name, step, key, here, there).words() for name, one in agreements.items()}
+        requests = {
+            name: Request(agreement.name, step, key, here, there).words() for name, agreement in agreements.items()
+        }
         answers: dict[str, Float[np.ndarray, "chain power"] | None] = dict.fromkeys(agreements)
-        left = list(agreements)
+        unanswered = list(agreements)
         for _ in range(_RESTARTS):
-            answers |= self._asking.all("sums", {name: asked[name] for name in left}, read)
-            if not (left := [name for name, answer in answers.items() if answer is None]):
+            answers |= self._asking.all("sums", {name: requests[name] for name in unanswered}, read)
+            if not (unanswered := [name for name, answer in answers.items() if answer is None]):
                 return np.array(list(answers.values()))
-            self._tell({name: agreements[name] for name in left})
+            self._send_agreements({name: agreements[name] for name in unanswered})
         raise BnnzooError(
-            f"party {left[0]}: was started again {_RESTARTS} times in one step; see why, and start the run again"
+            f"party {unanswered[0]}: was started again {_RESTARTS} times in one step; see why, and start the run again"
         )
 
 
@@ -192,7 +196,7 @@ def _line(party: Party | Line | str) -> Line:
 
 def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
     """Reject options that a coordinator without rows does not support."""
-    refused = {
+    is_refused_by_name = {
         "init": recipe.init != "prior",
         "stochastic": recipe.stochastic != "all",
         "budget": options.get("budget") is not None,
@@ -201,28 +205,29 @@ def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
         "keep": recipe.keep != "draws",
         "precision": recipe.precision != "float32",
     }
-    if wrong := [name for name, is_refused in refused.items() if is_refused]:
-        raise UsageError(f"{', '.join(wrong)}: not with rows at parties; leave it out")
+    if refused_names := [name for name, is_refused in is_refused_by_name.items() if is_refused]:
+        raise UsageError(f"{', '.join(refused_names)}: not with rows at parties; leave it out")
 
 
 def _random_walk(sampler: str | Mapping[str, Any]) -> dict[str, Any]:
     """Return the penalty's fields, with `auto` for those that the parties determine."""
-    given = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
-    if given["name"] != "penalty":
-        raise UsageError(f"sampler {given['name']}: it asks for more than sums of differences; use penalty")
+    fields = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
+    if fields["name"] != "penalty":
+        raise UsageError(f"sampler {fields['name']}: it asks for more than sums of differences; use penalty")
     fixed = {
         **dict.fromkeys(("batch_size", "num_batches", "sampling"), "auto"),
         **{"proposal": "random-walk", "control_variate": "none", "variance": "pooled"},
     }
-    if wrong := [name for name, value in fixed.items() if given.get(name, value) != value]:
+    if conflicting := [name for name, value in fixed.items() if fields.get(name, value) != value]:
         raise UsageError(
-            f"sampler.{', sampler.'.join(wrong)}: batches are the parties' affair, and the proposal is a random walk; "
+            f"sampler.{', sampler.'.join(conflicting)}: batches are the parties' affair, and the proposal is "
+            "a random walk; "
             "leave it out"
         )
-    return {**given, **fixed}
+    return {**fields, **fixed}
 
 
-def _without_rows(recipe: Recipe, like: Signature, scaler: Scaler) -> Problem:
+def _without_rows(recipe: Recipe, signature: Signature, scaler: Scaler) -> Problem:
     scaling: Words = {field.name: getattr(scaler, field.name) for field in dataclasses.fields(scaler)}
-    attributes = {"recipe": to_yaml(as_dict(recipe)), "signature": like.to_json()}
+    attributes = {"recipe": to_yaml(as_dict(recipe)), "signature": signature.to_json()}
     return Problem.restored(attributes, scaling)

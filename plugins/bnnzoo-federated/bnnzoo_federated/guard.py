@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo.finding import Finding, setting
-from bnnzoo.samplers.minibatch import LEAST_ACCEPTANCE, MOST_SIGMA2, MOST_SKEW_BIAS
+from bnnzoo.samplers.minibatch import MAX_SIGMA2, MAX_SKEW_BIAS, MIN_ACCEPTANCE
 
 
-def findings(means: Mapping[str, Float[np.ndarray, " chain"]], known: float) -> tuple[Finding, ...]:
+def findings(means: Mapping[str, Float[np.ndarray, " chain"]], added_noise: float) -> tuple[Finding, ...]:
     """Return the penalty's validity findings, with advice that a coordinator can follow.
 
     Args:
@@ -19,19 +19,19 @@ def findings(means: Mapping[str, Float[np.ndarray, " chain"]], known: float) -> 
         known: part of sigma2 that the parties added. That noise is normal with known variance, so it lowers the
             acceptance and causes no bias.
     """
-    larger = f"use a larger batch_size of the parties, or a smaller {setting('sampler.target_sigma2')}"
-    held = (
-        ("sigma2", "mean sigma2 of batches", means["sigma2"] - known, MOST_SIGMA2, larger),
-        ("regime_dof", "share of steps with a party's sigma2 > dof/4", means["regime_dof"], 0.01, larger),
-        ("skewness", "mean bias by skewed differences", means["skew_bias"], MOST_SKEW_BIAS, larger),
+    larger_batch = f"use a larger batch_size of the parties, or a smaller {setting('sampler.target_sigma2')}"
+    limits = (
+        ("sigma2", "mean sigma2 of batches", means["sigma2"] - added_noise, MAX_SIGMA2, larger_batch),
+        ("regime_dof", "share of steps with a party's sigma2 > dof/4", means["regime_dof"], 0.01, larger_batch),
+        ("skewness", "mean bias by skewed differences", means["skew_bias"], MAX_SKEW_BIAS, larger_batch),
     )
-    found = [
+    problems = [
         Finding("validity", kind, label, float(np.max(values)), limit, advice)
-        for kind, label, values, limit, advice in held
+        for kind, label, values, limit, advice in limits
         if not np.max(values) <= limit
     ]
     acceptance = float(np.min(means["acceptance_rate"]))
-    if acceptance < LEAST_ACCEPTANCE:
+    if acceptance < MIN_ACCEPTANCE:
         advice = f"use a longer {setting('warmup')}, or less noise_sd of the parties"
-        found.append(Finding("validity", "acceptance", "acceptance", acceptance, LEAST_ACCEPTANCE, advice))
-    return tuple(found)
+        problems.append(Finding("validity", "acceptance", "acceptance", acceptance, MIN_ACCEPTANCE, advice))
+    return tuple(problems)

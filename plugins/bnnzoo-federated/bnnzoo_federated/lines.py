@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo_federated.messages import Words, printable
-from bnnzoo_federated.plain import communications, take_words_only
+from bnnzoo_federated.plain import communications, read_plain_values_only
 
 Wait = Callable[[float], Words]
 """Function that waits at most the given number of seconds for an answer. It raises an OSError, such as TimeoutError, if
@@ -73,7 +73,7 @@ class DaskLine:
         return wait
 
     async def _ask(self, question: str, words: Words) -> Words:
-        take_words_only()
+        read_plain_values_only()
         # The connection is taken while it is in use: a late answer belongs to no later question, and must be dropped
         # together with its connection.
         comm, self._comm = self._comm, None
@@ -111,16 +111,16 @@ def security(ca: Path | None, cert: Path | None, key: Path | None, *, listening:
     Raises:
         UsageError: if some of the three files are missing.
     """
-    given = [path for path in (ca, cert, key) if path is not None]
-    if not given:
+    paths_given = [path for path in (ca, cert, key) if path is not None]
+    if not paths_given:
         return {}
-    if len(given) < 3:
+    if len(paths_given) < 3:
         raise UsageError("--tls-ca, --tls-cert and --tls-key go together; give all three")
     communications()
     from distributed import Security
 
     names = ("tls_worker_cert", "tls_worker_key") if listening else ("tls_client_cert", "tls_client_key")
-    made = Security(
+    dask_security = Security(
         require_encryption=True, tls_ca_file=str(ca), **dict(zip(names, (str(cert), str(key)), strict=True))
     )
-    return made.get_listen_args("worker") if listening else made.get_connection_args("client")
+    return dask_security.get_listen_args("worker") if listening else dask_security.get_connection_args("client")

@@ -49,7 +49,7 @@ class Log:
         self.path.touch()
         sync_folder(folder)
 
-    def add(self, question: str, answer: Words, *, step: Any, kept: str = "") -> None:
+    def add(self, question: str, answer: Words, *, step: Any, private_error: str = "") -> None:
         """Append an answer. Nothing is sent before it is in the file.
 
         Args:
@@ -61,11 +61,16 @@ class Log:
         Raises:
             OSError: if the disk refuses; the file is then unchanged.
         """
-        about = {"step": step} if isinstance(step, int) else {}
+        step_field = {"step": step} if isinstance(step, int) else {}
         sent = {name: {"shape": list(np.shape(value)), "values": value} for name, value in answer.items()}
-        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "question": question, **about, "sent": sent}
+        line = {
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "question": question,
+            **step_field,
+            "sent": sent,
+        }
         try:
-            self._append(json.dumps(line | ({"kept": kept} if kept else {})) + "\n")
+            self._append(json.dumps(line | ({"kept": private_error} if private_error else {})) + "\n")
         except OSError as error:
             warnings.warn(
                 f"{self.path}: cannot be written: {error.strerror or error}; the answer was not sent, make room",
@@ -81,10 +86,10 @@ class Log:
             end = _end(file)
             file.truncate(end)
             file.seek(end)
-            left = memoryview(text.encode())
+            remaining = memoryview(text.encode())
             try:
-                while left:
-                    left = left[file.write(left) :]
+                while remaining:
+                    remaining = remaining[file.write(remaining) :]
                 os.fsync(file.fileno())
             except BaseException:
                 file.truncate(end)
@@ -93,13 +98,13 @@ class Log:
 
 def _end(file: FileIO) -> int:
     """Return the end of the last complete line. A line that a kill left incomplete was not sent."""
-    at = file.seek(0, os.SEEK_END)
-    while at:
-        start = max(0, at - _BLOCK)
+    position = file.seek(0, os.SEEK_END)
+    while position:
+        start = max(0, position - _BLOCK)
         file.seek(start)
-        if (found := file.read(at - start).rfind(b"\n")) >= 0:
-            return start + found + 1
-        at = start
+        if (newline := file.read(position - start).rfind(b"\n")) >= 0:
+            return start + newline + 1
+        position = start
     return 0
 
 
@@ -138,17 +143,17 @@ def show_log(folder: str | Path) -> str:
     """
     counts: dict[tuple[str, str, str], list[int]] = {}
     answers: dict[str, int] = {}
-    kept = []
+    error_lines = []
     for line in read_log(folder):
         answers[line["question"]] = answers.get(line["question"], 0) + 1
         if "kept" in line:
-            about = " ".join(map(printable, (line["at"], f"{line['question']}:", line["kept"])))
-            kept = [f"last error, which was not sent: {about}"]
+            error_text = " ".join(map(printable, (line["at"], f"{line['question']}:", line["kept"])))
+            error_lines = [f"last error, which was not sent: {error_text}"]
         for name, value in line["sent"].items():
             row = (printable(line["question"]), printable(name), str(value["shape"]))
-            found = counts.setdefault(row, [0, 0])
-            found[0] += 1
-            found[1] += int(np.prod(value["shape"], dtype=int))
+            totals = counts.setdefault(row, [0, 0])
+            totals[0] += 1
+            totals[1] += int(np.prod(value["shape"], dtype=int))
     rows = [("question", "sent", "shape", "answers", "numbers or texts")]
-    rows += [(*key, str(times), str(numbers)) for key, (times, numbers) in counts.items()]
-    return "\n".join([*aligned(rows), f"{sum(answers.values())} answers left {folder}", *kept])
+    rows += [(*key, str(num_answers), str(numbers)) for key, (num_answers, numbers) in counts.items()]
+    return "\n".join([*aligned(rows), f"{sum(answers.values())} answers left {folder}", *error_lines])

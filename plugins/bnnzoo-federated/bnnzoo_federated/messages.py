@@ -35,7 +35,7 @@ class Terms(NamedTuple):
     """Digest of the rows, keyed by the party's secret. Without the secret it reveals nothing about the rows."""
 
     @classmethod
-    def of(cls, words: Words) -> Terms:
+    def from_message(cls, words: Words) -> Terms:
         """Return the terms in an offer."""
         return cls(*(words[name] for name in cls._fields))
 
@@ -81,7 +81,7 @@ class Request(NamedTuple):
         }
 
     @classmethod
-    def of(cls, words: Words) -> Request:
+    def from_message(cls, words: Words) -> Request:
         """Read a request from a message.
 
         Raises:
@@ -98,5 +98,5 @@ class Request(NamedTuple):
         """Return a key of 64 bits, different for every request, that cannot be computed without the secret."""
         words = self.words()
         text = json.dumps([words[name] for name in ("agreement", "step", "key", "chains")]).encode()
-        found = hashlib.sha256(secret + text + words["here"] + words["there"]).digest()
-        return int.from_bytes(found[:4], "little"), int.from_bytes(found[4:8], "little")
+        digest = hashlib.sha256(secret + text + words["here"] + words["there"]).digest()
+        return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")

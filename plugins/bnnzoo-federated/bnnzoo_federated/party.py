@@ -36,7 +36,8 @@ class _Refusal(UsageError):
 class Party:
     """A holder of rows. It answers three questions about them, each with a fixed set of numbers, and logs every answer.
 
-    `offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the party's terms.
+    `check_offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the party's
+    terms.
     `agree` receives the model and the scaling. `sums` draws a new batch and returns, for two positions of each chain,
     the sums of d, d^2 and d^3, where d_i is the difference of row i's log-likelihood. The party, not the request,
     chooses the batch size and the added noise.
@@ -74,11 +75,11 @@ class Party:
         self._rows = load(data, target=target, task=task)
         count = self._rows.num_data
         if not batch_size >= 2 or (sampling == "disjoint" and batch_size > count):
-            most = f" and {count}, its rows" if sampling == "disjoint" else ""
-            raise UsageError(f"{self.folder}: batch_size: must be from 2{most} (got {batch_size})")
+            upper_limit = f" and {count}, its rows" if sampling == "disjoint" else ""
+            raise UsageError(f"{self.folder}: batch_size: must be from 2{upper_limit} (got {batch_size})")
         if not (np.isfinite(noise_sd) and noise_sd >= 0):
             raise UsageError(f"{self.folder}: noise_sd: must be >= 0 (got {noise_sd})")
-        self._secret = _kept_secret(self.folder / _SECRET) if secret is None else secret
+        self._secret = _load_secret(self.folder / _SECRET) if secret is None else secret
         if len(self._secret) != _SECRET_BYTES:
             raise UsageError(
                 f"{self.folder / _SECRET if secret is None else 'secret'}: holds {len(self._secret)} bytes, a secret "
@@ -95,19 +96,22 @@ class Party:
             OSError: if the log cannot be written; then there is no answer.
         """
         answers = {"offer": self._offer, "agree": self._agree, "sums": self._sums}
-        kept = ""
+        private_error = ""
         try:
-            found = answers[question](words)
+            answer = answers[question](words)
         except _Refusal as error:
-            found = {REFUSED: f"{question}: {error}"}
+            answer = {REFUSED: f"{question}: {error}"}
         # No message may end the process. The text of an error may contain a row, so it is only logged here.
         except Exception as error:
-            kept = f"{type(error).__name__}: {error}"
-            found = {REFUSED: f"{printable(question)}: {type(error).__name__}; the party's own log says why"}
+            private_error = f"{type(error).__name__}: {error}"
+            answer = {REFUSED: f"{printable(question)}: {type(error).__name__}; the party's own log says why"}
         self._log.add(
-            printable(question), found, step=words.get("step") if isinstance(words, dict) else None, kept=kept
+            printable(question),
+            answer,
+            step=words.get("step") if isinstance(words, dict) else None,
+            private_error=private_error,
         )
-        return found
+        return answer
 
     def _offer(self, words: Words) -> Words:
         del words
@@ -123,9 +127,10 @@ class Party:
         if agreement.signature != self._rows.signature.to_json():
             raise _Refusal("it is about other columns than this party has")
         pairs = zip(Terms._fields, agreement.terms, self._terms, strict=True)
-        if changed := [name for name, then, now in pairs if then != now]:
+        if changed_terms := [name for name, agreed, current in pairs if agreed != current]:
             raise _Refusal(
-                f"{', '.join(changed)}: not as in its offer; start the party as it was then, or start the run again"
+                f"{', '.join(changed_terms)}: not as in its offer; start the party as it was then, or start "
+                "the run again"
             )
         scaling = {name: np.asarray(values, np.float32) for name, values in agreement.scaling.items()}
         problem = Problem.restored(
@@ -137,7 +142,7 @@ class Party:
         return {"agreed": agreement.name}
 
     def _sums(self, words: Words) -> Words:
-        request, terms = Request.of(words), self._terms
+        request, terms = Request.from_message(words), self._terms
         posterior = self._agreed.get(request.agreement)
         if posterior is None:
             return {UNKNOWN: request.agreement}
@@ -164,24 +169,24 @@ def _differences(
     """Return d of every row of each chain's batch, and a standard normal number for each chain."""
     root = jax.random.wrap_key_data(words, impl="threefry2x32")
 
-    def one(chain: Array, here: Array, there: Array) -> tuple[Array, Array]:
+    def chain_differences(chain: Array, here: Array, there: Array) -> tuple[Array, Array]:
         key_batch, key_noise = jax.random.split(jax.random.fold_in(root, chain))
         batch = posterior.minibatch(size, replace=not disjoint, key=key_batch)
         d = posterior.log_likelihood(there, batch) - posterior.log_likelihood(here, batch)
         return d, jax.random.normal(key_noise)
 
-    return jax.vmap(one)(jnp.arange(len(here), dtype=jnp.uint32), jnp.asarray(here), jnp.asarray(there))
+    return jax.vmap(chain_differences)(jnp.arange(len(here), dtype=jnp.uint32), jnp.asarray(here), jnp.asarray(there))
 
 
 def _fingerprint(rows: Dataset, secret: bytes) -> str:
     """Return a digest of the rows, keyed by the secret, so that guesses of the rows cannot be tested without it."""
-    found = hmac.new(secret, rows.signature.to_json().encode(), "sha256")
+    digest = hmac.new(secret, rows.signature.to_json().encode(), "sha256")
     for values in (rows.x, rows.y):
-        found.update(np.ascontiguousarray(values).reshape(-1).data)
-    return found.hexdigest()
+        digest.update(np.ascontiguousarray(values).reshape(-1).data)
+    return digest.hexdigest()
 
 
-def _kept_secret(path: Path) -> bytes:
+def _load_secret(path: Path) -> bytes:
     """Return the secret of a folder, created at first use; only the party's user may read the file."""
     if not path.exists():
         with replacing(path) as file:

@@ -12,7 +12,7 @@ _IS_PLAIN: ContextVar[bool] = ContextVar("_IS_PLAIN", default=False)
 
 @functools.cache
 def communications() -> Any:
-    """Return Dask's communications, patched to read only plain values in tasks that called `take_words_only`.
+    """Return Dask's communications, patched to read only plain values in tasks that called `read_plain_values_only`.
 
     Dask unpickles objects in any message, even if it is told not to deserialise. Its clients and schedulers in the same
     process need that, so the reading task decides.
@@ -22,14 +22,14 @@ def communications() -> Any:
     loads = protocol.loads  # pyright: ignore[reportPrivateImportUsage]
 
     @functools.wraps(loads)
-    def by_task(frames: Sequence[Any], *more: Any, **words: Any) -> Any:
-        return _words(frames) if _IS_PLAIN.get() else loads(frames, *more, **words)
+    def loads_by_task(frames: Sequence[Any], *arguments: Any, **options: Any) -> Any:
+        return _words(frames) if _IS_PLAIN.get() else loads(frames, *arguments, **options)
 
-    protocol.loads = by_task  # pyright: ignore[reportPrivateImportUsage]
+    protocol.loads = loads_by_task  # pyright: ignore[reportPrivateImportUsage]
     return comm
 
 
-def take_words_only() -> None:
+def read_plain_values_only() -> None:
     """Make this task, and the tasks that it starts, read plain values only."""
     _IS_PLAIN.set(True)
 

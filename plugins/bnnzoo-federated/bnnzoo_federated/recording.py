@@ -20,12 +20,12 @@ from bnnzoo.errors import BnnzooError, BnnzooWarning
 from bnnzoo.finding import sentence, to_json
 from bnnzoo.recipe import to_yaml
 from bnnzoo.samplers import statistics
-from bnnzoo.sampling import ending, judgement, provenance
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling import chain_findings, provenance, verdict
+from bnnzoo.sampling.placement import place_chains
 from bnnzoo.store.schema import row_dims, train_groups
 from bnnzoo_federated import guard
 from bnnzoo_federated.chains import Chains, Stats
-from bnnzoo_federated.scaling import no_rows
+from bnnzoo_federated.scaling import empty_dataset
 from bnnzoo_federated.strata import Stratum
 
 _DRAWS, _SECONDS = 1000, 30.0
@@ -39,7 +39,7 @@ class Recording:
         self._problem, self._strata, self._chains = problem, strata, None
         self._draws: list[np.ndarray] = []
         self._stats: list[Stats] = []
-        self._totals: judgement.Totals = {}
+        self._totals: chain_findings.Totals = {}
         self._reduce = statistics.reductions(problem.sampler)
         self._done, self._seconds = 0, {"compile": 0.0, "warmup": 0.0, "sampling": 0.0}
         self._began = self._written = time.perf_counter()
@@ -49,25 +49,25 @@ class Recording:
     def __enter__(self) -> Recording:
         problem, recipe = self._problem, self._problem.recipe
         description = problem.require_description()
-        placement = place("vectorized", recipe.chains)
-        rows = sum(one.rows for one in self._strata.values())
+        placement = place_chains("vectorized", recipe.chains)
+        rows = sum(stratum.rows for stratum in self._strata.values())
         attributes = provenance.attributes(problem, placement) | {
-            "recipe": to_yaml(problem.resolved()),
+            "recipe": to_yaml(problem.resolved_recipe()),
             "model": recipe.model.name,
             "sampler": recipe.sampler.name,
             "task": description.signature.task,
-            "likelihood": problem.resolved()["likelihood"]["name"],
+            "likelihood": problem.resolved_recipe()["likelihood"]["name"],
             "rows": rows,
             "signature": description.signature.to_json(),
             "statistics": json.dumps(statistics.attributes(problem.sampler)),
-            "federated": json.dumps({name: one._asdict() for name, one in self._strata.items()}),
+            "federated": json.dumps({name: stratum._asdict() for name, stratum in self._strata.items()}),
         }
-        none = no_rows(description.signature)
-        groups = train_groups(none, problem.test, description.scaler, {})
-        self._writer.create(attributes, row_dims(none, description.scaler), groups)
+        no_data = empty_dataset(description.signature)
+        groups = train_groups(no_data, problem.test, description.scaler, {})
+        self._writer.create(attributes, row_dims(no_data, description.scaler), groups)
         return self
 
-    def warmed_up(self, chains: Chains, seconds: float) -> None:
+    def end_warmup(self, chains: Chains, seconds: float) -> None:
         """Record the end of warm-up. Draws follow."""
         self._chains = chains
         self._seconds["warmup"] = seconds
@@ -76,11 +76,11 @@ class Recording:
     def add(self, positions: Float[Array, "chain dim"], steps: Sequence[Stats]) -> None:
         """Add one draw of each chain and the statistics of its steps."""
         self._draws.append(np.asarray(positions))
-        self._stats.append({name: self._reduced(name, [step[name] for step in steps]) for name in steps[0]})
+        self._stats.append({name: self._reduce_statistic(name, [step[name] for step in steps]) for name in steps[0]})
         if len(self._draws) >= _DRAWS or time.perf_counter() - self._written > _SECONDS:
             self._write()
 
-    def finish(self, again: Mapping[str, int]) -> None:
+    def finish(self, repeated_questions: Mapping[str, int]) -> None:
         """Check the complete draws, and write the file.
 
         Args:
@@ -89,25 +89,25 @@ class Recording:
         self._write()
         assert self._chains is not None
         means = {name: np.array(sums) / self._done for name, sums in self._totals.items()}
-        found = guard.findings(means, self._chains.known)
-        regime = sentence(found[0]) if found else ""
+        problems = guard.findings(means, self._chains.added_noise_variance)
+        regime = sentence(problems[0]) if problems else ""
         recipe = self._problem.recipe
         step_size = [float(str(np.asarray(self._chains.step_size)))] * recipe.chains
-        looks = 2.0 * sum(one.used for one in self._strata.values())
+        rows_per_step = 2.0 * sum(stratum.used for stratum in self._strata.values())
         steps = recipe.warmup + recipe.draws * recipe.thin
         self._writer.update(
             {
-                "regime_ok": judgement.regime_ok(self._problem.sampler, found),
+                "regime_ok": chain_findings.regime_ok(self._problem.sampler, problems),
                 "regime": regime,
-                "findings": to_json(found),
+                "findings": to_json(problems),
                 "tuned": json.dumps({"step_size": step_size} if recipe.warmup else {}),
-                "target_evaluations": looks * steps * recipe.chains,
-                "asked_again": json.dumps(dict(again)),
+                "target_evaluations": rows_per_step * steps * recipe.chains,
+                "asked_again": json.dumps(dict(repeated_questions)),
                 **self._counts(),
             }
         )
         num_bytes = recipe.chains * self._done * self._problem.posterior.layout.dim * 4
-        self._writer.update(ending.verdict(self._writer.out, num_bytes, self._done, None))
+        self._writer.update(verdict.verdict(self._writer.out, num_bytes, self._done, None))
         self._writer.finish(complete=True)
         if regime:
             warnings.warn(f"regime: {regime}", BnnzooWarning, stacklevel=4)
@@ -125,18 +125,18 @@ class Recording:
         if not self._draws:
             return
         draws = self._problem.posterior.natural(np.stack(self._draws, 1))
-        stats = {name: np.stack([one[name] for one in self._stats], 1) for name in self._stats[0]}
+        stats = {name: np.stack([draw_stats[name] for draw_stats in self._stats], 1) for name in self._stats[0]}
         self._writer.append({"posterior": draws, "sample_stats": stats})
-        judgement.add(self._totals, stats)
+        chain_findings.add_totals(self._totals, stats)
         self._done += len(self._draws)
         self._draws, self._stats = [], []
         self._written = time.perf_counter()
         self._seconds["sampling"] = self._written - self._began
 
-    def _reduced(self, name: str, values: Sequence[np.ndarray]) -> np.ndarray:
+    def _reduce_statistic(self, name: str, values: Sequence[np.ndarray]) -> np.ndarray:
         """Reduce a statistic over the steps of a draw, as its sampler declares."""
-        how = self._reduce.get(name, "last")
-        if len(values) == 1 or how == "last":
+        rule = self._reduce.get(name, "last")
+        if len(values) == 1 or rule == "last":
             return values[-1]
         return np.stack(values).mean(0, dtype=np.float64).astype(np.float32)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bnnzoo_federated.party import Party
-from bnnzoo_federated.plain import communications, take_words_only
+from bnnzoo_federated.plain import communications, read_plain_values_only
 
 
 def serve(
@@ -50,7 +50,7 @@ async def _serve(
             comm.abort()
             raise dask.CommClosedError("it speaks another language") from error
 
-    take_words_only()
+    read_plain_values_only()
     listener = dask.listen(address, answer, deserialize=False, **listening)
     dask_greets, listener.on_connection = listener.on_connection, greet
     async with listener:

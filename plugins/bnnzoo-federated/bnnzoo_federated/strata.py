@@ -53,14 +53,14 @@ class Change(NamedTuple):
 
     def dof(self, strata: Sequence[Stratum]) -> Float[np.ndarray, " chain"]:
         """Return the degrees of freedom of the estimated part of sigma2 (Welch 1947, Satterthwaite 1946)."""
-        dofs = degrees(strata)[:, None]
+        dofs = degrees_of_freedom(strata)[:, None]
         squares = (self.parts**2 / dofs).sum(0)
         return np.where(squares > 0, self.parts.sum(0) ** 2 / np.where(squares > 0, squares, 1), dofs.sum())
 
 
-def degrees(strata: Sequence[Stratum]) -> Float[np.ndarray, " party"]:
+def degrees_of_freedom(strata: Sequence[Stratum]) -> Float[np.ndarray, " party"]:
     """Return the degrees of freedom of each party's variance."""
-    return np.array([one.used - 1 for one in strata], float)
+    return np.array([stratum.used - 1 for stratum in strata], float)
 
 
 def power_sums(
@@ -75,7 +75,9 @@ def power_sums(
     return np.stack([values.sum(1), (values**2).sum(1), (values**3).sum(1)], 1)
 
 
-def stratified(sums: Float[np.ndarray, "party chain power"], strata: Sequence[Stratum], power: float = 1.0) -> Change:
+def combine_strata(
+    sums: Float[np.ndarray, "party chain power"], strata: Sequence[Stratum], power: float = 1.0
+) -> Change:
     """Return the estimated change of `power` times the log-likelihood of all rows.
 
     Party k draws K of its N rows, with differences d, s^2 = sum (d - mean)^2 / (K - 1) and third central moment m3. The
@@ -87,20 +89,22 @@ def stratified(sums: Float[np.ndarray, "party chain power"], strata: Sequence[St
 
     If a sum is not finite, because a position has no likelihood, the change is not finite either.
     """
-    rows, used, left, noise = (
+    rows, used, variance_fraction, noise = (
         np.array(values, float)[:, None]
-        for values in zip(*((one.rows, one.used, one.left, one.noise_sd) for one in strata), strict=True)
+        for values in zip(
+            *((stratum.rows, stratum.used, stratum.left, stratum.noise_sd) for stratum in strata), strict=True
+        )
     )
     first, second, third = (sums[..., i] / used for i in range(sums.shape[-1]))
     with np.errstate(over="ignore", invalid="ignore"):
         square = np.maximum(second - first**2, 0.0)
         cube = third - 3 * first * second + 2 * first**3
     # The factor 1 - 2K/N for rows drawn without replacement, valid for large N.
-    leaning = np.where(left < 1, left * (2 * left - 1), 1.0)
+    third_cumulant_factor = np.where(variance_fraction < 1, variance_fraction * (2 * variance_fraction - 1), 1.0)
     scale = power * rows
     return Change(
         mean=(scale * first).sum(0),
-        parts=scale**2 * square / (used - 1) * left,
+        parts=scale**2 * square / (used - 1) * variance_fraction,
         known=float(((scale / used * noise) ** 2).sum()),
-        third=(scale**3 * cube / used**2 * leaning).sum(0),
+        third=(scale**3 * cube / used**2 * third_cumulant_factor).sum(0),
     )

@@ -35,11 +35,11 @@ def propose(
 ) -> Float[Array, "chain dim"]:
     """Propose theta + eta F eps, where F F' is the shape of the proposal's covariance."""
 
-    def one(position: Array, key: Array) -> Array:
+    def propose_one(position: Array, key: Array) -> Array:
         key_propose, _ = jax.random.split(jax.random.fold_in(key, step))
         return position + step_size * (factor @ standard_normal(position, key=key_propose))
 
-    return jax.vmap(one)(positions, keys)
+    return jax.vmap(propose_one)(positions, keys)
 
 
 @eqx.filter_jit
@@ -48,27 +48,29 @@ def penalties(
 ) -> Float[Array, "party chain"]:
     """Return the penalty of each party's estimated variance."""
 
-    def one(variance: Array, dof: Array) -> Array:
+    def penalty_of_one(variance: Array, dof: Array) -> Array:
         return noise_penalty(variance, dof, terms)
 
-    return jax.vmap(jax.vmap(one, (0, None)))(jnp.asarray(variances, jnp.float32), jnp.asarray(dofs, jnp.float32))
+    return jax.vmap(jax.vmap(penalty_of_one, (0, None)))(
+        jnp.asarray(variances, jnp.float32), jnp.asarray(dofs, jnp.float32)
+    )
 
 
 @eqx.filter_jit
 def decide(
     posterior: AbstractPosterior,
-    here: Float[Array, "chain dim"],
-    there: Float[Array, "chain dim"],
+    positions: Float[Array, "chain dim"],
+    proposals: Float[Array, "chain dim"],
     gain: Float[Array | np.ndarray, " chain"],
     keys: Key[Array, " chain"],
     step: Array,
 ) -> Decision:
     """Accept with probability min(1, p(theta')/p(theta) e^gain), where `gain` comes from the parties' sums."""
 
-    def one(here: Array, there: Array, gain: Array, key: Array) -> Decision:
+    def decide_one(here: Array, there: Array, gain: Array, key: Array) -> Decision:
         _, key_accept = jax.random.split(jax.random.fold_in(key, step))
         prior = posterior.log_prior(there) - posterior.log_prior(here)
         accepted, rate, diverging = metropolis(prior + gain, key=key_accept)
         return Decision(choose(accepted, there, here), accepted, rate, diverging, prior)
 
-    return jax.vmap(one)(here, there, jnp.asarray(gain, here.dtype), keys)
+    return jax.vmap(decide_one)(positions, proposals, jnp.asarray(gain, positions.dtype), keys)

@@ -46,7 +46,7 @@ def test_help_shows_party_and_imports_neither_jax_nor_dask():
 def test_party_is_of_this_package():
     entry = registry.find(registry.COMMANDS, "party")
     assert (entry.distribution, entry.target) == ("bnnzoo-federated", "bnnzoo_federated.commands:app")
-    assert registry.failures() == []
+    assert registry.import_failures() == []
 
 
 def test_every_public_name_is_there():

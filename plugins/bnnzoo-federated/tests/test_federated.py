@@ -16,7 +16,7 @@ import pytest
 from bnnzoo_federated import Coordinator, Party, chains, guard, read_log, show_log, strata
 from bnnzoo_federated.lines import LocalLine
 from bnnzoo_federated.messages import Request, Terms
-from bnnzoo_federated.scaling import moment_shapes, moments, scaler_of
+from bnnzoo_federated.scaling import fit_scaler, moment_shapes, moments
 from bnnzoo_federated.strata import Stratum
 from parabolas import parabolas
 from scipy import stats
@@ -27,7 +27,7 @@ from bnnzoo.data import Scaler, from_arrays, load
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.posterior.backend import arithmetic
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers.minibatch import LEAST_ACCEPTANCE, MOST_SIGMA2, MOST_SKEW_BIAS, noise_penalty
+from bnnzoo.samplers.minibatch import MAX_SIGMA2, MAX_SKEW_BIAS, MIN_ACCEPTANCE, noise_penalty
 from bnnzoo.sampling.keys import Keys
 
 NOISE, Z = 0.5, 4.89
@@ -86,7 +86,7 @@ def test_the_change_and_its_noise_are_unbiased(disjoint):
         order = rng.permuted(np.tile(np.arange(one.rows), (count, 1)), axis=1)[:, : one.used]
         rows = order if disjoint else rng.integers(one.rows, size=(count, one.used))
         sums.append(strata.power_sums(v[rows], one.noise_sd * rng.normal(size=count)))
-    found = strata.stratified(np.stack(sums), plan, 0.5)
+    found = strata.combine_strata(np.stack(sums), plan, 0.5)
     truth = 0.5 * sum(v.sum() for v in values)
     error = found.mean - truth
     variance = error.var()
@@ -101,7 +101,7 @@ def test_the_change_and_its_noise_are_unbiased(disjoint):
 
 def _pooled(sums: np.ndarray, plan: Any, power: float = 1.0) -> strata.Change:
     """Wrong: sigma2 as if all drawn rows were one simple random sample of all rows."""
-    right = strata.stratified(sums, plan, power)
+    right = strata.combine_strata(sums, plan, power)
     used, rows = sum(one.used for one in plan), sum(one.rows for one in plan)
     mean = sums[..., 0].sum(0) / used
     spread = (sums[..., 1].sum(0) / used - mean**2) * used / (used - 1)
@@ -111,13 +111,13 @@ def _pooled(sums: np.ndarray, plan: Any, power: float = 1.0) -> strata.Change:
 
 def _unpaid(sums: np.ndarray, plan: Any, power: float = 1.0) -> strata.Change:
     """Wrong: the parties' noise is not put into sigma2."""
-    return strata.stratified(sums, plan, power)._replace(known=0.0)
+    return strata.combine_strata(sums, plan, power)._replace(known=0.0)
 
 
 def test_all_rows_leave_no_noise():
     plan = [Stratum(30, 30, True, 0.0), Stratum(50, 50, True, 0.0)]
     sums = np.random.default_rng(0).normal(size=(2, 4, 3)) + np.array([0, 9, 0])
-    found = strata.stratified(sums, plan)
+    found = strata.combine_strata(sums, plan)
     assert np.all(found.sigma2 == 0)
     assert np.all(found.skewness == 0)
     assert np.allclose(found.mean, sums[:, :, 0].sum(0))
@@ -133,7 +133,7 @@ def _chains(ask: Any = lambda *_: np.zeros((2, 3, 3)), **fields: Any) -> chains.
     """Of N(0, I) by the prior, and the likelihood's square root."""
     sampler = Penalty(**{"step_size": 0.3, "proposal": "random-walk", **fields})
     return chains.Chains(
-        parabolas([1.0], [0.0], dim=2, power=0.5), sampler, PLAN, ask, np.array([[0.5, -1.0]] * 3), Keys.of(5)
+        parabolas([1.0], [0.0], dim=2, power=0.5), sampler, PLAN, ask, np.array([[0.5, -1.0]] * 3), Keys.from_seed(5)
     )
 
 
@@ -146,7 +146,7 @@ def test_a_step_is_accepted_with_what_the_sums_are_worth(correction):
     made = _chains(lambda *words: asked.append(words) or sums, correction=correction)
     told, moved = made.step(7), np.asarray(made.positions, float)
     ((number, key, here, there),) = asked
-    assert (number, key) == (7, tuple(np.asarray(jax.random.key_data(jax.random.fold_in(Keys.of(5).settle, 7)))))
+    assert (number, key) == (7, tuple(np.asarray(jax.random.key_data(jax.random.fold_in(Keys.from_seed(5).settle, 7)))))
     scale = 0.5 * np.array([60, 30])
     variances = scale[:, None] ** 2 * [v.var(1, ddof=1) / len(v[0]) for v in d] * [[1], [1 - 10 / 30]]
     known, dofs = (0.5 * 30 / 10 * 0.4) ** 2, np.array([19, 9])
@@ -188,7 +188,7 @@ def test_what_limits_the_step_size_over_parties():
     """Of the last window the acceptance that the parties' own noise leaves, and the noise of batches without theirs."""
     made = _chains(target_acceptance=0.6, target_sigma2=2.0)
     known = (0.5 * 30 / 10 * 0.4) ** 2
-    assert made.known == pytest.approx(known)
+    assert made.added_noise_variance == pytest.approx(known)
     told = {"acceptance_rate": np.array([0.2, 0.4, 0.9]), "sigma2": np.array([1.0, 100.0, np.nan])}
     np.testing.assert_allclose(made._headroom(told, False), [0.5 / 0.6 - 1], rtol=1e-6)
     left = 2 * stats.norm.sf((known / 4) ** 0.5)  # of what noise costs: erfc(sigma / sqrt 8)
@@ -198,7 +198,7 @@ def test_what_limits_the_step_size_over_parties():
 
 def test_the_shape_of_proposals_is_that_of_where_chains_were_and_its_diagonal_where_that_was_little():
     made, seen = _chains(), np.random.default_rng(0).normal(size=(4, 3, 2)) @ [[1.0, 0.8], [0.0, 0.3]]
-    made._reshape(seen)
+    made._set_proposal_shape(seen)
     covariance = np.cov(seen.reshape(12, 2).T)
     mixed = (12 / 20 * covariance + np.diag(np.diag(covariance))) / (12 / 20 + 1)
     np.testing.assert_allclose(made.factor @ made.factor.T, mixed, rtol=1e-4)
@@ -215,9 +215,9 @@ def test_chains_arrive_without_the_penalty_and_end_with_it(monkeypatch):
         made.positions = jnp.full((3, 2), float(number))
         return {"acceptance_rate": np.full(3, 0.4), "sigma2": np.full(3, 0.1)}
 
-    reshape = made._reshape
+    reshape = made._set_proposal_shape
     monkeypatch.setattr(made, "step", step)
-    monkeypatch.setattr(made, "_reshape", lambda seen: shapes.append(seen) or reshape(seen + np.eye(3, 2)))
+    monkeypatch.setattr(made, "_set_proposal_shape", lambda seen: shapes.append(seen) or reshape(seen + np.eye(3, 2)))
     made.warm_up(45, lambda number, rate: said.append(number) or said.append(round(rate, 3)))
     assert [one[:2] for one in steps] == [(number, number >= 22) for number in range(45)]
     (seen,) = shapes
@@ -233,20 +233,20 @@ def test_chains_arrive_without_the_penalty_and_end_with_it(monkeypatch):
 
 def test_the_guard_of_a_run_over_parties():
     """Of the worst chain, without what parties added; a number that is none holds nothing."""
-    right = {"sigma2": 2.0, "regime_dof": 0.01, "skew_bias": MOST_SKEW_BIAS, "acceptance_rate": LEAST_ACCEPTANCE}
+    right = {"sigma2": 2.0, "regime_dof": 0.01, "skew_bias": MAX_SKEW_BIAS, "acceptance_rate": MIN_ACCEPTANCE}
     means = {
         name: np.array([0.5 * value if name != "acceptance_rate" else 0.9, value]) for name, value in right.items()
     }
-    means["sigma2"] = means["sigma2"] / 2 * MOST_SIGMA2 + 0.7
+    means["sigma2"] = means["sigma2"] / 2 * MAX_SIGMA2 + 0.7
     assert guard.findings(means, 0.7) == ()
     for name, kind in (("sigma2", "sigma2"), ("regime_dof", "regime_dof"), ("skew_bias", "skewness")):
         for worst in (means[name] * [1, 1.001], np.array([np.nan, 0.0])):
             (found,) = guard.findings({**means, name: worst}, 0.7)
             assert found.kind == kind
     (found,) = guard.findings(means, 0.6999)
-    assert found.value == pytest.approx(MOST_SIGMA2 + 0.0001)
+    assert found.value == pytest.approx(MAX_SIGMA2 + 0.0001)
     (found,) = guard.findings({**means, "acceptance_rate": means["acceptance_rate"] * [1, 0.999]}, 0.7)
-    assert (found.kind, found.limit) == ("acceptance", LEAST_ACCEPTANCE)
+    assert (found.kind, found.limit) == ("acceptance", MIN_ACCEPTANCE)
 
 
 # ---- the law -------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def _law(folder: Path, *, steps: int = 25, count: int = 4000, **more: Any) -> di
         problem, agreements = made._agree(recipe, None)
         plan = [Stratum.of(one.terms) for one in agreements.values()]
         ask = partial(made._sums, agreements)
-        run = chains.Chains(problem.posterior, problem.sampler, plan, ask, starts, Keys.of(6))
+        run = chains.Chains(problem.posterior, problem.sampler, plan, ask, starts, Keys.from_seed(6))
         told = [run.step(step) for step in range(steps)]
     white = np.linalg.solve(root, (np.asarray(run.positions, float) - mean).T).T
     return {
@@ -291,7 +291,7 @@ def test_the_law_is_that_of_the_pooled_rows(tmp_path):
 @pytest.mark.slow
 def test_the_law_is_another_where_noise_is_not_paid_for(tmp_path, monkeypatch):
     """The positive control: the test above sees it. A variance that is not stratified is seen further up."""
-    monkeypatch.setattr(chains, "stratified", _unpaid)
+    monkeypatch.setattr(chains, "combine_strata", _unpaid)
     found = _law(tmp_path, sampling="disjoint", noise_sd=0.2)
     assert not _agrees(found), found
 
@@ -429,7 +429,11 @@ def test_a_request_that_differs_in_anything_is_answered_by_another_batch(part):
     one = Request("a", 3, (1, 2), np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32))
     other = {"agreement": "b", "step": 4, "key": (1, 3), "here": one.here + 1, "there": one.there + 1}[part]
     secret = b"s" * 32
-    assert one.digest(secret) == Request.of(one.words()).digest(secret) != one._replace(**{part: other}).digest(secret)
+    assert (
+        one.digest(secret)
+        == Request.from_message(one.words()).digest(secret)
+        != one._replace(**{part: other}).digest(secret)
+    )
     assert one.digest(b"t" * 32) != one.digest(secret)
 
 
@@ -487,7 +491,7 @@ def test_the_scaler_is_that_of_the_rows_together():
     x, y = (np.concatenate(parts) for parts in zip(*tables(), strict=True))
     whole = from_arrays(x, y)
     offers = [{"rows": one.num_data, **moments(one)} for one in sets]
-    found = scaler_of(offers, whole.signature, standardise=True, scales_targets=True)
+    found = fit_scaler(offers, whole.signature, standardise=True, scales_targets=True)
     right = Scaler.fit(whole, True)
     for field in dataclasses.fields(right):
         assert np.allclose(getattr(found, field.name), getattr(right, field.name), rtol=1e-6), field.name
@@ -513,7 +517,7 @@ def test_the_scaler_is_that_of_the_rows_together_whatever_they_are(task, standar
     sets, together = [load(part, task=task) for part in parts], load(whole, task=task)
     offers = [{"rows": one.num_data, **moments(one)} for one in sets]
     assert {name: np.shape(values) for name, values in moments(sets[0]).items()} == moment_shapes(together.signature)
-    found = scaler_of(offers, together.signature, standardise=standardise, scales_targets=task != "classification")
+    found = fit_scaler(offers, together.signature, standardise=standardise, scales_targets=task != "classification")
     for field in dataclasses.fields(found):
         known = getattr(Scaler.fit(together, standardise), field.name)
         np.testing.assert_allclose(getattr(found, field.name), known, rtol=1e-5, err_msg=field.name)
@@ -586,7 +590,7 @@ def test_a_run_is_a_file_as_any_other(tmp_path):
 @pytest.mark.parametrize("mistake", ["noise left out", "variances of equal weight"])
 def test_a_wrong_variance_is_noticed(mistake, monkeypatch):
     """The positive control of the test of unbiasedness."""
-    right = strata.stratified
+    right = strata.combine_strata
 
     def wrong(sums: Any, plan: Any, power: float = 1.0) -> Any:
         change = right(sums, plan, power)
@@ -595,6 +599,6 @@ def test_a_wrong_variance_is_noticed(mistake, monkeypatch):
         mean_rows = np.mean([stratum.rows for stratum in plan])
         return change._replace(parts=change.parts * [[(mean_rows / stratum.rows) ** 2] for stratum in plan])
 
-    monkeypatch.setattr(strata, "stratified", wrong)
+    monkeypatch.setattr(strata, "combine_strata", wrong)
     with pytest.raises(AssertionError):
         test_the_change_and_its_noise_are_unbiased(False)

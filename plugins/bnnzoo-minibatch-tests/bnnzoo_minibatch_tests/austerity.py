@@ -38,11 +38,11 @@ class Austerity(AbstractSequentialTest):
         0.05
     )
 
-    def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+    def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
         """Whether P(T > |t|) is below `error`."""
         return _tail(estimate, u) < self.error
 
-    def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+    def decide(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
         """Accept if the estimated log ratio exceeds log u."""
         accepted = estimate.log_ratio > jnp.log(u)
         return Verdict(accepted, accepted.astype(u.dtype), _tail(estimate, u))
@@ -54,11 +54,11 @@ def _tail(estimate: Estimate, u: Float[Array, ""]) -> Float[Array, ""]:
     For many degrees of freedom it uses a normal approximation (Abramowitz and Stegun 1964, 26.7.8), because the float32
     incomplete beta function fails there.
     """
-    dof = jnp.maximum(estimate.seen - 1, 1.0)
+    dof = jnp.maximum(estimate.num_seen - 1, 1.0)
     square = (estimate.log_ratio - jnp.log(u)) ** 2
     noise = dof * estimate.sigma2
-    share = jnp.where(jnp.isfinite(square), noise / jnp.maximum(noise + square, jnp.finfo(u.dtype).tiny), 0.0)
+    noise_fraction = jnp.where(jnp.isfinite(square), noise / jnp.maximum(noise + square, jnp.finfo(u.dtype).tiny), 0.0)
     tiny = jnp.finfo(u.dtype).tiny
-    normal = (1 - 1 / (4 * dof)) * jnp.sqrt(square / jnp.maximum(estimate.sigma2 + square / (2 * dof), tiny))
-    many = jnp.where(jnp.isfinite(square), ndtr(-normal), 0.0)
-    return jnp.where(dof > _MANY, many, betainc(jnp.minimum(dof, _MANY) / 2, 0.5, share) / 2)
+    normal_score = (1 - 1 / (4 * dof)) * jnp.sqrt(square / jnp.maximum(estimate.sigma2 + square / (2 * dof), tiny))
+    normal_tail = jnp.where(jnp.isfinite(square), ndtr(-normal_score), 0.0)
+    return jnp.where(dof > _MANY, normal_tail, betainc(jnp.minimum(dof, _MANY) / 2, 0.5, noise_fraction) / 2)

@@ -39,22 +39,22 @@ class Confidence(AbstractSequentialTest):
         number(0.1)
     )
 
-    def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+    def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
         """Whether the log ratio differs from log u by more than the bound."""
         return jnp.abs(estimate.log_ratio - jnp.log(u)) >= self._bound(estimate)
 
-    def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+    def decide(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
         """Accept if the estimated log ratio exceeds log u."""
         accepted = estimate.log_ratio > jnp.log(u)
-        error = jnp.where(estimate.seen < estimate.total, jnp.asarray(self.error, u.dtype), 0.0)
+        error = jnp.where(estimate.num_seen < estimate.total, jnp.asarray(self.error, u.dtype), 0.0)
         return Verdict(accepted, accepted.astype(u.dtype), error)
 
     def _bound(self, estimate: Estimate) -> Float[Array, ""]:
-        seen, total = estimate.seen, estimate.total
-        looks = estimate.looks.astype(seen.dtype)
-        level = jnp.log(5 * looks * (looks + 1) / self.error)
+        num_seen, total = estimate.num_seen, estimate.total
+        num_tests = estimate.num_tests.astype(num_seen.dtype)
+        level = jnp.log(5 * num_tests * (num_tests + 1) / self.error)
         # sigma2 is s^2 / K (1 - K / N) with s^2 over K - 1; the bound's variance is over K.
-        left = 1 - seen / total
-        ratio = jnp.where(2 * seen <= total, 1 - (seen - 1) / total, left * (1 + 1 / seen))
-        variance = estimate.sigma2 / jnp.maximum(left, 1e-12) * (1 - 1 / seen)
-        return jnp.sqrt(2 * ratio * variance * level) + _KAPPA * estimate.width * level / seen
+        unseen_fraction = 1 - num_seen / total
+        ratio = jnp.where(2 * num_seen <= total, 1 - (num_seen - 1) / total, unseen_fraction * (1 + 1 / num_seen))
+        variance = estimate.sigma2 / jnp.maximum(unseen_fraction, 1e-12) * (1 - 1 / num_seen)
+        return jnp.sqrt(2 * ratio * variance * level) + _KAPPA * estimate.width * level / num_seen

@@ -21,33 +21,33 @@ class Moments(NamedTuple):
     squares: Float[Array, ""]
     cubes: Float[Array, ""]
     """Sums of squares (`squares`) and cubes (`cubes`) about the mean."""
-    least: Float[Array, ""]
-    most: Float[Array, ""]
+    minimum: Float[Array, ""]
+    maximum: Float[Array, ""]
 
     @classmethod
-    def nothing(cls, dtype: Any) -> Moments:
+    def empty(cls, dtype: Any) -> Moments:
         """Return the moments of no differences."""
         zero = jnp.zeros((), dtype)
         return cls(zero, zero, zero, zero, zero + jnp.inf, zero - jnp.inf)
 
-    def joined(self, d: Float[Array, " block"], new: Bool[Array, " block"]) -> Moments:
+    def with_block(self, d: Float[Array, " block"], new: Bool[Array, " block"]) -> Moments:
         """Return the moments with a block's `new` differences, combined as by Chan, Golub and LeVeque 1979."""
         count = jnp.sum(new).astype(d.dtype)
         mean = jnp.sum(jnp.where(new, d, 0.0)) / count
         centred = jnp.where(new, d - mean, 0.0)
         squares, cubes = jnp.sum(centred**2), jnp.sum(centred**3)
-        total, apart = self.count + count, mean - self.mean
-        share, own = count / total, self.count / total
+        total, mean_difference = self.count + count, mean - self.mean
+        new_fraction, old_fraction = count / total, self.count / total
         return Moments(
             total,
-            self.mean + apart * share,
-            self.squares + squares + apart**2 * self.count * share,
+            self.mean + mean_difference * new_fraction,
+            self.squares + squares + mean_difference**2 * self.count * new_fraction,
             self.cubes
             + cubes
-            + apart**3 * self.count * share * (own - share)
-            + 3 * apart * (own * squares - share * self.squares),
-            jnp.minimum(self.least, jnp.min(jnp.where(new, d, jnp.inf))),
-            jnp.maximum(self.most, jnp.max(jnp.where(new, d, -jnp.inf))),
+            + mean_difference**3 * self.count * new_fraction * (old_fraction - new_fraction)
+            + 3 * mean_difference * (old_fraction * squares - new_fraction * self.squares),
+            jnp.minimum(self.minimum, jnp.min(jnp.where(new, d, jnp.inf))),
+            jnp.maximum(self.maximum, jnp.max(jnp.where(new, d, -jnp.inf))),
         )
 
 
@@ -60,14 +60,14 @@ class Estimate(NamedTuple):
     skewness: Float[Array, ""]
     width: Float[Array, ""]
     """Range of the terms whose mean the estimate is."""
-    seen: Float[Array, ""]
+    num_seen: Float[Array, ""]
     total: int
-    looks: Int[Array, ""]
+    num_tests: Int[Array, ""]
     """Number of batch sizes at which the test was evaluated."""
 
 
-def estimated(
-    moments: Moments, known: Float[Array, ""], looks: Int[Array, ""], *, scale: Float[Array, ""], total: int
+def estimate_ratio(
+    moments: Moments, known_change: Float[Array, ""], looks: Int[Array, ""], *, scale: Float[Array, ""], total: int
 ) -> Estimate:
     """Return the log ratio and its noise. With K of N rows, Var = scale^2 / K s^2 (1 - K / N), where scale = beta N.
 
@@ -80,21 +80,26 @@ def estimated(
         scale: beta N.
         total: N.
     """
-    seen = moments.count
-    left = 1 - seen / total
-    spread = moments.squares / jnp.maximum(seen - 1, 1.0)
+    num_seen = moments.count
+    unseen_fraction = 1 - num_seen / total
+    spread = moments.squares / jnp.maximum(num_seen - 1, 1.0)
     # With all rows there is no noise, even if a single row or a value that is not finite has no spread.
-    sigma2 = jnp.where(seen < total, scale**2 / seen * spread * left, 0.0)
-    root = jnp.sqrt(jnp.maximum(moments.squares / seen, jnp.finfo(seen.dtype).tiny))
+    sigma2 = jnp.where(num_seen < total, scale**2 / num_seen * spread * unseen_fraction, 0.0)
+    root = jnp.sqrt(jnp.maximum(moments.squares / num_seen, jnp.finfo(num_seen.dtype).tiny))
     # Divided by the root three times rather than by its cube, because the cube of a small spread underflows float32.
-    third = moments.cubes / seen / root / root / root
-    # The third cumulant has the factor `left` once and sigma^3 has it to the power 3/2, so their ratio has left^(-1/2).
-    skewness = jnp.where(seen < total, third * (1 - 2 * seen / total) / jnp.sqrt(seen * jnp.maximum(left, 1e-12)), 0.0)
-    width = scale * (moments.most - moments.least)
-    return Estimate(known + scale * moments.mean, sigma2, skewness, width, seen, total, looks)
+    third_moment = moments.cubes / num_seen / root / root / root
+    # The third cumulant has the factor `unseen_fraction` once and sigma^3 has it to the power 3/2, so their ratio has
+    # unseen_fraction^(-1/2).
+    skewness = jnp.where(
+        num_seen < total,
+        third_moment * (1 - 2 * num_seen / total) / jnp.sqrt(num_seen * jnp.maximum(unseen_fraction, 1e-12)),
+        0.0,
+    )
+    width = scale * (moments.maximum - moments.minimum)
+    return Estimate(known_change + scale * moments.mean, sigma2, skewness, width, num_seen, total, looks)
 
 
-def grown(
+def grow_batch(
     posterior: AbstractPosterior,
     size: int,
     difference: Callable[[Any], tuple[Float[Array, " block"], Float[Array, " block"]]],
@@ -118,26 +123,26 @@ def grown(
     total = posterior.num_data
     blocks = -(-total // size)
 
-    def more(carry: Any) -> Bool[Array, ""]:
+    def needs_more(carry: Any) -> Bool[Array, ""]:
         moments, _, looks = carry
         return (looks == 0) | ((looks < blocks) & ~enough(moments, looks))
 
     # Every block is a slice of one permutation and needs the same key. JAX's check against key reuse would reject that,
     # but it does not apply to a key made from the same words.
-    words, kind = jax.random.key_data(key), jax.random.key_impl(key)
+    key_words, kind = jax.random.key_data(key), jax.random.key_impl(key)
 
-    def look(carry: Any) -> Any:
+    def use_block(carry: Any) -> Any:
         moments, here, looks = carry
         # The last block overlaps the one before it; rows of the overlap are not new.
         start = jnp.minimum(looks * size, total - size)
         new = start + jnp.arange(size) >= looks * size
         rows = distinct_indices(
-            size, total, start=start.astype(jnp.uint32), key=jax.random.wrap_key_data(words, impl=kind)
+            size, total, start=start.astype(jnp.uint32), key=jax.random.wrap_key_data(key_words, impl=kind)
         )
         # Without the barrier XLA would draw the block again at every use.
-        d, there = difference(jax.lax.optimization_barrier(posterior.take(rows)))
-        return moments.joined(d, new), here + jnp.sum(jnp.where(new, there, 0.0)), looks + 1
+        d, block_densities = difference(jax.lax.optimization_barrier(posterior.take(rows)))
+        return moments.with_block(d, new), here + jnp.sum(jnp.where(new, block_densities, 0.0)), looks + 1
 
-    start = (Moments.nothing(posterior.dtype), jnp.zeros((), posterior.dtype), jnp.zeros((), jnp.int32))
-    moments, here, looks = jax.lax.while_loop(more, look, start)
-    return moments, here / moments.count, looks
+    start = (Moments.empty(posterior.dtype), jnp.zeros((), posterior.dtype), jnp.zeros((), jnp.int32))
+    moments, density_sum, num_tests = jax.lax.while_loop(needs_more, use_block, start)
+    return moments, density_sum / moments.count, num_tests

@@ -11,14 +11,14 @@ from jaxtyping import Array, Bool, Float
 from bnnzoo.finding import Finding, setting
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.base import Exactness
-from bnnzoo.samplers.minibatch import LEAST_ACCEPTANCE
+from bnnzoo.samplers.minibatch import MIN_ACCEPTANCE
 from bnnzoo_minibatch_tests.correction import ERROR, barker_rate
 from bnnzoo_minibatch_tests.growing_batch import Estimate
 from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
 
 MOST_ERROR = 0.004
 """Largest mean error of the acceptance probability. The error of its log odds is up to four times that, the value that
-the penalty's log ratio is allowed (`bnnzoo.samplers.minibatch.MOST_SKEW_BIAS`)."""
+the penalty's log ratio is allowed (`bnnzoo.samplers.minibatch.MAX_SKEW_BIAS`)."""
 
 _FEWEST = 50
 """Smallest number of rows of a test. sigma2 is an estimate, and stopping when it is small selects batches with too
@@ -42,12 +42,12 @@ class MinibatchBarker(AbstractSequentialTest):
 
     exactness: ClassVar[Exactness] = "noise-corrected"
 
-    def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+    def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
         """Whether sigma2 is below 1 and there are at least 50 rows, or all."""
         del u
-        return (estimate.sigma2 < 1) & (estimate.seen >= min(_FEWEST, estimate.total))
+        return (estimate.sigma2 < 1) & (estimate.num_seen >= min(_FEWEST, estimate.total))
 
-    def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+    def decide(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
         """Accept with Barker's probability for the noisy log ratio."""
         rate = barker_rate(estimate.log_ratio, estimate.sigma2)
         skewed = jnp.abs(estimate.skewness) * estimate.sigma2**1.5 / 6
@@ -56,17 +56,17 @@ class MinibatchBarker(AbstractSequentialTest):
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         """Report skewed noise that biases the acceptance, and a chain that hardly moves."""
         del posterior
-        found: list[Finding] = []
+        problems: list[Finding] = []
         if not means["test_error"] <= MOST_ERROR:
             advice = (
                 f"use a larger {setting('sampler.batch_size')} than {self.batch_size}, "
                 f"or a higher {setting('sampler.target_acceptance')}"
             )
             label = "mean error of the acceptance by skewed differences"
-            found.append(Finding("validity", "skewness", label, means["test_error"], MOST_ERROR, advice))
-        if means["acceptance_rate"] < LEAST_ACCEPTANCE:
+            problems.append(Finding("validity", "skewness", label, means["test_error"], MOST_ERROR, advice))
+        if means["acceptance_rate"] < MIN_ACCEPTANCE:
             advice = f"use a {setting('sampler.step_size')} below {means['step_size']:.2g}"
-            found.append(
-                Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], LEAST_ACCEPTANCE, advice)
+            problems.append(
+                Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], MIN_ACCEPTANCE, advice)
             )
-        return tuple(found)
+        return tuple(problems)

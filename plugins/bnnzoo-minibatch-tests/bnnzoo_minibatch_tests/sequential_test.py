@@ -31,7 +31,7 @@ from bnnzoo.samplers.minibatch import (
     update_precision,
 )
 from bnnzoo.samplers.statistics import LOG_DENSITY_ESTIMATE, METROPOLIS, Statistic
-from bnnzoo_minibatch_tests.growing_batch import Estimate, Moments, estimated, grown
+from bnnzoo_minibatch_tests.growing_batch import Estimate, Moments, estimate_ratio, grow_batch
 
 
 class SequentialState(eqx.Module):
@@ -77,11 +77,11 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
     preconditioner: Annotated[PreconditionerShape, Doc("shape of the proposal's covariance")] = "auto"
 
     @abc.abstractmethod
-    def enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
+    def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
         """Whether the rows so far suffice for the test; `u` is uniform on [0, 1), one value per step."""
 
     @abc.abstractmethod
-    def judge(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
+    def decide(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
         """Decide whether to accept the proposal, given a finite log ratio."""
 
     def init(
@@ -116,26 +116,26 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
         eps = standard_normal(state.position, key=key_propose)
         proposal = state.position + state.step_size * state.preconditioner.correlate(eps)
         u = jax.random.uniform(key_accept, dtype=eps.dtype)
-        estimate, here, there = self.look(posterior, state, proposal, u, key=key_batch)
+        estimate, density, proposal_density = self.estimate_ratio(posterior, state, proposal, u, key=key_batch)
 
         diverging = ~jnp.isfinite(estimate.log_ratio)
-        verdict = self.judge(estimate, u)
+        verdict = self.decide(estimate, u)
         accepted = verdict.accepted & ~diverging
         state = replace(state, position=choose(accepted, proposal, state.position))
         return state, {
-            "lp_estimate": jnp.where(accepted, there, here),
+            "lp_estimate": jnp.where(accepted, proposal_density, density),
             "accepted": accepted,
             "acceptance_rate": jnp.where(diverging, 0.0, verdict.rate),
             "diverging": diverging,
             "step_size": state.step_size,
             "sigma2": estimate.sigma2,
-            "rows_seen": estimate.seen,
-            "grown": estimate.looks > 1,
+            "rows_seen": estimate.num_seen,
+            "grown": estimate.num_tests > 1,
             "test_error": jnp.where(diverging, 0.0, verdict.error),
             "delta": -estimate.log_ratio,
         }
 
-    def look(
+    def estimate_ratio(
         self,
         posterior: AbstractPosterior,
         state: SequentialState,
@@ -146,12 +146,12 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
     ) -> tuple[Estimate, Float[Array, ""], Float[Array, ""]]:
         """Return the estimate from a sufficient batch, and log-density estimates at the position and the proposal."""
         total, power, dtype = posterior.num_data, posterior.likelihood_power, state.position.dtype
-        prior_here, prior_there = posterior.log_prior(state.position), posterior.log_prior(proposal)
+        log_prior, new_log_prior = posterior.log_prior(state.position), posterior.log_prior(proposal)
         scale = jnp.asarray(power, dtype) * float(total)
         polynomial = jnp.zeros((), dtype)
         if state.anchor is not None:
             polynomial = power * state.anchor.whole_part(state.position, proposal)
-        known = prior_there - prior_here + polynomial
+        known_change = new_log_prior - log_prior + polynomial
 
         def difference(rows: Any) -> tuple[Float[Array, " block"], Float[Array, " block"]]:
             here = posterior.log_likelihood(state.position, rows)
@@ -160,14 +160,16 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
                 d = d - state.anchor.batch_part(posterior, state.position, proposal, rows)
             return d, here
 
-        def told(moments: Moments, looks: Int[Array, ""]) -> Estimate:
-            return estimated(moments, known, looks, scale=scale, total=total)
+        def make_estimate(moments: Moments, looks: Int[Array, ""]) -> Estimate:
+            return estimate_ratio(moments, known_change, looks, scale=scale, total=total)
 
         size = min(self.batch_size, total)
-        moments, mean, looks = grown(posterior, size, difference, lambda m, j: self.enough(told(m, j), u), key=key)
-        estimate = told(moments, looks)
-        here = prior_here + scale * mean
-        return estimate, here, here + estimate.log_ratio
+        moments, mean, num_tests = grow_batch(
+            posterior, size, difference, lambda m, j: self.is_enough(make_estimate(m, j), u), key=key
+        )
+        estimate = make_estimate(moments, num_tests)
+        density = log_prior + scale * mean
+        return estimate, density, density + estimate.log_ratio
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject a control variate whose Hessian is not affordable."""

@@ -13,7 +13,7 @@ import pytest
 from bnnzoo_minibatch_tests import Austerity, Confidence, MinibatchBarker, correction
 from bnnzoo_minibatch_tests.austerity import _tail
 from bnnzoo_minibatch_tests.correction import ERROR, LOG_ODDS_ERROR, barker_rate
-from bnnzoo_minibatch_tests.growing_batch import Estimate, Moments, estimated, grown
+from bnnzoo_minibatch_tests.growing_batch import Estimate, Moments, estimate_ratio, grow_batch
 from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
 from gaussian_mean import GaussianMean, Z, agrees, from_exact_draws, scores
 from scipy import special, stats
@@ -94,7 +94,7 @@ def test_a_batch_that_grows_to_the_end_has_seen_every_row_once(total, size):
     values = np.random.default_rng(0).gamma(2.0, size=total)
     posterior = GaussianMean(values)
     never = lambda moments, looks: jnp.asarray(False)  # noqa: E731
-    look = jax.jit(lambda key: grown(posterior, size, lambda rows: (rows, 2 * rows), never, key=key))
+    look = jax.jit(lambda key: grow_batch(posterior, size, lambda rows: (rows, 2 * rows), never, key=key))
     found, mean, looks = look(jax.random.key(3))
     centred = values - values.mean()
     known = (total, values.mean(), np.sum(centred**2), np.sum(centred**3), values.min(), values.max())
@@ -106,7 +106,7 @@ def test_a_batch_that_grows_to_the_end_has_seen_every_row_once(total, size):
 def test_a_batch_stops_growing_where_it_is_enough():
     posterior = GaussianMean(np.arange(30.0))
     enough = lambda moments, looks: moments.count >= 15  # noqa: E731
-    found, _, looks = grown(posterior, 10, lambda rows: (rows, rows), enough, key=jax.random.key(0))
+    found, _, looks = grow_batch(posterior, 10, lambda rows: (rows, rows), enough, key=jax.random.key(0))
     assert (int(found.count), int(looks)) == (20, 2)
 
 
@@ -115,8 +115,10 @@ def test_the_estimate_and_its_variance_are_unbiased_over_all_batches():
     with backend.arithmetic("float64"):
 
         def one(batch: np.ndarray) -> Estimate:
-            moments = Moments.nothing(float).joined(jnp.asarray(batch), jnp.ones(used, bool))
-            return estimated(moments, jnp.asarray(0.5), jnp.asarray(1), scale=jnp.asarray(scale), total=len(values))
+            moments = Moments.empty(float).with_block(jnp.asarray(batch), jnp.ones(used, bool))
+            return estimate_ratio(
+                moments, jnp.asarray(0.5), jnp.asarray(1), scale=jnp.asarray(scale), total=len(values)
+            )
 
         found = [one(np.array(batch)) for batch in itertools.combinations(values, used)]
     ratios, sigma2 = (np.array([float(getattr(e, name)) for e in found]) for name in ("log_ratio", "sigma2"))
@@ -132,7 +134,7 @@ def test_the_estimate_and_its_variance_are_unbiased_over_all_batches():
 class Uncorrected(MinibatchBarker):
     """A wrong test: of a normal variable in place of a logistic one."""
 
-    def judge(self, estimate: Estimate, u: Any) -> Verdict:
+    def decide(self, estimate: Estimate, u: Any) -> Verdict:
         rate = jax.scipy.special.ndtr(estimate.log_ratio / jnp.sqrt(1 - estimate.sigma2))
         return Verdict(u < rate, rate, rate)
 
@@ -202,7 +204,9 @@ def _looks(sampler: AbstractSequentialTest, posterior: GaussianMean, above: floa
     @eqx.filter_jit
     @jax.vmap
     def one(key):
-        return sampler.look(posterior, state, move, u, key=key)[0]._replace(total=jnp.asarray(posterior.num_data))
+        return sampler.estimate_ratio(posterior, state, move, u, key=key)[0]._replace(
+            total=jnp.asarray(posterior.num_data)
+        )
 
     return one(jax.random.split(jax.random.key(1), batches))
 
@@ -211,7 +215,7 @@ def test_a_t_test_of_no_difference_stops_at_its_first_look_as_often_as_it_says()
     """2 x error of batches, of which one half decides wrongly: half of the rows are seen, which halves the variance."""
     batches, error = 2000, 0.1
     found = _looks(Austerity(batch_size=500, error=error), GaussianMean.of(1000), 0.0, batches)
-    stopped = int(np.sum(np.asarray(found.looks) == 1))
+    stopped = int(np.sum(np.asarray(found.num_tests) == 1))
     assert stats.binomtest(stopped, batches, 2 * error).pvalue > 1e-6
     # The positive control: the variance of rows of which one may come twice.
     wrong = 2 * stats.t.sf(stats.t.isf(error, 499) * 2**0.5, 499)
@@ -224,7 +228,7 @@ def test_a_proposal_is_accepted_where_its_log_ratio_is_above_the_threshold(kind,
     """Of 50 of 100 rows, and with what doubt: that of a t test, or of the bound."""
     one = jnp.ones(())
     estimate = Estimate(log_ratio * one, 0.09 * one, 0 * one, one, 50 * one, 100, jnp.asarray(1))
-    verdict = kind(error=0.3).judge(estimate, jnp.asarray(u))
+    verdict = kind(error=0.3).decide(estimate, jnp.asarray(u))
     assert (bool(verdict.accepted), float(verdict.rate)) == (accepted, float(accepted))
     doubt = stats.t.sf(abs(log_ratio - np.log(u)) / 0.3, 49) if kind is Austerity else 0.3
     assert float(verdict.error) == pytest.approx(doubt, rel=1e-4)
@@ -239,15 +243,15 @@ def test_a_decision_is_made_where_the_threshold_is_out_of_the_bounds_reach(side)
     for times, enough in ((1.02, True), (0.98, False)):
         log_ratio = jnp.asarray(np.log(u) + side * times * reach, jnp.float32)
         estimate = Estimate(log_ratio, 0.04 * one, one, one, 50 * one, 100, jnp.asarray(2))
-        assert bool(sampler.enough(estimate, jnp.asarray(u))) is enough
+        assert bool(sampler.is_enough(estimate, jnp.asarray(u))) is enough
 
 
 def test_the_bound_is_bernsteins_and_serflings():
     rows, error, total = np.random.default_rng(0).gamma(1.0, size=30), 0.2, 100
     sampler = Confidence(error=error)
     with backend.arithmetic("float64"):
-        moments = Moments.nothing(float).joined(jnp.asarray(rows), jnp.ones(30, bool))
-        seen = estimated(moments, jnp.zeros(()), jnp.asarray(3), scale=jnp.asarray(100.0), total=total)
+        moments = Moments.empty(float).with_block(jnp.asarray(rows), jnp.ones(30, bool))
+        seen = estimate_ratio(moments, jnp.zeros(()), jnp.asarray(3), scale=jnp.asarray(100.0), total=total)
         found = float(sampler._bound(seen))
     level = np.log(5 * 3 * 4 / np.float32(error))
     spread = rows.std() * np.sqrt(2 * (1 - 29 / 100) * level / 30)
@@ -259,10 +263,10 @@ def test_the_bound_is_bernsteins_and_serflings():
 def test_the_bound_holds_as_often_as_it_says():
     """D lies just above the threshold: a decision before all rows are seen is wrong half of the time."""
     found = _looks(Confidence(batch_size=40, error=0.1), GaussianMean.of(400), 1e-4, 500)
-    early = np.mean(np.asarray(found.seen) < 400)
+    early = np.mean(np.asarray(found.num_seen) < 400)
     assert early < 0.02
     found = _looks(NoRange(batch_size=40, error=0.1), GaussianMean.of(400), 1e-4, 500)
-    assert np.mean(np.asarray(found.seen) < 400) > 0.1
+    assert np.mean(np.asarray(found.num_seen) < 400) > 0.1
 
 
 # ---- what a run is told --------------------------------------------------------------------------
@@ -276,7 +280,7 @@ def test_the_error_that_barkers_test_tells_is_that_of_skewed_noise():
     noise, weights = noise * sigma2**0.5, weights / weights.sum()
     zero, one = jnp.zeros(()), jnp.ones(())
     estimate = Estimate(zero, sigma2 * one, 2 / shape**0.5 * one, one, one, 2, jnp.asarray(1))
-    told = float(MinibatchBarker().judge(estimate, one / 2).error)
+    told = float(MinibatchBarker().decide(estimate, one / 2).error)
     with backend.arithmetic("float64"):
         rate = jax.jit(jax.vmap(lambda x: barker_rate(x, jnp.asarray(sigma2))))
         places = np.linspace(-6, 6, 25)
@@ -300,7 +304,7 @@ def test_barkers_test_accepts_nothing_that_has_no_probability():
     zero, one = jnp.zeros(()), jnp.ones(())
     for log_ratio, accepted in ((-1e4, False), (-3.0, True)):
         estimate = Estimate(log_ratio * one, one / 2, zero, one, 100 * one, 100, jnp.asarray(1))
-        verdict = MinibatchBarker().judge(estimate, zero)
+        verdict = MinibatchBarker().decide(estimate, zero)
         assert (float(verdict.rate) > 0) == accepted
         assert bool(verdict.accepted) == accepted
 
@@ -323,7 +327,7 @@ def test_barkers_test_is_not_asked_before_its_variance_is_known(seen, total, eno
     """To stop at the first small estimate of sigma2 is to choose batches that look narrower than the data."""
     one = jnp.ones(())
     estimate = Estimate(one, one / 10, one, one, seen * one, total, jnp.asarray(3))
-    assert bool(MinibatchBarker(batch_size=2).enough(estimate, one / 2)) is enough
+    assert bool(MinibatchBarker(batch_size=2).is_enough(estimate, one / 2)) is enough
 
 
 @pytest.mark.parametrize("dof", [1, 3, 400, 600, 10**4, 10**5, 10**6])

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from bnnzoo_minibatch_tests import Confidence, MinibatchBarker
-from bnnzoo_minibatch_tests.growing_batch import Estimate, Moments, estimated
+from bnnzoo_minibatch_tests.growing_batch import Estimate, Moments, estimate_ratio
 from gaussian_mean import GaussianMean
 from parabolas import Parabolas, parabolas
 
@@ -44,23 +44,23 @@ class Quartics(Parabolas):
 
 def test_the_estimate_from_some_of_the_rows_is_its_formula():
     d = np.array([0.5, -1.0, 2.0, 4.0, 0.0])
-    moments = Moments.nothing(jnp.float32).joined(jnp.asarray(d, jnp.float32), jnp.ones(5, bool))
-    found = estimated(moments, jnp.asarray(0.25), jnp.asarray(2), scale=jnp.asarray(3.0), total=8)
+    moments = Moments.empty(jnp.float32).with_block(jnp.asarray(d, jnp.float32), jnp.ones(5, bool))
+    found = estimate_ratio(moments, jnp.asarray(0.25), jnp.asarray(2), scale=jnp.asarray(3.0), total=8)
     centred = d - d.mean()
     third = np.mean(centred**3) / np.mean(centred**2) ** 1.5
     assert float(found.log_ratio) == pytest.approx(0.25 + 3 * d.mean(), rel=1e-5)
     assert float(found.sigma2) == pytest.approx(9 / 5 * d.var(ddof=1) * 3 / 8, rel=1e-5)
     assert float(found.skewness) == pytest.approx(third * (1 - 10 / 8) / (5 * 3 / 8) ** 0.5, rel=1e-4)
     assert float(found.width) == 15
-    assert (float(found.seen), found.total, int(found.looks)) == (5.0, 8, 2)
+    assert (float(found.num_seen), found.total, int(found.num_tests)) == (5.0, 8, 2)
     broken = moments._replace(squares=jnp.asarray(jnp.nan), cubes=jnp.asarray(jnp.nan))
-    whole = estimated(broken, jnp.zeros(()), jnp.asarray(2), scale=jnp.asarray(3.0), total=5)
+    whole = estimate_ratio(broken, jnp.zeros(()), jnp.asarray(2), scale=jnp.asarray(3.0), total=5)
     assert (float(whole.sigma2), float(whole.skewness)) == (0.0, 0.0)
-    pair = Moments.nothing(jnp.float32).joined(jnp.asarray([1.0, 4.0]), jnp.ones(2, bool))
-    two = estimated(pair, ONE, jnp.asarray(1), scale=ONE, total=8)
+    pair = Moments.empty(jnp.float32).with_block(jnp.asarray([1.0, 4.0]), jnp.ones(2, bool))
+    two = estimate_ratio(pair, ONE, jnp.asarray(1), scale=ONE, total=8)
     assert float(two.sigma2) == pytest.approx(4.5 / 2 * 6 / 8, rel=1e-5)
-    single = Moments.nothing(jnp.float32).joined(jnp.asarray([2.0]), jnp.ones(1, bool))
-    assert float(estimated(single, ONE, jnp.asarray(1), scale=ONE, total=8).sigma2) == 0
+    single = Moments.empty(jnp.float32).with_block(jnp.asarray([2.0]), jnp.ones(1, bool))
+    assert float(estimate_ratio(single, ONE, jnp.asarray(1), scale=ONE, total=8).sigma2) == 0
 
 
 def test_a_test_on_all_rows_tells_the_density_of_what_it_keeps():
@@ -96,7 +96,7 @@ def test_a_test_gives_back_what_its_polynomial_takes_off_the_rows(order):
     def look(here: Any, there: Any) -> Any:
         state = sampler.init(posterior, jnp.asarray([0.2]), num_warmup=0, key=KEY)
         state = eqx.tree_at(lambda s: s.position, state, here)
-        found, *densities = sampler.look(posterior, state, there, ONE / 2, key=KEY)
+        found, *densities = sampler.estimate_ratio(posterior, state, there, ONE / 2, key=KEY)
         return found.log_ratio, densities
 
     log_ratio, densities = look(jnp.asarray([0.8]), jnp.asarray([-0.3]))
@@ -127,7 +127,7 @@ def test_the_bound_beyond_half_of_the_rows_and_a_decision_of_all():
         spread = np.sqrt(2 * ratio * 4 / (1 - seen / 100) * (1 - 1 / seen) * level)
         assert bound(seen) == pytest.approx(spread + (7 / 3 + 3 / 2**0.5) * 3 * level / seen, rel=1e-5)
     for seen, error in ((99.0, 0.2), (100.0, 0.0)):
-        verdict = sampler.judge(Estimate(one, one, one, one, seen * one, 100, jnp.asarray(1)), one / 2)
+        verdict = sampler.decide(Estimate(one, one, one, one, seen * one, 100, jnp.asarray(1)), one / 2)
         assert float(verdict.error) == pytest.approx(error)
         assert bool(verdict.accepted)
 

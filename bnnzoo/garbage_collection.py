@@ -11,7 +11,7 @@ from functools import cache
 
 
 @cache
-def spare() -> None:
+def relax_garbage_collection() -> None:
     """Make garbage collections rarer until the process ends, and skip the last one. Repeated calls have no effect.
 
     With Python's default threshold of 700 new objects, collections take a tenth of the computation time of a command.

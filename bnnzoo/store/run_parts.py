@@ -27,20 +27,20 @@ from pydantic import BaseModel, ValidationError
 from bnnzoo.errors import UsageError
 from bnnzoo.shell import quoted
 from bnnzoo.store import checkpoint, command, npz
-from bnnzoo.store.atomic import write_whole
+from bnnzoo.store.atomic import write_atomically
+from bnnzoo.store.manifest import Header, Manifest, Part, Static
 from bnnzoo.store.npz import Declared
 from bnnzoo.store.schema import POSTERIOR, SAMPLE_STATS, WARMUP, Attributes, dims_of
-from bnnzoo.store.words import Header, Manifest, Part, Static
 
 HEADER, MANIFEST = "header.json", "p000.json"
-_OURS = re.compile(r"^(header\.json|p000\.json|command\.json|(p000|data|checkpoint)(-\d{6,9})?\.npz|\..*\.tmp)$")
+_OWN_FILES = re.compile(r"^(header\.json|p000\.json|command\.json|(p000|data|checkpoint)(-\d{6,9})?\.npz|\..*\.tmp)$")
 _DRAWS = re.compile(r"^p000-\d{6,9}\.npz$")
 _CLEARING = ".clearing.tmp"
 _MOST_JSON = 2**26
 _BLOCK_BYTES = 2**23
 """Size at which a block of joined parts is complete."""
 # fmt: off
-_FIXED = frozenset({
+_CONSTANT_ATTRIBUTES = frozenset({
     "bnnzoo_version", "data_sha256", "device", "exactness", "likelihood", "likelihood_power",
     "model", "placement", "plugins", "precision", "rows", "sampler",
     "seed", "signature", "task", "versions",
@@ -66,16 +66,18 @@ class Unfinished(NamedTuple):
     @property
     def dims(self) -> dict[str, list[str]]:
         """Dimension names of the variables."""
-        return self.header.dims | {k: v for static in self.manifest.static for k, v in static.dims.items()}
+        return self.header.dims | {
+            name: dim_names for static in self.manifest.static for name, dim_names in static.dims.items()
+        }
 
     @property
     def draws(self) -> dict[str, int]:
         """Draws per chain of each group that grows."""
-        found: dict[str, int] = {}
+        totals: dict[str, int] = {}
         for part in self.manifest.parts:
             for group, count in part.draws.items():
-                found[group] = found.get(group, 0) + count
-        return found
+                totals[group] = totals.get(group, 0) + count
+        return totals
 
     def static(self) -> Groups:
         """Read observed_data and constant_data.
@@ -87,7 +89,7 @@ class Unfinished(NamedTuple):
         self.check(0)
         for static in self.manifest.static:
             arrays |= npz.read(self.folder / static.file, _shapes(static))
-        return _grouped(arrays)
+        return _group_arrays(arrays)
 
     def parts(self) -> Iterator[tuple[Part, Groups]]:
         """Yield every part with its groups {"posterior": {name: [chain, draw, ...]}, ...}, in order.
@@ -96,7 +98,7 @@ class Unfinished(NamedTuple):
             UsageError: at the first damaged part.
         """
         for number, part in enumerate(self.manifest.parts):
-            yield part, _grouped(self._naming_cure(number, npz.read))
+            yield part, _group_arrays(self._with_remedy(number, npz.read))
 
     def blocks(self) -> Iterator[tuple[dict[str, int], Groups]]:
         """Yield the parts in order, with short ones joined: draws per chain of each group, and the groups.
@@ -110,12 +112,12 @@ class Unfinished(NamedTuple):
         size = 0
         for _, groups in self.parts():
             if waiting and (groups.keys() != waiting[0].keys() or size >= _BLOCK_BYTES):
-                yield _joined(waiting)
+                yield _join_parts(waiting)
                 waiting, size = [], 0
             waiting.append(groups)
             size += sum(array.nbytes for values in groups.values() for array in values.values())
         if waiting:
-            yield _joined(waiting)
+            yield _join_parts(waiting)
 
     def check(self, num_parts: int | None = None) -> None:
         """Compare files with their digests and sizes, without reading any array.
@@ -128,15 +130,15 @@ class Unfinished(NamedTuple):
         """
         for static in self.manifest.static:
             if reason := _difference(self.folder / static.file, static.sha256):
-                cure = f"restore it from a copy, or {command.again(self.folder, force=True)}"
-                raise UsageError(f"{self.folder / static.file}: damaged ({reason}); {cure}")
+                remedy = f"restore it from a copy, or {command.restart_advice(self.folder, force=True)}"
+                raise UsageError(f"{self.folder / static.file}: damaged ({reason}); {remedy}")
             npz.check(self.folder / static.file, _shapes(static))
         for number, part in enumerate(self.manifest.parts[:num_parts]):
             if reason := _difference(self.folder / part.file, part.sha256, part.bytes):
-                cure = self._cure(number)
-                raise UsageError(f"{self.folder / part.file}: damaged ({reason}); {cure}")
+                remedy = self._remedy(number)
+                raise UsageError(f"{self.folder / part.file}: damaged ({reason}); {remedy}")
             # The digest proves the bytes, not that the manifest describes them: compare names, types and shapes too.
-            self._naming_cure(number, npz.check)
+            self._with_remedy(number, npz.check)
 
     def checkpoint(self, num_parts: int | None = None) -> checkpoint.Checkpoint:
         """Read the newest checkpoint, or the newest readable one of at most `num_parts` parts.
@@ -147,40 +149,40 @@ class Unfinished(NamedTuple):
         run, newest = self.manifest.header, self.folder / checkpoint.NEWEST
         if num_parts is None:
             if not os.path.lexists(newest):
-                cure = command.again(self.folder, force=True)
-                raise UsageError(f"{self.out}: stopped before its first checkpoint; {cure}")
+                remedy = command.restart_advice(self.folder, force=True)
+                raise UsageError(f"{self.out}: stopped before its first checkpoint; {remedy}")
             try:
                 return checkpoint.load(newest, run=run)
             except UsageError as error:
-                raise UsageError(f"{error}; {self._cure(len(self.manifest.parts))}") from error
-        found = next(checkpoint.whole(self.folder, run=run, most_parts=num_parts), None)
-        if found is None:
-            cure = command.again(self.folder, force=True)
-            raise UsageError(f"{self.out}: no checkpoint with {num_parts} parts or fewer; {cure}")
-        return found
+                raise UsageError(f"{error}; {self._remedy(len(self.manifest.parts))}") from error
+        earlier = next(checkpoint.readable_checkpoints(self.folder, run=run, max_parts=num_parts), None)
+        if earlier is None:
+            remedy = command.restart_advice(self.folder, force=True)
+            raise UsageError(f"{self.out}: no checkpoint with {num_parts} parts or fewer; {remedy}")
+        return earlier
 
     @property
     def out(self) -> Path:
         """The file that the run will write at its end."""
         return self.folder.with_name(self.folder.name.removesuffix(".parts"))
 
-    def _cure(self, number: int) -> str:
+    def _remedy(self, number: int) -> str:
         """Return the remedy if part `number` is damaged."""
-        found = next(checkpoint.whole(self.folder, run=self.manifest.header, most_parts=number), None)
-        if found is None:
-            return f"no earlier checkpoint is complete; {command.again(self.folder, force=True)}"
+        earlier = next(checkpoint.readable_checkpoints(self.folder, run=self.manifest.header, max_parts=number), None)
+        if earlier is None:
+            return f"no earlier checkpoint is complete; {command.restart_advice(self.folder, force=True)}"
         return (
             f"go back to the last complete checkpoint with bnnzoo resume {quoted(self.out)} --from-part "
-            f"{found.num_parts}"
+            f"{earlier.num_parts}"
         )
 
-    def _naming_cure(self, number: int, look: Callable[[Path, Mapping[str, Declared]], T]) -> T:
-        """Call `look` on part `number`, and add the remedy to the message if it fails."""
+    def _with_remedy(self, number: int, read: Callable[[Path, Mapping[str, Declared]], T]) -> T:
+        """Call `read` on part `number`, and add the remedy to the message if it fails."""
         part = self.manifest.parts[number]
         try:
-            return look(self.folder / part.file, self._declared(part))
+            return read(self.folder / part.file, self._declared(part))
         except UsageError as error:
-            raise UsageError(f"{error}; {self._cure(number)}") from error
+            raise UsageError(f"{error}; {self._remedy(number)}") from error
 
     def _declared(self, part: Part) -> dict[str, Declared]:
         chains, variables = self.manifest.chains, self.manifest.variables
@@ -192,11 +194,11 @@ class Unfinished(NamedTuple):
         }
 
 
-def _joined(waiting: list[Groups]) -> tuple[dict[str, int], Groups]:
+def _join_parts(parts: list[Groups]) -> tuple[dict[str, int], Groups]:
     """Concatenate successive parts of the same groups along their draws."""
     joined: Groups = {
-        group: {name: np.concatenate([part[group][name] for part in waiting], 1) for name in values}
-        for group, values in waiting[0].items()
+        group: {name: np.concatenate([part[group][name] for part in parts], 1) for name in values}
+        for group, values in parts[0].items()
     }
     return {group: next(iter(values.values())).shape[1] for group, values in joined.items() if values}, joined
 
@@ -217,15 +219,15 @@ def holds_run(folder: Path) -> bool:
     return _CLEARING not in names and any(map(_DRAWS.match, names))
 
 
-def clear(folder: Path, *, but: Collection[str] = ()) -> None:
-    """Remove a run's files from its folder, without its lock and the names in `but`; other files stay.
+def remove_files(folder: Path, *, keep: Collection[str] = ()) -> None:
+    """Remove a run's files from its folder, without its lock and the names in `keep`; other files stay.
 
     The manifest is renamed first and removed last, so that a kill in between leaves nothing that looks like a run.
     """
-    if MANIFEST not in but and os.path.lexists(folder / MANIFEST):
+    if MANIFEST not in keep and os.path.lexists(folder / MANIFEST):
         (folder / MANIFEST).replace(folder / _CLEARING)
     for path in sorted(folder.iterdir(), key=lambda path: path.name == _CLEARING):
-        if _OURS.match(path.name) and path.name not in but:
+        if _OWN_FILES.match(path.name) and path.name not in keep:
             path.unlink(missing_ok=True)
 
 
@@ -241,8 +243,8 @@ def load(folder: Path) -> Unfinished:
         raise UsageError(
             f"{folder}: is not the parts folder of a run, or the run was stopped before it began; remove it"
         )
-    manifest = _read_words(folder / MANIFEST, Manifest)
-    header = _read_words(folder / HEADER, Header)
+    manifest = _read_json(folder / MANIFEST, Manifest)
+    header = _read_json(folder / HEADER, Header)
     if reason := _difference(folder / HEADER, manifest.header):
         raise UsageError(
             f"{folder / HEADER}: damaged ({reason}); restore it from a copy, or start the run again with [[force=True]]"
@@ -263,15 +265,17 @@ def seal(manifest: Manifest) -> str:
 
 def _contradiction(run: Unfinished) -> str:
     """Return the first contradiction within a run's header and manifest, or an empty string."""
-    manifest, held = run.manifest, {key.split("/")[0] for key in run.manifest.variables}
-    if changed := _FIXED & set(manifest.attributes):
+    manifest, groups = run.manifest, {key.split("/")[0] for key in run.manifest.variables}
+    if changed := _CONSTANT_ATTRIBUTES & set(manifest.attributes):
         return f"it changes {', '.join(sorted(changed))}"
     if [part.file for part in manifest.parts] != [part_name(number) for number in range(len(manifest.parts))]:
         return "parts are missing, or in a wrong order"
     for part in manifest.parts:
         for prefix in ("", WARMUP):
-            draws = {part.draws.get(prefix + group, 0) for group in (POSTERIOR, SAMPLE_STATS) if prefix + group in held}
-            if len(draws) > 1 or not set(part.draws) <= held:
+            draws = {
+                part.draws.get(prefix + group, 0) for group in (POSTERIOR, SAMPLE_STATS) if prefix + group in groups
+            }
+            if len(draws) > 1 or not set(part.draws) <= groups:
                 return f"{part.file} contains different numbers of draws and statistics"
     sizes: dict[tuple[str, str], int] = {}
     arrays = [(key, shape, 2) for key, (_, shape) in manifest.variables.items()]
@@ -292,26 +296,26 @@ def part_name(number: int) -> str:
     return f"p000-{number:06d}.npz"
 
 
-def write_words(path: Path, words: BaseModel) -> None:
+def write_json(path: Path, model: BaseModel) -> None:
     """Write a header or a manifest, completely or not at all."""
-    write_whole(path, lambda file: file.write(words.model_dump_json().encode()))
+    write_atomically(path, lambda file: file.write(model.model_dump_json().encode()))
 
 
-def described(arrays: Mapping[str, np.ndarray], *, skip: int = 0) -> dict[str, tuple[str, list[int]]]:
+def describe_arrays(arrays: Mapping[str, np.ndarray], *, skip: int = 0) -> dict[str, tuple[str, list[int]]]:
     """Return types and shapes of arrays without their first `skip` dimensions, in the manifest's form."""
     return {key: (array.dtype.name, list(array.shape[skip:])) for key, array in arrays.items()}
 
 
-def flat(groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def flatten_groups(groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return the arrays of groups in one mapping, under "group/name"."""
     return {f"{group}/{name}": array for group, values in groups.items() for name, array in values.items()}
 
 
 def _shapes(static: Static) -> dict[str, Declared]:
-    return {key: Declared(*words) for key, words in static.arrays.items()}
+    return {key: Declared(*declared) for key, declared in static.arrays.items()}
 
 
-def _grouped(arrays: Mapping[str, np.ndarray]) -> Groups:
+def _group_arrays(arrays: Mapping[str, np.ndarray]) -> Groups:
     groups: Groups = {}
     for key, array in arrays.items():
         group, name = key.split("/", 1)
@@ -322,20 +326,20 @@ def _grouped(arrays: Mapping[str, np.ndarray]) -> Groups:
 def _difference(path: Path, digest: str, size: int | None = None) -> str:
     """Return why a file differs from the one that was written, or an empty string."""
     try:
-        found = npz.check_regular(path)
+        num_bytes = npz.check_regular(path)
     except UsageError as error:
         return str(error).removeprefix(f"{path}: ")
-    if size is not None and found != size:
-        return f"{found} bytes long, expected {size}"
+    if size is not None and num_bytes != size:
+        return f"{num_bytes} bytes long, expected {size}"
     return "" if npz.sha256(path) == digest else f"its sha256 differs from that in {MANIFEST}"
 
 
-def _read_words(path: Path, kind: type[Any]) -> Any:
+def _read_json(path: Path, kind: type[Any]) -> Any:
     if npz.check_regular(path) > _MOST_JSON:
         raise UsageError(f"{path}: damaged (larger than any file that bnnzoo writes)")
     try:
         return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(word)[:80] for word in first["loc"])
-        raise UsageError(f"{path}: damaged ({where + ': ' if where else ''}{first['msg']})") from error
+        place = ".".join(str(key)[:80] for key in first["loc"])
+        raise UsageError(f"{path}: damaged ({place + ': ' if place else ''}{first['msg']})") from error

@@ -12,16 +12,16 @@ from scipy import stats
 
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
-from bnnzoo.finding import spelling, spelt
+from bnnzoo.finding import spell_settings, spelling
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.sampling import budget, origin
+from bnnzoo.sampling import budget, initial
 from bnnzoo.sampling.job import Stop
-from bnnzoo.sampling.placement import place
+from bnnzoo.sampling.placement import place_chains
 from bnnzoo.sampling.processes import Processes
 from bnnzoo.sampling.start import num_held_out
 
-BY_ROW = "heteroscedastic"
+NOISE_BY_ROW = "heteroscedastic"
 _NETWORKS, _MOST_STEPS, _SHARE = 10, 2000, 0.08
 """Networks per likelihood, most training steps of each, and fraction of the budget for one likelihood.
 
@@ -34,7 +34,7 @@ The training rows of the networks overlap, which widens the differences by (1 + 
 The true level is therefore about 0.04."""
 
 
-def is_open(problem: Problem) -> bool:
+def is_likelihood_open(problem: Problem) -> bool:
     """Whether a run selects its noise model: it has a budget, held-out rows and no stated likelihood."""
     recipe, description = problem.recipe, problem.description
     return (
@@ -80,26 +80,28 @@ class Comparison(NamedTuple):
     @property
     def sentence(self) -> str:
         """Summary of the compared losses and the selected likelihood, in one sentence."""
-        better, count = int(np.sum(self.gain > 0)), len(self.gain)
+        num_better, count = int(np.sum(self.gain > 0)), len(self.gain)
         choice = "one noise level per row" if self.prefers_by_row else "one noise level"
-        side = "at most" if self.prefers_by_row else "above"
+        relation = "at most" if self.prefers_by_row else "above"
         text = (
-            f"{choice}: in {better} of {count} pairs of trained networks, a level per row predicts held-out "
+            f"{choice}: in {num_better} of {count} pairs of trained networks, a level per row predicts held-out "
             f"rows better, with median gain {np.median(self.gain):.2g} nats per row (signed-rank test: p = "
-            f"{self.p:.2g}, {side} the limit of {_LEVEL:g}); to choose yourself, use [[likelihood=gaussian]] or "
-            f"{BY_ROW}"
+            f"{self.p:.2g}, {relation} the limit of {_LEVEL:g}); to choose yourself, use [[likelihood=gaussian]] or "
+            f"{NOISE_BY_ROW}"
         )
-        return spelt(text, spelling())
+        return spell_settings(text, spelling())
 
     def to_json(self) -> str:
         """Return the comparison as JSON, for an attribute of the file."""
         losses = {"one_level": self.one_level.tolist(), "by_row": self.by_row.tolist()}
-        found = {name: [v if np.isfinite(v) else None for v in values] for name, values in losses.items()}
-        return json.dumps({**found, "p": self.p, "limit": _LEVEL})
+        finite_losses = {
+            name: [loss if np.isfinite(loss) else None for loss in values] for name, values in losses.items()
+        }
+        return json.dumps({**finite_losses, "p": self.p, "limit": _LEVEL})
 
 
 def select_likelihood(
-    problem: Problem, *, tell: Observer, stop: Stop | None, spent: origin.Spent, key: PRNGKeyArray
+    problem: Problem, *, tell: Observer, stop: Stop | None, spent: initial.StartCost, key: PRNGKeyArray
 ) -> tuple[Problem, Comparison | None]:
     """Select one noise level per row if trained networks then predict held-out rows better; otherwise select one level.
 
@@ -112,33 +114,37 @@ def select_likelihood(
     Raises:
         InterruptedRunError: if `stop` asked for it.
     """
-    if not is_open(problem):
+    if not is_likelihood_open(problem):
         return problem, None
     try:
-        rival = problem.with_likelihood(BY_ROW)
+        rival_problem = problem.with_likelihood(NOISE_BY_ROW)
     except UsageError:  # the sampler supports only one noise level
         return problem, None
-    placement = place("auto", _NETWORKS)
-    level, by_row = problem.whole(_NETWORKS), rival.whole(_NETWORKS)
+    placement = place_chains("auto", _NETWORKS)
+    one_level, by_row = problem.with_all_sampled(_NETWORKS), rival_problem.with_all_sampled(_NETWORKS)
     steps = _MOST_STEPS
-    for candidate in (by_row, level):
+    for candidate in (by_row, one_level):
         # Clocks differ between machines, and all processes must use the same number of steps.
-        steps = Processes.here().firsts(budget.training_steps(candidate, placement, most=steps, share=_SHARE, key=key))
+        steps = Processes.current().broadcast_first(
+            budget.training_steps(candidate, placement, most=steps, share=_SHARE, key=key)
+        )
         if steps <= budget.FEWEST_START_STEPS:
             note = (
                 "one noise level, because the budget leaves no time to compare; to choose yourself, use "
-                f"[[likelihood=gaussian]] or {BY_ROW}"
+                f"[[likelihood=gaussian]] or {NOISE_BY_ROW}"
             )
-            tell(Progress("note", 0, 0, note=spelt(note, spelling())))
+            tell(Progress("note", 0, 0, note=spell_settings(note, spelling())))
             return problem, None
     losses = []
-    for candidate in (level, by_row):
+    for candidate in (one_level, by_row):
         candidate = candidate.with_lengths(dataclasses.replace(candidate.recipe, start_steps=steps), candidate.sampler)
         thetas = candidate.initial_positions(trained=True, key=key)
-        what = "networks to choose the likelihood"
-        with spent.timed():
-            losses.append(origin.trained(candidate, thetas, placement, what, tell, stop, spent, key).losses)
+        trained_part = "networks to choose the likelihood"
+        with spent.time_block():
+            losses.append(
+                initial.train_networks(candidate, thetas, placement, trained_part, tell, stop, spent, key).losses
+            )
     # Rounding differs between machines, and all processes must select the same likelihood.
-    comparison = Comparison(*Processes.here().firsts(np.asarray(losses, np.float64)))
+    comparison = Comparison(*Processes.current().broadcast_first(np.asarray(losses, np.float64)))
     tell(Progress("note", 0, 0, note=comparison.sentence))
-    return rival if comparison.prefers_by_row else problem, comparison
+    return rival_problem if comparison.prefers_by_row else problem, comparison

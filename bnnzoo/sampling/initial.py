@@ -22,7 +22,7 @@ from bnnzoo.progress import Observer, Progress
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
 from bnnzoo.sampling import transport
 from bnnzoo.sampling.job import Stop
-from bnnzoo.sampling.placement import Placement, place
+from bnnzoo.sampling.placement import Placement, place_chains
 from bnnzoo.sampling.processes import Processes
 from bnnzoo.sampling.start import Trained, evaluations, train
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclasses.dataclass
-class Spent:
+class StartCost:
     """Likelihood evaluations and seconds that finding the initial positions took."""
 
     evaluations: float = 0.0
@@ -39,21 +39,21 @@ class Spent:
     """Seconds without the compilation before, because the budget covers work only."""
 
     @contextlib.contextmanager
-    def timed(self) -> Iterator[None]:
+    def time_block(self) -> Iterator[None]:
         """Count the seconds of the block."""
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         yield
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.perf_counter() - start_time
 
 
-def positions(
+def initial_positions(
     problem: Problem,
     placement: Placement,
     *,
-    given: Float[Array | np.ndarray, "chain dim"] | None,
+    given_positions: Float[Array | np.ndarray, "chain dim"] | None,
     tell: Observer,
     stop: Stop | None,
-    spent: Spent,
+    spent: StartCost,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
     """Return the initial positions, as given or by the recipe's `init`.
@@ -62,20 +62,20 @@ def positions(
         UsageError: if the given positions have the wrong shape.
         InterruptedRunError: if `stop` asked for it.
     """
-    if given is not None:
-        thetas, wanted = np.asarray(given), (problem.recipe.chains, problem.posterior.layout.dim)
-        if thetas.shape != wanted:
-            raise UsageError(f"init: must have shape {list(wanted)} (got {list(thetas.shape)})")
+    if given_positions is not None:
+        thetas, expected_shape = np.asarray(given_positions), (problem.recipe.chains, problem.posterior.layout.dim)
+        if thetas.shape != expected_shape:
+            raise UsageError(f"init: must have shape {list(expected_shape)} (got {list(thetas.shape)})")
         return thetas
     is_trained = problem.recipe.init != "prior"
     thetas = problem.initial_positions(trained=is_trained, key=key)
     if not is_trained:
         return thetas
-    return trained(problem, thetas, placement, "the start of each chain", tell, stop, spent, key).positions
+    return train_networks(problem, thetas, placement, "the start of each chain", tell, stop, spent, key).positions
 
 
 def fixed_values(
-    problem: Problem, *, tell: Observer, stop: Stop | None, spent: Spent, key: PRNGKeyArray
+    problem: Problem, *, tell: Observer, stop: Stop | None, spent: StartCost, key: PRNGKeyArray
 ) -> dict[str, np.ndarray]:
     """Return the values of the unsampled parameters by name, from one training of the whole network for all chains.
 
@@ -84,25 +84,27 @@ def fixed_values(
     Raises:
         InterruptedRunError: if `stop` asked for it.
     """
-    if problem.description is None or not (wanted := named_leaves(problem.network_posterior.network)):
+    if problem.description is None or not (fixed_names := named_leaves(problem.network_posterior.network)):
         return {}
-    whole = problem.whole()
-    start = whole.initial_positions(trained=True, key=key)
-    what = "the parameters that are not sampled"
-    theta = trained(whole, start, place("vectorized", 1), what, tell, stop, spent, key).positions[0]
-    leaves = named_leaves(whole.network_posterior.network_at(jnp.asarray(theta)))
+    whole_network = problem.with_all_sampled()
+    start = whole_network.initial_positions(trained=True, key=key)
+    trained_part = "the parameters that are not sampled"
+    theta = train_networks(
+        whole_network, start, place_chains("vectorized", 1), trained_part, tell, stop, spent, key
+    ).positions[0]
+    leaves = named_leaves(whole_network.network_posterior.network_at(jnp.asarray(theta)))
     # Rounding differs between machines, and the chains of all processes must have the same posterior.
-    return Processes.here().firsts({name: np.asarray(leaves[name]) for name in wanted})
+    return Processes.current().broadcast_first({name: np.asarray(leaves[name]) for name in fixed_names})
 
 
-def brought_near(
+def transport_starts(
     problem: Problem,
     placement: Placement,
     thetas: Float[Array | np.ndarray, "chain dim"],
     *,
     tell: Observer,
     stop: Stop | None,
-    spent: Spent,
+    spent: StartCost,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
     """Move chains from prior draws towards the posterior if the run has a warm-up and its sampler an accept step.
@@ -114,9 +116,11 @@ def brought_near(
     if recipe.init != "prior" or not recipe.warmup or ACCEPTANCE_RATE not in problem.sampler.statistics:
         return thetas
     stream = transport.transport(posterior, thetas, placement=placement, num_warmup=recipe.warmup, key=key)
-    last = _last(stream, "moving the chains to the posterior", transport.num_steps(recipe.warmup), tell, stop)
+    final_positions = _last_value(
+        stream, "moving the chains to the posterior", transport.num_steps(recipe.warmup), tell, stop
+    )
     spent.evaluations += float(recipe.chains * transport.evaluations(posterior, recipe.warmup))
-    return placement.processes.everyones(last)
+    return placement.processes.gather(final_positions)
 
 
 def choose_fields(
@@ -125,18 +129,18 @@ def choose_fields(
     """Return the fields that the sampler chooses for this problem, equal in all processes; empty without a warm-up."""
     if not problem.recipe.warmup:
         return {}
-    with placement.within():
-        chosen = problem.sampler.choose(problem.posterior, jnp.asarray(thetas))
-    words = {name: value for name, value in chosen.items() if isinstance(value, str)}
-    numbers = {name: value for name, value in chosen.items() if name not in words}
-    return words | placement.processes.firsts(numbers)
+    with placement.mesh_context():
+        chosen_fields = problem.sampler.choose(problem.posterior, jnp.asarray(thetas))
+    texts = {name: value for name, value in chosen_fields.items() if isinstance(value, str)}
+    numbers = {name: value for name, value in chosen_fields.items() if name not in texts}
+    return texts | placement.processes.broadcast_first(numbers)
 
 
-def words_of(problem: Problem, chosen: Mapping[str, Any]) -> str:
+def describe_chosen_fields(problem: Problem, chosen_fields: Mapping[str, Any]) -> str:
     """Describe the sampler's chosen fields in a sentence."""
     fields = ", ".join(
         f"{name.replace('_', ' ')} {value:g}" if not isinstance(value, str) else f"{name.replace('_', ' ')} {value}"
-        for name, value in chosen.items()
+        for name, value in chosen_fields.items()
     )
     return f"{problem.recipe.sampler.name}: a pilot run chose {fields}"
 
@@ -147,16 +151,16 @@ def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any)
     Raises:
         UsageError: naming the training row or the parameter.
     """
-    with placement.within():
-        found = _density_and_gradient(placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), None))
-    density, gradient = (np.asarray(values) for values in found)
+    with placement.mesh_context():
+        values = _density_and_gradient(placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), None))
+    density, gradient = (np.asarray(values) for values in values)
     if not np.isfinite(density).all():
         chain = int(np.argmin(np.isfinite(density)))
         rows = np.asarray(posterior.log_likelihoods(jnp.asarray(thetas)[chain]))
-        bad = np.flatnonzero(~np.isfinite(rows))
-        where = f"at training row {bad[0] + 1}" if len(bad) else "in the prior"
+        invalid_rows = np.flatnonzero(~np.isfinite(rows))
+        place = f"at training row {invalid_rows[0] + 1}" if len(invalid_rows) else "in the prior"
         raise UsageError(
-            f"chain {chain}: the log density is {density[chain]} at the start, {where}; check the data, or use "
+            f"chain {chain}: the log density is {density[chain]} at the start, {place}; check the data, or use "
             "another [[likelihood]], [[prior]] or [[init]]"
         )
     if not np.isfinite(gradient).all():
@@ -171,21 +175,21 @@ def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any)
 def _density_and_gradient(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> tuple[Array, Array]:
     # The posterior is an argument, because a closure would compile its data into the program as constants. Chains are
     # batched to about a million parameters at once, so that this single check does not set the run's peak memory.
-    at_once = max(1, 2**20 // posterior.layout.dim)
-    return jax.lax.map(jax.value_and_grad(posterior.log_density), thetas, batch_size=min(at_once, len(thetas)))
+    chains_at_once = max(1, 2**20 // posterior.layout.dim)
+    return jax.lax.map(jax.value_and_grad(posterior.log_density), thetas, batch_size=min(chains_at_once, len(thetas)))
 
 
-def trained(
+def train_networks(
     problem: Problem,
     thetas: Float[Array, "chain dim"],
     placement: Placement,
-    what: str,
+    trained_part: str,
     tell: Observer,
     stop: Stop | None,
-    spent: Spent,
+    spent: StartCost,
     key: PRNGKeyArray,
 ) -> Trained:
-    """Train networks from `thetas` for the recipe's `start_steps`; the progress names them by `what`.
+    """Train networks from `thetas` for the recipe's `start_steps`; the progress names them by `trained_part`.
 
     Raises:
         InterruptedRunError: if `stop` asked for it.
@@ -199,26 +203,26 @@ def trained(
         most_steps=recipe.start_steps,
         held_out=recipe.start_held_out,
     )
-    shown = ((int(now.steps.max()), now) for now in stream)
-    last = _last(shown, f"training {what}", recipe.start_steps, tell, stop)
-    found = Trained(*placement.processes.everyones(tuple(last)))
-    spent.evaluations += evaluations(rows, found.steps, recipe.start_held_out)
-    return found
+    progress = ((int(training.steps.max()), training) for training in stream)
+    final_training = _last_value(progress, f"training {trained_part}", recipe.start_steps, tell, stop)
+    training_result = Trained(*placement.processes.gather(tuple(final_training)))
+    spent.evaluations += evaluations(rows, training_result.steps, recipe.start_held_out)
+    return training_result
 
 
-def _last(stream: Iterator[tuple[int, T]], what: str, total: int, tell: Observer, stop: Stop | None) -> T:
+def _last_value(stream: Iterator[tuple[int, T]], activity: str, total: int, tell: Observer, stop: Stop | None) -> T:
     """Return the last value of a stream, and report its progress; a stop ends the stream early.
 
     Raises:
         InterruptedRunError: if `stop` asked for it in any process.
     """
-    number, found = 0, list[T]()
-    for done, now in stream:
-        tell(Progress("start", done, total, note=what))
-        found = [now]
+    number, latest = 0, list[T]()
+    for num_steps, value in stream:
+        tell(Progress("start", num_steps, total, note=activity))
+        latest = [value]
         if number := stop() if stop else 0:
             break
     # All processes agree on stopping, even if each trains the same network alone.
-    if number := Processes.here().largest(number):
-        raise InterruptedRunError(f"stopped while {what}: nothing was written", number)
-    return found[0]
+    if number := Processes.current().largest(number):
+        raise InterruptedRunError(f"stopped while {activity}: nothing was written", number)
+    return latest[0]

@@ -17,12 +17,12 @@ _StaticKey = Annotated[str, Field(pattern=rf"^({OBSERVED_DATA}|{CONSTANT_DATA})/
 _Dims = dict[str, list[Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]{0,200}$")]]]
 
 
-class _Words(BaseModel):
+class _StrictModel(BaseModel):
     # R-hat may be infinite, for example if chains are stuck; JSON's null would be read as damage.
     model_config = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants")
 
 
-class Header(_Words):
+class Header(_StrictModel):
     """Attributes of a run that never change."""
 
     attributes: Attributes
@@ -30,7 +30,7 @@ class Header(_Words):
     variable_attributes: dict[str, Attributes] = {}
 
 
-class Static(_Words):
+class Static(_StrictModel):
     """A file of arrays that do not grow."""
 
     file: Annotated[str, Field(pattern=r"^data(-\d{6})?\.npz$")]
@@ -39,7 +39,7 @@ class Static(_Words):
     dims: _Dims = {}
 
 
-class Part(_Words):
+class Part(_StrictModel):
     """A file of draws."""
 
     file: Annotated[str, Field(pattern=r"^p000-\d{6,9}\.npz$")]
@@ -49,7 +49,7 @@ class Part(_Words):
     """Draws per chain, by group."""
 
 
-class Manifest(_Words):
+class Manifest(_StrictModel):
     """Index of the committed files."""
 
     header: _Digest

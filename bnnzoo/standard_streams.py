@@ -11,7 +11,7 @@ from typing import Any
 
 
 @cache
-def secure() -> None:
+def protect_standard_streams() -> None:
     """Make writing to stderr never fail, until the process ends. Repeated calls have no effect.
 
     If the parent process closed a stream, its file descriptor is free. The next opened file, such as a run's, would get
@@ -23,8 +23,8 @@ def secure() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)
     _stdout.append(os.dup(1))
-    known: Any = sys.stderr
-    encoding = "utf-8" if known is None else known.encoding
+    stderr: Any = sys.stderr
+    encoding = "utf-8" if stderr is None else stderr.encoding
     raw = io.BufferedWriter(_Lossy(2, "wb", closefd=False))
     sys.stderr = io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=True)
 

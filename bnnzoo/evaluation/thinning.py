@@ -9,14 +9,14 @@ from math import ceil
 
 import numpy as np
 
-from bnnzoo.evaluation.draws import WHOLE_BYTES
+from bnnzoo.evaluation.draws import IN_MEMORY_BYTES
 from bnnzoo.evaluation.predictor import Predictor
 
 PROBES = 50
 """Number of inputs at which convergence is tested."""
 _WORK = 5e10
 """Floating-point operations allowed for predictions: about ten seconds on two cores."""
-_DIAGNOSIS_BYTES, _PAGE_BYTES = WHOLE_BYTES // 2, WHOLE_BYTES // 4
+_DIAGNOSIS_BYTES, _PAGE_BYTES = IN_MEMORY_BYTES // 2, IN_MEMORY_BYTES // 4
 """Largest sizes of the draws used for verdicts, and of the additional draws used for a report.
 
 All of them are read once and cached, because reading a compressed file again for every quantity takes minutes.
@@ -34,8 +34,8 @@ _PAGE_PASSES = 8
 def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
     """Return a predictor with the draws that are used for convergence diagnostics."""
     rows = 2 * num_probes + _LEAST_DENSITY_ROWS if predictor.has_rows else 0
-    every = _stride(predictor, rows, fewest=_LEAST_DRAWS, most_bytes=_DIAGNOSIS_BYTES)
-    return predictor if every == 1 else predictor.lighter(every)
+    stride = _stride(predictor, rows, fewest=_LEAST_DRAWS, most_bytes=_DIAGNOSIS_BYTES)
+    return predictor if stride == 1 else predictor.thinned(stride)
 
 
 def density_rows(predictor: Predictor, num_probes: int) -> int:
@@ -48,16 +48,16 @@ def for_a_page(predictor: Predictor) -> Predictor:
     """Return a predictor with the draws and the test rows that are used for a report."""
     record = predictor.record
     if not predictor.has_rows:
-        every = _stride(predictor, 0, fewest=_LEAST_DRAWS, most_bytes=_PAGE_BYTES)
-        return predictor if every == 1 else predictor.lighter(every)
+        stride = _stride(predictor, 0, fewest=_LEAST_DRAWS, most_bytes=_PAGE_BYTES)
+        return predictor if stride == 1 else predictor.thinned(stride)
     chains, count = record.shape
     fewest = min(chains * count, chains * _LEAST_PAGE_DRAWS)
-    affordable = _WORK / (_PAGE_PASSES * fewest * predictor.row_cost)
-    held = len(record.array("constant_data", "x_test")) if record.has_test_rows else 0
-    rows = min(held, int(np.clip(affordable, _LEAST_PAGE_ROWS, _PAGE_ROWS)))
-    asked = _PAGE_PASSES * max(rows, 1)
-    every = _stride(predictor, asked, fewest=_LEAST_PAGE_DRAWS, most_bytes=_PAGE_BYTES)
-    return predictor if every == 1 and rows == held else predictor.lighter(every, rows)
+    affordable_rows = _WORK / (_PAGE_PASSES * fewest * predictor.row_cost)
+    num_test_rows = len(record.array("constant_data", "x_test")) if record.has_test_rows else 0
+    rows = min(num_test_rows, int(np.clip(affordable_rows, _LEAST_PAGE_ROWS, _PAGE_ROWS)))
+    rows_to_predict = _PAGE_PASSES * max(rows, 1)
+    stride = _stride(predictor, rows_to_predict, fewest=_LEAST_PAGE_DRAWS, most_bytes=_PAGE_BYTES)
+    return predictor if stride == 1 and rows == num_test_rows else predictor.thinned(stride, rows)
 
 
 def _stride(predictor: Predictor, rows: int, *, fewest: int, most_bytes: int) -> int:
@@ -66,8 +66,8 @@ def _stride(predictor: Predictor, rows: int, *, fewest: int, most_bytes: int) ->
     At least `fewest` draws per chain remain.
     """
     chains, count = predictor.record.shape
-    affordable = most_bytes / predictor.draws.row_bytes
+    affordable_draws = most_bytes / predictor.draws.row_bytes
     if rows:
-        affordable = min(affordable, _WORK / (rows * predictor.row_cost))
+        affordable_draws = min(affordable_draws, _WORK / (rows * predictor.row_cost))
     # Rounding up keeps the draws within the limits; rounding down the other bound keeps at least the fewest draws.
-    return max(1, min(ceil(chains * count / affordable), count // fewest))
+    return max(1, min(ceil(chains * count / affordable_draws), count // fewest))

@@ -14,7 +14,7 @@ from bnnzoo.errors import BnnzooWarning
 from bnnzoo.evaluation import diagnostics, findings, noise_scale
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
-from bnnzoo.finding import Finding, Spelling, sentence, spelt
+from bnnzoo.finding import Finding, Spelling, sentence, spell_settings
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.store import Attributes
@@ -36,19 +36,19 @@ def stride(num_bytes: int, draws: int) -> int:
         num_bytes: size of the draws of all chains.
         draws: draws per chain.
     """
-    every = ceil(num_bytes / _BYTES)
-    return every if draws // every >= _FEWEST else 0
+    every_kth = ceil(num_bytes / _BYTES)
+    return every_kth if draws // every_kth >= _FEWEST else 0
 
 
-def is_enough(out: Path, every: int, model: AbstractModel | AbstractPosterior | None) -> bool:
+def has_converged(out: Path, every_kth: int, model: AbstractModel | AbstractPosterior | None) -> bool:
     """Whether every k-th draw so far shows convergence: no convergence finding, and a bulk ESS of at least 400."""
-    looked = _look(out, every, model)
-    if looked is None:
+    diagnosed = _diagnose_parts(out, every_kth, model)
+    if diagnosed is None:
         return False
-    diagnosis, found = looked
+    diagnosis, findings_so_far = diagnosed
     if not diagnostics.is_chain(str(diagnosis["exactness"])):
         return False
-    return diagnosis["ess_bulk"] >= _ENOUGH and not any(finding.topic == "convergence" for finding in found)
+    return diagnosis["ess_bulk"] >= _ENOUGH and not any(finding.topic == "convergence" for finding in findings_so_far)
 
 
 def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | AbstractPosterior | None) -> Attributes:
@@ -66,47 +66,49 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
         if the draws are not a Markov chain. `rhat` and `ess_bulk` are those of predictions. A large run is tested on
         every k-th draw. The mapping is empty if these are too few, or if the test fails.
     """
-    every = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
-    looked = _look(out, every, model) if every else None
-    return {} if looked is None else said(*looked)
+    every_kth = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
+    diagnosed = _diagnose_parts(out, every_kth, model) if every_kth else None
+    return {} if diagnosed is None else convergence_attributes(*diagnosed)
 
 
-def said(diagnosis: Mapping[str, Any], found: Sequence[Finding]) -> Attributes:
+def convergence_attributes(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> Attributes:
     """Return the root attributes of `verdict` for a run that has already been diagnosed."""
     exactness = str(diagnosis["exactness"])
-    converged: int | str = int(not any(finding.topic == "convergence" for finding in found))
-    wrong = [
-        sentence(finding) for finding in found if finding.kind in ("remoteness", "deficit", "surprise", "still_chains")
+    converged: int | str = int(not any(finding.topic == "convergence" for finding in run_findings))
+    implausible = [
+        sentence(finding)
+        for finding in run_findings
+        if finding.kind in ("remoteness", "deficit", "surprise", "still_chains")
     ]
 
-    def words(spelling: Spelling) -> str:
-        text = findings.verdict(exactness, found, findings.bias(diagnosis), spelling)
-        return "; ".join(filter(None, [text, spelt(noise_scale.remark(diagnosis), spelling)]))
+    def verdict_text(spelling: Spelling) -> str:
+        text = findings.verdict(exactness, run_findings, findings.bias(diagnosis), spelling)
+        return "; ".join(filter(None, [text, spell_settings(noise_scale.remark(diagnosis), spelling)]))
 
     return {
-        "verdict": words("options"),
-        "verdict_in_python": words("keywords"),
-        "absurd": "; ".join(wrong),
+        "verdict": verdict_text("options"),
+        "verdict_in_python": verdict_text("keywords"),
+        "absurd": "; ".join(implausible),
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
         **({k: float(diagnosis[k]) for k in ("rhat", "ess_bulk")} if diagnostics.is_chain(exactness) else {}),
     }
 
 
-def _look(
-    out: Path, every: int, model: AbstractModel | AbstractPosterior | None
+def _diagnose_parts(
+    out: Path, every_kth: int, model: AbstractModel | AbstractPosterior | None
 ) -> tuple[dict[str, Any], tuple[Finding, ...]] | None:
     """Return diagnosis and findings of every k-th draw so far, or None if the parts cannot be read or diagnosed."""
     try:
-        tree = store.open_parts(out, every=every)
+        tree = store.open_parts(out, every=every_kth)
     except OSError:
         return None  # a failing disk is reported when the file is written
-    if every > 1:  # energy diagnostics compare consecutive draws
+    if every_kth > 1:  # energy diagnostics compare consecutive draws
         stats = tree[SAMPLE_STATS]
         stats.dataset = stats.to_dataset().drop_vars("energy", errors="ignore")
     try:
         predictor = Predictor(Record(tree, out), model)
         diagnosis = diagnostics.of_run(predictor)
-        return diagnosis, findings.judged(diagnosis, of_sampler=predictor.record.findings)
+        return diagnosis, findings.gate_findings(diagnosis, of_sampler=predictor.record.findings)
     except Exception as error:  # a plugin may fail, or memory may run out; the draws must be kept in any case
         warnings.warn(f"the convergence of the draws cannot be tested: {one_line(error)}", BnnzooWarning, stacklevel=3)
         return None

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Shaped
 
-from bnnzoo.assembly.by_hand import as_they_are, predicted
-from bnnzoo.assembly.problem import Problem, precise
+from bnnzoo.assembly.by_hand import identity_scaler, predicted_site
+from bnnzoo.assembly.problem import Problem, with_precision
 from bnnzoo.data import Scaler, Signature
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
@@ -17,7 +17,7 @@ from bnnzoo.posterior.predicting import Predicting
 from bnnzoo.samplers import AbstractSampler
 
 
-class Known(NamedTuple):
+class RestoredModel(NamedTuple):
     """A model with draws in a file, and the conversion of rows in original units to its inputs."""
 
     posterior: Predicting
@@ -36,12 +36,12 @@ class Known(NamedTuple):
     """Inputs in original units at which predictions were kept instead of draws of the parameters."""
 
     @classmethod
-    def of(
+    def from_file(
         cls,
         attributes: Mapping[str, Any],
         constant: Mapping[str, np.ndarray],
         model: AbstractModel | AbstractPosterior | None,
-    ) -> Known:
+    ) -> RestoredModel:
         """Return the model of a run's draws.
 
         Args:
@@ -54,12 +54,12 @@ class Known(NamedTuple):
         """
         precision = str(attributes["precision"])
         if isinstance(model, AbstractPosterior):
-            site, rows = predicted(model)
+            site, rows = predicted_site(model)
             return cls(
                 posterior=site,
                 signature=rows.signature,
-                scaler=as_they_are(rows),
-                inputs=lambda x: precise(x, precision),
+                scaler=identity_scaler(rows),
+                inputs=lambda x: with_precision(x, precision),
                 arrange=lambda x: x,
                 precision=precision,
                 data_sha256=rows.sha256(),

@@ -9,18 +9,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bnnzoo.data import Dataset, load_asked
+from bnnzoo.data import Dataset, load_recipe_data
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Layer, read_layer, resolve
 
-MOST_ROWS = 20_000
+MAX_MCLMC_ROWS = 20_000
 """Limit for samplers that use all rows.
 
 A microcanonical step evaluates every row twice. With more rows a network makes too few steps in two minutes.
 """
 
 
-def chosen(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None) -> tuple[Layer, Dataset]:
+def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None) -> tuple[Layer, Dataset]:
     """Return the shipped recipe that suits the data as the lowest layer, and the data themselves.
 
     Args:
@@ -32,16 +32,16 @@ def chosen(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None
         UsageError: if the options or the data are invalid.
     """
     # The reading of data depends on no part, so any names serve until the rows are loaded.
-    asked = resolve("mlp", "mclmc", layers, options, in_memory=data is not None)
-    dataset = load_asked(asked, data)
-    from bnnzoo.assembly.parts import named_task  # imports JAX, so it follows the checks of the data
+    provisional = resolve("mlp", "mclmc", layers, options, in_memory=data is not None)
+    dataset = load_recipe_data(provisional, data)
+    from bnnzoo.assembly.recipe_parts import likelihood_task  # imports JAX, so it follows the checks of the data
 
-    name, why = rule(dataset.as_task(asked.task or named_task(asked)))
-    note = f"{dataset.name}: {why}; using the recipe {name} (bnnzoo show --config {name} prints it)"
+    name, reason = recipe_rule(dataset.as_task(provisional.task or likelihood_task(provisional)))
+    note = f"{dataset.name}: {reason}; using the recipe {name} (bnnzoo show --config {name} prints it)"
     return read_layer(name), replace(dataset, notes=(*dataset.notes, note))
 
 
-def rule(dataset: Dataset) -> tuple[str, str]:
+def recipe_rule(dataset: Dataset) -> tuple[str, str]:
     """Return the name of a shipped recipe and the reason for it.
 
     Raises:
@@ -55,7 +55,7 @@ def rule(dataset: Dataset) -> tuple[str, str]:
     rows = f"{dataset.num_data} rows"
     if dataset.x.ndim > 2:
         return "images", f"{rows} of images"
-    if dataset.num_data > MOST_ROWS:
+    if dataset.num_data > MAX_MCLMC_ROWS:
         kind = "large-table" if dataset.task == "regression" else "large-table-classes"
         return kind, f"{rows}, too many for chains on all rows"
     kind = "small-table" if dataset.task == "regression" else "small-table-classes"

@@ -30,20 +30,22 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
         UsageError: if the network is unsuitable; the message names the model, its result and the requirement.
     """
     if not callable(network):
-        given = "nothing" if network is None else f"a {type(network).__name__}"
-        raise _fault(model, f"build must return a network, an eqx.Module to call with one input (got {given})")
+        result = "nothing" if network is None else f"a {type(network).__name__}"
+        raise _fault(model, f"build must return a network, an eqx.Module to call with one input (got {result})")
     input_shape, num_outputs = architecture.input_shape, architecture.num_outputs
     try:
         outputs = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct(input_shape, _precision(network)))
     except Exception as error:
-        said = f"its network cannot take one input of shape {list(input_shape)}: {one_line(error)}"
-        raise _fault(model, said) from error
-    wanted = f"but the likelihood {likelihood} needs [{num_outputs}]"
+        problem = f"its network cannot take one input of shape {list(input_shape)}: {one_line(error)}"
+        raise _fault(model, problem) from error
+    expectation = f"but the likelihood {likelihood} needs [{num_outputs}]"
     if not hasattr(outputs, "shape"):
-        raise _fault(model, f"its network returns a {type(outputs).__name__} for one input, {wanted}")
+        raise _fault(model, f"its network returns a {type(outputs).__name__} for one input, {expectation}")
     if outputs.shape != (num_outputs,) or not jnp.issubdtype(outputs.dtype, jnp.floating):
-        given = f"{outputs.dtype}{list(outputs.shape)} for one input of shape {list(input_shape)}"
-        raise _fault(model, f"its network returns {given}, {wanted}: build was called with num_outputs {num_outputs}")
+        result = f"{outputs.dtype}{list(outputs.shape)} for one input of shape {list(input_shape)}"
+        raise _fault(
+            model, f"its network returns {result}, {expectation}: build was called with num_outputs {num_outputs}"
+        )
 
 
 def _precision(network: Any) -> Any:
@@ -53,5 +55,5 @@ def _precision(network: Any) -> Any:
     return jnp.result_type(*floating) if floating else jnp.result_type(float)
 
 
-def _fault(model: Any, what: str) -> UsageError:
-    return UsageError(f"{registry.described('models', model)}: {what}")
+def _fault(model: Any, problem: str) -> UsageError:
+    return UsageError(f"{registry.describe_part('models', model)}: {problem}")

@@ -33,34 +33,34 @@ class Parts(NamedTuple):
     prior: AbstractPrior
 
 
-def make_parts(recipe: Recipe, signature: Signature, own: AbstractModel | None = None) -> Parts:
+def make_parts(recipe: Recipe, signature: Signature, own_model: AbstractModel | None = None) -> Parts:
     """Build the parts of a recipe for data with this signature.
 
     Raises:
         UsageError: with the problems of all fields together, or if parts do not fit each other or the data.
     """
     task = signature.task
-    if own is None and recipe.model.name.startswith(OWN):
+    if own_model is None and recipe.model.name.startswith(OWN):
         name = recipe.model.name.removeprefix(OWN)
         raise UsageError(
             f"the run's model is a network made in Python; open the run in Python with bnnzoo.open(path, model={name})"
         )
-    model_class: Any = type(own) if own is not None else registry.load("models", recipe.model.name)
+    model_class: Any = type(own_model) if own_model is not None else registry.load("models", recipe.model.name)
     sampler_class = registry.load("samplers", recipe.sampler.name)
-    prior_part = named(recipe.prior, "normal")
+    prior_part = with_default_name(recipe.prior, "normal")
     prior_class = registry.load("priors", prior_part.name)
     default = model_class.default_likelihood(task)
-    likelihood_part = named(recipe.likelihood, default)
+    likelihood_part = with_default_name(recipe.likelihood, default)
     likelihood_class = registry.load("likelihoods", likelihood_part.name)
     *built, sampler, prior, likelihood = build_all(
         [
-            *([] if own is not None else [(model_class, recipe.model, "model")]),
+            *([] if own_model is not None else [(model_class, recipe.model, "model")]),
             (sampler_class, recipe.sampler, "sampler"),
             (prior_class, prior_part, "prior"),
             (likelihood_class, likelihood_part, "likelihood"),
         ]
     )
-    model: Any = own if own is not None else built[0]
+    model: Any = own_model if own_model is not None else built[0]
     if model.brings_likelihood:
         if recipe.likelihood is not None:
             raise UsageError(
@@ -78,14 +78,14 @@ def make_parts(recipe: Recipe, signature: Signature, own: AbstractModel | None =
     return Parts(model, sampler, Censored(likelihood) if recipe.censored else likelihood, prior)
 
 
-def named(part: Part | None, default: str) -> Part:
+def with_default_name(part: Part | None, default: str) -> Part:
     """Return a part with the default name if only fields were given."""
     if part is None:
         return Part(default, {}, {})
     return part if part.name else dataclasses.replace(part, name=default)
 
 
-def named_task(recipe: Recipe) -> str | None:
+def likelihood_task(recipe: Recipe) -> str | None:
     """Return the task of an explicitly named likelihood, or None."""
     if recipe.likelihood is None or not recipe.likelihood.name:
         return None
@@ -99,7 +99,7 @@ def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
         UsageError: with the likelihoods that have rates.
     """
     if not has_rates(likelihood):
-        name = registry.described("likelihoods", uncensored(likelihood))
+        name = registry.describe_part("likelihoods", uncensored(likelihood))
         raise UsageError(
             f"{setting('exposure', column)}: {name} has no rate that an exposure could multiply; use "
             "[[likelihood=poisson]], negative-binomial or zero-inflated-poisson"
@@ -118,57 +118,57 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
     Raises:
         UsageError: with the method, its result and the expected result.
     """
-    name = registry.described("priors", prior)
-    used = _started(prior, prior.parameters(layout))
-    if type(used).log_prob is AbstractPrior.log_prob:
-        law = used.distribution(layout)
-        shapes = getattr(law, "batch_shape", None), getattr(law, "event_shape", None)
+    name = registry.describe_part("priors", prior)
+    started = _at_start_values(prior, prior.parameters(layout))
+    if type(started).log_prob is AbstractPrior.log_prob:
+        distribution = started.distribution(layout)
+        shapes = getattr(distribution, "batch_shape", None), getattr(distribution, "event_shape", None)
         if shapes not in (((), ()), ((layout.dim,), ())):
             # Another shape would be broadcast against the parameters without an error, and give another posterior.
             raise UsageError(
                 f"{name}: distribution must return a distribution of one number, with batch shape () or "
-                f"{(layout.dim,)} (got a {type(law).__name__} with batch shape {shapes[0]} and event shape "
+                f"{(layout.dim,)} (got a {type(distribution).__name__} with batch shape {shapes[0]} and event shape "
                 f"{shapes[1]})"
             )
     theta = jax.ShapeDtypeStruct((layout.dim,), "f4")
-    density = jax.eval_shape(lambda at: used.log_prob(at, layout), theta)
-    drawn = jax.eval_shape(lambda key: used.sample(layout, key=key), jax.random.key(0))
-    for method, given, wanted in (("log_prob", density, ()), ("sample", drawn, (layout.dim,))):
-        shape = getattr(given, "shape", None)
-        if shape != wanted:
-            of = f"an array of shape {shape}" if shape is not None else f"a {type(given).__name__}"
-            raise UsageError(f"{name}: {method} must return an array of shape {wanted} (got {of})")
+    log_prob_shape = jax.eval_shape(lambda position: started.log_prob(position, layout), theta)
+    draw_shape = jax.eval_shape(lambda key: started.sample(layout, key=key), jax.random.key(0))
+    for method, result, expected in (("log_prob", log_prob_shape, ()), ("sample", draw_shape, (layout.dim,))):
+        shape = getattr(result, "shape", None)
+        if shape != expected:
+            description = f"an array of shape {shape}" if shape is not None else f"a {type(result).__name__}"
+            raise UsageError(f"{name}: {method} must return an array of shape {expected} (got {description})")
 
 
 def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
     """Return the prior in a form for compiled programs; `layout` is that of the network's sampled parameters."""
 
     def use(prior: AbstractPrior) -> Any:
-        used = _started(prior, prior.parameters(layout))
+        started = _at_start_values(prior, prior.parameters(layout))
         theta = jnp.zeros(layout.dim)
-        return used.log_prob(theta, layout), used.sample(layout, key=jax.random.key(0))
+        return started.log_prob(theta, layout), started.sample(layout, key=jax.random.key(0))
 
     return compilable(prior, use)
 
 
-def compilable_likelihood(likelihood: AbstractLikelihood, like: Signature) -> AbstractLikelihood:
+def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) -> AbstractLikelihood:
     """Return the likelihood of such data in a form for compiled programs."""
-    of_classes = likelihood.task == "classification"
-    shape, dtype = like.target_shape, np.int32 if of_classes else np.float32
+    is_classification = likelihood.task == "classification"
+    shape, dtype = signature.target_shape, np.int32 if is_classification else np.float32
 
     def use(likelihood: AbstractLikelihood) -> Any:
-        used = _started(likelihood, likelihood.parameters())
-        output, target = jnp.zeros(likelihood.num_outputs(like.num_targets)), jnp.zeros(shape, dtype)
-        bound, drawn = likelihood.upper_bound(target), used.sample(output, key=jax.random.key(0))
-        if of_classes:
-            return used.log_prob(output, target), bound, drawn, used.class_probabilities(output)
-        law = used.distribution(output)
-        return used.log_prob(output, target), bound, drawn, law.mean, law.variance
+        started = _at_start_values(likelihood, likelihood.parameters())
+        output, target = jnp.zeros(likelihood.num_outputs(signature.num_targets)), jnp.zeros(shape, dtype)
+        bound, draw = likelihood.upper_bound(target), started.sample(output, key=jax.random.key(0))
+        if is_classification:
+            return started.log_prob(output, target), bound, draw, started.class_probabilities(output)
+        distribution = started.distribution(output)
+        return started.log_prob(output, target), bound, draw, distribution.mean, distribution.variance
 
     return compilable(likelihood, use)
 
 
-def _started(part: Any, parameters: tuple[Parameter, ...]) -> Any:
+def _at_start_values(part: Any, parameters: tuple[Parameter, ...]) -> Any:
     """Return a prior or likelihood with its own parameters at their start values."""
     return part.with_parameters({p.name: p.natural(jnp.full(p.shape, p.start)) for p in parameters})
 
@@ -181,21 +181,27 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
     Raises:
         UsageError: with the method, its result and the expected result.
     """
-    name = registry.described("likelihoods", uncensored(likelihood))
-    used = _started(likelihood, likelihood.parameters())
+    name = registry.describe_part("likelihoods", uncensored(likelihood))
+    started = _at_start_values(likelihood, likelihood.parameters())
     output = jax.ShapeDtypeStruct((likelihood.num_outputs(num_targets),), "f4")
-    found = jax.eval_shape(used.log_prob, output, jax.ShapeDtypeStruct(targets.shape[1:], targets.dtype))
-    if not hasattr(found, "shape"):
-        raise UsageError(f"{name}: log_prob must return one number for one row (got a {type(found).__name__})")
-    if found.shape != ():
+    log_prob_shape = jax.eval_shape(started.log_prob, output, jax.ShapeDtypeStruct(targets.shape[1:], targets.dtype))
+    if not hasattr(log_prob_shape, "shape"):
+        raise UsageError(f"{name}: log_prob must return one number for one row (got a {type(log_prob_shape).__name__})")
+    if log_prob_shape.shape != ():
         # A mean over the targets instead of their sum would be another posterior.
         raise UsageError(
-            f"{name}: log_prob must return one number for one row (got shape {found.shape}); end the "
+            f"{name}: log_prob must return one number for one row (got shape {log_prob_shape.shape}); end the "
             "distribution of several targets with .to_event(1)"
         )
     if likelihood.task != "classification":
         try:
-            moments = jax.eval_shape(lambda o: (used.distribution(o).mean, used.distribution(o).variance), output)
+            moments = jax.eval_shape(
+                lambda output_shape: (
+                    started.distribution(output_shape).mean,
+                    started.distribution(output_shape).variance,
+                ),
+                output,
+            )
         except NotImplementedError as error:
             raise UsageError(
                 f"{name}: its distribution must have a mean and a variance, because predictions report both"
@@ -205,7 +211,7 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
             raise UsageError(f"{name}: mean and variance must have shape {targets.shape[1:2]} (got {shapes})")
         return
     try:
-        classes = jax.eval_shape(used.class_probabilities, output).shape
+        classes = jax.eval_shape(started.class_probabilities, output).shape
     except NotImplementedError as error:
         raise UsageError(f"{name}: a likelihood for classification needs the method class_probabilities") from error
     if classes != (num_targets,):

@@ -24,32 +24,34 @@ Totals = dict[str, list[float]]
 """Sums of each statistic over the kept draws, one number per chain."""
 
 
-def add(totals: Totals, stats: Mapping[str, Shaped[np.ndarray, "chain draw"]]) -> None:
+def add_totals(totals: Totals, stats: Mapping[str, Shaped[np.ndarray, "chain draw"]]) -> None:
     """Add the statistics of a chunk."""
     for name, values in stats.items():
-        before = np.asarray(totals.get(name, np.zeros(len(values))))
-        totals[name] = (before + np.sum(values, 1, dtype=np.float64)).tolist()
+        previous_totals = np.asarray(totals.get(name, np.zeros(len(values))))
+        totals[name] = (previous_totals + np.sum(values, 1, dtype=np.float64)).tolist()
 
 
-Look = Callable[..., Mapping[str, Any]]
+InspectionProgram = Callable[..., Mapping[str, Any]]
 """Compiled program of the final inspection: sampler, posterior, states and keys to statistics."""
 
 
-def prepared(sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree) -> Look:
+def compile_inspection(sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree) -> InspectionProgram:
     """Compile the program of `inspected` for states like these, which takes seconds and can run in the background."""
     if type(sampler).inspect is AbstractSampler.inspect:
-        return _look
+        return _inspect_all
     host = jax.tree.map(np.asarray, states)
-    return _look.lower(sampler, posterior, host, jax.random.split(jax.random.key(0), len(host.position))).compile()
+    return _inspect_all.lower(
+        sampler, posterior, host, jax.random.split(jax.random.key(0), len(host.position))
+    ).compile()
 
 
-def inspected(
+def inspect_chains(
     sampler: AbstractSampler,
     posterior: AbstractPosterior,
     states: PyTree,
     *,
     key: PRNGKeyArray,
-    look: Look | None = None,
+    program: InspectionProgram | None = None,
 ) -> dict[str, list[float]]:
     """Return the statistics of the sampler's final inspection of each chain, `[chain]` by name.
 
@@ -60,26 +62,28 @@ def inspected(
         posterior: the posterior of the run.
         states: the last states of all chains.
         key: a key for the inspection.
-        look: the program from `prepared`, if there is one.
+        look: the program from `compile_inspection`, if there is one.
     """
     if type(sampler).inspect is AbstractSampler.inspect:
         return {}
     host = jax.tree.map(np.asarray, states)
-    seen = (look or _look)(sampler, posterior, host, jax.random.split(key, len(host.position)))
-    return {name: np.asarray(v, np.float64).tolist() for name, v in seen.items()}
+    inspection = (program or _inspect_all)(sampler, posterior, host, jax.random.split(key, len(host.position)))
+    return {name: np.asarray(values, np.float64).tolist() for name, values in inspection.items()}
 
 
 @eqx.filter_jit  # defined here, because a nested function would be traced anew in every run
-def _look(sampler: Any, posterior: Any, states: PyTree, keys: Any) -> dict[str, Any]:
-    return jax.lax.map(lambda one: sampler.inspect(posterior, one[0], key=one[1]), (states, keys))
+def _inspect_all(sampler: Any, posterior: Any, states: PyTree, keys: Any) -> dict[str, Any]:
+    return jax.lax.map(
+        lambda state_and_key: sampler.inspect(posterior, state_and_key[0], key=state_and_key[1]), (states, keys)
+    )
 
 
-def judged(
+def gate_findings(
     sampler: AbstractSampler,
     posterior: AbstractPosterior,
     means: Mapping[str, Sequence[float]],
     *,
-    look: Mapping[str, Sequence[float]] = MappingProxyType({}),
+    inspection: Mapping[str, Sequence[float]] = MappingProxyType({}),
     num_steps: int = _FEW_STEPS,
 ) -> tuple[Finding, ...]:
     """Return the findings about all chains, each with the value of the worst chain.
@@ -94,24 +98,29 @@ def judged(
     """
     if num_steps < _FEW_STEPS:
         means = {name: [float(np.mean(values))] * len(values) for name, values in means.items()}
-    means = {**means, **{name: np.maximum(np.asarray(v) / 2, np.mean(v)).tolist() for name, v in look.items()}}
+    means = {
+        **means,
+        **{name: np.maximum(np.asarray(values) / 2, np.mean(values)).tolist() for name, values in inspection.items()},
+    }
     chains = range(max((len(values) for values in means.values()), default=0))
-    each = [sampler.findings(posterior, {name: float(v[c]) for name, v in means.items()}) for c in chains]
-    return _by_chain(each)
+    chain_findings = [
+        sampler.findings(posterior, {name: float(values[c]) for name, values in means.items()}) for c in chains
+    ]
+    return _merge_by_chain(chain_findings)
 
 
-def of_runs(runs: Iterable[tuple[int, Iterable[Finding]]]) -> tuple[Finding, ...]:
+def combine_findings(runs: Iterable[tuple[int, Iterable[Finding]]]) -> tuple[Finding, ...]:
     """Combine the findings of several runs, each with its number of chains, as if they were one run."""
-    each: list[tuple[Finding, ...]] = []
+    findings_by_chain: list[tuple[Finding, ...]] = []
     for chains, findings in runs:
-        of_chain: list[list[Finding]] = [[] for _ in range(chains)]
+        run_findings: list[list[Finding]] = [[] for _ in range(chains)]
         for finding in findings:
-            named = _CHAINS.search(finding.label)
-            whose = [int(chain) for chain in named[1].split(", ")] if named else range(chains)
-            for chain in set(whose) & set(range(chains)):
-                of_chain[chain].append(finding._replace(label=_CHAINS.sub("", finding.label)))
-        each += map(tuple, of_chain)
-    return _by_chain(each)
+            label_match = _CHAINS.search(finding.label)
+            chain_numbers = [int(chain) for chain in label_match[1].split(", ")] if label_match else range(chains)
+            for chain in set(chain_numbers) & set(range(chains)):
+                run_findings[chain].append(finding._replace(label=_CHAINS.sub("", finding.label)))
+        findings_by_chain += map(tuple, run_findings)
+    return _merge_by_chain(findings_by_chain)
 
 
 def regime_ok(sampler: AbstractSampler, findings: Iterable[Finding]) -> int | Literal["not-applicable"]:
@@ -121,19 +130,19 @@ def regime_ok(sampler: AbstractSampler, findings: Iterable[Finding]) -> int | Li
     return 1 if sampler.guarded else "not-applicable"
 
 
-def _by_chain(each: Sequence[tuple[Finding, ...]]) -> tuple[Finding, ...]:
+def _merge_by_chain(findings_by_chain: Sequence[tuple[Finding, ...]]) -> tuple[Finding, ...]:
     """Merge the findings of chains: one for each kind, of the worst chain, with the names of the affected chains."""
-    found: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
-    for chain, findings in enumerate(each):
+    findings_by_kind: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
+    for chain, findings in enumerate(findings_by_chain):
         for finding in findings:
-            found.setdefault((finding.kind, finding.label), []).append((chain, finding))
+            findings_by_kind.setdefault((finding.kind, finding.label), []).append((chain, finding))
     worst = []
-    for having in found.values():
-        finding = max((one for _, one in having), key=_excess)
-        chains = [str(chain) for chain, _ in having]
-        if len(having) < len(each):
-            where = f"chain {chains[0]}" if len(chains) == 1 else f"chains {', '.join(chains)}"
-            finding = finding._replace(label=f"{finding.label} ({where})")
+    for affected in findings_by_kind.values():
+        finding = max((candidate for _, candidate in affected), key=_excess)
+        chains = [str(chain) for chain, _ in affected]
+        if len(affected) < len(findings_by_chain):
+            place = f"chain {chains[0]}" if len(chains) == 1 else f"chains {', '.join(chains)}"
+            finding = finding._replace(label=f"{finding.label} ({place})")
         worst.append(finding)
     return tuple(worst)
 

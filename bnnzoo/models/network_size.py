@@ -12,7 +12,7 @@ import jax
 from bnnzoo.errors import UsageError
 
 
-def check(model: str, make: Callable[[], Any]) -> None:
+def check(model: str, build: Callable[[], Any]) -> None:
     """Reject a network whose parameters exceed this machine's memory.
 
     Args:
@@ -22,7 +22,7 @@ def check(model: str, make: Callable[[], Any]) -> None:
     Raises:
         UsageError: if the network is too large; the message gives both sizes.
     """
-    leaves = jax.tree.leaves(eqx.filter_eval_shape(make))
+    leaves = jax.tree.leaves(eqx.filter_eval_shape(build))
     num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves if hasattr(leaf, "dtype"))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if num_bytes > memory:

@@ -43,28 +43,28 @@ def check(path: Path) -> None:
         UsageError: if the file is missing, or is not a tree of groups and arrays stored in itself.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise UsageError(f"{path}: not a regular file")
     try:
         # Use the same driver as all other readers: HDF5 refuses a file that is already open with another one.
         with h5py.File(path, "r") as file:
-            _Walk(found.st_size).go(file.id)
+            _Validator(status.st_size).check_root(file.id)
     # A damaged file makes HDF5 raise many kinds of exceptions.
     except Exception as error:
         # The frames of the traceback hold HDF5 objects, some of which cannot be freed at the exit of the process.
         traceback.clear_frames(error.__traceback__)
         if isinstance(error, _Refused):
             raise UsageError(f"{path}: not a file that bnnzoo wrote: {error}") from None
-        reason = _short(error)
+        reason = _short_reason(error)
         if "file signature not found" in reason:
             reason = "no HDF5 signature; a run is the .nc file that bnnzoo sample -o writes"
         raise UsageError(f"{path}: not a NetCDF file of bnnzoo, or damaged ({reason})") from error
 
 
-class _Walk:
+class _Validator:
     """Totals over a file of `size` bytes: declared array bytes, text, and objects seen."""
 
     def __init__(self, size: int):
@@ -72,7 +72,7 @@ class _Walk:
         self.declared = self.text = 0
         self.seen: set[tuple[int, int]] = set()
 
-    def go(self, file: Any) -> None:
+    def check_root(self, file: Any) -> None:
         """Check the root, its groups and their arrays."""
         root = h5g.open(file, b"/")
         self._attributes(root, "/")
@@ -82,113 +82,116 @@ class _Walk:
                 continue
             group = h5g.open(root, name.encode())
             self._attributes(group, name)
-            for variable, inner in self._members(group, name, _MOST_VARIABLES):
-                where = f"{name}/{variable}"
-                if inner != h5o.TYPE_DATASET:
-                    raise _Refused(f"{_shown(where)} is a nested group or a type")
-                self._dataset(group, variable, where)
+            for variable, member_kind in self._members(group, name, _MOST_VARIABLES):
+                place = f"{name}/{variable}"
+                if member_kind != h5o.TYPE_DATASET:
+                    raise _Refused(f"{_printable(place)} is a nested group or a type")
+                self._dataset(group, variable, place)
 
-    def _members(self, group: Any, where: str, most: int) -> list[tuple[str, int]]:
+    def _members(self, group: Any, place: str, max_members: int) -> list[tuple[str, int]]:
         """Return names and kinds of a group's members, each of which must have exactly one name."""
-        if group.get_num_objs() > most:
-            raise _Refused(f"{_shown(where)} has more than {most} members")
+        if group.get_num_objs() > max_members:
+            raise _Refused(f"{_printable(place)} has more than {max_members} members")
         names: list[bytes] = []
         group.links.iterate(names.append)
-        found = []
-        for raw in names:
-            name = raw.decode("utf-8")
+        members = []
+        for raw_name in names:
+            name = raw_name.decode("utf-8")
             if not name or name.startswith(".") or "/" in name or not name.isprintable() or len(name) > 255:
-                raise _Refused(f"{_shown(where)} has the unexpected member {_shown(name)}")
-            if group.links.get_info(raw).type != h5l.TYPE_HARD:
-                raise _Refused(f"{_shown(name)} in {_shown(where)} is an external or symbolic link")
-            about = h5o.get_info(group, raw)
-            identity = (int(about.fileno), int(about.addr))
+                raise _Refused(f"{_printable(place)} has the unexpected member {_printable(name)}")
+            if group.links.get_info(raw_name).type != h5l.TYPE_HARD:
+                raise _Refused(f"{_printable(name)} in {_printable(place)} is an external or symbolic link")
+            info = h5o.get_info(group, raw_name)
+            identity = (int(info.fileno), int(info.addr))
             if identity in self.seen:
-                raise _Refused(f"{_shown(name)} in {_shown(where)} has two names")
+                raise _Refused(f"{_printable(name)} in {_printable(place)} has two names")
             self.seen.add(identity)
-            if about.type not in (h5o.TYPE_GROUP, h5o.TYPE_DATASET):
-                raise _Refused(f"{_shown(name)} in {_shown(where)} is neither a group nor an array")
-            found.append((name, about.type))
-        return found
+            if info.type not in (h5o.TYPE_GROUP, h5o.TYPE_DATASET):
+                raise _Refused(f"{_printable(name)} in {_printable(place)} is neither a group nor an array")
+            members.append((name, info.type))
+        return members
 
-    def _dataset(self, group: Any, name: str, where: str) -> None:
+    def _dataset(self, group: Any, name: str, place: str) -> None:
         dataset = h5d.open(group, name.encode())
-        kind, space, made = dataset.get_type(), dataset.get_space(), dataset.get_create_plist()
-        if made.get_layout() not in _LAYOUTS:
-            raise _Refused(f"{_shown(where)} is a virtual data set")
-        if made.get_layout() == h5d.CONTIGUOUS and made.get_external_count():
-            raise _Refused(f"{_shown(where)} is stored in another file")
+        kind, space, creation = dataset.get_type(), dataset.get_space(), dataset.get_create_plist()
+        if creation.get_layout() not in _LAYOUTS:
+            raise _Refused(f"{_printable(place)} is a virtual data set")
+        if creation.get_layout() == h5d.CONTIGUOUS and creation.get_external_count():
+            raise _Refused(f"{_printable(place)} is stored in another file")
         if kind.get_class() not in (h5t.INTEGER, h5t.FLOAT) or kind.get_size() > 8:
-            raise _Refused(f"{_shown(where)} is not an array of numbers")
+            raise _Refused(f"{_printable(place)} is not an array of numbers")
         if space.get_simple_extent_type() == h5s.NULL or space.get_simple_extent_ndims() > _MOST_RANK:
-            raise _Refused(f"{_shown(where)} has an unsupported shape")
+            raise _Refused(f"{_printable(place)} has an unsupported shape")
         shape = space.get_simple_extent_dims()
         self.declared += kind.get_size() * prod(shape)
         # An uncompressed file holds what it declares, except for dimension lengths and values that were never written.
         if self.declared > 8 * self.size + 2**26:
             raise _Refused(
-                f"{_shown(where)} has shape {list(shape)}, far more than the {self.size} bytes of the file hold"
+                f"{_printable(place)} has shape {list(shape)}, far more than the {self.size} bytes of the file hold"
             )
-        filters = [made.get_filter(i)[0] for i in range(made.get_nfilters())]
+        filters = [creation.get_filter(i)[0] for i in range(creation.get_nfilters())]
         if not set(filters) <= set(_FILTERS) or len(filters) != len(set(filters)):
-            raise _Refused(f"{_shown(where)} is compressed in an unsupported way")
-        if made.get_layout() == h5d.CHUNKED:
-            chunks = self._chunks(dataset, where)
+            raise _Refused(f"{_printable(place)} is compressed in an unsupported way")
+        if creation.get_layout() == h5d.CHUNKED:
+            chunks = self._chunks(dataset, place)
             if h5z.FILTER_DEFLATE in filters:
-                self._inflated(dataset, chunks, kind.get_size() * prod(made.get_chunk()), where)
-        self._attributes(dataset, where)
+                self._check_inflated_size(dataset, chunks, kind.get_size() * prod(creation.get_chunk()), place)
+        self._attributes(dataset, place)
 
-    def _chunks(self, dataset: Any, where: str) -> list[Any]:
+    def _chunks(self, dataset: Any, place: str) -> list[Any]:
         """Return an array's chunks, after checking that each exists, lies in its own place and uses all filters.
 
         HDF5 would read a missing chunk as zeros.
         """
         if dataset.get_num_chunks() > _MOST_CHUNKS:
-            raise _Refused(f"{_shown(where)} has unsupported chunks")
+            raise _Refused(f"{_printable(place)} has unsupported chunks")
         lengths, sizes = dataset.shape, dataset.get_create_plist().get_chunk()
-        wanted = prod(-(-length // size) for length, size in zip(lengths, sizes, strict=True))
-        found: list[Any] = []
-        dataset.chunk_iter(found.append)
-        begins = {chunk.chunk_offset for chunk in found}
-        for begin in begins:
-            if any(at >= length or at % size for at, length, size in zip(begin, lengths, sizes, strict=True)):
-                raise _Refused(f"{_shown(where)} has a chunk at an invalid position")
-        if not len(begins) == len(found) == wanted:
-            raise _Refused(f"{_shown(where)} has {len(begins)} of its {wanted} chunks")
-        if any(chunk.filter_mask for chunk in found):
-            raise _Refused(f"{_shown(where)} has chunks that are compressed in another way than it declares")
+        expected_count = prod(-(-length // size) for length, size in zip(lengths, sizes, strict=True))
+        chunks: list[Any] = []
+        dataset.chunk_iter(chunks.append)
+        offsets = {chunk.chunk_offset for chunk in chunks}
+        for offset in offsets:
+            if any(
+                position >= length or position % size
+                for position, length, size in zip(offset, lengths, sizes, strict=True)
+            ):
+                raise _Refused(f"{_printable(place)} has a chunk at an invalid position")
+        if not len(offsets) == len(chunks) == expected_count:
+            raise _Refused(f"{_printable(place)} has {len(offsets)} of its {expected_count} chunks")
+        if any(chunk.filter_mask for chunk in chunks):
+            raise _Refused(f"{_printable(place)} has chunks that are compressed in another way than it declares")
         end = 0
-        for place, size in sorted((chunk.byte_offset, chunk.size) for chunk in found):
-            if place < end or place + size > self.size:
-                raise _Refused(f"{_shown(where)} has chunks that overlap, or end beyond the file")
-            end = place + size
-        return found
+        for start, size in sorted((chunk.byte_offset, chunk.size) for chunk in chunks):
+            if start < end or start + size > self.size:
+                raise _Refused(f"{_printable(place)} has chunks that overlap, or end beyond the file")
+            end = start + size
+        return chunks
 
-    def _inflated(self, dataset: Any, chunks: list[Any], most: int, where: str) -> None:
+    def _check_inflated_size(self, dataset: Any, chunks: list[Any], max_bytes: int, place: str) -> None:
         """Check that no chunk decompresses to more than its declared size, which HDF5 would not limit."""
-        if most > 2**28:
-            raise _Refused(f"{_shown(where)} has unsupported chunks")
+        if max_bytes > 2**28:
+            raise _Refused(f"{_printable(place)} has unsupported chunks")
         for chunk in chunks:
-            _, packed = dataset.read_direct_chunk(chunk.chunk_offset)
-            if len(zlib.decompressobj().decompress(packed, most + 8)) > most + 4:
-                raise _Refused(f"{_shown(where)} unpacks to more bytes than it declares")
+            _, compressed = dataset.read_direct_chunk(chunk.chunk_offset)
+            if len(zlib.decompressobj().decompress(compressed, max_bytes + 8)) > max_bytes + 4:
+                raise _Refused(f"{_printable(place)} unpacks to more bytes than it declares")
 
-    def _attributes(self, holder: Any, where: str) -> None:
+    def _attributes(self, holder: Any, place: str) -> None:
         count = h5a.get_num_attrs(holder)
         if count > _MOST_ATTRIBUTES:
-            raise _Refused(f"{_shown(where)} has too many attributes ({count})")
+            raise _Refused(f"{_printable(place)} has too many attributes ({count})")
         for index in range(count):
             attribute = h5a.open(holder, index=index)
             kind, space = attribute.get_type(), attribute.get_space()
             number = space.get_simple_extent_npoints()
             name = attribute.get_name().decode("utf-8", "replace")
-            label = f"attribute {name} of {where}"
+            label = f"attribute {name} of {place}"
             if attribute.get_storage_size() > _MOST_ATTRIBUTE or number > _MOST_ATTRIBUTE:
-                raise _Refused(f"{_shown(label)} is too long ({attribute.get_storage_size()} bytes)")
+                raise _Refused(f"{_printable(label)} is too long ({attribute.get_storage_size()} bytes)")
             # HDF5 reads dimension-scale attributes as their expected type without checking it.
             if not _is_plain(kind) or (name in _SCALES and kind.get_class() != _SCALES[name]):
-                raise _Refused(f"{_shown(label)} has an unsupported type")
-            if _varies(kind):
+                raise _Refused(f"{_printable(label)} has an unsupported type")
+            if _has_variable_length(kind):
                 self._check_length(number, kind, label)
             if number and kind.get_class() == h5t.STRING:
                 self._text(attribute, kind, label)
@@ -197,50 +200,50 @@ class _Walk:
         """Check the number of texts or references, which are stored outside the attribute and may share one place."""
         if kind.get_class() != h5t.STRING:
             if number > _MOST_RANK:
-                raise _Refused(f"{_shown(label)} has too many dimensions ({number})")
+                raise _Refused(f"{_printable(label)} has too many dimensions ({number})")
         elif number > 1 and number * self.size > _MOST_TEXT * 8:
-            raise _Refused(f"{_shown(label)} has too many texts ({number})")
+            raise _Refused(f"{_printable(label)} has too many texts ({number})")
 
     def _text(self, attribute: Any, kind: Any, label: str) -> None:
         """Read the texts of an attribute, and check that they are UTF-8 and not too long in total."""
         value = np.empty(attribute.shape, object if kind.is_variable_str() else kind.dtype)
         attribute.read(value, mtype=h5t.py_create(kind.dtype))
-        for one in value.reshape(-1):
-            content = one or b""
+        for item in value.reshape(-1):
+            content = item or b""
             self.text += len(content)
             try:
                 content.decode("utf-8")
             except UnicodeDecodeError:
-                raise _Refused(f"{_shown(label)} is not UTF-8") from None
+                raise _Refused(f"{_printable(label)} is not UTF-8") from None
         if self.text > _MOST_TEXT:
-            raise _Refused(f"{_shown(label)} has more than {_MOST_TEXT} letters of text")
+            raise _Refused(f"{_printable(label)} has more than {_MOST_TEXT} letters of text")
 
 
 def _is_plain(kind: Any) -> bool:
     """Whether a type is a number, a text, or a type that HDF5's dimension scales use."""
-    held = kind.get_class()
-    if held in (h5t.INTEGER, h5t.FLOAT, h5t.STRING):
+    type_class = kind.get_class()
+    if type_class in (h5t.INTEGER, h5t.FLOAT, h5t.STRING):
         return True
-    if held == h5t.REFERENCE:
+    if type_class == h5t.REFERENCE:
         return kind.equal(h5t.STD_REF_OBJ)
-    if held == h5t.ENUM:
+    if type_class == h5t.ENUM:
         return kind.get_super().get_class() == h5t.INTEGER
-    if held == h5t.VLEN:
+    if type_class == h5t.VLEN:
         return kind.get_super().get_class() == h5t.REFERENCE
-    if held == h5t.COMPOUND:
+    if type_class == h5t.COMPOUND:
         members = [kind.get_member_type(i).get_class() for i in range(kind.get_nmembers())]
         return sorted(members) == sorted([h5t.REFERENCE, h5t.INTEGER])
     return False
 
 
-def _varies(kind: Any) -> bool:
+def _has_variable_length(kind: Any) -> bool:
     return kind.get_class() == h5t.VLEN or (kind.get_class() == h5t.STRING and kind.is_variable_str())
 
 
-def _shown(name: str) -> str:
+def _printable(name: str) -> str:
     """Return a name from the file as one short ASCII line."""
     return ascii(name[:80])[1:-1]
 
 
-def _short(error: Exception) -> str:
-    return _shown(" ".join(str(error).split())) or type(error).__name__
+def _short_reason(error: Exception) -> str:
+    return _printable(" ".join(str(error).split())) or type(error).__name__

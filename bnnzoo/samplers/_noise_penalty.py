@@ -17,12 +17,12 @@ class Difference(NamedTuple):
     skewness: Float[Array, ""]
 
 
-def estimated(
+def estimate_difference(
     d: Float[Array, " used"],
     known_change: Float[Array, ""],
     *,
     scale: Float[Array, ""],
-    left: float,
+    unused_fraction: float,
     groups: int | None,
 ) -> Difference:
     """Return delta and its variance from the per-datum differences of a step's K data.
@@ -38,22 +38,22 @@ def estimated(
         left: remaining fraction of the variance, 1 - K/N if no datum is used twice.
         groups: number of batches if the variance is taken over batch means; None for single data.
     """
-    used, mean = d.shape[0], jnp.mean(d)
+    num_used, mean = d.shape[0], jnp.mean(d)
     centred = d - mean
-    second = jnp.mean(centred**2)
+    second_moment = jnp.mean(centred**2)
     # Scaled before the cube is taken, because the cube of a small spread underflows float32.
-    spread = jnp.sqrt(jnp.maximum(second, jnp.finfo(d.dtype).tiny))
-    skewness = jnp.mean((centred / spread) ** 3) / used**0.5
+    spread = jnp.sqrt(jnp.maximum(second_moment, jnp.finfo(d.dtype).tiny))
+    skewness = jnp.mean((centred / spread) ** 3) / num_used**0.5
     if groups is None:
-        sigma2, dof = scale**2 / used * second * (used / (used - 1)), used - 1
+        sigma2, dof = scale**2 / num_used * second_moment * (num_used / (num_used - 1)), num_used - 1
     else:
         means = jnp.mean(centred.reshape(groups, -1), 1)
         sigma2, dof = scale**2 / groups * jnp.var(means, ddof=1), groups - 1
     # Set to 0 rather than multiplied by 0: the variance over batches of a single batch is NaN.
-    if left <= 0:
+    if unused_fraction <= 0:
         sigma2, skewness = jnp.zeros_like(sigma2), jnp.zeros_like(skewness)
-    elif left < 1:
-        sigma2, skewness = sigma2 * left, skewness * (2 * left - 1) / left**0.5
+    elif unused_fraction < 1:
+        sigma2, skewness = sigma2 * unused_fraction, skewness * (2 * unused_fraction - 1) / unused_fraction**0.5
     return Difference(-known_change - scale * mean, sigma2, dof, skewness)
 
 

@@ -15,19 +15,19 @@ from bnnzoo.posterior import AbstractPosterior
 C = TypeVar("C")
 
 
-def restarted(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyArray) -> C:
+def restart_stragglers(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyArray) -> C:
     """Return the carry of all chains, with each straggler replaced by a copy of another chain drawn at random.
 
     The carry counts the restarts. A copy separates from its original, because the keys of their steps differ.
     """
-    known = carry
-    behind = left_behind(np.asarray(_densities(posterior, known.states.position)), posterior.layout.dim)  # type: ignore
+    typed_carry = carry
+    is_straggler = find_stragglers(np.asarray(_densities(posterior, typed_carry.states.position)), posterior.layout.dim)  # type: ignore
     # Compute the copies in any case, so that a run with a straggler compiles nothing new.
-    copies = _copied(carry, jnp.asarray(behind), key)
-    return copies if behind.any() else carry
+    copies = _copy_over_stragglers(carry, jnp.asarray(is_straggler), key)
+    return copies if is_straggler.any() else carry
 
 
-def left_behind(log_density: Float[np.ndarray, " chain"], dim: int) -> Bool[np.ndarray, " chain"]:
+def find_stragglers(log_density: Float[np.ndarray, " chain"], dim: int) -> Bool[np.ndarray, " chain"]:
     """Whether each chain is a straggler: its log density is more than 10 + 2 d below the best quarter's.
 
     The posterior has no mass there. Draws of a posterior with d parameters have log densities within a few sqrt(d / 2)
@@ -45,10 +45,10 @@ def _densities(posterior: AbstractPosterior, positions: Float[Array, "chain dim"
 
 
 @eqx.filter_jit
-def _copied(carry: C, behind: Bool[Array, " chain"], key: PRNGKeyArray) -> C:
+def _copy_over_stragglers(carry: C, is_straggler: Bool[Array, " chain"], key: PRNGKeyArray) -> C:
     """Replace each straggler by a uniformly drawn other chain, and increase its count in `restarted`."""
-    drawn = jax.random.categorical(key, jnp.where(behind, -jnp.inf, 0.0), shape=behind.shape)
-    source = jnp.where(behind, drawn, jnp.arange(behind.shape[0]))
-    count = carry.restarted + behind  # type: ignore[attr-defined]
-    moved = jax.tree.map(lambda leaf: leaf[source], carry)
-    return eqx.tree_at(lambda c: c.restarted, moved, count.astype(jnp.int32))
+    drawn_chains = jax.random.categorical(key, jnp.where(is_straggler, -jnp.inf, 0.0), shape=is_straggler.shape)
+    source = jnp.where(is_straggler, drawn_chains, jnp.arange(is_straggler.shape[0]))
+    count = carry.restarted + is_straggler  # type: ignore[attr-defined]
+    copied_carry = jax.tree.map(lambda leaf: leaf[source], carry)
+    return eqx.tree_at(lambda c: c.restarted, copied_carry, count.astype(jnp.int32))

@@ -9,9 +9,14 @@ from collections.abc import Iterable
 def near_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """Return up to `count` known names that are most similar, the nearest first; case, `-` and `_` do not matter."""
     known = list(known)
-    folded = [_fold(each) for each in known]
-    near = difflib.get_close_matches(_fold(name), dict.fromkeys(folded), count)
-    return [each for match in near for each, fold in zip(known, folded, strict=True) if fold == match][:count]
+    folded = [_fold(known_name) for known_name in known]
+    matches = difflib.get_close_matches(_fold(name), dict.fromkeys(folded), count)
+    return [
+        known_name
+        for match in matches
+        for known_name, folded_name in zip(known, folded, strict=True)
+        if folded_name == match
+    ][:count]
 
 
 def _fold(name: str) -> str:

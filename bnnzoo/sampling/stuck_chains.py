@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from bnnzoo.errors import BnnzooError
-from bnnzoo.finding import Finding, setting, spelling, spelt
+from bnnzoo.finding import Finding, setting, spell_settings, spelling
 
 STUCK_STEPS = 1000
 """Consecutive steps without an accepted proposal after which a chain counts as stuck."""
@@ -14,8 +14,8 @@ STUCK_STEPS = 1000
 _CURE = f"use a smaller {setting('sampler.step_size')}, or a longer {setting('warmup')}"
 
 
-def steps_in_a_row(
-    moved: Bool[np.ndarray, "chain draw"] | None, quiet: Int[np.ndarray, " chain"], thin: int
+def count_rejected_steps(
+    moved: Bool[np.ndarray, "chain draw"] | None, steps_rejected: Int[np.ndarray, " chain"], thin: int
 ) -> Int[np.ndarray, " chain"]:
     """Return how many steps each chain has now rejected in a row, to the precision of a thinned draw.
 
@@ -25,38 +25,39 @@ def steps_in_a_row(
         thin: steps per draw.
     """
     if moved is None:
-        return quiet
+        return steps_rejected
     length = moved.shape[1]
-    since = np.where(moved.any(1), length - 1 - moved[:, ::-1].argmax(1), -1)
-    return np.where(since >= 0, (length - 1 - since) * thin, quiet + length * thin)
+    last_accepted = np.where(moved.any(1), length - 1 - moved[:, ::-1].argmax(1), -1)
+    return np.where(last_accepted >= 0, (length - 1 - last_accepted) * thin, steps_rejected + length * thin)
 
 
-def refuse_all_stuck(quiet: Int[np.ndarray, " chain"], next_step: int) -> None:
+def refuse_all_stuck(steps_rejected: Int[np.ndarray, " chain"], next_step: int) -> None:
     """End a run if all of its chains are stuck.
 
     Raises:
         BnnzooError: with the remedy.
     """
-    if (quiet < STUCK_STEPS).any():
+    if (steps_rejected < STUCK_STEPS).any():
         return
-    who = "chain 0" if len(quiet) == 1 else f"each of the {len(quiet)} chains"
+    subject = "chain 0" if len(steps_rejected) == 1 else f"each of the {len(steps_rejected)} chains"
     raise BnnzooError(
-        f"{who}: no proposal accepted for {quiet.min()} steps up to step {next_step}; {spelt(_CURE, spelling())}"
+        f"{subject}: no proposal accepted for {steps_rejected.min()} steps up to step {next_step}; "
+        f"{spell_settings(_CURE, spelling())}"
     )
 
 
-def stuck_chains(moved: Bool[np.ndarray, "chain draw"], thin: int) -> dict[int, int]:
+def find_stuck_chains(moved: Bool[np.ndarray, "chain draw"], thin: int) -> dict[int, int]:
     """Return the chains that ever accepted nothing for 1000 steps, with the length of their longest such period."""
-    found = {}
+    longest_by_chain = {}
     for chain, steps in enumerate(moved):
         ends = np.concatenate([[-1], np.flatnonzero(steps), [len(steps)]])
         longest = int(np.diff(ends).max() - 1) * thin
         if longest >= STUCK_STEPS:
-            found[chain] = longest
-    return found
+            longest_by_chain[chain] = longest
+    return longest_by_chain
 
 
-def finding_of(stuck: dict[int, int]) -> tuple[Finding, ...]:
+def stuck_finding(stuck: dict[int, int]) -> tuple[Finding, ...]:
     """Return the finding about stuck chains for the file and the summary; empty if there are none."""
     if not stuck:
         return ()
