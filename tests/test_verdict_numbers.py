@@ -214,7 +214,7 @@ def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
     """Its predictions, or the noise it believes in: a row under N(0, 2^2) has log density -log 2 - log(2 pi e) / 2."""
     monkeypatch.setattr(Predictor, "classifies", False)
     monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [0], [0.5]))))
-    monkeypatch.setattr(diagnostics.effort, "density_rows", lambda predictor, probes: 2)
+    monkeypatch.setattr(diagnostics.thinning, "density_rows", lambda predictor, probes: 2)
     predictor: Any = Predictor.__new__(Predictor)
     y = np.array([[-1.0], [1.0]])
     rows = {"has_training_rows": True, "training_rows": lambda most: (y, y)}
@@ -248,7 +248,7 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
         monkeypatch.setattr(Predictor, "blocks", list(own))
         monkeypatch.setattr(Predictor, "has_rows", told["rows"])
         monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [2, 5]))))
-        monkeypatch.setattr(diagnostics.effort, "density_rows", lambda predictor, probes: 10 * probes)
+        monkeypatch.setattr(diagnostics.thinning, "density_rows", lambda predictor, probes: 10 * probes)
         monkeypatch.setattr(diagnostics, "probe_rows", lambda record, count: Probes([], np.zeros((count, 1))))
         predictor: Any = Predictor.__new__(Predictor)
         predictor.functions, predictor.log_scales = lambda x: means, lambda x: scales
@@ -307,7 +307,7 @@ def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
     monkeypatch.setattr(Predictor, "blocks", ["weight"])
     monkeypatch.setattr(diagnostics.identified, "identified_weights", lambda predictor: None)
     values = np.random.default_rng(1).normal(size=(2, 5, 3))
-    monkeypatch.setattr(diagnostics.effort, "for_diagnosis", lambda predictor, probes: looked)
+    monkeypatch.setattr(diagnostics.thinning, "for_diagnosis", lambda predictor, probes: looked)
     monkeypatch.setattr(diagnostics, "quantities", lambda predictor, probes: {"f": values})
     against = lambda predictor, judged, probes: {"remoteness": float(predictor is looked)}  # noqa: E731
     monkeypatch.setattr(diagnostics, "distance_from_data", against)
@@ -327,7 +327,7 @@ def test_surprise_is_a_rows_loss_over_that_of_guessing(monkeypatch):
     """Of three classes: log densities of all four rows, -8 on average over the draws; given, or taken anew."""
     monkeypatch.setattr(Predictor, "classifies", True)
     monkeypatch.setattr(Predictor, "signature", types.SimpleNamespace(class_names=("a", "b", "c")))
-    monkeypatch.setattr(diagnostics.effort, "density_rows", lambda predictor, probes: 4)
+    monkeypatch.setattr(diagnostics.thinning, "density_rows", lambda predictor, probes: 4)
     rows = np.zeros((4, 1)), np.zeros(4, int)
     values = np.broadcast_to(np.array([-1.0, -2.0, -2.0, -3.0]), (2, 3, 4))
     predictor: Any = Predictor.__new__(Predictor)
