@@ -239,7 +239,7 @@ def _advance_all(
         state, rate, sigma2 = jax.lax.fori_loop(0, steps, step, (state, zero, zero))
         return state.position, rate / steps, sigma2 / steps
 
-    chains_per_batch = max(1, _ELEMENTS // max(1, sampler.plan(posterior.num_data).used * posterior.layout.dim))
+    chains_per_batch = max(1, _ELEMENTS // max(1, sampler.plan(posterior.num_data).num_used * posterior.layout.dim))
     return jax.lax.map(advance_chain, (positions, keys), batch_size=min(chains_per_batch, positions.shape[0]))
 
 
