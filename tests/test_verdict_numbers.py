@@ -170,7 +170,7 @@ def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
     assert diagnostics.of_inspection("{}") == {}
     alone = diagnostics.of_inspection('{"variance_ratio": [1.0, 2.0]}')
     assert alone == {"variance_ratio": 1.5}
-    assert findings.bias(alone).endswith("direction is 1.5 times the posterior's")
+    assert findings.bias(alone).endswith("direction is 1.5 times that of the posterior")
 
 
 RECORD: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": False}
