@@ -167,7 +167,7 @@ class TestFields:
             ("batch_size", "many", "must be an integer >= 1 and <= 4096 or auto (got 'many')"),
             ("batch_size", True, "must be an integer >= 1 and <= 4096 or auto (got true)"),
             ("batch_size", "1_0", "must be an integer >= 1 and <= 4096 or auto (got '1_0')"),
-            ("hidden", "50,x", "each must be an integer (got '50,x')"),
+            ("hidden", "50,x", "each entry must be an integer (got '50,x')"),
             ("hidden", "5,,5", "must be a list without empty entries, and each entry an integer (got '5,,5')"),
             ("hidden", "5,", "must be a list without empty entries, and each entry an integer (got '5,')"),
             ("hidden", [5, ""], "must be a list without empty entries, and each entry an integer (got [5, ''])"),
@@ -356,7 +356,7 @@ class TestResolve:
         assert shipped_names()["tutorial"] == "A first run."
         assert resolve(None, None, [read_layer("tutorial")]).model.name == "mdn"
         assert shipped("../tutorial") is None
-        with pytest.raises(NotFoundError, match=r"--config nope: no such file, .* there are: .*tutorial"):
+        with pytest.raises(NotFoundError, match=r"config=.nope.: no such file, .* there are: .*tutorial"):
             read_layer("nope")
 
     def test_a_pipe_is_read_once(self, recipes):
@@ -506,7 +506,7 @@ class Narrow:
     [
         ("step_size", "1e-50", "must be 0, or from 1.2e-38 to 3.4e+38 in size (got 1e-50)"),
         ("step_size", 1e300, "must be 0, or from 1.2e-38 to 3.4e+38 in size (got 1e+300)"),
-        ("share", 0.999999999999, "must be < 1 in single precision (got 0.999999999999, which is 1.0 there)"),
+        ("share", 0.999999999999, "must be < 1 in single precision (got 0.999999999999, which becomes 1.0)"),
     ],
 )
 def test_a_number_that_single_precision_does_not_hold_is_a_line(field, raw, said):
@@ -522,7 +522,7 @@ def test_a_field_may_not_be_called_as_the_part_is():
     class Named:
         name: str = "x"
 
-    with pytest.raises(BnnzooError, match="Named: a field is called name"):
+    with pytest.raises(BnnzooError, match="Named: no field may be called name"):
         fields_of(Named)
 
 

@@ -97,7 +97,7 @@ def test_a_test_set_of_its_own_has_the_classes_of_the_training_set(labels):
 
 @pytest.mark.parametrize("test_fraction", [-0.1, 1.0, 1.5, float("nan")])
 def test_bad_fractions(test_fraction):
-    with pytest.raises(UsageError, match="test fraction"):
+    with pytest.raises(UsageError, match="test_fraction"):
         split(numbered(5), test_fraction=test_fraction, seed=0)
 
 

@@ -21,9 +21,10 @@ from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.ood import OodScores
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.probing import Probes
 from bnnzoo.evaluation.record import Record
 from bnnzoo.recipe import as_dict, read_layer, resolve
-from bnnzoo.report import figures, pictures
+from bnnzoo.report import figures, pictures, probes
 from bnnzoo.report.bands import around, bands
 from bnnzoo.report.density import density
 from bnnzoo.report.expression import evaluate
@@ -342,7 +343,7 @@ def test_the_loss_of_a_run_begins_after_its_warm_up():
     bare = descent({"lp": lp}, {})
     assert (bare.first, bare.thin, bare.warmup) == (1, 1, None)
     assert descent({"accepted": lp}, {"lp": lp}).draws is None
-    with pytest.raises(UsageError, match="run: has no log density of its steps"):
+    with pytest.raises(UsageError, match="run: the log density of its steps was not recorded"):
         descent({"accepted": lp}, {"accepted": lp})
 
 
@@ -356,7 +357,8 @@ def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(mo
         scaler=Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, 1000], [2, 5]))),
         functions=lambda self, x: values,
     )
-    predictor.record.probes = lambda count: ("test row", np.zeros((2, 1)))
+    tested = Probes(["test row 0", "test row 1"], np.zeros((2, 1)))
+    monkeypatch.setattr(probes, "probe_rows", lambda record, count: tested)
     shown, rhat, ess = probe_predictions(predictor)
     assert (
         list(shown)
