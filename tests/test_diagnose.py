@@ -410,7 +410,7 @@ def test_verdicts():
     )
     # What the file's `converged` says, and the report.
     wrong = verdict("exact", gate_findings({**GOOD, "diverging": 0.2}))
-    assert wrong.startswith("converged, but did not run right: share of diverging steps 0.2, ")
+    assert wrong.startswith("converged, but did not run right: fraction of divergent steps 0.2, ")
 
 
 @pytest.mark.parametrize(

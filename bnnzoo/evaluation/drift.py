@@ -119,25 +119,28 @@ def problems_of(
     keys = jax.random.split(key, len(positions))
 
     @eqx.filter_jit
-    def looked(sampler: Penalty, posterior: AbstractPosterior, state: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        def one(given: tuple[Array, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-            here = replace(state, position=given[0])
-            key_steps, key_inspect = jax.random.split(given[1])
+    def inspect_all(
+        sampler: Penalty, posterior: AbstractPosterior, state: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        def inspect_pilot(pilot: tuple[Array, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+            position, key = pilot
+            key_steps, key_inspect = jax.random.split(key)
 
-            def step(here: Any, key: Any) -> tuple[Any, dict[str, Any]]:
-                here, told = sampler.step(posterior, here, key=key)
-                return here, dict(told)
+            def step(state: Any, key: Any) -> tuple[Any, dict[str, Any]]:
+                next_state, step_stats = sampler.step(posterior, state, key=key)
+                return next_state, dict(step_stats)
 
-            here, told = jax.lax.scan(step, here, jax.random.split(key_steps, _STEPS_INSPECTED))
-            seen = sampler.inspect(posterior, here, key=key_inspect)
-            return {name: jnp.mean(values.astype(float)) for name, values in told.items()}, dict(seen)
+            step_keys = jax.random.split(key_steps, _STEPS_INSPECTED)
+            end, step_stats = jax.lax.scan(step, replace(state, position=position), step_keys)
+            inspection = sampler.inspect(posterior, end, key=key_inspect)
+            return {name: jnp.mean(values.astype(float)) for name, values in step_stats.items()}, dict(inspection)
 
-        return jax.lax.map(one, (positions, keys))
+        return jax.lax.map(inspect_pilot, (positions, keys))
 
-    told, seen = looked(kernel.sampler, posterior, state)
-    means = {name: float(np.mean(values)) for name, values in told.items()}
+    step_stats, inspections = inspect_all(kernel.sampler, posterior, state)
+    means = {name: float(np.mean(values)) for name, values in step_stats.items()}
     # One inspection is noisy, so the largest counts half, as in a run.
-    means |= {name: float(max(np.mean(values), np.max(values) / 2)) for name, values in seen.items()}
+    means |= {name: float(max(np.mean(values), np.max(values) / 2)) for name, values in inspections.items()}
     return kernel.sampler.findings(posterior, means)
 
 

@@ -39,22 +39,24 @@ def probe_rows(record: Record, count: int) -> Probes:
     if record.keeps_predictions:
         kept_rows = record.array("constant_data", schema.KEPT_ROWS)[:count]
         return Probes([f"kept row {row}" for row in range(len(kept_rows))], kept_rows)
-    groups: list[Shaped[np.ndarray, "row ..."]] = []
-    labels: list[str] = []
-    for name, row_kind, is_present in (
-        ("x_test", "test row", record.has_test_rows),
-        ("x", "training row", record.has_training_rows),
-    ):
-        if is_present and len(rows := record.array("constant_data", name)):
-            groups.append(rows)
-            labels += [f"{row_kind} {row}" for row in range(len(rows))]
-    x = groups[0] if len(groups) == 1 else np.concatenate(groups)
-    if len(x) <= count:
-        return Probes(labels, x)
-    evenly_spaced = evenly(len(groups[0]), max(1, count - count // 2))
-    spanning = spanning_rows(x, count - len(evenly_spaced), excluded=evenly_spaced)
-    selected = np.concatenate([evenly_spaced, spanning])
-    return Probes([labels[row] for row in selected], x[selected])
+    groups: dict[str, Shaped[np.ndarray, "row ..."]] = {}
+    if record.has_test_rows:
+        groups["test row"] = record.array("constant_data", "x_test")
+    if record.has_training_rows:
+        groups["training row"] = record.array("constant_data", "x")
+    groups = {row_kind: rows for row_kind, rows in groups.items() if len(rows)}
+    sizes = [len(rows) for rows in groups.values()]
+    x = np.concatenate(list(groups.values())) if len(groups) > 1 else next(iter(groups.values()))
+    selected = np.arange(len(x))
+    if len(x) > count:
+        evenly_spaced = evenly(sizes[0], max(1, count - count // 2))
+        spanning = spanning_rows(x, count - len(evenly_spaced), excluded=evenly_spaced)
+        selected = np.concatenate([evenly_spaced, spanning])
+    starts = np.cumsum([0, *sizes[:-1]])
+    group_of_row = np.searchsorted(starts, selected, side="right") - 1
+    row_kinds = list(groups)
+    labels = [f"{row_kinds[g]} {row - starts[g]}" for row, g in zip(selected, group_of_row, strict=True)]
+    return Probes(labels, x[selected])
 
 
 def spanning_rows(

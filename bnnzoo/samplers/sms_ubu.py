@@ -136,12 +136,8 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         kicked = _matrix(
             flow_variance, kicked_covariance, kicked_covariance, h**2 * (1 + flow_variance) - 2 * h * flow_covariance
         )
-        exact_variance = (
-            1
-            + _stationary(step, flow @ kicked @ flow.T + _matrix(flow_variance, flow_covariance, flow_covariance, 0.0))[
-                0, 0
-            ]
-        )
+        added = flow @ kicked @ flow.T + _matrix(flow_variance, flow_covariance, flow_covariance, 0.0)
+        exact_variance = 1 + _stationary(step, added)[0, 0]
         batch_error_variance = self._batch_error_variance(step, h * flow[:, 1], num_data)
         # The eigenvalues of a 2 x 2 matrix with determinant c < 1 lie within the unit circle under this condition.
         stable = jnp.abs(jnp.trace(step)) < 1 + jnp.linalg.det(step)
@@ -161,10 +157,8 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         num_other_rows, batches = num_data - size, num_data // size
         if not num_other_rows:
             return jnp.zeros(())
-        single_batch_factor, sweep_factor = (
-            num_data / num_other_rows,
-            batches * (num_data - batches * size) / num_other_rows,
-        )
+        single_batch_factor = num_data / num_other_rows
+        sweep_factor = batches * (num_data - batches * size) / num_other_rows
 
         def next_place(carry: _Sweep, is_way_back: Bool[Array, ""]) -> tuple[_Sweep, None]:
             # On the way back each batch has a response already: for the last one just made, for each other two steps
