@@ -130,7 +130,7 @@ PLAN = [Stratum(60, 20, False, 0.0), Stratum(30, 10, True, 0.4)]
 
 
 def _chains(ask: Any = lambda *_: np.zeros((2, 3, 3)), **fields: Any) -> chains.Chains:
-    """Of N(0, I) by the prior, and the likelihood's square root."""
+    """Return chains of two parameters with prior N(0, I) and half the likelihood power."""
     sampler = Penalty(**{"step_size": 0.3, "proposal": "random-walk", **fields})
     return chains.Chains(
         parabolas([1.0], [0.0], dim=2, power=0.5), sampler, PLAN, ask, np.array([[0.5, -1.0]] * 3), Keys.from_seed(5)
@@ -185,7 +185,7 @@ def test_a_step_is_proposed_in_the_shape_that_warm_up_found():
 
 
 def test_what_limits_the_step_size_over_parties():
-    """Of the last window the acceptance that the parties' own noise leaves, and the noise of batches without theirs."""
+    """The limits are the acceptance that the parties' own noise leaves, and the noise of batches without theirs."""
     made = _chains(target_acceptance=0.6, target_sigma2=2.0)
     known = (0.5 * 30 / 10 * 0.4) ** 2
     assert made.added_noise_variance == pytest.approx(known)
@@ -232,7 +232,7 @@ def test_chains_arrive_without_the_penalty_and_end_with_it(monkeypatch):
 
 
 def test_the_guard_of_a_run_over_parties():
-    """Of the worst chain, without what parties added; a number that is none holds nothing."""
+    """The worst chain counts, without the noise that parties added; NaN exceeds every limit."""
     right = {"sigma2": 2.0, "regime_dof": 0.01, "skew_bias": MAX_SKEW_BIAS, "acceptance_rate": MIN_ACCEPTANCE}
     means = {
         name: np.array([0.5 * value if name != "acceptance_rate" else 0.9, value]) for name, value in right.items()

@@ -195,7 +195,7 @@ class NoRange(Confidence):
 
 
 def _looks(sampler: AbstractSequentialTest, posterior: GaussianMean, above: float, batches: int) -> Estimate:
-    """What tests know when they stop, [batch], each of a move whose log ratio is `above` the threshold."""
+    """Return the estimates at which tests stop, [batch], for a move whose log ratio is `above` the threshold."""
     state = sampler.init(posterior, jnp.asarray([posterior.mean]), num_warmup=0, key=jax.random.key(0))
     move = jnp.asarray([posterior.mean + 1.2 * posterior.sd])
     ratio = posterior.log_density(move) - posterior.log_density(state.position)
@@ -225,7 +225,7 @@ def test_a_t_test_of_no_difference_stops_at_its_first_look_as_often_as_it_says()
 @pytest.mark.parametrize("kind", [Austerity, Confidence])
 @pytest.mark.parametrize(("log_ratio", "u", "accepted"), [(-0.5, 0.7, False), (-0.5, 0.5, True), (0.2, 0.9, True)])
 def test_a_proposal_is_accepted_where_its_log_ratio_is_above_the_threshold(kind, log_ratio, u, accepted):
-    """Of 50 of 100 rows, and with what doubt: that of a t test, or of the bound."""
+    """The estimate uses 50 of 100 rows; the error is that of a t test, or of the bound."""
     one = jnp.ones(())
     estimate = Estimate(log_ratio * one, 0.09 * one, 0 * one, one, 50 * one, 100, jnp.asarray(1))
     verdict = kind(error=0.3).decide(estimate, jnp.asarray(u))

@@ -87,7 +87,7 @@ def test_a_test_on_all_rows_tells_the_density_of_what_it_keeps():
 
 @pytest.mark.parametrize("order", ["first", "second"])
 def test_a_test_gives_back_what_its_polynomial_takes_off_the_rows(order):
-    """Of all rows the log ratio is the density's, to its power, whatever the anchor."""
+    """With all rows the log ratio is that of the density with its likelihood power, for any anchor."""
     c, m = np.array([0.5, 2.0, 1.0]), np.array([0.4, -1.0, 0.1])
     posterior = Quartics((np.float32(c), np.float32(m)), likelihood_power=np.float32(0.7))
     sampler = MinibatchBarker(batch_size=3, control_variate=order)
