@@ -204,7 +204,7 @@ def test_a_model_that_takes_none_of_the_inputs_is_not_passed():
 def test_command_passes_and_prints_the_table(capsys):
     assert cli.run(["check", "model", "mlp", "--model.hidden", "4", "--input", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:3] == ["check", "what", "holds"]
+    assert lines[0].split()[:3] == ["check", "property", "cases"]
     assert lines[-1] == "passed: 10 checks on 3 cases"
 
 

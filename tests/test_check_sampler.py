@@ -286,7 +286,7 @@ def test_a_frozen_sampler_fails_whether_it_says_so_or_not():
     assert only_variance(silent, "gaussian").effect > 2
     honest = check_sampler(Langevin(moves=False), targets=["gaussian"], warmup=45, draws=256)
     assert not honest.passed
-    assert re.search("no proposal accepted for [0-9]+ steps", honest.verdict)
+    assert re.search("no proposal was accepted in [0-9]+ steps", honest.verdict)
     assert honest.outcomes[0].state == "stopped"
 
 
