@@ -230,11 +230,11 @@ def test_all_have_what_each_says(size, monkeypatch):
 def test_a_goodbye_is_not_taken_for_draws(fails, draws, monkeypatch):
     """A process that fails with an error of Python's parts; the others are in the middle of a chunk."""
     ways = [lambda own: own.gather(np.ones((1, draws))), lambda own: own.gather(np.ones((1, draws)))]
-    ways[fails] = lambda own: own.part()
+    ways[fails] = lambda own: own.wait_for_all()
     found = side_by_side(monkeypatch, *ways)
     assert found[fails] is None
     assert isinstance(found[1 - fails], LostProcessError)
-    assert side_by_side(monkeypatch, *[lambda own: own.part()] * 2) == [None, None]
+    assert side_by_side(monkeypatch, *[lambda own: own.wait_for_all()] * 2) == [None, None]
 
 
 def test_what_is_said_at_different_places_is_not_mistaken(monkeypatch):
