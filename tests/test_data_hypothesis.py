@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 from bnnzoo.data import Signature, load, load_inputs, load_like, split
 from bnnzoo.errors import UsageError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*in every row")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*in every row"),
+    pytest.mark.filterwarnings("ignore:.*like a code for a missing cell"),  # a number may be -999
+]
 
 SETTINGS = settings(
     max_examples=100,

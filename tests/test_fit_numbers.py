@@ -369,7 +369,7 @@ def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
 
 def test_what_laplace_takes():
     Laplace(covariance="full").check(of_size(5000))
-    with pytest.raises(UsageError, match="there are 5001"):
+    with pytest.raises(UsageError, match="got 5001"):
         Laplace(covariance="full").check(of_size(5001))
     Laplace(covariance="kronecker").check(of_size(5001))
     Laplace(curvature="hessian", covariance="full").check(of_size(10))
@@ -632,7 +632,7 @@ def test_local_noise_of_a_layer_without_inputs_is_that_of_its_bias():
 def test_a_gaussian_is_fitted_to_at_most_five_hundred_parameters():
     for name in ("gaussian", "laplace"):
         _proposal.check(name, of_size(500), "importance")
-        with pytest.raises(UsageError, match="there are 501"):
+        with pytest.raises(UsageError, match="got 501"):
             _proposal.check(name, of_size(501), "importance")
 
 

@@ -323,8 +323,8 @@ class Bent(eqx.Module):
 @pytest.mark.parametrize(
     ("likelihood", "prior", "network", "said"),
     [
-        (StudentT(), Normal(), None, "nothing is"),
-        (Gaussian(scale=0.3), LaplacePrior(), None, "nothing is"),
+        (StudentT(), Normal(), None, "requires a last layer"),
+        (Gaussian(scale=0.3), LaplacePrior(), None, "requires a last layer"),
         (Gaussian(), Normal(), Bent(eqx.nn.Linear(1, 1, key=jax.random.key(0))), "not affine in layer_weight"),
     ],
 )

@@ -87,9 +87,12 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
     assert both.attributes["budget"] == "2m"  # so that others can be joined to it
     # In counts, the recipe that such a run's file names.
     assert len(json.loads(bnnzoo.concat([first, again]).attributes["seeds"])) == 2
-    with pytest.raises(UsageError, match=r"2\.nc: not of the recipe of .*0.nc: sampler, warmup, thin, start_steps"):
+    with pytest.raises(
+        UsageError,
+        match=r"2\.nc: was made by another recipe than .*0.nc, which differs in sampler, warmup, thin, start_steps",
+    ):
         bnnzoo.concat([first, third])
-    with pytest.raises(UsageError, match=r"3\.nc: not of the recipe of .*0.nc: sampler$"):
+    with pytest.raises(UsageError, match=r"3\.nc: was made by another recipe than .*0.nc, which differs in sampler$"):
         bnnzoo.concat([first, other])
 
 
@@ -156,10 +159,10 @@ def test_what_cannot_be_joined(folder, tmp_path):
     with pytest.raises(UsageError, match="two runs with the same seed"):  # also where one is joined already
         bnnzoo.concat([bnnzoo.concat([folder / "0.nc", folder / "1.nc"]), folder / "1.nc"])
     other = zoo.run_recipe(tiny.recipe("random-walk", seed=3, thin=2), out=tmp_path / "other.nc")
-    with pytest.raises(UsageError, match=r"other.nc: not of the recipe of .*0.nc: thin"):
+    with pytest.raises(UsageError, match=r"other.nc: was made by another recipe than .*0.nc, which differs in thin"):
         bnnzoo.concat([folder / "0.nc", other])
     rows = zoo.run_recipe(tiny.recipe("random-walk", seed=3, data="mdn-sine"), out=tmp_path / "rows.nc")
-    with pytest.raises(UsageError, match=r"rows.nc: not of the recipe of .*0.nc: data"):
+    with pytest.raises(UsageError, match=r"rows.nc: was made by another recipe than .*0.nc, which differs in data"):
         bnnzoo.concat([folder / "0.nc", rows])
     fixed = [
         zoo.run_recipe(

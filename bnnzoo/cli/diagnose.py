@@ -16,7 +16,9 @@ def diagnose(
     gate: Annotated[bool, typer.Option("--gate", help="leave with 3 if a limit is not held")] = False,
     rhat: Annotated[float, typer.Option("--rhat", help="the gate's largest R-hat")] = 1.01,
     ess: Annotated[float, typer.Option("--ess", help="the gate's smallest bulk and tail ESS, a chain")] = 100.0,
-    diverging: Annotated[float, typer.Option("--diverging", help="the gate's largest fraction of divergent steps")] = 0.01,
+    diverging: Annotated[
+        float, typer.Option("--diverging", help="the gate's largest fraction of divergent steps")
+    ] = 0.01,
     ebfmi: Annotated[float, typer.Option("--ebfmi", help="the gate's smallest E-BFMI")] = 0.3,
     json: common.Json = False,
     debug: common.Debug = False,
