@@ -59,7 +59,7 @@ def draws(out):
 
 def test_resume_removes_the_parts_of_a_run_killed_after_its_file_was_published(tmp_path, killed, capsys):
     out = tmp_path / "run.nc"
-    killed(started(out), store.writer.parts, "clear", calls=2)
+    killed(started(out), store.writer.run_parts, "clear", calls=2)
     assert (store.parts_folder(out) / run_parts.MANIFEST).exists()
     before, bits = draws(out), out.read_bytes()
     assert cli.run(["resume", str(out)]) == 0
@@ -80,7 +80,7 @@ def test_resume_removes_parts_that_were_half_removed(tmp_path, killed):
         (folder / run_parts.MANIFEST).replace(folder / run_parts._CLEARING)
         (folder / run_parts.HEADER).unlink()
 
-    original = store.writer.parts.clear
+    original = store.writer.run_parts.clear
     counted = [0]
 
     def clear(folder, *, but=()):
@@ -88,8 +88,8 @@ def test_resume_removes_parts_that_were_half_removed(tmp_path, killed):
         (dies_on_the_way if counted[0] == 2 else original)(folder, but=but)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(store.writer.parts, "clear", clear)
-        killed(started(out), store.writer.parts, "clear", before=False, calls=2)
+        patched.setattr(store.writer.run_parts, "clear", clear)
+        killed(started(out), store.writer.run_parts, "clear", before=False, calls=2)
     assert not run_parts.holds_run(store.parts_folder(out))
     assert list(store.parts_folder(out).glob("p000-*.npz"))
     assert bnnzoo.resume(out).attributes["complete"] == 1
@@ -98,7 +98,7 @@ def test_resume_removes_parts_that_were_half_removed(tmp_path, killed):
 
 def test_a_published_file_that_was_damaged_is_built_again_from_its_parts(tmp_path, killed):
     out = tmp_path / "run.nc"
-    killed(started(out), store.writer.parts, "clear", calls=2)
+    killed(started(out), store.writer.run_parts, "clear", calls=2)
     before = draws(out)
     content = bytearray(out.read_bytes())
     at = content.find(before["weight"].tobytes()[:64])

@@ -336,5 +336,5 @@ def test_what_is_no_count_is_not_scored(tmp_path):
     frame = pd.DataFrame({"a": np.arange(60) % 7, "y": np.arange(60) % 5})
     lengths = {"chains": 2, "warmup": 20, "draws": 20, "init": "prior", "out": tmp_path / "run.nc"}
     run = bnnzoo.sample("linear", "random-walk", data=frame, task="regression", likelihood="poisson", **lengths)
-    with pytest.raises(UsageError, match=r"row 2, target 1: not a count \(2.5\)"):
+    with pytest.raises(UsageError, match=r"row 2, target 1: not a count \(got 2.5\)"):
         run.evaluate(pd.DataFrame({"a": [1, 2], "y": [3, 2.5]}))

@@ -81,7 +81,7 @@ def test_the_metric_is_the_variance_of_what_it_saw():
     for value in values[:40]:
         metric = metric.with_position(value)
     np.testing.assert_array_equal(metric.updated().inverse_mass, 1.0)
-    step = jax.jit(lambda m, v: m.seen(v))
+    step = jax.jit(lambda m, v: m.with_position(v))
     for value in values[40:]:
         metric = step(metric, value)
     expected = 400 / 405 * np.var(values, 0) + 5 / 405 * 1e-3

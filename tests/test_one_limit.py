@@ -41,7 +41,7 @@ def test_calibrated_states_gap_interval_and_tolerance():
     curve = calibration.Calibration(0.05, 0.01, 0.09, "intervals too wide")
     answer = findings.answer_calibrated(curve, 400)
     assert answer.outcome == "yes"
-    assert "at most 5.0 % apart (99% interval 1.0 to 9.0 %; tolerated" in answer.text
+    assert "differ by at most 5.0 % (99% interval 1.0 to 9.0 %; tolerated" in answer.text
     assert "2% or below" in answer.text
     assert "15% or below" in answer.text
 

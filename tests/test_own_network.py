@@ -113,7 +113,7 @@ def test_a_network_that_returns_more_than_its_outputs_is_told_so(data):
         def __call__(self, x: Array) -> tuple[Array, float]:
             return self.inner(x), 1.0
 
-    with pytest.raises(UsageError, match="Pair: gives a tuple for one input; return the outputs alone"):
+    with pytest.raises(UsageError, match="Pair: returns a tuple for one input; return the outputs alone"):
         bnnzoo.sample(Pair(net()), "mala", data=data, **SHORT)
 
 

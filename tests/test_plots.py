@@ -184,7 +184,7 @@ def test_a_limit_is_drawn_and_told():
 def test_coverage_is_the_share_inside():
     narrow = np.concatenate([np.full(50, 0.5), np.full(50, 0.999)])
     picture = plots.coverage({"y": narrow}, 0.1)
-    assert "90% hold 50.0%" in picture.alt
+    assert "90% contain 50.0%" in picture.alt
     assert "90% hold 90" in plots.coverage({"y": (np.arange(1000) + 0.5) / 1000}, 0.1).alt
 
 
@@ -314,7 +314,7 @@ def test_the_intervals_of_a_band_are_those_of_their_quantiles():
         "over the data's range aleatoric 0.3, epistemic 0.05; outside it, on grey, aleatoric 0.3, epistemic 0.155"
         in (picture.alt)
     )
-    assert "over the data's range: a 0.304, b 0.912" in (
+    assert "over the range of the data: a 0.304, b 0.912" in (
         plots.bands([one, one_band("b", 3.0)], feature="x", target="y").alt
     )
 
