@@ -59,7 +59,7 @@ def draws(out):
 
 def test_resume_removes_the_parts_of_a_run_killed_after_its_file_was_published(tmp_path, killed, capsys):
     out = tmp_path / "run.nc"
-    killed(started(out), store.writer.run_parts, "clear", calls=2)
+    killed(started(out), store.writer.run_parts, "remove_files", calls=2)
     assert (store.parts_folder(out) / run_parts.MANIFEST).exists()
     before, bits = draws(out), out.read_bytes()
     assert cli.run(["resume", str(out)]) == 0
@@ -76,20 +76,20 @@ def test_resume_removes_the_parts_of_a_run_killed_after_its_file_was_published(t
 def test_resume_removes_parts_that_were_half_removed(tmp_path, killed):
     out = tmp_path / "run.nc"
 
-    def dies_on_the_way(folder, *, but=()):
+    def dies_on_the_way(folder, *, keep=()):
         (folder / run_parts.MANIFEST).replace(folder / run_parts._CLEARING)
         (folder / run_parts.HEADER).unlink()
 
-    original = store.writer.run_parts.clear
+    original = store.writer.run_parts.remove_files
     counted = [0]
 
-    def clear(folder, *, but=()):
+    def clear(folder, *, keep=()):
         counted[0] += 1
-        (dies_on_the_way if counted[0] == 2 else original)(folder, but=but)
+        (dies_on_the_way if counted[0] == 2 else original)(folder, keep=keep)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(store.writer.run_parts, "clear", clear)
-        killed(started(out), store.writer.run_parts, "clear", before=False, calls=2)
+        patched.setattr(store.writer.run_parts, "remove_files", clear)
+        killed(started(out), store.writer.run_parts, "remove_files", before=False, calls=2)
     assert not run_parts.holds_run(store.parts_folder(out))
     assert list(store.parts_folder(out).glob("p000-*.npz"))
     assert bnnzoo.resume(out).attributes["complete"] == 1
@@ -98,7 +98,7 @@ def test_resume_removes_parts_that_were_half_removed(tmp_path, killed):
 
 def test_a_published_file_that_was_damaged_is_built_again_from_its_parts(tmp_path, killed):
     out = tmp_path / "run.nc"
-    killed(started(out), store.writer.run_parts, "clear", calls=2)
+    killed(started(out), store.writer.run_parts, "remove_files", calls=2)
     before = draws(out)
     content = bytearray(out.read_bytes())
     at = content.find(before["weight"].tobytes()[:64])

@@ -207,7 +207,7 @@ def test_kept_warm_up_needs_room_too(tmp_path, monkeypatch):
     free = 2 * tiny.CHAINS * tiny.DRAWS * (11 + 16) * 4
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     store.check_room(tmp_path / "run.nc", free // 2)
-    with pytest.raises(UsageError, match="while it is written"):
+    with pytest.raises(UsageError, match="writing needs .* but only .* are free"):
         zoo.run_recipe(tiny.recipe("random-walk", keep_warmup=True), out=tmp_path / "run.nc")
 
 
@@ -652,7 +652,7 @@ def test_a_sampler_without_statistics_runs():
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("a/b", 0.0, "is called 'a/b'"),
+        ("a/b", 0.0, "has the name 'a/b'"),
         ("draw", 0.0, "has the name draw, which is that of a dimension of the file"),
         ("", 0.0, "has no name"),
         ("phase", 1j, "is complex"),
@@ -844,6 +844,6 @@ def test_a_start_that_cannot_be_is_named_by_its_chain_and_row_or_parameter():
 def test_a_run_that_ends_in_warm_up_draws_nothing(monkeypatch):
     """Of several processes the others hear from the first that there is no further chunk: also before the draws."""
     counts = iter([4, 0])
-    monkeypatch.setattr(Processes, "agree_on_rows", lambda self, count, *, leaving=0: next(counts))
+    monkeypatch.setattr(Processes, "agree_on_rows", lambda self, count, *, stop_signal=0: next(counts))
     found = tiny.run("random-walk")
     assert [(chunk.phase, chunk.next_step) for chunk in found] == [("warm-up", 4)]

@@ -126,7 +126,7 @@ def test_a_signal_to_what_looks_at_a_run(command, name, finished):
 def test_the_first_signal_asks_and_the_second_ends(name):
     code = (
         "import os, signal, time\nfrom bnnzoo import signals\nfrom bnnzoo.cli.signals import stop_signals\n"
-        "signals.take_over()\n"
+        "signals.handle_signals()\n"
         "with stop_signals() as stop:\n"
         f"    assert stop() == 0\n    os.kill(os.getpid(), signal.{name})\n"
         "    while not stop(): time.sleep(0.01)\n"
@@ -183,7 +183,7 @@ def test_a_signal_while_a_whole_run_is_scored_ends_the_process(tmp_path, monkeyp
 def test_a_compiler_does_not_keep_a_signal_waiting(name):
     """Nothing that holds the main thread does."""
     code = (
-        "import os, signal, threading\nfrom bnnzoo import signals\nsignals.take_over()\n"
+        "import os, signal, threading\nfrom bnnzoo import signals\nsignals.handle_signals()\n"
         f"threading.Timer(0.2, os.kill, (os.getpid(), signal.{name})).start()\n"
         "import hashlib\nhashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)\n"
     )
@@ -197,7 +197,7 @@ def test_what_is_half_written_goes(tmp_path):
     (tmp_path / "run.nc").write_text("old")
     code = (
         "import os, signal, time\nfrom pathlib import Path\nfrom bnnzoo import signals\n"
-        "from bnnzoo.store.atomic import replacing\nsignals.take_over()\n"
+        "from bnnzoo.store.atomic import replacing\nsignals.handle_signals()\n"
         "with replacing(Path('run.nc')) as file:\n"
         "    file.write(b'half')\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)\n"
     )

@@ -263,6 +263,6 @@ def check_room(out: Path, num_bytes: int) -> None:
     # Twice the size, because the parts and the file built from them exist at the same time.
     if 2 * num_bytes > free:
         raise UsageError(
-            f"{out}: writing needs {2 * num_bytes / 1000000000.0:.1f} GB, but only {free / 1000000000.0:.1f} GB "
+            f"{out}: writing needs {2 * num_bytes / 1e9:.3g} GB, but only {free / 1e9:.3g} GB "
             "are free; use fewer [[draws]], a larger [[thin]], another [[out]], or [[force=True]]"
         )
