@@ -150,8 +150,8 @@ def test_a_right_run_does_not_drift_and_one_with_the_wrong_width_does(tmp_path, 
     assert abs(found["bias_sd"]) < 4 * found["bias_sd_se"]
     # The positive control: the same draws, half as wide about their mean.
     draws = run.predictor.draws[:]
-    run.predictor.draws.__dict__["_whole"] = (draws.mean(0) + (draws - draws.mean(0)) / 2).astype(draws.dtype)
-    narrow = run.audit(chains=40, seconds=30.0)
+    run.predictor.draws.__dict__["_all_draws"] = (draws.mean(0) + (draws - draws.mean(0)) / 2).astype(draws.dtype)
+    narrow = run.audit(chains=40, seconds=5.0)
     assert narrow.outcome == "drifted"
     assert not narrow.passed
     assert narrow.bias_sd + 3 * narrow.bias_sd_se < 0
