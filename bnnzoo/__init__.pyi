@@ -34,6 +34,7 @@ from bnnzoo.samplers.kernel import replace as replace
 from bnnzoo.samplers.kernel import standard_normal as standard_normal
 from bnnzoo.samplers.laplace import Laplace as Laplace
 from bnnzoo.samplers.mala import Mala as Mala
+from bnnzoo.samplers.mams import Mams as Mams
 from bnnzoo.samplers.mclmc import Mclmc as Mclmc
 from bnnzoo.samplers.nuts import Nuts as Nuts
 from bnnzoo.samplers.penalty import Batched as Batched

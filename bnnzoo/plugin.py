@@ -139,6 +139,12 @@ def bnnzoo_samplers() -> list[Entry]:
             "exact",
         ),
         Entry(
+            "mams",
+            "bnnzoo.samplers.mams:Mams",
+            "microcanonical trajectories with an accept step: the exact form of mclmc",
+            "exact",
+        ),
+        Entry(
             "mclmc",
             "bnnzoo.samplers.mclmc:Mclmc",
             "microcanonical Langevin: long moves with two gradients per step, no accept step",

@@ -14,7 +14,7 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Mclmc
-from bnnzoo.samplers.mclmc import _turned
+from bnnzoo.samplers._isokinetic import turn
 from bnnzoo.samplers.metric import Metric
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Keys, chunks
@@ -96,7 +96,7 @@ def test_the_direction_turns_as_its_equation_says():
         u = random.normal(size=5)
         u /= np.linalg.norm(u)
         g, steps = size * random.normal(size=5), 20_000
-        found, gained = _turned(jnp.asarray(u, jnp.float32), jnp.asarray(g, jnp.float32), jnp.float32(0.7))
+        found, gained = turn(jnp.asarray(u, jnp.float32), jnp.asarray(g, jnp.float32), jnp.float32(0.7))
         kinetic = 0.0
         for _ in range(steps):
             middle = u + (g - (u @ g) * u) / 4 * (0.35 / steps)

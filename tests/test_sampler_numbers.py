@@ -240,9 +240,9 @@ def test_a_window_begins_with_what_the_last_one_learned_alone():
     after = sampler.settle(posterior, state, final=False, key=KEY)
     np.testing.assert_allclose(after.metric.inverse_mass, [0.95 + 5e-5, 3.8 + 5e-5], rtol=1e-5)
     assert (float(after.weight), float(after.excess)) == (0.0, 0.0)
-    mclmc.check_dim(of_size(2))
+    _isokinetic.check_dim(of_size(2))
     with pytest.raises(UsageError, match="at least 2"):
-        mclmc.check_dim(of_size(1))
+        _isokinetic.check_dim(of_size(1))
 
 
 # ---- Gibbs and the kernels of NumPyro ------------------------------------------------------------

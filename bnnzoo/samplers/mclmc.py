@@ -12,17 +12,15 @@ from annotated_types import Gt
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
-from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers import _isokinetic
+from bnnzoo.samplers._isokinetic import Point
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose, density, replace, standard_normal
 from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
 
-_B = 0.1931833275037836
-"""Coefficient of McLachlan 1995, with the least error among the splittings B A B A B."""
-_SPLITTING = ((_B, 0.5), (1 - 2 * _B, 0.5))
 _GUARD = 1000.0
 """Largest squared energy error of a step that is taken, relative to the target value."""
 _MEMORY = (150 - 1.0) / (150 + 1.0)
@@ -72,7 +70,7 @@ class Mclmc(AbstractSampler[MclmcState]):
     @property
     def gradients(self) -> int:
         """Number of gradients of a step."""
-        return len(_SPLITTING)
+        return _isokinetic.GRADIENTS
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Count two gradients per datum."""
@@ -81,7 +79,7 @@ class Mclmc(AbstractSampler[MclmcState]):
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject posteriors with fewer than two parameters."""
-        check_dim(posterior)
+        _isokinetic.check_dim(posterior)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
@@ -91,7 +89,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         parts = density(posterior, theta)
         zero = jnp.zeros((), theta.dtype)
         step_size = jnp.asarray(self.step_size, theta.dtype)
-        direction = _unit(standard_normal(theta, key=key))
+        direction = _isokinetic.normalise(standard_normal(theta, key=key))
         return MclmcState(theta, direction, *parts, step_size, Metric.identity(theta), zero, zero)
 
     def step(self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray) -> tuple[MclmcState, Stats]:
@@ -101,28 +99,16 @@ class Mclmc(AbstractSampler[MclmcState]):
         noise = standard_normal(state.position, key=noise_key)
         # Over a path t the squared cosine with the old direction decays as exp(-2 t / L), L = `length` sqrt(dim).
         strength = jnp.sqrt(jnp.expm1(2 * eps / (self.length * dim**0.5)) / dim)
-        theta, u = state.position, _unit(state.direction + strength * noise)
-        log_prior, log_likelihoods, gradient = state.log_prior, state.log_likelihoods, state.gradient
-        kinetic = jnp.zeros_like(log_prior)
-        for impulse, drift in _SPLITTING:
-            u, gained = _turned(u, scale * gradient, impulse * eps)
-            kinetic += gained
-            theta = theta + drift * eps * scale * u
-            log_prior, log_likelihoods, gradient = density(posterior, theta)
-        u, gained = _turned(u, scale * gradient, _B * eps)
-        change = posterior.likelihood_power * jnp.sum(log_likelihoods - state.log_likelihoods)
-        error = kinetic + gained - (log_prior - state.log_prior + change)
+        direction = _isokinetic.normalise(state.direction + strength * noise)
+        start = Point(state.position, direction, state.log_prior, state.log_likelihoods, state.gradient)
+        end, kinetic = _isokinetic.integrate(posterior, start, step_size=eps, scale=scale)
+        change = posterior.likelihood_power * jnp.sum(end.log_likelihoods - state.log_likelihoods)
+        error = kinetic - (end.log_prior - state.log_prior + change)
         # If the gradient or the direction is NaN, so is the kinetic energy, and the step is not taken.
         is_taken = jnp.square(error) <= _GUARD * self.energy_variance * dim
-        densities = {"log_prior": log_prior, "log_likelihoods": log_likelihoods, "gradient": gradient}
-        new_values = {"position": theta, "direction": u, **densities}
-        fresh_direction = _unit(standard_normal(u, key=fresh_key))
-        old_values = {
-            "position": state.position,
-            "direction": fresh_direction,
-            **{name: getattr(state, name) for name in densities},
-        }
-        next_state = replace(state, **choose(is_taken, new_values, old_values))
+        fresh_direction = _isokinetic.normalise(standard_normal(direction, key=fresh_key))
+        stopped = start._replace(direction=fresh_direction)
+        next_state = replace(state, **choose(is_taken, end, stopped)._asdict())
         stats = {
             "lp": next_state.log_prior + posterior.likelihood_power * jnp.sum(next_state.log_likelihoods),
             "energy_error": jnp.where(is_taken, error, 0.0),
@@ -167,34 +153,3 @@ class Mclmc(AbstractSampler[MclmcState]):
         """Pool the metric and the step size over all chains."""
         del posterior, final, key, num_steps
         return self, share_metric(states)
-
-
-def check_dim(posterior: AbstractPosterior) -> None:
-    """Reject posteriors without a direction to turn to.
-
-    Raises:
-        UsageError: if there are fewer than two parameters.
-    """
-    if posterior.layout.dim < 2:
-        raise UsageError("microcanonical samplers need at least 2 parameters; use nuts")
-
-
-def _unit(vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    return vector / jnp.linalg.norm(vector)
-
-
-def _turned(
-    u: Float[Array, " dim"], gradient: Float[Array, " dim"], time: Float[Array, ""]
-) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
-    """Return the direction after `time` under a constant gradient, and the kinetic energy gained.
-
-    With e = g/|g|, d = time |g| / (dim - 1), z = exp(-d), u turns to the direction of 2 z u + (1-z) (1+z + u'e (1-z))
-    e. This is the direction of u + (sinh d + u'e (cosh d - 1)) e, written without numbers that overflow.
-    """
-    num_other_axes = u.shape[0] - 1
-    size = jnp.maximum(jnp.linalg.norm(gradient), jnp.finfo(u.dtype).tiny)
-    e = gradient / size
-    d = time * size / num_other_axes
-    z, along = jnp.exp(-d), u @ e
-    gained = num_other_axes * (d + jnp.log((1 + along + (1 - along) * z**2) / 2))
-    return _unit(2 * z * u + (1 - z) * (1 + z + along * (1 - z)) * e), gained

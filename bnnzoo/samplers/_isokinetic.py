@@ -1,0 +1,79 @@
+"""The isokinetic integrator of microcanonical samplers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers.kernel import density
+
+_B = 0.1931833275037836
+"""Coefficient of McLachlan 1995, with the least error among the splittings B A B A B."""
+_SPLITTING = ((_B, 0.5), (1 - 2 * _B, 0.5))
+GRADIENTS = len(_SPLITTING)
+"""Number of gradients of a step."""
+
+
+class Point(NamedTuple):
+    """Position and direction of a trajectory, with the log density and gradient at the position."""
+
+    position: Float[Array, " dim"]
+    direction: Float[Array, " dim"]
+    log_prior: Float[Array, ""]
+    log_likelihoods: Float[Array, " num_data"]
+    gradient: Float[Array, " dim"]
+
+
+def integrate(
+    posterior: AbstractPosterior, point: Point, *, step_size: Float[Array, ""], scale: Float[Array, " dim"]
+) -> tuple[Point, Float[Array, ""]]:
+    """Make one step of the splitting and return the end point and the kinetic energy gained.
+
+    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549, equation 13. `scale` holds the standard deviations
+    of the metric; the step size is in their units.
+    """
+    theta, u, log_prior, log_likelihoods, gradient = point
+    kinetic = jnp.zeros_like(log_prior)
+    for impulse, drift in _SPLITTING:
+        u, gained = turn(u, scale * gradient, impulse * step_size)
+        kinetic += gained
+        theta = theta + drift * step_size * scale * u
+        log_prior, log_likelihoods, gradient = density(posterior, theta)
+    u, gained = turn(u, scale * gradient, _B * step_size)
+    return Point(theta, u, log_prior, log_likelihoods, gradient), kinetic + gained
+
+
+def check_dim(posterior: AbstractPosterior) -> None:
+    """Reject posteriors without a direction to turn to.
+
+    Raises:
+        UsageError: if there are fewer than two parameters.
+    """
+    if posterior.layout.dim < 2:
+        raise UsageError("microcanonical samplers need at least 2 parameters; use nuts")
+
+
+def normalise(vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """Return the unit vector in the direction of `vector`."""
+    return vector / jnp.linalg.norm(vector)
+
+
+def turn(
+    u: Float[Array, " dim"], gradient: Float[Array, " dim"], time: Float[Array, ""]
+) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
+    """Return the direction after `time` under a constant gradient, and the kinetic energy gained.
+
+    With e = g/|g|, d = time |g| / (dim - 1), z = exp(-d), u turns to the direction of 2 z u + (1-z) (1+z + u'e (1-z))
+    e. This is the direction of u + (sinh d + u'e (cosh d - 1)) e, written without numbers that overflow.
+    """
+    num_other_axes = u.shape[0] - 1
+    size = jnp.maximum(jnp.linalg.norm(gradient), jnp.finfo(u.dtype).tiny)
+    e = gradient / size
+    d = time * size / num_other_axes
+    z, along = jnp.exp(-d), u @ e
+    gained = num_other_axes * (d + jnp.log((1 + along + (1 - along) * z**2) / 2))
+    return normalise(2 * z * u + (1 - z) * (1 + z + along * (1 - z)) * e), gained

@@ -1,0 +1,140 @@
+"""Metropolis-adjusted microcanonical trajectories: the integrator, the accept step, the metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from parabolas import Flat
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.samplers import Mams, _isokinetic, mams
+from bnnzoo.samplers._isokinetic import Point
+from bnnzoo.samplers.kernel import density, metropolis
+from bnnzoo.testing import TARGETS, check_sampler
+
+TARGET = TARGETS["regression"]()
+
+
+class Bowl(Flat):
+    """A density without symmetry, whose curvature changes."""
+
+    def log_prior(self, theta: Any) -> Any:
+        return -(theta[0] ** 4) / 4 - jnp.sum((theta[0] - 2 * theta[1:]) ** 2) / 2
+
+
+def _bowl(dim: int) -> Bowl:
+    return Bowl(np.zeros(1, np.float32), layout=Layout((Block("theta", (dim,), 0),)))
+
+
+def _start(posterior: Any, theta: Any, direction: Any) -> Point:
+    return Point(theta, direction, *density(posterior, theta))
+
+
+def test_a_trajectory_from_its_end_in_the_opposite_direction_returns_to_its_start():
+    posterior, dim = _bowl(5), 5
+    rng = np.random.default_rng(0)
+    theta = jnp.asarray(rng.normal(size=dim), jnp.float32)
+    direction = _isokinetic.normalise(jnp.asarray(rng.normal(size=dim), jnp.float32))
+    scale = jnp.asarray(rng.uniform(0.5, 2.0, size=dim), jnp.float32)
+
+    @jax.jit
+    def follow(point):
+        kinetic = jnp.zeros(())
+        for _ in range(5):
+            point, gained = _isokinetic.integrate(posterior, point, step_size=jnp.float32(0.2), scale=scale)
+            kinetic += gained
+        return point, kinetic
+
+    end, gained = follow(_start(posterior, theta, direction))
+    assert float(jnp.linalg.norm(end.position - theta)) > 0.05
+    back, lost = follow(end._replace(direction=-end.direction))
+    np.testing.assert_allclose(back.position, theta, atol=2e-5)
+    np.testing.assert_allclose(back.direction, -direction, atol=2e-5)
+    assert float(gained) == pytest.approx(-float(lost), abs=2e-3)
+    assert abs(float(gained)) > 0.01
+
+
+def test_the_kinetic_energy_gained_is_the_log_of_the_contraction_of_volume():
+    """In two dimensions, where the direction is an angle: log |det d(end) / d(start)| = -(kinetic energy gained)."""
+
+    posterior, scale = _bowl(2), jnp.asarray([0.7, 1.6])
+
+    def follow(values):
+        theta, angle = values[:2], values[2]
+        direction = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+        point, kinetic = _isokinetic.integrate(
+            posterior, _start(posterior, theta, direction), step_size=jnp.float32(0.3), scale=scale
+        )
+        return jnp.append(point.position, jnp.arctan2(point.direction[1], point.direction[0])), kinetic
+
+    gains = []
+    jacobian_of = jax.jit(jax.jacfwd(follow, has_aux=True))
+    for values in np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32):
+        jacobian, gained = jacobian_of(jnp.asarray(values))
+        assert float(jnp.log(jnp.abs(jnp.linalg.det(jacobian)))) == pytest.approx(-float(gained), abs=1e-3)
+        gains.append(abs(float(gained)))
+    assert max(gains) > 0.1
+
+
+def test_the_end_is_accepted_with_the_probability_of_its_energy_error():
+    sampler = Mams(step_size=0.22, num_steps=4)
+    theta = jnp.asarray(np.random.default_rng(0).normal(size=TARGET.posterior.layout.dim), jnp.float32)
+    state = sampler.init(TARGET.posterior, theta, num_warmup=0, key=jax.random.key(0))
+    step = eqx.filter_jit(lambda key: sampler.step(TARGET.posterior, state, key=key))
+    outcomes = set()
+    for seed in range(20):
+        key = jax.random.key(seed)
+        next_state, stats = step(key)
+        accepted, rate, _ = metropolis(-stats["energy_error"], key=jax.random.split(key, 3)[2])
+        assert bool(stats["accepted"]) == bool(accepted)
+        assert float(stats["acceptance_rate"]) == pytest.approx(float(rate), rel=1e-5)
+        assert bool(jnp.all(next_state.position == theta)) != bool(accepted)
+        fresh = density(TARGET.posterior, next_state.position)
+        np.testing.assert_allclose(next_state.gradient, fresh[2], rtol=1e-3, atol=1e-3)
+        assert float(stats["lp"]) == pytest.approx(float(fresh[0] + jnp.sum(fresh[1])), rel=1e-5)
+        outcomes.add(bool(accepted))
+    assert outcomes == {True, False}
+
+
+def test_a_trajectory_that_overflows_is_rejected_and_diverges():
+    sampler = Mams(step_size=1e30)
+    theta = jnp.ones(TARGET.posterior.layout.dim)
+    state = sampler.init(TARGET.posterior, theta, num_warmup=0, key=jax.random.key(0))
+    next_state, stats = sampler.step(TARGET.posterior, state, key=jax.random.key(1))
+    assert bool(stats["diverging"])
+    assert float(stats["energy_error"]) == 0
+    np.testing.assert_array_equal(next_state.position, theta)
+
+
+def test_its_draws_are_from_the_posterior_and_those_without_the_accept_step_are_not(monkeypatch):
+    """64 independent chains at the false-alarm level of `check_sampler`; long steps make the rejections matter."""
+    options = {"targets": ("correlated-gaussian",), "chains": 64, "draws": 2048}
+    settings = {"num_steps": 3, "target_acceptance": 0.5}
+    report = check_sampler(Mams(**settings), **options)
+    assert report.passed, str(report)
+
+    class Unadjusted(Mams):
+        """A class of its own, so that no program compiled for Mams is used."""
+
+    def accept(log_ratio, *, key):
+        _, rate, diverging = metropolis(log_ratio, key=key)
+        return ~diverging, rate, diverging
+
+    monkeypatch.setattr(mams, "metropolis", accept)
+    assert not check_sampler(Unadjusted(**settings), **options).passed
+
+
+def test_it_counts_two_gradients_a_step_of_the_integrator():
+    assert Mams(num_steps=5).gradients == 10
+    assert Mams(num_steps=5).evaluations(TARGET.posterior, {}) == 10 * TARGET.posterior.num_data
+
+
+def test_a_posterior_with_one_parameter_is_refused():
+    with pytest.raises(UsageError, match="at least 2 parameters"):
+        Mams().check(TARGETS["gaussian"]().posterior)
