@@ -13,10 +13,10 @@ from bnnzoo.data import Dataset, load_recipe_data
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Layer, read_layer, resolve
 
-MAX_MCLMC_ROWS = 20_000
+MAX_FULL_BATCH_ROWS = 20_000
 """Limit for samplers that use all rows.
 
-A microcanonical step evaluates every row twice. With more rows a network makes too few steps in two minutes.
+A step of the integrator evaluates every row twice. With more rows a network makes too few steps in two minutes.
 """
 
 
@@ -32,7 +32,7 @@ def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any
         UsageError: if the options or the data are invalid.
     """
     # The reading of data depends on no part, so any names serve until the rows are loaded.
-    provisional = resolve("mlp", "mclmc", layers, options, in_memory=data is not None)
+    provisional = resolve("mlp", "mams", layers, options, in_memory=data is not None)
     dataset = load_recipe_data(provisional, data)
     from bnnzoo.assembly.recipe_parts import likelihood_task  # imports JAX, so it follows the checks of the data
 
@@ -55,7 +55,7 @@ def recipe_rule(dataset: Dataset) -> tuple[str, str]:
     rows = f"{dataset.num_data} rows"
     if dataset.x.ndim > 2:
         return "images", f"{rows} of images"
-    if dataset.num_data > MAX_MCLMC_ROWS:
+    if dataset.num_data > MAX_FULL_BATCH_ROWS:
         kind = "large-table" if dataset.task == "regression" else "large-table-classes"
         return kind, f"{rows}, too many for chains on all rows"
     kind = "small-table" if dataset.task == "regression" else "small-table-classes"

@@ -27,10 +27,10 @@ def dataset(rows: int = 50, task: str = "regression", shape: tuple[int, ...] = (
     ("data", "name"),
     [
         (dataset(), "small-table"),
-        (dataset(recipe_choice.MAX_MCLMC_ROWS), "small-table"),
-        (dataset(recipe_choice.MAX_MCLMC_ROWS + 1), "large-table"),
+        (dataset(recipe_choice.MAX_FULL_BATCH_ROWS), "small-table"),
+        (dataset(recipe_choice.MAX_FULL_BATCH_ROWS + 1), "large-table"),
         (dataset(task="classification"), "small-table-classes"),
-        (dataset(recipe_choice.MAX_MCLMC_ROWS + 1, "classification"), "large-table-classes"),
+        (dataset(recipe_choice.MAX_FULL_BATCH_ROWS + 1, "classification"), "large-table-classes"),
         (dataset(shape=(8, 8)), "images"),
         (dataset(shape=(8, 8), task="classification"), "images"),
     ],
@@ -68,7 +68,7 @@ def table(tmp_path, monkeypatch):
 def test_what_was_chosen_can_be_shown_and_overruled(table, tmp_path, capsys):
     assert cli.run(["show", "--data", table]) == 0
     text = capsys.readouterr().out
-    assert "name: mclmc" in text
+    assert "name: mams" in text
     assert "name: gaussian" in text  # of so few rows none can be held out to say more
     assert "budget: '2m'" in text.replace('"', "'")
     (tmp_path / "mine.yaml").write_text("chains: 3\nlikelihood: gaussian\n")
@@ -112,7 +112,7 @@ def test_the_same_from_python(table, tmp_path):
     random = np.random.default_rng(0)
     x = random.normal(size=(60, 2)).astype(np.float32)
     run = bnnzoo.sample(data=(x, np.arange(60) % 2), out=tmp_path / "run.nc", **SHORT)
-    assert run.attributes["sampler"] == "mclmc"
+    assert run.attributes["sampler"] == "mams"
     assert run.attributes["likelihood"] == "categorical"
     with pytest.raises(UsageError, match="no model and no sampler; name both"):
         bnnzoo.sample(**SHORT)

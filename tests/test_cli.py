@@ -54,7 +54,7 @@ def test_from_a_table_to_predictions(table, tmp_path, capsys):
     assert (summary["draws"], summary["rows"], summary["task"]) == (20, 36, "regression")
     assert summary["likelihood"] == "gaussian"
     # Twenty draws of a random walk: the run says itself, in its file too, that they are nothing to rely on.
-    assert summary["verdict"].startswith("not converged: ")
+    assert summary["verdict"].startswith("not settled: ")
     assert summary["rhat"] > 1.05 or summary["ess_bulk"] < 100
     assert captured.err == f"bnnzoo: warning: {out}: {summary['verdict']}\n"
     with xr.open_datatree(out, engine="h5netcdf") as tree:
@@ -76,13 +76,13 @@ def test_from_a_table_to_predictions(table, tmp_path, capsys):
     assert call("evaluate", out, "--json", "--quiet") == 0
     captured = capsys.readouterr()
     scores = json.loads(captured.out)
-    assert "not converged" in captured.err
+    assert "not settled" in captured.err
     assert {"nll", "rmse", "coverage_90"} <= set(scores)
     # So few draws repeat too often for a Pareto k.
     assert [name for name, value in scores.items() if not isinstance(value, int | float)] in ([], ["loo_pareto_k"])
 
     assert call("predict", out, "--data", table, "-o", tmp_path / "p.csv") == 0
-    assert "not converged" in capsys.readouterr().err
+    assert "not settled" in capsys.readouterr().err
     assert list(pd.read_csv(tmp_path / "p.csv").columns)[:2] == ["mean", "sd"]
     assert call("predict", out, "--data", table, "-o", tmp_path / "p.csv") == 2
     assert call("resume", out) == 2

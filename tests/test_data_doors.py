@@ -16,7 +16,7 @@ from bnnzoo.data.new_codes import warn_of_new_codes
 from bnnzoo.errors import BnnzooWarning
 from bnnzoo.sklearn import BayesianRegressor
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(not converged|different in every row)")
+pytestmark = pytest.mark.filterwarnings("ignore:.*(not settled|settled|different in every row)")
 
 WORDS = ("red", "green", "blue")
 

@@ -403,13 +403,11 @@ def test_every_class_is_judged(tmp_path):
 
 
 def test_verdicts():
-    assert verdict("exact", ()) == "converged"
-    assert "biased" in verdict("biased", ())
-    assert verdict("exact", gate_findings({**GOOD, "rhat": 2.0})).startswith(
-        "not converged: R-hat of predictive means 2, "
-    )
+    assert verdict({"exactness": "exact"}, ()) == "converged"
+    assert verdict({"exactness": "biased"}, ()).startswith("settled: the chains agree, on the distribution of a biased")
+    assert verdict(GOOD, gate_findings({**GOOD, "rhat": 2.0})).startswith("not settled: R-hat of predictive means 2, ")
     # What the file's `converged` says, and the report.
-    wrong = verdict("exact", gate_findings({**GOOD, "diverging": 0.2}))
+    wrong = verdict(GOOD, gate_findings({**GOOD, "diverging": 0.2}))
     assert wrong.startswith("converged, but did not run right: fraction of divergent steps 0.2, ")
 
 

@@ -287,7 +287,7 @@ def test_classification_metrics_and_their_parts(folder):
     assert found["epistemic"] > 0
 
 
-@pytest.mark.filterwarnings("ignore:.*has not converged")
+@pytest.mark.filterwarnings("ignore:.*settled")
 @pytest.mark.slow
 def test_levels_never_seen_may_be_none_in_all_tables_of_an_evaluation(tmp_path):
     rng = np.random.default_rng(0)

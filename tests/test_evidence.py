@@ -251,7 +251,7 @@ def test_a_path_is_no_better_than_its_runs(tmp_path, capsys):
     assert told["trusted"] is False
     for path in paths:
         assert f"{path} has not converged" in told["meaning"]
-        assert f"{path}: not converged" in said.err
+        assert f"{path}: not settled" in said.err
 
 
 @pytest.mark.slow

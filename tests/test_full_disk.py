@@ -93,7 +93,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def one_line(said: str) -> None:
     lines = said.splitlines()
-    assert len([line for line in lines if "not converged" not in line]) == 1, said
+    assert len([line for line in lines if "not settled" not in line]) == 1, said
     assert "cannot be written: File too large" in lines[-1]
     assert lines[-1].startswith("bnnzoo: ")
 

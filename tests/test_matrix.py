@@ -26,7 +26,8 @@ PLUS |= {"swag": ["--sampler.rank", "2", "--sampler.interval", "5"]}
 PLUS |= {name: ["--sampler.batch-size", "20"] for name in ("sgld", "sghmc", "psgld", "sms-ubu")}
 # Twenty answers of yes or no are too few to find a step size by, and ten draws have to move.
 PLUS |= {name: ["--warmup", "0", "--sampler.step-size", "0.001"] for name in tiny.GROWING}
-PLUS |= {"hmc": ["--sampler.num-steps", "2"], "nuts": ["--sampler.max-tree-depth", "3"]}
+PLUS |= {name: ["--sampler.num-steps", "2"] for name in ("hmc", "mams")}
+PLUS |= {"nuts": ["--sampler.max-tree-depth", "3"]}
 PAIRS = [(model, sampler) for model in DATA for sampler in tiny.SAMPLERS]
 PAIRS.remove(("density", "dropout"))  # there is no unit to drop
 BY_DEFAULT = [("mdn", "penalty")]

@@ -207,7 +207,7 @@ def test_kept_warm_up_needs_room_too(tmp_path, monkeypatch):
     free = 2 * tiny.CHAINS * tiny.DRAWS * (11 + 16) * 4
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     store.check_room(tmp_path / "run.nc", free // 2)
-    with pytest.raises(UsageError, match="writing needs .* but only .* are free"):
+    with pytest.raises(UsageError, match=r"writing needs .* but only .* are free"):
         zoo.run_recipe(tiny.recipe("random-walk", keep_warmup=True), out=tmp_path / "run.nc")
 
 

@@ -29,6 +29,7 @@ from bnnzoo.samplers import (
     Sgld,
     Swag,
     _conjugate,
+    _isokinetic,
     _numpyro,
     gibbs,
     kernel,
@@ -75,6 +76,7 @@ FIELDS = {
         "step_size 0.01 > 0; max_tree_depth 10 >= 1, <= 15; warmup_tree_depth 7 >= 1, <= 15; "
         "target_acceptance 0.8 > 0, < 1"
     ),
+    "mams": "step_size 0.01 > 0; num_steps 16 >= 1; jitter 0.2 >= 0, < 1; target_acceptance 0.9 > 0, < 1",
     "mclmc": "step_size 0.01 > 0; length 1.0 > 0; energy_variance 0.0005 > 0",
     "rejection": (
         "block 64 >= 1; max_proposals 1000000 >= 1, <= 1000000000; proposal prior; log_bound auto; "
@@ -180,7 +182,7 @@ def test_a_step_that_ends_where_the_slope_is_no_number_is_not_taken(slope, monke
     state = sampler.init(posterior, jnp.zeros(4), num_warmup=0, key=jax.random.key(1))
     for last in (0.0, slope):
         slopes = iter([jnp.zeros(4), jnp.asarray([last, 1.0, 0.0, 0.0])])
-        monkeypatch.setattr(mclmc, "density", lambda p, t, left=slopes: (0.0 * t[0], jnp.zeros(2), next(left)))
+        monkeypatch.setattr(_isokinetic, "density", lambda p, t, left=slopes: (0.0 * t[0], jnp.zeros(2), next(left)))
         new, told = sampler.step(posterior, state, key=KEY)
         assert bool(told["diverging"]) == (last != 0)
     np.testing.assert_array_equal(new.position, state.position)

@@ -43,7 +43,7 @@ print(len(check_estimator({estimator.__name__}(**{SMALL!r}))), "checks")
     assert int(done.stdout.split()[-2]) > 40
 
 
-@pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
+@pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
 def test_a_frame_of_text_goes_through_a_pickle():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"size": rng.normal(size=60), "colour": rng.choice(["red", "blue"], 60)})
@@ -60,7 +60,7 @@ def test_a_frame_of_text_goes_through_a_pickle():
     assert again.run_.predictor.signature.feature_names == ("size", "colour=blue", "colour=red")
 
 
-@pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
+@pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
 def test_labels_beside_a_frame_of_text_are_as_they_are_written():
     rng = np.random.default_rng(0)
     x = pd.DataFrame({"size": rng.normal(size=60), "colour": rng.choice(["red", "blue"], 60)})
@@ -72,12 +72,12 @@ def test_labels_beside_a_frame_of_text_are_as_they_are_written():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
+@pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
 def test_left_to_itself_the_data_choose():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
     run = BayesianRegressor(budget="2s", start_steps=250).fit(x, x[:, 0] + 0.1 * rng.normal(size=60)).run_
-    assert (run.attributes["model"], run.attributes["sampler"]) == ("mlp", "mclmc")
+    assert (run.attributes["model"], run.attributes["sampler"]) == ("mlp", "mams")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_is_left_out_is_left_to_sample(given, asked, monkeypatch):
     assert caught.value.args == (asked, set(given) & {"budget"})
 
 
-@pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
+@pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
 def test_classes_keep_their_names():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
@@ -130,7 +130,7 @@ def test_a_sample_is_of_one_draw_at_all_rows(monkeypatch):
         assert len(set(found[0])) == 4
 
 
-@pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.BnnzooWarning")
+@pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
 @pytest.mark.filterwarnings("ignore:.*rows left out:bnnzoo.errors.BnnzooWarning")
 def test_rows_that_are_left_out_leave_no_trace():
     """A class that only they have is none; nor is a missing label one."""

@@ -96,7 +96,7 @@ def test_a_statistic_that_is_reduced_as_none_can_be_is_refused():
         attributes(Odd())
 
 
-@pytest.mark.parametrize("sampler", ["random-walk", "mala", "gibbs", "mclmc", "hmc", "nuts"])
+@pytest.mark.parametrize("sampler", ["random-walk", "mala", "gibbs", "mams", "mclmc", "hmc", "nuts"])
 def test_what_is_called_the_log_density_is_that_of_the_draw(sampler):
     """Of the posterior as it is sampled: the likelihood to its power."""
     posterior = eqx.tree_at(lambda p: p.likelihood_power, tiny.problem(sampler).posterior, np.float32(0.6))

@@ -452,8 +452,10 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
     assert "and no number here measures the difference" in findings.answer_ran(biased, ()).text
     measured = findings.answer_ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).text
     assert "direction is 1.25 ± 0.1 times that of the posterior" in measured
-    assert findings.verdict("biased", (), "by much").endswith("own distribution: by much")
-    assert findings.verdict("biased", ()).endswith("own distribution")
+    assert "the variance of an average direction is 1.5 times" in findings.verdict(
+        {"exactness": "biased", "variance_ratio": 1.5}, ()
+    )
+    assert findings.verdict({"exactness": "biased"}, ()).endswith("the distribution of a biased sampler")
     assert findings._join_words(["a", "b", "c"]) == "a, b and c"
     assert findings._join_words(["a"]) == "a"
 

@@ -517,7 +517,7 @@ def test_double_precision(tmp_path):
 @pytest.mark.slow
 def test_python_is_warned_of_a_run_that_has_not_converged_and_of_no_other():
     """As the command line ends: a verdict that stands in the file alone is read by nobody."""
-    with pytest.warns(bnnzoo.BnnzooWarning, match="^linear by random-walk: not converged: R-hat"):
+    with pytest.warns(bnnzoo.BnnzooWarning, match="^linear by random-walk: not settled: R-hat"):
         bnnzoo.sample("linear", "random-walk", chains=2, warmup=2, draws=20, thin=1, init="prior")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

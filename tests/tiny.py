@@ -29,7 +29,7 @@ EACH = pytest.mark.parametrize(
 GROWING = tuple(name for name in ("minibatch-barker", "austerity", "confidence") if name in SAMPLERS)
 """Samplers of the plugin bnnzoo-minibatch-tests, where `BNNZOO_PLUGINS` names it."""
 MINI_BATCH = (*GROWING, "penalty", "batched", "sgld", "sghmc", "psgld", "sms-ubu")
-METROPOLIS = (*GROWING, "random-walk", "mala", "penalty", "batched", "gibbs")
+METROPOLIS = (*GROWING, "random-walk", "mala", "penalty", "batched", "gibbs", "mams")
 
 SMALL: dict[str, dict[str, Any]] = {
     "penalty": {"batch_size": 20, "num_batches": 5},
@@ -40,6 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "sms-ubu": {"batch_size": 20},
     **{name: {"batch_size": 100} for name in GROWING},
     "hmc": {"num_steps": 4},
+    "mams": {"num_steps": 2},
     "nuts": {"max_tree_depth": 4},
     "bbb": {"reparameterisation": "local"},
     "swag": {"interval": 2, "rank": 3},

@@ -32,16 +32,13 @@ def diagnose(
     """
     del debug
     from bnnzoo import zoo
-    from bnnzoo.evaluation.findings import Limits, bias, verdict
+    from bnnzoo.evaluation.findings import Limits, verdict
     from bnnzoo.finding import sentence
 
     opened_run = zoo.open(run)
     diagnosis = opened_run.diagnose()
     run_findings = opened_run.findings(diagnosis, Limits(rhat=rhat, ess=ess, diverging=diverging, ebfmi=ebfmi))
-    verdict_text, failures = (
-        verdict(diagnosis["exactness"], run_findings, bias(diagnosis)),
-        [sentence(finding) for finding in run_findings],
-    )
+    verdict_text, failures = verdict(diagnosis, run_findings), [sentence(finding) for finding in run_findings]
     if json:
         print_json({**diagnosis, "verdict": verdict_text, "failures": failures, "blocks": opened_run.blocks()})
     else:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bnnzoo.data.bounds import uncensored_targets
-from bnnzoo.evaluation import identified, noise_scale, thinning
+from bnnzoo.evaluation import identified, noise_scale, settling, thinning
 from bnnzoo.evaluation.combination import worst_combination
 from bnnzoo.evaluation.convergence import between_chains, convergence, extremes
 from bnnzoo.evaluation.noise_scale import noise_scales
@@ -92,6 +92,7 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
         **of_quantities(
             tested_quantities, exactness=attributes["exactness"], weights=thinned.record.weights, names=names
         ),
+        **(of_settling(tested_quantities, record) if is_chain(attributes["exactness"]) else {}),
         **distance_from_data(thinned, tested_quantities, num_probes),
         **noise_scale.of_run(thinned, tested_quantities.get(_LOG_SDS)),
         **of_parameters(thinned),
@@ -100,6 +101,14 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
         "regime": attributes.get("regime", ""),
         **of_inspection(attributes.get("inspected", "{}")),
     }
+
+
+def of_settling(
+    tested_quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]], record: Record
+) -> dict[str, Any]:
+    """Return the numbers of the test within chains (`settling`), with the log density as one more quantity."""
+    densities = {"the log density": record.statistics["lp"]} if "lp" in record.statistics else {}
+    return settling.attributes(settling.measure_settling({**tested_quantities, **densities}))
 
 
 def of_parameters(predictor: Predictor) -> dict[str, Any]:

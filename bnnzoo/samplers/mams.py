@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -20,6 +21,10 @@ from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose, density, metropolis, replace, standard_normal
 from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
+
+
+_FEWEST_STEPS = 4
+"""Shortest trajectory that a budget may choose."""
 
 
 class MamsState(eqx.Module):
@@ -60,6 +65,11 @@ class Mams(AbstractSampler[MamsState]):
     def gradients(self) -> int:
         """Number of gradients of a draw."""
         return _isokinetic.GRADIENTS * self.num_steps
+
+    def limit_gradients(self, gradients: float) -> Mams:
+        """Return this sampler with trajectories of at most `gradients` gradients, but at least `_FEWEST_STEPS` steps."""
+        num_steps = max(_FEWEST_STEPS, int(gradients / _isokinetic.GRADIENTS))
+        return dataclasses.replace(self, num_steps=min(self.num_steps, num_steps))
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Count two gradients per datum and step of the integrator."""

@@ -82,7 +82,7 @@ def convergence_attributes(diagnosis: Mapping[str, Any], run_findings: Sequence[
     ]
 
     def verdict_text(spelling: Spelling) -> str:
-        text = findings.verdict(exactness, run_findings, findings.bias(diagnosis), spelling)
+        text = findings.verdict(diagnosis, run_findings, spelling)
         return "; ".join(filter(None, [text, spell_settings(noise_scale.remark(diagnosis), spelling)]))
 
     return {

@@ -1,0 +1,97 @@
+"""The test within chains: stationary chains pass whether or not they agree, drifting ones do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import signal, stats
+
+from bnnzoo.evaluation import findings, settling
+from bnnzoo.evaluation.settling import measure_settling
+
+GOOD = {
+    **{"exactness": "exact", "chains": 4, "draws": 500, "draws_requested": 500, "modes": 3, "between_share": 0.64},
+    **{"rhat": 1.8, "rhat_of": "predictive means", "ess_bulk": 7.0, "ess_bulk_of": "predictive means"},
+    **{"ess_tail": 30.0, "ess_tail_of": "predictive means", "drift_p": 0.5, "drift_of": "f", "within_ess": 140.0},
+}
+
+
+def chains_of(rng, *, chains=4, draws=1000, effective=200, size=5):
+    """First-order autoregressions in equilibrium."""
+    keep = (draws - effective) / (draws + effective)
+    noise = rng.normal(size=(chains, draws, size)) * (1 - keep**2) ** 0.5
+    noise[:, 0] = rng.normal(size=(chains, size))
+    return signal.lfilter([1], [1, -keep], noise, axis=1)
+
+
+def test_stationary_chains_are_called_drifting_as_rarely_as_stated():
+    """100 independent runs at level 0.01, in separate modes; more than 5 alarms have probability 5e-4."""
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(100):
+        values = chains_of(rng) + 5 * rng.normal(size=(4, 1, 5))
+        result = measure_settling({"f": values})
+        assert result is not None
+        alarms += result.p < settling.LEVEL
+    assert alarms <= stats.binom.isf(1e-3, 100, settling.LEVEL)
+
+
+@pytest.mark.parametrize(("moving", "sds"), [(4, 1.5), (1, 3.0)])
+def test_a_drift_of_all_chains_or_of_one_is_found_and_named(moving, sds):
+    """The positive control of the test above: 20 of 20 runs."""
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        values = chains_of(rng)
+        drifting = values.copy()
+        drifting[:moving] += sds * np.linspace(-0.5, 0.5, 1000)[None, :, None]
+        result = measure_settling({"still": values, "moving": drifting})
+        assert result is not None
+        assert result.p < settling.LEVEL
+        assert result.drifting == "moving"
+        assert not result.has_settled
+
+
+def test_effective_draws_per_chain_are_measured_within_chains():
+    rng = np.random.default_rng(2)
+    values = chains_of(rng, chains=10, effective=100) + 9 * rng.normal(size=(10, 1, 5))
+    result = measure_settling({"fast": rng.normal(size=(10, 1000)), "slow": values})
+    assert result is not None
+    assert 60 < result.effective_draws < 140
+    assert result.effective_of == "slow"
+
+
+def test_too_few_constant_or_infinite_draws_have_no_test():
+    rng = np.random.default_rng(3)
+    assert measure_settling({"f": rng.normal(size=(4, settling.FEWEST_DRAWS - 1))}) is None
+    assert measure_settling({"f": np.ones((4, 200))}) is None
+    assert measure_settling({"f": np.full((4, 200), np.inf)}) is None
+    assert settling.attributes(None) == {}
+
+
+def test_a_verdict_of_chains_in_different_modes_says_so_and_what_more_chains_would_add():
+    verdict = findings.verdict(GOOD, findings.gate_findings(GOOD))
+    assert verdict.startswith("settled in 3 modes: every chain has mixed within itself, but the chains disagree")
+    assert "the Monte Carlo error over chains is 0.4 of the epistemic sd, and would be 0.2 with 16 chains" in verdict
+    answer = findings.answer_converged(GOOD, findings.gate_findings(GOOD))
+    assert answer.outcome == "unsure"
+    assert answer.text.startswith("Settled in 3 modes")
+
+
+@pytest.mark.parametrize(
+    ("change", "ending"),
+    [
+        ({"drift_p": 1e-4}, "; f still drift within chains, so settling needs about 2 times as many draws"),
+        ({"within_ess": 20.0}, "; settling needs about 5 times as many draws"),
+        ({"modes": 1}, ""),
+        ({"ebfmi": 0.1}, ""),
+        ({"unmoving": 1, "unmoving_of": "likelihood_scale"}, ""),
+    ],
+)
+def test_anything_else_has_not_settled(change, ending):
+    diagnosis = GOOD | change
+    problems = findings.gate_findings(diagnosis)
+    verdict = findings.verdict(diagnosis, problems)
+    assert verdict.startswith("not settled: ")
+    assert ("settling needs about" in verdict) == bool(ending)
+    assert verdict.endswith(ending)
+    assert findings.answer_converged(diagnosis, problems).outcome == "no"
