@@ -84,8 +84,10 @@ TESTS = {
     "samplers/mclmc": "sampler_numbers mclmc statistics",
     "samplers/metric": "regime_advice mclmc",
     "samplers/nuts": "sampler_numbers statistics conjugate run",
-    "samplers/penalty": "batch_numbers penalty_identities likelihood_power langevin row_probabilities"
+    "samplers/_penalty": "batch_numbers penalty_identities likelihood_power langevin row_probabilities"
     " batch_independence key_reuse batch_sizes_auto control_variates guard nonfinite statistics",
+    "samplers/penalty": "penalty_identities statistics",
+    "samplers/batched": "statistics sampler_numbers",
     "samplers/psgld": "batch_numbers likelihood_power stochastic_gradient gradient_bias",
     "samplers/random_walk": "likelihood_power nonfinite statistics conjugate",
     "samplers/rejection": "fit_numbers likelihood_power prior_samplers proposals",
@@ -130,6 +132,8 @@ TESTS = {
     "evaluation/estimands": "audit_outcomes",
     "evaluation/evaluate": "evaluate",
     "evaluation/evidence": "evidence_numbers evidence",
+    "evaluation/evidence_estimate": "evidence_numbers evidence",
+    "evaluation/power_path": "evidence_numbers evidence",
     "evaluation/findings": "verdict_numbers diagnose report absurd calibration",
     "evaluation/identified": "mixing",
     "evaluation/loo": "verdict_numbers evaluate",

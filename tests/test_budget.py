@@ -12,7 +12,7 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import store, zoo
+from bnnzoo import keywords, store, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding
 from bnnzoo.progress import Progress
@@ -205,7 +205,7 @@ def test_what_follows_from_the_time(monkeypatch, data):
     def planned(sampler, seconds, **options):
         monkeypatch.setattr(budget, "seconds_per_row", lambda *_: seconds)
         frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
-        recipe = zoo.recipe_of("linear", sampler, data=None, in_memory=True, **options)
+        recipe = keywords.recipe_of("linear", sampler, data=None, in_memory=True, **options)
         problem = zoo.Problem.from_recipe(recipe, zoo.load_recipe_data(recipe, frame))
         return budget.plan_lengths(
             problem, place_chains("vectorized", 4), np.zeros((4, 3), np.float32), start_seconds=0.0
@@ -234,7 +234,7 @@ def test_what_follows_from_the_time(monkeypatch, data):
 
 def _problem(data, sampler="mala", **options):
     frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
-    recipe = zoo.recipe_of("linear", sampler, data=None, in_memory=True, **options)
+    recipe = keywords.recipe_of("linear", sampler, data=None, in_memory=True, **options)
     return zoo.Problem.from_recipe(recipe, zoo.load_recipe_data(recipe, frame))
 
 

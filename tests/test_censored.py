@@ -11,7 +11,7 @@ from scipy import integrate, special, stats
 from test_data_load import message_of
 
 import bnnzoo
-from bnnzoo import zoo
+from bnnzoo import keywords
 from bnnzoo.assembly import Problem
 from bnnzoo.data import load, load_like, split
 from bnnzoo.data.reading import Reading
@@ -278,7 +278,7 @@ def test_an_exposure_multiplies_the_rates_of_censored_counts():
     frame = pd.DataFrame({"a": rng.normal(size=6), "time": [0.5, 1.0, 2.0, 3.0, 1.0, 2.0]})
     y = pd.Series(["2", "<3", ">1", "[1,4]", "0", "5"], name="y")
     data = load((frame, y), reading=CENSORED, exposure="time")
-    recipe = zoo.recipe_of(
+    recipe = keywords.recipe_of(
         "linear",
         "nuts",
         data=None,
@@ -315,7 +315,7 @@ def test_components_of_a_censored_mixture_are_no_linear_model():
     y = np.stack([x[:, 0], x[:, 0]], 1)
     data = load((x, y), reading=CENSORED)
     options = {"likelihood": "mixture", "censored": True, "test_fraction": 0}
-    recipe = zoo.recipe_of("linear", "nuts", data=None, in_memory=True, **options)
+    recipe = keywords.recipe_of("linear", "nuts", data=None, in_memory=True, **options)
     posterior = Problem.from_recipe(recipe, data).network_posterior
     draws = np.random.default_rng(0).normal(size=(16, posterior.layout.dim)).astype(np.float32)
     assert not is_linear(posterior, draws, posterior.data.x)

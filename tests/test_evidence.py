@@ -19,7 +19,7 @@ import tiny
 import bnnzoo
 from bnnzoo import cli, comparison, zoo
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import evidence, metrics
+from bnnzoo.evaluation import evidence, metrics, power_path
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.samplers import Laplace
@@ -93,14 +93,14 @@ def rungs(powers: np.ndarray, rng: Any, draws: int) -> list[np.ndarray]:
 def test_the_path_reaches_the_closed_form():
     powers = (np.arange(11) / 10) ** 5
     values = rungs(powers, np.random.default_rng(3), 2000)
-    found = evidence.integrate_powers(powers, values)
+    found = power_path.integrate_powers(powers, values)
     assert z(found) < Z
     assert found.se < 0.05
     assert found.discretisation is not None
     assert found.discretisation < 0.2
     # Controls: the powers of another ladder, and means without the runs' likelihood of power one.
-    assert z(evidence.integrate_powers(powers**0.5, values)) > Z
-    assert z(evidence.integrate_powers(powers, [v - v.mean() + values[0].mean() for v in values])) > Z
+    assert z(power_path.integrate_powers(powers**0.5, values)) > Z
+    assert z(power_path.integrate_powers(powers, [v - v.mean() + values[0].mean() for v in values])) > Z
 
 
 def test_the_correction_of_the_path_is_of_higher_order():
@@ -108,7 +108,7 @@ def test_the_correction_of_the_path_is_of_higher_order():
     powers = (np.arange(7) / 6) ** 5
     values = rungs(powers, np.random.default_rng(4), 20_000)
     trapezoid = np.trapezoid([v.mean() for v in values], powers)
-    corrected = evidence.integrate_powers(powers, values).log_evidence
+    corrected = power_path.integrate_powers(powers, values).log_evidence
     assert abs(corrected - TRUTH) < abs(trapezoid - TRUTH) / 3
 
 

@@ -15,7 +15,7 @@ import xarray as xr
 from scipy import special, stats
 
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import evidence
+from bnnzoo.evaluation import evidence, evidence_estimate, power_path
 from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
@@ -37,14 +37,14 @@ def test_what_speaks_against_a_run_of_a_path():
 
 def test_the_numbers_of_each_estimate_of_the_evidence():
     weights = np.array([[1.0, 2.0], [3.0, 6.0]])
-    value, se = evidence._log_mean_exp(np.log(weights).reshape(-1) + 800)
+    value, se = evidence_estimate.log_mean_exp(np.log(weights).reshape(-1) + 800)
     assert value == pytest.approx(np.log(3) + 800)
     assert se == pytest.approx(np.std([1, 2, 3, 6], ddof=1) / 3 / 2)
-    value, se = evidence._log_mean_exp(np.array([1.5]))
+    value, se = evidence_estimate.log_mean_exp(np.array([1.5]))
     assert (value, np.isnan(se)) == (1.5, True)
-    value, se = evidence._log_mean_exp(np.full(3, -np.inf))
+    value, se = evidence_estimate.log_mean_exp(np.full(3, -np.inf))
     assert (value, np.isnan(se)) == (-np.inf, True)
-    assert np.isfinite(evidence._log_mean_exp(np.array([0.0, 1.0]))[1])
+    assert np.isfinite(evidence_estimate.log_mean_exp(np.array([0.0, 1.0]))[1])
     # Two chains whose bound rose on the way; a half and a quarter of the proposals were accepted.
     bound, tries = np.array([[1.0, 2.0, 3.0], [1.0, 1.0, 5.0]]), np.array([[1.0, 3.0, 2.0], [4.0, 4.0, 4.0]])
     found = evidence.of_acceptance(bound, tries, -7.0)
@@ -71,7 +71,7 @@ def test_a_path_by_hand():
         b, e, v = powers[chosen], mean[chosen], variance[chosen]
         return float(np.sum(np.diff(b) * (e[1:] + e[:-1]) / 2 - np.diff(b) ** 2 / 12 * np.diff(v)))
 
-    found = evidence.integrate_powers(powers, values)
+    found = power_path.integrate_powers(powers, values)
     assert found.log_evidence == pytest.approx(rule([0, 1, 2, 3]))
     assert found.discretisation == pytest.approx(abs(rule([0, 1, 2, 3]) - rule([0, 2, 3])))
     gaps = np.diff(powers)
@@ -83,9 +83,9 @@ def test_a_path_by_hand():
     ]
     assert found.se == pytest.approx(np.sqrt(np.sum(np.square(errors))))
     with pytest.raises(ValueError, match="longer"):  # a run that has no power
-        evidence.integrate_powers(powers, [*values, values[0]])
-    assert evidence._every_second_index(4).tolist() == [0, 2, 3]
-    assert evidence._every_second_index(5).tolist() == [0, 2, 4]
+        power_path.integrate_powers(powers, [*values, values[0]])
+    assert power_path._every_second_index(4).tolist() == [0, 2, 3]
+    assert power_path._every_second_index(5).tolist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize(
@@ -207,15 +207,15 @@ def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():
         weights = special.softmax(prior + power * logs)
         drawn = rng.choice(scales, (4, 1000), p=weights)
         values.append(-50 * np.log(2 * np.pi) - 100 * np.log(drawn) - squares / 2 / drawn**2)
-    integral, stones = evidence.integrate_powers(powers, values), evidence.stepping_stones(powers, values)
+    integral, stones = power_path.integrate_powers(powers, values), power_path.stepping_stones(powers, values)
     assert integral.discretisation > max(1, 5 * integral.se)
     assert stones.trusted
     assert 0.001 < stones.se < 0.1
     assert abs(stones.log_evidence - known) < 4 * stones.se
-    few = evidence.stepping_stones(powers[[0, 10]], [1000 * rng.normal(size=(4, 1000)), values[10]])
+    few = power_path.stepping_stones(powers[[0, 10]], [1000 * rng.normal(size=(4, 1000)), values[10]])
     assert not few.trusted
     assert "do not trust it, give more powers" in few.meaning
-    still = evidence.stepping_stones(np.array([0.0, 0.5]), [np.zeros((2, 50)), np.zeros((2, 50))])
+    still = power_path.stepping_stones(np.array([0.0, 0.5]), [np.zeros((2, 50)), np.zeros((2, 50))])
     assert (still.log_evidence, still.trusted) == (0.0, False)
     assert "its error is unknown: do not trust it" in still.meaning
 

@@ -19,7 +19,7 @@ from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
-from bnnzoo.samplers import Mala, Penalty, Sgld, mala, penalty
+from bnnzoo.samplers import Mala, Penalty, Sgld, _penalty, mala
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import chunks
@@ -127,7 +127,7 @@ def test_a_drift_on_any_mini_batch_is_in_detailed_balance():
             told = eqx.tree_at(lambda p: p.drift, posterior, batch, is_leaf=lambda leaf: leaf is None)
             told.calls.clear()
             slope = lambda x: 1 - jnp.exp(x) + jnp.sum(jnp.asarray(posterior.data)[batch])  # noqa: E731
-            rate = _acceptance(penalty, sampler, told, here, there, slope)
+            rate = _acceptance(_penalty, sampler, told, here, there, slope)
             assert len(told.calls) == 2
             return rate
 

@@ -18,7 +18,7 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import assembly, zoo
+from bnnzoo import assembly, keywords, zoo
 from bnnzoo.data import load_recipe_data
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.posterior import NetworkPosterior, passes
@@ -74,7 +74,7 @@ def posterior() -> Any:
 )
 def test_chains_read_rows_together_where_reading_is_all_there_is_to_do(model, sampler, rows, method):
     x = np.random.default_rng(0).normal(size=(rows, 20)).astype(np.float32)
-    asked = zoo.recipe_of(model, sampler, data=None, in_memory=True, test_fraction=0, chains=2)
+    asked = keywords.recipe_of(model, sampler, data=None, in_memory=True, test_fraction=0, chains=2)
     problem = assembly.Problem.from_recipe(asked, load_recipe_data(asked, (x, x @ np.ones(20))))
     assert place_run(asked, problem.posterior, problem.sampler).method == method
     said = dataclasses.replace(asked, chain_method="sequential")

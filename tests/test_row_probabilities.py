@@ -15,7 +15,7 @@ from jaxtyping import Array
 from scipy import stats
 
 from bnnzoo.posterior.layout import Block, Layout
-from bnnzoo.samplers import Penalty, _row_probabilities, penalty
+from bnnzoo.samplers import Penalty, _penalty, _row_probabilities
 from bnnzoo.samplers._row_probabilities import RowProbabilities
 from bnnzoo.sampling import backend
 
@@ -92,7 +92,7 @@ def test_a_step_is_unbiased_over_all_batches(control_variate):
 @pytest.mark.parametrize("control_variate", ["none", "first"])
 def test_the_gradient_of_a_proposal_weighs_rows_by_how_often_they_come(control_variate, monkeypatch):
     """By hand, without noise: a Langevin step along the slope that is right in the mean over batches."""
-    monkeypatch.setattr(penalty, "standard_normal", lambda like, *, key: 0 * like)
+    monkeypatch.setattr(_penalty, "standard_normal", lambda like, *, key: 0 * like)
     posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(proposal="langevin", control_variate=control_variate)
     state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))
     indices, plain = np.array([4, 4, 0, 1]), state.rows

@@ -25,7 +25,7 @@ from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
-from bnnzoo.sampling import carry, chain_findings, initial, loop
+from bnnzoo.sampling import carry, chain_findings, initial, loop, pace
 from bnnzoo.sampling.loop import Carry, Keys, carry_template, chunks
 from bnnzoo.sampling.placement import Placement, host_devices, place_chains
 from bnnzoo.sampling.processes import Processes
@@ -207,7 +207,7 @@ def test_kept_warm_up_needs_room_too(tmp_path, monkeypatch):
     free = 2 * tiny.CHAINS * tiny.DRAWS * (11 + 16) * 4
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     store.check_room(tmp_path / "run.nc", free // 2)
-    with pytest.raises(UsageError, match="writing needs .* but only .* are free"):
+    with pytest.raises(UsageError, match=r"writing needs .* but only .* are free"):
         zoo.run_recipe(tiny.recipe("random-walk", keep_warmup=True), out=tmp_path / "run.nc")
 
 
@@ -790,25 +790,25 @@ def test_a_cache_that_has_grown_too_large_loses_its_oldest_programs(tmp_path, mo
 def test_how_many_rows_make_a_chunk(monkeypatch):
     """Half a second at first, eight times the last one at most; twice as long after 500 s, and twenty times at most."""
     clock = [100.0]
-    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    pace = loop._Pace(0.5, 1000)
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    chunk_pace = pace.Pace(0.5, 1000)
 
     def after(seconds: float, left: int = 10**6) -> int:
         clock[0] += seconds
-        pace.record(pace.last_rows)
-        return pace.next_rows(left)
+        chunk_pace.record(chunk_pace.last_rows)
+        return chunk_pace.next_rows(left)
 
-    assert pace.next_rows(10**6) == 1
+    assert chunk_pace.next_rows(10**6) == 1
     assert after(0.001) == 8
     assert after(0.008) == 64
     assert after(0.64) == 50  # of 10 ms each
     assert after(0.5, left=7) == 7
     assert after(7.0) == 1  # never none
-    clock[0] = pace.last_time = 100.0 + 499.99
+    clock[0] = chunk_pace.last_time = 100.0 + 499.99
     assert after(0.01) == 8
     assert after(0.08) == 64
     assert after(0.64) == 100
-    clock[0] = pace.last_time = 100.0 + 500_000
+    clock[0] = chunk_pace.last_time = 100.0 + 500_000
     assert after(1.0) == 800
     assert after(8.0) == 1000
     assert after(5.0) == 1000  # no more than the buffer holds

@@ -18,7 +18,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 import bnnzoo
-from bnnzoo import store, zoo
+from bnnzoo import keywords, store, zoo
 from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
@@ -363,11 +363,11 @@ def test_sample_by_names_with_arrays(tmp_path, monkeypatch):
 
 def test_any_part_is_a_name_its_fields_or_an_object():
     words = {"data": None, "in_memory": True}
-    recipe = zoo.recipe_of("mlp", RandomWalk(), **words, likelihood=Gaussian(scale=0.5), prior=None)
+    recipe = keywords.recipe_of("mlp", RandomWalk(), **words, likelihood=Gaussian(scale=0.5), prior=None)
     assert (recipe.sampler.name, recipe.prior) == ("random-walk", None)
     assert (recipe.likelihood.name, recipe.likelihood.fields) == ("gaussian", {"scale": 0.5})
     with pytest.raises(UsageError, match=r"prior: must be a name, a mapping .* \(got int\)"):
-        zoo.recipe_of("mlp", "hmc", **words, prior=3)
+        keywords.recipe_of("mlp", "hmc", **words, prior=3)
 
 
 def test_sample_needs_names_or_a_pair_of_objects(tmp_path, monkeypatch):

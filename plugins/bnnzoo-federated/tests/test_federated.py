@@ -22,7 +22,7 @@ from parabolas import parabolas
 from scipy import stats
 
 import bnnzoo
-from bnnzoo import zoo
+from bnnzoo import keywords
 from bnnzoo.data import Scaler, from_arrays, load
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.posterior.backend import arithmetic
@@ -258,7 +258,7 @@ def _law(folder: Path, *, steps: int = 25, count: int = 4000, **more: Any) -> di
     root = np.linalg.cholesky(covariance)
     starts = mean + np.random.default_rng(8).normal(size=(count, 3)) @ root.T
     made = Coordinator(parties(folder, **more))
-    recipe = zoo.recipe_of("linear", {"name": "penalty", "step_size": 0.007}, data=None, in_memory=True, **OPTIONS)
+    recipe = keywords.recipe_of("linear", {"name": "penalty", "step_size": 0.007}, data=None, in_memory=True, **OPTIONS)
     with arithmetic("float32"):
         problem, agreements = made._agree(recipe, None)
         plan = [Stratum.of(one.terms) for one in agreements.values()]
@@ -440,7 +440,7 @@ def test_a_request_that_differs_in_anything_is_answered_by_another_batch(part):
 def test_what_parties_send_is_of_their_own_rows_in_the_scaling_of_all(tmp_path):
     """All rows of each, and so the sums of powers of their differences, by hand: from here to there."""
     made = Coordinator(parties(tmp_path, sizes=ROWS, sampling="disjoint"))
-    recipe = zoo.recipe_of("linear", "penalty", data=None, in_memory=True, **{**OPTIONS, "standardise": True})
+    recipe = keywords.recipe_of("linear", "penalty", data=None, in_memory=True, **{**OPTIONS, "standardise": True})
     here, there = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
     with arithmetic("float32"):
         _, agreements = made._agree(recipe, None)
