@@ -73,8 +73,8 @@ def _difference(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
         right = AbstractPenalty.difference
 
         def difference(self: Any, posterior: Any, d: Any, known_change: Any) -> Any:
-            found = right(self, posterior, d, known_change)
-            return wrong(found, self, known_change, *self.sizes(posterior.num_data), posterior.num_data)
+            result = right(self, posterior, d, known_change)
+            return wrong(result, self, known_change, *self.sizes(posterior.num_data), posterior.num_data)
 
         patch.setattr(AbstractPenalty, "difference", difference)
 
@@ -90,18 +90,18 @@ def _sigma2(variance: str, factor: Callable[[int, int], float]) -> Callable[[Pat
     return _difference(wrong)
 
 
-def _not_scaled(found: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
+def _not_scaled(result: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
     share = size * batches / total
-    return found._replace(delta=(found.delta + known) * share - known, sigma2=found.sigma2 * share**2)
+    return result._replace(delta=(result.delta + known) * share - known, sigma2=result.sigma2 * share**2)
 
 
-def _prior_scaled(found: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
-    return found._replace(delta=found.delta + known - known * (total / (size * batches)))
+def _prior_scaled(result: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
+    return result._replace(delta=result.delta + known - known * (total / (size * batches)))
 
 
-def _infinite_population(found: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
+def _infinite_population(result: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
     left = 1 - size * batches / total if sampler.sampling == "disjoint" else 1
-    return found._replace(sigma2=found.sigma2 / left)
+    return result._replace(sigma2=result.sigma2 / left)
 
 
 def _ratio(wrong: Callable[[Any], Any]) -> Callable[[Patch], None]:
@@ -298,8 +298,8 @@ def _gradient_of_sgld(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], Non
         right = Sgld.gradient
 
         def gradient(self: Any, posterior: Any, theta: Any, anchor: Any, batch: Any) -> Any:
-            value, found = right(self, posterior, theta, anchor, batch)
-            return value, wrong(found, jax.grad(posterior.log_prior)(theta))
+            value, result = right(self, posterior, theta, anchor, batch)
+            return value, wrong(result, jax.grad(posterior.log_prior)(theta))
 
         patch.setattr(Sgld, "gradient", gradient)
 
