@@ -28,8 +28,9 @@ from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import AbstractSampler, Mala, RandomWalk
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys
-from bnnzoo.sampling.loop import Seconds, chunks
+from bnnzoo.sampling.loop import chunks
 from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.seconds import Seconds
 
 CHAINS, COLUMNS, ETA = 4, 20, 1e-3
 

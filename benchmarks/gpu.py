@@ -34,8 +34,9 @@ from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Hmc, Sgld
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys, keys_by_chain
-from bnnzoo.sampling.loop import Seconds, chunks
+from bnnzoo.sampling.loop import chunks
 from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.seconds import Seconds
 
 LEAPFROGS, BATCH, THIN = 10, 256, 100
 

@@ -30,8 +30,9 @@ from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import AbstractSampler, Hmc, Mala, Mclmc, Nuts
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys
-from bnnzoo.sampling.loop import Seconds, chunks
+from bnnzoo.sampling.loop import chunks
 from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.seconds import Seconds
 
 CHAINS, COLUMNS, ROWS = 4, 10, 400
 

@@ -101,7 +101,7 @@ def bnnzoo_run(
     store: bool,
 ) -> float:
     """Seconds that sampling takes, after compilation."""
-    from bnnzoo.sampling.loop import Seconds
+    from bnnzoo.sampling.seconds import Seconds
 
     seconds = Seconds()
     with tempfile.TemporaryDirectory() as folder:

@@ -44,8 +44,9 @@ from bnnzoo.posterior.priors import Normal
 from bnnzoo.recipe import resolve
 from bnnzoo.samplers import AbstractSampler, Mala, Nuts, Penalty, RandomWalk
 from bnnzoo.sampling import backend
-from bnnzoo.sampling.loop import Keys, Seconds, chunks
+from bnnzoo.sampling.loop import Keys, chunks
 from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.seconds import Seconds
 from bnnzoo.sampling.start import train
 
 CHAINS = 4

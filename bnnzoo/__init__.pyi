@@ -22,6 +22,7 @@ from bnnzoo.recipe import TargetUnits as TargetUnits
 from bnnzoo.run import Run as Run
 from bnnzoo.samplers.base import AbstractSampler as AbstractSampler
 from bnnzoo.samplers.base import Stats as Stats
+from bnnzoo.samplers.batched import Batched as Batched
 from bnnzoo.samplers.bbb import Bbb as Bbb
 from bnnzoo.samplers.dropout import Dropout as Dropout
 from bnnzoo.samplers.ensemble import Ensemble as Ensemble
@@ -37,7 +38,6 @@ from bnnzoo.samplers.mala import Mala as Mala
 from bnnzoo.samplers.mams import Mams as Mams
 from bnnzoo.samplers.mclmc import Mclmc as Mclmc
 from bnnzoo.samplers.nuts import Nuts as Nuts
-from bnnzoo.samplers.penalty import Batched as Batched
 from bnnzoo.samplers.penalty import Penalty as Penalty
 from bnnzoo.samplers.psgld import Psgld as Psgld
 from bnnzoo.samplers.random_walk import RandomWalk as RandomWalk

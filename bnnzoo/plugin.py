@@ -104,7 +104,7 @@ def bnnzoo_samplers() -> list[Entry]:
         ),
         Entry(
             "batched",
-            "bnnzoo.samplers.penalty:Batched",
+            "bnnzoo.samplers.batched:Batched",
             "the penalty method without its penalty, for comparison",
             "biased",
         ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import json
 import re
 import warnings
@@ -20,20 +19,18 @@ from bnnzoo.discovery import (
     RECIPES,
     LoadedPlugins,
     Plugin,
-    PluginError,
     Registered,
     canonical,
     check_name,
-    failure_place,
-    is_keyboard_interrupt,
     load_plugins,
-    one_line,
     report,
     singular,
     stdout_to_stderr,
 )
+from bnnzoo.entry_checks import fault_of_part
 from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
 from bnnzoo.plugin import ELSEWHERE
+from bnnzoo.plugin_failures import PluginError, failure_place, is_keyboard_interrupt, one_line
 from bnnzoo.suggestions import near_names
 
 __all__ = [
@@ -64,13 +61,6 @@ __all__ = [
     "source_sha256",
 ]
 
-_BASES = {
-    "models": ("bnnzoo.models", "AbstractModel"),
-    "samplers": ("bnnzoo.samplers", "AbstractSampler"),
-    "likelihoods": ("bnnzoo.posterior.likelihoods", "AbstractLikelihood"),
-    "priors": ("bnnzoo.posterior.priors", "AbstractPrior"),
-}
-"""The base class of each kind as text, so that nothing is imported before it is used."""
 _parts_in_use: list[Registered] = []
 
 
@@ -239,7 +229,7 @@ def load(kind: str, name: str) -> Any:
         if is_keyboard_interrupt(error):
             raise
         raise UsageError(f"{origin} fails to import: {one_line(error)}") from error
-    if fault := _fault(entry, part):
+    if fault := fault_of_part(entry, part):
         raise UsageError(f"{origin} {fault}")
     if entry.distribution != OWN and entry not in _parts_in_use:
         _parts_in_use.append(entry)
@@ -271,7 +261,7 @@ def import_failures() -> list[str]:
         for entry in load_plugins().entries_by_kind[kind]:
             part_name = f"{singular(kind)} {entry.full_name} ({entry.target})"
             try:
-                fault = _fault(entry, _import_target(entry))
+                fault = fault_of_part(entry, _import_target(entry))
             except BaseException as error:
                 if is_keyboard_interrupt(error):
                     raise
@@ -304,30 +294,6 @@ def _is_entry_of(entry: Registered, cls: type) -> bool:
         return _import_target(entry) is cls
     except Exception:
         return False
-
-
-def _fault(entry: Registered, part: Any) -> str:
-    """Return the reason why the object of an entry has the wrong type; empty if it has the right one."""
-    if entry.kind == COMMANDS:
-        return "" if _is_command(part) else f"is neither a Typer app nor a function (got {type(part).__name__})"
-    if entry.kind not in _BASES:
-        return "" if callable(part) else f"is not a function (got {type(part).__name__})"
-    module, name = _BASES[entry.kind]
-    if not (isinstance(part, type) and issubclass(part, getattr(importlib.import_module(module), name))):
-        return f"is not a subclass of bnnzoo.{name}"
-    if abstract_methods := sorted(getattr(part, "__abstractmethods__", ())):
-        return f"does not implement all of bnnzoo.{name}: {', '.join(abstract_methods)}"
-    class_exactness = getattr(part, "exactness", "")
-    if entry.kind == "samplers" and class_exactness != entry.exactness:
-        return f"is listed as {entry.exactness}, but its class declares {class_exactness or 'nothing'}"
-    return ""
-
-
-def _is_command(candidate: Any) -> bool:
-    """Whether an object can be a command: a Typer app or a function."""
-    from typer import Typer
-
-    return inspect.isroutine(candidate) or isinstance(candidate, Typer)
 
 
 def _by_name(kind: str) -> dict[str, list[Registered]]:

@@ -10,7 +10,7 @@ import contextlib
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,17 +19,19 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bnnzoo import clock, paths, registry, store
-from bnnzoo.assembly import Problem, units
+from bnnzoo.assembly import Problem
 from bnnzoo.data import Dataset, load_recipe_data
 from bnnzoo.data.exposure import NAME as EXPOSURE
 from bnnzoo.data.exposure import with_exposure
+from bnnzoo.data_notes import report_notes
 from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.keywords import options_of, recipe_of
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import Own
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.progress_bar import observer_in_python
-from bnnzoo.recipe import PARTS, Layer, Recipe, fields_of, plain, recipe_from, resolve, to_yaml
+from bnnzoo.recipe import Recipe, recipe_from, resolve, to_yaml
 from bnnzoo.recipe_choice import choose_recipe
 from bnnzoo.run import Run
 from bnnzoo.samplers import AbstractSampler
@@ -39,23 +41,9 @@ from bnnzoo.sampling.launch import launch, relaunch
 from bnnzoo.sampling.placement import host_devices
 from bnnzoo.sampling.processes import Processes
 
-_LENGTHS = {
-    *(
-        "chains",
-        "warmup",
-        "draws",
-        "thin",
-        "seed",
-        "chain_method",
-        "mesh",
-        "keep_warmup",
-        "precision",
-        "checkpoint_every",
-    ),
-    *("start_steps", "start_held_out", "budget", "until"),
-}
+_LENGTHS = {"chains", "warmup", "draws", "thin", "seed", "chain_method", "mesh", "keep_warmup", "precision"}
+_LENGTHS |= {"checkpoint_every", "start_steps", "start_held_out", "budget", "until"}
 """The options that apply to a posterior made by hand."""
-_FEW_ROWS = 10
 
 
 def sample(
@@ -152,7 +140,7 @@ def _sample(
     spec = None if data is None or in_memory else str(data)
     dataset, layers = None, []
     if model is None and sampler is None and data is not None:
-        layer, dataset = choose_recipe([], {**_options(options), "data": spec}, data if in_memory else None)
+        layer, dataset = choose_recipe([], {**options_of(options), "data": spec}, data if in_memory else None)
         layers.append(layer)
     recipe = recipe_of(model, sampler, layers, data=spec, in_memory=in_memory, **options)
     if in_memory and dataset is None:
@@ -164,37 +152,6 @@ def _sample(
         "started_by": started_by,
     }
     return run_recipe(recipe, out=out, force=force, dataset=dataset, model=own_model, **run_options)
-
-
-def recipe_of(
-    model: Any, sampler: Any, layers: Sequence[Layer] = (), *, data: str | None, in_memory: bool, **options: Any
-) -> Recipe:
-    """Resolve Python arguments, as options of the command line, on top of the layers."""
-    all_options = _options({"model": model, "sampler": sampler, **options}) | {"data": data}
-    return resolve(None, None, layers, all_options, in_memory=in_memory)
-
-
-def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert Python keywords into options of the command line."""
-    flat_options: dict[str, Any] = {}
-    for key, value in options.items():
-        flat_options |= _flatten_part(key, value) if key in PARTS else {key: value}
-    return flat_options
-
-
-def _flatten_part(kind: str, part: Any) -> dict[str, Any]:
-    """Convert a part into options: its name and its fields."""
-    if part is None or isinstance(part, str):
-        return {kind: part}
-    if name := registry.name_of(f"{kind}s", part):
-        part = {"name": name, **{f.name: plain(getattr(part, f.name)) for f in fields_of(type(part))}}
-    if not isinstance(part, Mapping):
-        raise UsageError(
-            f"{kind}: must be a name, a mapping with a name and fields, or an object of a registered class (got "
-            f"{type(part).__name__})"
-        )
-    name_option = {kind: part["name"]} if "name" in part else {}
-    return {**name_option, **{f"{kind}.{key}": value for key, value in part.items() if key != "name"}}
 
 
 def run_recipe(
@@ -235,16 +192,7 @@ def run_recipe(
         tell = _without_repeated_notes(observer)
         tell(Progress("start", 0, 1, note="reading data"))
         problem = Problem.from_recipe(recipe, dataset, model)
-        if problem.train is not None:
-            _report_data(problem.train, observer, tell)
-            parts, _, scaler = problem.require_description()
-            for note in units.sentences(parts.likelihood, scaler, recipe, problem.train.target_names):
-                tell(Progress("note", 0, 0, note=note))
-        if problem.train is not None and problem.train.num_data < _FEW_ROWS:
-            few_rows_note = (
-                f"only {problem.train.num_data} training rows, so the predictions are mostly those of the prior"
-            )
-            tell(Progress("note", 0, 0, note=few_rows_note))
+        report_notes(problem, observer, tell)
         launch(
             problem,
             out,
@@ -390,14 +338,6 @@ def _jax_for(recipe: Recipe) -> Iterator[None]:
 def _without_repeated_notes(observer: Observer | None) -> Observer:
     """Return the observer in the first of the processes that share a run, and a silent observer in the others."""
     return observer if observer is not None and Processes.current().is_first else _silent
-
-
-def _report_data(rows: Dataset, observer: Observer | None, tell: Observer) -> None:
-    """Report how the rows were read. Without an observer, omitted rows give a warning."""
-    if rows.left_out and observer is None:
-        warnings.warn(f"{rows.name}: {rows.left_out}", BnnzooWarning, stacklevel=5)
-    for note in (*filter(None, [rows.left_out]), *rows.notes):
-        tell(Progress("note", 0, 0, note=note))
 
 
 def _silent(progress: Progress) -> None:

@@ -132,7 +132,7 @@ def changed(case: Path, door: str, change: Change, checkpoint: Any) -> None:
     return None
 
 
-def told(case: Path, words: list[str]) -> dict[str, Any]:
+def told(case: Path, arguments: list[str]) -> dict[str, Any]:
     """What a command says, how it ends, and what it takes."""
     Path("/proc/self/clear_refs").write_text("5")
     resident = _status("VmRSS")
@@ -143,7 +143,7 @@ def told(case: Path, words: list[str]) -> dict[str, Any]:
     before = _files(case.parent)
     os.chdir(case)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = cli.run(words)
+        code = cli.run(arguments)
     new = [name for name in _files(case.parent) if name not in before or before[name] != _files(case.parent)[name]]
     return {
         "code": code,
@@ -178,16 +178,16 @@ def main() -> None:
     checkpoint = mutations.checkpoint_of(store.parts_folder(folder / "honest" / "stopped.nc"))
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for number, line in enumerate(sys.stdin):
-        words = json.loads(line)
+        contents = json.loads(line)
         case = folder / "case"
         shutil.rmtree(case, ignore_errors=True)
-        placed(folder / "honest", case, words["door"])
-        for change in words["changes"]:
+        placed(folder / "honest", case, contents["door"])
+        for change in contents["changes"]:
             # Some changes have no place once others were done, and some values no file can hold.
             with contextlib.suppress(Exception):
-                changed(case, words["door"], change, checkpoint)
-        found = told(case, pick(COMMANDS[words["door"]], words["command"]))
-        print(json.dumps(found), file=answers, flush=True)
+                changed(case, contents["door"], change, checkpoint)
+        result = told(case, pick(COMMANDS[contents["door"]], contents["command"]))
+        print(json.dumps(result), file=answers, flush=True)
         if number % 100 == 99:
             backend.forget_programs()
 

@@ -83,8 +83,8 @@ def _evolve(sampler: Any, posterior: Any, starts: Array, keys: Array, steps: int
 
         def step(i, carry):
             state, totals = carry
-            state, found = sampler.step(posterior, state, key=jax.random.fold_in(key, i))
-            return state, {name: totals[name] + found[name] for name in totals}
+            state, step_stats = sampler.step(posterior, state, key=jax.random.fold_in(key, i))
+            return state, {name: totals[name] + step_stats[name] for name in totals}
 
         shapes = jax.eval_shape(lambda s: sampler.step(posterior, s, key=key)[1], state)
         zeros = {name: jnp.zeros(shape.shape) for name, shape in shapes.items()}

@@ -86,8 +86,10 @@ TESTS = {
     "samplers/mclmc": "sampler_numbers mclmc statistics",
     "samplers/metric": "regime_advice mclmc",
     "samplers/nuts": "sampler_numbers statistics conjugate run",
-    "samplers/penalty": "batch_numbers penalty_identities likelihood_power langevin row_probabilities"
+    "samplers/_penalty": "batch_numbers penalty_identities likelihood_power langevin row_probabilities"
     " batch_independence key_reuse batch_sizes_auto control_variates guard nonfinite statistics",
+    "samplers/penalty": "penalty_identities statistics",
+    "samplers/batched": "statistics sampler_numbers",
     "samplers/psgld": "batch_numbers likelihood_power stochastic_gradient gradient_bias",
     "samplers/random_walk": "likelihood_power nonfinite statistics conjugate",
     "samplers/rejection": "fit_numbers likelihood_power prior_samplers proposals",
@@ -132,6 +134,8 @@ TESTS = {
     "evaluation/estimands": "audit_outcomes",
     "evaluation/evaluate": "evaluate",
     "evaluation/evidence": "evidence_numbers evidence",
+    "evaluation/evidence_estimate": "evidence_numbers evidence",
+    "evaluation/power_path": "evidence_numbers evidence",
     "evaluation/findings": "verdict_numbers diagnose report absurd calibration",
     "evaluation/identified": "mixing",
     "evaluation/loo": "verdict_numbers evaluate",
@@ -196,11 +200,11 @@ class Tree:
 
     def pytest(self, tests: list[str], timeout: float, *options: str) -> tuple[int | None, str]:
         """The exit code, None if it took too long, and what was printed."""
-        words = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "reached", "--tb=no", "--hypothesis-seed=0"]
-        words += [*options, *tests]
+        arguments = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "reached", "--tb=no", "--hypothesis-seed=0"]
+        arguments += [*options, *tests]
         paths = os.pathsep.join([str(self.root), str(self.root / "tests")])
         process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *words],
+            [sys.executable, "-m", "pytest", *arguments],
             cwd=self.root,
             env={**os.environ, "PYTHONPATH": paths, "COLUMNS": "1000"},
             stdout=subprocess.PIPE,
@@ -256,15 +260,15 @@ def reached(
 
     names = sorted({name for module in modules for name in TESTS[module].split()})
     list(pool.map(of, names))
-    found = Reached({}, {}, set())
-    for one in (json.loads((folder / f"{name}.json").read_text()) for name in names):
-        found.seconds.update(one["seconds"])
-        if one["tree"] == now:
-            found.sound.update(one["seconds"])
-        for module, lines in one["lines"].items():
+    result = Reached({}, {}, set())
+    for item in (json.loads((folder / f"{name}.json").read_text()) for name in names):
+        result.seconds.update(item["seconds"])
+        if item["tree"] == now:
+            result.sound.update(item["seconds"])
+        for module, lines in item["lines"].items():
             for line, tests in lines.items():
-                found.lines.setdefault(module, {}).setdefault(line, []).extend(tests)
-    return found
+                result.lines.setdefault(module, {}).setdefault(line, []).extend(tests)
+    return result
 
 
 def judged(
@@ -280,10 +284,10 @@ def judged(
         files = [f"tests/test_{name}.py" for name in TESTS[mutant.module].split()]
         code, printed = tree.pytest(files, timeout, "-x", "--first", str(first))
         tree.write(mutant.module, source)
-        found = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", printed, re.MULTILINE)
-        by = found[1] if found else "tests/conftest.py"
+        match = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", printed, re.MULTILINE)
+        by = match[1] if match else "tests/conftest.py"
         if code and by not in sound:
-            words = [by] if found else ["--collect-only", "tests/test_layers.py"]
+            words = [by] if match else ["--collect-only", "tests/test_layers.py"]
             without, said = tree.pytest(words, timeout)
             if without != 0:
                 raise RuntimeError(f"{by} does not pass without a mutant:\n{said}")
@@ -299,7 +303,7 @@ def judged(
 
 def told(rows: list[dict[str, Any]], population: int) -> int:
     """Prints the counts and the survivors; how many of these are neither killed nor explained."""
-    explained = {tuple(one[key] for key in SAME) for one in tomllib.loads(EQUIVALENT.read_text())["mutant"]}
+    explained = {tuple(item[key] for key in SAME) for item in tomllib.loads(EQUIVALENT.read_text())["mutant"]}
     survivors = [row for row in rows if row["result"] == "survived"]
     left = [row for row in survivors if tuple(row[key] for key in SAME) not in explained]
     for row in left:
@@ -331,15 +335,15 @@ def main() -> None:
     if given.again:
         rows = [row for row in rows if row["result"] == "killed"]
         given.table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    known = {tuple(row[key] for key in NAME): row for row in rows}
+    expected = {tuple(row[key] for key in NAME): row for row in rows}
     chosen = mutants[: given.sample]
     sound, until = {row["by"] for row in rows if "by" in row}, time.monotonic() + 60 * given.minutes
     beside = given.table.with_name(f"{given.table.name}.reached")
 
     def run(mutant: Mutant) -> None:
-        if mutant.name in known or time.monotonic() > until:
+        if mutant.name in expected or time.monotonic() > until:
             return
-        row = known[mutant.name] = judged(mutant, trees, sound, seen, given.timeout)
+        row = expected[mutant.name] = judged(mutant, trees, sound, seen, given.timeout)
         with given.table.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{row['result']:<9}{row['module']}:{row['line']} {row['kind']} ({row['seconds']} s)", flush=True)
@@ -355,7 +359,7 @@ def main() -> None:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    sys.exit(min(1, told([known[mutant.name] for mutant in chosen if mutant.name in known], len(mutants))))
+    sys.exit(min(1, told([expected[mutant.name] for mutant in chosen if mutant.name in expected], len(mutants))))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ def _penalty(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], None]:
     """`wrong(right penalty, sigma2)`."""
 
     def make(patch: Patch) -> None:
-        from bnnzoo.samplers import _noise_penalty, penalty
+        from bnnzoo.samplers import _noise_penalty
+        from bnnzoo.samplers import _penalty as penalty
 
         right = _noise_penalty.noise_penalty
         for module in (_noise_penalty, penalty):
@@ -67,13 +68,13 @@ def _difference(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
     """`wrong(right difference, sampler, known change, n, M, N)`."""
 
     def make(patch: Patch) -> None:
-        from bnnzoo.samplers.penalty import AbstractPenalty
+        from bnnzoo.samplers._penalty import AbstractPenalty
 
         right = AbstractPenalty.difference
 
         def difference(self: Any, posterior: Any, d: Any, known_change: Any) -> Any:
-            found = right(self, posterior, d, known_change)
-            return wrong(found, self, known_change, *self.sizes(posterior.num_data), posterior.num_data)
+            result = right(self, posterior, d, known_change)
+            return wrong(result, self, known_change, *self.sizes(posterior.num_data), posterior.num_data)
 
         patch.setattr(AbstractPenalty, "difference", difference)
 
@@ -89,25 +90,25 @@ def _sigma2(variance: str, factor: Callable[[int, int], float]) -> Callable[[Pat
     return _difference(wrong)
 
 
-def _not_scaled(found: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
+def _not_scaled(result: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
     share = size * batches / total
-    return found._replace(delta=(found.delta + known) * share - known, sigma2=found.sigma2 * share**2)
+    return result._replace(delta=(result.delta + known) * share - known, sigma2=result.sigma2 * share**2)
 
 
-def _prior_scaled(found: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
-    return found._replace(delta=found.delta + known - known * (total / (size * batches)))
+def _prior_scaled(result: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
+    return result._replace(delta=result.delta + known - known * (total / (size * batches)))
 
 
-def _infinite_population(found: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
+def _infinite_population(result: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
     left = 1 - size * batches / total if sampler.sampling == "disjoint" else 1
-    return found._replace(sigma2=found.sigma2 / left)
+    return result._replace(sigma2=result.sigma2 / left)
 
 
 def _ratio(wrong: Callable[[Any], Any]) -> Callable[[Patch], None]:
     """`wrong(right proposal ratio)`."""
 
     def make(patch: Patch) -> None:
-        from bnnzoo.samplers.penalty import AbstractPenalty
+        from bnnzoo.samplers._penalty import AbstractPenalty
 
         right = AbstractPenalty._propose
 
@@ -124,7 +125,7 @@ def _outside(patch: Patch) -> None:
     """exp(min(log ratio, 0) - u) for exp(min(log ratio - u, 0))."""
     import jax.numpy as jnp
 
-    from bnnzoo.samplers import penalty
+    from bnnzoo.samplers import _penalty as penalty
 
     noise_penalty, metropolis, last = penalty.noise_penalty, penalty.metropolis, []
 
@@ -140,7 +141,7 @@ def _outside(patch: Patch) -> None:
 
 def _during_steps(patch: Patch, begin: Callable[..., None]) -> None:
     """Calls `begin(sampler, posterior, state, key)` at the start of every step of the penalty."""
-    from bnnzoo.samplers.penalty import AbstractPenalty
+    from bnnzoo.samplers._penalty import AbstractPenalty
 
     right = AbstractPenalty.step
 
@@ -154,7 +155,7 @@ def _during_steps(patch: Patch, begin: Callable[..., None]) -> None:
 def _one_key(patch: Patch) -> None:
     import jax
 
-    from bnnzoo.samplers import penalty
+    from bnnzoo.samplers import _penalty as penalty
 
     metropolis, keys = penalty.metropolis, []
 
@@ -167,7 +168,7 @@ def _one_key(patch: Patch) -> None:
 
 def _one_batch(patch: Patch) -> None:
     """The acceptance looks at the batch that the drift has seen."""
-    from bnnzoo.samplers.penalty import AbstractPenalty
+    from bnnzoo.samplers._penalty import AbstractPenalty
 
     right, keys = AbstractPenalty._batch, []
     _during_steps(patch, lambda *_: keys.clear())
@@ -183,7 +184,7 @@ def _other_batch(patch: Patch) -> None:
     """theta is looked at on other data than theta'."""
     import jax
 
-    from bnnzoo.samplers.penalty import AbstractPenalty
+    from bnnzoo.samplers._penalty import AbstractPenalty
 
     right = AbstractPenalty.step
 
@@ -209,7 +210,7 @@ def _remembered(patch: Patch) -> None:
     import equinox as eqx
     import jax.numpy as jnp
 
-    from bnnzoo.samplers.penalty import AbstractPenalty, PenaltyState
+    from bnnzoo.samplers._penalty import AbstractPenalty, PenaltyState
 
     class Remembering(PenaltyState):
         old: Any = eqx.field(default_factory=lambda: jnp.full((), jnp.nan))
@@ -297,8 +298,8 @@ def _gradient_of_sgld(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], Non
         right = Sgld.gradient
 
         def gradient(self: Any, posterior: Any, theta: Any, anchor: Any, batch: Any) -> Any:
-            value, found = right(self, posterior, theta, anchor, batch)
-            return value, wrong(found, jax.grad(posterior.log_prior)(theta))
+            value, result = right(self, posterior, theta, anchor, batch)
+            return value, wrong(result, jax.grad(posterior.log_prior)(theta))
 
         patch.setattr(Sgld, "gradient", gradient)
 
@@ -413,10 +414,10 @@ def _without_density(patch: Patch) -> None:
 
 
 def _trapezoids_alone(patch: Patch) -> None:
-    from bnnzoo.evaluation import evidence
+    from bnnzoo.evaluation import power_path
 
-    right = evidence._weights
-    patch.setattr(evidence, "_weights", lambda powers: right(powers) * [1.0, 0.0])
+    right = power_path._weights
+    patch.setattr(power_path, "_weights", lambda powers: right(powers) * [1.0, 0.0])
 
 
 def _all_seen(patch: Patch) -> None:

@@ -168,17 +168,17 @@ def change_parts(folder: Path, change: Change) -> None:
 
 def seal(folder: Path, checkpoint: Any) -> None:
     """Write every digest anew, as a stranger would who wants to be believed; the checkpoint is the one from before."""
-    words = json.loads((folder / "p000.json").read_text())
-    words["header"] = npz.sha256(folder / "header.json")
-    for entry in [*words["static"], *words["parts"]]:
+    contents = json.loads((folder / "p000.json").read_text())
+    contents["header"] = npz.sha256(folder / "header.json")
+    for entry in [*contents["static"], *contents["parts"]]:
         path = folder / str(entry["file"])
         if path.is_file() and path.parent == folder:
             entry["sha256"] = npz.sha256(path)
             if "bytes" in entry:
                 entry["bytes"] = path.stat().st_size
-    (folder / "p000.json").write_text(json.dumps(words))
+    (folder / "p000.json").write_text(json.dumps(contents))
     seal_words(folder)
-    save(folder, checkpoint, run=words["header"])
+    save(folder, checkpoint, run=contents["header"])
 
 
 def seal_words(folder: Path) -> None:

@@ -64,11 +64,11 @@ def changes(source: str) -> list[Change]:
     def place(row: int, column: int) -> int:
         return starts[row - 1] + len(lines[row - 1].encode()[:column].decode())
 
-    found = []
+    results = []
     for node, kind, after in _of_body(ast.parse(source).body, in_class=False):
         start, end = place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
-        found.append(Change(start, end, node.lineno, kind, source[start:end], after))
-    return sorted(set(found))
+        results.append(Change(start, end, node.lineno, kind, source[start:end], after))
+    return sorted(set(results))
 
 
 def _of_body(body: list[ast.stmt], *, in_class: bool) -> Iterator[tuple[Any, str, str]]:
@@ -119,7 +119,7 @@ def _can_go(statement: ast.stmt, before: list[ast.stmt]) -> bool:
         return True
     if not isinstance(statement, ast.Assign):
         return False
-    earlier = {ast.unparse(t) for one in before if isinstance(one, ast.Assign) for t in one.targets}
+    earlier = {ast.unparse(t) for item in before if isinstance(item, ast.Assign) for t in item.targets}
     read = {ast.unparse(node) for node in ast.walk(statement.value) if isinstance(node, ast.Name | ast.Attribute)}
     return all(ast.unparse(t) in earlier | read or isinstance(t, ast.Subscript) for t in statement.targets)
 

@@ -56,6 +56,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if terminalreporter.config.getoption("share") is None:
         return
-    begun = {one.nodeid for kind in ("passed", "failed", "error") for one in terminalreporter.getreports(kind)}
+    begun = {item.nodeid for kind in ("passed", "failed", "error") for item in terminalreporter.getreports(kind)}
     left = sum(OVER in str(report.longrepr) for report in terminalreporter.getreports("skipped"))
     terminalreporter.write_line(f"share: {len(begun)} of {len(begun) + left} tests ran, {left} not begun in time")

@@ -17,14 +17,14 @@ PACKAGES = (bnnzoo.posterior, bnnzoo.models, bnnzoo.samplers, bnnzoo.sampling)
 
 
 def test_no_module_of_ours_that_can_be_made_is_a_base():
-    found, seen = [], 0
+    result, seen = [], 0
     for package in PACKAGES:
         for about in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
             module = importlib.import_module(about.name)
             for _, kind in inspect.getmembers(module, inspect.isclass):
                 if kind.__module__ == module.__name__ and issubclass(kind, eqx.Module):
                     ours = [base for base in kind.__bases__ if base.__module__.startswith("bnnzoo")]
-                    found += [f"{kind.__name__}({b.__name__})" for b in ours if not b.__name__.startswith("Abstract")]
+                    result += [f"{kind.__name__}({b.__name__})" for b in ours if not b.__name__.startswith("Abstract")]
                     seen += len(ours)
     assert seen > 30
-    assert found == []
+    assert result == []

@@ -86,8 +86,8 @@ def test_a_lone_chain_that_is_stuck_at_its_last_draw_is_whole_and_named(tmp_path
 @pytest.mark.slow
 def test_the_command_says_so_too_and_is_done(tmp_path):
     out = tmp_path / "run.nc"
-    words = tiny.words("random-walk", chains=1, warmup=0, draws=1000, **{"sampler.step_size": 1e8})
-    done = subprocess.run([sys.executable, "-m", "bnnzoo", *words, "-o", str(out)], capture_output=True, text=True)
+    arguments = tiny.words("random-walk", chains=1, warmup=0, draws=1000, **{"sampler.step_size": 1e8})
+    done = subprocess.run([sys.executable, "-m", "bnnzoo", *arguments, "-o", str(out)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "chain 0 accepted no proposal for 1000 steps" in done.stderr
     assert "Traceback" not in done.stderr

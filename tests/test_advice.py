@@ -53,9 +53,9 @@ def _value(text: str) -> object:
 def test_advice_that_is_followed_makes_the_run_better(table, bad):
     options: dict[str, object] = dict(BAD[bad])
     run = _run(table, options)
-    found = {finding.kind: finding for finding in run.predictor.record.findings}
-    assert "sigma2" in found, "the setting is not bad enough to be advised against"
-    worst = found["sigma2"].value
+    result = {finding.kind: finding for finding in run.predictor.record.findings}
+    assert "sigma2" in result, "the setting is not bad enough to be advised against"
+    worst = result["sigma2"].value
     for _ in range(6):
         first = run.predictor.record.findings[0]
         best = first._replace(advice=first.advice.split(",")[0]).settings

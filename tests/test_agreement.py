@@ -37,7 +37,7 @@ def damaged(run: bnnzoo.Run, group: str, **change: Any) -> xr.DataTree:
 
 
 @pytest.mark.parametrize(
-    ("group", "change", "said"),
+    ("group", "change", "message"),
     [
         ("posterior", lambda old: {"bias": None}, "posterior/bias is missing"),
         ("posterior", lambda old: {"a": old["bias"], "z": old["bias"]}, "posterior/a is not a parameter of its model"),
@@ -65,20 +65,20 @@ def damaged(run: bnnzoo.Run, group: str, **change: Any) -> xr.DataTree:
         ),
     ],
 )
-def test_a_file_whose_arrays_are_not_its_models_is_refused(group, change, said, regression):
+def test_a_file_whose_arrays_are_not_its_models_is_refused(group, change, message, regression):
     run, _ = regression
     old = {str(name): variable.values for name, variable in run.posterior[group].data_vars.items()}
     agreement.check(damaged(run, group), None, run.predictor._restored_model)
     agreement.check(damaged(run, "constant_data", x_test=None, y_test=None), None, run.predictor._restored_model)
-    with pytest.raises(DamagedError, match=f"the run: damaged: {said}"):
+    with pytest.raises(DamagedError, match=f"the run: damaged: {message}"):
         agreement.check(damaged(run, group, **change(old)), None, run.predictor._restored_model)
 
 
 def test_a_posterior_that_was_given_may_know_fewer_sites_and_no_others(regression):
     """The file of a NumPyro model also has what is computed of its sites; the error names what the file lacks."""
     run = regression[0]
-    tree, known = run.posterior, run.predictor._restored_model
-    given = known._replace(data_sha256=tree.attrs["data_sha256"])
+    tree, restored_model = run.posterior, run.predictor._restored_model
+    given = restored_model._replace(data_sha256=tree.attrs["data_sha256"])
     old = {str(name): variable.values for name, variable in tree["posterior"].data_vars.items()}
     more, fewer = damaged(run, "posterior", a=old["bias"]), damaged(run, "posterior", weight=None)
     for changed in (more, fewer):
@@ -88,18 +88,20 @@ def test_a_posterior_that_was_given_may_know_fewer_sites_and_no_others(regressio
         agreement.check(fewer, None, given)
 
 
-def test_of_a_mode_all_is_there_or_nothing(regression):
-    run, known = regression[0], regression[0].predictor._restored_model._replace(linearised=True)
+def test_a_partial_linearisation_point_is_refused(regression):
+    run, restored_model = regression[0], regression[0].predictor._restored_model._replace(linearised=True)
     points = {
         f"linearised_at_{block.name}": np.zeros((2, *block.shape), np.float32)
-        for block in known.posterior.layout.blocks
+        for block in restored_model.posterior.layout.blocks
     }
-    agreement.check(damaged(run, "constant_data", **points), None, known)
-    agreement.check(run.posterior, None, known)
+    agreement.check(damaged(run, "constant_data", **points), None, restored_model)
+    agreement.check(run.posterior, None, restored_model)
     with pytest.raises(DamagedError, match="constant_data/linearised_at_bias is missing"):
-        agreement.check(damaged(run, "constant_data", **points | {"linearised_at_bias": None}), None, known)
+        agreement.check(damaged(run, "constant_data", **points | {"linearised_at_bias": None}), None, restored_model)
     with pytest.raises(DamagedError, match="constant_data/linearised_at_bias is"):
-        agreement.check(damaged(run, "constant_data", **points | {"linearised_at_bias": np.zeros((3, 1))}), None, known)
+        agreement.check(
+            damaged(run, "constant_data", **points | {"linearised_at_bias": np.zeros((3, 1))}), None, restored_model
+        )
 
 
 def test_draws_that_no_run_keeps_are_refused(regression):

@@ -97,12 +97,12 @@ def test_bbb_finds_the_best_mean_field(fields, prior):
     """For a Gaussian posterior of precision P the nearest mean field has the mean, and the variances 1 / P_ii."""
     target = regression()
     posterior = dataclasses.replace(target.posterior, prior=prior)
-    found = _trained(Bbb(learning_rate=0.03, **fields), posterior, chains=24, steps=2500)
-    scale = np.asarray(jax.nn.softplus(found.rho), float)
-    known = np.diag(np.linalg.inv(target.covariance)) ** -0.5
-    ratio = scale.mean(0) / known
+    trained = _trained(Bbb(learning_rate=0.03, **fields), posterior, chains=24, steps=2500)
+    scale = np.asarray(jax.nn.softplus(trained.rho), float)
+    expected = np.diag(np.linalg.inv(target.covariance)) ** -0.5
+    ratio = scale.mean(0) / expected
     np.testing.assert_allclose(ratio, 1, atol=0.04)
-    np.testing.assert_allclose(found.mean.mean(0), target.mean, atol=0.1 * known.min())
+    np.testing.assert_allclose(trained.mean.mean(0), target.mean, atol=0.1 * expected.min())
     # The positive control: the posterior's own, wider, standard deviations are refused.
     assert np.abs(scale.mean(0) / np.sqrt(np.diag(target.covariance)) - 1).max() > 0.12
 
@@ -153,11 +153,11 @@ def test_bbb_measures_how_far_its_mean_is_from_the_best():
     start = jnp.asarray(target.mean + error, jnp.float32)
     state = sampler.init(target.posterior, start, num_warmup=0, key=jax.random.key(0))
     state = dataclasses.replace(state, rho=jnp.asarray(np.log(np.expm1(scale)), jnp.float32))
-    found = jax.jit(lambda s: sampler.inspect(target.posterior, s, key=jax.random.key(1)))(state)
+    inspection = jax.jit(lambda s: sampler.inspect(target.posterior, s, key=jax.random.key(1)))(state)
     wanted = float(np.sum((scale * (precision @ error)) ** 2))
-    assert float(found["mean_distance"]) == pytest.approx(wanted, rel=1e-2)
-    (told,) = sampler.findings(target.posterior, {"mean_distance": wanted})
-    assert told.kind == "mean"
+    assert float(inspection["mean_distance"]) == pytest.approx(wanted, rel=1e-2)
+    (finding,) = sampler.findings(target.posterior, {"mean_distance": wanted})
+    assert finding.kind == "mean"
     assert sampler.findings(target.posterior, {"mean_distance": 0.1}) == ()
 
 
@@ -181,9 +181,9 @@ def test_a_pass_of_parts_is_all_of_the_data():
     assert np.mean(weights[:3]) == pytest.approx(40)
     rows, weight = whole._rows(posterior, state, key=jax.random.key(0))
     assert weight is None
-    known = whole._fit(posterior, state.mean, state.mean, rows, None, key=jax.random.key(9))[1]
-    np.testing.assert_allclose(np.mean(fits[:3]), known, rtol=1e-5)
-    assert abs(fits[0] - known) > 1e-3  # a part alone is not the whole
+    expected = whole._fit(posterior, state.mean, state.mean, rows, None, key=jax.random.key(9))[1]
+    np.testing.assert_allclose(np.mean(fits[:3]), expected, rtol=1e-5)
+    assert abs(fits[0] - expected) > 1e-3  # a part alone is not the whole
 
 
 def test_more_draws_a_step_are_less_noise():
@@ -195,15 +195,15 @@ def test_more_draws_a_step_are_less_noise():
         """And the variance of that, by the fourth moment."""
         sampler = Bbb(samples=samples, batch_size=200)
         state = sampler.init(posterior, jnp.zeros(posterior.layout.dim), num_warmup=10, key=jax.random.key(0))
-        one = jax.jit(jax.vmap(lambda key: sampler.warmup_step(posterior, state, key=key)[1]["elbo_estimate"]))
-        values = np.asarray(one(keys), float)
+        first = jax.jit(jax.vmap(lambda key: sampler.warmup_step(posterior, state, key=key)[1]["elbo_estimate"]))
+        values = np.asarray(first(keys), float)
         squares = (values - values.mean()) ** 2
         return float(np.log(squares.mean())), float(squares.var() / squares.mean() ** 2 / len(squares))
 
-    (one, error_one), (four, error_four) = log_variance(1), log_variance(4)
+    (first, error_one), (four, error_four) = log_variance(1), log_variance(4)
     error = (error_one + error_four) ** 0.5
-    assert abs(one - four - np.log(4)) < Z * error
-    assert abs(one - four) > 2 * Z * error
+    assert abs(first - four - np.log(4)) < Z * error
+    assert abs(first - four) > 2 * Z * error
 
 
 def test_the_kl_is_its_closed_form_or_has_it_as_its_mean():
@@ -217,8 +217,8 @@ def test_the_kl_is_its_closed_form_or_has_it_as_its_mean():
     def costs(posterior, scale, key):
         return kl(posterior, mean, scale, key=key)
 
-    known = np.sum(np.log(1 / np.asarray(scale)) + (np.asarray(scale) ** 2 + np.asarray(mean) ** 2) / 2 - 1 / 2)
-    np.testing.assert_allclose(costs(posterior, scale, keys[:3]), known, rtol=1e-5)
+    expected = np.sum(np.log(1 / np.asarray(scale)) + (np.asarray(scale) ** 2 + np.asarray(mean) ** 2) / 2 - 1 / 2)
+    np.testing.assert_allclose(costs(posterior, scale, keys[:3]), expected, rtol=1e-5)
     sd = np.asarray(FanIn(0.7).distribution(posterior.layout).scale, float)
     by_layer = np.sum(np.log(sd / scale) + (np.asarray(scale) ** 2 + np.asarray(mean) ** 2) / sd**2 / 2 - 1 / 2)
     narrow = dataclasses.replace(posterior, prior=FanIn(0.7))
@@ -226,8 +226,8 @@ def test_the_kl_is_its_closed_form_or_has_it_as_its_mean():
     same = dataclasses.replace(posterior, prior=ScaleMixture(wide=1.0, narrow=1.0))
     sampled = np.asarray(costs(same, scale, keys), float)
     error = sampled.std() / len(sampled) ** 0.5
-    assert abs(sampled.mean() - known) < Z * error
-    assert abs(np.mean(costs(same, 1.1 * scale, keys)) - known) > Z * error
+    assert abs(sampled.mean() - expected) < Z * error
+    assert abs(np.mean(costs(same, 1.1 * scale, keys)) - expected) > Z * error
 
 
 def test_the_kl_of_a_learned_scale_is_sampled():
@@ -372,9 +372,9 @@ def test_the_prior_counts_beside_many_data_in_float32(covariance):
 
 def test_warm_up_goes_to_the_mode():
     target = regression()
-    found = _trained(Laplace(learning_rate=0.02, batch_size=200), target.posterior, chains=2, steps=800)
+    trained = _trained(Laplace(learning_rate=0.02, batch_size=200), target.posterior, chains=2, steps=800)
     sd = np.sqrt(np.diag(target.covariance))
-    np.testing.assert_allclose((found.mode - target.mean) / sd, 0, atol=0.1)
+    np.testing.assert_allclose((trained.mode - target.mean) / sd, 0, atol=0.1)
 
 
 @pytest.mark.parametrize("curvature", ["ggn", "fisher", "hessian"])
@@ -391,12 +391,12 @@ def test_laplace_climbs_to_the_mode_from_where_training_ended(covariance, curvat
         state = sampler.init(target.posterior, theta, num_warmup=0, key=jax.random.key(0))
         return state.mode, sampler.inspect(target.posterior, state, key=jax.random.key(0))
 
-    mode, found = look(start)
+    mode, result = look(start)
     off = np.asarray(mode, float) - target.mean
     assert off @ np.linalg.solve(target.covariance, off) < 0.01 * len(off)
-    assert float(found["mode_distance"]) < 0.01 * len(off)
+    assert float(result["mode_distance"]) < 0.01 * len(off)
     if (covariance, curvature) == ("full", "ggn"):
-        assert float(found["log_evidence"]) == pytest.approx(target.log_evidence, abs=2e-3)
+        assert float(result["log_evidence"]) == pytest.approx(target.log_evidence, abs=2e-3)
 
 
 def test_the_evidence_of_a_gaussian_is_known_beside_its_mode():
@@ -406,13 +406,13 @@ def test_the_evidence_of_a_gaussian_is_known_beside_its_mode():
     state = sampler.init(target.posterior, jnp.asarray(target.mean, jnp.float32), num_warmup=0, key=jax.random.key(0))
     for off, counted in ((0.45, True), (1.0, False)):
         away = state.mode + state.factor.draw(off * jnp.ones(3))
-        found = sampler.inspect(target.posterior, dataclasses.replace(state, mode=away), key=jax.random.key(0))
-        distance = float(found["mode_distance"])
+        inspection = sampler.inspect(target.posterior, dataclasses.replace(state, mode=away), key=jax.random.key(0))
+        distance = float(inspection["mode_distance"])
         assert distance == pytest.approx(3 * off**2, rel=2e-3)
-        known = target.log_evidence - (0 if counted else distance / 2)
-        assert float(found["log_evidence"]) == pytest.approx(known, abs=5e-3)
-    (told,) = sampler.findings(target.posterior, {"mode_distance": 3.0})
-    assert told.kind == "mode"
+        expected = target.log_evidence - (0 if counted else distance / 2)
+        assert float(inspection["log_evidence"]) == pytest.approx(expected, abs=5e-3)
+    (finding,) = sampler.findings(target.posterior, {"mode_distance": 3.0})
+    assert finding.kind == "mode"
     assert sampler.findings(target.posterior, {"mode_distance": 0.3}) == ()
 
 
@@ -434,9 +434,9 @@ def test_a_kronecker_product_is_found_where_there_is_one():
     theta = 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,))
     block = posterior.layout.blocks[0]
     precision = -np.asarray(jax.jit(jax.hessian(posterior.log_density))(theta), float)[: block.stop, : block.stop]
-    found = _covariance(_curvature.kronecker, posterior, theta)[: block.stop, : block.stop]
-    np.testing.assert_allclose(found, np.linalg.inv(precision), rtol=1e-3, atol=1e-5)
-    assert not np.allclose(found, np.diag(1 / np.diag(precision)), rtol=0.05, atol=0.01)
+    covariance_of_fit = _covariance(_curvature.kronecker, posterior, theta)[: block.stop, : block.stop]
+    np.testing.assert_allclose(covariance_of_fit, np.linalg.inv(precision), rtol=1e-3, atol=1e-5)
+    assert not np.allclose(covariance_of_fit, np.diag(1 / np.diag(precision)), rtol=0.05, atol=0.01)
 
 
 @pytest.mark.parametrize("outputs", [2, 3])
@@ -460,8 +460,10 @@ def test_a_kronecker_product_leaves_the_prior_beside_one_sharp_row():
     x, y = np.float32([[2.0, 0.0, 0.0]]), np.zeros((1, 1), np.float32)
     network = Linear().build((3,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(scale=1e-3), Normal(), x, y)
-    found = _covariance(_curvature.kronecker, posterior, jnp.zeros(4))
-    np.testing.assert_allclose(found, np.diag([1 / (4e6 + 1), 1.0, 1.0, 1 / (1e6 + 1)]), rtol=1e-3, atol=1e-9)
+    covariance_of_fit = _covariance(_curvature.kronecker, posterior, jnp.zeros(4))
+    np.testing.assert_allclose(
+        covariance_of_fit, np.diag([1 / (4e6 + 1), 1.0, 1.0, 1 / (1e6 + 1)]), rtol=1e-3, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize(("outputs", "known"), [(2, 28), (3, 33), (4, 40)])
@@ -483,9 +485,9 @@ def test_a_learned_scale_has_its_exact_curvature():
     theta = posterior.position(Mlp((2,)).build((1,), 1, key=jax.random.key(1)))
     hessian = jax.jit(jax.hessian(posterior.log_density))(theta)
     for make in (_curvature.full, _curvature.kronecker, _curvature.diagonal):
-        found = _covariance(make, posterior, theta)
-        np.testing.assert_allclose(found[-1, -1], -1 / hessian[-1, -1], rtol=1e-3)
-        np.testing.assert_allclose(found[-1, :-1], 0, atol=1e-6)
+        covariance_of_fit = _covariance(make, posterior, theta)
+        np.testing.assert_allclose(covariance_of_fit[-1, -1], -1 / hessian[-1, -1], rtol=1e-3)
+        np.testing.assert_allclose(covariance_of_fit[-1, :-1], 0, atol=1e-6)
 
 
 @pytest.mark.parametrize("make", [_curvature.full, _curvature.kronecker])
@@ -493,10 +495,10 @@ def test_data_that_say_little_leave_the_prior(make):
     """Two inputs that are always 0: of their weights, and of nothing else, the Gaussian is the prior."""
     posterior = _network(hidden=(6,), rows=2)
     still = eqx.tree_at(lambda p: p.data.x, posterior, np.zeros_like(posterior.data.x))
-    found = _covariance(make, still, 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,)))
+    covariance_of_fit = _covariance(make, still, 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,)))
     first = posterior.layout.blocks[0]
-    np.testing.assert_allclose(found[: first.stop, : first.stop], np.eye(first.size), atol=1e-4)
-    assert np.linalg.eigvalsh(found)[0] < 0.9
+    np.testing.assert_allclose(covariance_of_fit[: first.stop, : first.stop], np.eye(first.size), atol=1e-4)
+    assert np.linalg.eigvalsh(covariance_of_fit)[0] < 0.9
 
 
 def test_laplace_says_what_it_cannot_do():
@@ -591,9 +593,9 @@ def test_predictions_from_the_file_are_linearised(tmp_path):
     run = bnnzoo.open(run.path)
     x = run.posterior["constant_data"]["x_test"].values[:6]
     plain, linear = _by_hand(run, x)
-    found = run.functions(x)[..., 0]
-    np.testing.assert_allclose(found, linear, atol=1e-4)
-    assert np.abs(found - plain).max() > 0.05
+    result = run.functions(x)[..., 0]
+    np.testing.assert_allclose(result, linear, atol=1e-4)
+    assert np.abs(result - plain).max() > 0.05
     frame, scale = run.predict(x), float(run.posterior["constant_data"]["y_sd"].values[0])
     np.testing.assert_allclose(frame["epistemic_sd"], scale * linear.std((0, 1)), rtol=1e-3)
     assert np.isfinite(list(run.evaluate().values())).all()
@@ -619,8 +621,10 @@ def test_an_unfinished_run_and_its_rest_are_linearised(tmp_path):
     np.testing.assert_allclose(part.functions(x)[..., 0], _by_hand(part, x)[1], atol=1e-4)
     modes = part.posterior["constant_data"]["linearised_at_layers_0_weight"].values
     part.posterior.close()
-    whole = zoo.resume(out)
-    np.testing.assert_array_equal(whole.posterior["constant_data"]["linearised_at_layers_0_weight"].values, modes)
+    uninterrupted = zoo.resume(out)
+    np.testing.assert_array_equal(
+        uninterrupted.posterior["constant_data"]["linearised_at_layers_0_weight"].values, modes
+    )
 
 
 def test_a_linear_network_is_its_own_linearisation():
@@ -696,12 +700,12 @@ def test_dropout_drops_inputs_of_the_later_layers():
     sampler = Dropout(rate=0.3)
     point = posterior.position(Mlp((50, 20)).build((2,), 3, key=jax.random.key(1)))
     state = sampler.init(posterior, point, num_warmup=0, key=jax.random.key(0))
-    found = posterior.layout.unflatten(_draws(posterior, sampler, state, 2000))
+    result = posterior.layout.unflatten(_draws(posterior, sampler, state, 2000))
     whole = posterior.layout.unflatten(np.asarray(point))
     for name in ("layers_0_weight", "layers_0_bias", "layers_1_bias", "layers_2_bias"):
-        np.testing.assert_array_equal(found[name], np.broadcast_to(whole[name], found[name].shape))
+        np.testing.assert_array_equal(result[name], np.broadcast_to(whole[name], result[name].shape))
     for name in ("layers_1_weight", "layers_2_weight"):
-        factor = found[name] / whole[name]
+        factor = result[name] / whole[name]
         np.testing.assert_allclose(factor, np.broadcast_to(factor[:, :1], factor.shape), atol=1e-5)
         columns = factor[:, 0]
         assert set(np.round(np.unique(columns), 4)) == {0.0, np.round(np.float32(1 / 0.7), 4)}
@@ -780,9 +784,9 @@ def test_an_ensemble_is_where_its_chains_were_trained_to(tmp_path):
 
 def test_an_ensembles_warm_up_climbs():
     target = regression()
-    found = _trained(Ensemble(learning_rate=0.03, batch_size=200), target.posterior, chains=3, steps=500)
+    trained = _trained(Ensemble(learning_rate=0.03, batch_size=200), target.posterior, chains=3, steps=500)
     sd = np.sqrt(np.diag(target.covariance))
-    np.testing.assert_allclose((found.position - target.mean) / sd, 0, atol=0.1)
+    np.testing.assert_allclose((trained.position - target.mean) / sd, 0, atol=0.1)
 
 
 def test_few_draws_still_have_quantiles(tmp_path):
@@ -800,10 +804,12 @@ def test_few_draws_still_have_quantiles(tmp_path):
 
 @pytest.mark.parametrize("sampler", tiny.APPROXIMATE)
 def test_after_warm_up_only_the_position_changes(sampler):
-    found = [chunk for chunk in tiny.run(sampler) if chunk.next_step >= tiny.WARMUP]
-    first, last = (eqx.tree_at(lambda c: c.states.position, chunk.carry, None) for chunk in (found[0], found[-1]))
+    run_chunks = [chunk for chunk in tiny.run(sampler) if chunk.next_step >= tiny.WARMUP]
+    first, last = (
+        eqx.tree_at(lambda c: c.states.position, chunk.carry, None) for chunk in (run_chunks[0], run_chunks[-1])
+    )
     assert eqx.tree_equal(first, last)
-    moved = not np.array_equal(found[0].carry.states.position, found[-1].carry.states.position)
+    moved = not np.array_equal(run_chunks[0].carry.states.position, run_chunks[-1].carry.states.position)
     assert moved == (sampler != "ensemble")
 
 
@@ -813,8 +819,8 @@ def test_a_gradient_that_is_not_finite_moves_nothing(sampler):
     broken = eqx.tree_at(lambda p: p.data.y, posterior, np.full_like(posterior.data.y, np.nan))
     start = jnp.ones(3)
     state = sampler.init(broken, start, num_warmup=5, key=jax.random.key(0))
-    after, found = eqx.filter_jit(sampler.warmup_step)(broken, state, key=jax.random.key(1))
-    assert bool(found["diverging"])
+    after, step_stats = eqx.filter_jit(sampler.warmup_step)(broken, state, key=jax.random.key(1))
+    assert bool(step_stats["diverging"])
     for name in ("mean", "point", "mode"):
         if hasattr(after, name):
             np.testing.assert_array_equal(getattr(after, name), start)

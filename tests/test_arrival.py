@@ -63,8 +63,8 @@ def near(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], **how:
     return arrived
 
 
-def rhat(found: list[Chunk]) -> float:
-    draws = np.concatenate([chunk.draws for chunk in found if chunk.phase == "sampling"], 1)
+def rhat(result: list[Chunk]) -> float:
+    draws = np.concatenate([chunk.draws for chunk in result if chunk.phase == "sampling"], 1)
     return convergence(draws)["rhat"]
 
 
@@ -112,7 +112,7 @@ def test_transport_is_shown_and_can_be_stopped(asked, tmp_path):
 # ---- chains left behind ----------------------------------------------------------------------------------------------
 
 
-def test_who_is_left_behind():
+def test_stragglers_are_far_below_at_least_two_chains():
     assert find_stragglers(np.array([0.0, -3, -5, -15]), 3).tolist() == [False] * 4
     assert find_stragglers(np.array([0.0, -3, -5, -25]), 3).tolist() == [False, False, False, True]
     # Two at least must be ahead: the best alone says nothing of the others.
@@ -209,9 +209,9 @@ def test_networks_on_few_rows_arrive():
     y = ((y - y.mean()) / y.std() + 0.03 * random.normal(size=277)).astype(np.float32)
     network = Mlp(hidden=(8,)).build((6,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(), Normal(), x, y[:, None])
-    found = run(posterior, Penalty(), num_warmup=1000, num_draws=50)
+    result = run(posterior, Penalty(), num_warmup=1000, num_draws=50)
     density = jax.jit(jax.vmap(posterior.log_density))
-    reached = np.asarray(density(jnp.asarray(found[-1].draws[:, -1])))
+    reached = np.asarray(density(jnp.asarray(result[-1].draws[:, -1])))
     assert not find_stragglers(reached, posterior.layout.dim).any()
 
 
@@ -241,8 +241,8 @@ def test_stuck_chains_of_a_whole_run():
     assert find_stuck_chains(accepted, 1) == {1: 1000, 3: 2999}
     # Up to the precision of a thinned draw.
     assert find_stuck_chains(accepted[:, ::2], 2) == {1: 1000, 2: 1000, 3: 2998}
-    (found,) = stuck_finding({3: 2999})
-    assert found.label.startswith("chain 3 accepted no proposal for 2999 steps")
+    (finding,) = stuck_finding({3: 2999})
+    assert finding.label.startswith("chain 3 accepted no proposal for 2999 steps")
     assert stuck_finding({}) == ()
 
 
@@ -288,7 +288,7 @@ def test_one_chain_that_stands_still_is_named_and_the_others_go_on(tmp_path):
     assert np.all(draws[1] == 100)
     assert abs(draws[[0, 2]].mean()) < 0.5
     failed = [sentence(finding) for finding in made.findings()]
-    assert any("chain 1 accepted no proposal" in one for one in failed)
+    assert any("chain 1 accepted no proposal" in item for item in failed)
 
 
 def test_a_run_says_how_many_chains_began_again(tmp_path):

@@ -86,18 +86,18 @@ def test_leave_one_out_of_arviz_is_that_of_evaluate(folder):
     run = bnnzoo.open(folder / "regression.nc")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a Pareto k that 300 draws do not bear
-        found = loo(run.posterior)
-    assert found.n_data_points == ROWS
-    assert -found.elpd / ROWS == pytest.approx(run.evaluate(save=False)["loo_nll"], rel=1e-2)
+        result = loo(run.posterior)
+    assert result.n_data_points == ROWS
+    assert -result.elpd / ROWS == pytest.approx(run.evaluate(save=False)["loo_nll"], rel=1e-2)
 
 
 def test_loo_pit_is_a_number_between_0_and_1_for_every_row(tree):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = loo_pit(tree)["y"]
-    assert found.dims == ("row",)
-    assert found.shape == (ROWS,)
-    assert ((found >= 0) & (found <= 1)).all()
+        result = loo_pit(tree)["y"]
+    assert result.dims == ("row",)
+    assert result.shape == (ROWS,)
+    assert ((result >= 0) & (result <= 1)).all()
 
 
 def test_the_pictures_of_predictions_are_drawn(tree, plots):
@@ -114,9 +114,9 @@ def test_many_rows_keep_fewer_draws_and_all_rows(tmp_path, monkeypatch):
     how = {"chains": 2, "warmup": 20, "draws": 40, "init": "prior", "test_fraction": 0.1}
     run = bnnzoo.sample("linear", "random-walk", data=data("regression"), out=tmp_path / "run.nc", **how)
     monkeypatch.setattr(record, "_GROUP_BYTES", 4 * 2 * ROWS * 10)
-    found = evaluate.groups(run.predictor, *run.test_rows())
+    result = evaluate.groups(run.predictor, *run.test_rows())
     for name in ("posterior_predictive", "log_likelihood"):
-        assert found[name]["y"].shape == (2, 10, ROWS)
-        assert found[name]["draw"].tolist() == list(range(0, 40, 4))
+        assert result[name]["y"].shape == (2, 10, ROWS)
+        assert result[name]["draw"].tolist() == list(range(0, 40, 4))
     monkeypatch.setattr(record, "_GROUP_BYTES", 1)
     assert evaluate.groups(run.predictor, *run.test_rows())["log_likelihood"]["y"].shape == (2, 1, ROWS)

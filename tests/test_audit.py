@@ -43,9 +43,9 @@ def p_values(**wrong: float) -> np.ndarray:
 def test_the_p_value_of_exchangeable_pairs_is_uniform(monkeypatch):
     """Kolmogorov's test at 1e-6, of independent repeats; p is discrete by a thousandth."""
     monkeypatch.setattr(drift, "_FLIPS", 999)
-    found = p_values()
-    assert stats.kstest(found, "uniform").pvalue > 1e-6
-    assert (found > LEVEL).mean() > 0.98
+    result = p_values()
+    assert stats.kstest(result, "uniform").pvalue > 1e-6
+    assert (result > LEVEL).mean() > 0.98
     # The positive controls: the ends have moved, or spread.
     assert np.median(p_values(shift=0.5)) < 0.01
     assert stats.kstest(p_values(spread=2.0), "uniform").pvalue < 1e-6
@@ -56,9 +56,9 @@ def test_what_drifts_is_named_with_its_sign():
     start = rng.normal(size=(50, 3))
     still = {"means": start, "density": start[:, :1]}
     fell = {"means": start + 0.3 * rng.normal(size=start.shape), "density": start[:, :1] - rng.random((50, 1))}
-    found = drift.find_drift(still, fell)
-    assert (found.function, found.p_value) == ("density", 1e-4)
-    assert found.score < -5
+    drifts = drift.find_drift(still, fell)
+    assert (drifts.function, drifts.p_value) == ("density", 1e-4)
+    assert drifts.score < -5
     assert drift.find_drift(still, still) == drift.Drift(1.0, "nothing moved", 0.0)
 
 
@@ -94,7 +94,7 @@ def _drifted(scale: float, shift: float) -> drift.Drift:
     )
     assert acceptance > 0.4
     z = [(theta - target.mean) / target.sd for theta in (draws[:48], ends)]
-    return drift.find_drift(*({"theta": one, "theta^2": one**2} for one in z))
+    return drift.find_drift(*({"theta": item, "theta^2": item**2} for item in z))
 
 
 @pytest.mark.parametrize("full_up_to", [drift.FULL_UP_TO, pytest.param(100, marks=pytest.mark.slow)])
@@ -141,13 +141,13 @@ def test_a_right_run_does_not_drift_and_one_with_the_wrong_width_does(tmp_path, 
     path = tmp_path / "run.nc"
     recipe = tiny.recipe("mala", "linear", draws=200, warmup=200, chains=4, thin=5, **{"likelihood.scale": "learned"})
     run = zoo.run_recipe(recipe, out=path)
-    words = ["audit", str(path), "--chains", "40", "--seconds", "5"]
-    assert cli.run([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["outcome"] in ("passed", "undecided")
-    assert found["p"] >= LEVEL
-    assert found["verdict"].startswith(found["outcome"])
-    assert abs(found["bias_sd"]) < 4 * found["bias_sd_se"]
+    arguments = ["audit", str(path), "--chains", "40", "--seconds", "5"]
+    assert cli.run([*arguments, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["outcome"] in ("passed", "undecided")
+    assert report["p"] >= LEVEL
+    assert report["verdict"].startswith(report["outcome"])
+    assert abs(report["bias_sd"]) < 4 * report["bias_sd_se"]
     # The positive control: the same draws, half as wide about their mean.
     draws = run.predictor.draws[:]
     run.predictor.draws.__dict__["_all_draws"] = (draws.mean(0) + (draws - draws.mean(0)) / 2).astype(draws.dtype)
@@ -165,7 +165,7 @@ def test_a_right_run_does_not_drift_and_one_with_the_wrong_width_does(tmp_path, 
     assert "bnnzoo: drifted: the draws are not from the posterior" in capsys.readouterr().err
 
 
-def test_what_an_audit_cannot_do(tmp_path):
+def test_an_audit_refuses_unsupported_runs(tmp_path):
     target = regression()
     run = zoo.sample(target.posterior, Mala(), chains=2, warmup=5, draws=5, out=tmp_path / "hand.nc")
     with pytest.raises(UsageError, match="made in Python"):

@@ -71,16 +71,16 @@ def test_signs_are_flipped_unit_by_unit_and_what_is_as_far_counts():
     for difference in (equal, rose, fell, none):
         before = rng.normal(size=difference.shape)
         split = lambda values: {"a": values[:, :1], "b": values[:, 1:]}  # noqa: E731
-        found = drift.find_drift(split(before), split(before + difference))
+        drifts = drift.find_drift(split(before), split(before + difference))
         p, worst, score = exact(before + difference - before)
-        assert found.p_value == pytest.approx(p, abs=0.02)
-        assert (found.function, found.score) == ("ab"[min(worst, 1)], pytest.approx(score))
+        assert drifts.p_value == pytest.approx(p, abs=0.02)
+        assert (drifts.function, drifts.score) == ("ab"[min(worst, 1)], pytest.approx(score))
     # What overflowed on the way moved farthest, and the way it went: ranks 11.5 twice against 5.5 ten times.
     for sign in (-1.0, 1.0):
         ends = -0.1 * sign * np.ones((12, 1))
         ends[:2] = sign * np.inf
-        found = drift.find_drift({"a": np.zeros((12, 1))}, {"a": ends})
-        assert found.score == pytest.approx(sign * (23 - 55) / np.sqrt(567))
+        drifts = drift.find_drift({"a": np.zeros((12, 1))}, {"a": ends})
+        assert drifts.score == pytest.approx(sign * (23 - 55) / np.sqrt(567))
     ends = np.r_[np.inf, -np.inf, -np.ones(10)][:, None]
     assert drift.find_drift({"a": np.zeros((12, 1))}, {"a": ends}).score == pytest.approx(-55 / np.sqrt(567))
 
@@ -90,10 +90,10 @@ def test_few_units_are_judged_by_t_times_the_functions_that_move(units):
     rng = np.random.default_rng(units)
     before, difference = rng.normal(size=(units, 3)), rng.normal([0.6, 0.3, 0.0], 1.0, (units, 3)) * [1, 1, 0]
     starts, ends = ({"a": values[:, 2:], "b": values[:, :2]} for values in (before, before + difference))
-    found = drift.find_drift(starts, ends)
+    drifts = drift.find_drift(starts, ends)
     p = 2 * stats.ttest_1samp(difference[:, :2], 0.0).pvalue.min() if units > 1 else 1.0
-    assert found.function == "b"
-    assert found.p_value == pytest.approx(min(1.0, p))
+    assert drifts.function == "b"
+    assert drifts.p_value == pytest.approx(min(1.0, p))
     assert drift.find_drift({"a": before}, {"a": before}) == drift.Drift(1.0, "nothing moved", 0.0)
 
 
@@ -193,8 +193,10 @@ def test_the_shape_of_a_step_is_the_curvature_that_all_pilots_saw():
 
 def test_each_start_moves_from_where_it_is(monkeypatch):
     """So many steps, of one each."""
-    told = {"acceptance_rate": jnp.asarray(0.25), "sigma2": jnp.asarray(0.0)}
-    monkeypatch.setattr(Penalty, "step", lambda self, _, state, *, key: (replace(state, position=state[0] + 1), told))
+    step_stats = {"acceptance_rate": jnp.asarray(0.25), "sigma2": jnp.asarray(0.0)}
+    monkeypatch.setattr(
+        Penalty, "step", lambda self, _, state, *, key: (replace(state, position=state[0] + 1), step_stats)
+    )
     kernel = drift.Kernel(Penalty(), At(jnp.full(1, 50.0), jnp.ones(())), 0.0)
     starts = np.array([[1.0], [-3.0], [7.0]], np.float32)
     ends, acceptance = drift.advance(kernel, GaussianMean.of(10), starts, steps=4, key=jax.random.key(0))

@@ -43,11 +43,11 @@ def estimated(rng: np.random.Generator, mean: float = 0.0, sd: float = 1.0) -> B
 def test_the_bias_of_mean_and_sd_is_estimated_with_its_error(mean, sd):
     """Thirty independent repeats: their mean within five of its standard errors, their spread as stated."""
     rng = np.random.default_rng(0)
-    found = [estimated(rng, mean, sd) for _ in range(30)]
-    values = np.array([one.values for one in found])
+    result = [estimated(rng, mean, sd) for _ in range(30)]
+    values = np.array([item.values for item in result])
     truth = np.repeat([mean, sd - 1], 3)
     assert np.all(np.abs(values.mean(0) - truth) < 5 * values.std(0) / 30**0.5 + 0.01)
-    assert 0.7 < np.mean([one.errors for one in found]) / values.std(0).mean() < 1.4
+    assert 0.7 < np.mean([item.errors for item in result]) / values.std(0).mean() < 1.4
 
 
 def test_right_draws_are_rarely_significant_and_wrong_ones_mostly():
@@ -94,9 +94,9 @@ def decided(
 ) -> audit.Audit:
     biases = np.full(6, values)
     errors = np.full(6, error / 2**0.5)
-    one = Biases(biases, errors, errors, units, np.ones(6, bool), np.full(3, remembered))
+    first = Biases(biases, errors, errors, units, np.ones(6, bool), np.full(3, remembered))
     effort = Effort(units, 64, 0.7, 1.0, 0.1)
-    return decide(Drift(p, "the log posterior", -4.0), {MEANS: one}, pooled, 0.9, effort)
+    return decide(Drift(p, "the log posterior", -4.0), {MEANS: first}, pooled, 0.9, effort)
 
 
 def test_a_run_passes_only_where_larger_biases_are_excluded():
@@ -133,10 +133,10 @@ def test_a_part_of_a_function_that_chains_never_forget_does_not_pass():
 
     modes = rng.permutation(np.where(np.arange(UNITS) < 0.8 * UNITS, 0.65, -0.65))
     run = around(rng.choice([0.65, -0.65], size=2000, p=[0.8, 0.2]), 1).reshape(4, 500, 1)
-    found = bias.estimate(bias.run_moments(run), around(modes, 1)[0], around(modes, 64))
-    assert np.abs(found.values[0]) < 0.15  # the bias is not seen
-    assert 0.1 < found.remembered[0] < 0.35
-    outcome = decide(Drift(0.3, "f", 1.0), {MEANS: found}, (0.0, 0.02), 0.9, Effort(UNITS, 64, 0.7, 1.0, 0.1))
+    result = bias.estimate(bias.run_moments(run), around(modes, 1)[0], around(modes, 64))
+    assert np.abs(result.values[0]) < 0.15  # the bias is not seen
+    assert 0.1 < result.remembered[0] < 0.35
+    outcome = decide(Drift(0.3, "f", 1.0), {MEANS: result}, (0.0, 0.02), 0.9, Effort(UNITS, 64, 0.7, 1.0, 0.1))
     assert outcome.outcome == "undecided"
     assert "remember" in outcome.verdict
     assert decided(remembered=0.2).outcome == "undecided"
@@ -144,10 +144,10 @@ def test_a_part_of_a_function_that_chains_never_forget_does_not_pass():
 
 
 def test_a_significant_bias_is_a_drift_whatever_the_signs_say():
-    found = decided(values=0.3)
-    assert found.outcome == "drifted"
-    assert found.drifted == MEANS
-    assert found.score < 0
+    result = decided(values=0.3)
+    assert result.outcome == "drifted"
+    assert result.drifted == MEANS
+    assert result.score < 0
 
 
 # ---- draws of a posterior with a closed form -----------------------------------------------------
@@ -165,9 +165,9 @@ def exact(chains: int = 4, count: int = 750, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("chains", [4, 1])
 def test_exact_draws_of_one_or_four_chains_pass(chains):
-    found = audited(exact(chains, 3000 // chains))
-    assert found.outcome == "passed", found.verdict
-    assert found.bias_bound < 0.2
+    result = audited(exact(chains, 3000 // chains))
+    assert result.outcome == "passed", result.verdict
+    assert result.bias_bound < 0.2
 
 
 @pytest.mark.parametrize(
@@ -175,11 +175,11 @@ def test_exact_draws_of_one_or_four_chains_pass(chains):
 )
 def test_draws_that_are_too_wide_too_narrow_or_shifted_have_drifted(scale, shift):
     target, draws = regression(), exact()
-    found = audited(target.mean + scale * (draws - target.mean) + shift * target.sd)
-    assert found.outcome == "drifted", found.verdict
+    result = audited(target.mean + scale * (draws - target.mean) + shift * target.sd)
+    assert result.outcome == "drifted", result.verdict
     if shift == 0:
-        assert np.sign(found.bias_sd) == np.sign(scale - 1)
-        assert found.bias_sd == pytest.approx(scale - 1, rel=0.5)
+        assert np.sign(result.bias_sd) == np.sign(scale - 1)
+        assert result.bias_sd == pytest.approx(scale - 1, rel=0.5)
 
 
 def test_one_wrong_weight_is_found_though_predictions_hardly_depend_on_it():
@@ -256,8 +256,8 @@ def test_sgld_that_is_too_wide_drifts_and_nuts_passes_with_fixed_and_learned_noi
         draws=2000,
         thin=1 if sampler == "nuts" else 20,
     )
-    found = run.audit(seconds=60.0)
-    assert found.chains == 128
-    assert found.outcome == ("passed" if sampler == "nuts" else "drifted"), found.verdict
-    assert sampler == "nuts" or found.bias_sd > 1
-    assert OWN_PARAMETERS not in found.bias_bound_of or "scale" not in likelihood
+    result = run.audit(seconds=60.0)
+    assert result.chains == 128
+    assert result.outcome == ("passed" if sampler == "nuts" else "drifted"), result.verdict
+    assert sampler == "nuts" or result.bias_sd > 1
+    assert OWN_PARAMETERS not in result.bias_bound_of or "scale" not in likelihood

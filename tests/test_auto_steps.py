@@ -79,8 +79,8 @@ def test_a_predicted_variance_above_its_limit_is_not_converged_and_names_the_ste
         good, findings.gate_findings(good | {"variance_ratio": np.inf, "unbiased_step_size": 0.0})
     )
     assert "use a smaller --sampler.step-size, or let step size" in diverged
-    one = findings.gate_findings(good | {"variance_ratio_worst": 1.3, "unbiased_step_size": 2.34e-8})
-    verdict = findings.verdict(good, one)
+    first = findings.gate_findings(good | {"variance_ratio_worst": 1.3, "unbiased_step_size": 2.34e-8})
+    verdict = findings.verdict(good, first)
     assert verdict.startswith("not settled: predicted variance over the posterior's, in the stiffest or noisiest")
     assert not findings.gate_findings(good | {"variance_ratio_worst": 1.2})
 

@@ -27,8 +27,8 @@ def posterior_of(model: Autoregressive, columns: int, rows: int = 1) -> tuple[Ne
     likelihood = model.own_likelihood()
     network = model.build((columns,), likelihood.num_outputs(columns), key=KEY)
     zeros = np.zeros((rows, columns), np.float32)
-    found = NetworkPosterior.of(network, likelihood, Normal(), zeros, zeros)
-    return found, found.sample_prior(key=jax.random.key(7))
+    result = NetworkPosterior.of(network, likelihood, Normal(), zeros, zeros)
+    return result, result.sample_prior(key=jax.random.key(7))
 
 
 def log_densities(posterior: NetworkPosterior, theta: Any, rows: np.ndarray) -> np.ndarray:
@@ -56,8 +56,8 @@ def test_the_density_has_mass_one(components, monkeypatch):
     plane = np.stack(np.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
 
     def mass() -> float:
-        found, theta = posterior_of(model, 2)
-        density = np.exp(log_densities(found, 0.5 * theta, plane)).reshape(241, 241)
+        result, theta = posterior_of(model, 2)
+        density = np.exp(log_densities(result, 0.5 * theta, plane)).reshape(241, 241)
         return float(np.trapezoid(np.trapezoid(density, side, axis=1), side))
 
     np.testing.assert_allclose(mass(), 1, atol=1e-3)
@@ -89,7 +89,7 @@ def test_rows_are_drawn_column_after_column():
 def test_nuts_draws_from_the_posterior_of_one_gaussian():
     """One column, one component: mean m and softplus^-1(scale) r with N(0, 1) priors, their posterior on a grid."""
     rows = np.random.default_rng(0).normal(0.4, 0.7, size=12)
-    words: dict[str, Any] = {"test_fraction": 0, "standardise": False, "init": "prior", "chain_method": "vectorized"}
+    options: dict[str, Any] = {"test_fraction": 0, "standardise": False, "init": "prior", "chain_method": "vectorized"}
     run = bnnzoo.sample(
         {"name": "autoregressive", "components": 1},
         {"name": "nuts", "max_tree_depth": 5},
@@ -97,7 +97,7 @@ def test_nuts_draws_from_the_posterior_of_one_gaussian():
         chains=16,
         warmup=150,
         draws=60,
-        **words,
+        **options,
     )
     draws = run.posterior["posterior"]
     drawn = np.concatenate([draws["layers_0_bias"].values, draws["layers_0_weight"].values[..., 0]], 2)
@@ -133,9 +133,11 @@ def test_two_moons_are_no_gaussian():
     gaussian = stats.multivariate_normal(data.y.mean(0), np.cov(data.y.T)).logpdf(test)
     gain = own - gaussian
     assert gain.mean() > 10 * gain.std() / len(gain) ** 0.5
-    found = run.evaluate()
-    np.testing.assert_allclose(found["nll"], -own.mean(), rtol=1e-5)
-    np.testing.assert_allclose(found["nll"] - found["nll_standardised"], np.log(data.y.std(0)).sum(), rtol=1e-4)
+    evaluation = run.evaluate()
+    np.testing.assert_allclose(evaluation["nll"], -own.mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        evaluation["nll"] - evaluation["nll_standardised"], np.log(data.y.std(0)).sum(), rtol=1e-4
+    )
     drawn = run.predict(draws=500).to_numpy()
     # New rows lie where the rows are: three sds of the noise and no more from a half circle.
     away = np.min(np.linalg.norm(drawn[:, None] - data.y[None], axis=2), 1)

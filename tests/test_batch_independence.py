@@ -57,8 +57,8 @@ def _run(sampler: Any, posterior: Any, starts: np.ndarray, draws: int = STEPS) -
         num_draws=draws,
         placement=place_chains("vectorized", len(starts)),
     )
-    found = list(stream)
-    return {name: np.concatenate([chunk.stats[name] for chunk in found], 1) for name in found[0].stats}
+    run_chunks = list(stream)
+    return {name: np.concatenate([chunk.stats[name] for chunk in run_chunks], 1) for name in run_chunks[0].stats}
 
 
 def _shared_rows(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -103,8 +103,8 @@ def starts():
 def test_batches_without_repeats_overlap_like_independent_ones(starts):
     rows = _run(Recorder(replace=False), Rows.numbered(), starts)["rows"].astype(int)
     assert all(len(set(batch)) == SIZE for batch in rows.reshape(-1, SIZE))
-    for name, (one, other) in _pairs(rows).items():
-        assert _overlap_p(one, other) > LEVEL, name
+    for name, (first, other) in _pairs(rows).items():
+        assert _overlap_p(first, other) > LEVEL, name
     # Each row is in a batch with probability SIZE / N: the counts vary less than a multinomial's by 1 - SIZE / N.
     counts = np.bincount(rows.ravel(), minlength=N)
     mean = rows.size / N
@@ -116,16 +116,16 @@ def test_batches_without_repeats_overlap_like_independent_ones(starts):
 def test_batches_with_replacement_coincide_like_independent_ones(starts):
     rows = _run(Recorder(), Rows.numbered(), starts)["rows"].astype(int)
     assert stats.chisquare(np.bincount(rows.ravel(), minlength=N)).pvalue > LEVEL
-    for name, (one, other) in _pairs(rows).items():
-        assert abs(_coincidences_z(one, other)) < Z, name
+    for name, (first, other) in _pairs(rows).items():
+        assert abs(_coincidences_z(first, other)) < Z, name
 
 
 def test_reused_batches_are_seen(starts):
     """The positive control: one batch of three, whatever the chain and the step."""
     for replace in (True, False):
         rows = _run(Recorder(replace=replace, shared=True), Rows.numbered(), starts, 100)["rows"].astype(int)
-        for one, other in _pairs(rows).values():
-            assert _coincidences_z(one, other) > Z if replace else _overlap_p(one, other) < LEVEL
+        for first, other in _pairs(rows).values():
+            assert _coincidences_z(first, other) > Z if replace else _overlap_p(first, other) < LEVEL
 
 
 def _dependence(accepted: np.ndarray) -> float:

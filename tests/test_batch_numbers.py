@@ -32,10 +32,10 @@ from bnnzoo.samplers import (
     Swag,
     _gradient_noise,
     _influence,
+    _penalty,
     _preconditioner,
     _row_probabilities,
     mala,
-    penalty,
     random_walk,
     sms_ubu,
 )
@@ -55,8 +55,8 @@ def test_a_step_that_sees_all_rows_tells_the_density_of_what_it_keeps():
         state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
         step = jax.vmap(lambda key, s=sampler, at=state: s.step(posterior, at, key=key))
         states, told = jax.jit(step)(jax.random.split(jax.random.key(1), 40))
-        known = jax.vmap(posterior.log_density)(states.position)
-        np.testing.assert_allclose(told["lp_estimate"], known, rtol=1e-4, atol=1e-5)
+        expected = jax.vmap(posterior.log_density)(states.position)
+        np.testing.assert_allclose(told["lp_estimate"], expected, rtol=1e-4, atol=1e-5)
         assert set(np.asarray(told["accepted"]).tolist()) == seen
 
 
@@ -68,9 +68,9 @@ def test_rows_drawn_by_their_influence_estimate_the_density_without_bias():
     rows = _row_probabilities.update_probabilities(state.rows, jnp.asarray([1.0, 8.0, 2.0, 0.5]))
     state = eqx.tree_at(lambda s: s.rows, state, rows)
     step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]["lp_estimate"]))
-    found = np.asarray(step(jax.random.split(jax.random.key(1), 2000)), float)
-    error = found.std() / len(found) ** 0.5
-    assert abs(found.mean() - float(posterior.log_density(state.position))) < 4.89 * error + 1e-3
+    result = np.asarray(step(jax.random.split(jax.random.key(1), 2000)), float)
+    error = result.std() / len(result) ** 0.5
+    assert abs(result.mean() - float(posterior.log_density(state.position))) < 4.89 * error + 1e-3
     assert error < 0.02
 
 
@@ -99,7 +99,7 @@ def test_the_headroom_of_a_penalised_step():
 
 
 @pytest.mark.parametrize(
-    ("fields", "num_data", "said"),
+    ("fields", "num_data", "message"),
     [
         ({"batch_size": 5, "num_batches": 2, "sampling": "disjoint"}, 10, ""),
         (
@@ -116,11 +116,11 @@ def test_the_headroom_of_a_penalised_step():
         ({"batch_size": 1, "num_batches": 1, "sampling": "replacement"}, 10, "one row per step has no variance"),
     ],
 )
-def test_sizes_that_cannot_be_are_refused_and_no_others(fields, num_data, said):
+def test_sizes_that_cannot_be_are_refused_and_no_others(fields, num_data, message):
     posterior = GaussianMean(np.zeros(num_data))
-    if not said:
+    if not message:
         return Penalty(**fields).check(posterior)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         Penalty(**fields).check(posterior)
     return None
 
@@ -155,8 +155,8 @@ def test_a_step_size_that_warm_up_found_is_not_the_one_that_was_given():
 
     def advice(step_size: float, **fields: Any) -> str:
         sampler = Penalty(batch_size=50, num_batches=20, step_size=0.5, **fields)
-        (found,) = sampler.findings(posterior, {**means, "step_size": step_size})
-        return spell_settings(found.advice, "options")
+        (finding,) = sampler.findings(posterior, {**means, "step_size": step_size})
+        return spell_settings(finding.advice, "options")
 
     for step_size in (0.5, 0.50004, 0.49996):
         assert advice(step_size).startswith("use --sampler.num-batches")
@@ -169,8 +169,8 @@ def test_a_step_size_that_warm_up_found_is_not_the_one_that_was_given():
 
 def test_a_finding_is_of_the_sampler_as_it_is(monkeypatch):
     """What it is asked by: the advice that it gives would else be of another sampler."""
-    asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(penalty, "regime", lambda means, sizes, **more: asked.append({"sizes": sizes, **more}) or ())
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(_penalty, "regime", lambda means, sizes, **more: calls.append({"sizes": sizes, **more}) or ())
     plain = {"sizes": (50, 20, False), "num_data": 5000, "budget": 10_000, "tuned": False, "target_sigma2": 1.5}
     plain |= {"pooled": True, "langevin": False, "importance": False}
     for fields, other in (
@@ -184,16 +184,16 @@ def test_a_finding_is_of_the_sampler_as_it_is(monkeypatch):
         ({"sampling": "disjoint", "batch_size": 30, "num_batches": 4}, {"sizes": (30, 4, True)}),
     ):
         Penalty(step_size=0.1, **fields).findings(GaussianMean(np.zeros(5000)), {"step_size": 0.1})
-        assert asked[-1] == plain | other
+        assert calls[-1] == plain | other
 
 
 def _tuned(sampler: Penalty, posterior: Any, sigma2: float, acceptance: float, *, final: bool = False) -> Penalty:
     state = sampler.init(posterior, jnp.zeros(1), num_warmup=9, key=KEY)
-    told = {"sigma2": jnp.asarray(sigma2), "acceptance_rate": jnp.asarray(acceptance), "skew_bias": jnp.zeros(())}
-    state = eqx.tree_at(lambda s: s.seen, state, state.seen.with_step(told, jnp.asarray(15.0)))
-    found, states = sampler.tune(posterior, jax.tree.map(lambda a: a[None], state), final=final, key=KEY, num_steps=1)
+    stats = {"sigma2": jnp.asarray(sigma2), "acceptance_rate": jnp.asarray(acceptance), "skew_bias": jnp.zeros(())}
+    state = eqx.tree_at(lambda s: s.seen, state, state.seen.with_step(stats, jnp.asarray(15.0)))
+    result, states = sampler.tune(posterior, jax.tree.map(lambda a: a[None], state), final=final, key=KEY, num_steps=1)
     assert (float(states.seen.count[0]) == 0) == (not final)
-    return found  # type: ignore[return-value]
+    return result  # type: ignore[return-value]
 
 
 def test_what_warm_up_may_choose_of_the_sizes():
@@ -222,17 +222,17 @@ def test_chains_share_their_rows_before_the_last_window():
     each = [eqx.tree_at(lambda s: s.rows, state, rows) for rows in seen]
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
     own = [[0.625, 0.125, 0.125, 0.125], [0.125, 0.625, 0.125, 0.125]]
-    for final, known in ((False, [[0.375, 0.375, 0.125, 0.125]] * 2), (True, own)):
+    for final, expected in ((False, [[0.375, 0.375, 0.125, 0.125]] * 2), (True, own)):
         _, after = sampler.tune(posterior, states, final=final, key=KEY, num_steps=1)
-        np.testing.assert_allclose(jax.vmap(lambda rows: rows.probabilities)(after.rows), known, rtol=1e-5)
+        np.testing.assert_allclose(jax.vmap(lambda rows: rows.probabilities)(after.rows), expected, rtol=1e-5)
 
 
 def test_a_step_of_warm_up_counts_no_more_noise_than_ten_times_what_it_aims_at():
     posterior = GaussianMean.of(1000)
     sampler = Penalty(step_size=2.0, batch_size=5, num_batches=2, target_sigma2=0.5, proposal="random-walk")
     state = sampler.init(posterior, jnp.asarray([5.0]), num_warmup=9, key=KEY)
-    warm, told = sampler.warmup_step(posterior, state, key=jax.random.key(1))
-    assert float(told["sigma2"]) > 5
+    warm, stats = sampler.warmup_step(posterior, state, key=jax.random.key(1))
+    assert float(stats["sigma2"]) > 5
     assert float(warm.seen.sigma2) == pytest.approx(5.0)
     assert float(warm.seen.count) == 1
 
@@ -240,14 +240,14 @@ def test_a_step_of_warm_up_counts_no_more_noise_than_ten_times_what_it_aims_at()
 def test_all_rows_leave_no_noise_whatever_the_groups():
     d = jnp.asarray([0.5, -1.0, 2.0, 4.0])
     for groups in (None, 1, 2):
-        found = estimate_difference(d, jnp.asarray(0.25), scale=jnp.asarray(4.0), unused_fraction=0.0, groups=groups)
-        assert float(found.delta) == pytest.approx(-0.25 - 5.5)
-        assert (float(found.sigma2), float(found.skewness)) == (0.0, 0.0)
-    found = estimate_difference(d, jnp.zeros(()), scale=jnp.asarray(4.0), unused_fraction=1.0, groups=None)
-    assert found.dof == 3
-    assert float(found.sigma2) == pytest.approx(16 / 4 * np.var(np.asarray(d), ddof=1), rel=1e-5)
+        estimate = estimate_difference(d, jnp.asarray(0.25), scale=jnp.asarray(4.0), unused_fraction=0.0, groups=groups)
+        assert float(estimate.delta) == pytest.approx(-0.25 - 5.5)
+        assert (float(estimate.sigma2), float(estimate.skewness)) == (0.0, 0.0)
+    estimate = estimate_difference(d, jnp.zeros(()), scale=jnp.asarray(4.0), unused_fraction=1.0, groups=None)
+    assert estimate.dof == 3
+    assert float(estimate.sigma2) == pytest.approx(16 / 4 * np.var(np.asarray(d), ddof=1), rel=1e-5)
     centred = np.asarray(d) - np.mean(np.asarray(d))
-    assert float(found.skewness) == pytest.approx(np.mean(centred**3) / np.mean(centred**2) ** 1.5 / 2, rel=1e-4)
+    assert float(estimate.skewness) == pytest.approx(np.mean(centred**3) / np.mean(centred**2) ** 1.5 / 2, rel=1e-4)
 
 
 # ---- rows ----------------------------------------------------------------------------------------
@@ -257,8 +257,8 @@ def test_a_look_that_sees_no_influence_says_that_rows_are_alike():
     rows = _row_probabilities.update_probabilities(_row_probabilities.uniform(4), jnp.asarray([1.0, 0.0, 0.0, 0.0]))
     np.testing.assert_allclose(rows.probabilities, [0.625, 0.125, 0.125, 0.125], rtol=1e-5)
     again = _row_probabilities.update_probabilities(rows, jnp.zeros(4))
-    known = 0.25 + (np.array([0.625, 0.125, 0.125, 0.125]) - 0.25) / 3
-    np.testing.assert_allclose(again.probabilities, known, rtol=1e-5)
+    expected = 0.25 + (np.array([0.625, 0.125, 0.125, 0.125]) - 0.25) / 3
+    np.testing.assert_allclose(again.probabilities, expected, rtol=1e-5)
     assert float(again.looks) == 2
 
 
@@ -267,8 +267,8 @@ def test_what_acts_of_a_row_that_nearly_every_step_draws():
     for drawn, d in ((0.97, [-12.0, -7.0, 5.5, 7.0, 12.0]), (0.3, [-1.2, 1.2]), (0.5, [-3.2, 3.2])):
         b = np.array(d) / drawn
         each = [np.log(1 - drawn + drawn * np.exp(s * b - (1 - drawn) * b**2 / 2)) for s in (1, -1)]
-        found = _influence.effective_contribution(jnp.asarray(d, jnp.float32), drawn, disjoint=True)
-        np.testing.assert_allclose(found, (each[0] - each[1]) / 2, rtol=1e-4)
+        result = _influence.effective_contribution(jnp.asarray(d, jnp.float32), drawn, disjoint=True)
+        np.testing.assert_allclose(result, (each[0] - each[1]) / 2, rtol=1e-4)
 
 
 class Walker(eqx.Module):
@@ -300,9 +300,9 @@ def at(theta: list[float], anchor: Any = None) -> Any:
 
 def test_a_look_is_at_eight_proposals_and_the_last_one_at_sixteen_with_steps_between(monkeypatch):
     posterior = parabolas([1.0, 0.0], [0.0, 0.0], power=0.5)
-    found = _influence.row_influence(Walker(), posterior, at([1.0]), steps_between=0, key=KEY)
-    np.testing.assert_array_equal(found.positions, np.ones((8, 1)))
-    np.testing.assert_allclose(found.square, [(0.5 * (4 - 1) / 2) ** 2, 0.0], rtol=1e-6)
+    influence = _influence.row_influence(Walker(), posterior, at([1.0]), steps_between=0, key=KEY)
+    np.testing.assert_array_equal(influence.positions, np.ones((8, 1)))
+    np.testing.assert_allclose(influence.square, [(0.5 * (4 - 1) / 2) ** 2, 0.0], rtol=1e-6)
     seen = []
     look = _influence.row_influence
     monkeypatch.setattr(_influence, "row_influence", lambda *a, **k: seen.append(look(*a, **k)) or seen[-1])
@@ -320,16 +320,16 @@ class Wall(NormalPrior):
 
 
 def test_an_infinite_difference_counts_as_what_still_has_a_square():
-    found = _influence.row_influence(Walker(), Wall(np.float32([0, 1, 2])), at([0.0]), steps_between=0, key=KEY)
-    np.testing.assert_allclose(found.square, [1e20, 0.0, 0.0], rtol=1e-5)
-    np.testing.assert_allclose(found.unseen, [1.0, 0.0, 0.0], atol=1e-6)
+    influence = _influence.row_influence(Walker(), Wall(np.float32([0, 1, 2])), at([0.0]), steps_between=0, key=KEY)
+    np.testing.assert_allclose(influence.square, [1e20, 0.0, 0.0], rtol=1e-5)
+    np.testing.assert_allclose(influence.unseen, [1.0, 0.0, 0.0], atol=1e-6)
 
 
 def test_batches_without_repeats_lose_rows_too():
     posterior = OneRow.of()
     sampler, state, _ = settled("disjoint", posterior)
-    found = eqx.filter_jit(lambda: sampler.inspect(posterior, state, key=jax.random.key(3)))()
-    assert float(found["unseen"]) > 0.1
+    inspection = eqx.filter_jit(lambda: sampler.inspect(posterior, state, key=jax.random.key(3)))()
+    assert float(inspection["unseen"]) > 0.1
     assert Penalty(correction=0).inspect(posterior, state, key=KEY) == {}
 
 
@@ -352,9 +352,9 @@ def test_directions_are_made_of_as_many_rows_as_are_affordable(num_data, dim, kn
         rows = _influence.Influence(jnp.ones(num_data), jnp.ones(num_data), theta[None])
         return _influence._directions(posterior, theta, shape, rows)
 
-    found = jax.eval_shape(look, jax.ShapeDtypeStruct((dim,), jnp.float32))
+    result = jax.eval_shape(look, jax.ShapeDtypeStruct((dim,), jnp.float32))
     assert posterior.taken == [known]
-    assert found.shape == (3, dim)
+    assert result.shape == (3, dim)
 
 
 @pytest.mark.parametrize("order", [None, "first", "second"])
@@ -362,12 +362,12 @@ def test_what_a_polynomial_knows_of_a_row_is_not_its_influence(order):
     """By hand, of rows -c (theta - m)^2 / 2: beyond the slope c (m - 0.3) at the anchor, and beyond the bend."""
     posterior = parabolas([1.0, 3.0], [1.1, 0.2], power=0.5)
     anchor = order and make_anchor(posterior, jnp.asarray([0.3]), second=order == "second")
-    found = _influence._differences(posterior, at([0.4], anchor), jnp.asarray([1.0]))
-    known = [-c * ((1.0 - m) ** 2 - (0.4 - m) ** 2) / 2 for c, m in ((1.0, 1.1), (3.0, 0.2))]
+    result = _influence._differences(posterior, at([0.4], anchor), jnp.asarray([1.0]))
+    expected = [-c * ((1.0 - m) ** 2 - (0.4 - m) ** 2) / 2 for c, m in ((1.0, 1.1), (3.0, 0.2))]
     if order:
-        known = [d - 0.6 * c * (m - 0.3) for d, (c, m) in zip(known, ((1.0, 1.1), (3.0, 0.2)), strict=True)]
-    known = np.zeros(2) if order == "second" else 0.5 * np.array(known)
-    np.testing.assert_allclose(found, known, atol=1e-6)
+        expected = [d - 0.6 * c * (m - 0.3) for d, (c, m) in zip(expected, ((1.0, 1.1), (3.0, 0.2)), strict=True)]
+    expected = np.zeros(2) if order == "second" else 0.5 * np.array(expected)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def _influence_of(unseen: list[float], positions: list[list[float]]) -> Any:
@@ -385,9 +385,9 @@ def test_directions_are_of_the_curvature_that_is_lost_the_most_first():
     lost = 4 * (x.T * unseen) @ x
     rows = _influence_of(unseen, [[0.0, 0.0]])
     look = jax.jit(lambda theta: _influence._directions(OneRow((x, y)), theta, TWICE, rows))
-    found = np.asarray(look(jnp.asarray([0.3, -0.2])), float)
-    np.testing.assert_allclose(found.T @ found, lost, rtol=1e-4)
-    np.testing.assert_allclose(np.sum(found**2, 1), [*np.linalg.eigvalsh(lost)[::-1], 0.0], rtol=1e-4, atol=1e-4)
+    result = np.asarray(look(jnp.asarray([0.3, -0.2])), float)
+    np.testing.assert_allclose(result.T @ result, lost, rtol=1e-4)
+    np.testing.assert_allclose(np.sum(result**2, 1), [*np.linalg.eigvalsh(lost)[::-1], 0.0], rtol=1e-4, atol=1e-4)
 
 
 def test_the_share_of_the_curvature_that_is_lost():
@@ -415,8 +415,8 @@ def test_a_row_that_bends_upwards_is_missed_as_much_as_one_that_bends_downwards(
     rows = _influence_of([0.5, 1.0, 0.0], [[0.0]])
     monkeypatch.setattr(_influence, "row_influence", lambda *given, **more: rows)
     posterior = parabolas([1.0, -3.0, 5.0], [0.0] * 3)
-    found = jax.jit(lambda state: _influence.unseen_bias(Walker(), posterior, state, key=KEY))(at([0.4]))
-    assert float(found["unseen"]) == pytest.approx(2.5 / 4, rel=1e-5)
+    result = jax.jit(lambda state: _influence.unseen_bias(Walker(), posterior, state, key=KEY))(at([0.4]))
+    assert float(result["unseen"]) == pytest.approx(2.5 / 4, rel=1e-5)
 
 
 @pytest.mark.parametrize("anchor", [None, "first"])
@@ -435,17 +435,17 @@ def test_the_shift_of_a_mean_by_what_is_lost(anchor):
             lost -= np.array(unseen) @ (np.array(c) * (np.array(m) - 0.3))
         total = (sum(c) + 1) * lost**2
         share = np.array(unseen) @ np.array(c) / (sum(c) + 1)
-        known = abs(lost**2 - share * whole * lost) / np.sqrt(max(total, lost**2 / 4)) / max(1 - share, 0.1)
-        return float(_influence._mean_shift(posterior, state, rows, shape)), known
+        expected = abs(lost**2 - share * whole * lost) / np.sqrt(max(total, lost**2 / 4)) / max(1 - share, 0.1)
+        return float(_influence._mean_shift(posterior, state, rows, shape)), expected
 
     for case in (
         ([3.0, 1.0], [2.0, 0.0], [0.5, 0.0], [0.4, 0.8]),
         ([3.0, -3.9], [2.0, 1.0], [0.01, 0.0], [0.4, 0.4]),
         ([30.0, 0.5], [2.0, 0.0], [1.0, 0.0], [0.4, 0.5]),
     ):
-        found, known = shift(*case)
-        assert found == pytest.approx(known, rel=2e-4)
-        assert known > 1e-3
+        result, expected = shift(*case)
+        assert result == pytest.approx(expected, rel=2e-4)
+        assert expected > 1e-3
 
 
 # ---- control variates and shapes -----------------------------------------------------------------
@@ -469,15 +469,15 @@ def test_gradients_with_an_anchor_are_the_whole_one_on_all_rows(second):
         anchor.batch_slope(posterior, theta, posterior.data), anchor.slope(theta), rtol=1e-4, atol=1e-5
     )
     sampler = Sgld(batch_size=6, control_variate="second" if second else "first")
-    found = sampler.anchor(posterior, jnp.asarray([0.2]))
-    assert found is not None
-    assert (found.hessian is not None) == second
-    lp, gradient = sampler.gradient(posterior, theta, found, posterior.data)
+    result = sampler.anchor(posterior, jnp.asarray([0.2]))
+    assert result is not None
+    assert (result.hessian is not None) == second
+    lp, gradient = sampler.gradient(posterior, theta, result, posterior.data)
     np.testing.assert_allclose(gradient, slope, rtol=1e-4)
     assert float(lp) == pytest.approx(float(posterior.log_density(theta)), rel=1e-5)
     if second:
-        known = drift_estimator(posterior, anchor, None, None)(theta)
-        np.testing.assert_allclose(known, 0.7 * anchor.slope(theta) - theta, rtol=1e-5)
+        expected = drift_estimator(posterior, anchor, None, None)(theta)
+        np.testing.assert_allclose(expected, 0.7 * anchor.slope(theta) - theta, rtol=1e-5)
 
 
 class Quartics(Parabolas):
@@ -490,11 +490,11 @@ def test_an_anchor_goes_uphill_or_stays():
     """Where the log density bends upwards, Newton's step is not one."""
     posterior = parabolas([-3.0, 0.5], [1.0, 0.0])
     there = jnp.asarray([0.4])
-    found = next_anchor(make_anchor(posterior, jnp.asarray([2.0]), second=True), posterior, there)
-    np.testing.assert_array_equal(found.point, there)
+    anchor = next_anchor(make_anchor(posterior, jnp.asarray([2.0]), second=True), posterior, there)
+    np.testing.assert_array_equal(anchor.point, there)
     concave = parabolas([3.0, 0.5], [1.0, 0.0])
-    found = next_anchor(make_anchor(concave, jnp.asarray([2.0]), second=True), concave, there)
-    np.testing.assert_allclose(found.point, 3 / 4.5, rtol=1e-5)
+    anchor = next_anchor(make_anchor(concave, jnp.asarray([2.0]), second=True), concave, there)
+    np.testing.assert_allclose(anchor.point, 3 / 4.5, rtol=1e-5)
 
 
 def test_an_anchor_stays_where_a_step_is_as_high_as_it_began():
@@ -504,10 +504,10 @@ def test_an_anchor_stays_where_a_step_is_as_high_as_it_began():
     old = make_anchor(posterior, there, second=True)
     for precision, point in ((4.0, 1.0), (4.5, -7 / 9), (3.9, 1.0)):
         given = eqx.tree_at(lambda a: a.hessian, old, jnp.asarray([[1.0 - precision]]))
-        found = next_anchor(given, posterior, there)
-        np.testing.assert_allclose(found.point, [point], rtol=1e-6)
-        np.testing.assert_allclose(found.hessian, [[-7.0]], rtol=1e-6)
-        np.testing.assert_allclose(found.gradient, [-7.0 * point], rtol=1e-6)
+        anchor = next_anchor(given, posterior, there)
+        np.testing.assert_allclose(anchor.point, [point], rtol=1e-6)
+        np.testing.assert_allclose(anchor.hessian, [[-7.0]], rtol=1e-6)
+        np.testing.assert_allclose(anchor.gradient, [-7.0 * point], rtol=1e-6)
 
 
 def test_a_hessian_is_affordable_up_to_two_thousand_parameters():
@@ -536,9 +536,9 @@ def test_the_precision_of_a_window_is_fishers_or_the_hessian_where_that_is_conca
         return matrix if shape == "dense" else np.diag(matrix)
 
     empty = _preconditioner.identity(shape, theta)
-    one = _preconditioner.update_precision(empty, posterior, theta)
-    np.testing.assert_allclose(one.precision, only(fisher), rtol=1e-4)
-    two = _preconditioner.update_precision(one, posterior, theta, jnp.asarray(-x.T @ x))
+    first = _preconditioner.update_precision(empty, posterior, theta)
+    np.testing.assert_allclose(first.precision, only(fisher), rtol=1e-4)
+    two = _preconditioner.update_precision(first, posterior, theta, jnp.asarray(-x.T @ x))
     np.testing.assert_allclose(two.precision, only(fisher / 3 + hessian * 2 / 3), rtol=1e-4)
     assert float(two.count) == 2
     convex = _preconditioner.update_precision(empty, posterior, theta, jnp.asarray(np.diag([-9.0, 9.0])))
@@ -548,7 +548,7 @@ def test_the_precision_of_a_window_is_fishers_or_the_hessian_where_that_is_conca
     assert float(broken.count) == 2
     plain = _preconditioner.or_diagonal(_preconditioner.identity("identity", theta), posterior, theta)
     np.testing.assert_allclose(plain.factor, np.diag(fisher) ** -0.5, rtol=1e-4)
-    assert _preconditioner.or_diagonal(one, posterior, theta) is one
+    assert _preconditioner.or_diagonal(first, posterior, theta) is first
 
 
 FACTOR = np.array([[0.5, 0.3], [0.0, 0.2]])
@@ -583,7 +583,7 @@ def test_a_proposal_goes_by_the_whole_of_its_shape(proposal, leaps, monkeypatch)
     here, eps = np.array([0.4, -0.6]), np.array([1.0, -0.4])
     state = sampler.init(posterior, jnp.asarray(here, jnp.float32), num_warmup=0, key=KEY)
     state = eqx.tree_at(lambda s: s.preconditioner, state, SHAPE)
-    monkeypatch.setattr(penalty, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
+    monkeypatch.setattr(_penalty, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
     monkeypatch.setattr(jax.random, "randint", lambda *given, **more: jnp.asarray(leaps))
     mass, velocity = np.linalg.inv(FACTOR @ FACTOR.T), FACTOR @ eps
     there, eta = here + 0.3 * velocity * (leaps == 0), 0.6**0.5 if proposal == "langevin" else 0.3
@@ -591,13 +591,13 @@ def test_a_proposal_goes_by_the_whole_of_its_shape(proposal, leaps, monkeypatch)
         velocity = velocity + eta / 2 * FACTOR @ FACTOR.T @ slope(there)
         there = there + eta * velocity
         velocity = velocity + eta / 2 * FACTOR @ FACTOR.T @ slope(there)
-    found, ratio, number = jax.jit(lambda state: sampler._propose(posterior, state, key=KEY))(state)
-    np.testing.assert_allclose(found, there, rtol=1e-5)
+    result, ratio, number = jax.jit(lambda state: sampler._propose(posterior, state, key=KEY))(state)
+    np.testing.assert_allclose(result, there, rtol=1e-5)
     assert float(ratio) == pytest.approx((eps @ eps - velocity @ mass @ velocity) / 2, rel=1e-4)
     assert int(number) == leaps
-    _, told = jax.jit(lambda state: sampler.step(posterior, state, key=KEY))(state)
+    _, stats = jax.jit(lambda state: sampler.step(posterior, state, key=KEY))(state)
     log_ratio = density(there) - density(here) + float(ratio)
-    assert float(told["acceptance_rate"]) == pytest.approx(np.exp(min(log_ratio, 0.0)), rel=1e-3)
+    assert float(stats["acceptance_rate"]) == pytest.approx(np.exp(min(log_ratio, 0.0)), rel=1e-3)
 
 
 @pytest.mark.parametrize(("kind", "module"), [(Mala, mala), (RandomWalk, random_walk)], ids=["mala", "random-walk"])
@@ -610,14 +610,14 @@ def test_a_step_on_all_rows_goes_by_the_whole_of_its_shape(kind, module, monkeyp
     state = eqx.tree_at(lambda s: s.preconditioner, state, SHAPE)
     monkeypatch.setattr(module, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
     monkeypatch.setattr(module, "metropolis", lambda ratio, *, key: (jnp.asarray(True), ratio, jnp.asarray(False)))
-    after, told = jax.jit(lambda state: sampler.step(posterior, state, key=KEY))(state)
+    after, stats = jax.jit(lambda state: sampler.step(posterior, state, key=KEY))(state)
     there, ratio = here + eta * FACTOR @ eps, 0.0
     if kind is Mala:
         there = here + eta * cov @ slope(here) + (2 * eta) ** 0.5 * FACTOR @ eps
         back = here - there - eta * cov @ slope(there)
         ratio = eps @ eps / 2 - back @ np.linalg.solve(cov, back) / (4 * eta)
     np.testing.assert_allclose(after.position, there, rtol=1e-5)
-    assert float(told["acceptance_rate"]) == pytest.approx(density(there) - density(here) + ratio, rel=1e-4)
+    assert float(stats["acceptance_rate"]) == pytest.approx(density(there) - density(here) + ratio, rel=1e-4)
 
 
 def test_what_is_lost_is_looked_at_in_the_units_of_the_whole_shape():
@@ -646,8 +646,8 @@ def test_what_is_lost_is_looked_at_in_the_units_of_the_whole_shape():
     push, slope = FACTOR.T @ (unseen @ slopes), FACTOR.T @ (slopes.sum(0) - theta)
     most = bend(1.0, push) + float(np.sum((FACTOR @ push) ** 2))
     part = bend(unseen, push) / most
-    known = abs(push @ push - part * (slope @ push)) / max(most, push @ push / 4) ** 0.5 / max(1 - part, 0.1)
-    assert float(shift) == pytest.approx(known, rel=1e-3)
+    expected = abs(push @ push - part * (slope @ push)) / max(most, push @ push / 4) ** 0.5 / max(1 - part, 0.1)
+    assert float(shift) == pytest.approx(expected, rel=1e-3)
 
 
 class InBlocks(OneRow):
@@ -663,10 +663,10 @@ def test_a_row_that_two_blocks_hold_counts_once():
     x, y = rng.normal(size=(6, 2)).astype(np.float32), rng.normal(size=6).astype(np.float32)
     theta = jnp.asarray([0.3, -0.2])
     slopes = (y - x @ np.array([0.3, -0.2]))[:, None] * x
-    for shape, known in (("dense", slopes.T @ slopes), ("diagonal", np.sum(slopes**2, 0))):
+    for shape, expected in (("dense", slopes.T @ slopes), ("diagonal", np.sum(slopes**2, 0))):
         empty = _preconditioner.identity(shape, theta)
-        found = _preconditioner.update_precision(empty, InBlocks((x, y)), theta).precision
-        np.testing.assert_allclose(found, known + (np.eye(2) if shape == "dense" else 1.0), rtol=1e-4)
+        updated = _preconditioner.update_precision(empty, InBlocks((x, y)), theta).precision
+        np.testing.assert_allclose(updated, expected + (np.eye(2) if shape == "dense" else 1.0), rtol=1e-4)
     np.testing.assert_allclose(make_anchor(InBlocks((x, y)), theta, second=True).hessian, -x.T @ x, rtol=1e-4)
 
 
@@ -722,8 +722,8 @@ def test_chains_have_one_step_size_and_one_shape():
     was = np.broadcast_to(np.eye(2, dtype=np.float32), (3, 2, 2))
     volume = np.linalg.det(dense.mean(0)) ** 0.25
     np.testing.assert_array_equal(pooled(dense, was, 2 * volume**2, power=2), pooled(dense, was, 2 * volume))
-    found = pooled(dense, was, 2 * volume)
-    for factor in found:
+    result = pooled(dense, was, 2 * volume)
+    for factor in result:
         np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(dense.mean(0)), rtol=1e-4)
         np.testing.assert_array_equal(np.tril(factor, -1), 0)
     np.testing.assert_array_equal(pooled(dense, was, final=True), was)
@@ -804,8 +804,8 @@ def test_a_step_that_is_as_long_as_it_can_be_has_no_stationary_variance():
 
 @pytest.mark.parametrize("keep", [0.9, 0.5])
 def test_a_sweep_of_one_batch_has_no_noise(keep):
-    found = SmsUbu(batch_size=40, momentum=keep).variance_ratio(jnp.asarray(0.4), jnp.asarray(3.0), num_data=40)
-    assert float(found) == pytest.approx(_ubu(0.4, keep), rel=1e-4)
+    result = SmsUbu(batch_size=40, momentum=keep).variance_ratio(jnp.asarray(0.4), jnp.asarray(3.0), num_data=40)
+    assert float(result) == pytest.approx(_ubu(0.4, keep), rel=1e-4)
 
 
 @pytest.mark.parametrize("keep", [0.97, 0.5, 0.3, 0.05])
@@ -817,12 +817,12 @@ def test_free_motion_with_friction_has_its_exact_law(keep, monkeypatch):
     sampler = SmsUbu(momentum=keep)
     noise = np.array(sampler._flow(jnp.asarray(time), jnp.zeros(2), jnp.zeros(2), key=KEY))
     motion, spread = np.array([[0, 1], [0, -gamma]]), np.diag([0, 2 * gamma])
-    whole = linalg.expm(np.block([[-motion, spread], [np.zeros((2, 2)), motion.T]]) * time)
-    flow = whole[2:, 2:].T
-    np.testing.assert_allclose(noise @ noise.T, flow @ whole[:2, 2:], rtol=3e-4)
+    propagator = linalg.expm(np.block([[-motion, spread], [np.zeros((2, 2)), motion.T]]) * time)
+    flow = propagator[2:, 2:].T
+    np.testing.assert_allclose(noise @ noise.T, flow @ propagator[:2, 2:], rtol=3e-4)
     monkeypatch.setattr(sms_ubu, "standard_normal", lambda like, *, key: jnp.zeros(2))
-    found = sampler._flow(jnp.asarray(time), jnp.asarray([1.0, 0.0]), jnp.asarray([0.0, 2.0]), key=KEY)
-    np.testing.assert_allclose(found, flow @ [[1.0, 0.0], [0.0, 2.0]], rtol=1e-5)
+    result = sampler._flow(jnp.asarray(time), jnp.asarray([1.0, 0.0]), jnp.asarray([0.0, 2.0]), key=KEY)
+    np.testing.assert_allclose(result, flow @ [[1.0, 0.0], [0.0, 2.0]], rtol=1e-5)
 
 
 def test_a_step_of_a_sweep_is_a_kick_between_two_free_motions(monkeypatch):
@@ -836,11 +836,11 @@ def test_a_step_of_a_sweep_is_a_kick_between_two_free_motions(monkeypatch):
     flow = linalg.expm(np.array([[0, 1], [0, np.log(keep) / h]]) * h / 2)
     at = np.array([1.1 - 0.3, -0.6])
     for count in (1, 2):
-        state, told = sampler.step(posterior, state, key=jax.random.key(count))
+        state, stats = sampler.step(posterior, state, key=jax.random.key(count))
         at = flow @ np.array([[1, 0], [-4 * h, 1]]) @ flow @ at
         np.testing.assert_allclose([state.position[0] - 0.3, state.momentum[0]], at, atol=1e-5)
         assert int(state.count) == count
-        assert float(told["step_size"]) == pytest.approx(eta)
+        assert float(stats["step_size"]) == pytest.approx(eta)
 
 
 @pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
@@ -849,10 +849,10 @@ def test_a_gradient_that_is_no_number_leaves_a_chain_where_it_is(kind):
     posterior = parabolas([float("nan")] * 3, [0.0] * 3)
     sampler = kind(step_size=0.1, batch_size=3)
     state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
-    after, told = sampler.warmup_step(posterior, state, key=jax.random.key(9))
+    after, stats = sampler.warmup_step(posterior, state, key=jax.random.key(9))
     if kind is not SmsUbu:
-        after, told = sampler.step(posterior, state, key=jax.random.key(12))
-    assert bool(told["diverging"])
+        after, stats = sampler.step(posterior, state, key=jax.random.key(12))
+    assert bool(stats["diverging"])
     np.testing.assert_array_equal(after.position, state.position)
     assert int(after.count) == 1
     if hasattr(after, "momentum"):

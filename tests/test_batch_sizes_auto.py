@@ -23,15 +23,15 @@ AUTO = {"sampler.batch_size": "auto", "sampler.num_batches": "auto"}
 
 
 def seen(sigma2: float, acceptance: float, skew_bias: float = 0.0) -> WarmupMeans:
-    one = WarmupMeans(*(jnp.asarray(value, jnp.float32) for value in (100.0, sigma2, acceptance, skew_bias)))
-    return jax.tree.map(lambda value: jnp.broadcast_to(value, (4,)), one)
+    first = WarmupMeans(*(jnp.asarray(value, jnp.float32) for value in (100.0, sigma2, acceptance, skew_bias)))
+    return jax.tree.map(lambda value: jnp.broadcast_to(value, (4,)), first)
 
 
-def again(used: int, found: WarmupMeans, most: int = 10_000, least_factor: float = 0.0, **more: Any) -> int:
+def again(used: int, result: WarmupMeans, most: int = 10_000, least_factor: float = 0.0, **more: Any) -> int:
     arguments: dict[str, Any] = {"num_data": 10**9, "sampling": "replacement", "budget": most, **more}
     now = split_batches(used, disjoint=arguments["sampling"] == "disjoint")
     return resize_batches(
-        now, found, target_acceptance=0.45, target_sigma2=1.5, least_factor=least_factor, **arguments
+        now, result, target_acceptance=0.45, target_sigma2=1.5, least_factor=least_factor, **arguments
     ).num_used
 
 
@@ -45,7 +45,7 @@ def test_noise_that_stops_the_step_size_asks_for_more_data():
     assert again(640, seen(1.5, 0.53), num_data=900) == 900
 
 
-def test_all_chains_are_heard():
+def test_batch_sizes_are_chosen_from_the_mean_of_all_chains():
     """Sizes are of all of them: chains that differ count as their mean."""
 
     def chains(sigma2: list[float], acceptance: list[float], skew_bias: list[float]) -> WarmupMeans:
@@ -72,9 +72,9 @@ def test_of_data_that_are_used_once_few_more_take_much_noise_off():
     ):
         noise = (1 / used - 1 / num_data) * factor
         assert 2**-0.75 <= disjoint * (noise + 1 / num_data) <= 2**0.75
-        found = seen(1.5, 0.53) if factor < 1 else seen(0.0, 0.45)
-        assert again(used, found, num_data=num_data, sampling="disjoint") == disjoint
-        assert again(used, found, num_data=num_data) == replacement
+        result = seen(1.5, 0.53) if factor < 1 else seen(0.0, 0.45)
+        assert again(used, result, num_data=num_data, sampling="disjoint") == disjoint
+        assert again(used, result, num_data=num_data) == replacement
 
 
 def test_a_proposal_whose_noise_is_all_that_holds_it_counts_as_one_that_moves_a_little():
@@ -164,11 +164,11 @@ def test_what_is_given_stays_and_the_other_moves():
 )
 def test_warm_up_keeps_the_size_that_is_given(name, value):
     sampler = Penalty(sampling="replacement", **{name: value})
-    found = tiny.run("penalty", sampler_object=sampler, num_warmup=200, num_draws=20)
+    run_chunks = tiny.run("penalty", sampler_object=sampler, num_warmup=200, num_draws=20)
     other = "num_batches" if name == "batch_size" else "batch_size"
-    assert {getattr(chunk.sampler, name) for chunk in found} == {value}
-    assert getattr(found[-1].sampler, other) not in ("auto", *START)
-    used = {int(np.prod(chunk.sampler.sizes(tiny.problem("penalty").posterior.num_data))) for chunk in found}
+    assert {getattr(chunk.sampler, name) for chunk in run_chunks} == {value}
+    assert getattr(run_chunks[-1].sampler, other) not in ("auto", *START)
+    used = {int(np.prod(chunk.sampler.sizes(tiny.problem("penalty").posterior.num_data))) for chunk in run_chunks}
     assert len(used) > 1
 
 
@@ -188,8 +188,8 @@ def test_batch_means_of_all_data_move_whatever_their_number():
     assert sampler.plan(23) == Sizes(23, 1, True)
     sampler.check(posterior)
     state = sampler.init(posterior, jnp.zeros(1), num_warmup=0, key=jax.random.key(0))
-    one = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]))
-    stats = one(jax.random.split(jax.random.key(1), 50))
+    step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]))
+    stats = step(jax.random.split(jax.random.key(1), 50))
     assert (stats["sigma2"] == 0).all()
     assert (stats["skew_bias"] == 0).all()
     assert stats["accepted"].mean() > 0.2
@@ -212,8 +212,8 @@ def test_sizes_without_warm_up_are_the_start():
     assert Penalty(sampling="disjoint").sizes(200) == (10, 20)
     assert Penalty(batch_size=7).sizes(10**6) == (7, 20)
     assert Penalty(batch_size=60, sampling="disjoint").sizes(200) == (60, 3)
-    found = tiny.run("penalty", sampler_object=Penalty(step_size=0.01, sampling="replacement"), num_warmup=0)
-    assert found[-1].sampler.sizes(400) == START
+    run_chunks = tiny.run("penalty", sampler_object=Penalty(step_size=0.01, sampling="replacement"), num_warmup=0)
+    assert run_chunks[-1].sampler.sizes(400) == START
 
 
 @pytest.fixture(scope="module")
@@ -240,23 +240,23 @@ def test_warm_up_chooses_sizes_and_then_freezes_them(chosen):
 def test_control_variates_need_fewer_data(chosen):
     posterior = tiny.problem("penalty").posterior
     sampler = Penalty(control_variate="second", proposal="langevin")
-    found = tiny.run("penalty", sampler_object=sampler, num_warmup=400, num_draws=20)
-    few, many = (int(np.prod(run[-1].sampler.sizes(posterior.num_data))) for run in (found, chosen))
+    run_chunks = tiny.run("penalty", sampler_object=sampler, num_warmup=400, num_draws=20)
+    few, many = (int(np.prod(run[-1].sampler.sizes(posterior.num_data))) for run in (run_chunks, chosen))
     assert few == 40 < many
 
 
 @pytest.mark.slow
 def test_what_was_chosen_is_in_the_file_and_survives_an_interruption(tmp_path):
     options = {**AUTO, "warmup": 60, "draws": 10}
-    whole = zoo.run_recipe(tiny.recipe("penalty", **options), out=tmp_path / "whole.nc")
-    tuned = json.loads(whole.attributes["tuned"])
+    uninterrupted = zoo.run_recipe(tiny.recipe("penalty", **options), out=tmp_path / "whole.nc")
+    tuned = json.loads(uninterrupted.attributes["tuned"])
     assert tuned["batch_size"] * tuned["num_batches"] != START[0] * START[1]
-    assert "batch_size: auto" in whole.attributes["recipe"]
+    assert "batch_size: auto" in uninterrupted.attributes["recipe"]
 
     recipe = tiny.recipe("penalty", **options)
     with pytest.raises(InterruptedRunError):
         zoo.run_recipe(recipe, out=tmp_path / "cut.nc", **tiny.stopped(4))
     resumed = zoo.resume(tmp_path / "cut.nc")
     assert json.loads(resumed.attributes["tuned"]) == tuned
-    for name, values in whole.posterior["posterior"].data_vars.items():
+    for name, values in uninterrupted.posterior["posterior"].data_vars.items():
         np.testing.assert_array_equal(values, resumed.posterior["posterior"][name])

@@ -12,7 +12,7 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import store, zoo
+from bnnzoo import keywords, store, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding
 from bnnzoo.progress import Progress
@@ -28,15 +28,15 @@ def test_times_as_they_are_typed(text, wanted):
 
 @pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize("text", ["", "5", "m", "0s", "-1m", "5 minutes", "1e3s", "٣s", "9" * 400 + "s"])
-def test_what_is_no_time(text):
+def test_an_invalid_time_is_refused(text):
     with pytest.raises(UsageError, match=r"--budget: must be a time such as 90s, 5m or 2h"):
         resolve("linear", "mala", options={"budget": text})
 
 
 def test_data_of_ones_own_get_a_budget_unless_a_length_is_said():
     def asked(**options):
-        found = resolve("mlp", "mala", options=options, in_memory="data" not in options and bool(options))
-        return found.budget, found.until
+        result = resolve("mlp", "mala", options=options, in_memory="data" not in options and bool(options))
+        return result.budget, result.until
 
     assert asked(data="houses.csv") == ("2m", "converged")
     assert asked(data="houses.csv", thin=3) == ("2m", "converged")
@@ -199,13 +199,13 @@ def test_every_kth_draw_of_a_run_under_way(tmp_path):
     assert verdict.has_converged(out, 3, None) is False
 
 
-def test_what_follows_from_the_time(monkeypatch, data):
+def test_lengths_follow_from_the_budget_and_the_speed_of_the_machine(monkeypatch, data):
     """A slower machine: shorter trees, less warm-up; fields and lengths that were asked for stay."""
 
     def planned(sampler, seconds, **options):
         monkeypatch.setattr(budget, "seconds_per_row", lambda *_: seconds)
         frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
-        recipe = zoo.recipe_of("linear", sampler, data=None, in_memory=True, **options)
+        recipe = keywords.recipe_of("linear", sampler, data=None, in_memory=True, **options)
         problem = zoo.Problem.from_recipe(recipe, zoo.load_recipe_data(recipe, frame))
         return budget.plan_lengths(
             problem, place_chains("vectorized", 4), np.zeros((4, 3), np.float32), start_seconds=0.0
@@ -234,7 +234,7 @@ def test_what_follows_from_the_time(monkeypatch, data):
 
 def _problem(data, sampler="mala", **options):
     frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
-    recipe = zoo.recipe_of("linear", sampler, data=None, in_memory=True, **options)
+    recipe = keywords.recipe_of("linear", sampler, data=None, in_memory=True, **options)
     return zoo.Problem.from_recipe(recipe, zoo.load_recipe_data(recipe, frame))
 
 
@@ -244,8 +244,8 @@ def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):
     def lengths(started, row=1e-5, **options):
         monkeypatch.setattr(budget, "seconds_per_row", lambda *_: row)
         problem, thetas = _problem(data, budget="1m", **options), np.zeros((4, 3), np.float32)
-        found = budget.plan_lengths(problem, place_chains("vectorized", 4), thetas, start_seconds=started).recipe
-        return found.warmup, found.thin, found.draws
+        result = budget.plan_lengths(problem, place_chains("vectorized", 4), thetas, start_seconds=started).recipe
+        return result.warmup, result.thin, result.draws
 
     assert lengths(0.0) == (20_000, 36, 2000)  # of 22 222 steps at most so many; 38.4 s for a thousand draws
     assert lengths(30.0) == (11_111, 17, 2000)
@@ -305,9 +305,9 @@ def test_the_ladder_ends_before_the_last_draw():
 def test_a_run_has_enough_by_all_that_the_gate_asks_of_convergence(
     exactness, ess, topics, enough, converged, monkeypatch, tmp_path
 ):
-    found = tuple(Finding(topic, "rhat", "label", 2.0, 1.01, "advice") for topic in topics)
+    result = tuple(Finding(topic, "rhat", "label", 2.0, 1.01, "advice") for topic in topics)
     diagnosis = {"exactness": exactness, "ess_bulk": ess, "rhat": 1.0, "inspected": {}}
-    monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: (diagnosis, found))
+    monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: (diagnosis, result))
     monkeypatch.setattr(verdict.findings, "bias", lambda *_: "")
     assert verdict.has_converged(tmp_path / "run.nc", 1, None) == enough
     said = verdict.verdict(tmp_path / "run.nc", 1, 1000, None)

@@ -31,8 +31,8 @@ def test_intervals_of_a_perfect_count_model_cover_what_they_claim():
         samples = rng.poisson(rate, size=(1000, 4000, 1)).astype(float)
         rows = scores.sampled_scores(samples, y, rng.uniform(size=y.shape))
         for level in scores.LEVELS:
-            found = scores.interval_estimates(rows, ["y"], np.ones(1))[f"coverage_{level}"]
-            assert abs(found.value - level / 100) < 5 * (found.se or 0), (rate, level)
+            result = scores.interval_estimates(rows, ["y"], np.ones(1))[f"coverage_{level}"]
+            assert abs(result.value - level / 100) < 5 * (result.se or 0), (rate, level)
         assert answer_calibrated(calibration.of_intervals(rows.pit), 4000).outcome == "yes"
 
 
@@ -40,7 +40,7 @@ def test_the_scores_of_two_rows_of_classes():
     """The first is 0.7 sure and right, the second 0.5 sure and wrong, its own class having 0.4."""
     p = np.array([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4]])
     parts = Moments(p, np.array([[0.6], [0.8]]), np.array([[0.1], [0.3]]), np.log([0.7, 0.4]))
-    found = {name: one.value for name, one in scores.classification(np.array([0, 2]), parts).items()}
+    result = {name: item.value for name, item in scores.classification(np.array([0, 2]), parts).items()}
     wanted = {
         "nll": -np.log(0.28) / 2,
         "accuracy": 0.5,
@@ -53,14 +53,14 @@ def test_the_scores_of_two_rows_of_classes():
         "aleatoric": 0.7,
         "epistemic": 0.2,
     }
-    assert found == pytest.approx(wanted)
+    assert result == pytest.approx(wanted)
 
 
 def test_quantiles_of_equal_samples_are_that_sample():
     """(1 - share) a + share a is not a in float32: an interval that is a point missed the target it is equal to."""
     for value in np.random.default_rng(0).uniform(1, 1000, 500).astype(np.float32):
-        found = metrics.quantiles(np.full((1003, 1, 1), value), scores.QUANTILES)
-        assert (found == value).all()
+        result = metrics.quantiles(np.full((1003, 1, 1), value), scores.QUANTILES)
+        assert (result == value).all()
 
 
 def test_too_sure_here_and_not_sure_enough_there_do_not_cancel():
@@ -69,32 +69,32 @@ def test_too_sure_here_and_not_sure_enough_there_do_not_cancel():
     labels, probabilities = classes(confidence, np.repeat([0.95, 0.55], 500))
     assert metrics.expected_calibration_error(labels, probabilities).value == pytest.approx(0.4, abs=0.03)
     assert np.mean(labels == 0) == pytest.approx(confidence.mean(), abs=0.02)
-    found = answer_calibrated(calibration.of_classes(labels, probabilities), 1000)
-    assert found.outcome == "no"
-    assert "Underconfident where its confidence is up to 0.55, overconfident above" in found.text
+    answer = answer_calibrated(calibration.of_classes(labels, probabilities), 1000)
+    assert answer.outcome == "no"
+    assert "Underconfident where its confidence is up to 0.55, overconfident above" in answer.text
 
 
 @pytest.mark.parametrize(
-    ("sd", "shift", "words"),
+    ("sd", "shift", "message"),
     [(1.6, 0.0, "too wide"), (0.6, 0.0, "too narrow"), (1.0, 0.7, "too high"), (1.0, -0.7, "too low")],
 )
-def test_what_is_off_is_named(sd, shift, words):
+def test_what_is_off_is_named(sd, shift, message):
     """At sd 1.6 half of the probability holds 0.72 of the targets."""
     pit = normal_pit(500, sd, shift)
     if sd == 1.6:
         assert metrics.coverage(pit, 0.5).value == pytest.approx(0.72, abs=0.03)
-    found = answer_calibrated(calibration.of_intervals(pit), 500)
-    assert found.outcome == "no"
-    assert words in found.text
+    answer = answer_calibrated(calibration.of_intervals(pit), 500)
+    assert answer.outcome == "no"
+    assert message in answer.text
     assert answer_calibrated(calibration.of_intervals(pit[:15]), 15).outcome != "yes"
 
 
-@pytest.mark.parametrize(("accuracy", "words"), [(0.65, "Overconfident"), (0.97, "Underconfident")])
-def test_a_classifier_that_is_off_is_named(accuracy, words):
+@pytest.mark.parametrize(("accuracy", "message"), [(0.65, "Overconfident"), (0.97, "Underconfident")])
+def test_a_classifier_that_is_off_is_named(accuracy, message):
     labels, probabilities = classes(np.full(500, 0.8), np.full(500, accuracy))
-    found = answer_calibrated(calibration.of_classes(labels, probabilities), 500)
-    assert found.outcome == "no"
-    assert found.text.startswith(words)
+    answer = answer_calibrated(calibration.of_classes(labels, probabilities), 500)
+    assert answer.outcome == "no"
+    assert answer.text.startswith(message)
 
 
 def test_a_class_claimed_too_often_is_named():
@@ -102,23 +102,23 @@ def test_a_class_claimed_too_often_is_named():
     rng = np.random.default_rng(0)
     p = rng.uniform(0.2, 0.8, 5000)
     labels = (rng.uniform(size=5000) < p - 0.15).astype(int)
-    found = answer_calibrated(calibration.of_classes(labels, np.stack([1 - p, p], 1), ("low", "high")), 5000)
-    assert found.outcome == "no"
-    assert found.text.startswith("Class high predicted too often: 49.9% on average, observed in 35.3%"), found.text
+    answer = answer_calibrated(calibration.of_classes(labels, np.stack([1 - p, p], 1), ("low", "high")), 5000)
+    assert answer.outcome == "no"
+    assert answer.text.startswith("Class high predicted too often: 49.9% on average, observed in 35.3%"), answer.text
     three = np.stack([(1 - p) / 2, (1 - p) / 2, p], 1)
     labels = np.where(rng.uniform(size=5000) < p - 0.15, 2, rng.integers(0, 2, 5000))
-    found = answer_calibrated(calibration.of_classes(labels, three, ("a", "b", "c")), 5000)
-    assert found.outcome == "no"
-    assert found.text.startswith("Overconfident")
+    answer = answer_calibrated(calibration.of_classes(labels, three, ("a", "b", "c")), 5000)
+    assert answer.outcome == "no"
+    assert answer.text.startswith("Overconfident")
 
 
 def test_one_target_of_several_is_named():
     """One in ten has sds three times too small; and of two, one is as much too wide as the other is too narrow."""
     right = np.random.default_rng(0).uniform(size=(1000, 10))
     right[:, 4:5] = normal_pit(1000, 1 / 3)
-    found = answer_calibrated(calibration.of_intervals(right, [f"y{i}" for i in range(10)]), 1000)
-    assert found.outcome == "no"
-    assert "ntervals of y4 too narrow" in found.text
+    answer = answer_calibrated(calibration.of_intervals(right, [f"y{i}" for i in range(10)]), 1000)
+    assert answer.outcome == "no"
+    assert "ntervals of y4 too narrow" in answer.text
     both = np.hstack([normal_pit(1000, 1.5, seed=1), normal_pit(1000, 1 / 1.5, seed=2)])
     assert answer_calibrated(calibration.of_intervals(both), 1000).outcome == "no"
 
@@ -136,8 +136,8 @@ def test_a_yes_is_not_for_want_of_rows():
 def test_half_a_percent_is_not_wrong_however_many_rows_show_it():
     pit = normal_pit(10**6, 1.01)
     assert stats.kstest(np.abs(2 * pit[:, 0] - 1), "uniform").pvalue < 1e-6
-    found = answer_calibrated(calibration.of_intervals(pit), 10**6)
-    assert found.outcome == "yes"
+    answer = answer_calibrated(calibration.of_intervals(pit), 10**6)
+    assert answer.outcome == "yes"
     labels, probabilities = classes(np.full(10**6, 0.8), np.full(10**6, 0.795))
     assert answer_calibrated(calibration.of_classes(labels, probabilities), 10**6).outcome == "yes"
 

@@ -11,7 +11,7 @@ from scipy import integrate, special, stats
 from test_data_load import message_of
 
 import bnnzoo
-from bnnzoo import zoo
+from bnnzoo import keywords
 from bnnzoo.assembly import Problem
 from bnnzoo.data import load, load_like, split
 from bnnzoo.data.reading import Reading
@@ -125,8 +125,8 @@ LAWS = [
 def test_known_values_have_the_density_of_the_likelihood_itself(law, num_targets):
     output = jnp.linspace(-0.5, 0.8, law.num_outputs(num_targets))
     target = jnp.arange(1.0, num_targets + 1)
-    known = Censored(law).log_prob(output, jnp.stack([target, target], -1))
-    np.testing.assert_allclose(known, law.log_prob(output, target), rtol=1e-5)
+    expected = Censored(law).log_prob(output, jnp.stack([target, target], -1))
+    np.testing.assert_allclose(expected, law.log_prob(output, target), rtol=1e-5)
     assert Censored(law).log_prob(output, target) == law.log_prob(output, target)
 
 
@@ -237,8 +237,8 @@ def _exact_means(x, bounds) -> np.ndarray:
     log_density = stats.norm.logpdf(slopes) + stats.norm.logpdf(intercepts)
     for value, (low, high) in zip(x, bounds, strict=True):
         mean = slopes * value + intercepts
-        known = stats.norm.logpdf(high, mean, 0.5)
-        log_density += known if low == high else special.log_ndtr((high - mean) / 0.5)
+        expected = stats.norm.logpdf(high, mean, 0.5)
+        log_density += expected if low == high else special.log_ndtr((high - mean) / 0.5)
     weight = np.exp(log_density - log_density.max())
     return np.array([np.sum(weight * slopes), np.sum(weight * intercepts)]) / weight.sum()
 
@@ -264,9 +264,9 @@ def test_a_tobit_line_has_the_posterior_of_quadrature_and_dropping_the_bounds_ha
     assert scores["censored"] == pytest.approx(np.mean(np.isinf(bounds[:, 0])))
     theta = draws.T
     mean = theta[:, :1] * x + theta[:, 1:]
-    known = stats.norm.logpdf(bounds[:, 1], mean, 0.5)
+    expected = stats.norm.logpdf(bounds[:, 1], mean, 0.5)
     below = special.log_ndtr((bounds[:, 1] - mean) / 0.5)
-    by_row = np.where(np.isinf(bounds[:, 0]), below, known)
+    by_row = np.where(np.isinf(bounds[:, 0]), below, expected)
     np.testing.assert_allclose(scores["nll"], -np.mean(special.logsumexp(by_row, 0) - np.log(len(theta))), rtol=1e-3)
     again = bnnzoo.open(run.path)
     np.testing.assert_allclose(again.predict(x[:3, None])["mean"], mean.mean(0)[:3], rtol=1e-3, atol=1e-3)
@@ -278,7 +278,7 @@ def test_an_exposure_multiplies_the_rates_of_censored_counts():
     frame = pd.DataFrame({"a": rng.normal(size=6), "time": [0.5, 1.0, 2.0, 3.0, 1.0, 2.0]})
     y = pd.Series(["2", "<3", ">1", "[1,4]", "0", "5"], name="y")
     data = load((frame, y), reading=CENSORED, exposure="time")
-    recipe = zoo.recipe_of(
+    recipe = keywords.recipe_of(
         "linear",
         "nuts",
         data=None,
@@ -315,7 +315,7 @@ def test_components_of_a_censored_mixture_are_no_linear_model():
     y = np.stack([x[:, 0], x[:, 0]], 1)
     data = load((x, y), reading=CENSORED)
     options = {"likelihood": "mixture", "censored": True, "test_fraction": 0}
-    recipe = zoo.recipe_of("linear", "nuts", data=None, in_memory=True, **options)
+    recipe = keywords.recipe_of("linear", "nuts", data=None, in_memory=True, **options)
     posterior = Problem.from_recipe(recipe, data).network_posterior
     draws = np.random.default_rng(0).normal(size=(16, posterior.layout.dim)).astype(np.float32)
     assert not is_linear(posterior, draws, posterior.data.x)
@@ -328,9 +328,9 @@ def test_estimators_take_bounds_and_text(tobit):
     x, bounds = tobit
     options = {"model": "linear", "sampler": "nuts", "chains": 2, "warmup": 200, "draws": 200, "censored": True}
     text = [f"<{high}" if np.isinf(low) else str(high) for low, high in bounds]
-    one = BayesianRegressor(**options).fit(x[:, None], bounds).predict(x[:5, None])
+    first = BayesianRegressor(**options).fit(x[:, None], bounds).predict(x[:5, None])
     other = (
         BayesianRegressor(**options).fit(pd.DataFrame({"x0": x}), pd.Series(text)).predict(pd.DataFrame({"x0": x[:5]}))
     )
-    np.testing.assert_allclose(one, other, atol=0.2)
-    assert one.shape == (5,)
+    np.testing.assert_allclose(first, other, atol=0.2)
+    assert first.shape == (5,)

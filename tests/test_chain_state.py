@@ -94,9 +94,9 @@ def test_the_parts_of_a_declared_field_are_declared():
 @tiny.EACH
 def test_every_registered_sampler_declares_what_its_steps_change(sampler):
     """Compares the states after one draw and after twenty."""
-    one, twenty = (
+    first, twenty = (
         [chunk for chunk in tiny.run(sampler, num_draws=count) if chunk.phase == "sampling"][-1].carry.states
         for count in (1, tiny.DRAWS)
     )
-    assert adaptation(registry.load("samplers", sampler)(), one, twenty) == ""
-    assert not np.array_equal(one.position, twenty.position) or sampler == "ensemble"
+    assert adaptation(registry.load("samplers", sampler)(), first, twenty) == ""
+    assert not np.array_equal(first.position, twenty.position) or sampler == "ensemble"

@@ -155,8 +155,8 @@ def test_a_wrong_model_is_found(wrong):
     check, said = WRONG[wrong]
     report = check_model(Model(wrong), inputs=[(3,)])
     assert check in failed(report), str(report)
-    found = next(result for result in report.failures if result.check == check)
-    assert said in found.found
+    actual = next(result for result in report.failures if result.check == check)
+    assert said in actual.found
     assert f"{check}: {CHECKS[check][0]}" in report.verdict
     assert CHECKS[check][1] in str(report)
 
@@ -222,7 +222,7 @@ def test_command_fails_with_code_3_and_json(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["--sbc", "-o", "here.txt"], "here.txt: a picture needs the ending png, "),
         (["--sbc", "-o", "here.png"], "here.png: exists; use another -o, or --force to replace it"),
@@ -230,17 +230,19 @@ def test_command_fails_with_code_3_and_json(capsys, monkeypatch):
         (["-o", "ranks.png"], "-o: names the picture of --sbc"),
     ],
 )
-def test_a_picture_that_cannot_be_is_refused_before_anything_is_sampled(words, said, tmp_path, monkeypatch, capsys):
+def test_a_picture_that_cannot_be_is_refused_before_anything_is_sampled(
+    arguments, message, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here.png").write_text("mine")
     monkeypatch.setattr("bnnzoo.testing.check_calibration", None)
-    assert cli.run(["check", "model", "mlp", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert cli.run(["check", "model", "mlp", *arguments]) == 2
+    assert message in capsys.readouterr().err
     assert (tmp_path / "here.png").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         ([], "Missing argument 'NAME'; try bnnzoo check model --help"),
         (["ml"], "no model named 'ml'; did you mean mlp"),
@@ -249,11 +251,11 @@ def test_a_picture_that_cannot_be_is_refused_before_anything_is_sampled(words, s
         (["mlp", "--model.hidden", "0"], "hidden: every width must be >= 1"),
     ],
 )
-def test_command_used_wrongly_is_one_line(words, said, capsys):
-    assert cli.run(["check", "model", *words]) == 2
+def test_command_used_wrongly_is_one_line(arguments, message, capsys):
+    assert cli.run(["check", "model", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert said in err
+    assert message in err
     assert len(err.splitlines()) == 1
 
 

@@ -149,7 +149,7 @@ class Learned(Noise):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "message"),
     [
         ("no inverse", "unconstrained is not the inverse of natural"),
         ("JAX alone", "it must return a NumPy array"),
@@ -165,11 +165,11 @@ class Learned(Noise):
         ),
     ],
 )
-def test_a_fault_of_a_sampled_parameter_is_found(wrong, words):
+def test_a_fault_of_a_sampled_parameter_is_found(wrong, message):
     own, count = Learned(_wrong=wrong), 1
-    found = of_likelihoods.attempt(lambda: of_likelihoods._parameters(own, count, jax.random.key(0)))
-    assert words in found
-    assert bool(found) is bool(words)
+    result = of_likelihoods.attempt(lambda: of_likelihoods._parameters(own, count, jax.random.key(0)))
+    assert message in result
+    assert bool(result) is bool(message)
 
 
 class Shrinkage(AbstractPrior):
@@ -238,8 +238,8 @@ def test_a_part_without_a_description_is_found():
 
 def test_the_commands_print_the_report_and_leave_with_3_where_a_check_fails(monkeypatch, capsys):
     assert cli.run(["check", "prior", "normal", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["prior"], said["passed"]) == ("normal", True)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["prior"], output["passed"]) == ("normal", True)
     monkeypatch.setattr(Normal, "log_prob", lambda self, theta, layout: -jnp.sum(jnp.abs(theta)))
     assert cli.run(["check", "prior", "normal"]) == 3
     captured = capsys.readouterr()

@@ -66,8 +66,8 @@ def network_moments(draws: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
     u, a = 2 * np.random.default_rng(seed).standard_normal((2, draws, HIDDEN, 1))
     seen, asked = np.tanh(u * x + a), np.tanh(u * NETWORK_AT + a)
 
-    def covariance(one, two):
-        return np.einsum("njx,njy->nxy", one, two) / HIDDEN + 1
+    def covariance(first, two):
+        return np.einsum("njx,njy->nxy", first, two) / HIDDEN + 1
 
     lower = np.linalg.cholesky(covariance(seen, seen) + NOISE**2 * np.eye(len(x)))
     whitened = np.linalg.solve(lower, np.broadcast_to(y[:, None].astype(float), (draws, len(x), 1)))[..., 0]
@@ -102,8 +102,8 @@ def test_the_network_that_is_looked_at_is_the_posteriors():
     np.testing.assert_allclose(target.look(theta), expected, rtol=1e-5)
     x, y = target.posterior.data
     outputs = b + np.stack([np.sum(v / 4 * np.tanh(2 * u * point + 2 * a), 1) for point in x], 1)
-    found = jax.vmap(target.posterior.log_likelihoods)(theta)
-    np.testing.assert_allclose(found, -((y - outputs) ** 2) / (2 * NOISE**2), rtol=2e-4)
+    result = jax.vmap(target.posterior.log_likelihoods)(theta)
+    np.testing.assert_allclose(result, -((y - outputs) ** 2) / (2 * NOISE**2), rtol=2e-4)
     np.testing.assert_allclose(jax.vmap(target.posterior.log_prior)(theta), -np.sum(theta**2, 1) / 2, rtol=1e-5)
 
 
@@ -272,12 +272,12 @@ def test_a_sampler_that_forgets_the_power_or_the_prior_fails(forgets, size):
 
 
 @pytest.mark.parametrize(
-    ("forgets", "said"), [("key", "with different keys are the same"), ("JAX", "with one key differ")]
+    ("forgets", "message"), [("key", "with different keys are the same"), ("JAX", "with one key differ")]
 )
-def test_randomness_that_is_not_the_keys_is_found(forgets, said):
+def test_randomness_that_is_not_the_keys_is_found(forgets, message):
     report = check_sampler(Langevin(forgets=forgets), targets=["gaussian"], chains=32, draws=128)
     assert not report.passed
-    assert said in report.verdict
+    assert message in report.verdict
 
 
 def test_a_frozen_sampler_fails_whether_it_says_so_or_not():
@@ -326,14 +326,16 @@ def test_assert_exact_raises_with_the_table():
 
 def test_the_same_seed_gives_the_same_report():
     reports = (check_sampler(RandomWalk(), targets=["skewed"], draws=200, seed=seed) for seed in (0, 0, 1))
-    one, two, other = (report.rows for report in reports)
-    assert one == two
-    assert one != other
+    first, two, other = (report.rows for report in reports)
+    assert first == two
+    assert first != other
 
 
-@pytest.mark.parametrize(("wrong", "said"), [({"targets": ["moon"]}, "there are: gaussian"), ({"chains": 8}, ">= 32")])
-def test_wrong_usage(wrong, said):
-    with pytest.raises(UsageError, match=said):
+@pytest.mark.parametrize(
+    ("wrong", "message"), [({"targets": ["moon"]}, "there are: gaussian"), ({"chains": 8}, ">= 32")]
+)
+def test_wrong_usage(wrong, message):
+    with pytest.raises(UsageError, match=message):
         check_sampler(Mala(), **wrong)
 
 
@@ -349,8 +351,8 @@ def test_command_passes_and_prints_the_table(capsys):
 
 
 def test_command_fails_with_code_3_and_json(capsys):
-    words = ["check", "sampler", "random-walk", "--target", "gaussian", "--target", "skewed", "--json", "--quiet"]
-    assert cli.run([*words, "--sampler.step-size", "1e-4", "--warmup", "0", "--draws", "200"]) == 3
+    arguments = ["check", "sampler", "random-walk", "--target", "gaussian", "--target", "skewed", "--json", "--quiet"]
+    assert cli.run([*arguments, "--sampler.step-size", "1e-4", "--warmup", "0", "--draws", "200"]) == 3
     out, err = capsys.readouterr()
     assert err.startswith("bnnzoo: sampler random-walk: biased: gaussian: theta: variance +")
     assert len(err.splitlines()) == 1
@@ -361,7 +363,7 @@ def test_command_fails_with_code_3_and_json(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         ([], "Missing argument 'NAME'; try bnnzoo check sampler --help"),
         (["nut"], "no sampler named 'nut'; did you mean nuts?"),
@@ -371,11 +373,11 @@ def test_command_fails_with_code_3_and_json(capsys):
         (["nuts", "--target", "moon"], "no target named 'moon'; there are: gaussian"),
     ],
 )
-def test_command_used_wrongly_is_one_line(words, said, capsys):
-    assert cli.run(["check", "sampler", *words]) == 2
+def test_command_used_wrongly_is_one_line(arguments, message, capsys):
+    assert cli.run(["check", "sampler", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert said in err
+    assert message in err
     assert len(err.splitlines()) == 1
 
 

@@ -32,14 +32,14 @@ def _checkpoint(tree, num_parts=3):
     return Checkpoint(carry.flatten(tree), 17, num_parts, *words)
 
 
-def test_round_trip(tmp_path):
+def test_a_checkpoint_reads_back_as_it_was_written(tmp_path):
     tree = _tree()
     save(tmp_path, _checkpoint(tree, 0), run="this", keep=True)
     save(tmp_path, _checkpoint(tree, 0), run="this")
-    found = load(tmp_path / "checkpoint.npz", run="this")
-    assert found._replace(arrays={}) == _checkpoint(tree, 0)._replace(arrays={})
-    assert set(found.arrays) == {"position", "count", "key"}
-    again = carry.restore(found.arrays, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, tree)))
+    loaded_data = load(tmp_path / "checkpoint.npz", run="this")
+    assert loaded_data._replace(arrays={}) == _checkpoint(tree, 0)._replace(arrays={})
+    assert set(loaded_data.arrays) == {"position", "count", "key"}
+    again = carry.restore(loaded_data.arrays, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, tree)))
     np.testing.assert_array_equal(again.position, tree.position)
     np.testing.assert_array_equal(again.count, tree.count)
     assert again.position.dtype == np.float32
@@ -74,7 +74,7 @@ def test_a_file_system_without_links_keeps_them_too(tmp_path, monkeypatch):
     assert load(tmp_path / "checkpoint-000003.npz", run="this").num_parts == 3
 
 
-def test_what_is_no_checkpoint_is_refused(tmp_path):
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
     path = tmp_path / "checkpoint.npz"
     for content in (b"", b"not a zip", b"PK\x03\x04 half a zip"):
         path.write_bytes(content)
@@ -107,13 +107,13 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     for place in range(0, len(content), 11):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
         try:
-            found = load(path, run="this")
+            loaded_data = load(path, run="this")
         except UsageError:
             refused += 1
             continue
-        assert found._replace(arrays={}) == _checkpoint(_tree())._replace(arrays={})
+        assert loaded_data._replace(arrays={}) == _checkpoint(_tree())._replace(arrays={})
         for name, array in carry.flatten(_tree()).items():
-            np.testing.assert_array_equal(found.arrays[name], array)
+            np.testing.assert_array_equal(loaded_data.arrays[name], array)
     assert refused > 50
 
 

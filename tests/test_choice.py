@@ -36,8 +36,8 @@ def dataset(rows: int = 50, task: str = "regression", shape: tuple[int, ...] = (
     ],
 )
 def test_the_rule_names_a_recipe_that_is_shipped(data, name):
-    found, why = recipe_choice.recipe_rule(data)
-    assert found == name
+    result, why = recipe_choice.recipe_rule(data)
+    assert result == name
     assert why.startswith(f"{data.num_data} rows")
     path = shipped(name)
     assert path is not None
@@ -80,7 +80,7 @@ def test_what_was_chosen_can_be_shown_and_overruled(table, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["mlp", "--data", "houses.csv"], "no sampler; name one"),
         ([], "no model and no sampler; name both"),
@@ -88,9 +88,9 @@ def test_what_was_chosen_can_be_shown_and_overruled(table, tmp_path, capsys):
         (["--data", "houses.csv", "--chains", "0"], "--chains: must be >= 1"),
     ],
 )
-def test_what_is_no_choice(table, words, said, capsys):
-    assert cli.run(["sample", *words]) == 2
-    assert said in capsys.readouterr().err
+def test_options_without_a_possible_choice_are_refused(table, arguments, message, capsys):
+    assert cli.run(["sample", *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_one_command_from_a_table_to_an_answer(table, capsys):
@@ -127,14 +127,14 @@ def test_networks_are_not_trained_to_know_noise(held_out):
     """Targets that nothing explains: 90 % intervals hold nearly so many new ones, and no density is absurd."""
     random = np.random.default_rng(5)
     x, y = random.normal(size=(1300, 10)), random.normal(size=1300)
-    words: dict[str, Any] = {} if held_out is None else {"start_held_out": held_out}
-    words |= {
+    options: dict[str, Any] = {} if held_out is None else {"start_held_out": held_out}
+    options |= {
         "start_steps": 20_000,
         "warmup": 1000,
         "draws": 500,
         "thin": 2,
     }  # a clock's budget trains less where it is slow
-    run = bnnzoo.sample(data=(x[:300], y[:300]), test_fraction=0, **words)
-    found = run.evaluate((x[300:], y[300:]), save=False)
-    sound = found["coverage_90"] > 0.82 and found["nll"] < 0.5 * np.log(2 * np.pi) + 0.5 + 0.2
-    assert sound == (held_out is None), found
+    run = bnnzoo.sample(data=(x[:300], y[:300]), test_fraction=0, **options)
+    evaluation = run.evaluate((x[300:], y[300:]), save=False)
+    sound = evaluation["coverage_90"] > 0.82 and evaluation["nll"] < 0.5 * np.log(2 * np.pi) + 0.5 + 0.2
+    assert sound == (held_out is None), evaluation

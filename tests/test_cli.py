@@ -47,8 +47,8 @@ def table(tmp_path_factory):
 
 def test_from_a_table_to_predictions(table, tmp_path, capsys):
     out, recipe = tmp_path / "run.nc", tmp_path / "recipe.yaml"
-    words = ["linear", "random-walk", "--data", table, "--warmup", 20, "--draws", 20, "--chains", 2]
-    assert call("sample", *words, "-o", out, "--json", "--quiet") == 0
+    arguments = ["linear", "random-walk", "--data", table, "--warmup", 20, "--draws", 20, "--chains", 2]
+    assert call("sample", *arguments, "-o", out, "--json", "--quiet") == 0
     captured = capsys.readouterr()
     summary = json.loads(captured.out)
     assert (summary["draws"], summary["rows"], summary["task"]) == (20, 36, "regression")
@@ -60,10 +60,10 @@ def test_from_a_table_to_predictions(table, tmp_path, capsys):
     with xr.open_datatree(out, engine="h5netcdf") as tree:
         assert (tree.attrs["converged"], tree.attrs["verdict"]) == (0, summary["verdict"])
 
-    assert call("sample", *words, "-o", out) == 2
+    assert call("sample", *arguments, "-o", out) == 2
     assert "exists" in capsys.readouterr().err
 
-    assert call("show", *words) == 0
+    assert call("show", *arguments) == 0
     recipe.write_text(capsys.readouterr().out)
     assert call("sample", "--config", recipe, "-o", tmp_path / "again.nc", "--quiet") == 0
     tiny.assert_same_bits(draws(tmp_path / "again.nc"), draws(out))
@@ -89,10 +89,10 @@ def test_from_a_table_to_predictions(table, tmp_path, capsys):
     assert "nothing to resume" in capsys.readouterr().err
 
 
-def test_no_test_rows(table, tmp_path, capsys):
+def test_a_run_without_test_rows_is_not_evaluated(table, tmp_path, capsys):
     out = tmp_path / "run.nc"
-    words = ["linear", "random-walk", "--data", table, "--warmup", 20, "--draws", 20, "--chains", 2]
-    assert call("sample", *words, "--init", "prior", "--test-fraction", 0, "-o", out, "--quiet") == 0
+    arguments = ["linear", "random-walk", "--data", table, "--warmup", 20, "--draws", 20, "--chains", 2]
+    assert call("sample", *arguments, "--init", "prior", "--test-fraction", 0, "-o", out, "--quiet") == 0
     assert call("evaluate", out, "--quiet") == 2
     assert "--data" in capsys.readouterr().err
     assert call("evaluate", out, "--data", table, "--json", "--quiet") == 0
@@ -100,7 +100,7 @@ def test_no_test_rows(table, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--data", "gone.csv"], "gone.csv"),
         (["--data", "diabetes", "--likelihood", "poisson", "--chains", "0"], "--chains"),
@@ -111,10 +111,10 @@ def test_no_test_rows(table, tmp_path, capsys):
         (["--data", "diabetes", "--prior.scale", "-1"], "--prior.scale"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(more, said, tmp_path, capsys):
+def test_bad_input_is_one_line_and_leaves_nothing(more, message, tmp_path, capsys):
     assert call("sample", "linear", "mala", *more, "-o", tmp_path / "run.nc", "--quiet") == 2
     captured = capsys.readouterr()
-    assert said in captured.err
+    assert message in captured.err
     assert captured.err.startswith("bnnzoo: ")
     assert len(captured.err.splitlines()) == 1
     assert captured.out == ""
@@ -122,7 +122,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(more, said, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["evaluate", "resume"])
-def test_what_is_no_run(command, tmp_path, capsys):
+def test_a_file_that_is_no_run_is_refused(command, tmp_path, capsys):
     assert call(command, tmp_path / "gone.nc") == 2
     (tmp_path / "text.nc").write_text("text")
     assert call(command, tmp_path / "text.nc") == 2
@@ -174,7 +174,7 @@ PICTURES = "--format pdf --format svg --only band --range -1 2 --band function -
 
 
 @pytest.mark.parametrize(
-    ("words", "name", "arguments", "named"),
+    ("command", "name", "arguments", "named"),
     [
         ("audit run.nc", "audit", (), {"chains": 128, "seconds": None, "tolerance": 0.2, "seed": 0}),
         (
@@ -228,14 +228,14 @@ PICTURES = "--format pdf --format svg --only band --range -1 2 --band function -
         ("evidence run.nc", "evidence", (), {}),
     ],
 )
-def test_a_run_is_asked_what_the_command_says(words, name, arguments, named, monkeypatch, capsys):
+def test_a_run_is_asked_what_the_command_says(command, name, arguments, named, monkeypatch, capsys):
     """And whatever is computed of draws that do not agree comes with a warning."""
     run = Asked()
     monkeypatch.setattr(zoo, "open", lambda path: run)
     monkeypatch.setattr(store.reading, "check", lambda path: None)
-    assert call(*words.split()) == 0
+    assert call(*command.split()) == 0
     assert run.asked[name] == (arguments, named)
-    says_so_itself = words.startswith(("audit", "diagnose"))
+    says_so_itself = command.startswith(("audit", "diagnose"))
     assert (capsys.readouterr().err == "bnnzoo: warning: run.nc: not converged\n") != says_so_itself
 
 
@@ -260,7 +260,7 @@ def test_a_run_that_goes_on_or_is_joined_warns_and_takes_its_options(tmp_path, m
 
 
 @pytest.mark.parametrize(
-    ("words", "function", "named"),
+    ("arguments", "function", "named"),
     [
         (
             "check sampler mala --target skewed --chains 40 --warmup 7 --draws 11 --seed 5 --sampler.step-size 0.25",
@@ -275,21 +275,21 @@ def test_a_run_that_goes_on_or_is_joined_warns_and_takes_its_options(tmp_path, m
         ("check model mlp --input 3 --input 2,4 --seed 5", "check_model", {"inputs": [(3,), (2, 4)], "seed": 5}),
     ],
 )
-def test_a_check_is_the_one_that_was_asked_for(words, function, named, monkeypatch, capsys):
-    told: list[Any] = []
+def test_a_check_is_the_one_that_was_asked_for(arguments, function, named, monkeypatch, capsys):
+    calls: list[Any] = []
     report = SimpleNamespace(passed=False, verdict="biased")
 
     def check(*parts: Any, **options: Any) -> Any:
-        told.extend([[type(part).__name__ for part in parts], parts[0], options])
+        calls.extend([[type(part).__name__ for part in parts], parts[0], options])
         return report
 
     monkeypatch.setattr(f"bnnzoo.testing.{function}", check)
-    assert call(*words.split(), "--quiet") == 3
-    kind, name = words.split()[1:3]
+    assert call(*arguments.split(), "--quiet") == 3
+    kind, name = arguments.split()[1:3]
     assert capsys.readouterr().err == f"bnnzoo: {kind} {name}: biased\n"
-    assert told[0] == {"sampler": ["Mala"], "model": ["Mlp", "Mala"] if "--sbc" in words else ["Mlp"]}[kind]
-    assert {name: value for name, value in told[2].items() if name != "observer"} == named
-    assert getattr(told[1], "step_size", 0.25) == 0.25
+    assert calls[0] == {"sampler": ["Mala"], "model": ["Mlp", "Mala"] if "--sbc" in arguments else ["Mlp"]}[kind]
+    assert {name: value for name, value in calls[2].items() if name != "observer"} == named
+    assert getattr(calls[1], "step_size", 0.25) == 0.25
 
 
 # ---- signals, kills, a full disk -----------------------------------------------------------------
@@ -332,11 +332,11 @@ def test_a_signal_stops_where_it_can_be_resumed(name, code, whole, environment, 
     process = start(out, environment)
     wait_for(lambda: sampling(out), process)
     process.send_signal(getattr(signal, name))
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == code, said
-    assert f"{name}: stopped after" in said
-    assert f"continue: bnnzoo resume {out}" in said
-    assert "Traceback" not in said
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == code, errors
+    assert f"{name}: stopped after" in errors
+    assert f"continue: bnnzoo resume {out}" in errors
+    assert "Traceback" not in errors
     part = draws(out)
     count = part["posterior/weight"].shape[1]
     assert 0 < count < LONG["draws"]
@@ -351,8 +351,8 @@ def _killed_and_resumed(out: Path, environment: dict[str, str], whole: dict[str,
     process.kill()
     process.communicate()
     if out.exists():
-        found = draws(out)
-        assert all(np.isfinite(v).all() for n, v in found.items() if n.startswith("posterior"))
+        result = draws(out)
+        assert all(np.isfinite(v).all() for n, v in result.items() if n.startswith("posterior"))
     if not (store.parts_folder(out) / "header.json").exists():
         if not out.exists():  # it held the name, and had not begun: the same words begin again
             assert call(*tiny.words("random-walk", **LONG), "-o", out) == 0
@@ -399,11 +399,11 @@ def test_a_full_disk_is_a_message_and_loses_nothing(whole, environment, tmp_path
     out = tmp_path / "run.nc"
     quiet = {**environment, "JAX_ENABLE_COMPILATION_CACHE": "false"}
     process = start(out, quiet, "bash", "-c", 'ulimit -f 64 && exec "$@"', "bash")
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 1, said
-    assert str(out) in said
-    assert "cannot be written" in said
-    assert "Traceback" not in said
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1, errors
+    assert str(out) in errors
+    assert "cannot be written" in errors
+    assert "Traceback" not in errors
     assert bnnzoo.open(out).posterior["posterior"].sizes["draw"] == LONG["draws"]
     assert call("resume", out, "--quiet") == 0
     tiny.assert_same_bits(draws(out), whole)

@@ -137,7 +137,7 @@ def test_list_a_kind(word, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["smaple"], "bnnzoo: No such command 'smaple' (did you mean 'sample'?); try bnnzoo --help"),
         (["sample", "--chians", "3", "mdn", "mala"], "No such option: --chians (did you mean --chains?)"),
@@ -180,11 +180,11 @@ def test_list_a_kind(word, capsys):
         (["info", "sampler", "hm"], "no sampler named 'hm'; did you mean hmc?"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_code_2(arguments, said, capsys):
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments, message, capsys):
     assert cli.run(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert said in err
+    assert message in err
     assert len(err.splitlines()) == 1
     assert err.startswith("bnnzoo: ")
 
@@ -220,7 +220,7 @@ def test_info_says_range_and_meaning(capsys):
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         (GateError("r-hat 1.4"), 3, "bnnzoo: r-hat 1.4"),
         (
@@ -231,14 +231,14 @@ def test_info_says_range_and_meaning(capsys):
         (BrokenPipeError(32, "Broken pipe"), 1, "internal error: BrokenPipeError"),  # whoever reads stdout is there
     ],
 )
-def test_exit_codes(error, code, said, capsys, monkeypatch):
+def test_exit_codes(error, code, message, capsys, monkeypatch):
     def fail() -> None:
         raise error
 
     monkeypatch.setattr(registry, "plugins", fail)
     assert cli.run(["plugins"]) == code
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
     assert cli.run(["plugins", "--debug"]) == code
     assert "Traceback" in capsys.readouterr().err
@@ -286,9 +286,9 @@ def test_arguments_of_every_form_reach_the_recipe(before, capsys):
     fields = ["--sampler.step-size", "1", "--sampler.step_size=0.5", "--model.hidden", "7,8"]
     rest = ["mlp", "mala", "--chains=3", "--seed", "5", "--no-standardise"]
     assert cli.run(["show", *(fields + rest if before else rest + fields)]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for line in ("step_size: 0.5", "hidden: [7, 8]", "chains: 3", "seed: 5", "standardise: false"):
-        assert f"{line}\n" in said
+        assert f"{line}\n" in printed
 
 
 def test_plain_progress_lines():
@@ -305,7 +305,7 @@ def test_plain_progress_lines():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "remaining"),
     [
         (6.0, "6 s"),
         (59.2, "60 s"),
@@ -315,20 +315,20 @@ def test_plain_progress_lines():
         (2 * 3600 + 2 * 60 + 20, "2 h 2 min"),
     ],
 )
-def test_what_is_left_is_the_rest_at_this_pace(seconds, words):
+def test_what_is_left_is_the_rest_at_this_pace(seconds, remaining):
     said = describe_progress(Progress("sampling", 30, 90, 0.5), 60 / seconds)
-    assert said == f"sampling 30/90, {60 / seconds:.3g}/s, acceptance 0.50, {words} left"
+    assert said == f"sampling 30/90, {60 / seconds:.3g}/s, acceptance 0.50, {remaining} left"
 
 
 def test_a_pace_is_that_of_the_phase():
     """Where a run goes on, what was done before is not of this pace; nor is another phase."""
     now = [0.0]
     pace = Pace(lambda: now[0])
-    found = []
+    results = []
     for second, phase, done in ((3, "warm-up", 0), (5, "warm-up", 30), (9, "sampling", 400), (11, "sampling", 420)):
         now[0] = float(second)
-        found.append(pace.update(Progress(phase, done, 1000)))
-    assert [None if math.isnan(rate) else rate for rate in found] == [None, 15.0, None, 10.0]
+        results.append(pace.update(Progress(phase, done, 1000)))
+    assert [None if math.isnan(rate) else rate for rate in results] == [None, 15.0, None, 10.0]
     assert describe_progress(Progress("compile", 0, 0), math.nan) == "compile"
     assert describe_progress(Progress("warm-up", 5, 10, note="128 rows"), math.nan) == "warm-up 5/10, 128 rows"
 
@@ -366,38 +366,39 @@ def test_advice_in_common_is_given_once_after_the_last():
     def finding(kind: str, value: float, limit: float, advice: str = "") -> Finding:
         return Finding("convergence", kind, kind, value, limit, advice)
 
-    found = [
+    result = [
         finding("rhat", 1.2, 1.01, "draw more"),
         finding("sigma2", 6.3, 2, "use more batches"),
         finding("ess", 20.0, 400, "draw more"),
         finding("close", 1.01004, 1.01),
         finding("none", math.nan, 1.01),
     ]
-    assert sentences(found) == [
+    assert sentences(result) == [
         "rhat 1.2, trusted up to 1.01",
         "sigma2 6.3, trusted up to 2; use more batches",
         "ess 20, at least 400; draw more",
         "close 1.01004, trusted up to 1.01",
         "none is not a number (limit 1.01)",
     ]
-    again = from_json(to_json(found))
-    assert again[:4] == tuple(found[:4])
+    again = from_json(to_json(result))
+    assert again[:4] == tuple(result[:4])
     assert again[4].kind == "none"
 
 
 def test_near_names_are_nearest_first_whatever_their_case():
-    known = ["step-size", "num_steps", "StepSize", "step_sizes", "hidden"]
-    assert near_names("STEP_SIZE", known, 1) == ["step-size"]
-    assert near_names("step_size", known)[:2] == ["step-size", "step_sizes"]
-    assert near_names("zzz", known) == []
+    expected = ["step-size", "num_steps", "StepSize", "step_sizes", "hidden"]
+    assert near_names("STEP_SIZE", expected, 1) == ["step-size"]
+    assert near_names("step_size", expected)[:2] == ["step-size", "step_sizes"]
+    assert near_names("zzz", expected) == []
     assert near_names("a_b", ["a-b", "A_B", "a_b"], 2) == ["a-b", "A_B"]
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [("run.nc", "run.nc"), ("-o.nc", "./-o.nc"), ("my run.nc", "'my run.nc'"), ("-a b", "'./-a b'")]
+    ("path", "pasted"),
+    [("run.nc", "run.nc"), ("-o.nc", "./-o.nc"), ("my run.nc", "'my run.nc'"), ("-a b", "'./-a b'")],
 )
-def test_a_file_can_be_pasted_whatever_its_name(path, words):
-    assert quoted(path) == quoted(Path(path)) == words
+def test_a_file_can_be_pasted_whatever_its_name(path, pasted):
+    assert quoted(path) == quoted(Path(path)) == pasted
 
 
 FORGED = "a\nbnnzoo: warning: all is well \x1b[2J\r\u202e"

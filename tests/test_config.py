@@ -99,7 +99,7 @@ def _layer(tmp_path, text: str, name: str = "user.yml") -> Layer:
 
 
 class TestFields:
-    def test_described(self):
+    def test_fields_are_described(self):
         fields = {field.name: field for field in fields_of(Thing)}
         assert list(fields) == [
             "step_size",
@@ -147,13 +147,13 @@ class TestFields:
             ("swap", False, False),
         ],
     )
-    def test_converted(self, name, raw, value):
-        found = getattr(_built(**{name: raw}), name)
-        assert found == value
-        assert type(found) is type(value)
+    def test_values_are_converted_to_the_type_of_their_field(self, name, raw, value):
+        result = getattr(_built(**{name: raw}), name)
+        assert result == value
+        assert type(result) is type(value)
 
     @pytest.mark.parametrize(
-        ("name", "raw", "said"),
+        ("name", "raw", "message"),
         [
             ("step_size", "-0.1", "must be > 0 (got -0.1)"),
             ("step_size", "big", "must be a number > 0 (got 'big')"),
@@ -180,8 +180,8 @@ class TestFields:
             ("swap", "maybe", "must be true or false (got 'maybe')"),
         ],
     )
-    def test_refused(self, name, raw, said):
-        assert _refused(**{name: raw}) == f"--sampler.{name.replace('_', '-')}: {said}"
+    def test_refused(self, name, raw, message):
+        assert _refused(**{name: raw}) == f"--sampler.{name.replace('_', '-')}: {message}"
 
     def test_all_problems_together(self):
         assert _refused(step_size=-1, hiden="3", swap="maybe").splitlines() == [
@@ -218,8 +218,8 @@ class TestResolve:
         early = _layer(recipes, "chains: 4\nwarmup: 4\ndraws: 4\n", "early.yml")
         late = _layer(recipes, "chains: 5\nwarmup: 5\n", "late.yml")
         recipe = resolve("mdn", "penalty", [early, late], {"chains": "6"})
-        found = (recipe.chains, recipe.warmup, recipe.draws, recipe.thin, recipe.seed, recipe.split_seed)
-        assert found == (6, 5, 4, 3, 2, 1)
+        result = (recipe.chains, recipe.warmup, recipe.draws, recipe.thin, recipe.seed, recipe.split_seed)
+        assert result == (6, 5, 4, 3, 2, 1)
         assert recipe.where["chains"] == "--chains"
         assert recipe.where["warmup"].endswith("late.yml:2:1")
 
@@ -296,8 +296,8 @@ class TestResolve:
         with pytest.raises(UsageError) as caught:
             resolve(None, "hmc", [layer])
         key = inner.partition(":")[0]
-        said = f"{recipes / 'user.yml'}:3:3: example.{key}: belongs to the whole recipe, not to its example"
-        assert said in str(caught.value).splitlines()
+        message = f"{recipes / 'user.yml'}:3:3: example.{key}: belongs to the whole recipe, not to its example"
+        assert message in str(caught.value).splitlines()
 
     def test_all_problems_together_and_located(self, recipes):
         layer = _layer(recipes, "model: mdn\nchians: 3\nwarmup: many\nlikelihood: [a]\n")
@@ -332,7 +332,7 @@ class TestResolve:
         ]
 
     def test_round_trip(self, recipes):
-        asked = {
+        requested = {
             "data": "a b.csv",
             "target": ["y", "true", "1e3"],
             "sampler.step_size": 0.1 + 0.2,
@@ -342,7 +342,7 @@ class TestResolve:
             "likelihood_power": 1e-05,
             "keep_warmup": True,
         }
-        recipe = resolve("mdn", "penalty", [], asked)
+        recipe = resolve("mdn", "penalty", [], requested)
         text = to_yaml(as_dict(recipe))
         again = resolve(None, None, [_layer(recipes, text)])
         assert to_yaml(as_dict(again)) == text
@@ -405,11 +405,11 @@ class TestYaml:
             *("a: b", "yes", "1e3", "", "é\n", "😀.csv", "\U000e0001", "\x00\x7f\x85\xa0\u2028\ufeff\ud800", '\\"\t'),
         ],
     )
-    def test_what_is_written_reads_back(self, value):
+    def test_written_yaml_reads_back(self, value):
         node = yaml.parse(yaml.write({"a": value}), "f").value["a"]
-        found = [item.value for item in node.value] if isinstance(node.value, list) else node.value
-        assert found == value
-        assert type(found) is type(value)
+        result = [item.value for item in node.value] if isinstance(node.value, list) else node.value
+        assert result == value
+        assert type(result) is type(value)
 
     def test_what_would_not_be_read_is_not_written(self):
         with pytest.raises(UsageError, match="the whole recipe: larger than 250 kB"):
@@ -419,7 +419,7 @@ class TestYaml:
         assert _layer(tmp_path, "# nothing\n").run == {}
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("chains: 1\nchains: 2\n", "f:2:1: chains: repeated key (first at f:1:1)"),
             ("a: &x {b: 1}\nc:\n  <<: *x\n", "f:3:3: merge keys (<<) are not allowed"),
@@ -433,10 +433,10 @@ class TestYaml:
             ("a: \x07\n", "f: "),
         ],
     )
-    def test_refused(self, text, said):
+    def test_refused(self, text, message):
         with pytest.raises(UsageError) as caught:
             yaml.parse(text, "f")
-        assert str(caught.value).startswith(said)
+        assert str(caught.value).startswith(message)
         assert "\n" not in str(caught.value)
 
     def test_not_a_mapping(self, tmp_path):
@@ -455,7 +455,7 @@ class TestYaml:
         assert read_layer(path).parts["model"].name is not None
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("a: " + "[" * 200_000, "nested deeper than 50"),
             ("a: &x 1\nb: [" + "*x, " * 200 + "]\n", "more than 100 aliases"),
@@ -469,7 +469,7 @@ class TestYaml:
         ],
         ids=["depth", "aliases", "values", "size", "billion laughs"],
     )
-    def test_bombs_are_refused_quickly(self, tmp_path, text, said):
+    def test_bombs_are_refused_quickly(self, tmp_path, text, message):
         start = time.process_time()
         with pytest.raises(UsageError):
             resolve("mlp", "hmc", [_layer(tmp_path, text)])
@@ -482,7 +482,7 @@ class TestYaml:
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        assert said in str(caught.value)
+        assert message in str(caught.value)
         assert peak < 200e6
 
 
@@ -490,9 +490,9 @@ def test_names_of_columns_are_what_is_written(tmp_path):
     """Not the number that YAML makes of it."""
     path = tmp_path / "r.yaml"
     path.write_text("target: 1.10\ndrop: [007, 1e3]\ndata: 010\nseed: 007\n")
-    found = resolve("mlp", "nuts", [read_layer(path)], {})
-    assert (found.target, found.drop, found.data, found.seed) == (("1.10",), ("007", "1e3"), "010", 7)
-    assert recipe_from(to_yaml(as_dict(found))).target == found.target
+    result = resolve("mlp", "nuts", [read_layer(path)], {})
+    assert (result.target, result.drop, result.data, result.seed) == (("1.10",), ("007", "1e3"), "010", 7)
+    assert recipe_from(to_yaml(as_dict(result))).target == result.target
 
 
 @dataclasses.dataclass
@@ -502,18 +502,18 @@ class Narrow:
 
 
 @pytest.mark.parametrize(
-    ("field", "raw", "said"),
+    ("field", "raw", "message"),
     [
         ("step_size", "1e-50", "must be 0, or from 1.2e-38 to 3.4e+38 in size (got 1e-50)"),
         ("step_size", 1e300, "must be 0, or from 1.2e-38 to 3.4e+38 in size (got 1e+300)"),
         ("share", 0.999999999999, "must be < 1 in single precision (got 0.999999999999, which becomes 1.0)"),
     ],
 )
-def test_a_number_that_single_precision_does_not_hold_is_a_line(field, raw, said):
+def test_a_number_that_single_precision_does_not_hold_is_a_line(field, raw, message):
     """Samplers compute with it there: the file would say what no recipe may."""
     with pytest.raises(UsageError) as caught:
         build(Narrow, Part("narrow", {field: raw}), "sampler")
-    assert str(caught.value) == f"sampler.{field}: {said}"
+    assert str(caught.value) == f"sampler.{field}: {message}"
     assert build(Narrow, Part("narrow", {"share": 2.0**-126}), "sampler").share == 2.0**-126
 
 

@@ -54,9 +54,9 @@ def _also(name: str, like: str, make: Callable[[np.ndarray], np.ndarray] = np.co
 
 def _signature(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
     def edit(file: h5py.File, _: Path) -> None:
-        words = json.loads(file.attrs["signature"])
-        change(words)
-        file.attrs["signature"] = json.dumps(words)
+        contents = json.loads(file.attrs["signature"])
+        change(contents)
+        file.attrs["signature"] = json.dumps(contents)
 
     return edited(edit)
 

@@ -93,17 +93,17 @@ def test_delta_and_sigma2_are_unbiased_over_all_batches(order, sampling):
         anchor = anchor_of(posterior, order, point)
         at = jax.jit(lambda theta: posterior.log_likelihood(theta, posterior.data))
         d = at(end) - at(start)
-        known = posterior.log_prior(end) - posterior.log_prior(start)
-        truth = -float(known + posterior.likelihood_power * jnp.sum(d))
+        expected = posterior.log_prior(end) - posterior.log_prior(start)
+        truth = -float(expected + posterior.likelihood_power * jnp.sum(d))
         if anchor is not None:
             d = d - eqx.filter_jit(anchor.batch_part)(posterior, start, end, posterior.data)
-            known = known + posterior.likelihood_power * anchor.whole_part(start, end)
+            expected = expected + posterior.likelihood_power * anchor.whole_part(start, end)
         whole = range(posterior.num_data)
         batches = itertools.permutations(whole, 3) if sampling == "disjoint" else itertools.product(whole, repeat=3)
-        each = jax.jit(jax.vmap(lambda rows: sampler.difference(posterior, d[rows], known)))
-        found = each(jnp.array(list(batches)))
-        np.testing.assert_allclose(np.mean(found.delta), truth, rtol=1e-12)
-        np.testing.assert_allclose(np.mean(found.sigma2), np.var(found.delta), rtol=1e-10)
+        each = jax.jit(jax.vmap(lambda rows: sampler.difference(posterior, d[rows], expected)))
+        result = each(jnp.array(list(batches)))
+        np.testing.assert_allclose(np.mean(result.delta), truth, rtol=1e-12)
+        np.testing.assert_allclose(np.mean(result.sigma2), np.var(result.delta), rtol=1e-10)
 
 
 def test_the_anchor_is_at_the_mode_when_a_newton_step_reaches_it():
@@ -146,15 +146,15 @@ def test_a_langevin_proposal_is_one_leapfrog_step():
     theta = 0.3 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,))
     for order in ("none", "second"):
         common = {"batch_size": 10, "num_batches": 2, "control_variate": order}
-        found = []
+        results = []
         for sampler in (
             Penalty(proposal="langevin", step_size=0.02, **common),
             Penalty(proposal="hmc", num_steps=1, step_size=0.2, **common),
         ):
             state = eqx.filter_jit(sampler.init)(posterior, theta, num_warmup=0, key=jax.random.key(1))
-            found.append(eqx.filter_jit(sampler.step)(posterior, state, key=jax.random.key(2))[1])
+            results.append(eqx.filter_jit(sampler.step)(posterior, state, key=jax.random.key(2))[1])
         for name in ("delta", "sigma2", "acceptance_rate"):
-            np.testing.assert_allclose(found[0][name], found[1][name], rtol=1e-4)
+            np.testing.assert_allclose(results[0][name], results[1][name], rtol=1e-4)
 
 
 @pytest.mark.usefixtures("as_options")
@@ -189,15 +189,15 @@ def ends(posterior: NetworkPosterior, sampler: Penalty, starts: np.ndarray) -> t
             state = eqx.tree_at(lambda s: s.anchor, state, near)
 
         def step(state, key):
-            state, found = sampler.step(posterior, state, key=key)
-            return state, (found["acceptance_rate"], found["sigma2"])
+            state, result = sampler.step(posterior, state, key=key)
+            return state, (result["acceptance_rate"], result["sigma2"])
 
         state, (rate, sigma2) = jax.lax.scan(step, state, jax.random.split(key, STEPS))
         return state.position[0], rate.mean(), sigma2.mean()
 
     keys = jax.random.split(jax.random.key(42), len(starts))
-    found = jax.jit(jax.vmap(chain))(jnp.asarray(starts, jnp.float32)[:, None], keys)
-    return np.asarray(found[0], float), float(found[1].mean()), float(found[2].mean())
+    result = jax.jit(jax.vmap(chain))(jnp.asarray(starts, jnp.float32)[:, None], keys)
+    return np.asarray(result[0], float), float(result[1].mean()), float(result[2].mean())
 
 
 def scores(draws: np.ndarray, grid: np.ndarray, law: np.ndarray) -> np.ndarray:

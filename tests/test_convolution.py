@@ -36,8 +36,8 @@ def test_it_is_the_convolution(kernel, channels):
     ours, theirs = (
         jax.value_and_grad(loss, (0, 1))(layer, images, function) for function in (convolve, lambda f, x: f(x))
     )
-    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    for first, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(first, other, rtol=1e-4, atol=1e-4)
     assert jax.tree.leaves(ours)[-1].shape == images.shape
 
 

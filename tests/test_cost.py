@@ -41,9 +41,9 @@ def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
     last = tiny.recipe("random-walk", "mlp", stochastic="last", **more)
     rows = assembly.Problem.from_recipe(last).posterior.num_data
     trained = start.evaluations(rows, np.array([100]), last.start_held_out)
-    found = zoo.run_recipe(last, out=tmp_path / "last.nc").attributes
-    assert found["seconds_warmup"] >= 2000
-    assert found["target_evaluations"] == 3 * trained + 2 * 5 * rows
+    result = zoo.run_recipe(last, out=tmp_path / "last.nc").attributes
+    assert result["seconds_warmup"] >= 2000
+    assert result["target_evaluations"] == 3 * trained + 2 * 5 * rows
 
     problem = tiny.problem("random-walk")
     by_hand = zoo.sample(problem.posterior, problem.sampler, out=tmp_path / "hand.nc", **more).attributes
@@ -64,13 +64,13 @@ def test_the_way_from_the_prior_is_part_of_the_start(tmp_path, monkeypatch):
     monkeypatch.setattr(initial, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(budget, "plan_lengths", lambda problem, *_, started: planned.append(started) or problem)
     recipe = tiny.recipe("random-walk", draws=300)
-    found = zoo.run_recipe(recipe, out=tmp_path / "run.nc").attributes
-    assert found["seconds_warmup"] >= 1000
+    result = zoo.run_recipe(recipe, out=tmp_path / "run.nc").attributes
+    assert result["seconds_warmup"] >= 1000
     assert planned == [1000.0]
     with pytest.raises(InterruptedRunError):
         zoo.run_recipe(recipe, out=tmp_path / "cut.nc", **tiny.stopped(2))
     again = zoo.resume(tmp_path / "cut.nc").attributes
-    assert again["target_evaluations"] == found["target_evaluations"]
+    assert again["target_evaluations"] == result["target_evaluations"]
     assert again["seconds_warmup"] >= 1000
 
 

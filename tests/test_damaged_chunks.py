@@ -38,14 +38,14 @@ def damage(path: Path, name: str) -> None:
         content.write(bytes([byte ^ 1]))
 
 
-def refused(folder: Path, capsys, name: str, *words: str) -> None:
+def refused(folder: Path, capsys, name: str, *arguments: str) -> None:
     """With 2, one line that names the file and the array, and no file more than there were."""
     before = {path: path.read_bytes() for path in folder.rglob("*")}
     capsys.readouterr()
-    assert cli.run([str(word) for word in words]) == 2
-    out, said = capsys.readouterr()
+    assert cli.run([str(word) for word in arguments]) == 2
+    out, errors = capsys.readouterr()
     assert out == ""
-    lines = [line for line in said.splitlines() if not line.startswith("bnnzoo: warning: ")]
+    lines = [line for line in errors.splitlines() if not line.startswith("bnnzoo: warning: ")]
     assert len(lines) == 1
     assert "run.nc: " in lines[0]
     assert f"damaged: {name.partition('/')[2]} was changed after it was written" in lines[0]
@@ -63,12 +63,12 @@ ARRAYS = ("posterior/weight", "sample_stats/lp", "constant_data/x_test", "observ
 def test_an_array_that_is_not_what_was_written(name, command, finished, tmp_path, capsys):
     run = Path(shutil.copy(finished[0], tmp_path / "run.nc"))
     damage(run, name)
-    words = {
+    options = {
         "report": ["report", run, "-o", tmp_path / "page.html"],
         "plot": ["plot", run, "-o", tmp_path / "pictures"],
         "merge": ["merge", finished[1], run, "-o", tmp_path / "all.nc"],
     }[command]
-    refused(tmp_path, capsys, name, *words)
+    refused(tmp_path, capsys, name, *options)
 
 
 def test_of_several_files_the_damaged_one_is_named(finished, tmp_path, capsys):
@@ -89,7 +89,7 @@ def _changed(file: h5py.File) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected_message"),
     [
         (_without("sample_stats/lp"), "sample_stats/lp is missing, but float32[] in"),
         (_without("warmup_sample_stats/lp"), "warmup_sample_stats/lp is missing, but float32[] in"),
@@ -99,7 +99,7 @@ def _changed(file: h5py.File) -> None:
     ],
 )
 @pytest.mark.parametrize("turned", [False, True])
-def test_nothing_is_left_out_in_silence(change, said, turned, finished, tmp_path, capsys):
+def test_nothing_is_left_out_in_silence(change, expected_message, turned, finished, tmp_path, capsys):
     run = Path(shutil.copy(finished[0], tmp_path / "run.nc"))
     with h5py.File(run, "r+") as file:
         change(file)
@@ -108,7 +108,7 @@ def test_nothing_is_left_out_in_silence(change, said, turned, finished, tmp_path
     message = capsys.readouterr().err
     assert all(file in message for file in files)
     assert "differs from that of" in message or "missing" in message
-    assert turned or said in message
+    assert turned or expected_message in message
     assert not (tmp_path / "all.nc").exists()
 
 

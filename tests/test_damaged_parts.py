@@ -70,9 +70,9 @@ def says(change: Callable[[dict[str, Any]], Any], name: str = "p000.json") -> Ca
     """Other words, by somebody who also writes the manifest's digest of itself."""
 
     def make(folder: Path) -> None:
-        words = json.loads((folder / name).read_text())
-        change(words)
-        (folder / name).write_text(json.dumps(words))
+        contents = json.loads((folder / name).read_text())
+        change(contents)
+        (folder / name).write_text(json.dumps(contents))
         mutations.seal_words(folder)
 
     return make
@@ -268,10 +268,10 @@ def test_damage_is_found_before_anything_is_used(case, run):
     for door in doors:
         with pytest.raises(UsageError, match=r"run\.nc\.parts") as caught:
             door(run)
-        said = str(caught.value)
-        assert name in said
-        assert len(said.splitlines()) == 1
-        assert SECRET not in said
+        message = str(caught.value)
+        assert name in message
+        assert len(message.splitlines()) == 1
+        assert SECRET not in message
     assert sorted(p.name for p in run.parent.iterdir()) == ["run.nc.parts", "secret"]
 
 
@@ -392,8 +392,8 @@ def test_a_bit_lost_in_a_finished_file_is_seen_when_it_is_read(whole, tmp_path):
         run.predict(np.zeros((1, 10)))
 
 
-def draws(found: bnnzoo.Run) -> dict[str, np.ndarray]:
-    return {str(name): values.values for name, values in found.posterior["posterior"].data_vars.items()}
+def draws(result: bnnzoo.Run) -> dict[str, np.ndarray]:
+    return {str(name): values.values for name, values in result.posterior["posterior"].data_vars.items()}
 
 
 def test_the_page_counts_the_cases():
@@ -409,9 +409,9 @@ def _reworded(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]
 
     def make(folder: Path) -> None:
         arrays = npz.read(folder / "checkpoint.npz")
-        words = json.loads(arrays["words"].tobytes())
-        change(words)
-        npz.write(folder / "checkpoint.npz", arrays | {"words": np.frombuffer(json.dumps(words).encode(), np.uint8)})
+        contents = json.loads(arrays["words"].tobytes())
+        change(contents)
+        npz.write(folder / "checkpoint.npz", arrays | {"words": np.frombuffer(json.dumps(contents).encode(), np.uint8)})
 
     return make
 

@@ -38,16 +38,16 @@ def refusal(path: Path, **options) -> str:
 
 def loaded(path, **options) -> tuple[Dataset, str]:
     """The data set, and all warnings."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", BnnzooWarning)
         data = load(path, **options)
-    return data, "\n".join(str(one.message) for one in found)
+    return data, "\n".join(str(item.message) for item in caught)
 
 
 def typed(message: str, option: str) -> list[str]:
     """The values of an option in a message, as a shell would give them."""
-    words = shlex.split(" ".join(re.findall(rf"{option} (?:'[^']*'|[^\s;']+)", message)))
-    return words[1::2]
+    arguments = shlex.split(" ".join(re.findall(rf"{option} (?:'[^']*'|[^\s;']+)", message)))
+    return arguments[1::2]
 
 
 # ---------------------------------------------------------------------------------------------- lines
@@ -98,8 +98,8 @@ def test_a_decimal_option_without_effect_is_questioned(tmp_path):
     quoted = written(tmp_path, "a,y\n" + rows('"{m},5",{i}'))
     assert "has no effect" not in loaded(quoted, reading=Reading.from_options(decimal=","))[1]
     bare = written(tmp_path, "a,b,y\n" + rows("{m},{s},{i},5"))
-    told = refusal(bare, reading=Reading.from_options(decimal=","))
-    assert "for instance 4; if numbers have decimal commas, separate the columns with semicolons" in told
+    message = refusal(bare, reading=Reading.from_options(decimal=","))
+    assert "for instance 4; if numbers have decimal commas, separate the columns with semicolons" in message
 
 
 @pytest.mark.parametrize("mark", [":", "^"])
@@ -166,12 +166,12 @@ def test_several_marks_for_missing_cells_are_named(tmp_path):
 def test_missing_codes_that_match_nothing_are_told(tmp_path):
     path = written(tmp_path, "a,y\n" + rows("{m},{i}.5") + "-9,1.5\n-8,2.5\n")
     for code in ("-9,-8", "a=-9,-8"):
-        data, told = loaded(path, missing="drop", reading=Reading.from_options(missing_code=[code]))
+        data, notes = loaded(path, missing="drop", reading=Reading.from_options(missing_code=[code]))
         assert data.num_data == 26
-        several = typed(told, "--missing-code")
+        several = typed(notes, "--missing-code")
         assert loaded(path, missing="drop", reading=Reading.from_options(missing_code=several))[0].num_data == 24
-    data, told = loaded(path, reading=Reading.from_options(missing_code=["a=-7"]))
-    assert "no cell holds it" not in told  # a part of a table need not hold every code
+    data, notes = loaded(path, reading=Reading.from_options(missing_code=["a=-7"]))
+    assert "no cell holds it" not in notes  # a part of a table need not hold every code
     assert any("missing_code 'a=-7': no cell holds it" in note for note in data.notes)
     data, _ = loaded(path, missing="drop", reading=Reading.from_options(missing_code=["a=-9", "-8.0"]))
     assert not any("no cell holds it" in note for note in data.notes)
@@ -209,8 +209,8 @@ def test_months_in_other_orders_are_no_levels(tmp_path, cell):
 
 
 def test_booleans_beside_zero_and_one_are_told(tmp_path):
-    told = refusal(written(tmp_path, "a,y\n" + "true,1.5\n0,2.5\n1,3.5\n" * 8))
-    assert "not a number ('true'): other cells are 0 or 1" in told
+    message = refusal(written(tmp_path, "a,y\n" + "true,1.5\n0,2.5\n1,3.5\n" * 8))
+    assert "not a number ('true'): other cells are 0 or 1" in message
 
 
 @pytest.mark.parametrize("name", ["Unnamed: 0", "rownames", "row_id", "index"])
@@ -230,9 +230,9 @@ def test_the_decimal_mark_of_the_file_is_in_the_remedy(tmp_path):
 
 def test_bounds_are_explained_where_they_are_written_otherwise(tmp_path):
     censored = {"reading": Reading.from_options(censored=True)}
-    told = refusal(written(tmp_path, "a,y\n" + rows("{s},{i}.5") + "1,~5\n2,9..1\n"), **censored)
-    assert "write a number or a bound (<0.5, >100, 1..2)" in told
-    assert "('9..1'): an interval whose first end is not the smaller" in told
+    message = refusal(written(tmp_path, "a,y\n" + rows("{s},{i}.5") + "1,~5\n2,9..1\n"), **censored)
+    assert "write a number or a bound (<0.5, >100, 1..2)" in message
+    assert "('9..1'): an interval whose first end is not the smaller" in message
     path = written(tmp_path, "a,y\n" + rows("{s},{i}.5") + "1,<-999\n2,-999\n3,-999\n")
     codes = typed(loaded(path, **censored)[1], "--missing-code")
     with_codes = Reading.from_options(censored=True, missing_code=codes)

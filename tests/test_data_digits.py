@@ -42,9 +42,11 @@ def spec(form: str, numbers: list[int], folder: Path) -> Any:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_different_whole_numbers_are_not_made_one(form, tmp_path):
-    said = message_of(load, spec(form, LONG, tmp_path), missing="median")
-    assert f"row 1, column a: {LONG[0]} and another whole number above 2^53 would become equal (and 1 more); " in said
-    assert said.endswith("or use --drop a; if its cells are codes, use --categories a")
+    message = message_of(load, spec(form, LONG, tmp_path), missing="median")
+    assert (
+        f"row 1, column a: {LONG[0]} and another whole number above 2^53 would become equal (and 1 more); " in message
+    )
+    assert message.endswith("or use --drop a; if its cells are codes, use --categories a")
     apart = [2**53, 2**53 + 2, 2**53 + 50, 2**53]
     data = load(spec(form, apart, tmp_path), missing="median")
     np.testing.assert_array_equal(data.x[:4, 0], [0, 2, 50, 0])
@@ -56,7 +58,7 @@ def test_different_whole_numbers_are_not_made_one(form, tmp_path):
     assert levels == tuple(f"a={number}" for number in written)
 
 
-def test_nor_are_those_of_arrays():
+def test_different_whole_numbers_of_arrays_are_not_made_one():
     x, y = np.array(LONG), np.arange(3.0)
     for given in ((x, y), (x[:, None], y)):
         assert f"x: row 1, column 1: {2**53} and another" in message_of(load, given)

@@ -31,8 +31,8 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("doors")
     (folder / "t.csv").write_text("a,d,c,y\n" + rows())
     lengths = ["--warmup", "5", "--draws", "5", "--chains", "1"]
-    words = ["sample", "linear", "nuts", "--data", str(folder / "t.csv"), *lengths, "-o", str(folder / "r.nc")]
-    assert command([*words, "--quiet"]) == 0
+    arguments = ["sample", "linear", "nuts", "--data", str(folder / "t.csv"), *lengths, "-o", str(folder / "r.nc")]
+    assert command([*arguments, "--quiet"]) == 0
     return folder
 
 
@@ -62,8 +62,8 @@ def test_training_rows_are_read_only_for_suspicious_new_values():
     steps = (np.arange(60, dtype=np.float32) % 5 + 1)[:, None]
     with pytest.warns(BnnzooWarning, match=r"column a \(9 in 1 of 2 rows, training rows 1 to 5\)"):
         warn_of_new_codes(np.array([[1.0], [9.0]], np.float32), None, data.signature, lambda _: steps, "new")
-    known = np.concatenate([np.full((3, 1), -999, np.float32), steps])  # training has warned of a code of its own
-    warn_of_new_codes(np.array([[1.0], [-999.0]], np.float32), None, data.signature, lambda _: known, "new")
+    expected = np.concatenate([np.full((3, 1), -999, np.float32), steps])  # training has warned of a code of its own
+    warn_of_new_codes(np.array([[1.0], [-999.0]], np.float32), None, data.signature, lambda _: expected, "new")
 
 
 @pytest.mark.slow
@@ -96,12 +96,12 @@ def test_codes_beside_a_scale_are_questioned(case):
 
 def test_counts_rarely_look_like_a_scale_with_codes():
     rng = np.random.default_rng(0)
-    found = 0
+    result = 0
     for _ in range(1000):
         size = int(rng.choice([12, 30, 100, 1000]))
-        found += bool(find_codes("n", rng.poisson(rng.choice([0.5, 1, 2, 4]), size).astype(float)))
-        found += bool(find_codes("n", rng.geometric(0.4, size).astype(float)))
-    assert found < 20  # 1 percent
+        result += bool(find_codes("n", rng.poisson(rng.choice([0.5, 1, 2, 4]), size).astype(float)))
+        result += bool(find_codes("n", rng.geometric(0.4, size).astype(float)))
+    assert result < 20  # 1 percent
 
 
 def test_a_code_of_a_class_is_questioned(tmp_path):

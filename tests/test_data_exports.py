@@ -37,10 +37,10 @@ def message_of(path: Path, **options) -> str:
 
 def loaded(path: Path, **options) -> tuple[Dataset, str]:
     """The data set, and all warnings."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", BnnzooWarning)
         data = load(path, **options)
-    return data, "\n".join(str(one.message) for one in found)
+    return data, "\n".join(str(item.message) for item in caught)
 
 
 AMOUNTS = {
@@ -141,8 +141,8 @@ DOUBTS = {
 @pytest.mark.parametrize("case", DOUBTS)
 def test_tables_that_are_hardly_meant_so_are_questioned(tmp_path, case):
     content, warning = DOUBTS[case]
-    _, told = loaded(written(tmp_path, content))
-    assert warning in told
+    _, notes = loaded(written(tmp_path, content))
+    assert warning in notes
 
 
 def test_cures_of_warnings_silence_them(tmp_path):
@@ -168,8 +168,8 @@ def test_dates_in_the_first_line_are_no_header(tmp_path):
 
 def test_names_of_rows_and_closing_separators_are_told_from_bad_rows(tmp_path):
     for header, row in (("a,y\n", "{i},{j},{i}.5"), ('"a","y"\n', '"{i}",{j},{i}.5')):
-        assert "row names" in (told := message_of(written(tmp_path, header + rows(row))))
-        assert "--skip-rows" not in told
+        assert "row names" in (message := message_of(written(tmp_path, header + rows(row))))
+        assert "--skip-rows" not in message
     assert "end with a separator" in message_of(written(tmp_path, "a,y\n" + rows("{j},{i}.5,")))
 
 
@@ -212,13 +212,13 @@ def test_remarks_in_new_files_name_no_option(tmp_path):
 @pytest.mark.parametrize("cells", ["2024-04-0{j}", "0{k}:30", "{w}"])
 def test_an_exposure_is_a_number(tmp_path, cells):
     path = written(tmp_path, "a,e,y\n" + rows("{k}.5," + cells + ",{i}"))
-    told = message_of(path, exposure="e")
-    assert "column e: not a number" in told
-    assert "an exposure is missing" not in told
+    message = message_of(path, exposure="e")
+    assert "column e: not a number" in message
+    assert "an exposure is missing" not in message
 
 
 def test_an_exposure_makes_few_counts_numbers_and_its_codes_are_questioned(tmp_path):
     path = written(tmp_path, "a,e,y\n" + rows("{k}.5,{k}.5,{j}").replace(",0.5,", ",0.7,") + "1,999,1\n1.5,999,2\n")
-    data, told = loaded(path, exposure="e")
+    data, notes = loaded(path, exposure="e")
     assert data.task == "regression"
-    assert "--missing-code e=999" in told
+    assert "--missing-code e=999" in notes

@@ -38,10 +38,10 @@ def message_of(function, *arguments, **options) -> str:
 
 
 def caught(function, *arguments, **options) -> list[str]:
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always", BnnzooWarning)
         function(*arguments, **options)
-    return [str(one.message) for one in found]
+    return [str(item.message) for item in recorded]
 
 
 # ---------------------------------------------------------------------------------------------- separators, decimals
@@ -203,11 +203,11 @@ def test_a_recipe_keeps_how_a_table_is_read(tmp_path):
 
 def test_the_command_line_reads_such_a_file(tmp_path, capsys):
     path = written(tmp_path, "a;y\ncm;EUR\n1,5;2,25\n-9;3\n2,5;3,5\n4,5;5\n")
-    words = ["show", "linear", "nuts", "--data", str(path), "--decimal", ",", "--separator", "semicolon"]
-    assert command([*words, "--skip-rows", "2", "--missing-code", "a=-9", "--missing", "median"]) == 0
+    arguments = ["show", "linear", "nuts", "--data", str(path), "--decimal", ",", "--separator", "semicolon"]
+    assert command([*arguments, "--skip-rows", "2", "--missing-code", "a=-9", "--missing", "median"]) == 0
     shown = capsys.readouterr().out
     assert all(part in shown for part in ("separator: semicolon", "skip_rows:", "missing_code:", 'decimal: ","'))
-    assert command(words) == 2
+    assert command(arguments) == 2
     assert "if row 1 holds units, leave it out with --skip-rows 2" in capsys.readouterr().err
 
 
@@ -238,9 +238,9 @@ def test_codes_for_missing_cells_are_warned_of_with_the_option(tmp_path):
 @pytest.mark.parametrize("code", [-1, -9, -99, -200, -999, -999.9, -9999, 9999, 99999, 1e20, 9.96921e36])
 def test_values_that_look_like_codes_are_questioned(code):
     ordinary = 100 + 3 * np.random.default_rng(0).normal(size=100)
-    (found,) = find_codes("v", np.append(ordinary, [code, code]))
-    assert (found.value, found.count) == (pytest.approx(code), 2)
-    assert float(found.text) == pytest.approx(code)
+    (result,) = find_codes("v", np.append(ordinary, [code, code]))
+    assert (result.value, result.count) == (pytest.approx(code), 2)
+    assert float(result.text) == pytest.approx(code)
     once = find_codes("v", np.append(ordinary, [code]))
     assert len(once) == (code <= -99 or code >= 999)  # others are a mistake, or a wonder
 

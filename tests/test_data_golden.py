@@ -63,7 +63,7 @@ def written(folder: Path, content: str | bytes) -> str:
 
 def messages(folder: Path) -> str:
     """All of them, each under its case."""
-    found: list[str] = []
+    results: list[str] = []
 
     def add(case: str, function, *arguments, **options) -> None:
         with warnings.catch_warnings(record=True) as caught, spelling_of("options"):
@@ -73,7 +73,7 @@ def messages(folder: Path) -> str:
                 said = [f"warning: {warning.message}" for warning in caught]
             except UsageError as error:
                 said = str(error).splitlines()
-        found.append("\n".join([f"[{case}]", *(line.replace(f"{folder}/", "") for line in said)]))
+        results.append("\n".join([f"[{case}]", *(line.replace(f"{folder}/", "") for line in said)]))
 
     for case, (content, _) in BAD_TABLES.items():
         add(case, load, written(folder, content))
@@ -86,7 +86,7 @@ def messages(folder: Path) -> str:
     for case, content in NEW.items():
         add(f"predict: {case}", load_inputs, written(folder, content), like)
         add(f"evaluate: {case}", load_like, written(folder, content), like)
-    return "\n\n".join(found) + "\n"
+    return "\n\n".join(results) + "\n"
 
 
 def test_every_message_is_as_it_was(tmp_path):
@@ -96,9 +96,9 @@ def test_every_message_is_as_it_was(tmp_path):
 @pytest.mark.parametrize("options", [[], ["--missing", "median"]])
 def test_bad_tables_are_refused_without_jax_and_at_once(tmp_path, options):
     path = written(tmp_path, TRAINING["two kinds of fault"][0])
-    words = ["sample", "mlp", "nuts", "--data", path, "-o", str(tmp_path / "run.nc"), *options]
+    arguments = ["sample", "mlp", "nuts", "--data", path, "-o", str(tmp_path / "run.nc"), *options]
     code = "import sys; from bnnzoo import cli; code = cli.run(sys.argv[1:]); sys.exit(('jax' in sys.modules) or code)"
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert "column b: not a number ('x')" in done.stderr
     assert ("column a: an empty cell" in done.stderr) == (not options)

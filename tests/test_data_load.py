@@ -95,7 +95,7 @@ def test_csv_target_choice(tmp_path):
     assert load(path, target="x1").target_names == ("x1",)
 
 
-def test_tsv(tmp_path):
+def test_a_tsv_file_is_read(tmp_path):
     data = load(str(write(tmp_path, GOOD.replace(",", "\t"), "data.tsv")))
     np.testing.assert_array_equal(data.x, [[1, 2], [3, 4], [5, 6]])
 
@@ -203,7 +203,7 @@ BAD_TABLES = {
 
 @pytest.mark.parametrize("case", BAD_TABLES)
 @pytest.mark.filterwarnings("ignore:.*the same in every row")
-def test_bad_csv(tmp_path, case):
+def test_a_malformed_csv_file_is_refused(tmp_path, case):
     content, parts = BAD_TABLES[case]
     path = write(tmp_path, content)
     message = message_of(load, str(path))
@@ -421,7 +421,7 @@ def npz(folder: Path, **arrays) -> Path:
     return folder / "data.npz"
 
 
-def test_npz(tmp_path):
+def test_arrays_of_an_npz_file_are_read(tmp_path):
     data = load(str(npz(tmp_path, x=np.ones((4, 2)), y=np.arange(4.0))))
     assert (data.task, data.feature_names, data.target_names) == ("regression", ("x0", "x1"), ("y",))
     for name in ("x", "y"):
@@ -455,8 +455,8 @@ def test_bad_npz(tmp_path, arrays, part):
 
 def test_damaged_npz(tmp_path):
     path = npz(tmp_path, x=np.ones((50, 4)), y=np.ones(50))
-    whole = path.read_bytes()
-    for content in (b"", b"hello", whole[:100], whole[:-30], whole[:200] + b"\xff" * 50 + whole[250:]):
+    contents = path.read_bytes()
+    for content in (b"", b"hello", contents[:100], contents[:-30], contents[:200] + b"\xff" * 50 + contents[250:]):
         path.write_bytes(content)
         assert str(path) in message_of(load, str(path))
     with path.open("wb") as file:
@@ -489,8 +489,8 @@ def test_parquet(tmp_path):
     assert "column a: neither numbers, text, booleans nor dates" in message_of(load, path)
     pq.write_table(pa.table({"a": pa.array([], pa.float64()), "y": pa.array([], pa.float64())}), path)
     assert "no data rows" in message_of(load, path)
-    whole = Path(path).read_bytes()
-    for content in (b"", b"hello", whole[:50], whole[:-9]):
+    contents = Path(path).read_bytes()
+    for content in (b"", b"hello", contents[:50], contents[:-9]):
         Path(path).write_bytes(content)
         assert "not a Parquet file" in message_of(load, path)
 
@@ -566,8 +566,8 @@ def test_bad_idx(tmp_path, content, part):
 def test_damaged_gzip(tmp_path):
     idx_folder(tmp_path / "mnist", packed=True)
     path = tmp_path / "mnist" / "train-images-idx3-ubyte.gz"
-    whole = path.read_bytes()
-    for content in (b"", b"junk", whole[:-12], whole[:20], whole[:30] + b"\xff\xff\xff" + whole[33:]):
+    contents = path.read_bytes()
+    for content in (b"", b"junk", contents[:-12], contents[:20], contents[:30] + b"\xff\xff\xff" + contents[33:]):
         path.write_bytes(content)
         assert str(path) in message_of(load, str(tmp_path / "mnist"))
 

@@ -97,8 +97,8 @@ def test_gaps_are_filled_by_medians_of_the_training_rows():
 def test_columns_of_codes_are_categories_where_that_is_asked_for(tmp_path):
     """Whole numbers, digits with zeros before them, and text that is half numbers; new rows may have numbers."""
     path = table(tmp_path, "month,zip,code,y", "1,01,1,3.5", "2,1,2,4.5", "10,01,x,5.5", "2,1,3,6.5")
-    assert "column code: not a number ('x')" in (said := message_of(load, path))
-    assert said.endswith("use --drop code; if its cells are codes, use --categories code")
+    assert "column code: not a number ('x')" in (message := message_of(load, path))
+    assert message.endswith("use --drop code; if its cells are codes, use --categories code")
     data = load(path, categories="month,zip,code")
     twice = load(table(tmp_path, "a,y", "1,1.5", "1.0,2.5", "2,3.5", "1.00,4.5", name="a.csv"), categories="a")
     assert twice.feature_names == ("a=1", "a=2")
@@ -115,8 +115,8 @@ def test_columns_of_codes_are_categories_where_that_is_asked_for(tmp_path):
     expected = np.array([[1, 0, 0, 1, 0, 1, 0, 0, 0], [0, 0, 1, 0, 1, 0, 1, 0, 0], [0, 1, 0, 1, 0, 0, 0, 0, 1]])
     np.testing.assert_array_equal(data.x[:3], expected)
     new = pd.DataFrame({"month": [10.0, 1.0], "zip": ["1", "01"], "code": [2, 3]})
-    found = load_inputs(new, Signature.from_json(data.signature.to_json()))
-    np.testing.assert_array_equal(found, [[0, 1, 0, 0, 1, 0, 1, 0, 0], [1, 0, 0, 1, 0, 0, 0, 1, 0]])
+    result = load_inputs(new, Signature.from_json(data.signature.to_json()))
+    np.testing.assert_array_equal(result, [[0, 1, 0, 0, 1, 0, 1, 0, 0], [1, 0, 0, 1, 0, 0, 0, 1, 0]])
     frame = pd.DataFrame({"month": [1, 2, 10], "y": [0.5, 1.5, 2.5]})
     assert load(frame, categories=["month"]).feature_names == ("month=1", "month=10", "month=2")
 
@@ -154,9 +154,9 @@ def test_a_comma_within_columns_of_another_separator_is_none(tmp_path):
 def test_a_column_that_no_training_row_has_has_no_median():
     frame = pd.DataFrame({"a": np.arange(20.0) / 2, "b": [None] * 19 + [3.0], "y": np.arange(20) + 0.5})
     data = load(frame, missing="median")
-    said = [message_of(split, data, test_fraction=0.5, seed=seed) for seed in range(8) if _held_out(data, seed)]
-    assert said
-    for each in said:
+    message = [message_of(split, data, test_fraction=0.5, seed=seed) for seed in range(8) if _held_out(data, seed)]
+    assert message
+    for each in message:
         assert each.startswith("data: column b: every cell is missing in the training rows, so there is no median")
 
 
@@ -173,12 +173,14 @@ def test_a_series_of_targets_may_be_called_0():
 
 def test_too_many_or_too_long_levels_are_told_with_their_cure(tmp_path):
     long = table(tmp_path, "a,y", "x" * 201 + ",1.5", "b,2.5", name="a.csv")
-    said = "column a: text with a category of 201 letters, more than 200; use --drop a, or write its content as numbers"
-    assert message_of(load, long).endswith(said)
+    message = (
+        "column a: text with a category of 201 letters, more than 200; use --drop a, or write its content as numbers"
+    )
+    assert message_of(load, long).endswith(message)
     codes = table(tmp_path, "a,b,y", *(f"{i},{i % 7}.5,{i % 5}.5" for i in range(200)), name="a.csv")
-    said = "column a: text with 200 categories, more than 100; use --drop a, or remove it from --categories to read "
-    said += "numbers"
-    assert message_of(load, codes, categories="a").endswith(said)
+    message = "column a: text with 200 categories, more than 100; use --drop a, or remove it from --categories to read "
+    message += "numbers"
+    assert message_of(load, codes, categories="a").endswith(message)
 
 
 @pytest.mark.parametrize("dtype", ["object", "string", "category", "Int64", "datetime64[s]"])
@@ -191,9 +193,9 @@ def test_a_cell_that_is_none_is_an_empty_one(dtype):
 def test_an_array_of_targets_is_not_called_x():
     x, fields = np.arange(4.0), np.zeros(4, [("a", float)])
     for y in (fields, np.ones(4) * 1j):
-        said = message_of(load, (x, y))
-        assert said.startswith("y has dtype ")
-        assert "x." not in said
+        message = message_of(load, (x, y))
+        assert message.startswith("y has dtype ")
+        assert "x." not in message
     assert message_of(load, (x, fields)).endswith("give it as a data frame")
 
 
@@ -221,9 +223,9 @@ def test_a_level_never_seen_in_a_row_left_out_is_no_fault():
     frame = pd.DataFrame({"c": ["r", "b", "r"], "a": [1.0, 2, 4], "y": [0.5, 1.5, 2.5]})
     like = load(frame, missing="drop").signature
     new = frame.assign(c=["r", "z", "b"])
-    found = load_like(new.assign(a=[1, None, 4]), like)
-    np.testing.assert_array_equal(found.x, [[0, 1, 1], [1, 0, 4]])
-    np.testing.assert_array_equal(found.y, [[0.5], [2.5]])
+    result = load_like(new.assign(a=[1, None, 4]), like)
+    np.testing.assert_array_equal(result.x, [[0, 1, 1], [1, 0, 4]])
+    np.testing.assert_array_equal(result.y, [[0.5], [2.5]])
     assert "row 2, column c: category 'z' does not occur" in message_of(load_like, new, like)
 
 
@@ -313,9 +315,9 @@ def test_targets_beside_inputs_are_matched_by_name_and_counted():
         for wrong in (y[["u"]], y.assign(w=0.0), y.rename(columns={"v": "w"})):
             message = message_of(load_like, (inputs, wrong), like)
             assert message == f"y: must have the targets of the model, u, v (got {', '.join(wrong)})"
-    one = load((x, y["u"])).signature
-    assert "y: must have the targets of the model, u (got y0, y1)" in message_of(load_like, (x, np.ones((3, 2))), one)
-    assert load_like((x, pd.DataFrame({"other": [1.0, 2.0, 3.0]})), one).y.shape == (3, 1)
+    first = load((x, y["u"])).signature
+    assert "y: must have the targets of the model, u (got y0, y1)" in message_of(load_like, (x, np.ones((3, 2))), first)
+    assert load_like((x, pd.DataFrame({"other": [1.0, 2.0, 3.0]})), first).y.shape == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -347,9 +349,9 @@ def test_labels_that_differ_in_spaces_are_one_class():
 
 def test_a_signature_with_many_faults_is_told_one():
     """A file of a few megabytes would be a message of hundreds."""
-    with pytest.raises(ValueError, match="feature_names") as found:
+    with pytest.raises(ValueError, match="feature_names") as result:
         Signature.from_json('{"feature_names": [' + "1, " * 10_000 + "1]}")
-    assert len(str(found.value)) < 2000
+    assert len(str(result.value)) < 2000
 
 
 def test_data_sets_of_another_task_are_read_for_the_models():
@@ -367,7 +369,7 @@ def test_data_sets_of_another_task_are_read_for_the_models():
 
 
 @pytest.mark.parametrize("spec", [(), (np.ones(3),), (np.ones(3),) * 3, (pd.DataFrame({"a": [1.0]}),)])
-def test_what_is_no_pair_is_refused(spec):
+def test_a_tuple_that_is_no_pair_is_refused(spec):
     like = load((np.ones((3, 1)), np.array([1.5, 2.5, 3.5]))).signature
     for message in (message_of(load, spec), message_of(load_like, spec, like)):
         assert message == f"data: must be a pair (x, y) (got a tuple of {len(spec)})"
@@ -385,15 +387,15 @@ def test_arrays_are_encoded_like_the_columns_of_the_table(tmp_path):
     for new in (array, tmp_path / "new.npz", data):
         np.testing.assert_array_equal(load_inputs(new, like), data.x)
     np.testing.assert_array_equal(load_like((array, frame["y"].to_numpy()), like).x, data.x)
-    one = load(frame[["t", "y"]]).signature
-    np.testing.assert_array_equal(load_inputs(seconds[:3], one), [[0], [60], [120]])
+    first = load(frame[["t", "y"]]).signature
+    np.testing.assert_array_equal(load_inputs(seconds[:3], first), [[0], [60], [120]])
     assert "inputs have shape [3], but the model was trained on [2]" in message_of(load_inputs, np.ones((2, 3)), like)
     gap = load(frame[["t", "y"]], missing="drop").signature
     assert "x: row 2, column t: not a number (nan)" in message_of(load_inputs, [1.7e9, np.nan], gap)
     assert "x has dtype <U1, not numbers" in message_of(load_inputs, np.array([["a", "b"]]), like)
     later = load(frame[["t", "y"]].iloc[1:])
-    assert "not encoded as in training; give its file or data frame" in message_of(load_inputs, later, one)
-    assert "not encoded as in training" in message_of(load_like, later, one)
+    assert "not encoded as in training; give its file or data frame" in message_of(load_inputs, later, first)
+    assert "not encoded as in training" in message_of(load_like, later, first)
 
 
 def test_arrays_are_no_columns_of_text(tmp_path):
@@ -501,11 +503,11 @@ def test_numbers_as_text_are_not_known_by_value_where_one_is_written_otherwise()
 
 
 @pytest.mark.parametrize(
-    "words", [("yes", "no", "maybe"), ("t", "f", "on"), ("am", "pm", "12:30"), ("may", "june", "1")]
+    "levels", [("yes", "no", "maybe"), ("t", "f", "on"), ("am", "pm", "12:30"), ("may", "june", "1")]
 )
-def test_ordinary_words_are_text(tmp_path, words):
-    path = table(tmp_path, "v,y", *(f"{word},{i}.5" for i, word in enumerate(words)))
-    assert load(path).feature_names == tuple(f"v={word}" for word in sorted(words))
+def test_ordinary_words_are_text(tmp_path, levels):
+    path = table(tmp_path, "v,y", *(f"{word},{i}.5" for i, word in enumerate(levels)))
+    assert load(path).feature_names == tuple(f"v={word}" for word in sorted(levels))
 
 
 def test_lists_of_arrow_are_refused_by_name():
@@ -539,7 +541,7 @@ def test_polars_and_pandas_frames_are_one_table(kind, missing):
     pl = pytest.importorskip("polars")
     cells, of_polars, of_pandas = POLARS[kind]
     rest = {"a": [1.5, 2.5, 4.0, 4.5], "y": [0.5, 1.5, 3.0, 2.0]}
-    one = pl.DataFrame({"v": pl.Series(cells, dtype=getattr(pl, of_polars) if of_polars else None), **rest})
+    first = pl.DataFrame({"v": pl.Series(cells, dtype=getattr(pl, of_polars) if of_polars else None), **rest})
     other = pd.DataFrame({"v": pd.Series(cells, dtype=of_pandas), **rest})
 
     def read(frame: Any) -> str:
@@ -552,9 +554,9 @@ def test_polars_and_pandas_frames_are_one_table(kind, missing):
         told = [str(each.message) for each in said]
         return repr((data.feature_names, data.x.tolist(), data.y.tolist(), data.notes, told))
 
-    found = read(one)
-    assert found == read(other)
-    assert found.startswith("data: column v: ") == (kind in ("list", "nothing"))
+    result = read(first)
+    assert result == read(other)
+    assert result.startswith("data: column v: ") == (kind in ("list", "nothing"))
 
 
 # ---------------------------------------------------------------------------------------------- text as written
@@ -661,9 +663,9 @@ def test_the_labels_of_a_parquet_files_rows_are_no_column(tmp_path):
     frame = pd.DataFrame({"size": [1.0, 2, 3, 4], " price ": [10.5, 20, 30, 41]})
     for index in (pd.Index([4, 3, 2, 1], name="id"), pd.Index(list("abcd")), pd.RangeIndex(4, name="row")):
         frame.set_axis(index).to_parquet(tmp_path / "t.parquet")
-        found = load(tmp_path / "t.parquet")
-        assert (found.feature_names, found.target_names) == (("size",), ("price",))
-        np.testing.assert_array_equal(found.y[:, 0], frame[" price "].astype(np.float32))
+        loaded_data = load(tmp_path / "t.parquet")
+        assert (loaded_data.feature_names, loaded_data.target_names) == (("size",), ("price",))
+        np.testing.assert_array_equal(loaded_data.y[:, 0], frame[" price "].astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "pandas", "polars"])
@@ -691,19 +693,19 @@ def test_columns_are_those_of_their_names_wherever_they_stand(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("cells", "types", "said"),
+    ("cells", "types", "message"),
     [
         ([2932897, 1, 2], ["int32", "date32"], "a cell of type date32[day] cannot be read (year 10000"),
         ([1, 2, 3], ["int64", "time64[ns]"], "a cell of type time64[ns] cannot be read (Value 1"),
         ([b"a", b"\xff", b"c"], ["binary", "string"], "a cell of type string cannot be read (In chunk 0: Invalid"),
     ],
 )
-def test_a_column_of_parquet_that_cannot_be_read_is_named_with_its_type(tmp_path, cells, types, said):
+def test_a_column_of_parquet_that_cannot_be_read_is_named_with_its_type(tmp_path, cells, types, message):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     first, second = (pa.type_for_alias(name) for name in types)
     column = pa.array(cells, first).view(second)
     pq.write_table(pa.table({"size": [1.0, 2, 3], "a": column, "y": [0.5, 1.5, 2.5]}), path := tmp_path / "t.parquet")
-    assert f"t.parquet: column a: {said}" in message_of(load, path)
+    assert f"t.parquet: column a: {message}" in message_of(load, path)
     assert load(path, drop="a").feature_names == ("size",)
 
 
@@ -751,21 +753,21 @@ def test_targets_in_as_many_columns_as_rows_keep_their_rows():
 
 def test_a_digest_is_of_inputs_and_targets_and_their_forms():
     rows = np.arange(12.0).reshape(4, 3)
-    one = from_arrays(rows, [1.5, 2, 4, 3])
-    assert one.sha256() == from_arrays(rows.copy(), [1.5, 2, 4, 3]).sha256()
+    first = from_arrays(rows, [1.5, 2, 4, 3])
+    assert first.sha256() == from_arrays(rows.copy(), [1.5, 2, 4, 3]).sha256()
     others = (
         from_arrays(rows, [1.5, 2, 3, 4]),
         from_arrays(rows[:, ::-1], [1.5, 2, 4, 3]),
         from_arrays(rows.reshape(4, 3, 1), [1.5, 2, 4, 3]),
-        one.take([1, 0, 2, 3]),
+        first.take([1, 0, 2, 3]),
     )
-    assert len({data.sha256() for data in (one, *others)}) == 5
+    assert len({data.sha256() for data in (first, *others)}) == 5
 
 
 def test_other_targets_are_no_inputs():
     x, y = pd.DataFrame({"a": [1.0, 2, 3, 5]}), pd.DataFrame({"u": [1.5, 2, 3, 4], "v": [9.0, 8, 7, 5.5]})
-    found = load((x, y), target="u")
-    assert (found.feature_names, found.target_names) == (("a",), ("u",))
+    loaded_data = load((x, y), target="u")
+    assert (loaded_data.feature_names, loaded_data.target_names) == (("a",), ("u",))
     assert "y: no column named a" in message_of(load, (x, y), target="a")
     assert load((x, y)).target_names == ("u", "v")
 
@@ -799,7 +801,7 @@ def test_zones_as_programs_write_them(zone):
 
 
 @pytest.mark.parametrize(
-    ("cells", "said"),
+    ("cells", "message"),
     [
         (["3/17/2024 5:00 PM", "3/18/2024 6:00 AM"], "not a date"),
         (["3/17/2024, 17:00", "3/18/2024, 17:00"], "not a date"),
@@ -813,11 +815,11 @@ def test_zones_as_programs_write_them(zone):
         (["--", "2", "7", "--", "--"], "not a number ('--')"),
     ],
 )
-def test_what_only_looks_like_text_is_not_guessed(cells, said):
+def test_what_only_looks_like_text_is_not_guessed(cells, message):
     for name in ("inputs", "targets"):
         columns = {"t": cells, "y": np.arange(len(cells)) + 0.5}
         frame = pd.DataFrame(columns if name == "inputs" else dict(reversed(columns.items())))
-        assert said in message_of(load, frame)
+        assert message in message_of(load, frame)
 
 
 TEXTS = (
@@ -869,14 +871,14 @@ def test_columns_that_nobody_takes_may_be_called_anything(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("# made by hand\na,y\n1,1.5\n", "the first line is a remark"),
         ("a b y\n1 2 1.5\n3 4 2.5\n", "the header is one column, 'a b y', and the rows contain spaces"),
     ],
 )
-def test_what_separates_columns_is_told(tmp_path, content, said):
-    assert said in message_of(load, write(tmp_path, content, "t.csv"))
+def test_what_separates_columns_is_told(tmp_path, content, message):
+    assert message in message_of(load, write(tmp_path, content, "t.csv"))
 
 
 def test_marks_of_byte_order_are_no_part_of_a_name(tmp_path):

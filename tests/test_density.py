@@ -48,21 +48,22 @@ def test_the_likelihood_is_the_mixture_of_the_parameters_alone():
 @pytest.mark.slow
 def test_a_table_of_targets_alone(table, tmp_path, capsys):
     out, everything = tmp_path / "run.nc", ["--target", "a", "--target", "b"]
-    words = ["--data", str(table), *everything, "--quiet", "-o", str(out), "--init", "prior", "--chains", "2"]
+    arguments = ["--data", str(table), *everything, "--quiet", "-o", str(out), "--init", "prior", "--chains", "2"]
     assert (
-        cli.run(["sample", "density", "random-walk", *words, "--warmup", "400", "--draws", "100", "--thin", "10"]) == 0
+        cli.run(["sample", "density", "random-walk", *arguments, "--warmup", "400", "--draws", "100", "--thin", "10"])
+        == 0
     )
     run = bnnzoo.open(out)
     assert run.posterior["posterior"]["outputs"].shape == (2, 100, 10)
     # A single Gaussian with the right moments scores 3.1 on two clusters.
-    found = run.evaluate()
-    assert found["nll"] < 2.8
-    assert "rmse" not in found
+    evaluation = run.evaluate()
+    assert evaluation["nll"] < 2.8
+    assert "rmse" not in evaluation
     assert run.attributes["task"] == "density"
     assert list(run.predict(str(table))) == ["log_density"]
     assert run.diagnose()
     capsys.readouterr()
-    assert cli.run(["sample", "mlp", "random-walk", *words, "--force"]) == 2
+    assert cli.run(["sample", "mlp", "random-walk", *arguments, "--force"]) == 2
     assert "the data have no inputs, because all their columns are modelled" in capsys.readouterr().err
 
 
@@ -117,8 +118,8 @@ def line():
     """A mixture of two Gaussians on one column, in units far from 1."""
     rng = np.random.default_rng(3)
     rows = 100 + 20 * (rng.choice([-1.0, 1.0], size=200) + 0.3 * rng.normal(size=200))
-    words: dict = {"chains": 2, "warmup": 300, "draws": 150, "thin": 5, "init": "prior", "chain_method": "vectorized"}
-    return rows, bnnzoo.sample("density", "random-walk", data=rows, **words)
+    options: dict = {"chains": 2, "warmup": 300, "draws": 150, "thin": 5, "init": "prior", "chain_method": "vectorized"}
+    return rows, bnnzoo.sample("density", "random-walk", data=rows, **options)
 
 
 @pytest.mark.slow
@@ -149,10 +150,10 @@ def test_the_predictive_density_and_its_draws_are_in_the_units_of_the_data(line,
 
 def test_pictures_of_a_density(line):
     _, run = line
-    found = run.plot("density")
-    assert {"x0", "density", "q05", "q95"} == set(found.table)
-    np.testing.assert_allclose(np.trapezoid(found.table["density"], found.table["x0"]), 1.0, atol=0.02)
-    assert (found.table["q05"] <= found.table["q95"]).all()
+    result = run.plot("density")
+    assert {"x0", "density", "q05", "q95"} == set(result.table)
+    np.testing.assert_allclose(np.trapezoid(result.table["density"], result.table["x0"]), 1.0, atol=0.02)
+    assert (result.table["q05"] <= result.table["q95"]).all()
     for name in ("band", "slices"):
         with pytest.raises(UsageError):
             run.plot(name)

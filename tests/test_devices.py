@@ -23,7 +23,7 @@ def said(*lines: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_jax_was_there_first():
+def test_devices_set_after_jax_started_give_a_warning():
     """All chains share the one device: a warning says so, with what to call first; and then that is too late."""
     tried = "try:\n    bnnzoo.devices(4)\nexcept bnnzoo.UsageError as error:\n    print(error)"
     code, out, err = said(USED, f"print({RUN}.attributes['device'])", tried)

@@ -63,11 +63,11 @@ def test_a_draw_that_is_no_number_is_not_left_out():
 
 
 def test_independent_draws_pass_and_count_in_full():
-    found = convergence(draws())
-    assert found["rhat"] < 1.02
-    assert 1000 < found["ess_bulk"] < 2500
-    assert found["mcse_over_sd"] == pytest.approx(1600**-0.5, rel=0.25)
-    assert found["mcse"] == pytest.approx(1600**-0.5, rel=0.25)
+    measures = convergence(draws())
+    assert measures["rhat"] < 1.02
+    assert 1000 < measures["ess_bulk"] < 2500
+    assert measures["mcse_over_sd"] == pytest.approx(1600**-0.5, rel=0.25)
+    assert measures["mcse"] == pytest.approx(1600**-0.5, rel=0.25)
     assert between_chains(draws())["modes"] == 1
     assert between_chains(draws())["between_share"] < 0.01
 
@@ -117,7 +117,7 @@ def test_numbers_are_those_of_arviz():
 
     values = (np.cumsum(draws(), 1) / 20 + draws()) * [0.1, 1.0, 10.0]
     tree = from_dict({"posterior": {"f": values}})
-    found = convergence(values)
+    measures = convergence(values)
     for key, wanted in (
         ("rhat", arviz_stats.rhat(tree)["f"].max()),
         ("ess_bulk", arviz_stats.ess(tree)["f"].min()),
@@ -125,7 +125,7 @@ def test_numbers_are_those_of_arviz():
         ("mcse", arviz_stats.mcse(tree)["f"].max()),
         ("mcse_over_sd", (arviz_stats.mcse(tree)["f"] / values.std((0, 1))).max()),
     ):
-        assert found[key] == pytest.approx(float(wanted)), key
+        assert measures[key] == pytest.approx(float(wanted)), key
 
 
 def test_energy_density_and_its_estimate():
@@ -133,11 +133,11 @@ def test_energy_density_and_its_estimate():
     import arviz_stats
 
     energy = draws()[..., 0]
-    found = of_statistics({"energy": energy, "lp": energy, "diverging": energy > 2})
-    assert found["ebfmi"] == pytest.approx(float(np.min(arviz_stats.base.array_stats.bfmi(energy))), rel=0.05)
-    assert found["ebfmi"] > 1.5
-    assert found["lp_rhat"] < 1.02
-    assert 0 < found["diverging"] < 0.05
+    result = of_statistics({"energy": energy, "lp": energy, "diverging": energy > 2})
+    assert result["ebfmi"] == pytest.approx(float(np.min(arviz_stats.base.array_stats.bfmi(energy))), rel=0.05)
+    assert result["ebfmi"] > 1.5
+    assert result["lp_rhat"] < 1.02
+    assert 0 < result["diverging"] < 0.05
     walk = of_statistics({"energy": np.cumsum(energy, 1)})
     assert walk["ebfmi"] < 0.1
     assert "ebfmi" not in of_statistics({"energy": energy}, thin=5)
@@ -162,11 +162,11 @@ def test_a_block_in_a_row():
 def test_an_approximation_is_not_judged_as_a_chain():
     """An ensemble: every draw of a chain is equal. Its exactness is the rule, not its numbers."""
     ensemble = np.repeat(draws()[:, :1], 400, 1)
-    found = of_quantities({"f": ensemble}, exactness="approximate")
-    assert found["judged"] == 0
-    assert np.isnan([found[name] for name in ("rhat", "ess_bulk", "ess_tail", "mcse")]).all()
-    assert found["between_share"] == 1
-    whole = {**GOOD, **found, "exactness": "approximate", "still_chains": 4}
+    result = of_quantities({"f": ensemble}, exactness="approximate")
+    assert result["judged"] == 0
+    assert np.isnan([result[name] for name in ("rhat", "ess_bulk", "ess_tail", "mcse")]).all()
+    assert result["between_share"] == 1
+    whole = {**GOOD, **result, "exactness": "approximate", "still_chains": 4}
     assert gate_findings(whole) == ()
     assert verdict("approximate", ()).startswith("not a chain")
     biased = of_quantities({"f": ensemble}, exactness="biased")
@@ -178,11 +178,11 @@ def test_an_approximation_is_not_judged_as_a_chain():
 def test_the_worst_quantity_is_judged_and_named():
     """The mean agrees; the noise scale is three times too large in two of four chains."""
     scale = np.log(np.array([1.0, 1, 3, 3]))[:, None, None] + 0.05 * draws()
-    found = of_quantities({"mean": draws(), "scale": scale, "still": np.ones((4, 400, 2))}, exactness="exact")
-    assert (found["rhat_of"], found["ess_bulk_of"]) == ("scale", "scale")
-    assert found["rhat"] > 1.5
-    assert found["modes"] == 1
-    assert found["mcse"] == convergence(draws())["mcse"]
+    result = of_quantities({"mean": draws(), "scale": scale, "still": np.ones((4, 400, 2))}, exactness="exact")
+    assert (result["rhat_of"], result["ess_bulk_of"]) == ("scale", "scale")
+    assert result["rhat"] > 1.5
+    assert result["modes"] == 1
+    assert result["mcse"] == convergence(draws())["mcse"]
     nothing = of_quantities({"mean": np.ones((4, 400, 2)), "still": np.ones((4, 400, 2))}, exactness="exact")
     assert nothing["rhat"] == np.inf
     broken = of_quantities({"mean": draws(), "density": np.full((4, 400), np.nan)}, exactness="exact")
@@ -202,8 +202,8 @@ def test_steps_between_draws_and_rows_to_look_at_are_of_a_run_that_names_its_mod
     assert (record(named).thin, record({}).thin) == (5, 1)
     some, none = ({"x": (("row", "feature"), np.zeros((rows, 2)))} for rows in (3, 0))
     tests = {**none, "x_test": (("test_row", "feature"), np.zeros((3, 2)))}
-    known = [(named, some, True), (named, none, False), (named, tests, True), ({}, some, False), ({}, none, False)]
-    for about, constant, wanted in known:
+    expected = [(named, some, True), (named, none, False), (named, tests, True), ({}, some, False), ({}, none, False)]
+    for about, constant, wanted in expected:
         assert Predictor(record(about, constant_data=constant)).has_rows == wanted
 
 
@@ -221,16 +221,16 @@ def test_a_lighter_record_has_every_kth_draw_and_some_test_rows_evenly():
     }
     whole = record({"task": "classification"}, **groups)
     for most, rows in ((3, [0, 4, 8]), (9, range(9)), (20, range(9)), (None, range(9))):
-        found = whole.thinned(3, most)
-        assert found.shape == (2, 3)
-        np.testing.assert_array_equal(found.group("posterior")["theta"], draws[:, ::3])
-        np.testing.assert_array_equal(found.group("sample_stats")["lp"], -draws[:, ::3])
-        np.testing.assert_array_equal(found.group("sample_stats")["step_size"], [1, 1])
-        x, y = found.test_rows()
+        result = whole.thinned(3, most)
+        assert result.shape == (2, 3)
+        np.testing.assert_array_equal(result.group("posterior")["theta"], draws[:, ::3])
+        np.testing.assert_array_equal(result.group("sample_stats")["lp"], -draws[:, ::3])
+        np.testing.assert_array_equal(result.group("sample_stats")["step_size"], [1, 1])
+        x, y = result.test_rows()
         np.testing.assert_array_equal(y, rows)
         np.testing.assert_array_equal(x, 3 * y[:, None] + np.arange(3))
-        assert found.array("constant_data", "x").shape == (5, 3)
-        assert found.attributes == {"task": "classification"}
+        assert result.array("constant_data", "x").shape == (5, 3)
+        assert result.attributes == {"task": "classification"}
     without = record({}, **{name: group for name, group in groups.items() if name == "posterior"})
     assert without.thinned(7, 3).shape == (2, 1)
 
@@ -244,9 +244,9 @@ def test_a_record_without_draws_says_what_to_type():
 
 
 def test_attributes_of_one_number_are_that_number():
-    found = record({"a": np.int64(3), "b": np.array([0.5]), "c": np.arange(2), "d": "text"}).attributes
-    assert [type(found[name]) for name in "abcd"] == [int, float, np.ndarray, str]
-    assert (found["a"], found["b"], found["d"]) == (3, 0.5, "text")
+    result = record({"a": np.int64(3), "b": np.array([0.5]), "c": np.arange(2), "d": "text"}).attributes
+    assert [type(result[name]) for name in "abcd"] == [int, float, np.ndarray, str]
+    assert (result["a"], result["b"], result["d"]) == (3, 0.5, "text")
 
 
 def test_what_is_doubted_of_a_run_is_its_verdict():
@@ -330,15 +330,15 @@ def test_a_run_in_a_dozen_numbers():
     posterior = {"w": ((*step, "i", "j"), np.zeros((2, 3, 4, 5))), "b": ((*step, "k"), np.zeros((2, 3, 2)))}
     stats = {"acceptance_rate": (step, np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.9]]))}
     stats |= {"sigma2": (step, np.full((2, 3), 0.5)), "lp": (step, np.ones((2, 3)))}
-    found = summary(record(about | limited, posterior=posterior, sample_stats=stats))
-    known = {key: value for key, value in about.items() if key not in ("draws_done", "restarted", "stuck_chains")}
-    known |= {"chains": 2, "draws": 3, "parameters": 22, "divergences": 0, "seconds_compile": 1.26}
-    known |= {"ess_bulk": None, "verdict": None}
-    assert found == known | {"acceptance_rate": pytest.approx(0.4), "sigma2": 0.5}
+    result = summary(record(about | limited, posterior=posterior, sample_stats=stats))
+    expected = {key: value for key, value in about.items() if key not in ("draws_done", "restarted", "stuck_chains")}
+    expected |= {"chains": 2, "draws": 3, "parameters": 22, "divergences": 0, "seconds_compile": 1.26}
+    expected |= {"ess_bulk": None, "verdict": None}
+    assert result == expected | {"acceptance_rate": pytest.approx(0.4), "sigma2": 0.5}
     # Of thinned draws it is the share of their steps.
     stats["diverging"] = (step, np.array([[0.0, 1.0, 0.0], [0.2, 1.0, 0.0]]))
-    found = summary(record(about | {"stuck_chains": "[1]", "restarted": 1}, posterior=posterior, sample_stats=stats))
-    assert (found["divergences"], found["stuck_chains"], found["restarted"]) == (3, "[1]", 1)
+    result = summary(record(about | {"stuck_chains": "[1]", "restarted": 1}, posterior=posterior, sample_stats=stats))
+    assert (result["divergences"], result["stuck_chains"], result["restarted"]) == (3, "[1]", 1)
     assert summary(record(about, posterior={"w": ((*step, "i"), np.zeros((1, 1, 4)))}))["parameters"] == 4
 
 
@@ -402,7 +402,7 @@ def test_every_class_is_judged(tmp_path):
     assert any(finding.kind == "rhat" for finding in gate_findings(after))
 
 
-def test_verdicts():
+def test_the_verdict_names_the_first_problem():
     assert verdict({"exactness": "exact"}, ()) == "converged"
     assert verdict({"exactness": "biased"}, ()).startswith("settled: the chains agree, on the distribution of a biased")
     assert verdict(GOOD, gate_findings({**GOOD, "rhat": 2.0})).startswith("not settled: R-hat of predictive means 2, ")
@@ -412,7 +412,7 @@ def test_verdicts():
 
 
 @pytest.mark.parametrize(
-    ("change", "topic", "kind", "words"),
+    ("change", "topic", "kind", "message"),
     [
         ({"rhat": 1.2}, "convergence", "rhat", "R-hat of predictive means 1.2, trusted up to 1.01"),
         ({"rhat": float("nan")}, "convergence", "rhat", "R-hat of predictive means is not a number"),
@@ -426,11 +426,11 @@ def test_verdicts():
         ({"draws_requested": 9000}, "validity", "draws", "bnnzoo resume"),
     ],
 )
-def test_a_limit_that_is_not_held_is_a_finding(change, topic, kind, words):
+def test_a_limit_that_is_not_held_is_a_finding(change, topic, kind, message):
     assert gate_findings(GOOD) == ()
-    (found,) = gate_findings({**GOOD, **change})
-    assert (found.topic, found.kind) == (topic, kind)
-    assert words in sentence(found)
+    (finding,) = gate_findings({**GOOD, **change})
+    assert (finding.topic, finding.kind) == (topic, kind)
+    assert message in sentence(finding)
 
 
 def test_what_the_sampler_found_is_held_against_the_run():
@@ -443,12 +443,12 @@ def test_the_command_and_its_gate(tmp_path, capsys):
     path = tmp_path / "run.nc"
     zoo.run_recipe(tiny.recipe("penalty", warmup=200, draws=60, **{"sampler.batch_size": 40}), out=path)
     assert cli.run(["diagnose", str(path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {"rhat", "ess_bulk", "acceptance_rate", "sigma2", "skew_bias", "regime_ok", "weights_rhat"} <= set(found)
-    assert found["draws"] == 60
-    assert [block["block"] for block in found["blocks"]] == ["weight", "bias"]
-    assert found["weights_rhat"] == max(block["rhat"] for block in found["blocks"])
-    assert "lp_rhat" not in found
+    report = json.loads(capsys.readouterr().out)
+    assert {"rhat", "ess_bulk", "acceptance_rate", "sigma2", "skew_bias", "regime_ok", "weights_rhat"} <= set(report)
+    assert report["draws"] == 60
+    assert [block["block"] for block in report["blocks"]] == ["weight", "bias"]
+    assert report["weights_rhat"] == max(block["rhat"] for block in report["blocks"])
+    assert "lp_rhat" not in report
     loose = ["--rhat", "1e9", "--ess", "0", "--diverging", "1", "--ebfmi", "0"]
     assert cli.run(["diagnose", str(path), "--gate", *loose]) == 0
     assert capsys.readouterr().out.startswith("verdict ")
@@ -463,8 +463,8 @@ def test_an_unfinished_run_is_diagnosed_and_not_passed(tmp_path, capsys):
         zoo.run_recipe(tiny.recipe("random-walk", warmup=20, draws=4000), out=path, **tiny.stopped(6))
     path.unlink()
     assert cli.run(["diagnose", str(path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["complete"] == 0
-    assert 0 < found["draws"] < 4000
+    report = json.loads(capsys.readouterr().out)
+    assert report["complete"] == 0
+    assert 0 < report["draws"] < 4000
     assert cli.run(["diagnose", str(path), "--gate", "--rhat", "1e9", "--ess", "0"]) == 3
     assert "bnnzoo resume" in capsys.readouterr().err

@@ -39,10 +39,10 @@ def begun(arguments: Sequence[str], *own: Sequence[str]) -> list[subprocess.Pope
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [sys.executable, "-m", "bnnzoo", *arguments, "--coordinator", f"127.0.0.1:{port}", "--processes", "2"]
+    command = [sys.executable, "-m", "bnnzoo", *arguments, "--coordinator", f"127.0.0.1:{port}", "--processes", "2"]
     pipe = subprocess.PIPE
     return [
-        subprocess.Popen([*words, "--rank", str(rank), *more], stdout=pipe, stderr=pipe, text=True)
+        subprocess.Popen([*command, "--rank", str(rank), *more], stdout=pipe, stderr=pipe, text=True)
         for rank, more in enumerate(own or ((), ()))
     ]
 
@@ -62,8 +62,8 @@ def alone(*arguments: str) -> None:
 
 
 def draws_of(path: Path, group: str = "posterior") -> dict[str, np.ndarray]:
-    found = bnnzoo.open(path).posterior[group]
-    return {str(name): found[name].values for name in found.data_vars}
+    result = bnnzoo.open(path).posterior[group]
+    return {str(name): result[name].values for name in result.data_vars}
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -112,9 +112,9 @@ def side_by_side(monkeypatch: pytest.MonkeyPatch, *each: Callable[[Processes], A
     def gathered(piece: np.ndarray) -> np.ndarray:
         arrays[here.rank] = piece
         barrier.wait()
-        found = np.stack(arrays)  # unequal sizes are an error here, and undefined elsewhere
+        result = np.stack(arrays)  # unequal sizes are an error here, and undefined elsewhere
         barrier.wait()
-        return found
+        return result
 
     def run(rank: int) -> Any:
         here.rank = rank
@@ -149,7 +149,7 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
     for found in side_by_side(monkeypatch, *(lambda own, tree=tree: own.gather(tree) for tree in trees)):
         for leaf, *each in zip(*map(jax.tree.leaves, (found, *trees)), strict=True):
             is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-            words = [np.asarray(jax.random.key_data(one) if is_key else one) for one in (leaf, *each)]
+            words = [np.asarray(jax.random.key_data(item) if is_key else item) for item in (leaf, *each)]
             assert words[0].dtype == words[1].dtype
             np.testing.assert_array_equal(words[0], np.concatenate(words[1:]))
     firsts = side_by_side(
@@ -161,7 +161,7 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("asked", "result"),
     [
         ([(5, 0), (9, 0)], [5, 5]),  # the first's word
         ([(5, 0), (9, 15)], ["InterruptedRunError 143: another process of this run was stopped"] * 2),
@@ -169,20 +169,20 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
         ([(-1, 0), (9, 15)], [0, 0]),  # there is nothing left to stop
     ],
 )
-def test_how_processes_meet_before_a_chunk(asked, found, monkeypatch):
+def test_how_processes_meet_before_a_chunk(asked, result, monkeypatch):
     acts = [lambda own, a=a: said(lambda: own.agree_on_rows(a[0], stop_signal=a[1])) for a in asked]
-    assert side_by_side(monkeypatch, *acts) == found
+    assert side_by_side(monkeypatch, *acts) == result
 
 
 @pytest.mark.parametrize(
-    ("error", "found"),
+    ("error", "result"),
     [
         (UsageError("wrong"), "UsageError 2: the first process of this run has ended"),
         (BnnzooError("broken"), "BnnzooError 1: the first process of this run has ended"),
         (InterruptedRunError("stopped", 15), "InterruptedRunError 143: the first process of this run has ended"),
     ],
 )
-def test_what_ends_the_first_ends_all_alike(error, found, monkeypatch):
+def test_what_ends_the_first_ends_all_alike(error, result, monkeypatch):
     def act(own: Processes) -> Any:
         def body() -> str:
             with own.share_first_error():
@@ -194,7 +194,7 @@ def test_what_ends_the_first_ends_all_alike(error, found, monkeypatch):
 
     first, other = side_by_side(monkeypatch, act, act)
     assert str(error) in first
-    assert other.startswith(found)
+    assert other.startswith(result)
 
 
 def test_processes_that_would_run_different_things_are_told_so(monkeypatch, tmp_path):
@@ -212,17 +212,17 @@ def test_processes_that_would_run_different_things_are_told_so(monkeypatch, tmp_
     ):
         each = ((same, out, 3), (other, place, step))
         acts = [lambda own, a=a: said(lambda: launch._same_everywhere(a[0], a[1], own, step=a[2]) or "") for a in each]
-        for one in side_by_side(monkeypatch, *acts):
-            assert words in one if words else one == ""
+        for item in side_by_side(monkeypatch, *acts):
+            assert words in item if words else item == ""
 
 
 @pytest.mark.parametrize("size", [1, 2000, 5000, 3_000_000])
 def test_all_have_what_each_says(size, monkeypatch):
     """In pieces, whatever the size."""
     shares = [np.random.default_rng(rank).normal(size=(1, size)) for rank in (0, 1)]
-    found = side_by_side(monkeypatch, *(lambda own, share=share: own.gather({"a": share}) for share in shares))
-    for one in found:
-        np.testing.assert_array_equal(one["a"], np.concatenate(shares))
+    result = side_by_side(monkeypatch, *(lambda own, share=share: own.gather({"a": share}) for share in shares))
+    for item in result:
+        np.testing.assert_array_equal(item["a"], np.concatenate(shares))
 
 
 @pytest.mark.parametrize("draws", [1, 1000, 100_000])
@@ -231,21 +231,21 @@ def test_a_goodbye_is_not_taken_for_draws(fails, draws, monkeypatch):
     """A process that fails with an error of Python's parts; the others are in the middle of a chunk."""
     ways = [lambda own: own.gather(np.ones((1, draws))), lambda own: own.gather(np.ones((1, draws)))]
     ways[fails] = lambda own: own.wait_for_all()
-    found = side_by_side(monkeypatch, *ways)
-    assert found[fails] is None
-    assert isinstance(found[1 - fails], LostProcessError)
+    result = side_by_side(monkeypatch, *ways)
+    assert result[fails] is None
+    assert isinstance(result[1 - fails], LostProcessError)
     assert side_by_side(monkeypatch, *[lambda own: own.wait_for_all()] * 2) == [None, None]
 
 
 def test_what_is_said_at_different_places_is_not_mistaken(monkeypatch):
     """The first says that it is well where another says how many rows it has."""
     ways = (lambda own: own.broadcast_first(0), lambda own: own.gather(np.ones((1, 3))))
-    assert all(isinstance(one, LostProcessError) for one in side_by_side(monkeypatch, *ways))
+    assert all(isinstance(item, LostProcessError) for item in side_by_side(monkeypatch, *ways))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         "mala --warmup 60 --draws 60 --keep-warmup",
         slow("penalty --warmup 100 --draws 60"),
@@ -257,9 +257,9 @@ def test_what_is_said_at_different_places_is_not_mistaken(monkeypatch):
         slow("bbb --draws 20 --keep predictions"),
     ],
 )
-def test_two_processes_draw_what_one_draws(words, tmp_path):
+def test_two_processes_draw_what_one_draws(arguments, tmp_path):
     one, two = tmp_path / "one.nc", tmp_path / "two.nc"
-    asked = ("sample", "mlp", *words.split(), *SHORT)
+    asked = ("sample", "mlp", *arguments.split(), *SHORT)
     alone(*asked, "-o", str(one))
     first, other = ended(begun([*asked, "--json", "-o", str(two)]))
     assert (first[0], other[0]) == (0, 0), (first[2], other[2])
@@ -275,8 +275,8 @@ def test_two_processes_draw_what_one_draws(words, tmp_path):
 @pytest.mark.slow
 def test_a_process_that_dies_leaves_a_run_that_goes_on_in_one(tmp_path):
     out, whole = tmp_path / "run.nc", tmp_path / "whole.nc"
-    words = ("sample", "mlp", "random-walk", *LONG)
-    processes = begun([*words, "-o", str(out)])
+    arguments = ("sample", "mlp", "random-walk", *LONG)
+    processes = begun([*arguments, "-o", str(out)])
     try:
         wait_for(has_draws(out))
         processes[1].kill()
@@ -296,8 +296,8 @@ def test_a_process_that_dies_leaves_a_run_that_goes_on_in_one(tmp_path):
 @pytest.mark.parametrize("dies", [0, 1])
 def test_a_run_is_gone_on_with_by_two_processes(dies, tmp_path):
     out, whole = tmp_path / "run.nc", tmp_path / "whole.nc"
-    words = ("sample", "mlp", "penalty", "--warmup", "60", "--draws", "3000", "--checkpoint-every", "0", *SHORT)
-    processes = begun([*words, "-o", str(out)])
+    arguments = ("sample", "mlp", "penalty", "--warmup", "60", "--draws", "3000", "--checkpoint-every", "0", *SHORT)
+    processes = begun([*arguments, "-o", str(out)])
     try:
         wait_for(has_draws(out))
         processes[dies].kill()
@@ -305,7 +305,7 @@ def test_a_run_is_gone_on_with_by_two_processes(dies, tmp_path):
         ended(processes)
     again = ended(begun(["resume", str(out), "--quiet"]))
     assert [code for code, _, _ in again] == [0, 0], again
-    alone(*words, "-o", str(whole))
+    alone(*arguments, "-o", str(whole))
     assert_same(whole, out)
 
 
@@ -318,9 +318,9 @@ def test_a_signal_to_one_stops_all(asked, tmp_path):
         wait_for(has_draws(out))
         os.kill(processes[asked].pid, signal.SIGTERM)
     finally:
-        found = ended(processes)
-    assert [code for code, _, _ in found] == [143, 143], found
-    assert f"continue: bnnzoo resume {out}" in found[0][2]
+        outcomes = ended(processes)
+    assert [code for code, _, _ in outcomes] == [143, 143], outcomes
+    assert f"continue: bnnzoo resume {out}" in outcomes[0][2]
 
 
 def test_a_signal_to_one_of_those_that_train_the_same_stops_all(tmp_path, monkeypatch):
@@ -335,8 +335,8 @@ def test_a_signal_to_one_of_those_that_train_the_same_stops_all(tmp_path, monkey
 @pytest.mark.slow
 def test_a_budget_ends_all_at_the_same_draw(tmp_path):
     out = tmp_path / "run.nc"
-    found = ended(begun(["sample", "mlp", "mala", "--budget", "5s", "--until", "budget", "--quiet", "-o", str(out)]))
-    assert [code for code, _, _ in found] == [0, 0], found
+    outcomes = ended(begun(["sample", "mlp", "mala", "--budget", "5s", "--until", "budget", "--quiet", "-o", str(out)]))
+    assert [code for code, _, _ in outcomes] == [0, 0], outcomes
     assert bnnzoo.open(out).attributes["ended"] in ("budget", "draws")
 
 
@@ -344,25 +344,25 @@ def test_a_budget_ends_all_at_the_same_draw(tmp_path):
 def test_what_the_first_refuses_all_do(tmp_path):
     out = tmp_path / "run.nc"
     out.write_bytes(b"mine")
-    found = ended(begun(["sample", "mlp", "mala", *SHORT, "-o", str(out)]))
-    assert [code for code, _, _ in found] == [2, 2], found
-    assert "--force" in found[0][2]
+    outcomes = ended(begun(["sample", "mlp", "mala", *SHORT, "-o", str(out)]))
+    assert [code for code, _, _ in outcomes] == [2, 2], outcomes
+    assert "--force" in outcomes[0][2]
     assert out.read_bytes() == b"mine"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "more", "says"),
+    ("arguments", "more", "message"),
     [
         ([], ["--seed", "1"], "have different recipes, data or checkpoints"),
         (["--chains", "3"], ["--chains", "3"], "do not divide by 2 processes"),
         (["--mesh", "chains=1,data=2"], ["--mesh", "chains=1,data=2"], "do not divide by 2 processes"),
     ],
 )
-def test_processes_that_do_not_fit_are_refused(words, more, says, tmp_path):
-    found = ended(begun(["sample", "mlp", "mala", *SHORT, "-o", str(tmp_path / "run.nc")], words, more))
-    assert [code for code, _, _ in found] == [2, 2], found
-    assert says in found[0][2]
+def test_processes_that_do_not_fit_are_refused(arguments, more, message, tmp_path):
+    outcomes = ended(begun(["sample", "mlp", "mala", *SHORT, "-o", str(tmp_path / "run.nc")], arguments, more))
+    assert [code for code, _, _ in outcomes] == [2, 2], outcomes
+    assert message in outcomes[0][2]
 
 
 def test_a_rank_without_the_rest_is_said_to_be_too_little():

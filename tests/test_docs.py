@@ -122,12 +122,12 @@ def test_exactness_is_said_right():
 
 
 def test_commands_named_in_the_docs_exist():
-    known = {*commands(), *registry.ELSEWHERE[registry.COMMANDS], "COMMAND", "--help", "--no-plugins", "--debug"}
+    expected = {*commands(), *registry.ELSEWHERE[registry.COMMANDS], "COMMAND", "--help", "--no-plugins", "--debug"}
     # Those of an example that offers a command.
-    known |= set(re.findall(r'def bnnzoo_commands\(.*\n    return \[Entry\("([\w-]+)"', page_of("plugins.md")))
+    expected |= set(re.findall(r'def bnnzoo_commands\(.*\n    return \[Entry\("([\w-]+)"', page_of("plugins.md")))
     for page, text in TEXT.items():
         for word in re.findall(r"(?:^ {4}|^\$ |^|`)bnnzoo (?!:)([\w-]+)", text, re.MULTILINE):
-            assert word in known, f"{page.name}: bnnzoo {word}"
+            assert word in expected, f"{page.name}: bnnzoo {word}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -136,10 +136,10 @@ def test_internal_links_resolve(page):
         if "://" in target:
             continue
         path, _, anchor = target.partition("#")
-        found = (page.parent / path).resolve() if path else page
-        assert found.exists(), target
+        result = (page.parent / path).resolve() if path else page
+        assert result.exists(), target
         if anchor:
-            headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            headings = re.findall(r"^#+ (.*)$", result.read_text(encoding="utf-8"), re.MULTILINE)
             slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
             assert anchor in slugs, target
 

@@ -22,21 +22,21 @@ class Sized:
 
 def sized(chains: int, count: int, *, row_bytes: int = 4, row_cost: float = 1.0, held: int = 0) -> Any:
     """A predictor that knows its sizes alone, and says what it was made lighter to."""
-    found: Any = Predictor.__new__(Predictor)
-    found.record = types.SimpleNamespace(
+    result: Any = Predictor.__new__(Predictor)
+    result.record = types.SimpleNamespace(
         shape=(chains, count),
         names_a_model=held >= 0,
         has_training_rows=True,
         has_test_rows=held > 0,
         array=lambda group, name: np.zeros(held),
     )
-    found.model = None
-    found.draws, found.row_cost = Sized(chains * count, row_bytes), row_cost
-    found.thinned = lambda *how: lightened(found, *how)
-    return found
+    result.model = None
+    result.draws, result.row_cost = Sized(chains * count, row_bytes), row_cost
+    result.thinned = lambda *how: lightened(result, *how)
+    return result
 
 
-def lightened(found: Any, *how: int) -> Any:
+def lightened(result: Any, *how: int) -> Any:
     other: Any = Predictor.__new__(Predictor)
     other.how = how
     return other
@@ -47,9 +47,9 @@ def test_as_many_draws_are_judged_as_are_affordable():
     work, most = 5e10 / 150, 2**27
 
     def judged(**more: Any) -> Any:
-        found = sized(4, 10_000, **more)
-        lighter = thinning.for_diagnosis(found)
-        return 1 if lighter is found else lighter.how[0]
+        result = sized(4, 10_000, **more)
+        lighter = thinning.for_diagnosis(result)
+        return 1 if lighter is result else lighter.how[0]
 
     assert judged() == 1
     assert judged(row_cost=work / 40_000) == 1
@@ -63,17 +63,17 @@ def test_as_many_draws_are_judged_as_are_affordable():
 
 
 def test_rows_of_the_log_density_are_as_many_as_are_affordable():
-    for rows, known in ((2000.0, 500), (400.0, 300), (120.0, 50)):
-        assert thinning.density_rows(sized(2, 50, row_cost=5e10 / 100 / rows), 50) == known
+    for rows, expected in ((2000.0, 500), (400.0, 300), (120.0, 50)):
+        assert thinning.density_rows(sized(2, 50, row_cost=5e10 / 100 / rows), 50) == expected
 
 
 def test_a_page_is_of_as_many_draws_and_rows_as_are_affordable():
     """2 chains of 1000 draws: 50 of each predict the rows eight times."""
 
     def made(rows: float, **more: Any) -> Any:
-        found = sized(2, 1000, row_cost=5e10 / (8 * 100 * rows), **more)
-        lighter = thinning.for_a_page(found)
-        return None if lighter is found else lighter.how
+        result = sized(2, 1000, row_cost=5e10 / (8 * 100 * rows), **more)
+        lighter = thinning.for_a_page(result)
+        return None if lighter is result else lighter.how
 
     assert made(1e9, held=4000) is None
     assert made(1e9, held=6000) == (1, 5000)
@@ -87,9 +87,9 @@ def test_a_page_is_of_as_many_draws_and_rows_as_are_affordable():
 
 def test_pieces_are_of_one_length_but_for_the_last():
     def lengths(most: int, count: int) -> list[int]:
-        found = draws.draw_slices(np.zeros((most, 1), np.float32), count)
-        assert [piece.start for piece in found] == [0, *(piece.stop for piece in found[:-1])][: len(found)]
-        return [piece.stop - piece.start for piece in found]
+        result = draws.draw_slices(np.zeros((most, 1), np.float32), count)
+        assert [piece.start for piece in result] == [0, *(piece.stop for piece in result[:-1])][: len(result)]
+        return [piece.stop - piece.start for piece in result]
 
     assert lengths(7, 7) == [7]
     assert lengths(3, 7) == [3, 3, 1]
@@ -101,6 +101,6 @@ def test_pieces_are_of_one_length_but_for_the_last():
 @pytest.mark.parametrize("numbers", [[3], [2, 5, 8], [0, 1, 2], [3, 2, 1], [1, 1, 1], [0, 2, 3], [], [4, 6]])
 def test_numbers_that_are_a_slice_become_one(numbers):
     index = np.array(numbers, int)
-    found = draws._as_slice(index)
-    np.testing.assert_array_equal(np.arange(10)[found], index)
-    assert isinstance(found, slice) == (numbers in ([3], [2, 5, 8], [0, 1, 2], [4, 6]))
+    result = draws._as_slice(index)
+    np.testing.assert_array_equal(np.arange(10)[result], index)
+    assert isinstance(result, slice) == (numbers in ([3], [2, 5, 8], [0, 1, 2], [4, 6]))

@@ -15,7 +15,7 @@ import xarray as xr
 from scipy import special, stats
 
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import evidence
+from bnnzoo.evaluation import evidence, evidence_estimate, power_path
 from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
@@ -26,7 +26,7 @@ from bnnzoo.posterior.priors import Normal
 from bnnzoo.recipe import as_dict
 
 
-def test_what_speaks_against_a_run_of_a_path():
+def test_reasons_to_distrust_a_run_of_a_path():
     right = {"converged": 1, "regime_ok": 1, "exactness": "noise-corrected"}
     assert evidence._distrust_reason(right) == ""
     assert evidence._distrust_reason({"regime_ok": "not-applicable", "exactness": "exact"}) == ""
@@ -37,21 +37,21 @@ def test_what_speaks_against_a_run_of_a_path():
 
 def test_the_numbers_of_each_estimate_of_the_evidence():
     weights = np.array([[1.0, 2.0], [3.0, 6.0]])
-    value, se = evidence._log_mean_exp(np.log(weights).reshape(-1) + 800)
+    value, se = evidence_estimate.log_mean_exp(np.log(weights).reshape(-1) + 800)
     assert value == pytest.approx(np.log(3) + 800)
     assert se == pytest.approx(np.std([1, 2, 3, 6], ddof=1) / 3 / 2)
-    value, se = evidence._log_mean_exp(np.array([1.5]))
+    value, se = evidence_estimate.log_mean_exp(np.array([1.5]))
     assert (value, np.isnan(se)) == (1.5, True)
-    value, se = evidence._log_mean_exp(np.full(3, -np.inf))
+    value, se = evidence_estimate.log_mean_exp(np.full(3, -np.inf))
     assert (value, np.isnan(se)) == (-np.inf, True)
-    assert np.isfinite(evidence._log_mean_exp(np.array([0.0, 1.0]))[1])
+    assert np.isfinite(evidence_estimate.log_mean_exp(np.array([0.0, 1.0]))[1])
     # Two chains whose bound rose on the way; a half and a quarter of the proposals were accepted.
     bound, tries = np.array([[1.0, 2.0, 3.0], [1.0, 1.0, 5.0]]), np.array([[1.0, 3.0, 2.0], [4.0, 4.0, 4.0]])
-    found = evidence.of_acceptance(bound, tries, -7.0)
-    assert found.log_evidence == pytest.approx((3 + np.log(0.5) + 5 + np.log(0.25)) / 2 - 7)
-    assert found.se == pytest.approx(np.sqrt(0.5 / 3 + 0.75 / 3) / 2)
-    assert "the fraction of 18 proposals" in found.meaning
-    assert evidence.of_acceptance(bound, tries).log_evidence == pytest.approx(found.log_evidence + 7)
+    estimate = evidence.of_acceptance(bound, tries, -7.0)
+    assert estimate.log_evidence == pytest.approx((3 + np.log(0.5) + 5 + np.log(0.25)) / 2 - 7)
+    assert estimate.se == pytest.approx(np.sqrt(0.5 / 3 + 0.75 / 3) / 2)
+    assert "the fraction of 18 proposals" in estimate.meaning
+    assert evidence.of_acceptance(bound, tries).log_evidence == pytest.approx(estimate.log_evidence + 7)
     assert evidence.of_weights(np.log(weights), 7.0).log_evidence == pytest.approx(np.log(3) + 7)
     # Too few weights to have a tail; as many as have one.
     few = evidence.of_weights(np.log(weights))
@@ -71,9 +71,9 @@ def test_a_path_by_hand():
         b, e, v = powers[chosen], mean[chosen], variance[chosen]
         return float(np.sum(np.diff(b) * (e[1:] + e[:-1]) / 2 - np.diff(b) ** 2 / 12 * np.diff(v)))
 
-    found = evidence.integrate_powers(powers, values)
-    assert found.log_evidence == pytest.approx(rule([0, 1, 2, 3]))
-    assert found.discretisation == pytest.approx(abs(rule([0, 1, 2, 3]) - rule([0, 2, 3])))
+    estimate = power_path.integrate_powers(powers, values)
+    assert estimate.log_evidence == pytest.approx(rule([0, 1, 2, 3]))
+    assert estimate.discretisation == pytest.approx(abs(rule([0, 1, 2, 3]) - rule([0, 2, 3])))
     gaps = np.diff(powers)
     linear = np.append(gaps / 2, 0) + np.insert(gaps / 2, 0, 0)
     quadratic = np.append(gaps**2 / 12, 0) - np.insert(gaps**2 / 12, 0, 0)
@@ -81,11 +81,11 @@ def test_a_path_by_hand():
         convergence((p * v + q * (v - v.mean()) ** 2)[..., None])["mcse"]
         for p, q, v in zip(linear, quadratic, values, strict=True)
     ]
-    assert found.se == pytest.approx(np.sqrt(np.sum(np.square(errors))))
+    assert estimate.se == pytest.approx(np.sqrt(np.sum(np.square(errors))))
     with pytest.raises(ValueError, match="longer"):  # a run that has no power
-        evidence.integrate_powers(powers, [*values, values[0]])
-    assert evidence._every_second_index(4).tolist() == [0, 2, 3]
-    assert evidence._every_second_index(5).tolist() == [0, 2, 4]
+        power_path.integrate_powers(powers, [*values, values[0]])
+    assert power_path._every_second_index(4).tolist() == [0, 2, 3]
+    assert power_path._every_second_index(5).tolist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_the_prior_of_a_draw_is_that_of_its_logarithm_where_it_is_a_scale():
     predictor: Any = Predictor.__new__(Predictor)
     predictor.record = types.SimpleNamespace(shape=(2, 5), attributes={"precision": "float32"})
     predictor._restored_model, predictor.draws = types.SimpleNamespace(posterior=posterior), draws
-    found = evidence.log_priors(predictor, np.array([1, 4]))
-    known = stats.norm.logpdf(draws[:, :3], 0, 2).sum(1) + stats.halfnorm.logpdf(draws[:, 3]) + np.log(draws[:, 3])
-    np.testing.assert_allclose(found, known[np.array([[1, 4], [6, 9]])], rtol=1e-5)
+    result = evidence.log_priors(predictor, np.array([1, 4]))
+    expected = stats.norm.logpdf(draws[:, :3], 0, 2).sum(1) + stats.halfnorm.logpdf(draws[:, 3]) + np.log(draws[:, 3])
+    np.testing.assert_allclose(result, expected[np.array([[1, 4], [6, 9]])], rtol=1e-5)
 
 
 def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> evidence.Evidence:
@@ -153,10 +153,10 @@ def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> e
 
 
 def test_a_path_is_of_powers_from_0_to_1_in_any_order(monkeypatch):
-    found = path(1.0, 0.0, 0.5, monkeypatch=monkeypatch, wide=0.1)
-    assert found == path(0.0, 0.5, 1.0, monkeypatch=monkeypatch, wide=0.1)
-    assert (found.method, found.trusted) == ("thermodynamic integration", True)
-    assert found.log_evidence == pytest.approx(3.5, abs=0.05)
+    result = path(1.0, 0.0, 0.5, monkeypatch=monkeypatch, wide=0.1)
+    assert result == path(0.0, 0.5, 1.0, monkeypatch=monkeypatch, wide=0.1)
+    assert (result.method, result.trusted) == ("thermodynamic integration", True)
+    assert result.log_evidence == pytest.approx(3.5, abs=0.05)
     for powers in ((0.0, 1.0), (0.0, 0.5), (0.5, 0.7, 1.0), (0.0, 0.5, 0.9), (0.0, 0.5, 0.5, 1.0)):
         with pytest.raises(UsageError, match="a path of powers needs 0, 1, and at least one in between, each once"):
             path(*powers, monkeypatch=monkeypatch)
@@ -179,8 +179,8 @@ def test_stepping_stones_take_the_place_of_an_integral_off_by_a_nat_and_by_five_
         monkeypatch.setattr(evidence, "stepping_stones", stones)
         return path(0.0, 0.5, 1.0, monkeypatch=monkeypatch).method
 
-    asked = [(1.0, 0.0), (1.01, 0.0), (1.5, 0.25), (1.5, 0.3), (1.5, 0.31), (None, 0.0)]
-    assert [method(*one) for one in asked] == ["integral", "stones", "stones", "integral", "integral", "integral"]
+    requests = [(1.0, 0.0), (1.01, 0.0), (1.5, 0.25), (1.5, 0.3), (1.5, 0.31), (None, 0.0)]
+    assert [method(*item) for item in requests] == ["integral", "stones", "stones", "integral", "integral", "integral"]
 
 
 def test_a_density_of_scaled_targets_is_one_of_targets_by_every_row_and_target():
@@ -200,22 +200,22 @@ def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():
     scales = np.linspace(1e-4, 6, 400_001)
     logs = -50 * np.log(2 * np.pi) - 100 * np.log(scales) - squares / 2 / scales**2
     prior = np.log(2) - 0.5 * np.log(2 * np.pi) - scales**2 / 2
-    known = float(special.logsumexp(logs + prior) + np.log(scales[1] - scales[0]))
+    expected = float(special.logsumexp(logs + prior) + np.log(scales[1] - scales[0]))
     powers = (np.arange(11) / 10) ** 5
     values = []
     for power in powers:
         weights = special.softmax(prior + power * logs)
         drawn = rng.choice(scales, (4, 1000), p=weights)
         values.append(-50 * np.log(2 * np.pi) - 100 * np.log(drawn) - squares / 2 / drawn**2)
-    integral, stones = evidence.integrate_powers(powers, values), evidence.stepping_stones(powers, values)
+    integral, stones = power_path.integrate_powers(powers, values), power_path.stepping_stones(powers, values)
     assert integral.discretisation > max(1, 5 * integral.se)
     assert stones.trusted
     assert 0.001 < stones.se < 0.1
-    assert abs(stones.log_evidence - known) < 4 * stones.se
-    few = evidence.stepping_stones(powers[[0, 10]], [1000 * rng.normal(size=(4, 1000)), values[10]])
+    assert abs(stones.log_evidence - expected) < 4 * stones.se
+    few = power_path.stepping_stones(powers[[0, 10]], [1000 * rng.normal(size=(4, 1000)), values[10]])
     assert not few.trusted
     assert "do not trust it, give more powers" in few.meaning
-    still = evidence.stepping_stones(np.array([0.0, 0.5]), [np.zeros((2, 50)), np.zeros((2, 50))])
+    still = power_path.stepping_stones(np.array([0.0, 0.5]), [np.zeros((2, 50)), np.zeros((2, 50))])
     assert (still.log_evidence, still.trusted) == (0.0, False)
     assert "its error is unknown: do not trust it" in still.meaning
 
@@ -231,12 +231,12 @@ def test_a_lower_bound_is_the_best_chains_and_says_how_far_below_it_is(tail, tol
     monkeypatch.setattr(evidence, "kept_draws", lambda predictor: kept)
     monkeypatch.setattr(evidence, "log_likelihoods", lambda predictor, kept: weights - prior + log_q[:, ::2])
     monkeypatch.setattr(evidence, "log_priors", lambda predictor, kept: np.tile(prior, (2, 1)))
-    found, best = evidence._of_bound(predictor), weights[weights.mean(1).argmax()]
-    assert found.log_evidence == pytest.approx(best.mean())
-    assert found.se == pytest.approx(best.std(ddof=1) / 20)
+    result, best = evidence._of_bound(predictor), weights[weights.mean(1).argmax()]
+    assert result.log_evidence == pytest.approx(best.mean())
+    assert result.se == pytest.approx(best.std(ddof=1) / 20)
     gap = float(np.log(np.mean(np.exp(best))) - best.mean())
-    assert found.gap == (pytest.approx(gap) if told else None)
-    assert found.trusted is told
+    assert result.gap == (pytest.approx(gap) if told else None)
+    assert result.trusted is told
     words = f"{gap:.3g} by the draws' weights" if told else "unknown, because a few draws have all the weight"
-    assert found.meaning.startswith("a lower bound, the best of 2 chains'")
-    assert found.meaning.endswith(f"larger by KL(q || posterior), {words}")
+    assert result.meaning.startswith("a lower bound, the best of 2 chains'")
+    assert result.meaning.endswith(f"larger by KL(q || posterior), {words}")

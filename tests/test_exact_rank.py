@@ -64,24 +64,24 @@ def _ranks(posterior: NetworkPosterior, wrong: Any, sampler: Any, keys: Array) -
         outputs, likelihood = posterior.outputs(theta, jnp.asarray(posterior.data.x)), posterior.likelihood_at(theta)
         draw = lambda output, key: likelihood.sample(output, key=key)  # noqa: E731
         targets = jax.vmap(draw)(outputs, jax.random.split(key_data, ROWS))
-        told = eqx.tree_at(lambda p: p.data, posterior, Data(posterior.data.x, targets))
-        told = eqx.tree_at(lambda p: p.likelihood_power, told, wrong)
+        altered = eqx.tree_at(lambda p: p.data, posterior, Data(posterior.data.x, targets))
+        altered = eqx.tree_at(lambda p: p.likelihood_power, altered, wrong)
 
         def walk(key: Array) -> Any:
-            state = sampler.init(told, theta, num_warmup=0, key=key)
+            state = sampler.init(altered, theta, num_warmup=0, key=key)
 
             def step(state: Any, key: Array) -> Any:
-                state, found = sampler.step(told, state, key=key)
-                rate = found.get("acceptance_rate", jnp.ones(()))
+                state, step_stats = sampler.step(altered, state, key=key)
+                rate = step_stats.get("acceptance_rate", jnp.ones(()))
                 # Equal positions are ties; their statistics may differ in the last bit.
-                return state, (_statistics(told, state.position), jnp.all(state.position == theta), rate)
+                return state, (_statistics(altered, state.position), jnp.all(state.position == theta), rate)
 
             return jax.lax.scan(step, state, jax.random.split(key, LENGTH - 1))[1]
 
         (ahead, same_ahead, rate), (behind, same_behind, _) = walk(both[0]), walk(both[1])
         # The true theta is at a uniform place of a chain of LENGTH states.
         place, index = jax.random.randint(key_place, (), 0, LENGTH), jnp.arange(LENGTH - 1)
-        here = _statistics(told, theta)
+        here = _statistics(altered, theta)
         below, ties = jnp.zeros(3, jnp.int32), jnp.zeros((), jnp.int32)
         for values, same, steps in ((behind, same_behind, place), (ahead, same_ahead, LENGTH - 1 - place)):
             below += jnp.sum((values < here) & ((index < steps) & ~same)[:, None], 0)

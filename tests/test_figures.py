@@ -40,12 +40,12 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     line = load("linear-line")
     pd.DataFrame({"x0": line.x[:, 0], "y": line.y[:, 0]}).to_csv(folder / "own.csv", index=False)
-    known = read_layer("conjugate-line")
+    expected = read_layer("conjugate-line")
     for name, more in (("a", {}), ("b", {"seed": 1}), ("own", {"data": str(folder / "own.csv"), "target": ["y"]})):
         options = {**SHORT, "test_fraction": 0.2, **more}
-        zoo.run_recipe(resolve("linear", "random-walk", [known], options), out=folder / f"{name}.nc")
+        zoo.run_recipe(resolve("linear", "random-walk", [expected], options), out=folder / f"{name}.nc")
     trained = {"warmup": 30, "draws": 1, "chains": 2, "keep_warmup": True, "test_fraction": 0.2}
-    zoo.run_recipe(resolve("linear", "ensemble", [known], trained), out=folder / "trained.nc")
+    zoo.run_recipe(resolve("linear", "ensemble", [expected], trained), out=folder / "trained.nc")
     return folder
 
 
@@ -68,16 +68,16 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("words", ERRORS)
-def test_what_cannot_be_drawn_is_said_in_a_line(words, folder, monkeypatch, capsys):
+@pytest.mark.parametrize("arguments", ERRORS)
+def test_a_picture_that_cannot_be_drawn_is_refused_in_one_line(arguments, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert cli.run(["plot", *words.split()]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"bnnzoo: {ERRORS[words]}"  # before it, that runs are short
+    assert cli.run(["plot", *arguments.split()]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"bnnzoo: {ERRORS[arguments]}"  # before it, that runs are short
     assert not (folder / "x.png").exists()
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         "a.nc --range -1.5 1.5 --band function --truth",
         "a.nc --range=-1.5,1.5 --truth 0.5+x",
@@ -88,9 +88,9 @@ def test_what_cannot_be_drawn_is_said_in_a_line(words, folder, monkeypatch, caps
         "trained.nc --only loss",
     ],
 )
-def test_one_picture_in_a_file(words, folder, monkeypatch, capsys, tmp_path):
+def test_one_picture_in_a_file(arguments, folder, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(folder)
-    assert cli.run(["plot", *words.split(), "-o", str(tmp_path / "x.png"), "--json"]) == 0
+    assert cli.run(["plot", *arguments.split(), "-o", str(tmp_path / "x.png"), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG"
     assert len(row["alt"]) > 60
@@ -130,7 +130,7 @@ def test_the_loss_of_a_run_is_minus_its_log_density(folder):
 
 def test_data_sets_know_their_curves():
     x = np.array([[-0.5], [0.0], [0.25]])
-    known = {
+    exact = {
         name: load(name).truth for name in ("linear-line", "mdn-sine", "mdn-branches", "mdn-bump", "tutorial-sine")
     }
     expected = {
@@ -140,7 +140,7 @@ def test_data_sets_know_their_curves():
         "mdn-bump": np.tanh(2 * x + 2) - np.tanh(2 * x - 2) - 1,
         "tutorial-sine": 10 * np.sin(2 * np.pi * x),
     }
-    for name, truth in known.items():
+    for name, truth in exact.items():
         assert truth is not None
         np.testing.assert_allclose(truth(x), expected[name], atol=1e-12)
         rows = load(name)
@@ -183,16 +183,16 @@ def said(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Any:
     """A predictor that says what a test asks."""
     for name, value in parts.items():
         monkeypatch.setattr(Predictor, name, value)
-    found: Any = Predictor.__new__(Predictor)
+    result: Any = Predictor.__new__(Predictor)
     rows = SKEWED, np.stack([SKEWED[:, 0], 100 + SKEWED[:, 1]], 1)
-    found.record = SimpleNamespace(
+    result.record = SimpleNamespace(
         training_rows=lambda: rows,
         require_training_rows=lambda what: None,
         array=lambda group, name: rows[0],
         weights=None,
         names_a_model=True,
     )
-    return found
+    return result
 
 
 def of_two_targets(monkeypatch: pytest.MonkeyPatch, features: int = 3) -> Any:
@@ -289,8 +289,8 @@ def test_slices_of_classes_are_means_over_the_weighted_draws(monkeypatch):
         predictor.record.weights = weights
         for target, turned in (("yes", False), ("no", True)):
             table = pictures.slices(predictor, target=target).table.set_index("feature").loc["x0"]
-            known = (mean + np.linspace(0, 1, 41)) / 10
-            np.testing.assert_allclose(table["mean"], 1 - known if turned else known, rtol=1e-6)
+            expected = (mean + np.linspace(0, 1, 41)) / 10
+            np.testing.assert_allclose(table["mean"], 1 - expected if turned else expected, rtol=1e-6)
             most = (3.0 if weights is None else 2.0) + np.linspace(0, 1, 41)
             last = 1 - table["q05"] if turned else table["q95"]
             assert (last <= most / 10 + 1e-6).all()
@@ -315,8 +315,8 @@ def test_of_many_features_the_six_that_move_a_prediction_most_are_drawn(monkeypa
 
 def test_a_true_curve_of_a_file_is_in_order_and_of_its_target(tmp_path, monkeypatch):
     predictor = of_two_targets(monkeypatch, features=1)
-    known = pd.DataFrame({"b": [5.0, 4.0, 6.0], "x0": [2.0, 1.0, 3.0], "a": [20.0, 10.0, 30.0]})
-    known.to_csv(tmp_path / "known.csv", index=False)
+    expected = pd.DataFrame({"b": [5.0, 4.0, 6.0], "x0": [2.0, 1.0, 3.0], "a": [20.0, 10.0, 30.0]})
+    expected.to_csv(tmp_path / "known.csv", index=False)
     for target, y in ((0, [10, 20, 30]), (1, [4, 5, 6])):
         (curve,) = curves(predictor, tmp_path / "known.csv", np.zeros(1), target)
         np.testing.assert_array_equal(np.array(curve), [[1, 2, 3], y])
@@ -325,21 +325,21 @@ def test_a_true_curve_of_a_file_is_in_order_and_of_its_target(tmp_path, monkeypa
 def test_the_loss_of_a_run_begins_after_its_warm_up():
     """Of 20 steps, every third of those after it; a density rather than an estimate; nothing, where none is kept."""
 
-    def descent(draws: dict[str, Any], warmup: dict[str, Any], **words: Any) -> Any:
+    def descent(draws: dict[str, Any], warmup: dict[str, Any], **options: Any) -> Any:
         step = ("chain", "draw")
         groups = {"posterior": {"theta": (step, np.zeros((2, 4)))}}
         groups["sample_stats"] = {name: (step, np.array(values)) for name, values in draws.items()}
         groups["warmup_sample_stats"] = {name: (step, np.array(values)) for name, values in warmup.items()}
         tree = xr.DataTree.from_dict({f"/{name}": xr.Dataset(variables) for name, variables in groups.items()})
-        tree.attrs.update(words)
+        tree.attrs.update(options)
         return figures._descent("run", Predictor(Record(tree, None)))
 
     named = {"signature": "", "recipe": json.dumps(as_dict(tiny.recipe("nuts", thin=3, warmup=20)))}
     lp, estimate = -np.arange(8.0).reshape(2, 4), np.ones((2, 4))
-    found = descent({"lp": lp, "lp_estimate": estimate}, {"lp_estimate": estimate}, **named)
-    assert (found.name, found.first, found.thin) == ("run", 23, 3)
-    np.testing.assert_array_equal(found.draws, -lp)
-    np.testing.assert_array_equal(found.warmup, -estimate)
+    result = descent({"lp": lp, "lp_estimate": estimate}, {"lp_estimate": estimate}, **named)
+    assert (result.name, result.first, result.thin) == ("run", 23, 3)
+    np.testing.assert_array_equal(result.draws, -lp)
+    np.testing.assert_array_equal(result.warmup, -estimate)
     bare = descent({"lp": lp}, {})
     assert (bare.first, bare.thin, bare.warmup) == (1, 1, None)
     assert descent({"accepted": lp}, {"lp": lp}).draws is None
@@ -371,8 +371,8 @@ def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(mo
         ]
     )
     for name, (row, target) in zip(shown, ((1, 0), (1, 1), (0, 1)), strict=True):
-        known = values[..., row, target] * (2, 5)[target] + (10, 1000)[target]
-        np.testing.assert_allclose(shown[name], known, rtol=1e-5)
+        expected = values[..., row, target] * (2, 5)[target] + (10, 1000)[target]
+        np.testing.assert_allclose(shown[name], expected, rtol=1e-5)
         told = convergence(shown[name][..., None])
         assert (rhat[name], ess[name]) == pytest.approx((told["rhat"], told["ess_bulk"]), rel=1e-3)
 
@@ -411,9 +411,9 @@ def test_of_many_targets_those_that_are_most_off_are_drawn(monkeypatch):
     predictor = said(monkeypatch, signature=Signature(("x0",), (1,), "float32", names, "regression"))
     predictor.record.test_rows = lambda: (np.zeros((50, 1)), np.zeros((50, 8)))
     monkeypatch.setattr(evaluation, "sampled_scores", lambda predictor, x, y: SimpleNamespace(pit=pit))
-    found = pictures._pits_of_targets(predictor)
-    assert list(found) == ["y4.0", "y0.2", "y3.0", "y2.0", "y0.3", "y1.2"]
-    np.testing.assert_array_equal(found["y0.2"], pit[:, 3])
+    result = pictures._pits_of_targets(predictor)
+    assert list(result) == ["y4.0", "y0.2", "y3.0", "y2.0", "y0.3", "y1.2"]
+    np.testing.assert_array_equal(result["y0.2"], pit[:, 3])
 
 
 def test_scores_of_test_rows_are_never_those_of_unfamiliar_ones(monkeypatch):

@@ -58,12 +58,12 @@ def test_a_fault_leaves_the_old_file_or_the_new_one(at, old, tmp_path, monkeypat
     monkeypatch.setattr(atomic, "os", fault)
     with pytest.raises(BnnzooError, match="file: cannot be written: No space left on device"):
         write_atomically(path, fault.write)
-    found = path.read_bytes() if path.exists() else None
-    assert found == (old if CALLS.index(at) <= CALLS.index("replace") else b"new")
-    assert [p.name for p in tmp_path.iterdir()] == (["file"] if found is not None else [])
+    result = path.read_bytes() if path.exists() else None
+    assert result == (old if CALLS.index(at) <= CALLS.index("replace") else b"new")
+    assert [p.name for p in tmp_path.iterdir()] == (["file"] if result is not None else [])
 
 
-def test_the_order_of_calls(tmp_path, monkeypatch):
+def test_a_file_is_written_by_calls_in_a_fixed_order(tmp_path, monkeypatch):
     fault = Fault(None)
     monkeypatch.setattr(atomic, "os", fault)
     write_atomically(tmp_path / "file", fault.write)
@@ -88,7 +88,7 @@ def test_an_interrupt_publishes_nothing(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_what_a_killed_writer_left_goes(tmp_path):
+def test_files_left_by_a_killed_writer_are_removed(tmp_path):
     """And nothing else: no link, no file that is called otherwise, nothing of another file's."""
     (tmp_path / "secret").write_bytes(b"mine")
     (tmp_path / ".file.0123456789abcdef.tmp").write_bytes(b"half")

@@ -97,23 +97,23 @@ def _trained(*, most_steps: int = 500, **how: Any) -> list[start.Trained]:
 
 def test_a_start_is_the_best_of_what_was_trained_on_some_rows_and_judged_on_the_others():
     """What the rows that are held out speak of does not move: no look but the first is better, and patience ends."""
-    (found,) = _trained(held_out=0.25)
-    moved = found.positions != 0
+    (result,) = _trained(held_out=0.25)
+    moved = result.positions != 0
     assert moved.sum(1).tolist() == [30] * 3
     assert not np.array_equal(moved[0], moved[1])  # each chain holds out rows of its own
-    assert found.losses.tolist() == [0.5] * 3  # nats a row, of the likelihood alone
-    assert found.steps.tolist() == [150] * 3  # two looks of fifty steps without an improvement, a fifth of them all
+    assert result.losses.tolist() == [0.5] * 3  # nats a row, of the likelihood alone
+    assert result.steps.tolist() == [150] * 3  # two looks of fifty steps without an improvement, a fifth of them all
     early, *_ = _trained(held_out=0.25, steps_a_look=50)
-    np.testing.assert_array_equal(found.positions, early.positions)
+    np.testing.assert_array_equal(result.positions, early.positions)
     assert early.steps.tolist() == [50] * 3
 
 
 def test_a_start_on_all_rows_is_judged_by_the_density_that_it_climbs():
-    (found,) = _trained(held_out=0.0)
-    assert found.steps.tolist() == [500] * 3
-    assert np.all(found.positions > 0.2)  # with half of each likelihood the mode is at a third
-    known = 0.5 * np.sum((found.positions - 1) ** 2, 1) / 2 + np.sum(found.positions**2, 1) / 2
-    np.testing.assert_allclose(found.losses, known / 40, rtol=1e-5)
+    (result,) = _trained(held_out=0.0)
+    assert result.steps.tolist() == [500] * 3
+    assert np.all(result.positions > 0.2)  # with half of each likelihood the mode is at a third
+    expected = 0.5 * np.sum((result.positions - 1) ** 2, 1) / 2 + np.sum(result.positions**2, 1) / 2
+    np.testing.assert_allclose(result.losses, expected / 40, rtol=1e-5)
 
 
 def test_how_fast_a_start_is_trained_and_how_many_rows_judge_it():
@@ -136,8 +136,8 @@ def test_rows_count_by_their_variance_until_half_way():
     sd = jax.nn.softplus(posterior.outputs(theta, batch.x)[:, 1]) + 1e-4
     np.testing.assert_allclose(posterior.noise_widths(theta, batch), sd, rtol=1e-5)
     for share, power in ((0.0, 2.0), (0.25, 1.0), (0.5, 0.0), (0.9, 0.0)):
-        found = start._weights(posterior, theta, batch, jnp.asarray(share))
-        np.testing.assert_allclose(found, sd**power / jnp.mean(sd**power), rtol=1e-4)
+        result = start._weights(posterior, theta, batch, jnp.asarray(share))
+        np.testing.assert_allclose(result, sd**power / jnp.mean(sd**power), rtol=1e-4)
     assert start._weights(_steep(Gaussian()), theta, batch, jnp.zeros(())) is None
     assert Parabolas((np.zeros(2), np.zeros(2))).noise_widths(theta, batch) is None
 
@@ -158,8 +158,10 @@ def test_a_network_that_says_its_noise_learns_the_mean_first(monkeypatch):
     thetas = np.stack([posterior.start(key=jax.random.key(i)) for i in range(4)])
 
     def errors() -> float:
-        *_, found = start.train(posterior, thetas, placement=VECTORIZED, key=KEY, most_steps=2000)
-        means = jax.vmap(lambda theta: posterior.outputs(theta, jnp.asarray(posterior.data.x)))(found.positions)[..., 0]
+        *_, result = start.train(posterior, thetas, placement=VECTORIZED, key=KEY, most_steps=2000)
+        means = jax.vmap(lambda theta: posterior.outputs(theta, jnp.asarray(posterior.data.x)))(result.positions)[
+            ..., 0
+        ]
         return float(np.sqrt(np.mean((means - posterior.data.y[:, 0]) ** 2)))
 
     counted = errors()
@@ -183,8 +185,8 @@ def test_the_way_from_the_prior_goes_down_the_density_of_the_posterior(kind):
     """Of rows that are all alike any batch says what all say, to the likelihood's power, with a share of the prior."""
     posterior = kind((np.full(300, 2.0, np.float32), np.full(300, 0.5, np.float32)), likelihood_power=np.float32(0.25))
     for theta in (jnp.asarray([1.5]), jnp.asarray([-3.0])):
-        found = transport._loss(posterior, theta, key=KEY)
-        assert float(found) == pytest.approx(-float(posterior.log_density(theta)) / 300, rel=1e-5)
+        result = transport._loss(posterior, theta, key=KEY)
+        assert float(result) == pytest.approx(-float(posterior.log_density(theta)) / 300, rel=1e-5)
     assert transport.evaluations(posterior, 3) == 30 * (128 if kind is Parabolas else 300) + 600
 
 
@@ -221,19 +223,19 @@ def test_a_step_of_bbb_descends_by_a_share_of_the_kl_and_tells_the_bound_with_al
     start = sampler.init(posterior, jnp.asarray([0.4, -0.2]), num_warmup=9, key=KEY)
     theta = np.array([0.4, -0.2]) + scale * eps
     entropy = 2 * math.log(scale) + math.log(2 * math.pi) + 1
-    known = -power * 4 * c * np.sum((theta - m) ** 2) / 2 + entropy - theta @ theta / 2
+    expected = -power * 4 * c * np.sum((theta - m) ** 2) / 2 + entropy - theta @ theta / 2
     for done, share in enumerate(shares):
         state = eqx.tree_at(lambda s: s.adam.done, start, jnp.asarray(float(done)))
-        after, told = sampler.warmup_step(posterior, state, key=KEY)
-        assert float(told["elbo_estimate"]) == pytest.approx(known, rel=1e-5)
+        after, step_stats = sampler.warmup_step(posterior, state, key=KEY)
+        assert float(step_stats["elbo_estimate"]) == pytest.approx(expected, rel=1e-5)
         np.testing.assert_allclose(after.position, theta, rtol=1e-5)
         slope = (share * theta + power * 4 * c * (theta - m)) / 4
         wide = (slope * eps - share / scale / 4) * (1 - math.exp(-scale))
         # Adam's first moment is a tenth of its first gradient.
         np.testing.assert_allclose(after.adam.moments.mu, [0.1 * slope, 0.1 * wide], rtol=1e-4)
-    drawn, told = sampler.step(posterior, start, key=KEY)
+    drawn, step_stats = sampler.step(posterior, start, key=KEY)
     np.testing.assert_allclose(drawn.position, theta, rtol=1e-5)
-    assert float(told["log_q"]) == pytest.approx(-eps @ eps / 2 - entropy + 1, rel=1e-5)
+    assert float(step_stats["log_q"]) == pytest.approx(-eps @ eps / 2 - entropy + 1, rel=1e-5)
 
 
 @pytest.mark.parametrize("sampler", [Bbb(), Dropout(rate=0.5), Laplace(), Swag(rank=2)])
@@ -269,8 +271,8 @@ def test_local_noise_has_the_noise_scale_that_was_drawn(monkeypatch):
     value, slope = jax.jit(jax.value_and_grad(fit))(scale)
     u = math.log(0.5) + 0.3 * 1.5
     squares = np.mean((2 * x - 0.4 * x + 0.1).astype(float) ** 2)
-    known = 0.7 * (-squares / 2 * math.exp(-2 * u) - u - math.log(2 * math.pi) / 2)
-    assert float(value) == pytest.approx(known, rel=1e-5)
+    expected = 0.7 * (-squares / 2 * math.exp(-2 * u) - u - math.log(2 * math.pi) / 2)
+    assert float(value) == pytest.approx(expected, rel=1e-5)
     assert float(slope[2]) == pytest.approx(0.7 * 1.5 * (squares * math.exp(-2 * u) - 1), rel=1e-4)
 
 
@@ -282,8 +284,8 @@ def test_local_noise_is_of_inputs_as_the_network_takes_them():
         network, Gaussian(0.5), Normal(), x, np.zeros((2, 1)), input_mean=80.0, input_sd=60.0
     )
     mean = jnp.asarray([0.4, -0.2, 0.1])
-    found = _local.outputs(posterior, mean, 0 * mean, mean, jnp.asarray(x), key=KEY)
-    np.testing.assert_allclose(found[:, 0], (x.astype(float) - 80) / 60 @ [0.4, -0.2] + 0.1, rtol=1e-5)
+    result = _local.outputs(posterior, mean, 0 * mean, mean, jnp.asarray(x), key=KEY)
+    np.testing.assert_allclose(result[:, 0], (x.astype(float) - 80) / 60 @ [0.4, -0.2] + 0.1, rtol=1e-5)
 
 
 def test_the_distance_of_a_mean_is_told_without_the_noise_of_the_pairs():
@@ -292,11 +294,11 @@ def test_the_distance_of_a_mean_is_told_without_the_noise_of_the_pairs():
     posterior = given(lambda t: jnp.sum(t - t**3 / 3))
     sampler = Bbb(scale=s)
     state = sampler.init(posterior, jnp.full(dim, m), num_warmup=0, key=KEY)
-    found = float(sampler.inspect(posterior, state, key=KEY)["mean_distance"])
+    inspection = float(sampler.inspect(posterior, state, key=KEY)["mean_distance"])
     mean, variance = s * (1 - m**2 - s**2), 2 * s**6
     # Of two pairs, the product of their slopes.
     error = (dim * (2 * mean**2 * variance + variance**2)) ** 0.5
-    assert abs(found - dim * mean**2) < 4.89 * error
+    assert abs(inspection - dim * mean**2) < 4.89 * error
     assert dim * variance / 2 > 4 * 4.89 * error
 
 
@@ -305,8 +307,8 @@ def test_a_quarter_of_a_squared_deviation_a_parameter_is_near_enough(sampler, na
     posterior = of_size(2)
     assert sampler.findings(posterior, {}) == ()
     assert sampler.findings(posterior, {name: 0.5}) == ()
-    (found,) = sampler.findings(posterior, {name: 0.6})
-    assert (found.value, found.limit) == (0.3, 0.25)
+    (finding,) = sampler.findings(posterior, {name: 0.6})
+    assert (finding.value, finding.limit) == (0.3, 0.25)
 
 
 def test_the_slope_counts_in_the_evidence_up_to_where_the_mode_is_found_too_far():
@@ -319,8 +321,8 @@ def test_the_slope_counts_in_the_evidence_up_to_where_the_mode_is_found_too_far(
         told = sampler.inspect(posterior, state, key=KEY)
         distance = float(told["mode_distance"])
         assert distance == pytest.approx(place**2, rel=1e-6)
-        known = math.log(2 * math.pi) / 2 - (0 if counted else place**2 / 2)
-        assert float(told["log_evidence"]) == pytest.approx(known, abs=1e-5)
+        expected = math.log(2 * math.pi) / 2 - (0 if counted else place**2 / 2)
+        assert float(told["log_evidence"]) == pytest.approx(expected, abs=1e-5)
         assert (sampler.findings(posterior, {"mode_distance": distance}) == ()) == counted
 
 
@@ -329,11 +331,11 @@ def test_a_draw_of_laplace_is_as_many_deviations_from_the_mode_as_its_noise_is(m
     monkeypatch.setattr(laplace, "standard_normal", lambda like, *, key: eps)
     mode, factor = jnp.asarray([3.0, 4.0, -5.0]), _curvature.Diagonal(jnp.asarray([0.1, 0.2, 4.0]))
     state = LaplaceState(jnp.zeros(3), mode, factor, _training.Adam.start(mode, 1))
-    after, told = Laplace().step(of_size(3), state, key=KEY)
+    after, step_stats = Laplace().step(of_size(3), state, key=KEY)
     np.testing.assert_allclose(after.position, [3.1, 3.6, -3.0], rtol=1e-6)
     np.testing.assert_array_equal(after.mode, mode)
     assert after.factor is factor
-    assert not bool(told["diverging"])
+    assert not bool(step_stats["diverging"])
 
 
 def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
@@ -343,13 +345,13 @@ def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
         "kronecker": _curvature.Kronecker(()),
         "diagonal": _curvature.Diagonal(jnp.ones(1)),
     }
-    for name, one in made.items():
-        monkeypatch.setattr(_curvature, name, lambda posterior, theta, kind, one=one: one)
+    for name, item in made.items():
+        monkeypatch.setattr(_curvature, name, lambda posterior, theta, kind, item=item: item)
 
     def factor(dim: int, num_data: int, curvature: Any = "fisher", **fields: Any) -> str:
         posterior = of_size(dim, num_data, shape=(dim // 100, 100) if dim % 100 == 0 else ())
-        found = Laplace(curvature=curvature, **fields)._factor(posterior, jnp.zeros(1))
-        return type(found).__name__.lower()
+        result = Laplace(curvature=curvature, **fields)._factor(posterior, jnp.zeros(1))
+        return type(result).__name__.lower()
 
     assert factor(1000, 10) == "full"
     assert factor(1001, 10) == "kronecker"
@@ -367,7 +369,7 @@ def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
     )
 
 
-def test_what_laplace_takes():
+def test_laplace_limits_the_parameters_of_a_full_covariance():
     Laplace(covariance="full").check(of_size(5000))
     with pytest.raises(UsageError, match="got 5001"):
         Laplace(covariance="full").check(of_size(5001))
@@ -414,8 +416,8 @@ def test_a_climb_is_ten_steps_of_conjugate_gradients():
         new = residual - length * curvature * direction
         direction, residual = new + new @ new / (residual @ residual) * direction, new
     posterior = given(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2) / 2)
-    found = _climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
-    np.testing.assert_allclose(found, x, atol=1e-4)
+    result = _climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
+    np.testing.assert_allclose(result, x, atol=1e-4)
     assert np.abs(x).max() > 1e-3
 
 
@@ -441,8 +443,8 @@ def test_a_step_of_the_climb_keeps_of_the_last_direction_what_polak_and_ribiere_
         direction = new + kept * first
         ends.append(middle + length(middle, direction) * direction)
     posterior = given(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2 / 2 + t**4))
-    found = _climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
-    np.testing.assert_allclose(found, ends[0], atol=1e-4)
+    result = _climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
+    np.testing.assert_allclose(result, ends[0], atol=1e-4)
     assert np.abs(ends[1] - ends[0]).max() > 0.01
 
 
@@ -466,17 +468,17 @@ def test_the_length_of_a_step_of_the_climb(monkeypatch):
     monkeypatch.setattr(_climb, "_STEPS", 1)
     hill = given(lambda t: -jnp.sum(jnp.logaddexp(t, -t)))
     for place, halvings in ((0.5, 0), (2.6, 4), (2.89, 5), (3.0, 5)):
-        found = float(_climb.climb_to_mode(hill, jnp.asarray([place]), _Scaled())[0])
-        assert found == pytest.approx(place - np.cosh(place) ** 2 / 2**halvings * np.tanh(place), abs=1e-3)
+        result = float(_climb.climb_to_mode(hill, jnp.asarray([place]), _Scaled())[0])
+        assert result == pytest.approx(place - np.cosh(place) ** 2 / 2**halvings * np.tanh(place), abs=1e-3)
     double = given(lambda t: jnp.sum(t**2 / 2 - t**4 / 4))
-    found = float(_climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled())[0])
-    assert found == pytest.approx(0.1 + 0.099, rel=1e-4)
-    found = float(_climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled(2.0))[0])
-    assert found == pytest.approx(0.1 + 4 * 0.099, rel=1e-4)
+    result = float(_climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled())[0])
+    assert result == pytest.approx(0.1 + 0.099, rel=1e-4)
+    result = float(_climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled(2.0))[0])
+    assert result == pytest.approx(0.1 + 4 * 0.099, rel=1e-4)
     straight = given(lambda t: 3 * jnp.sum(t))
     for scale in (1.0, 2.0):
-        found = float(_climb.climb_to_mode(straight, jnp.asarray([0.5]), _Scaled(scale))[0])
-        assert found == pytest.approx(0.5 + 3 * scale**2, rel=1e-5)
+        result = float(_climb.climb_to_mode(straight, jnp.asarray([0.5]), _Scaled(scale))[0])
+        assert result == pytest.approx(0.5 + 3 * scale**2, rel=1e-5)
 
 
 def test_a_step_of_the_climb_that_is_uphill_at_no_share_is_not_made():
@@ -530,8 +532,8 @@ def test_layers_are_dropped_independently_of_one_another():
     layout = network_layout(Mlp((20, 20)).build((2,), 1, key=KEY))
     drawn = jax.vmap(lambda key: sampler._drop(layout, jnp.ones(layout.dim), key=key))(keys)
     values = layout.unflatten(drawn)
-    one, other = (np.asarray(values[name])[:, 0] > 0 for name in ("layers_1_weight", "layers_2_weight"))
-    assert abs((one == other).mean() - 0.5) < 4.89 * 0.5 / one.size**0.5
+    first, other = (np.asarray(values[name])[:, 0] > 0 for name in ("layers_1_weight", "layers_2_weight"))
+    assert abs((first == other).mean() - 0.5) < 4.89 * 0.5 / first.size**0.5
 
 
 class Powered(NormalPrior):
@@ -555,8 +557,8 @@ def test_a_climb_goes_by_the_power(power, monkeypatch):
         likelihood_power=np.float32(power),
         function=lambda t: -jnp.sum(jnp.logaddexp(t, -t)) / power,
     )
-    found = float(_climb.climb_to_mode(hill, jnp.asarray([2.89]), _Scaled())[0])
-    assert found == pytest.approx(2.89 - np.cosh(2.89) ** 2 / 2**5 * np.tanh(2.89), abs=1e-3)
+    result = float(_climb.climb_to_mode(hill, jnp.asarray([2.89]), _Scaled())[0])
+    assert result == pytest.approx(2.89 - np.cosh(2.89) ** 2 / 2**5 * np.tanh(2.89), abs=1e-3)
 
 
 def test_the_curvature_of_a_learned_scale_goes_by_the_power():
@@ -607,21 +609,21 @@ def test_every_share_of_a_batch_has_a_mask_of_its_own():
     posterior = parabolas([1.0] * 4, [0.5] * 4)
     sampler = Dropout(batch_size=8, masks=4)
     state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=9, key=KEY)
-    asked: list[int] = []
+    calls: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_training, "batch", lambda p, size, *, key: asked.append(size) or p.all_rows())
+        patch.setattr(_training, "batch", lambda p, size, *, key: calls.append(size) or p.all_rows())
         patch.setattr(Dropout, "_drop", lambda self, layout, point, *, key: point)
-        _, told = sampler.warmup_step(posterior, state, key=KEY)
-    assert asked == [2]
-    assert float(told["lp_estimate"]) == pytest.approx(float(posterior.log_density(state.point)), rel=1e-5)
+        _, step_stats = sampler.warmup_step(posterior, state, key=KEY)
+    assert calls == [2]
+    assert float(step_stats["lp_estimate"]) == pytest.approx(float(posterior.log_density(state.point)), rel=1e-5)
 
 
 def test_local_noise_of_a_layer_without_inputs_is_that_of_its_bias():
     layers = [eqx.nn.Linear(2, 1, use_bias=bias, key=KEY) for bias in (True, False)]
-    for layer, known in zip(layers, (0.3, 0.0), strict=True):
+    for layer, expected in zip(layers, (0.3, 0.0), strict=True):
         wide = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.3), layer)
         noise = _local._Dense(layer, wide, KEY)(jnp.zeros(2)) - layer(jnp.zeros(2))
-        assert float(noise[0]) == pytest.approx(known * float(jax.random.normal(KEY, (1,))[0]), abs=1e-6)
+        assert float(noise[0]) == pytest.approx(expected * float(jax.random.normal(KEY, (1,))[0]), abs=1e-6)
     slope = jax.grad(lambda x: _local._Dense(layers[1], layers[1], KEY)(x)[0])(jnp.zeros(2))
     assert np.isfinite(slope).all()
 
@@ -638,35 +640,35 @@ def test_a_gaussian_is_fitted_to_at_most_five_hundred_parameters():
 
 def test_the_fit_at_a_mode_is_never_wider_than_the_prior():
     posterior = parabolas([3.0, -3.9], [1.0, 0.0], dim=2)
-    found = _proposal.laplace(posterior, jnp.asarray([0.4, 0.6]))
-    np.testing.assert_allclose(found.mean, [30.0] * 2, rtol=1e-2)
-    np.testing.assert_allclose(found.factor, np.eye(2), atol=1e-3)
+    result = _proposal.laplace(posterior, jnp.asarray([0.4, 0.6]))
+    np.testing.assert_allclose(result.mean, [30.0] * 2, rtol=1e-2)
+    np.testing.assert_allclose(result.factor, np.eye(2), atol=1e-3)
     right = parabolas([3.0], [1.0], dim=2)
-    found = _proposal.fit_proposal("laplace", right, jnp.zeros(2), scale=1.5, pilot=100, key=KEY)
-    assert found is not None
-    np.testing.assert_allclose(found.mean, [0.75] * 2, rtol=1e-4)
-    np.testing.assert_allclose(found.factor, 1.5 * np.eye(2) / 2, atol=1e-4)
+    result = _proposal.fit_proposal("laplace", right, jnp.zeros(2), scale=1.5, pilot=100, key=KEY)
+    assert result is not None
+    np.testing.assert_allclose(result.mean, [0.75] * 2, rtol=1e-4)
+    np.testing.assert_allclose(result.factor, 1.5 * np.eye(2) / 2, atol=1e-4)
     np.testing.assert_allclose(
-        found.log_prob(jnp.asarray([1.5, 0.75])), -0.5 - 2 * np.log(0.75) - np.log(2 * np.pi), rtol=1e-4
+        result.log_prob(jnp.asarray([1.5, 0.75])), -0.5 - 2 * np.log(0.75) - np.log(2 * np.pi), rtol=1e-4
     )
 
 
 def test_a_draw_of_a_gaussian_is_its_factor_times_noise(monkeypatch):
     """And its density that of N(mean, F F'), of a factor that is not diagonal."""
     mean, factor = np.array([0.5, -1.0, 2.0]), np.array([[2.0, 0.0, 0.0], [-1.0, 0.5, 0.0], [0.3, 0.7, 1.5]])
-    found = _proposal.Gaussian(jnp.asarray(mean, jnp.float32), jnp.asarray(factor, jnp.float32))
+    result = _proposal.Gaussian(jnp.asarray(mean, jnp.float32), jnp.asarray(factor, jnp.float32))
     monkeypatch.setattr(_proposal, "standard_normal", lambda like, *, key: jnp.asarray([1.0, -2.0, 0.5], like.dtype))
-    value = found.sample(KEY)
+    value = result.sample(KEY)
     np.testing.assert_allclose(value, mean + factor @ [1.0, -2.0, 0.5], rtol=1e-5)
-    known = stats.multivariate_normal.logpdf(np.asarray(value, float), mean, factor @ factor.T)
-    assert float(found.log_prob(value)) == pytest.approx(known, rel=1e-5)
+    expected = stats.multivariate_normal.logpdf(np.asarray(value, float), mean, factor @ factor.T)
+    assert float(result.log_prob(value)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_no_curvature_of_a_fit_is_less_than_the_priors_least_or_a_millionth_of_the_largest():
     for curvature, floor in (([1e8, 4.0, 5.0], 100.0), ([1e4, 4.0, 5.0], 0.0)):
         posterior = given(lambda t, c=curvature: -jnp.sum(jnp.asarray(c) * t**2) / 2)
-        found = _proposal.laplace(posterior, jnp.zeros(3))
-        np.testing.assert_allclose(found.factor, np.diag(np.maximum(curvature, floor) ** -0.5), rtol=1e-4, atol=1e-7)
+        result = _proposal.laplace(posterior, jnp.zeros(3))
+        np.testing.assert_allclose(result.factor, np.diag(np.maximum(curvature, floor) ** -0.5), rtol=1e-4, atol=1e-7)
 
 
 def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
@@ -698,8 +700,8 @@ def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
 
 def test_a_climb_has_sixty_steps():
     """Up -exp(-t), which has no maximum: Newton's step is 1 everywhere, and the longest stride, 2, is best."""
-    found = _proposal.climb_by_newton(lambda t: -jnp.sum(jnp.exp(-t)), jnp.asarray([-80.0]))
-    np.testing.assert_allclose(found, -80.0 + 60 * 2, rtol=1e-4)
+    result = _proposal.climb_by_newton(lambda t: -jnp.sum(jnp.exp(-t)), jnp.asarray([-80.0]))
+    np.testing.assert_allclose(result, -80.0 + 60 * 2, rtol=1e-4)
 
 
 def test_a_climb_on_a_plateau_stays_where_it_is():
@@ -724,22 +726,22 @@ def test_the_pilot_is_a_langevin_chain_whose_later_half_counts(monkeypatch):
     monkeypatch.setattr(_proposal, "standard_normal", lambda like, *, key: jnp.ones_like(like))
     posterior = parabolas([0.0], [0.0], dim=dim)
     start = _proposal.Gaussian(jnp.zeros(dim), jnp.eye(dim))
-    found = _proposal._moments(posterior, start, steps, key=KEY)
-    z, kept, known = 0.0, [], []
+    result = _proposal._moments(posterior, start, steps, key=KEY)
+    z, kept, expected = 0.0, [], []
     for i in range(steps):
         proposed = z - eta * z + (2 * eta) ** 0.5
         back = 1 - (eta / 2) ** 0.5 * (z + proposed)
-        known.append(dim * (z**2 / 2 - proposed**2 / 2 + (1 - back**2) / 2))
+        expected.append(dim * (z**2 / 2 - proposed**2 / 2 + (1 - back**2) / 2))
         z = proposed
         if i < steps // 2:
             eta *= np.exp(0.1 / (i + 1) ** 0.5)
         else:
             kept.append(z)
     jax.effects_barrier()
-    np.testing.assert_allclose(ratios, known, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(found.mean, [np.mean(kept)] * dim, rtol=1e-4)
+    np.testing.assert_allclose(ratios, expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(result.mean, [np.mean(kept)] * dim, rtol=1e-4)
     scatter = len(kept) * np.var(kept) * np.ones((dim, dim)) + 10 * dim * np.eye(dim)
-    np.testing.assert_allclose(found.factor @ found.factor.T, scatter / (len(kept) + 10 * dim), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(result.factor @ result.factor.T, scatter / (len(kept) + 10 * dim), rtol=1e-3, atol=1e-5)
 
 
 def test_the_moments_of_the_pilot_are_in_units_of_the_fit_that_it_starts_from():
@@ -749,8 +751,8 @@ def test_the_moments_of_the_pilot_are_in_units_of_the_fit_that_it_starts_from():
     @jax.jit
     def moments(centre: Any, factor: Any, inverse: Any) -> Any:
         posterior = given(lambda t: -jnp.sum((inverse @ (t - centre)) ** 2) / 2)
-        found = _proposal._moments(posterior, _proposal.Gaussian(centre, factor), 40, key=KEY)
-        return found.mean, found.factor
+        result = _proposal._moments(posterior, _proposal.Gaussian(centre, factor), 40, key=KEY)
+        return result.mean, result.factor
 
     plain, inner = moments(jnp.zeros(2), jnp.eye(2), jnp.eye(2))
     assert abs(float(inner[1, 0])) > 0.01
@@ -762,13 +764,13 @@ def test_the_moments_of_the_pilot_are_in_units_of_the_fit_that_it_starts_from():
 @pytest.mark.parametrize("kind", [Rejection(log_bound=3.0), Importance()], ids=["rejection", "importance"])
 def test_a_sampler_fits_its_proposal_as_it_was_asked_to(kind, monkeypatch):
     """From its chain's start, so many times as wide, by a pilot of so many steps; and draws from that."""
-    asked: list[Any] = []
+    calls: list[Any] = []
     fit = _proposal.Gaussian(jnp.asarray([5.0]), jnp.asarray([[1e-4]]))
-    monkeypatch.setattr(_proposal, "fit_proposal", lambda *given, **more: asked.append((*given, more)) or fit)
+    monkeypatch.setattr(_proposal, "fit_proposal", lambda *given, **more: calls.append((*given, more)) or fit)
     sampler = dataclasses.replace(kind, proposal="gaussian", proposal_scale=np.float32(3.0), pilot=123)
     posterior = parabolas([1.0], [0.0])
     state = sampler.init(posterior, jnp.asarray([0.8]), num_warmup=0, key=KEY)
-    ((name, of, start, more),) = asked
+    ((name, of, start, more),) = calls
     assert (name, of, float(start[0])) == ("gaussian", posterior, pytest.approx(0.8))
     assert (float(more["scale"]), more["pilot"]) == (3.0, 123)
     density = _proposal.proposal_density(sampler.proposal, state.fit)
@@ -798,8 +800,8 @@ def test_the_bound_is_raised_to_the_likelihoods_power():
     posterior, sampler = _bounded(), Rejection()
     state = sampler.init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
     for theta in (0.1, -0.7):
-        found = rejection._log_ratio(posterior, sampler._envelope(state), jnp.asarray([theta]))
-        assert float(found) == pytest.approx(-0.6 * np.sum((theta - np.array([0.2, -0.4, 0.3])) ** 2) / 2, rel=1e-4)
+        result = rejection._log_ratio(posterior, sampler._envelope(state), jnp.asarray([theta]))
+        assert float(result) == pytest.approx(-0.6 * np.sum((theta - np.array([0.2, -0.4, 0.3])) ** 2) / 2, rel=1e-4)
 
 
 def test_what_a_draw_by_rejection_tells_of_the_bound(monkeypatch):
@@ -810,9 +812,9 @@ def test_what_a_draw_by_rejection_tells_of_the_bound(monkeypatch):
     posterior, sampler = _bounded(), Rejection(block=2)
     state = sampler.init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
     step = jax.jit(lambda state: sampler.step(posterior, state, key=KEY))
-    for before, known in ((-jnp.inf, 0.4), (0.7, 0.7), (0.1, 0.4)):
+    for before, expected in ((-jnp.inf, 0.4), (0.7, 0.7), (0.1, 0.4)):
         after, told = step(eqx.tree_at(lambda s: s.excess, state, jnp.asarray(before)))
-        assert float(told["log_excess"]) == float(after.excess) == pytest.approx(known)
+        assert float(told["log_excess"]) == float(after.excess) == pytest.approx(expected)
     np.testing.assert_allclose(after.position, [0.1])
     assert int(told["n_steps"]) == 1
     assert float(told["log_bound"]) == pytest.approx(0.6 * (2.0 - 3.0 + 0.5), rel=1e-5)
@@ -827,12 +829,12 @@ def test_a_weight_is_of_the_whole_density_of_its_proposal():
     for proposal, sd in (("prior", 1.0), (dist.Normal(jnp.zeros(3), 2.0), 2.0)):
         sampler = Importance(proposal=proposal)
         state = sampler.init(posterior, jnp.zeros(3), num_warmup=0, key=KEY)
-        after, told = sampler.step(posterior, state, key=KEY)
+        after, step_stats = sampler.step(posterior, state, key=KEY)
         theta, density = np.asarray(after.position, float), float(posterior.log_density(after.position))
         # The prior has no constant here, and is not looked at where it is the proposal.
         of_proposal = -theta @ theta / 2 if proposal == "prior" else stats.norm.logpdf(theta, scale=sd).sum()
-        assert float(told["lp"]) == pytest.approx(density, rel=1e-5)
-        assert float(told["log_weight"]) == pytest.approx(density - of_proposal, rel=1e-4)
+        assert float(step_stats["lp"]) == pytest.approx(density, rel=1e-5)
+        assert float(step_stats["log_weight"]) == pytest.approx(density - of_proposal, rel=1e-4)
 
 
 class Wide(eqx.Module):
@@ -866,8 +868,8 @@ def test_a_bound_that_is_stated_has_the_precision_of_the_run():
             return state, *sampler.step(posterior, state, key=KEY)
 
         state, after, told = drawn(jnp.zeros(1))
-        for one in (state.log_bound, state.excess, after.excess, told["log_bound"], told["log_excess"]):
-            assert jnp.asarray(one).dtype == np.float64
+        for item in (state.log_bound, state.excess, after.excess, told["log_bound"], told["log_excess"]):
+            assert jnp.asarray(item).dtype == np.float64
         assert float(told["log_bound"]) == 3
         assert float(told["lp"]) == pytest.approx(float(posterior.log_density(after.position)), rel=1e-9)
 
@@ -892,14 +894,14 @@ def test_a_pilot_is_the_mean_of_what_proposals_are_accepted_with():
         posterior = Halves(np.zeros(2, np.float32), np.float32(0.5), left=np.float32(left), right=np.float32(right))
         return float(rejection._pilot(Rejection(log_bound=1.0), posterior, count, KEY))
 
-    for each, known in ((-2.0, -3.0), (0.7, -0.3), (1.0, 0.0), (2.0, 0.0)):
-        assert pilot(each, each) == pytest.approx(known, abs=1e-5)
+    for each, expected in ((-2.0, -3.0), (0.7, -0.3), (1.0, 0.0), (2.0, 0.0)):
+        assert pilot(each, each) == pytest.approx(expected, abs=1e-5)
     share = np.exp(pilot(1.0, -np.inf))
     assert share * 192 == pytest.approx(round(share * 192), abs=1e-2)
     assert 0.3 < share < 0.7
     for nothing in (float("nan"), float("inf")):
-        known = share * np.exp(-3.0) + (nothing == np.inf) * (1 - share)
-        assert pilot(-2.0, nothing) == pytest.approx(np.log(known), abs=1e-4)
+        expected = share * np.exp(-3.0) + (nothing == np.inf) * (1 - share)
+        assert pilot(-2.0, nothing) == pytest.approx(np.log(expected), abs=1e-4)
     assert np.exp(pilot(float("nan"), float("nan"))) == 0
 
 
@@ -936,11 +938,11 @@ def test_an_excess_within_rounding_ends_no_run():
 
 @pytest.mark.usefixtures("as_options")
 def test_twenty_acceptances_must_be_promised(monkeypatch):
-    asked: list[int] = []
+    calls: list[int] = []
 
     def check(num_data: int, log10: float, **fields: Any) -> None:
         def pilot(sampler: Any, posterior: Any, count: int, key: Any) -> float:
-            asked.append(count)
+            calls.append(count)
             return log10 * math.log(10)
 
         monkeypatch.setattr(rejection, "_bounds", lambda posterior: 0.0)
@@ -955,10 +957,10 @@ def test_twenty_acceptances_must_be_promised(monkeypatch):
     for log10, told in ((-29.5, "3.2e-30"), (-30.5, "1e-3[01]"), (-999.0, "1e-999"), (-1001.0, "0")):
         with pytest.raises(UsageError, match=f"with probability {told} "):
             check(10, log10)
-    asked.clear()
+    calls.clear()
     for num_data in (256, 257, 1000, 65_536, 10**6):
         check(num_data, 0.0)
-    assert asked == [16384, 2**22 // 257, 4194, 64, 64]
+    assert calls == [16384, 2**22 // 257, 4194, 64, 64]
     with pytest.raises(UsageError, match="or a narrower prior"):
         check(10, -9.0)
     with pytest.raises(UsageError, match=r"or another --sampler\.proposal-scale"):

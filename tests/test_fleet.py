@@ -34,9 +34,9 @@ SHORT = "chains: 2\nwarmup: 50\ndraws: 400\nthin: {thin}\ninit: prior\ncheckpoin
 """Steps that take a few seconds: long enough to be killed in the middle."""
 
 
-def start(*words: Any, folder: Path, command: tuple[str, ...] = BNNZOO) -> subprocess.Popen[str]:
+def start(*arguments: Any, folder: Path, command: tuple[str, ...] = BNNZOO) -> subprocess.Popen[str]:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*command, *map(str, words)], cwd=folder, text=True, **pipes)
+    return subprocess.Popen([*command, *map(str, arguments)], cwd=folder, text=True, **pipes)
 
 
 def writer_of(run: Path, is_under_way: Callable[[], bool]) -> int:
@@ -53,42 +53,42 @@ def writer_of(run: Path, is_under_way: Callable[[], bool]) -> int:
 def assert_uninterrupted(run: Path, recipe: Recipe) -> None:
     """The draws are those of the same recipe, run in one piece by this process."""
     written = bnnzoo.open(run)
-    whole = bnnzoo.zoo.run_recipe(recipe, out=run.with_name("whole.nc"), force=True)
+    uninterrupted = bnnzoo.zoo.run_recipe(recipe, out=run.with_name("whole.nc"), force=True)
     for name, values in written.posterior["posterior"].data_vars.items():
-        np.testing.assert_array_equal(values, whole.posterior["posterior"][name])
+        np.testing.assert_array_equal(values, uninterrupted.posterior["posterior"][name])
 
 
 @pytest.mark.parametrize(
     ("text", "seeds"), [("0-3", [0, 1, 2, 3]), ("0,3,5-7", [0, 3, 5, 6, 7]), ("4", [4]), ("1,0-2", [1, 0, 2])]
 )
-def test_seeds(text, seeds):
+def test_seeds_are_parsed_from_text(text, seeds):
     assert parse_seeds(text) == seeds
 
 
 @pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize("text", ["", "a", "3-1", "-1", "1-", "0,,1", "0-99999999"])
-def test_seeds_that_are_none(text):
+def test_invalid_seeds_are_refused(text):
     with pytest.raises(UsageError, match="--seeds"):
         parse_seeds(text)
 
 
 def test_the_points_of_a_sweep():
     values = {"sampler.step_size": [Value(1e-4, ""), Value(0.5, "")], "model.hidden": [Value([5, 5], ""), Value(9, "")]}
-    found = points(values)
-    assert [point.suffix for point in found] == [
+    result = points(values)
+    assert [point.suffix for point in result] == [
         ",sampler.step_size=0.0001,model.hidden=5x5",
         ",sampler.step_size=0.0001,model.hidden=9",
         ",sampler.step_size=0.5,model.hidden=5x5",
         ",sampler.step_size=0.5,model.hidden=9",
     ]
-    assert found[2].options["sampler.step_size"].raw == 0.5
+    assert result[2].options["sampler.step_size"].raw == 0.5
     assert [point.suffix for point in points({})] == [""]
     with pytest.raises(UsageError, match="two runs have the same name"):
         points({"data": [Value("a/b.csv", ""), Value("a_b.csv", "")]})
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("sweep: 3\n", "r.yaml:3:1: sweep: must be a mapping"),
         ("sweep: {seed: 3}\n", "r.yaml:3:9: sweep.seed: must be a list of values"),
@@ -99,12 +99,12 @@ def test_the_points_of_a_sweep():
         ("seed: 0\n", "--seeds: must be"),
     ],
 )
-def test_a_wrong_sweep_is_refused_before_a_run_begins(text, said, tmp_path, monkeypatch, capsys):
+def test_a_wrong_sweep_is_refused_before_a_run_begins(text, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("r.yaml").write_text(f"model: linear\nsampler: mala\n{text}")
-    seeds = ["--seeds", "x"] if said.startswith("--seeds") else []
+    seeds = ["--seeds", "x"] if message.startswith("--seeds") else []
     assert cli.run(["zoo", "run", "r.yaml", "-o", "runs", *seeds]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not Path("runs").exists()
 
 
@@ -116,18 +116,18 @@ def test_a_sweep_is_several_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "--workers"),
         (["--seed", "1", "--seeds", "0-1"], "--seed: conflicts with --seeds"),
     ],
 )
-def test_options_that_exclude_each_other(words, said, capsys):
-    assert cli.run(["zoo", "run", "linear.nuts", *words]) == 2
-    assert capsys.readouterr().err.startswith(f"bnnzoo: {said}")
+def test_options_that_exclude_each_other(arguments, message, capsys):
+    assert cli.run(["zoo", "run", "linear.nuts", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"bnnzoo: {message}")
 
 
-def test_one_screen():
+def test_the_screen_shows_the_progress_of_all_jobs():
     now, said = [0.0], list[str]()
     screen = FleetScreen(3, 1, said.append, PlainLine(said.append, lambda: now[0]), lambda: now[0])
     screen.tell("a", Progress("sampling", 0, 100))
@@ -154,21 +154,21 @@ def test_one_screen():
 
 
 @pytest.mark.parametrize(
-    ("codes", "ends", "says"),
+    ("codes", "ends", "message"),
     [
         ([-9, 143, 0], 0, ["killed by SIGKILL", "stopped by SIGTERM"]),
         ([143] * 4, 1, ["stopped by SIGTERM"] * 3),
         ([2], 2, []),
     ],
 )
-def test_a_job_that_is_ended_from_outside_goes_on(codes, ends, says, tmp_path, monkeypatch):
+def test_a_job_that_is_ended_from_outside_goes_on(codes, ends, message, tmp_path, monkeypatch):
     """Killed, or told to end as batch systems do; an error of its own ends it."""
     left, said = iter(codes), list[str]()
     monkeypatch.setattr(Children, "_run_once", lambda *_: (next(left), "its last line"))
     job = Job("a", resolve("linear", "mala"), tmp_path / "a.nc", tmp_path)
     outcome = Children().run(job, lambda progress: said.append(progress.note))
     assert outcome.code == ends
-    assert said == [f"{one}; continuing from its last checkpoint" for one in says]
+    assert said == [f"{item}; continuing from its last checkpoint" for item in message]
     assert list(left) == []
 
 
@@ -176,24 +176,24 @@ def test_a_job_that_is_ended_from_outside_goes_on(codes, ends, says, tmp_path, m
 def test_a_kill_a_cancelled_sweep_and_the_same_command_again(tmp_path):
     """A killed run goes on by itself, a cancelled one with the command; what is complete is left as it is."""
     (tmp_path / "short.yaml").write_text(SHORT.format(thin=300))
-    words = ("zoo", "run", "linear.random-walk", "--config", "short.yaml", "--seeds", "0-1", "-o", "runs")
+    arguments = ("zoo", "run", "linear.random-walk", "--config", "short.yaml", "--seeds", "0-1", "-o", "runs")
     first, second = (tmp_path / "runs" / f"linear.random-walk,seed={seed}.nc" for seed in (0, 1))
-    with start(*words, "--quiet", folder=tmp_path) as process:
+    with start(*arguments, "--quiet", folder=tmp_path) as process:
         under_way = lambda: process.poll() is None  # noqa: E731
         os.kill(writer_of(first, under_way), signal.SIGKILL)
         writer_of(second, under_way)
         process.send_signal(signal.SIGTERM)
-        out, said = process.communicate(timeout=300)
-    assert process.returncode == 143, said
-    assert "linear.random-walk,seed=0: killed by SIGKILL; continuing from its last checkpoint" in said
-    assert said.endswith("bnnzoo: stopped by SIGTERM: 1 of 2 runs are done; the same command continues\n")
+        out, errors = process.communicate(timeout=300)
+    assert process.returncode == 143, errors
+    assert "linear.random-walk,seed=0: killed by SIGKILL; continuing from its last checkpoint" in errors
+    assert errors.endswith("bnnzoo: stopped by SIGTERM: 1 of 2 runs are done; the same command continues\n")
     assert out == ""
     assert first.exists()
-    asked = [resolve(None, None, [read_layer(run.with_name(f"{run.name}.yaml"))]) for run in (first, second)]
-    assert_uninterrupted(first, asked[0])
+    requests = [resolve(None, None, [read_layer(run.with_name(f"{run.name}.yaml"))]) for run in (first, second)]
+    assert_uninterrupted(first, requests[0])
 
     before = first.stat().st_mtime_ns
-    done = subprocess.run([*BNNZOO, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run([*BNNZOO, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "linear.random-walk,seed=1: note: continuing from its last checkpoint" in done.stderr
     assert "(2 of 2)" in done.stderr
@@ -201,13 +201,13 @@ def test_a_kill_a_cancelled_sweep_and_the_same_command_again(tmp_path):
     assert [line.split()[0] for line in done.stdout.splitlines()[1:3]] == [first.stem, second.stem]
     merge = f"bnnzoo merge runs/{first.stem[:-1]}*.nc -o runs/linear.random-walk.nc"
     assert done.stdout.splitlines()[-1] == f"next  {merge}"
-    assert_uninterrupted(second, asked[1])
+    assert_uninterrupted(second, requests[1])
 
 
 def test_a_run_by_another_recipe_is_not_taken_for_this_one(tmp_path, capsys):
     (tmp_path / "linear.nuts.nc").write_text("")
-    words = ["zoo", "run", "linear.nuts", "-o", str(tmp_path)]
-    assert cli.run(words) == 2
+    arguments = ["zoo", "run", "linear.nuts", "-o", str(tmp_path)]
+    assert cli.run(arguments) == 2
     assert "linear.nuts.nc: exists, made by another recipe" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linear.nuts.nc"]
 
@@ -217,18 +217,18 @@ def test_a_job_whose_run_another_process_has_finished_meanwhile_is_done(now, tmp
     """Between the look at how far it is and the attempt to go on with it."""
     seen = iter(["resumable", now])
     monkeypatch.setattr(store, "how_far", lambda _: next(seen))
-    one = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
+    job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
     if now == "complete":
-        assert child._run(one) == 0
+        assert child._run(job) == 0
     else:
         with pytest.raises(UsageError, match="no such run"):
-            child._run(one)
+            child._run(job)
 
 
 def test_a_file_of_the_users_is_no_module_of_a_job(tmp_path):
     (tmp_path / "random.py").write_text("raise SystemExit('not the standard library')")
-    one = Job("one", tiny.recipe("nuts", data="gone.csv"), tmp_path / "one.nc", tmp_path, False)
-    outcome = Children().run(one, lambda _: None)
+    job = Job("one", tiny.recipe("nuts", data="gone.csv"), tmp_path / "one.nc", tmp_path, False)
+    outcome = Children().run(job, lambda _: None)
     assert outcome.code == 2
     assert "gone.csv" in outcome.last_message
 
@@ -259,9 +259,9 @@ def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):
-    one = Job("one", tiny.recipe("random-walk", test_fraction=0), tmp_path / "one.nc", tmp_path, False)
-    bnnzoo.zoo.run_recipe(one.recipe, out=one.out)
-    row = row_of(one, Outcome("one", 0, 1.0, ""))
+    job = Job("one", tiny.recipe("random-walk", test_fraction=0), tmp_path / "one.nc", tmp_path, False)
+    bnnzoo.zoo.run_recipe(job.recipe, out=job.out)
+    row = row_of(job, Outcome("one", 0, 1.0, ""))
     assert "error" not in row
     assert "nll" not in row
     assert row["rhat"] > 0

@@ -28,8 +28,8 @@ def cluster(tmp_path):
     """A scheduler's address, and two workers; as docs/command-line.md starts them."""
     pytest.importorskip("distributed")
     file = tmp_path / "scheduler.json"
-    words = ("scheduler", "--host", "127.0.0.1", "--port", 0, "--no-dashboard", "--scheduler-file", file)
-    processes = [start(*words, folder=tmp_path, command=DASK)]
+    arguments = ("scheduler", "--host", "127.0.0.1", "--port", 0, "--no-dashboard", "--scheduler-file", file)
+    processes = [start(*arguments, folder=tmp_path, command=DASK)]
     try:
         end = time.monotonic() + 60
         while not file.exists() and time.monotonic() < end:
@@ -61,7 +61,7 @@ def test_a_worker_that_is_killed(cluster, tmp_path):
         ended = pool.submit(lambda: list(executor.outcomes([job], lambda *told: heard.append(told))))
         first = writer_of(job.out, lambda: not ended.done())
         killed = parent_of(first)
-        assert killed in [one.pid for one in workers]
+        assert killed in [item.pid for item in workers]
         os.kill(killed, signal.SIGKILL)
         (outcome,) = ended.result(timeout=300)
     assert outcome[:2] == ("short", 0)
@@ -76,17 +76,17 @@ def test_a_worker_that_is_killed(cluster, tmp_path):
 def test_the_command_of_the_docs(cluster, tmp_path):
     """A seed on each worker; the same command again runs nothing, with the cluster or without."""
     (tmp_path / "short.yaml").write_text(SHORT.format(thin=1))
-    words = ("zoo", "run", "linear.random-w*", "--config", "short.yaml", "--seeds", "0-1", "-o", "runs", "--json")
+    arguments = ("zoo", "run", "linear.random-w*", "--config", "short.yaml", "--seeds", "0-1", "-o", "runs", "--json")
     files = [tmp_path / "runs" / f"linear.random-walk,seed={seed}.nc" for seed in (0, 1)]
-    found, changed = [], []
+    result, changed = [], []
     for where in (("--scheduler", cluster[0]), ("--scheduler", cluster[0]), ()):
-        with start(*words, *where, folder=tmp_path) as process:
-            out, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
-        found.append([{key: value for key, value in row.items() if key != "seconds"} for row in json.loads(out)])
+        with start(*arguments, *where, folder=tmp_path) as process:
+            out, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        result.append([{key: value for key, value in row.items() if key != "seconds"} for row in json.loads(out)])
         changed.append([run.stat().st_mtime_ns for run in files])
-    assert [row["recipe"] for row in found[0]] == [run.stem for run in files]
-    assert found[1:] == found[:1] * 2
+    assert [row["recipe"] for row in result[0]] == [run.stem for run in files]
+    assert result[1:] == result[:1] * 2
     assert changed[1:] == changed[:1] * 2
     for run in files:
         assert_uninterrupted(run, resolve(None, None, [read_layer(run.with_name(f"{run.name}.yaml"))]))
@@ -112,7 +112,7 @@ def test_a_machine_that_does_not_share_the_folder(tmp_path, monkeypatch):
     jobs = [Job(name, recipe, tmp_path / f"{name}.nc", tmp_path) for name in ("good", "bad", "worse")]
     with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
         executor = DaskExecutor(cluster.scheduler_address)
-        outcomes = {one.name: one for one in executor.outcomes(jobs, lambda *told: heard.append(told))}
+        outcomes = {item.name: item for item in executor.outcomes(jobs, lambda *told: heard.append(told))}
     assert outcomes["good"] == Outcome("good", 0, 1.0)
     assert outcomes["bad"] == Outcome("bad", 2, 1.0, "no such file")
     assert outcomes["worse"][:2] == ("worse", 1)
@@ -123,8 +123,8 @@ def test_a_machine_that_does_not_share_the_folder(tmp_path, monkeypatch):
 
 def test_without_dask_it_is_said_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    words = ["zoo", "run", "linear.nuts", "-o", str(tmp_path / "runs"), "--scheduler", "tcp://127.0.0.1:1"]
-    assert cli.run(words) == 2
+    arguments = ["zoo", "run", "linear.nuts", "-o", str(tmp_path / "runs"), "--scheduler", "tcp://127.0.0.1:1"]
+    assert cli.run(arguments) == 2
     assert "--scheduler: Dask is not installed; pip install 'bnnzoo[dask]'" in capsys.readouterr().err
 
 

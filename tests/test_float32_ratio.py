@@ -70,13 +70,13 @@ def test_the_ratio_of_all_data(offset, table):
         state = sampler.init(posterior, jnp.asarray(mode), num_warmup=0, key=jax.random.key(1))
 
         def step(key: Array) -> Any:
-            moved, found = sampler.step(posterior, state, key=key)
-            return moved.position, found["acceptance_rate"], found["accepted"]
+            moved, result = sampler.step(posterior, state, key=key)
+            return moved.position, result["acceptance_rate"], result["accepted"]
 
         return jax.lax.map(step, keys)
 
-    found = propose(posterior, jax.random.split(jax.random.key(0), PROPOSALS))
-    thetas, rates, accepted = (np.asarray(a) for a in found)
+    result = propose(posterior, jax.random.split(jax.random.key(0), PROPOSALS))
+    thetas, rates, accepted = (np.asarray(a) for a in result)
     prior = lambda theta: -(theta.astype(float) ** 2).sum() / 2  # noqa: E731
     exact = np.array([_change(rows, mode, theta) + prior(theta) - prior(mode) for theta in thetas])
     shown = accepted & (rates < 1)
@@ -98,9 +98,9 @@ def test_the_ratio_of_a_batch(offset, bound, table):
         d = posterior.log_likelihood(there, batch) - posterior.log_likelihood(here, batch)
         return sampler.difference(posterior, d, jnp.zeros(())).delta
 
-    found = np.asarray(delta(jnp.asarray(batches), jnp.asarray(here), jnp.asarray(there)), float)
+    result = np.asarray(delta(jnp.asarray(batches), jnp.asarray(here), jnp.asarray(there)), float)
     exact = np.array([-N / SIZE * _change(*each) for each in zip(batches, here, there, strict=True)])
-    assert _rms(found - exact) <= bound
+    assert _rms(result - exact) <= bound
     assert np.abs(exact).max() > 20
 
 

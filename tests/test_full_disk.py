@@ -91,22 +91,22 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def one_line(said: str) -> None:
-    lines = said.splitlines()
-    assert len([line for line in lines if "not settled" not in line]) == 1, said
+def one_line(message: str) -> None:
+    lines = message.splitlines()
+    assert len([line for line in lines if "not settled" not in line]) == 1, message
     assert "cannot be written: File too large" in lines[-1]
     assert lines[-1].startswith("bnnzoo: ")
 
 
 @pytest.mark.parametrize(("words", "limit"), params([case for case in CASES if case[0] not in ("sample", "resume")]))
-def test_what_was_there_is_untouched(words, limit, here):
+def test_a_full_disk_leaves_existing_files_untouched(words, limit, here):
     before = content(here)
-    code, out, said = limited(limit, words.split(), here)
-    assert code in (0, 1), said
+    code, out, errors = limited(limit, words.split(), here)
+    assert code in (0, 1), errors
     if code == 0:
         assert limit >= 2 * K, "the smallest limits must be too small"
         return
-    one_line(said)
+    one_line(errors)
     assert out == ""
     assert content(here) == before
     assert not list(here.rglob(".*.tmp"))
@@ -122,10 +122,10 @@ def test_no_draw_is_lost(words, limit, whole, tmp_path):
         assert limited(3 * K, [*WORDS, "-o", "run.nc"], folder)[0] == 1
     resumable = (store.parts_folder(out) / "checkpoint.npz").exists()
     command = ["resume", "run.nc", "--quiet"] if resumable else [*WORDS, "-o", "run.nc"]
-    code, _, said = limited(limit, command, folder)
-    assert code in (0, 1), said
+    code, _, errors = limited(limit, command, folder)
+    assert code in (0, 1), errors
     if code == 1:
-        one_line(said)
+        one_line(errors)
         assert not list(folder.rglob(".*.tmp"))
         resumable = (store.parts_folder(out) / "checkpoint.npz").exists()
         assert cli.run(["resume", str(out), "--quiet"] if resumable else [*WORDS, "-o", str(out), "--force"]) == 0

@@ -182,24 +182,24 @@ def worker(tmp_path_factory) -> Iterator[Worker]:
     made.close()
 
 
-def check(case: Case, found: dict[str, Any]) -> None:
+def check(case: Case, result: dict[str, Any]) -> None:
     """What every command promises of every file."""
-    assert "died" not in found, found
-    said = found["err"].splitlines()
-    assert found["code"] in (0, 1, 2, 3), found
-    assert "internal error" not in found["err"], found
-    assert "Traceback" not in found["err"] + found["out"], found
-    assert all(line.startswith("bnnzoo: ") for line in said), found
-    assert (found["out"] + found["err"]).replace("\n", "").isprintable(), found
-    if found["code"] in (1, 2):
+    assert "died" not in result, result
+    said = result["err"].splitlines()
+    assert result["code"] in (0, 1, 2, 3), result
+    assert "internal error" not in result["err"], result
+    assert "Traceback" not in result["err"] + result["out"], result
+    assert all(line.startswith("bnnzoo: ") for line in said), result
+    assert (result["out"] + result["err"]).replace("\n", "").isprintable(), result
+    if result["code"] in (1, 2):
         told = [line for line in said if not line.startswith("bnnzoo: warning: ")]
         # All columns of a table, and all keys of a recipe, are told of at once.
-        assert len(told) == 1 or (told and case["door"] in ("csv", "parquet", "recipe")), found
-        assert not found["written"], found
-    assert all(name.startswith("case/") for name in found["written"]), found
-    assert not found["secret"], found
-    assert found["seconds"] < LONGEST, found
-    assert found["grown"] < MEMORY, found
+        assert len(told) == 1 or (told and case["door"] in ("csv", "parquet", "recipe")), result
+        assert not result["written"], result
+    assert all(name.startswith("case/") for name in result["written"]), result
+    assert not result["secret"], result
+    assert result["seconds"] < LONGEST, result
+    assert result["grown"] < MEMORY, result
 
 
 def cases(door: str) -> st.SearchStrategy[Case]:
@@ -224,23 +224,23 @@ def fuzz(worker: Worker, door: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("case", FOUND)
-def test_what_was_found_is_refused(case, worker):
-    found = worker(FOUND[case])
-    check(FOUND[case], found)
-    assert (found["code"] == 2) != (case in HARMLESS), found
+def test_files_of_earlier_findings_are_refused(case, worker):
+    result = worker(FOUND[case])
+    check(FOUND[case], result)
+    assert (result["code"] == 2) != (case in HARMLESS), result
 
 
 @pytest.mark.parametrize("door", COMMANDS)
 def test_a_file_that_nobody_changed_is_taken(door, worker):
     """The positive control."""
-    found = worker(of(door))
-    check(of(door), found)
-    assert found["code"] == 0, found
+    result = worker(of(door))
+    check(of(door), result)
+    assert result["code"] == 0, result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("door", COMMANDS)
-def test_some_changed_files(door, worker):
+def test_a_few_changed_files_are_refused_or_read_correctly(door, worker):
     fuzz(worker, door, {"run": 40}.get(door, 25))
 
 

@@ -26,9 +26,9 @@ def _noise(key: Any, count: int) -> np.ndarray:
     return np.asarray(standard_normal((count,), jnp.float32, key=key), float)
 
 
-def _of_words(words: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
-    monkeypatch.setattr(_gaussian, "hash_counters", lambda count, *, key: jnp.asarray(words, jnp.uint32))
-    return _noise(KEY, len(words))
+def _of_words(arguments: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    monkeypatch.setattr(_gaussian, "hash_counters", lambda count, *, key: jnp.asarray(arguments, jnp.uint32))
+    return _noise(KEY, len(arguments))
 
 
 def _steps(count: int, dim: int, chain: int = 0) -> np.ndarray:
@@ -42,16 +42,16 @@ def test_a_word_is_the_quantile_of_its_probability(monkeypatch):
     words = np.concatenate([np.arange(2**16), np.linspace(2**16, 2**32 - 1, 1_000_000).astype(np.int64)])
     size = np.sqrt(2) * special.erfcinv(((words >> 1) + 0.5) / 2**31)
     wanted = np.where(words & 1, -size, size)
-    found = _of_words(words, monkeypatch)
+    result = _of_words(words, monkeypatch)
     # Near 0 the probability is near 1, where floats are 6e-8 apart.
-    assert np.abs(found - wanted).max() < 2e-5
-    assert (np.abs(found - wanted) <= 3e-6 * np.abs(wanted) + 4e-7).all()
+    assert np.abs(result - wanted).max() < 2e-5
+    assert (np.abs(result - wanted) <= 3e-6 * np.abs(wanted) + 4e-7).all()
 
 
 def test_the_least_probability_is_finite_and_signs_are_a_bit(monkeypatch):
-    found = _of_words(np.array([0, 1, 2**32 - 2, 2**32 - 1]), monkeypatch)
-    assert found[:2] == pytest.approx([6.338, -6.338], abs=1e-3)
-    assert np.abs(found[2:]).max() < 1e-6
+    result = _of_words(np.array([0, 1, 2**32 - 2, 2**32 - 1]), monkeypatch)
+    assert result[:2] == pytest.approx([6.338, -6.338], abs=1e-3)
+    assert np.abs(result[2:]).max() < 1e-6
 
 
 def moments(draws: np.ndarray) -> float:
@@ -59,8 +59,8 @@ def moments(draws: np.ndarray) -> float:
     powers = np.arange(1, 9)
     wanted = np.array([0 if p % 2 else special.factorial2(p - 1) for p in powers])
     spread = np.sqrt([special.factorial2(2 * p - 1) - w**2 for p, w in zip(powers, wanted, strict=True)])
-    found = np.array([np.mean(draws**p) for p in powers])
-    return float(8 * 2 * stats.norm.sf(np.abs(found - wanted) / spread * draws.size**0.5).min())
+    result = np.array([np.mean(draws**p) for p in powers])
+    return float(8 * 2 * stats.norm.sf(np.abs(result - wanted) / spread * draws.size**0.5).min())
 
 
 def law(draws: np.ndarray) -> float:
@@ -70,9 +70,9 @@ def law(draws: np.ndarray) -> float:
 def tails(draws: np.ndarray) -> float:
     """Counts beyond 1 to 5 standard deviations on either side."""
     bounds = np.arange(1, 6)
-    found = np.array([[np.sum(s * draws > bound) for bound in bounds] for s in (-1, 1)])
+    result = np.array([[np.sum(s * draws > bound) for bound in bounds] for s in (-1, 1)])
     expected = draws.size * stats.norm.sf(bounds)
-    low, high = stats.poisson.cdf(found, expected), stats.poisson.sf(found - 1, expected)
+    low, high = stats.poisson.cdf(result, expected), stats.poisson.sf(result - 1, expected)
     return float(20 * np.minimum(low, high).min())
 
 

@@ -49,12 +49,12 @@ def _ends(sampler: Gibbs, posterior: Any, *, steps: int, chains: int = CHAINS) -
             first = sampler.step(posterior, state, key=jax.random.fold_in(key, 0))
             return jax.lax.fori_loop(1, steps, sweep, first)
 
-        state, found = jax.lax.map(chain, (starts, keys), batch_size=min(chains, 500))
-        return state.position, found
+        state, result = jax.lax.map(chain, (starts, keys), batch_size=min(chains, 500))
+        return state.position, result
 
     keys = jax.random.split(jax.random.key(5), chains)
-    position, found = run(posterior, _starts(keys, posterior.layout.dim, steps), keys)
-    return np.asarray(position, float), {name: np.asarray(value) for name, value in found.items()}
+    position, result = run(posterior, _starts(keys, posterior.layout.dim, steps), keys)
+    return np.asarray(position, float), {name: np.asarray(value) for name, value in result.items()}
 
 
 def _whitened(values: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> list[dict[str, float]]:
@@ -64,17 +64,17 @@ def _whitened(values: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> l
 
 def test_one_sweep_draws_a_linear_regression_exactly():
     target = regression()
-    values, found = _ends(Gibbs(conditionals="conjugate"), target.posterior, steps=1)
-    assert all(agrees(one) for one in _whitened(values, target.mean, target.covariance))
-    assert found["accepted"].all()
-    assert (found["acceptance_rate"] == 1).all()
+    values, result = _ends(Gibbs(conditionals="conjugate"), target.posterior, steps=1)
+    assert all(agrees(item) for item in _whitened(values, target.mean, target.covariance))
+    assert result["accepted"].all()
+    assert (result["acceptance_rate"] == 1).all()
     np.testing.assert_allclose(
-        found["lp"], jax.jit(jax.vmap(target.posterior.log_density))(values.astype(np.float32)), rtol=1e-4
+        result["lp"], jax.jit(jax.vmap(target.posterior.log_density))(values.astype(np.float32)), rtol=1e-4
     )
     # The positive control: the law at another power of the likelihood.
     other = dataclasses.replace(target.posterior, likelihood_power=np.float32(0.8))
     wide, _ = _ends(Gibbs(conditionals="conjugate"), other, steps=1)
-    assert max(one["variance"] for one in _whitened(wide, target.mean, target.covariance)) > 2 * Z
+    assert max(item["variance"] for item in _whitened(wide, target.mean, target.covariance)) > 2 * Z
 
 
 def _rows(count: int, *, inputs: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -101,13 +101,13 @@ def test_a_last_layer_is_drawn_from_its_regression_on_the_features(prior, target
     design = np.column_stack([hidden, np.ones(len(x))])
     sd = np.r_[np.full(3, 1.3 / 3**0.5), 1.3] if targets == 1 else np.full(4, np.exp(at["prior_scale"][1]))
     covariance = np.linalg.inv(0.7 / 0.5**2 * design.T @ design + np.diag(sd**-2.0))
-    known = posterior.layout.unflatten(values)
+    expected = posterior.layout.unflatten(values)
     for target in range(targets):
-        found = np.column_stack([known["layers_1_weight"][:, target], known["layers_1_bias"][:, target]])
+        result = np.column_stack([expected["layers_1_weight"][:, target], expected["layers_1_bias"][:, target]])
         mean = covariance @ design.T @ y[:, target] * 0.7 / 0.5**2
-        assert all(agrees(one) for one in _whitened(found, mean, covariance))
+        assert all(agrees(item) for item in _whitened(result, mean, covariance))
         wrong = np.linalg.inv(0.7 / 0.5**2 * design.T @ design + np.diag((1.5 * sd) ** -2.0))
-        assert max(abs(one["variance"]) for one in _whitened(found, mean, wrong)) > Z
+        assert max(abs(item["variance"]) for item in _whitened(result, mean, wrong)) > Z
 
 
 @pytest.mark.parametrize("rows", [7, 8, 1024])
@@ -127,8 +127,8 @@ def test_a_last_layer_has_every_row_once(rows, monkeypatch):
     design = np.column_stack([x, np.ones(30)]).astype(float)
     for target, places in enumerate(([0, 1, 4], [2, 3, 5])):
         covariance = np.linalg.inv(0.7 / noise[target] ** 2 * design.T @ design + np.eye(3) / 0.64)
-        known = covariance @ design.T @ y[:, target] * 0.7 / noise[target] ** 2
-        np.testing.assert_allclose(mean[places], known, rtol=1e-4)
+        expected = covariance @ design.T @ y[:, target] * 0.7 / noise[target] ** 2
+        np.testing.assert_allclose(mean[places], expected, rtol=1e-4)
         np.testing.assert_allclose((factor.T @ factor)[np.ix_(places, places)], covariance, rtol=1e-3, atol=1e-7)
 
 
@@ -152,14 +152,14 @@ def test_a_noise_scale_is_drawn_from_its_conditional_and_the_joint_law_kept():
     y = 2 * y
     network = Linear().build((1,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(), Normal(), x, y)
-    values, found = _ends(Gibbs(conditionals="conjugate"), posterior, steps=25)
+    values, result = _ends(Gibbs(conditionals="conjugate"), posterior, steps=25)
     logs = values[:, -1]
     mean, sd = _scale_moments(x, y, halfnormal=True)
     assert abs(logs.mean() - mean) < Z * sd / CHAINS**0.5
     squares = (logs - mean) ** 2
     assert abs(squares.mean() - sd**2) < Z * squares.std() / CHAINS**0.5
     assert abs(logs.mean() - _scale_moments(x, y, halfnormal=False)[0]) > 2 * Z * sd / CHAINS**0.5
-    assert not found["diverging"].any()
+    assert not result["diverging"].any()
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_each_target_has_a_noise_scale_of_its_own():
     network = Linear().build((1,), 2, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, parts.likelihood, Normal(), x, y)
     parts.sampler.check(posterior)
-    values, found = _ends(parts.sampler, posterior, steps=25, chains=4000)
+    values, result = _ends(parts.sampler, posterior, steps=25, chains=4000)
     laws = [_scale_moments(x, y[:, t : t + 1], halfnormal=True) for t in range(2)]
     for logs, (mean, sd) in zip(values[:, -2:].T, laws, strict=True):
         assert abs(logs.mean() - mean) < Z * sd / len(logs) ** 0.5
@@ -181,7 +181,7 @@ def test_each_target_has_a_noise_scale_of_its_own():
         assert abs(squares.mean() - sd**2) < Z * squares.std() / len(logs) ** 0.5
         both = np.log(np.mean(np.exp([2 * m for m, _ in laws]))) / 2
         assert abs(logs.mean() - both) > 2 * Z * sd / len(logs) ** 0.5
-    assert not found["diverging"].any()
+    assert not result["diverging"].any()
 
 
 def test_scales_of_two_targets_are_drawn_each_of_its_own_key():
@@ -263,7 +263,7 @@ def test_a_scale_far_from_its_prior_is_drawn():
     x, y = _rows(40)
     network = Linear().build((1,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(), Normal(scale=1e-3), x, 1000 * y)
-    values, found = _ends(Gibbs(conditionals="conjugate"), posterior, steps=1, chains=1000)
+    values, result = _ends(Gibbs(conditionals="conjugate"), posterior, steps=1, chains=1000)
     grid = np.linspace(-2, 8, 20_001)
     logs = -39 * grid - np.sum((1000.0 * y) ** 2) / 2 * np.exp(-2 * grid) - np.exp(2 * grid) / 2
     weight = np.exp(logs - logs.max())
@@ -273,7 +273,7 @@ def test_a_scale_far_from_its_prior_is_drawn():
     assert abs(values[:, 2].mean() - mean) < Z * sd / 1000**0.5
     assert abs(values[:, 2].mean() + sd - mean) > Z * sd / 1000**0.5
     assert len(np.unique(values[:, 2])) > 950
-    assert not found["diverging"].any()
+    assert not result["diverging"].any()
 
 
 def test_a_conditional_that_cannot_be_drawn_counts_as_a_rejection():
@@ -303,9 +303,9 @@ def test_metropolis_goes_on_elsewhere():
     sampler = Gibbs(conditionals="conjugate", step_size=0.3)
     sampler.check(posterior)
     np.testing.assert_array_equal(sampler.block_indices(posterior), [0] * 6 + [-1] * 5)
-    values, found = _ends(sampler, posterior, steps=1, chains=400)
-    assert found["accepted"].all()
-    assert 0.3 < found["acceptance_rate"].mean() < 1
+    values, result = _ends(sampler, posterior, steps=1, chains=400)
+    assert result["accepted"].all()
+    assert 0.3 < result["acceptance_rate"].mean() < 1
     moved = np.mean(values != np.asarray(_starts(jax.random.split(jax.random.key(5), 400), 11, 1)), 0)
     assert (moved[6:] > 0.99).all()
     assert ((moved[:6] > 0.05) & (moved[:6] < 1)).all()
@@ -321,18 +321,18 @@ class Bent(eqx.Module):
 
 
 @pytest.mark.parametrize(
-    ("likelihood", "prior", "network", "said"),
+    ("likelihood", "prior", "network", "message"),
     [
         (StudentT(), Normal(), None, "requires a last layer"),
         (Gaussian(scale=0.3), LaplacePrior(), None, "requires a last layer"),
         (Gaussian(), Normal(), Bent(eqx.nn.Linear(1, 1, key=jax.random.key(0))), "not affine in layer_weight"),
     ],
 )
-def test_what_is_not_conjugate_is_refused(likelihood, prior, network, said):
+def test_a_posterior_that_is_not_conjugate_is_refused(likelihood, prior, network, message):
     x, y = _rows(10)
     network = network or Linear().build((1,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, likelihood, prior, x, y)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         Gibbs(conditionals="conjugate").check(posterior)
     Gibbs().check(posterior)
 
@@ -363,12 +363,12 @@ def test_affine_is_what_bends_by_less_than_a_thousandth_of_one_and_the_outputs(h
 @pytest.mark.parametrize(("count", "known"), [(5, 5), (8, 8), (100, 8)])
 def test_whether_a_layer_is_affine_is_asked_of_no_more_than_eight_rows(count, known, monkeypatch):
     """A question before the run, whose price is not that of the data."""
-    asked: list[int] = []
+    calls: list[int] = []
     outputs = NetworkPosterior.outputs
     monkeypatch.setattr(
-        NetworkPosterior, "outputs", lambda self, theta, x: asked.append(len(x)) or outputs(self, theta, x)
+        NetworkPosterior, "outputs", lambda self, theta, x: calls.append(len(x)) or outputs(self, theta, x)
     )
     x, y = _rows(count)
     network = Linear().build((1,), 1, key=jax.random.key(0))
     eqx.filter_eval_shape(is_affine.__wrapped__, NetworkPosterior.of(network, Gaussian(), Normal(), x, y))
-    assert set(asked) == {known}
+    assert set(calls) == {known}

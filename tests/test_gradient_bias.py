@@ -32,8 +32,8 @@ def _inspected(sampler: Any, posterior: GaussianMean, *, chains: int = 8, seed: 
         state = sampler.init(posterior, start, num_warmup=0, key=key)
         return sampler.inspect(posterior, state, key=key)
 
-    found = jax.vmap(look)(starts, jax.random.split(jax.random.key(seed), chains))
-    ratio, error = (np.asarray(found[name], float) for name in ("variance_ratio", "variance_ratio_se"))
+    result = jax.vmap(look)(starts, jax.random.split(jax.random.key(seed), chains))
+    ratio, error = (np.asarray(result[name], float) for name in ("variance_ratio", "variance_ratio_se"))
     return float(ratio.mean()), float((error**2).sum() ** 0.5 / chains)
 
 
@@ -87,26 +87,26 @@ def _scheduled_ratio(done: int, **schedule: Any) -> dict[str, float]:
     sampler = Sgld(**schedule, **fields)
     state = sampler.init(posterior, jnp.asarray([posterior.mean], jnp.float32), num_warmup=0, key=jax.random.key(0))
     at = eqx.tree_at(lambda s: s.count, state, jnp.uint32(done))
-    found = eqx.filter_jit(sampler.inspect)(posterior, at, key=jax.random.key(1))
-    return {name: float(value) for name, value in found.items()} | {"step_size": fields["step_size"]}
+    inspection = eqx.filter_jit(sampler.inspect)(posterior, at, key=jax.random.key(1))
+    return {name: float(value) for name, value in inspection.items()} | {"step_size": fields["step_size"]}
 
 
 @pytest.mark.parametrize("exploration", [0.0, 0.5])
 def test_the_estimate_is_of_a_whole_cycle_without_its_exploration(exploration):
     """Not of the last step, which hardly moves: the draws before it were made with longer ones."""
-    found = _scheduled_ratio(1000, schedule="cyclical", cycle=1000, exploration=exploration)
+    result = _scheduled_ratio(1000, schedule="cyclical", cycle=1000, exploration=exploration)
     phases = np.linspace(exploration, 1, 1000)
     length = LENGTH * np.mean(1 + np.cos(np.pi * phases)) / 2
-    assert found["variance_ratio"] == pytest.approx(1 / (1 - length / 2), rel=1e-3)
+    assert result["variance_ratio"] == pytest.approx(1 / (1 - length / 2), rel=1e-3)
     # The step size to use is the one that the option takes, the longest of a cycle.
-    wanted = 2 * (1 - 1 / TARGET) * LENGTH / length / LENGTH * found["step_size"]
-    assert found["unbiased_step_size"] == pytest.approx(wanted, rel=0.15)
+    wanted = 2 * (1 - 1 / TARGET) * LENGTH / length / LENGTH * result["step_size"]
+    assert result["unbiased_step_size"] == pytest.approx(wanted, rel=0.15)
 
 
 def test_the_estimate_is_of_all_steps_of_a_decreasing_step_size():
-    found = _scheduled_ratio(4000, schedule="decreasing", decay=1.0, delay=500.0)
+    result = _scheduled_ratio(4000, schedule="decreasing", decay=1.0, delay=500.0)
     length = LENGTH * np.mean(1 / (1 + np.arange(4000) / 500))
-    assert found["variance_ratio"] == pytest.approx(1 / (1 - length / 2), rel=1e-3)
+    assert result["variance_ratio"] == pytest.approx(1 / (1 - length / 2), rel=1e-3)
 
 
 def test_the_worst_direction_is_measured_beside_the_average_one():
@@ -119,8 +119,8 @@ def test_the_worst_direction_is_measured_beside_the_average_one():
         posterior = NetworkPosterior.of(network, Gaussian(scale=0.5), Normal(), x, y)
         sampler = Sgld(**fields)
         state = sampler.init(posterior, jnp.zeros(31), num_warmup=0, key=jax.random.key(0))
-        found = eqx.filter_jit(sampler.inspect)(posterior, state, key=jax.random.key(1))
-        return {name: float(value) for name, value in found.items()}
+        inspection = eqx.filter_jit(sampler.inspect)(posterior, state, key=jax.random.key(1))
+        return {name: float(value) for name, value in inspection.items()}
 
     def noise() -> np.ndarray:
         return (0.5 * rng.normal(size=(1000, 1))).astype(np.float32)
@@ -156,9 +156,9 @@ def _ubu(length: float, keep: float) -> float:
     h = (2 * length) ** 0.5
     gamma = -np.log(keep) / h
     drift, spread = np.array([[0, 1], [0, -gamma]]), np.diag([0, 2 * gamma])
-    whole = linalg.expm(np.block([[-drift, spread], [np.zeros((2, 2)), drift.T]]) * h / 2)
-    flow = whole[2:, 2:].T
-    noise = flow @ whole[:2, 2:]
+    propagator = linalg.expm(np.block([[-drift, spread], [np.zeros((2, 2)), drift.T]]) * h / 2)
+    flow = propagator[2:, 2:].T
+    noise = flow @ propagator[:2, 2:]
     through = flow @ np.array([[1, 0], [-h, 1]])
     return linalg.solve_discrete_lyapunov(through @ flow, through @ noise @ through.T + noise)[0, 0]
 
@@ -184,8 +184,8 @@ def _swept(length: float, noise: float, keep: float, rows: int, size: int) -> fl
 @pytest.mark.parametrize("length", [1e-2, 1e-4])
 def test_rows_left_over_of_a_sweep_are_noise_that_does_not_cancel(rows, size, length):
     sampler = SmsUbu(batch_size=size)
-    found = jax.jit(lambda length, noise: sampler.variance_ratio(length, noise, num_data=rows))(length, 10 * length)
-    assert float(found) == pytest.approx(_swept(length, 10 * length, 0.9, rows, size), rel=1e-4)
+    result = jax.jit(lambda length, noise: sampler.variance_ratio(length, noise, num_data=rows))(length, 10 * length)
+    assert float(result) == pytest.approx(_swept(length, 10 * length, 0.9, rows, size), rel=1e-4)
 
 
 @pytest.mark.slow

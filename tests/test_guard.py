@@ -40,8 +40,8 @@ def test_what_acts_of_a_row_is_its_odd_part_over_how_often_it_is_drawn():
     poisson, either = stats.poisson.pmf(times, drawn), np.array([1 - drawn, drawn])
     for chance, paid, disjoint in ((poisson, 1.0, False), (either, 1 - drawn, True)):
         odd = (expected(b, chance, paid) - expected(-b, chance, paid)) / 2
-        found = _influence.effective_contribution(jnp.asarray(DIFFERENCES), drawn, disjoint=disjoint)
-        np.testing.assert_allclose(found, odd, rtol=2e-4, atol=1e-7)
+        result = _influence.effective_contribution(jnp.asarray(DIFFERENCES), drawn, disjoint=disjoint)
+        np.testing.assert_allclose(result, odd, rtol=2e-4, atol=1e-7)
 
 
 def test_a_step_on_all_rows_sees_them_all():
@@ -83,9 +83,9 @@ def _unseen(posterior: OneRow, sampling: str, *, chains: int = 6) -> np.ndarray:
 @pytest.mark.parametrize("kind", [OneRow, Unlucky])
 def test_a_row_that_steps_do_not_see_is_found(kind):
     """Also where no batch of the run has drawn it: the look is at all rows."""
-    found = _unseen(kind.of(), "replacement")
-    assert found.max() > 2 * MAX_UNSEEN
-    assert found.mean() > MAX_UNSEEN
+    result = _unseen(kind.of(), "replacement")
+    assert result.max() > 2 * MAX_UNSEEN
+    assert result.mean() > MAX_UNSEEN
 
 
 def test_rows_that_steps_see_raise_no_alarm():
@@ -93,9 +93,9 @@ def test_rows_that_steps_see_raise_no_alarm():
     x, y = OneRow.of().data
     ordinary = OneRow((np.column_stack([x[:, 0], np.roll(x[:, 0], 1)]), y))
     for posterior, sampling in ((OneRow.of(), "importance"), (ordinary, "replacement")):
-        found = _unseen(posterior, sampling)
-        assert found.max() / 2 < MAX_UNSEEN
-        assert found.mean() < MAX_UNSEEN
+        result = _unseen(posterior, sampling)
+        assert result.max() / 2 < MAX_UNSEEN
+        assert result.mean() < MAX_UNSEEN
 
 
 # ---- each chain ----------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ def test_one_chain_does_not_hide_among_four():
     """Their mean sigma2 is 1.9, within the limit."""
     sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
     assert chain_findings.gate_findings(sampler, posterior, _means()) == ()
-    (found,) = chain_findings.gate_findings(sampler, posterior, _means(sigma2=[0.2, 7.0, 0.2, 0.2]))
-    assert (found.kind, found.value, found.label) == ("sigma2", 7.0, "mean sigma2 (chain 1)")
+    (finding,) = chain_findings.gate_findings(sampler, posterior, _means(sigma2=[0.2, 7.0, 0.2, 0.2]))
+    assert (finding.kind, finding.value, finding.label) == ("sigma2", 7.0, "mean sigma2 (chain 1)")
     (both,) = chain_findings.gate_findings(sampler, posterior, _means(unseen=[0.3, 0.0, 0.0, 0.4]))
     assert (both.kind, both.value) == ("unseen", 0.4)
     assert both.label.endswith("(chains 0, 3)")
@@ -126,11 +126,13 @@ def test_one_chain_does_not_hide_among_four():
 
 def test_chains_of_fewer_than_four_hundred_steps_are_judged_together():
     sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
-    one, half = _means(sigma2=[0.2, 7.0, 0.2, 0.2]), _means(sigma2=[2.2, 2.2, 1.7, 2.2])
-    assert chain_findings.gate_findings(sampler, posterior, one, num_steps=399) == ()
-    assert [found.value for found in chain_findings.gate_findings(sampler, posterior, one, num_steps=400)] == [7.0]
-    (found,) = chain_findings.gate_findings(sampler, posterior, half, num_steps=399)
-    assert (found.label, found.value) == ("mean sigma2", pytest.approx(2.075))
+    first, half = _means(sigma2=[0.2, 7.0, 0.2, 0.2]), _means(sigma2=[2.2, 2.2, 1.7, 2.2])
+    assert chain_findings.gate_findings(sampler, posterior, first, num_steps=399) == ()
+    assert [finding.value for finding in chain_findings.gate_findings(sampler, posterior, first, num_steps=400)] == [
+        7.0
+    ]
+    (finding,) = chain_findings.gate_findings(sampler, posterior, half, num_steps=399)
+    assert (finding.label, finding.value) == ("mean sigma2", pytest.approx(2.075))
 
 
 def test_a_look_at_one_chain_counts_half_and_that_of_all_whole():
@@ -144,7 +146,7 @@ def test_a_look_at_one_chain_counts_half_and_that_of_all_whole():
         )
 
     assert found(1.5 * most, 0.5 * most, 0.5 * most, 0.5 * most) == ()
-    assert [one.kind for one in found(*[1.1 * most] * 4)] == ["unseen"]
+    assert [item.kind for item in found(*[1.1 * most] * 4)] == ["unseen"]
     assert "chain 0" in found(2.5 * most, 0.0, 0.0, 0.0)[0].label
 
 
@@ -152,10 +154,10 @@ def test_what_all_rows_say_stands_above_what_batches_guess():
     """Heavy tails of ordinary differences make a sample skewness; a shift that all rows agree on is another thing."""
     sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
     means = _means(skew_bias=[0.03] * 4)
-    assert [one.kind for one in chain_findings.gate_findings(sampler, posterior, means)] == ["skewness"]
+    assert [item.kind for item in chain_findings.gate_findings(sampler, posterior, means)] == ["skewness"]
     assert chain_findings.gate_findings(sampler, posterior, means, inspection={"unseen_shift": [0.1] * 4}) == ()
     shifted = chain_findings.gate_findings(sampler, posterior, means, inspection={"unseen_shift": [1.0] * 4})
-    assert [one.kind for one in shifted] == ["shift"]
+    assert [item.kind for item in shifted] == ["shift"]
     assert chain_findings.gate_findings(sampler, posterior, means, inspection={"unseen_shift": [float("nan")] * 4})
 
 
@@ -173,7 +175,7 @@ class Outliers(OneRow):
 @pytest.mark.slow
 def test_outliers_move_the_mean_as_far_as_the_look_says():
     """The shift of the chains' mean, measured, against what one look at all rows predicts of it."""
-    found = {}
+    results = {}
     for size in (1.0, 20.0):
         posterior = Outliers.of(size=size)
         mean, covariance = posterior.exact
@@ -192,8 +194,8 @@ def test_outliers_move_the_mean_as_far_as_the_look_says():
 
         means, shifts = jax.vmap(walked)(jnp.asarray(starts), jax.random.split(jax.random.key(2), len(starts)))
         whitened = np.linalg.solve(np.asarray(factor, float), np.asarray(means, float).mean(0) - mean)
-        found[size] = float(np.linalg.norm(whitened)), float(np.mean(shifts))
-    ordinary, outlying = found[1.0], found[20.0]
+        results[size] = float(np.linalg.norm(whitened)), float(np.mean(shifts))
+    ordinary, outlying = results[1.0], results[20.0]
     assert max(ordinary) < MAX_SHIFT / 2
     assert min(outlying) > MAX_SHIFT
     assert 0.5 < outlying[1] / outlying[0] < 2
@@ -225,9 +227,9 @@ def test_a_run_without_a_guard_says_so(sampler, tmp_path):
     run = zoo.run_recipe(tiny.recipe(sampler, draws=8, warmup=4, chains=2), out=tmp_path / "run.nc")
     assert run.attributes["regime_ok"] == "not-applicable"
     assert run.summary()["regime_ok"] == "not-applicable"
-    found = run.diagnose()
-    assert found["regime_ok"] == "not-applicable"
+    diagnosis = run.diagnose()
+    assert diagnosis["regime_ok"] == "not-applicable"
     if sampler == "sgld":
         assert len(json.loads(run.attributes["inspected"])["variance_ratio"]) == 2
-        assert found["variance_ratio"] > 1
-        assert found["variance_ratio_se"] > 0
+        assert diagnosis["variance_ratio"] > 1
+        assert diagnosis["variance_ratio_se"] > 0

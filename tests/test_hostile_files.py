@@ -116,16 +116,16 @@ def test_a_long_file_of_ours_is_taken(finished, monkeypatch):
 
 def _arrays(path: Path) -> dict[str, bytes]:
     """Everything that a run's file says, by name."""
-    found: dict[str, bytes] = {}
+    results: dict[str, bytes] = {}
     tree = zoo.store.open_tree(path)
     for group in tree.subtree:
         about = {f"{group.path} {name}": value for name, value in group.attrs.items()}
         for name, values in group.variables.items():
             about[f"{group.path}/{name}"] = values.values.tobytes()
             about[f"{group.path}/{name} dims"] = values.dims
-        found |= {name: repr(value).encode() for name, value in about.items()}
+        results |= {name: repr(value).encode() for name, value in about.items()}
     tree.close()
-    return found
+    return results
 
 
 def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
@@ -136,11 +136,11 @@ def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
     for number, place in enumerate(places):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << number % 8]) + content[place + 1 :])
         try:
-            found = _arrays(path)
+            result = _arrays(path)
         except (UsageError, OSError):  # at the door, or by the checksum of what is read
             refused += 1
         else:
-            assert found == right, place
+            assert result == right, place
     assert refused > 0.5 * len(places)
 
 

@@ -61,9 +61,9 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
 
     def planned(*, depth: int, warmup: int, budget: bool = True, step_size: float = 0.1):
         def change(file):
-            words = {"warmup": warmup, "thin": warmup, "start_steps": 10 * warmup}
+            options = {"warmup": warmup, "thin": warmup, "start_steps": 10 * warmup}
             sampler = Part("nuts", {"max_tree_depth": depth, "step_size": step_size})
-            recipe = dataclasses.replace(recipe_from(file.attrs["recipe"]), sampler=sampler, **words)
+            recipe = dataclasses.replace(recipe_from(file.attrs["recipe"]), sampler=sampler, **options)
             file.attrs.update(
                 {"recipe": to_yaml(as_dict(recipe)), "sampler": "nuts"} | ({"budget": "2m"} if budget else {})
             )
@@ -151,7 +151,7 @@ def test_that_one_went_on_elsewhere_is_said_of_all(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_cannot_be_joined(folder, tmp_path):
+def test_runs_that_cannot_be_joined_are_refused(folder, tmp_path):
     with pytest.raises(UsageError, match="expected two or more runs"):
         bnnzoo.concat([folder / "0.nc"])
     with pytest.raises(UsageError, match="two runs with the same seed"):
@@ -241,18 +241,18 @@ def test_warm_up_is_joined_as_long_as_it_was(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command(folder, tmp_path, capsys):
+def test_merge_writes_what_concat_joins(folder, tmp_path, capsys):
     """`merge` writes what `concat` joins, once, and says what it is; files that cannot be joined leave none."""
-    words = ["merge", *(str(folder / f"{seed}.nc") for seed in range(3)), "-o", str(tmp_path / "all.nc")]
-    assert cli.run([*words, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    arguments = ["merge", *(str(folder / f"{seed}.nc") for seed in range(3)), "-o", str(tmp_path / "all.nc")]
+    assert cli.run([*arguments, "--json"]) == 0
+    output = json.loads(capsys.readouterr().out)
     joined = bnnzoo.concat([folder / f"{seed}.nc" for seed in range(3)])
     written = bnnzoo.open(tmp_path / "all.nc")
     assert written.attributes == joined.attributes
-    assert (said["chains"], said["draws"]) == (10, 15)
-    assert cli.run(words) == 2
+    assert (output["chains"], output["draws"]) == (10, 15)
+    assert cli.run(arguments) == 2
     assert "all.nc: exists; use another -o" in capsys.readouterr().err
-    assert cli.run([*words, "--force"]) == 0
+    assert cli.run([*arguments, "--force"]) == 0
     # A file that was joined is a run like any other: more seeds can be joined to it.
     zoo.run_recipe(tiny.recipe("random-walk", seed=3), out=tmp_path / "3.nc")
     more = ["merge", str(tmp_path / "all.nc"), str(tmp_path / "3.nc"), "-o", str(tmp_path / "more.nc")]
@@ -261,14 +261,14 @@ def test_the_command(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("names", "said"), [(["0.nc"], "expected two or more runs"), (["0.nc", "none.nc"], "no such run")]
+    ("names", "message"), [(["0.nc"], "expected two or more runs"), (["0.nc", "none.nc"], "no such run")]
 )
-def test_what_the_command_refuses(names, said, folder, tmp_path, capsys):
-    words = ["merge", *(str(folder / name) for name in names), "-o", str(tmp_path / "all.nc")]
-    assert cli.run(words) == 2
+def test_merge_refuses_runs_that_cannot_be_joined(names, message, folder, tmp_path, capsys):
+    arguments = ["merge", *(str(folder / name) for name in names), "-o", str(tmp_path / "all.nc")]
+    assert cli.run(arguments) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
-    assert said in captured.err
+    assert message in captured.err
     assert not list(tmp_path.iterdir())
 
 

@@ -59,10 +59,10 @@ def test_it_is_the_run_that_keeps_draws(kind, table, tmp_path):
     for name in own:
         same = [run.posterior["posterior"][name].values for run in (kept, drawn)]
         np.testing.assert_array_equal(*same)
-    for said, known in zip(kept.evaluate(save=False).items(), drawn.evaluate(save=False).items(), strict=False):
-        if not known[0].startswith("loo_"):
-            assert said[0] == known[0]
-            np.testing.assert_allclose(said[1], known[1], rtol=1e-3, atol=1e-6, err_msg=said[0])
+    for said, expected in zip(kept.evaluate(save=False).items(), drawn.evaluate(save=False).items(), strict=False):
+        if not expected[0].startswith("loo_"):
+            assert said[0] == expected[0]
+            np.testing.assert_allclose(said[1], expected[1], rtol=1e-3, atol=1e-6, err_msg=said[0])
     predicted = [run.predict(at).select_dtypes("number") for run in (kept, drawn)]
     np.testing.assert_allclose(*predicted, rtol=1e-4, atol=1e-5)
     assert ("remoteness" in kept.diagnose()) == (kind != "labels")
@@ -71,22 +71,22 @@ def test_it_is_the_run_that_keeps_draws(kind, table, tmp_path):
 
 @pytest.mark.slow
 def test_stopped_it_resumes_to_the_same_bits(table, tmp_path):
-    asked = recipe(table, "a learned scale", keep="predictions", keep_warmup=True)
-    whole = zoo.run_recipe(asked, out=tmp_path / "whole.nc")
+    requested = recipe(table, "a learned scale", keep="predictions", keep_warmup=True)
+    uninterrupted = zoo.run_recipe(requested, out=tmp_path / "whole.nc")
     for chunk in (3, 5):
         out = tmp_path / f"{chunk}.nc"
         with pytest.raises(InterruptedRunError):
-            zoo.run_recipe(asked, out=out, **tiny.stopped(chunk))
+            zoo.run_recipe(requested, out=out, **tiny.stopped(chunk))
         again = zoo.resume(out)
         for group in ("posterior", "sample_stats", "warmup_posterior"):
-            for name, values in whole.posterior[group].data_vars.items():
+            for name, values in uninterrupted.posterior[group].data_vars.items():
                 np.testing.assert_array_equal(values, again.posterior[group][name], err_msg=str(name))
 
 
 @pytest.mark.slow
 def test_chains_of_several_seeds_are_joined(table, tmp_path):
-    asked = recipe(table, "a learned scale", keep="predictions")
-    runs = [zoo.run_recipe(dataclasses.replace(asked, seed=seed), out=tmp_path / f"{seed}.nc") for seed in range(2)]
+    requested = recipe(table, "a learned scale", keep="predictions")
+    runs = [zoo.run_recipe(dataclasses.replace(requested, seed=seed), out=tmp_path / f"{seed}.nc") for seed in range(2)]
     joined = joining.concat(runs)
     assert joined.posterior["posterior"]["f"].shape == (2 * tiny.CHAINS, tiny.DRAWS, 16, 1)
     assert joined.predict(joined.posterior["constant_data"]["x_kept"].values[:2]).shape[0] == 2
@@ -118,7 +118,7 @@ def test_what_needs_parameters_says_so(table, tmp_path):
         ({"keep": "predictions", "keep_at": "nowhere.csv"}, "nowhere.csv: no such file"),
     ],
 )
-def test_what_cannot_be_kept_is_said_before_the_run(options, words, table, tmp_path):
+def test_predictions_that_cannot_be_kept_are_refused_before_the_run(options, words, table, tmp_path):
     model = "autoregressive" if options.get("task") == "density" else "linear"
     with pytest.raises(UsageError, match=words):
         zoo.run_recipe(tiny.recipe("mala", model, **{"data": str(table), **options}), out=tmp_path / "run.nc")
@@ -141,8 +141,8 @@ def test_a_damaged_file_is_refused(change, table, tmp_path):
 @pytest.mark.slow
 def test_the_command_line_keeps_and_predicts(table, tmp_path, capsys):
     out, at = tmp_path / "run.nc", table.with_name("at.csv")
-    words = tiny.words("mala", data=table, keep="predictions", keep_at=at, test_fraction=0)
-    assert cli.run([*words, "-o", str(out)]) == 0
+    arguments = tiny.words("mala", data=table, keep="predictions", keep_at=at, test_fraction=0)
+    assert cli.run([*arguments, "-o", str(out)]) == 0
     capsys.readouterr()
     assert cli.run(["predict", str(out), "--data", str(at)]) == 0
     assert len(capsys.readouterr().out.splitlines()) >= 3

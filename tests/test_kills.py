@@ -48,9 +48,9 @@ class Zoo:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["bnnzoo.zoo", "numpyro", "xarray"])
 
-    def start(self, *words: str) -> Any:
+    def start(self, *arguments: str) -> Any:
         """A process; what it says is in `said`."""
-        process = self._context.Process(target=_run, args=(self.folder, words))
+        process = self._context.Process(target=_run, args=(self.folder, arguments))
         process.start()
         return process
 
@@ -58,12 +58,12 @@ class Zoo:
         return (self.folder / "said").read_text()
 
 
-def _run(folder: Path, words: tuple[str, ...]) -> None:
+def _run(folder: Path, arguments: tuple[str, ...]) -> None:
     said = os.open(folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(said, 1)
     os.dup2(said, 2)
     # Python's own end would wait for threads.
-    os._exit(cli.run(words))
+    os._exit(cli.run(arguments))
 
 
 class Whole(NamedTuple):
@@ -87,16 +87,16 @@ def zoo(tmp_path_factory) -> Iterator[Zoo]:
 
 def uninterrupted(zoo: Zoo, out: Path, name: str) -> Whole:
     """Twice: the first compiles, the second says how long it takes."""
-    words = ("sample", *name.split(), *_TRAINED, "--warmup", "100", *RUNS[name])
-    found = []
+    arguments = ("sample", *name.split(), *_TRAINED, "--warmup", "100", *RUNS[name])
+    results = []
     for number in range(2):
         path, began = out.with_name(f"{number}-{out.name}"), time.monotonic()
-        process = zoo.start(*words, "-o", str(path))
+        process = zoo.start(*arguments, "-o", str(path))
         process.join()
         assert process.exitcode == 0, zoo.said()
-        found.append(Whole(words, time.monotonic() - began, draws(path)))
-    tiny.assert_same_bits(found[0].draws, found[1].draws)
-    return found[1]
+        results.append(Whole(arguments, time.monotonic() - began, draws(path)))
+    tiny.assert_same_bits(results[0].draws, results[1].draws)
+    return results[1]
 
 
 def draws(path: Path) -> dict[str, np.ndarray]:
@@ -143,10 +143,10 @@ def check_what_is_there(out: Path, whole: Whole) -> None:
     """All draws that can be seen are those of the run that nothing stopped."""
     if not run_parts.holds_run(store.parts_folder(out)) and not out.exists():
         return
-    found = draws(out)
-    counts = {values.shape[1] for values in found.values()}
+    result = draws(out)
+    counts = {values.shape[1] for values in result.values()}
     assert len(counts) <= 1
-    for name, values in found.items():
+    for name, values in result.items():
         np.testing.assert_array_equal(values, whole.draws[name][:, : values.shape[1]], err_msg=name)
 
 

@@ -19,7 +19,7 @@ from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
-from bnnzoo.samplers import Mala, Penalty, Sgld, mala, penalty
+from bnnzoo.samplers import Mala, Penalty, Sgld, _penalty, mala
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import chunks
@@ -124,11 +124,11 @@ def test_a_drift_on_any_mini_batch_is_in_detailed_balance():
         )
 
         def one(batch: Array, here: Array, there: Array) -> Array:
-            told = eqx.tree_at(lambda p: p.drift, posterior, batch, is_leaf=lambda leaf: leaf is None)
-            told.calls.clear()
+            altered = eqx.tree_at(lambda p: p.drift, posterior, batch, is_leaf=lambda leaf: leaf is None)
+            altered.calls.clear()
             slope = lambda x: 1 - jnp.exp(x) + jnp.sum(jnp.asarray(posterior.data)[batch])  # noqa: E731
-            rate = _acceptance(penalty, sampler, told, here, there, slope)
-            assert len(told.calls) == 2
+            rate = _acceptance(_penalty, sampler, altered, here, there, slope)
+            assert len(altered.calls) == 2
             return rate
 
         over_pairs = jax.vmap(jax.vmap(one, (None, None, 0)), (None, 0, None))
@@ -144,12 +144,12 @@ def test_a_drift_on_any_mini_batch_is_in_detailed_balance():
 @pytest.mark.parametrize("proposal", ["langevin", "hmc"])
 def test_the_drift_has_a_key_of_its_own(proposal):
     posterior = TwoBatches.of(4, 0.3)
-    told = eqx.tree_at(lambda p: p.drift, posterior, jnp.arange(4), is_leaf=lambda leaf: leaf is None)
+    altered = eqx.tree_at(lambda p: p.drift, posterior, jnp.arange(4), is_leaf=lambda leaf: leaf is None)
     sampler = Penalty(proposal=proposal, batch_size=2, num_batches=2, sampling="disjoint", preconditioner="identity")
-    state = sampler.init(told, jnp.zeros(1), num_warmup=0, key=jax.random.key(0))
-    told.calls.clear()
-    sampler.step(told, state, key=jax.random.key(5))
-    drift, acceptance = (tuple(np.asarray(jax.random.key_data(key))) for key in told.calls)
+    state = sampler.init(altered, jnp.zeros(1), num_warmup=0, key=jax.random.key(0))
+    altered.calls.clear()
+    sampler.step(altered, state, key=jax.random.key(5))
+    drift, acceptance = (tuple(np.asarray(jax.random.key_data(key))) for key in altered.calls)
     assert drift != acceptance
 
 
@@ -174,8 +174,8 @@ def _final(sampler: Any, *, far: bool = False) -> tuple[dict[str, float], dict[s
 
 @pytest.mark.parametrize("sampler", ["mala", "langevin", pytest.param("hmc", marks=pytest.mark.slow)])
 def test_the_skewed_target_is_kept(sampler):
-    found, means = _final(SAMPLERS[sampler])
-    assert agrees(found), found
+    result, means = _final(SAMPLERS[sampler])
+    assert agrees(result), result
     assert 0.3 < means["acceptance_rate"] < 0.95
     if sampler != "mala":
         assert 0.1 < means["sigma2"] < 1.5
@@ -184,15 +184,15 @@ def test_the_skewed_target_is_kept(sampler):
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_skewed_target_is_reached_from_afar(sampler):
-    found, _ = _final(SAMPLERS[sampler], far=True)
-    assert agrees(found), found
+    result, _ = _final(SAMPLERS[sampler], far=True)
+    assert agrees(result), result
 
 
 def test_langevin_steps_that_are_never_rejected_are_seen():
     """The positive control: the unadjusted algorithm."""
-    found, _ = _final(Sgld(step_size=0.3, batch_size=120, sampling="disjoint"))
-    assert not agrees(found)
-    assert abs(found["variance"]) > 2 * Z
+    result, _ = _final(Sgld(step_size=0.3, batch_size=120, sampling="disjoint"))
+    assert not agrees(result)
+    assert abs(result["variance"]) > 2 * Z
 
 
 def test_a_short_warm_up_crosses_from_one_unit_to_the_other():
@@ -204,6 +204,6 @@ def test_a_short_warm_up_crosses_from_one_unit_to_the_other():
     posterior = NetworkPosterior.of(network, Gaussian(1.0), Normal(1.0), x, y)
     thetas = np.tile(posterior.position(posterior.network_at(jnp.ones(6)))[None], (4, 1))
     run = {"keys": Keys.from_seed(0), "num_warmup": 100, "num_draws": 200, "placement": place_chains("vectorized", 4)}
-    found = [chunk.stats for chunk in chunks(posterior, Mala(), thetas, **run) if chunk.phase == "sampling"]
-    rate = np.concatenate([stats["acceptance_rate"] for stats in found], 1).mean()
+    result = [chunk.stats for chunk in chunks(posterior, Mala(), thetas, **run) if chunk.phase == "sampling"]
+    rate = np.concatenate([stats["acceptance_rate"] for stats in result], 1).mean()
     assert 0.45 < rate < 0.75

@@ -40,5 +40,5 @@ def test_docstrings_open_with_no_relative_clause():
 
 @pytest.mark.parametrize(("text", "is_refused"), [("What counts.", True), ("Whether it counts.", False)])
 def test_the_check_tells_a_clause_from_a_phrase(text, is_refused):
-    (_, found), *_ = docstrings(ast.parse(f'"""{text}"""'))
-    assert bool(RELATIVE.match(found)) == is_refused
+    (_, result), *_ = docstrings(ast.parse(f'"""{text}"""'))
+    assert bool(RELATIVE.match(result)) == is_refused

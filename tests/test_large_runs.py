@@ -40,17 +40,17 @@ def small(tmp_path_factory) -> Path:
 @pytest.fixture
 def in_pieces(monkeypatch) -> list[int]:
     """Nothing is kept, and a piece is of seven draws: how many draws were asked for at once."""
-    asked: list[int] = []
+    calls: list[int] = []
     read = draws.Draws._read
 
     def counted(self: draws.Draws, numbers: np.ndarray) -> np.ndarray:
-        asked.append(len(numbers))
+        calls.append(len(numbers))
         return read(self, numbers)
 
     monkeypatch.setattr(draws, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(draws, "_PIECE_BYTES", 7 * 12 * 4)
     monkeypatch.setattr(draws.Draws, "_read", counted)
-    return asked
+    return calls
 
 
 def said(path: Path) -> dict[str, Any]:
@@ -77,9 +77,9 @@ def test_pieces_say_what_the_whole_says(small, request):
 def test_a_draw_is_the_same_however_it_is_asked_for(small, request):
     whole = bnnzoo.open(small).predictor.draws[:]
     request.getfixturevalue("in_pieces")
-    found = bnnzoo.open(small).predictor.draws
+    result = bnnzoo.open(small).predictor.draws
     for index in (slice(3, 4), np.array([200, 3, 3, 61, 60]), np.arange(0, 240, 7)):
-        np.testing.assert_array_equal(found[index], whole[index])
+        np.testing.assert_array_equal(result[index], whole[index])
 
 
 @pytest.mark.parametrize("length", [10, 3])
@@ -93,14 +93,14 @@ def test_what_blocks_of_parameters_do_is_the_same_piece_by_piece(length, monkeyp
         return [slice(start, min(count, start + length)) for start in range(0, count, length)]
 
     monkeypatch.setattr(weights, "draw_slices", cut)
-    found = weights.Weights.from_draws(thetas, {"weight": 2, "bias": 1}, (2, 5))
-    np.testing.assert_array_equal(found.has_moved, [[0, 1, 0, 1], [1, 0, 1, 1]])
-    weight, bias = found.rows()
+    result = weights.Weights.from_draws(thetas, {"weight": 2, "bias": 1}, (2, 5))
+    np.testing.assert_array_equal(result.has_moved, [[0, 1, 0, 1], [1, 0, 1, 1]])
+    weight, bias = result.rows()
     # The norms are 5, 5, 0, 0, 10, 10, 0, 0, 5, 5; the weights sum to 7 + 7 + 14 + 14 + 7 + 5.
-    known = {"block": "weight", "parameters": 2, "norm": 4.0, "mean": 54 / 20, "sd": (300 / 20 - 2.7**2) ** 0.5}
-    assert {name: weight[name] for name in known} == pytest.approx(known)
-    known = {"block": "bias", "parameters": 1, "norm": 2.0, "mean": 2.0, "sd": 0.0}
-    assert {name: bias[name] for name in known} == pytest.approx(known)
+    expected = {"block": "weight", "parameters": 2, "norm": 4.0, "mean": 54 / 20, "sd": (300 / 20 - 2.7**2) ** 0.5}
+    assert {name: weight[name] for name in expected} == pytest.approx(expected)
+    expected = {"block": "bias", "parameters": 1, "norm": 2.0, "mean": 2.0, "sd": 0.0}
+    assert {name: bias[name] for name in expected} == pytest.approx(expected)
 
 
 def test_a_blocks_rhat_is_the_largest_of_fifty_of_its_weights():
@@ -112,10 +112,10 @@ def test_a_blocks_rhat_is_the_largest_of_fifty_of_its_weights():
     def rhats(*apart: int) -> list[bool]:
         moved = thetas.copy()
         moved[..., apart] += 9.0 * np.arange(4)[:, None, None]
-        found = weights.Weights.from_draws(moved.reshape(200, 102), {"first": 3, "second": 99}, (4, 50))
-        np.testing.assert_array_equal(found.blocks["first"].sampled_weights, moved[..., :3])
-        np.testing.assert_array_equal(found.blocks["second"].sampled_weights, moved[..., looked])
-        return [row["rhat"] > 1.5 for row in found.rows()]
+        result = weights.Weights.from_draws(moved.reshape(200, 102), {"first": 3, "second": 99}, (4, 50))
+        np.testing.assert_array_equal(result.blocks["first"].sampled_weights, moved[..., :3])
+        np.testing.assert_array_equal(result.blocks["second"].sampled_weights, moved[..., looked])
+        return [row["rhat"] > 1.5 for row in result.rows()]
 
     assert rhats() == [False, False]
     assert rhats(2) == [True, False]
@@ -183,8 +183,8 @@ def test_a_large_run_is_judged_and_reported_in_seconds_and_bounded_memory(tmp_pa
     assert out.stat().st_size > 1.5e9
     cost = {}
     for command in (["diagnose", out, "--json"], ["report", out, "-o", tmp_path / "report.html"]):
-        words = [sys.executable, "-c", MEASURED, *map(str, command)]
-        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        arguments = [sys.executable, "-c", MEASURED, *map(str, command)]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=True)
         code, seconds, grown = done.stderr.split()[-3:]
         assert code == "0", done.stderr
         cost[command[0]] = (float(seconds), int(grown) / 2**20)

@@ -22,13 +22,13 @@ def imported(module: str) -> set[str]:
 
 def imported_by(path: Path) -> set[str]:
     tree = ast.parse(path.read_text("utf-8"))
-    found: set[str] = set()
+    results: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            results |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+            results |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return results
 
 
 @pytest.mark.parametrize("method", METHODS)

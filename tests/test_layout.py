@@ -65,7 +65,7 @@ def test_names_of_any_tree():
 
 
 @pytest.mark.parametrize(
-    ("network", "said"),
+    ("network", "message"),
     [
         ({"a": {"b": jnp.zeros(2)}, "a_b": jnp.zeros(2)}, "two parameters of the network have the name a_b"),
         ({"a": jnp.zeros(2, complex)}, "parameter a is complex"),
@@ -84,8 +84,8 @@ def test_names_of_any_tree():
         ),
     ],
 )
-def test_a_network_whose_parameters_no_file_can_name_is_refused(network, said):
-    with pytest.raises(UsageError, match=said):
+def test_a_network_whose_parameters_no_file_can_name_is_refused(network, message):
+    with pytest.raises(UsageError, match=message):
         NetworkPosterior.of(network, Gaussian(), Normal(), np.zeros((3, 2)), np.zeros((3, 2)))
 
 

@@ -28,12 +28,12 @@ def killed(monkeypatch):
     def run(function, module, name, *, before: bool = True, calls: int = 1):
         original, count = getattr(module, name), [0]
 
-        def dying(*words, **more):
+        def dying(*arguments, **more):
             count[0] += 1
             if count[0] < calls:
-                return original(*words, **more)
+                return original(*arguments, **more)
             if not before:
-                original(*words, **more)
+                original(*arguments, **more)
             raise Killed
 
         with monkeypatch.context() as patched:
@@ -63,9 +63,9 @@ def test_resume_removes_the_parts_of_a_run_killed_after_its_file_was_published(t
     assert (store.parts_folder(out) / run_parts.MANIFEST).exists()
     before, bits = draws(out), out.read_bytes()
     assert cli.run(["resume", str(out)]) == 0
-    said = capsys.readouterr()
-    assert "finished already; its leftover parts are removed" in said.err
-    assert said.out.splitlines()[0].split() == ["file", str(out)]
+    captured = capsys.readouterr()
+    assert "finished already; its leftover parts are removed" in captured.err
+    assert captured.out.splitlines()[0].split() == ["file", str(out)]
     assert not store.parts_folder(out).exists()
     assert out.read_bytes() == bits  # checked, and not built again
     tiny.assert_same_bits(draws(out), before)
@@ -140,15 +140,15 @@ def test_parts_of_a_run_that_is_to_replace_the_file_stay(tmp_path, killed):
 @pytest.mark.parametrize("begun", [False, True])
 def test_resume_names_the_command_of_a_run_killed_before_its_first_checkpoint(begun, tmp_path, killed, capsys):
     out = tmp_path / "my run.nc"
-    words = ["linear", "random-walk", "--data", "diabetes", "--sampler.step-size", "1e-3", "--draws", "8"]
-    words += ["--init", "prior", "--warmup", "0", "-o", str(out)]
+    arguments = ["linear", "random-walk", "--data", "diabetes", "--sampler.step-size", "1e-3", "--draws", "8"]
+    arguments += ["--init", "prior", "--warmup", "0", "-o", str(out)]
     where = (store.writer.Store, "append") if begun else (store.writer.Store, "create")
-    killed(lambda: cli.run(["sample", *words]), *where)
+    killed(lambda: cli.run(["sample", *arguments]), *where)
     capsys.readouterr()
     assert cli.run(["resume", str(out)]) == 2
     line = capsys.readouterr().err.strip()
     force = ["--force"] if begun else []
-    command = shlex.join(["bnnzoo", "sample", *words, *force])
+    command = shlex.join(["bnnzoo", "sample", *arguments, *force])
     assert line.endswith(f"start it again with: {command}")
     assert line.count("\n") == 0
     # The command does what the message promises, and leaves nothing behind.
@@ -174,8 +174,8 @@ def test_resume_names_the_call_of_a_run_begun_in_python(tmp_path, killed):
     killed(call, store.writer.Store, "append")
     with pytest.raises(UsageError, match="start it again with: ") as caught:
         bnnzoo.resume(out)
-    said = str(caught.value).partition("start it again with: ")[2]
-    assert said == (
+    message = str(caught.value).partition("start it again with: ")[2]
+    assert message == (
         "bnnzoo.sample(model='linear', sampler={'name': 'random-walk', 'step_size': 0.1}, data=data, "
         f"init='prior', warmup=0, draws=8, out={str(out)!r}, force=True)"
     )

@@ -110,26 +110,26 @@ def _stepped(sampler: Any, posterior: AbstractPosterior, *, warming: bool = Fals
         state = sampler.init(posterior, theta, num_warmup=20 if warming else 0, key=keys[0])
         step = sampler.warmup_step if warming else sampler.step
 
-        def one(state, key):
+        def advance(state, key):
             state, stats = step(posterior, state, key=key)
             told = [stats[name] for name in ("acceptance_rate", "n_steps", "energy_error") if name in stats]
             trained = [stats[name] for name in ("lp_estimate", "elbo_estimate") if name in stats and warming]
             return state, (state.position, told, trained)
 
-        return jax.lax.scan(one, state, keys)[1]
+        return jax.lax.scan(advance, state, keys)[1]
 
     keys = jax.random.split(jax.random.key(2), 12)
     position, told, trained = run(sampler, posterior, jnp.asarray([0.4, -0.3]), keys)
     # A density has a constant of its own.
-    columns = [np.asarray(one, float) for one in told] + [np.asarray(one) - np.asarray(one)[0] for one in trained]
+    columns = [np.asarray(item, float) for item in told] + [np.asarray(item) - np.asarray(item)[0] for item in trained]
     return np.column_stack([position, *columns])
 
 
-def _same(found: Any, posteriors: Any) -> None:
+def _same(result: Any, posteriors: Any) -> None:
     """`found(posterior)` is the same with and without the power where the densities are, and differs in the control."""
-    one, other, control = (np.asarray(found(posterior), float) for posterior in posteriors)
-    np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
-    assert np.abs(one - control).max() > 0.01
+    first, other, control = (np.asarray(result(posterior), float) for posterior in posteriors)
+    np.testing.assert_allclose(first, other, rtol=1e-3, atol=1e-4)
+    assert np.abs(first - control).max() > 0.01
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -168,10 +168,10 @@ def test_a_step_is_accepted_by_the_sum_over_all_rows(module, sampler, noise, mon
         log_ratio += eps @ eps / 2 - back @ back / (4 * eta)
     monkeypatch.setattr(module, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
     state = sampler.init(LINES[0], jnp.asarray(here, jnp.float32), num_warmup=0, key=jax.random.key(0))
-    after, told = sampler.step(LINES[0], state, key=jax.random.key(1))
+    after, stats = sampler.step(LINES[0], state, key=jax.random.key(1))
     assert 0.05 < np.exp(log_ratio) < 0.95
-    assert float(told["acceptance_rate"]) == pytest.approx(np.exp(log_ratio), rel=1e-4)
-    np.testing.assert_allclose(after.position, there if told["accepted"] else here, rtol=1e-5)
+    assert float(stats["acceptance_rate"]) == pytest.approx(np.exp(log_ratio), rel=1e-4)
+    np.testing.assert_allclose(after.position, there if stats["accepted"] else here, rtol=1e-5)
 
 
 @pytest.mark.parametrize("sampler", [Bbb(batch_size=3), Ensemble(batch_size=3)], ids=["bbb", "ensemble"])
@@ -195,8 +195,8 @@ def test_the_weights_of_importance_go_by_the_power():
         sampler = Importance()
         state = sampler.init(posterior, jnp.zeros(2), num_warmup=0, key=jax.random.key(1))
         keys = jax.random.split(jax.random.key(2), 5)
-        found = jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]["log_weight"])(keys)
-        return found - found[0]  # the normaliser's constant
+        stats = jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]["log_weight"])(keys)
+        return stats - stats[0]  # the normaliser's constant
 
     _same(weights, LINES)
 
@@ -216,10 +216,10 @@ def test_what_training_tells_of_the_density_is_the_density(sampler):
     posterior = NetworkPosterior.of(network, Gaussian(scale=0.5), Normal(), 0.7 * row, -row, likelihood_power=0.25)
     theta = jnp.asarray([0.4, -0.3])
     state = sampler.init(posterior, theta, num_warmup=20, key=jax.random.key(1))
-    _, told = sampler.warmup_step(posterior, state, key=jax.random.key(2))
+    _, stats = sampler.warmup_step(posterior, state, key=jax.random.key(2))
     each = -np.log(0.5 * np.sqrt(2 * np.pi)) - (-1 - 0.7 * 0.4 + 0.3) ** 2 / 0.5**2 / 2
     wanted = 0.25 * ROWS * each - np.log(2 * np.pi) - (0.4**2 + 0.3**2) / 2
-    assert float(told["lp_estimate"]) == pytest.approx(wanted, rel=1e-5)
+    assert float(stats["lp_estimate"]) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_dropout_trains_the_network_that_it_draws():
@@ -227,8 +227,8 @@ def test_dropout_trains_the_network_that_it_draws():
     theta, sampler = jnp.asarray([0.4, -0.3]), Dropout(rate=0.5, masks=1, batch_size=ROWS)
     state = sampler.init(CONTROL, theta, num_warmup=20, key=jax.random.key(1))
     step = jax.jit(jax.vmap(lambda key: sampler.warmup_step(CONTROL, state, key=key)[1]["lp_estimate"]))
-    found = np.unique(np.asarray(step(jax.random.split(jax.random.key(2), 20))))
+    result = np.unique(np.asarray(step(jax.random.split(jax.random.key(2), 20))))
     masked = [theta * jnp.asarray([factor, 1.0]) for factor in (0.0, 2.0)]
     wanted = [float(jnp.sum(CONTROL.log_likelihoods(seen)) + CONTROL.log_prior(theta)) for seen in masked]
-    np.testing.assert_allclose(found, np.sort(wanted), rtol=1e-4)
-    assert np.abs(found - float(CONTROL.log_density(theta))).min() > 0.01
+    np.testing.assert_allclose(result, np.sort(wanted), rtol=1e-4)
+    assert np.abs(result - float(CONTROL.log_density(theta))).min() > 0.01

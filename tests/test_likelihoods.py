@@ -42,8 +42,8 @@ def _mixture(output, target):
 def _mixtures(output, target):
     """Two components for each of two targets: logits, means, scales of the first, then of the second."""
     total = 0.0
-    for (a, b, one, other, r, s), value in zip(output.reshape(2, 6), target, strict=True):
-        terms = stats.norm.logpdf(value, [one, other], _softplus(np.array([r, s])))
+    for (a, b, first, other, r, s), value in zip(output.reshape(2, 6), target, strict=True):
+        terms = stats.norm.logpdf(value, [first, other], _softplus(np.array([r, s])))
         total += special.logsumexp(special.log_softmax([a, b]) + terms)
     return total
 
@@ -74,20 +74,20 @@ def test_log_density(likelihood, size, target, log_density):
     output = OUTPUT[:size]
     assert likelihood.num_outputs({5: 5, 1: 2}.get(size, 2)) == size
     value = target.astype(np.float32) if target.ndim else target
-    found = likelihood.log_prob(jnp.asarray(output, jnp.float32), jnp.asarray(value))
-    assert found.shape == ()
-    assert found.dtype == jnp.float32
-    np.testing.assert_allclose(found, log_density(output, target), rtol=2e-5)
+    log_densities = likelihood.log_prob(jnp.asarray(output, jnp.float32), jnp.asarray(value))
+    assert log_densities.shape == ()
+    assert log_densities.dtype == jnp.float32
+    np.testing.assert_allclose(log_densities, log_density(output, target), rtol=2e-5)
 
 
 @EACH
 def test_double_precision(likelihood, size, target, log_density):
     output = OUTPUT[:size]
     with jax.enable_x64(True):
-        found = np.asarray(likelihood.log_prob(jnp.asarray(output), jnp.asarray(target)))
-    assert found.dtype == np.float64
+        log_densities = np.asarray(likelihood.log_prob(jnp.asarray(output), jnp.asarray(target)))
+    assert log_densities.dtype == np.float64
     # A scale is a float32 number whatever the arithmetic.
-    np.testing.assert_allclose(found, log_density(output, target), rtol=1e-6)
+    np.testing.assert_allclose(log_densities, log_density(output, target), rtol=1e-6)
 
 
 @EACH
@@ -121,11 +121,11 @@ def test_no_output_makes_a_target_likelier_than_its_bound(likelihood, size, targ
         Bernoulli: np.full(size, 50.0 if np.all(target) else -50.0),
         Categorical: 50 * np.eye(size)[3 % size],
     }.get(type(likelihood), OUTPUT[:size])
-    found = np.asarray(jax.vmap(lambda o: likelihood.log_prob(o, value))(jnp.asarray(outputs)))
+    log_densities = np.asarray(jax.vmap(lambda o: likelihood.log_prob(o, value))(jnp.asarray(outputs)))
     if isinstance(likelihood, Mixture | MixturePerTarget | Heteroscedastic):
         assert bound == np.inf
         return
-    assert found.max() <= bound + 1e-5
+    assert log_densities.max() <= bound + 1e-5
     np.testing.assert_allclose(likelihood.log_prob(jnp.asarray(best, jnp.float32), value), bound, atol=1e-5)
 
 
@@ -137,26 +137,26 @@ def test_a_likelihood_of_one_number_a_target_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("method", "said"),
+    ("method", "message"),
     [
         (AbstractLikelihood.class_probabilities, "needs the method class_probabilities"),
         (lambda self, output: output[:3], r"class_probabilities must have shape \(10,\) \(got \(3,\)\)"),
     ],
 )
-def test_a_likelihood_without_class_probabilities_is_refused(method, said, monkeypatch):
+def test_a_likelihood_without_class_probabilities_is_refused(method, message, monkeypatch):
     monkeypatch.setattr(Categorical, "class_probabilities", method)
-    words = {"data": "digits", "likelihood": "categorical", "likelihood.scale": None}
-    with pytest.raises(UsageError, match=f"likelihood categorical: .*{said}"):
-        assembly.Problem.from_recipe(tiny.recipe("mala", **words))
+    options = {"data": "digits", "likelihood": "categorical", "likelihood.scale": None}
+    with pytest.raises(UsageError, match=f"likelihood categorical: .*{message}"):
+        assembly.Problem.from_recipe(tiny.recipe("mala", **options))
 
 
 def test_one_component_is_the_heteroscedastic_gaussian():
     output, target = jnp.asarray(OUTPUT[:4], jnp.float32), jnp.asarray(PAIR, jnp.float32)
-    one, other = Mixture(1), Heteroscedastic()
-    assert one.num_outputs(2) == other.num_outputs(2) == 4
-    np.testing.assert_array_equal(one.log_prob(output, target), other.log_prob(output, target))
+    first, other = Mixture(1), Heteroscedastic()
+    assert first.num_outputs(2) == other.num_outputs(2) == 4
+    np.testing.assert_array_equal(first.log_prob(output, target), other.log_prob(output, target))
     key = jax.random.key(0)
-    np.testing.assert_array_equal(one.sample(output, key=key), other.sample(output, key=key))
+    np.testing.assert_array_equal(first.sample(output, key=key), other.sample(output, key=key))
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_number_of_outputs(likelihood, targets, outputs):
 @pytest.mark.parametrize("raw", [-30.0, 30.0])
 def test_a_scale_is_positive_and_finite(raw):
     for likelihood, output in ((Heteroscedastic(), [0.0, raw]), (Mixture(2), [0.0, 0.0, 0.0, 0.0, raw, raw])):
-        found, gradient = jax.value_and_grad(likelihood.log_prob)(jnp.asarray(output), jnp.zeros(1))
-        assert np.isfinite(found)
+        result, gradient = jax.value_and_grad(likelihood.log_prob)(jnp.asarray(output), jnp.zeros(1))
+        assert np.isfinite(result)
         assert np.isfinite(gradient).all()
 
 
@@ -199,8 +199,8 @@ def test_the_learned_scale_is_half_normal_on_its_own_scale(kind):
     assert parameter.shape == ()
     assert kind(scale=0.5).parameters() == ()
     u = np.linspace(-3, 1, 9)
-    found = [parameter.log_prior(jnp.asarray(v, jnp.float32)) for v in u]
-    np.testing.assert_allclose(found, stats.halfnorm.logpdf(np.exp(u)) + u, rtol=1e-5, atol=1e-6)
+    result = [parameter.log_prior(jnp.asarray(v, jnp.float32)) for v in u]
+    np.testing.assert_allclose(result, stats.halfnorm.logpdf(np.exp(u)) + u, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(parameter.natural(u), np.exp(u))
     grid = np.linspace(-15, 3, 20_001)
     density = np.exp([float(v) for v in jax.vmap(parameter.log_prior)(jnp.asarray(grid))])
@@ -214,32 +214,32 @@ def test_each_target_has_a_learned_scale_of_its_own(kind):
     assert parameter.shape == (3,)
     assert kind(scale=0.5).of_targets(3).parameters() == ()
     u = np.array([-1.0, 0.3, 0.8])
-    found = parameter.log_prior(jnp.asarray(u, jnp.float32))
-    np.testing.assert_allclose(found, np.sum(stats.halfnorm.logpdf(np.exp(u)) + u), rtol=1e-5)
+    result = parameter.log_prior(jnp.asarray(u, jnp.float32))
+    np.testing.assert_allclose(result, np.sum(stats.halfnorm.logpdf(np.exp(u)) + u), rtol=1e-5)
     drawn = np.asarray(jax.vmap(parameter.draw)(jax.random.split(jax.random.key(0), 2000)))
     assert np.abs(np.corrcoef(drawn.T) - np.eye(3)).max() < 5 / 2000**0.5
     assert stats.kstest(np.exp(drawn[:, 2]), stats.halfnorm.cdf).pvalue > 1e-6
     fixed = kind().of_targets(3).with_parameters({"scale": jnp.asarray([0.3, 2.0, 1.0])})
     law = stats.norm if kind is Gaussian else stats.t(4)
     wanted = np.sum(law.logpdf(np.array([1.0, -2.0, 0.5]) / [0.3, 2.0, 1.0]) - np.log([0.3, 2.0, 1.0]))
-    found = fixed.log_prob(jnp.zeros(3), jnp.asarray([1.0, -2.0, 0.5]))
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    result = fixed.log_prob(jnp.zeros(3), jnp.asarray([1.0, -2.0, 0.5]))
+    np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
 
 def test_a_learned_scale_is_set_by_its_value():
     fixed = Gaussian().with_parameters({"scale": jnp.asarray(0.3)})
-    found = fixed.log_prob(jnp.zeros(1), jnp.ones(1))
-    np.testing.assert_allclose(found, stats.norm.logpdf(1, 0, 0.3), rtol=1e-6)
+    log_density = fixed.log_prob(jnp.zeros(1), jnp.ones(1))
+    np.testing.assert_allclose(log_density, stats.norm.logpdf(1, 0, 0.3), rtol=1e-6)
     fixed = StudentT(5.0).with_parameters({"scale": jnp.asarray(0.3)})
     np.testing.assert_allclose(fixed.log_prob(jnp.zeros(1), jnp.ones(1)), stats.t.logpdf(1, 5, 0, 0.3), rtol=1e-5)
     assert Gaussian(0.5).with_parameters({}) == Gaussian(0.5)
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"), [(-1.0, r"row 2, target 1: not a count \(got -1\)"), (0.5, "row 2"), (1e-3, "row 2")]
+    ("bad", "message"), [(-1.0, r"row 2, target 1: not a count \(got -1\)"), (0.5, "row 2"), (1e-3, "row 2")]
 )
-def test_poisson_refuses_what_is_no_count(bad, said):
-    with pytest.raises(UsageError, match=said):
+def test_poisson_refuses_what_is_no_count(bad, message):
+    with pytest.raises(UsageError, match=message):
         Poisson().check(np.array([[1.0], [bad], [2.0]]), 1)
     Poisson().check(np.array([[0.0], [7.0]]), 1)
 
@@ -256,9 +256,9 @@ def test_poisson_keeps_its_digits_for_rare_counts():
     """No count in a million rows: the differences of one are summed over all, and 1e-5 is all that each has."""
     outputs = np.array([-14.0, -7.6], np.float32)
     at = jax.vmap(lambda f: Poisson().log_prob(f[None], jnp.zeros(1)))
-    found = np.asarray(at(jnp.asarray(outputs)) - at(jnp.asarray(outputs + np.float32(0.3))), np.float64)
+    result = np.asarray(at(jnp.asarray(outputs)) - at(jnp.asarray(outputs + np.float32(0.3))), np.float64)
     wanted = np.exp(np.asarray(outputs + np.float32(0.3), np.float64)) - np.exp(np.asarray(outputs, np.float64))
-    np.testing.assert_allclose(found, wanted, rtol=2e-6)
+    np.testing.assert_allclose(result, wanted, rtol=2e-6)
 
 
 def test_poisson_of_whole_numbers_is_that_of_the_same_reals():
@@ -273,12 +273,12 @@ def test_poisson_of_whole_numbers_is_that_of_the_same_reals():
 def test_poisson_keeps_its_digits_for_large_counts(y):
     target, most = jnp.array([float(y)]), np.longdouble(max(y, 1))
     outputs = (np.log(float(most)) + np.linspace(-2, 2, 41) / float(most) ** 0.5).astype(np.float32)
-    found = np.asarray(jax.vmap(lambda f: Poisson().log_prob(f[None], target))(jnp.asarray(outputs)))
+    log_density = np.asarray(jax.vmap(lambda f: Poisson().log_prob(f[None], target))(jnp.asarray(outputs)))
     log_factorial = np.sum(np.log(np.arange(1, y + 1, dtype=np.longdouble)))
     wanted = y * outputs.astype(np.longdouble) - np.exp(outputs.astype(np.longdouble)) - log_factorial
     # An output of 13 is itself known to 5e-7, which a count of a million feels.
-    np.testing.assert_allclose(found, wanted.astype(float), rtol=2e-6, atol=2e-6 * max(y, 1) ** 0.5)
-    assert found.max() <= Poisson().upper_bound(target)
+    np.testing.assert_allclose(log_density, wanted.astype(float), rtol=2e-6, atol=2e-6 * max(y, 1) ** 0.5)
+    assert log_density.max() <= Poisson().upper_bound(target)
 
 
 @pytest.mark.usefixtures("as_options")
@@ -306,21 +306,21 @@ class _Law(AbstractLikelihood):
         return 2 * num_targets
 
     def distribution(self, output):
-        one, two = output[:1], output[1:]
+        first, two = output[:1], output[1:]
         laws = {
             "wide": lambda: dist.Normal(output, 1.0),
-            "gompertz": lambda: dist.Gompertz(jnp.exp(one), jnp.exp(two)),
-            "gumbel": lambda: dist.Gumbel(one, jnp.exp(two)),
+            "gompertz": lambda: dist.Gompertz(jnp.exp(first), jnp.exp(two)),
+            "gumbel": lambda: dist.Gumbel(first, jnp.exp(two)),
         }
         return laws[self.law]().to_event(1)
 
 
 @pytest.mark.parametrize(
-    ("law", "said"), [("gompertz", "must have a mean and a variance"), ("wide", "mean and variance must have shape")]
+    ("law", "message"), [("gompertz", "must have a mean and a variance"), ("wide", "mean and variance must have shape")]
 )
-def test_a_law_without_mean_or_variance_is_refused_before_a_run(law, said):
+def test_a_law_without_mean_or_variance_is_refused_before_a_run(law, message):
     targets = np.zeros((5, 1), np.float32)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         check_likelihood(_Law(law), 1, targets)
     check_likelihood(_Law("gumbel"), 1, targets)
 

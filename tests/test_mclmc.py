@@ -56,8 +56,8 @@ def test_it_is_biased_as_its_energy_variance_says():
 
 def test_it_reaches_the_energy_variance_it_was_asked_for():
     for wanted in (5e-4, 5e-3):
-        found = _run(Mclmc(energy_variance=wanted))
-        errors = np.concatenate([c.stats["energy_error"] for c in found if c.phase == "sampling"], 1)
+        result = _run(Mclmc(energy_variance=wanted))
+        errors = np.concatenate([c.stats["energy_error"] for c in result if c.phase == "sampling"], 1)
         per_parameter = np.mean(errors**2) / TARGET.posterior.layout.dim
         assert wanted / 3 < per_parameter < wanted * 3
 
@@ -70,9 +70,9 @@ def test_the_energy_error_of_many_data_is_not_that_of_rounding():
     posterior, sampler = NetworkPosterior.of(network, Gaussian(scale=1.0), Normal(), x, y), Mclmc(step_size=2e-4)
     state = sampler.init(posterior, jnp.zeros(4), num_warmup=0, key=jax.random.key(0))
     step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]))
-    found = step(jax.random.split(jax.random.key(1), 32))
-    assert float(jnp.max(found["lp"])) < -8e5
-    assert float(jnp.sqrt(jnp.mean(found["energy_error"] ** 2))) < 0.01
+    result = step(jax.random.split(jax.random.key(1), 32))
+    assert float(jnp.max(result["lp"])) < -8e5
+    assert float(jnp.sqrt(jnp.mean(result["energy_error"] ** 2))) < 0.01
 
 
 def test_the_metric_is_the_variance_of_what_it_saw():
@@ -96,14 +96,14 @@ def test_the_direction_turns_as_its_equation_says():
         u = random.normal(size=5)
         u /= np.linalg.norm(u)
         g, steps = size * random.normal(size=5), 20_000
-        found, gained = turn(jnp.asarray(u, jnp.float32), jnp.asarray(g, jnp.float32), jnp.float32(0.7))
+        result, gained = turn(jnp.asarray(u, jnp.float32), jnp.asarray(g, jnp.float32), jnp.float32(0.7))
         kinetic = 0.0
         for _ in range(steps):
             middle = u + (g - (u @ g) * u) / 4 * (0.35 / steps)
             u = u + (g - (middle @ g) * middle) / 4 * (0.7 / steps)
             u /= np.linalg.norm(u)
             kinetic += (middle @ g) * 0.7 / steps
-        np.testing.assert_allclose(found, u, atol=2e-5)
+        np.testing.assert_allclose(result, u, atol=2e-5)
         np.testing.assert_allclose(gained, kinetic, rtol=1e-3, atol=1e-6)
 
 

@@ -35,16 +35,16 @@ def resident() -> int:
 def highest(process: int) -> int:
     """The most bytes that a process has held in memory; 0 where it has ended."""
     with contextlib.suppress(OSError):
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
-        return 1024 * int(found[1]) if found else 0
+        match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+        return 1024 * int(match[1]) if match else 0
     return 0
 
 
 @pytest.mark.slow
 def test_memory_is_flat_over_a_hundred_thousand_chunks():
     """Each of one draw; from the ten thousandth on nothing more is held."""
-    found = tiny.problem("random-walk", 1)
-    thetas, held = 0.1 * np.ones((1, found.posterior.layout.dim), "float32"), []
+    problem = tiny.problem("random-walk", 1)
+    thetas, held = 0.1 * np.ones((1, problem.posterior.layout.dim), "float32"), []
     with backend.arithmetic("float32"):
         placement = place_chains("vectorized", 1)
         arguments = {
@@ -54,7 +54,7 @@ def test_memory_is_flat_over_a_hundred_thousand_chunks():
             "num_draws": CHUNKS,
             "most_draws": 1,
         }
-        for number, _ in enumerate(chunks(found.posterior, found.sampler, thetas, **arguments), 1):
+        for number, _ in enumerate(chunks(problem.posterior, problem.sampler, thetas, **arguments), 1):
             if number % (CHUNKS // 10) == 0:
                 held.append(resident())
     assert len(held) == 10
@@ -65,10 +65,21 @@ def test_memory_is_flat_over_a_hundred_thousand_chunks():
 @pytest.mark.slow
 def test_a_million_parameters_take_little_more_than_their_chunk(tmp_path):
     out = tmp_path / "run.nc"
-    words = ["sample", "mlp", "sgld", "--data", "diabetes", "--model.hidden", "1000,980", "--init", "prior", "--quiet"]
-    words += ["--chains", "4", "--warmup", "0", "--draws", "200", "--thin", "1", "--sampler.batch-size", "20"]
-    words += ["--sampler.step-size", "1e-8", "-o", str(out)]
-    command, environment = [sys.executable, "-m", "bnnzoo", *words], {**os.environ, **RETURNED}
+    arguments = [
+        "sample",
+        "mlp",
+        "sgld",
+        "--data",
+        "diabetes",
+        "--model.hidden",
+        "1000,980",
+        "--init",
+        "prior",
+        "--quiet",
+    ]
+    arguments += ["--chains", "4", "--warmup", "0", "--draws", "200", "--thin", "1", "--sampler.batch-size", "20"]
+    arguments += ["--sampler.step-size", "1e-8", "-o", str(out)]
+    command, environment = [sys.executable, "-m", "bnnzoo", *arguments], {**os.environ, **RETURNED}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         most = 0
         while process.poll() is None:

@@ -18,7 +18,7 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import assembly, zoo
+from bnnzoo import assembly, keywords, zoo
 from bnnzoo.data import load_recipe_data
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.posterior import NetworkPosterior, passes
@@ -48,8 +48,8 @@ def drawn(out: Path, sampler: str, mesh: str | None, **more: Any) -> np.ndarray:
 
 
 def draws_of(path: Path) -> np.ndarray:
-    found = bnnzoo.open(path).posterior["posterior"]
-    return np.concatenate([found[name].values.reshape(2, 10, -1) for name in sorted(map(str, found.data_vars))], 2)
+    result = bnnzoo.open(path).posterior["posterior"]
+    return np.concatenate([result[name].values.reshape(2, 10, -1) for name in sorted(map(str, result.data_vars))], 2)
 
 
 def placed(sampler: str, mesh: str | None, **more: Any) -> Placement:
@@ -74,10 +74,10 @@ def posterior() -> Any:
 )
 def test_chains_read_rows_together_where_reading_is_all_there_is_to_do(model, sampler, rows, method):
     x = np.random.default_rng(0).normal(size=(rows, 20)).astype(np.float32)
-    asked = zoo.recipe_of(model, sampler, data=None, in_memory=True, test_fraction=0, chains=2)
-    problem = assembly.Problem.from_recipe(asked, load_recipe_data(asked, (x, x @ np.ones(20))))
-    assert place_run(asked, problem.posterior, problem.sampler).method == method
-    said = dataclasses.replace(asked, chain_method="sequential")
+    requested = keywords.recipe_of(model, sampler, data=None, in_memory=True, test_fraction=0, chains=2)
+    problem = assembly.Problem.from_recipe(requested, load_recipe_data(requested, (x, x @ np.ones(20))))
+    assert place_run(requested, problem.posterior, problem.sampler).method == method
+    said = dataclasses.replace(requested, chain_method="sequential")
     assert place_run(said, problem.posterior, problem.sampler).method == "sequential"
 
 
@@ -136,8 +136,8 @@ def test_passes_over_rows_of_many_devices_are_those_over_all(mesh, block, monkey
     theta = 0.1 * jnp.arange(alone.layout.dim, dtype=alone.dtype)
     whole = looked(alone, theta)
     with placement.mesh_context():
-        found = looked(spread, theta)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-4), found, whole)
+        result = looked(spread, theta)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-4), result, whole)
 
 
 def test_each_device_has_its_rows_alone_and_none_travel():
@@ -161,11 +161,11 @@ def test_each_device_has_its_rows_alone_and_none_travel():
 
 def test_a_run_on_a_mesh_goes_on_where_it_was(tmp_path):
     """And only on the same: sums of other groups of rows round otherwise."""
-    whole = drawn(tmp_path / "a.nc", "mala", "chains=2,data=2")
+    uninterrupted = drawn(tmp_path / "a.nc", "mala", "chains=2,data=2")
     with pytest.raises(InterruptedRunError):
         zoo.run_recipe(recipe("mala", "chains=2,data=2"), out=tmp_path / "b.nc", **tiny.stopped(4))
     zoo.resume(tmp_path / "b.nc")
-    np.testing.assert_array_equal(draws_of(tmp_path / "b.nc"), whole)
+    np.testing.assert_array_equal(draws_of(tmp_path / "b.nc"), uninterrupted)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_a_mesh_that_does_not_fit_says_why(mesh, message, tmp_path):
 
 @pytest.mark.slow
 def test_from_the_command_line(tmp_path):
-    words = ["sample", "linear", "mala", "--init", "prior", "--warmup", "50", "--draws", "50", "--json"]
-    command = [sys.executable, "-m", "bnnzoo", *words, "--mesh", "chains=2,data=3", "-o", str(tmp_path / "run.nc")]
+    arguments = ["sample", "linear", "mala", "--init", "prior", "--warmup", "50", "--draws", "50", "--json"]
+    command = [sys.executable, "-m", "bnnzoo", *arguments, "--mesh", "chains=2,data=3", "-o", str(tmp_path / "run.nc")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["complete"] == 1
     assert bnnzoo.open(tmp_path / "run.nc").posterior.attrs["placement"] == "parallel on 2 x 3"

@@ -38,8 +38,8 @@ def test_accuracy_and_brier(classified):
 
 def test_negative_log_likelihood(classified):
     labels, probabilities = classified
-    found = metrics.negative_log_likelihood(np.log(probabilities[np.arange(300), labels]))
-    np.testing.assert_allclose(found.value, reference.log_loss(labels, probabilities))
+    result = metrics.negative_log_likelihood(np.log(probabilities[np.arange(300), labels]))
+    np.testing.assert_allclose(result.value, reference.log_loss(labels, probabilities))
     assert metrics.negative_log_likelihood(np.array([-1.0, -3.0])).value == 2
 
 
@@ -58,8 +58,8 @@ def test_expected_calibration_error(classified, adaptive):
     else:
         bins = [np.flatnonzero((confidence > i / 15) & (confidence <= (i + 1) / 15)) for i in range(15)]
     wanted = sum(len(b) / 300 * abs(correct[b].mean() - confidence[b].mean()) for b in bins if len(b))
-    found = metrics.expected_calibration_error(labels, probabilities, adaptive=adaptive)
-    np.testing.assert_allclose(found.value, wanted, rtol=1e-9)
+    result = metrics.expected_calibration_error(labels, probabilities, adaptive=adaptive)
+    np.testing.assert_allclose(result.value, wanted, rtol=1e-9)
     certain = np.array([[1.0, 0.0], [0.0, 1.0]])
     assert metrics.expected_calibration_error(np.array([0, 1]), certain, adaptive=adaptive).value == 0
     assert metrics.expected_calibration_error(np.array([1, 0]), certain, adaptive=adaptive).value == 1
@@ -68,8 +68,8 @@ def test_expected_calibration_error(classified, adaptive):
 def test_auroc(classified):
     labels, probabilities = classified
     rounded = np.round(probabilities[:, 0], 1)
-    found = metrics.auroc(rounded, labels == 0)
-    np.testing.assert_allclose(found.value, reference.roc_auc_score(labels == 0, rounded))
+    result = metrics.auroc(rounded, labels == 0)
+    np.testing.assert_allclose(result.value, reference.roc_auc_score(labels == 0, rounded))
     several = metrics.auroc_of_classes(labels, probabilities)
     wanted = reference.roc_auc_score(labels, probabilities, multi_class="ovr", average="macro")
     np.testing.assert_allclose(several.value, wanted)
@@ -117,10 +117,10 @@ def _statistics(rng):
 def test_standard_errors_are_those_of_new_rows():
     """100 data sets: the sd of each metric over them is its mean standard error, to 30 % (4 sd of a sample sd)."""
     rng = np.random.default_rng(0)
-    found = [_statistics(rng) for _ in range(100)]
-    for name in found[0]:
-        spread = np.std([one[name].value for one in found], ddof=1)
-        said = np.mean([one[name].se for one in found])
+    result = [_statistics(rng) for _ in range(100)]
+    for name in result[0]:
+        spread = np.std([item[name].value for item in result], ddof=1)
+        said = np.mean([item[name].se for item in result])
         assert said == pytest.approx(spread, rel=0.3), name
 
 
@@ -131,10 +131,10 @@ def test_the_error_of_an_auroc_is_delongs_however_few_of_a_kind_there_are(few, m
     positive = rng.permutation(np.r_[np.ones(few, bool), np.zeros(many, bool)])
     ranks = rng.integers(0, 9, few + many) + 2.0 * positive
     over = np.sign(ranks[positive][:, None] - ranks[~positive]) / 2 + 0.5
-    found = metrics.auroc(ranks, positive)
-    assert found.value == pytest.approx(over.mean())
-    known = over.mean(1).var() / few + over.mean(0).var() / many
-    assert found.se == pytest.approx(np.sqrt(known * (few + many) / (few + many - 1)))
+    result = metrics.auroc(ranks, positive)
+    assert result.value == pytest.approx(over.mean())
+    expected = over.mean(1).var() / few + over.mean(0).var() / many
+    assert result.se == pytest.approx(np.sqrt(expected * (few + many) / (few + many - 1)))
 
 
 def test_the_error_of_a_share_is_wilsons():
@@ -142,9 +142,9 @@ def test_the_error_of_a_share_is_wilsons():
     all_inside = metrics.coverage(np.full((31, 1), 0.5), 0.9)
     assert (all_inside.value, all_inside.se) == (1, pytest.approx(1 / 64))
     labels, probabilities = np.arange(40) % 4 // 3, np.tile([0.9, 0.1], (40, 1))
-    found = metrics.accuracy(labels, probabilities)
+    result = metrics.accuracy(labels, probabilities)
     interval = stats.binomtest(30, 40).proportion_ci(2 * stats.norm.cdf(1) - 1, method="wilson")
-    assert found.se == pytest.approx((interval.high - interval.low) / 2)
+    assert result.se == pytest.approx((interval.high - interval.low) / 2)
 
 
 def test_uniform_and_shifted_pit():
@@ -162,14 +162,14 @@ def test_crps_quantiles_and_pit_of_gaussian_samples():
     rng = np.random.default_rng(0)
     samples = 2 + 3 * rng.normal(size=(20_000, 6, 1))
     y = np.linspace(-4, 8, 6)[:, None]
-    found = scores.sampled_scores(samples, y, np.zeros((6, 1)))
-    np.testing.assert_allclose(found.crps, scoringrules.crps_normal(y, 2.0, 3.0), rtol=0.05)
-    np.testing.assert_allclose(found.pit, stats.norm.cdf(y, 2, 3), atol=0.015)
-    np.testing.assert_allclose(found.quantiles, np.quantile(samples, scores.QUANTILES, axis=0), rtol=1e-5)
+    sampled = scores.sampled_scores(samples, y, np.zeros((6, 1)))
+    np.testing.assert_allclose(sampled.crps, scoringrules.crps_normal(y, 2.0, 3.0), rtol=0.05)
+    np.testing.assert_allclose(sampled.pit, stats.norm.cdf(y, 2, 3), atol=0.015)
+    np.testing.assert_allclose(sampled.quantiles, np.quantile(samples, scores.QUANTILES, axis=0), rtol=1e-5)
     crps = np.abs(samples - y).mean(0)[:, 0] - 0.5 * np.array(
         [np.abs(np.subtract.outer(s, s)).mean() for s in samples[:500, :, 0].T]
     )
-    np.testing.assert_allclose(found.crps[:, 0], crps, rtol=0.1)
+    np.testing.assert_allclose(sampled.crps[:, 0], crps, rtol=0.1)
 
 
 def test_pit_of_counts_is_randomised():
@@ -183,9 +183,9 @@ def test_pit_of_counts_is_randomised():
 def test_coverage_and_width_of_gaussian_intervals():
     rng = np.random.default_rng(0)
     samples, y = rng.normal(size=(1500, 1000, 1)), rng.normal(size=(1000, 1))
-    found = scores.interval_estimates(scores.sampled_scores(samples, y, np.zeros_like(y)), ["y"], np.ones(1))
+    sampled = scores.interval_estimates(scores.sampled_scores(samples, y, np.zeros_like(y)), ["y"], np.ones(1))
     for level in scores.LEVELS:
-        coverage, width = found[f"coverage_{level}"], found[f"width_{level}"]
+        coverage, width = sampled[f"coverage_{level}"], sampled[f"width_{level}"]
         assert abs(coverage.value - level / 100) < 5 * coverage.se
         np.testing.assert_allclose(width.value, 2 * stats.norm.ppf(0.5 + level / 200), rtol=5e-3)
 
@@ -197,14 +197,14 @@ def test_regression_metrics_are_in_original_units():
     mean, aleatoric, epistemic = 0.1 * rng.normal(size=(30, 1)), np.full((30, 1), 0.8), np.full((30, 1), 0.2)
     inside = (y - 100) / 20
     density = stats.norm.logpdf(inside, mean, 1.0)[:, 0]
-    found = scores.regression(y, Moments(mean, aleatoric, epistemic, density), scaler, ["y"], np.array([20.0]))
+    result = scores.regression(y, Moments(mean, aleatoric, epistemic, density), scaler, ["y"], np.array([20.0]))
     wanted = -stats.norm.logpdf(y, 100 + 20 * mean, 20.0).mean()
-    np.testing.assert_allclose(found["nll"].value, wanted, rtol=1e-5)
-    np.testing.assert_allclose(found["nll_moment"].value, wanted, rtol=1e-5)
-    np.testing.assert_allclose(found["nll_standardised"].value, -density.mean())
-    np.testing.assert_allclose(found["rmse"].value, 20 * found["rmse_standardised"].value, rtol=1e-5)
-    np.testing.assert_allclose(found["aleatoric_sd"].value, 20 * 0.8**0.5, rtol=1e-6)
-    np.testing.assert_allclose(found["epistemic_sd"].value, 20 * 0.2**0.5, rtol=1e-6)
+    np.testing.assert_allclose(result["nll"].value, wanted, rtol=1e-5)
+    np.testing.assert_allclose(result["nll_moment"].value, wanted, rtol=1e-5)
+    np.testing.assert_allclose(result["nll_standardised"].value, -density.mean())
+    np.testing.assert_allclose(result["rmse"].value, 20 * result["rmse_standardised"].value, rtol=1e-5)
+    np.testing.assert_allclose(result["aleatoric_sd"].value, 20 * 0.8**0.5, rtol=1e-6)
+    np.testing.assert_allclose(result["epistemic_sd"].value, 20 * 0.2**0.5, rtol=1e-6)
 
 
 def test_a_density_of_several_targets_has_the_unit_of_each():
@@ -215,8 +215,8 @@ def test_a_density_of_several_targets_has_the_unit_of_each():
     parts = Moments(
         mean, np.array([[1.0, 4.0], [1.0, 4.0]]), np.array([[3.0, 5.0], [1.0, 0.0]]), np.array([-1.0, -4.0])
     )
-    found = {
-        name: one.value for name, one in scores.regression(y, parts, scaler, ["a", "b"], np.array([2.0, 5.0])).items()
+    result = {
+        name: item.value for name, item in scores.regression(y, parts, scaler, ["a", "b"], np.array([2.0, 5.0])).items()
     }
     sds = np.sqrt([[4.0, 9.0], [2.0, 4.0]]) * [2, 5]
     wanted = {
@@ -234,9 +234,9 @@ def test_a_density_of_several_targets_has_the_unit_of_each():
         "a_mae": 1 / 2,
         "b_mae": 10,
     }
-    assert found.pop("nll_moment_standardised") == pytest.approx(wanted["nll_moment"] - np.log(10))
-    assert found == pytest.approx(wanted)
-    whole = {name: one.value for name, one in scores.density(parts, scaler).items()}
+    assert result.pop("nll_moment_standardised") == pytest.approx(wanted["nll_moment"] - np.log(10))
+    assert result == pytest.approx(wanted)
+    whole = {name: item.value for name, item in scores.density(parts, scaler).items()}
     assert whole == pytest.approx({"nll": 2.5 + np.log(10), "nll_standardised": 2.5})
 
 
@@ -251,21 +251,21 @@ def test_ood_scores_and_their_summary():
         return Moments(p, np.full((len(p), 1), 0.1), metrics.entropy(p)[:, None] - 0.1, np.zeros(len(p)))
 
     parts = [ood.scores(moments(p), classify=True, single=single) for single in (False, True) for p in (sure, unsure)]
-    found = ood.OodScores("x", *parts).summary()
+    result = ood.OodScores("x", *parts).summary()
     outside = np.r_[np.zeros(200), np.ones(300)]
     for name, score in (
         ("max_probability", -np.r_[sure.max(1), unsure.max(1)]),
         ("entropy", np.r_[metrics.entropy(sure), metrics.entropy(unsure)]),
     ):
         for end in ("", "_single"):
-            np.testing.assert_allclose(found[f"ood_auroc_{name}{end}"], reference.roc_auc_score(outside, score))
+            np.testing.assert_allclose(result[f"ood_auroc_{name}{end}"], reference.roc_auc_score(outside, score))
             passing, recall, _ = reference.roc_curve(1 - outside, -score)
-            np.testing.assert_allclose(found[f"ood_fpr95_{name}{end}"], passing[recall >= 0.95][0])
-    np.testing.assert_allclose(found["test_max_probability"], sure.max(1).mean())
-    np.testing.assert_allclose(found["ood_max_probability"], unsure.max(1).mean())
-    assert found["ood_auroc_mutual_information"] == found["ood_auroc_entropy"]
-    assert found["ood_rows"] == 300
-    assert "ood_auroc_mutual_information_single" not in found
+            np.testing.assert_allclose(result[f"ood_fpr95_{name}{end}"], passing[recall >= 0.95][0])
+    np.testing.assert_allclose(result["test_max_probability"], sure.max(1).mean())
+    np.testing.assert_allclose(result["ood_max_probability"], unsure.max(1).mean())
+    assert result["ood_auroc_mutual_information"] == result["ood_auroc_entropy"]
+    assert result["ood_rows"] == 300
+    assert "ood_auroc_mutual_information_single" not in result
 
 
 def test_the_unit_of_a_spread_is_the_training_targets_sd_as_the_network_sees_them(monkeypatch):
@@ -282,8 +282,8 @@ def test_the_unit_of_a_spread_is_the_training_targets_sd_as_the_network_sees_the
     np.testing.assert_array_equal(unit(y=np.zeros((0, 2))), [1, 1])
     np.testing.assert_array_equal(unit(), [1, 1])
     moments = Moments(np.zeros((1, 2)), np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]), np.zeros(1))
-    found = ood.scores(moments, classify=False, single=False, unit=np.array([2.0, 1.0]))
-    assert {name: one.item() for name, one in found.items()} == pytest.approx(
+    result = ood.scores(moments, classify=False, single=False, unit=np.array([2.0, 1.0]))
+    assert {name: item.item() for name, item in result.items()} == pytest.approx(
         {"sd": ((4 / 4 + 6) / 2) ** 0.5, "epistemic_sd": ((3 / 4 + 4) / 2) ** 0.5}
     )
     assert list(ood.scores(moments, classify=False, single=True)) == ["sd"]
@@ -308,8 +308,8 @@ def test_unfamiliar_rows_are_scored_by_all_draws_and_by_the_best(task, monkeypat
     monkeypatch.setattr(Predictor, "signature", None)
     monkeypatch.setattr(ood, "_target_sds", lambda predictor: 2.0)
     monkeypatch.setattr(Predictor, "rows_of", lambda self, spec, unseen: outside)
-    found = ood.of_run(Predictor.__new__(Predictor), "far.csv", inside)
-    assert found.name == "far.csv"
+    result = ood.of_run(Predictor.__new__(Predictor), "far.csv", inside)
+    assert result.name == "far.csv"
     of_draws = {
         "regression": {"sd": lambda v: np.sqrt(9 * v) / 2, "epistemic_sd": lambda v: np.sqrt(5 * v) / 2},
         "classification": {
@@ -320,15 +320,17 @@ def test_unfamiliar_rows_are_scored_by_all_draws_and_by_the_best(task, monkeypat
         "density": {"nll": lambda v: v},
     }[task]
     for said, x, times in (
-        (found.inside, inside, 1),
-        (found.outside, outside, 1),
-        (found.single_inside, inside, 2),
-        (found.single_outside, outside, 2),
+        (result.inside, inside, 1),
+        (result.outside, outside, 1),
+        (result.single_inside, inside, 2),
+        (result.single_outside, outside, 2),
     ):
         spread = () if times == 1 else ("epistemic_sd", "mutual_information")
-        known = {name: score(times * x[:, 0].astype(float)) for name, score in of_draws.items() if name not in spread}
-        assert list(said) == list(known)
-        for name, values in known.items():
+        expected = {
+            name: score(times * x[:, 0].astype(float)) for name, score in of_draws.items() if name not in spread
+        }
+        assert list(said) == list(expected)
+        for name, values in expected.items():
             np.testing.assert_allclose(said[name], values, rtol=1e-6, err_msg=name)
 
 

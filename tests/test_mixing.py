@@ -43,18 +43,18 @@ def test_a_combination_that_has_not_mixed_is_found_where_each_quantity_has():
     assert rhats(values + shift).max() < 1.01
     assert apart.rhat > 1.1 > apart.limit
     assert mixed.rhat <= max(mixed.limit, 1.01)
-    found = of_quantities({"f": values + shift}, exactness="exact")
-    assert found["rhat"] < 1.01 < found["rhat_combination"]
-    assert found["rhat_combination_of"] == "f"
+    result = of_quantities({"f": values + shift}, exactness="exact")
+    assert result["rhat"] < 1.01 < result["rhat_combination"]
+    assert result["rhat_combination_of"] == "f"
 
 
 def test_chains_that_have_mixed_raise_no_alarm():
     """Level 0.001 a test: more than 3 of 60 has a probability below 1e-6 under the level."""
     alarms = 0
     for seed in range(60):
-        found = worst_combination(_chains(6, seed=seed, draws=300, keep=0.5))
-        assert found is not None
-        alarms += found.rhat > max(found.limit, 1.01)
+        result = worst_combination(_chains(6, seed=seed, draws=300, keep=0.5))
+        assert result is not None
+        alarms += result.rhat > max(result.limit, 1.01)
     assert alarms <= 3
 
 

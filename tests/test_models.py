@@ -71,12 +71,12 @@ def _pooled(image: np.ndarray) -> np.ndarray:
 def test_cnn_is_its_layers_one_after_the_other(shape):
     network: Any = Cnn((2, 3), hidden=(4,), activation="relu").build(shape, 5, key=KEY)
     image = np.asarray(jax.random.normal(KEY, shape))
-    found = network(jnp.asarray(image))
+    result = network(jnp.asarray(image))
     for layer in network.convolutions:
         image = _pooled(np.maximum(layer(jnp.asarray(image)), 0))
     first, last = network.dense.layers
     hidden = np.maximum(first.weight @ image.ravel() + first.bias, 0)
-    np.testing.assert_allclose(found, last.weight @ hidden + last.bias, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(result, last.weight @ hidden + last.bias, rtol=1e-4, atol=1e-6)
 
 
 def _normed(image: np.ndarray) -> np.ndarray:
@@ -97,8 +97,8 @@ def test_resnet_is_its_layers_one_after_the_other():
             for layer in block.convolutions:
                 inner = np.asarray(layer(jnp.asarray(_normed(inner))))
             x = inner + (x if block.skip is None else np.asarray(block.skip(jnp.asarray(x))))
-    known = network.last.weight @ _normed(x).mean((1, 2)) + network.last.bias
-    np.testing.assert_allclose(network(image), known, rtol=1e-3, atol=1e-5)
+    expected = network.last.weight @ _normed(x).mean((1, 2)) + network.last.bias
+    np.testing.assert_allclose(network(image), expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_cnn_arranges_channels():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: Mlp((0,)), "every width must be >= 1"),
         (lambda: Mdn((3, -1)), "every width must be >= 1"),
@@ -205,8 +205,8 @@ def test_cnn_arranges_channels():
         (lambda: Autoregressive((3, 0)), "every width must be >= 1"),
     ],
 )
-def test_what_makes_no_network_is_refused(make, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_model_that_builds_no_network_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
         make()
 
 
@@ -238,6 +238,6 @@ def test_an_autoregressive_network_has_as_many_outputs_for_each_column():
 
 
 def test_the_key_decides_the_weights():
-    one, other, same = (Mlp((4,)).build((2,), 1, key=jax.random.key(i)) for i in (0, 1, 0))
-    assert not np.array_equal(one.layers[0].weight, other.layers[0].weight)
-    np.testing.assert_array_equal(one.layers[0].weight, same.layers[0].weight)
+    first, other, same = (Mlp((4,)).build((2,), 1, key=jax.random.key(i)) for i in (0, 1, 0))
+    assert not np.array_equal(first.layers[0].weight, other.layers[0].weight)
+    np.testing.assert_array_equal(first.layers[0].weight, same.layers[0].weight)

@@ -50,16 +50,16 @@ MADE = {
 
 
 def test_the_rules_and_what_they_leave_alone():
-    found = changes(SOURCE)
-    assert {(change.before, change.after) for change in found} == MADE
-    assert all(change.before.splitlines()[0] in SOURCE.splitlines()[change.line - 1] for change in found)
+    result = changes(SOURCE)
+    assert {(change.before, change.after) for change in result} == MADE
+    assert all(change.before.splitlines()[0] in SOURCE.splitlines()[change.line - 1] for change in result)
 
 
 def test_every_change_is_another_program():
     source = (ROOT / "bnnzoo/samplers/_noise_penalty.py").read_text()
-    right, found = ast.dump(ast.parse(source)), changes(source)
-    assert len(found) > 50
-    assert all(ast.dump(ast.parse(change.made(source))) != right for change in found)
+    right, result = ast.dump(ast.parse(source)), changes(source)
+    assert len(result) > 50
+    assert all(ast.dump(ast.parse(change.made(source))) != right for change in result)
 
 
 def test_every_module_that_is_looked_at_and_its_tests_are_there():

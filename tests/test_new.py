@@ -40,7 +40,7 @@ def installed(package: Path) -> None:
     (info / "entry_points.txt").write_text("\n".join(["[bnnzoo]", *points]))
 
 
-def python(packages: Sequence[Path], *words: str) -> subprocess.CompletedProcess[str]:
+def python(packages: Sequence[Path], *arguments: str) -> subprocess.CompletedProcess[str]:
     """`python WORDS` where these packages, and no others, are installed."""
     path = [*map(str, packages), os.environ.get("PYTHONPATH", "")]
     environment = {
@@ -52,7 +52,7 @@ def python(packages: Sequence[Path], *words: str) -> subprocess.CompletedProcess
     del environment["BNNZOO_DISABLE_PLUGINS"]
     folder = packages[0].parent
     return subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, env=environment, cwd=folder, check=False
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=folder, check=False
     )
 
 
@@ -131,7 +131,7 @@ def test_an_empty_folder_is_taken_and_here_is_the_default(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["plugins", "x"], "unknown kind 'plugins'; there are: model, sampler, dataset, likelihood, prior"),
         (["sampler", "../x"], "invalid name '../x'; use letters, digits, - and _"),
@@ -148,7 +148,7 @@ def test_an_empty_folder_is_taken_and_here_is_the_default(tmp_path, monkeypatch,
         (["sampler"], "Missing argument 'NAME'; try bnnzoo new --help"),
     ],
 )
-def test_wrong_usage_is_one_line_and_writes_nothing(words, said, tmp_path, monkeypatch, capsys):
+def test_wrong_usage_is_one_line_and_writes_nothing(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bnnzoo-full").mkdir()
     (tmp_path / "bnnzoo-full" / "mine.py").write_text("mine")
@@ -156,10 +156,10 @@ def test_wrong_usage_is_one_line_and_writes_nothing(words, said, tmp_path, monke
     (tmp_path / "bnnzoo-linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "bnnzoo-file").write_text("mine")
     before = sorted(tmp_path.rglob("*"))
-    assert cli.run(["new", *words]) == 2
+    assert cli.run(["new", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert said in err
+    assert message in err
     assert len(err.splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before
 

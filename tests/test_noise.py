@@ -36,25 +36,25 @@ def chosen(of: Problem, **how: Any) -> tuple[str, list[str], initial.StartCost]:
     """The likelihood, what was said of it, and what it took."""
     notes: list[str] = []
     spent = initial.StartCost()
-    found, comparison = likelihood_choice.select_likelihood(
+    result, comparison = likelihood_choice.select_likelihood(
         of,
         tell=lambda progress: notes.append(progress.note) if progress.phase == "note" else None,
         stop=how.get("stop"),
         spent=spent,
         key=jax.random.key(0),
     )
-    assert found.recipe.budget == of.recipe.budget
+    assert result.recipe.budget == of.recipe.budget
     if how.get("counted", True):
         assert (comparison is None) == (not spent.evaluations)
-    return found.resolved_recipe()["likelihood"]["name"], notes, spent
+    return result.resolved_recipe()["likelihood"]["name"], notes, spent
 
 
 @pytest.mark.parametrize(
     ("sd", "wanted"), [(0.3, "gaussian"), (0.3 * np.exp(X), "heteroscedastic")], ids=["one level", "a level per row"]
 )
 def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, wanted):
-    found, notes, spent = chosen(problem(sd))
-    assert found == wanted
+    result, notes, spent = chosen(problem(sd))
+    assert result == wanted
     assert len(notes) == 1
     assert 'use likelihood="gaussian" or heteroscedastic' in notes[0]
     assert spent.evaluations > 0
@@ -74,8 +74,8 @@ def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, wanted):
 )
 def test_nothing_is_chosen_where_a_word_was_said_or_nothing_can_judge(of):
     assert not likelihood_choice.is_likelihood_open(of)
-    found, notes, spent = chosen(of)
-    assert found == "gaussian"
+    result, notes, spent = chosen(of)
+    assert result == "gaussian"
     assert not notes
     assert not spent.evaluations
 
@@ -93,11 +93,11 @@ def test_compiling_is_not_of_the_budget_and_large_networks_are_not_compared(monk
 
     monkeypatch.setattr(initial, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(budget, "training_steps", pilot(1500))
-    found, notes, spent = chosen(problem(0.3 * np.exp(X)))
-    assert (found, len(notes), clock[0], spent.seconds) == ("heteroscedastic", 1, 2000.0, 0.0)
+    result, notes, spent = chosen(problem(0.3 * np.exp(X)))
+    assert (result, len(notes), clock[0], spent.seconds) == ("heteroscedastic", 1, 2000.0, 0.0)
     monkeypatch.setattr(budget, "training_steps", pilot(budget.FEWEST_START_STEPS))
-    found, notes, spent = chosen(problem(0.3 * np.exp(X)))
-    assert (found, spent.evaluations) == ("gaussian", 0)
+    result, notes, spent = chosen(problem(0.3 * np.exp(X)))
+    assert (result, spent.evaluations) == ("gaussian", 0)
     assert "no time to compare" in notes[0]
 
 
@@ -120,31 +120,31 @@ OUTLIER = np.where(np.arange(10) == 3, 3.9, GAINS)
 )
 def test_the_selection_goes_by_ranks_of_paired_differences(gain, wanted, monkeypatch):
     """A single network far off decides nothing: ten better of ten are selected whatever their spread."""
-    asked = list[Any]()
+    calls = list[Any]()
 
     def trained(candidate: Problem, thetas: Any, *more: Any) -> Any:
-        asked.append((more[-1], candidate.recipe.start_steps, len(thetas)))
+        calls.append((more[-1], candidate.recipe.start_steps, len(thetas)))
         by_row = candidate.resolved_recipe()["likelihood"]["name"] == "heteroscedastic"
         return SimpleNamespace(losses=-1.2 - gain * by_row)
 
     steps = iter([900, 700])
     monkeypatch.setattr(initial, "train_networks", trained)
     monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: min(most, next(steps)))
-    found, notes, _ = chosen(problem(0.3), counted=False)
-    assert found == wanted
+    result, notes, _ = chosen(problem(0.3), counted=False)
+    assert result == wanted
     p = 1.0 if np.isnan(gain).any() or not gain.any() else stats.wilcoxon(gain, alternative="greater").pvalue
     assert f"in {np.sum(gain > 0)} of 10 pairs" in notes[0]
     assert f"p = {p:.2g}" in notes[0]
     # The same rows are held out of both, and both are trained as long as the slower one can be.
-    assert {(tuple(jax.random.key_data(key).tolist()), *more) for key, *more in asked} == {((0, 0), 700, 10)}
+    assert {(tuple(jax.random.key_data(key).tolist()), *more) for key, *more in calls} == {((0, 0), 700, 10)}
 
 
 def test_the_comparison_is_stored_in_the_file():
     compared = likelihood_choice.Comparison(np.full(10, -1.2), np.full(10, -1.2) - OUTLIER)
-    words = json.loads(compared.to_json())
-    assert words["one_level"] == [-1.2] * 10
-    np.testing.assert_allclose(words["by_row"], -1.2 - OUTLIER)
-    assert words["p"] <= words["limit"] == 0.005
+    contents = json.loads(compared.to_json())
+    assert contents["one_level"] == [-1.2] * 10
+    np.testing.assert_allclose(contents["by_row"], -1.2 - OUTLIER)
+    assert contents["p"] <= contents["limit"] == 0.005
 
 
 def test_overlapping_rows_make_false_choices_no_more_often_than_stated():
@@ -154,8 +154,8 @@ def test_overlapping_rows_make_false_choices_no_more_often_than_stated():
     gains = shared**0.5 * random.normal(size=(800, 1)) + (1 - shared) ** 0.5 * random.normal(size=(800, 10))
     false = np.mean([likelihood_choice.Comparison(gain, np.zeros(10)).prefers_by_row for gain in gains])
     assert false < 0.05
-    found = [likelihood_choice.Comparison(gain + 2.0, np.zeros(10)).prefers_by_row for gain in gains[:100]]
-    assert np.mean(found) > 0.95
+    result = [likelihood_choice.Comparison(gain + 2.0, np.zeros(10)).prefers_by_row for gain in gains[:100]]
+    assert np.mean(result) > 0.95
 
 
 def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkeypatch, tmp_path):

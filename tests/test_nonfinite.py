@@ -51,13 +51,13 @@ def _chains(sampler: Any, posterior: Any) -> tuple[np.ndarray, dict[str, np.ndar
         state = sampler.init(posterior, jnp.zeros(1), num_warmup=0, key=key)
 
         def step(state: Any, key: Array) -> Any:
-            state, found = sampler.step(posterior, state, key=key)
-            return state, (state.position[0], found)
+            state, result = sampler.step(posterior, state, key=key)
+            return state, (state.position[0], result)
 
         return jax.lax.scan(step, state, jax.random.split(key, STEPS))[1]
 
-    positions, found = chain(jax.random.split(jax.random.key(0), CHAINS))
-    return np.asarray(positions), {name: np.asarray(value) for name, value in found.items()}
+    positions, result = chain(jax.random.split(jax.random.key(0), CHAINS))
+    return np.asarray(positions), {name: np.asarray(value) for name, value in result.items()}
 
 
 FIELDS: dict[str, Any] = {"batch_size": 5, "num_batches": 4, "preconditioner": "identity"}
@@ -76,14 +76,14 @@ OTHERS = ("hmc proposal", "sgld", "hmc", "nuts")
 
 @pytest.mark.parametrize("sampler", ["mala", "langevin", *(pytest.param(s, marks=pytest.mark.slow) for s in OTHERS)])
 def test_a_gradient_that_is_not_finite_moves_no_chain(sampler):
-    positions, found = _chains(SAMPLERS[sampler], NoGradient(np.ones(30, np.float32)))
+    positions, result = _chains(SAMPLERS[sampler], NoGradient(np.ones(30, np.float32)))
     assert np.isfinite(positions).all()
-    assert found["diverging"].any()
+    assert result["diverging"].any()
     assert len(np.unique(positions)) > CHAINS
     if sampler != "sgld":  # it steps beyond 0.5, and stays there
         assert positions.max() <= 0.5
-        assert not found["diverging"].all()
-        assert np.isfinite(found["acceptance_rate"]).all()
+        assert not result["diverging"].all()
+        assert np.isfinite(result["acceptance_rate"]).all()
 
 
 @pytest.mark.parametrize("size", [1e25, 1e38])
@@ -91,11 +91,11 @@ def test_a_variance_that_is_not_finite_rejects(size):
     slopes = (size * np.random.default_rng(0).normal(size=30)).astype(np.float32)
     slopes = np.clip(slopes, -3e38, 3e38)
     sampler, posterior = Penalty(step_size=0.5, **FIELDS), Wild(slopes)
-    positions, found = _chains(sampler, posterior)
+    positions, result = _chains(sampler, posterior)
     np.testing.assert_array_equal(positions, 0.0)
-    assert not np.isfinite(found["sigma2"]).any()
-    assert found["diverging"].all()
-    assert (found["acceptance_rate"] == 0).all()
+    assert not np.isfinite(result["sigma2"]).any()
+    assert result["diverging"].all()
+    assert (result["acceptance_rate"] == 0).all()
 
 
 @pytest.mark.parametrize("sampling", ["replacement", "disjoint"])

@@ -175,7 +175,7 @@ def _named(name: str):
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         (_subsamples, "plate n subsamples; remove subsample_size"),
         (_fitted, "param w has no prior"),
@@ -184,9 +184,9 @@ def _named(name: str):
         (_named("draw"), "site 'draw': a file cannot"),
     ],
 )
-def test_a_model_that_is_no_one_density_or_that_no_file_holds_is_refused(model, said):
+def test_a_model_that_is_no_one_density_or_that_no_file_holds_is_refused(model, message):
     x = np.linspace(-1, 1, 60, dtype=np.float32)[:, None]
-    with pytest.raises(UsageError, match=re.escape(said)):
+    with pytest.raises(UsageError, match=re.escape(message)):
         NumpyroPosterior.of(model, x, 2 * x[:, 0])
 
 

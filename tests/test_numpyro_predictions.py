@@ -71,14 +71,14 @@ def test_a_conjugate_regression_is_predicted_as_its_closed_form(regression):
     _, run = regression
     cov = np.linalg.inv(np.eye(2) + x.T @ x / 0.25)
     mean, epistemic = new @ cov @ (x.T @ y / 0.25), np.sqrt(np.einsum("ij,jk,ik->i", new, cov, new))
-    found = run.predict(new)
-    assert list(found) == KEYS
-    np.testing.assert_array_less(np.abs(found["mean"] - mean), 0.15 * epistemic)
-    np.testing.assert_allclose(found["epistemic_sd"], epistemic, rtol=0.1)
-    np.testing.assert_allclose(found["aleatoric_sd"], 0.5, rtol=1e-5)
-    np.testing.assert_allclose(found["sd"], np.sqrt(epistemic**2 + 0.25), rtol=0.02)
+    predictions = run.predict(new)
+    assert list(predictions) == KEYS
+    np.testing.assert_array_less(np.abs(predictions["mean"] - mean), 0.15 * epistemic)
+    np.testing.assert_allclose(predictions["epistemic_sd"], epistemic, rtol=0.1)
+    np.testing.assert_allclose(predictions["aleatoric_sd"], 0.5, rtol=1e-5)
+    np.testing.assert_allclose(predictions["sd"], np.sqrt(epistemic**2 + 0.25), rtol=0.02)
     exact = stats.norm.ppf([0.05, 0.5, 0.95], mean[:, None], np.sqrt(epistemic**2 + 0.25)[:, None])
-    np.testing.assert_allclose(found[["q05", "q50", "q95"]], exact, atol=0.06)
+    np.testing.assert_allclose(predictions[["q05", "q50", "q95"]], exact, atol=0.06)
     draws = run.posterior["posterior"]["weight"].values
     np.testing.assert_allclose(run.functions(new)[..., 0], draws @ new.T, atol=1e-5)
 
@@ -87,12 +87,12 @@ def test_its_metrics_are_those_of_the_closed_form(regression):
     (x, y), (new, target) = _rows(40), _rows(300, seed=1)
     cov = np.linalg.inv(np.eye(2) + x.T @ x / 0.25)
     mean, sd = new @ cov @ (x.T @ y / 0.25), np.sqrt(np.einsum("ij,jk,ik->i", new, cov, new) + 0.25)
-    found = regression[1].evaluate((new, target))
-    np.testing.assert_allclose(found["nll"], -stats.norm.logpdf(target, mean, sd).mean(), atol=2e-3)
-    np.testing.assert_allclose(found["rmse"], np.sqrt(np.mean((target - mean) ** 2)), atol=2e-3)
+    evaluation = regression[1].evaluate((new, target))
+    np.testing.assert_allclose(evaluation["nll"], -stats.norm.logpdf(target, mean, sd).mean(), atol=2e-3)
+    np.testing.assert_allclose(evaluation["rmse"], np.sqrt(np.mean((target - mean) ** 2)), atol=2e-3)
     inside = np.abs(target - mean) < stats.norm.ppf(0.95) * sd
-    assert abs(found["coverage_90"] - inside.mean()) < 0.02
-    assert {"crps", "coverage_50", "coverage_95", "nll_mcse", "calibration_gap"} <= set(found)
+    assert abs(evaluation["coverage_90"] - inside.mean()) < 0.02
+    assert {"crps", "coverage_50", "coverage_95", "nll_mcse", "calibration_gap"} <= set(evaluation)
     with pytest.raises(UsageError, match="has no test rows"):
         regression[1].evaluate()
 
@@ -110,12 +110,12 @@ def test_opened_again_it_says_the_same(regression, tmp_path):
 
 def test_its_predictions_are_judged_and_drawn(regression, tmp_path):
     _, run = regression
-    found = run.diagnose()
-    assert found["rhat_of"] in ("predictive means", "the training rows' log density")
-    assert found["rhat"] < 1.01
-    assert found["remoteness"] < 3
+    diagnosis = run.diagnose()
+    assert diagnosis["rhat_of"] in ("predictive means", "the training rows' log density")
+    assert diagnosis["rhat"] < 1.01
+    assert diagnosis["remoteness"] < 3
     assert run.attributes["converged"] == 1
-    np.testing.assert_allclose(run.attributes["rhat"], found["rhat"])
+    np.testing.assert_allclose(run.attributes["rhat"], diagnosis["rhat"])
     text = run.report(tmp_path / "page.html").read_text()
     assert 'id="slices"' in text
     assert "of y at training row" in text
@@ -157,11 +157,11 @@ def test_class_probabilities_are_the_mean_of_the_draws(tmp_path):
     draws = {name: v.values.reshape(80, *v.shape[2:]) for name, v in run.posterior["posterior"].data_vars.items()}
     logits = x[:5] @ draws["weight"] + np.log(draws["base"])[:, None]
     mean = special.softmax(logits, 2).mean(0)
-    found = run.predict(x[:5])
-    assert list(found) == ["p_0", "p_1", "p_2", "entropy", "predicted"]
-    np.testing.assert_allclose(found[["p_0", "p_1", "p_2"]], mean, atol=1e-5)
-    np.testing.assert_allclose(found[["p_0", "p_1", "p_2"]].sum(axis=1), 1, atol=1e-5)
-    assert list(found["predicted"]) == [str(c) for c in mean.argmax(1)]
+    predictions = run.predict(x[:5])
+    assert list(predictions) == ["p_0", "p_1", "p_2", "entropy", "predicted"]
+    np.testing.assert_allclose(predictions[["p_0", "p_1", "p_2"]], mean, atol=1e-5)
+    np.testing.assert_allclose(predictions[["p_0", "p_1", "p_2"]].sum(axis=1), 1, atol=1e-5)
+    assert list(predictions["predicted"]) == [str(c) for c in mean.argmax(1)]
     whole = special.softmax(x @ draws["weight"] + np.log(draws["base"])[:, None], 2).mean(0)
     scored = run.evaluate((x, y))
     np.testing.assert_allclose(scored["nll"], -np.log(whole[np.arange(60), y]).mean(), atol=1e-5)
@@ -195,10 +195,10 @@ def test_several_arguments_are_columns_side_by_side(tmp_path):
     run = bnnzoo.sample(posterior, bnnzoo.RandomWalk(), warmup=60, draws=40, **SHORT)
     assert run.predictor.signature.feature_names == ("group", "x")
     levels = run.posterior["posterior"]["level"].values.reshape(80, 4)
-    found = run.predict(np.stack([[3, 0, 1], [0.5, 0.5, -2]], 1))
-    np.testing.assert_allclose(found["mean"], levels.mean(0)[[3, 0, 1]] + [0.5, 0.5, -2], atol=1e-4)
+    predictions = run.predict(np.stack([[3, 0, 1], [0.5, 0.5, -2]], 1))
+    np.testing.assert_allclose(predictions["mean"], levels.mean(0)[[3, 0, 1]] + [0.5, 0.5, -2], atol=1e-4)
     scales = run.posterior["posterior"]["scale"].values
-    np.testing.assert_allclose(found["aleatoric_sd"], np.sqrt(np.mean(scales**2)), rtol=1e-4)
+    np.testing.assert_allclose(predictions["aleatoric_sd"], np.sqrt(np.mean(scales**2)), rtol=1e-4)
 
 
 def test_targets_of_a_row_may_depend_on_each_other():
@@ -229,9 +229,9 @@ def test_a_model_without_inputs_is_a_density():
     run = bnnzoo.sample(NumpyroPosterior.of(level, y), bnnzoo.Nuts(), warmup=150, draws=1000, **SHORT)
     variance = 1 / (1 + 50 / 0.25)
     mean = variance * y.sum() / 0.25
-    found = run.predict(np.float32([[0.2], [1.4]]))
+    predictions = run.predict(np.float32([[0.2], [1.4]]))
     np.testing.assert_allclose(
-        found["log_density"], stats.norm.logpdf([0.2, 1.4], mean, np.sqrt(0.25 + variance)), atol=0.02
+        predictions["log_density"], stats.norm.logpdf([0.2, 1.4], mean, np.sqrt(0.25 + variance)), atol=0.02
     )
     rows = run.predict(draws=2000)["y"]
     assert abs(rows.mean() - mean) < 6 * 0.51 / 2000**0.5 + 0.01  # and the draws' own error
@@ -273,7 +273,7 @@ def _never_alone(x, y):
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         (_two, "cannot predict several observed sites (y and z); observe the columns of one array"),
         (_halved, "site y: the density of a row differs when it is computed alone"),
@@ -287,9 +287,9 @@ def _never_alone(x, y):
         (_never_alone, "the model fails on one row (RuntimeError: too few); write it for any number of rows"),
     ],
 )
-def test_what_does_not_predict_is_sampled_and_says_why(model, said):
+def test_what_does_not_predict_is_sampled_and_says_why(model, message):
     posterior = NumpyroPosterior.of(model, *_rows(30))
-    with pytest.raises(UsageError, match=re.escape(said)):
+    with pytest.raises(UsageError, match=re.escape(message)):
         predicted_site(posterior)
 
 

@@ -59,18 +59,18 @@ def test_its_file_predicts_with_the_network_and_only_with_it(data, path):
 
 def test_chains_start_apart_and_biases_stay():
     model = Own(net())
-    one, two = (model.build((2,), 1, key=jax.random.key(seed)) for seed in (0, 1))
-    assert not np.allclose(one.hidden.weight, two.hidden.weight)
-    np.testing.assert_array_equal(one.hidden.bias, net().hidden.bias)
+    first, two = (model.build((2,), 1, key=jax.random.key(seed)) for seed in (0, 1))
+    assert not np.allclose(first.hidden.weight, two.hidden.weight)
+    np.testing.assert_array_equal(first.hidden.bias, net().hidden.bias)
 
 
 def test_new_weights_have_the_law_of_those_that_were_given():
     """Mean and standard deviation of each matrix are its own, and no two are drawn alike."""
-    one, two = eqx.nn.Linear(50, 40, key=jax.random.key(0)), eqx.nn.Linear(50, 40, key=jax.random.key(1))
+    first, two = eqx.nn.Linear(50, 40, key=jax.random.key(0)), eqx.nn.Linear(50, 40, key=jax.random.key(1))
     moments = ((0.3, 0.02), (-2.0, 5.0))
     given = [
         eqx.tree_at(lambda n: n.weight, n, (n.weight - n.weight.mean()) / n.weight.std() * sd + mean)
-        for n, (mean, sd) in zip((one, two), moments, strict=True)
+        for n, (mean, sd) in zip((first, two), moments, strict=True)
     ]
     model = Own(eqx.nn.Sequential([given[0], eqx.nn.Lambda(lambda x: x[:1].repeat(50)), given[1]]))
     made = model.build((50,), 40, key=jax.random.key(2))
@@ -127,7 +127,7 @@ def test_runs_of_it_are_joined(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("layer", "words"),
+    ("layer", "message"),
     [
         (
             eqx.nn.BatchNorm(8, axis_name="batch", mode="batch"),
@@ -136,10 +136,10 @@ def test_runs_of_it_are_joined(data, tmp_path):
         (eqx.nn.Dropout(0.1), r"sample equinox\.nn\.inference_mode\(network\) instead"),
     ],
 )
-def test_a_layer_whose_outputs_depend_on_more_than_a_row_is_refused_in_one_sentence(layer, words):
+def test_a_layer_whose_outputs_depend_on_more_than_a_row_is_refused_in_one_sentence(layer, message):
     first, last = jax.random.split(jax.random.key(0))
     layers = [eqx.nn.Linear(2, 8, key=first), layer, eqx.nn.Linear(8, 1, key=last)]
     data = (np.zeros((20, 2)) + np.arange(20)[:, None], np.arange(20.0))
-    with pytest.raises(bnnzoo.UsageError, match=words) as caught:
+    with pytest.raises(bnnzoo.UsageError, match=message) as caught:
         bnnzoo.sample(eqx.nn.Sequential(layers), "nuts", data=data, likelihood="gaussian", warmup=2, draws=2)
     assert len(str(caught.value).splitlines()) == 1

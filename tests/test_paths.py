@@ -62,12 +62,12 @@ def here(finished, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def refused(words: list[str], naming: str, capsys) -> None:
+def refused(arguments: list[str], naming: str, capsys) -> None:
     """With 2, one line that begins with the path, and nothing written."""
     before = sorted(Path().rglob("*"))
-    assert cli.run(words) == 2
-    said = capsys.readouterr().err.splitlines()
-    (line,) = [line for line in said if not line.startswith("bnnzoo: warning: ")]
+    assert cli.run(arguments) == 2
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in lines if not line.startswith("bnnzoo: warning: ")]
     assert line.startswith(f"bnnzoo: {naming}"), line
     assert sorted(Path().rglob("*")) == before
 
@@ -78,7 +78,7 @@ def refused(words: list[str], naming: str, capsys) -> None:
     # The others write into folders.
     + [(c, path) for c in OUTS if c not in ("plot", "zoo", "new") for path in ("nosuch/", ".", "folder/")],
 )
-def test_what_names_no_file_to_write(command, path, here, capsys):
+def test_a_path_that_names_no_file_to_write_is_refused(command, path, here, capsys):
     refused([*OUTS[command], path], (path or "''")[:80].replace("\0", "\\u0000"), capsys)
 
 
@@ -95,7 +95,7 @@ def test_a_link_to_nothing_is_no_place_to_write(command, force, here, capsys):
 
 @pytest.mark.parametrize("command", READ)
 @pytest.mark.parametrize("path", ["", ".", "folder", "folder/", LONG, "nul\0.nc", "dangling.nc", "loop.nc"])
-def test_what_is_no_run_to_read(command, path, here, capsys):
+def test_a_path_that_is_no_run_is_refused(command, path, here, capsys):
     word, *rest = READ[command]
     words = [word, *rest, path] if command == "reference" else [word, path, *rest]
     refused(words, (path or "''")[:80].replace("\0", "\\u0000").removesuffix("/"), capsys)
@@ -120,7 +120,7 @@ def test_in_python_too(path, here):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["predict", "run.nc", "--data", "x.csv", "-o", "run.nc"],
         ["predict", "run.nc", "--data", "x.csv", "-o", "link.nc"],
@@ -134,12 +134,12 @@ def test_in_python_too(path, here):
         [*SAMPLE, "--config", "r.yaml", "-o", "r.yaml"],
     ],
 )
-def test_what_is_read_is_not_replaced(words, here, capsys):
+def test_an_output_does_not_replace_an_input(arguments, here, capsys):
     Path("link.nc").symlink_to("run.nc")
     os.link("run.nc", "hard.nc")
     shutil.copy("run.nc", "page.html")
     shutil.copy("run.nc", "picture.png")
     Path("r.yaml").write_text("thin: 1\n")
     before = {path: path.read_bytes() for path in here.iterdir() if path.is_file()}
-    refused([*words, "--force"], f"{words[-1]}: is read by this command and cannot be replaced", capsys)
+    refused([*arguments, "--force"], f"{arguments[-1]}: is read by this command and cannot be replaced", capsys)
     assert {path: path.read_bytes() for path in here.iterdir() if path.is_file()} == before

@@ -85,10 +85,10 @@ def test_a_wrong_penalty_is_out_of_balance(wrong):
 def test_a_step_accepts_with_its_penalised_ratio():
     """min(1, exp(-delta - u)), u inside the minimum and by the series of the step's own sigma2."""
     sampler = Penalty(step_size=0.3, batch_size=5, num_batches=4, preconditioner="identity")
-    found = _steps(sampler, GaussianMean.of(50), 200)
-    np.testing.assert_allclose(found["penalty"], _series(found["sigma2"], 19.0, 3), rtol=1e-5)
-    ratio = np.exp(np.minimum(-found["delta"] - found["penalty"], 0))
-    np.testing.assert_allclose(found["acceptance_rate"], ratio, rtol=1e-5, atol=1e-30)
+    step_stats = _steps(sampler, GaussianMean.of(50), 200)
+    np.testing.assert_allclose(step_stats["penalty"], _series(step_stats["sigma2"], 19.0, 3), rtol=1e-5)
+    ratio = np.exp(np.minimum(-step_stats["delta"] - step_stats["penalty"], 0))
+    np.testing.assert_allclose(step_stats["acceptance_rate"], ratio, rtol=1e-5, atol=1e-30)
     assert 0.1 < ratio.mean() < 0.9
 
 
@@ -96,9 +96,9 @@ def _steps(sampler: Penalty, posterior: AbstractPosterior, count: int) -> dict[s
     """Statistics [step] of one step each from the same place with `count` keys."""
     theta = jnp.asarray([0.25], posterior.dtype)
     state = sampler.init(posterior, theta, num_warmup=0, key=jax.random.key(0))
-    one = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]))
-    found = one(jax.random.split(jax.random.key(1), count))
-    return {name: np.asarray(value) for name, value in found.items()}
+    step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]))
+    result = step(jax.random.split(jax.random.key(1), count))
+    return {name: np.asarray(value) for name, value in result.items()}
 
 
 # ---- T02: the series for an estimated variance ---------------------------------------------------
@@ -179,9 +179,9 @@ def test_beyond_a_quarter_of_the_degrees_of_freedom_the_penalty_is_finite_and_th
     posterior = GaussianMean.of(50)
     # The differences of 8 data scaled by 50: sigma2 is of the order of 50 / 8.
     sampler = Penalty(step_size=0.3, batch_size=4, num_batches=2, variance="batch-means", preconditioner="identity")
-    found = _steps(sampler, posterior, 200)
-    np.testing.assert_array_equal(found["regime_dof"], found["sigma2"] > 0.25)
-    assert 0.1 < found["regime_dof"].mean() < 1
+    step_stats = _steps(sampler, posterior, 200)
+    np.testing.assert_array_equal(step_stats["regime_dof"], step_stats["sigma2"] > 0.25)
+    assert 0.1 < step_stats["regime_dof"].mean() < 1
 
 
 # ---- T03: every batch there is -------------------------------------------------------------------
@@ -223,9 +223,9 @@ def test_delta_and_its_variance_are_unbiased_over_all_batches(sampling, variance
         each = posterior.log_likelihoods(there) - posterior.log_likelihoods(here)
         prior = posterior.log_prior(there) - posterior.log_prior(here)
         estimate = jax.jit(jax.vmap(lambda batch: sampler.difference(posterior, each[batch], prior)))
-        found = estimate(jnp.asarray(_every_batch(sampling)))
-        whole = float(posterior.log_density(here) - posterior.log_density(there))
-    _check_unbiased(np.asarray(found.delta), np.asarray(found.sigma2), whole)
+        result = estimate(jnp.asarray(_every_batch(sampling)))
+        exact = float(posterior.log_density(here) - posterior.log_density(there))
+    _check_unbiased(np.asarray(result.delta), np.asarray(result.sigma2), exact)
 
 
 @EACH_SCHEME
@@ -243,12 +243,12 @@ def test_the_skewness_is_that_of_means_over_all_batches(sampling):
             else (lambda: rng.permutation(total)[:used])
         )
         batches = jnp.asarray(np.array([draw() for _ in range(40_000)]))
-        found = jax.jit(
+        result = jax.jit(
             lambda b: jax.lax.map(
-                lambda one: sampler.difference(posterior, each[one], jnp.zeros(())), b, batch_size=1000
+                lambda item: sampler.difference(posterior, each[item], jnp.zeros(())), b, batch_size=1000
             )
         )(batches)
-    delta, told = -np.asarray(found.delta), np.asarray(found.skewness)
+    delta, told = -np.asarray(result.delta), np.asarray(result.skewness)
     centred = (delta - delta.mean()) / delta.std()
     shown, error = (centred**3).mean(), (centred**3).std() / len(delta) ** 0.5
     assert abs(told.mean() - shown) < 4.89 * error
@@ -266,15 +266,15 @@ def test_a_step_is_unbiased_over_all_batches(sampling, variance):
         state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))
 
         def step(indices):
-            told = eqx.tree_at(lambda p: p.indices, posterior, indices, is_leaf=lambda leaf: leaf is None)
-            return sampler.step(told, state, key=jax.random.key(3))
+            altered = eqx.tree_at(lambda p: p.indices, posterior, indices, is_leaf=lambda leaf: leaf is None)
+            return sampler.step(altered, state, key=jax.random.key(3))
 
-        states, found = jax.jit(jax.vmap(step))(jnp.asarray(_every_batch(sampling)))
-        accepted = np.asarray(found["accepted"])
+        states, result = jax.jit(jax.vmap(step))(jnp.asarray(_every_batch(sampling)))
+        accepted = np.asarray(result["accepted"])
         (proposal,) = np.unique(np.asarray(states.position)[accepted])
         assert proposal != 0.9
-        whole = float(posterior.log_density(state.position) - posterior.log_density(jnp.asarray([proposal])))
-    _check_unbiased(np.asarray(found["delta"]), np.asarray(found["sigma2"]), whole)
+        exact = float(posterior.log_density(state.position) - posterior.log_density(jnp.asarray([proposal])))
+    _check_unbiased(np.asarray(result["delta"]), np.asarray(result["sigma2"]), exact)
 
 
 def _sampler(sampling: Any, variance: Any) -> Penalty:
@@ -327,17 +327,17 @@ def test_there_is_no_difference_where_nothing_moves():
     still = eqx.tree_at(lambda s: s.step_size, state, jnp.zeros(()))
     step = eqx.filter_jit(sampler.step)
     for key in jax.random.split(jax.random.key(8), 5):
-        _, found = step(posterior, still, key=key)
-        assert found["delta"] == found["sigma2"] == found["penalty"] == 0
-        assert found["acceptance_rate"] == 1
+        _, result = step(posterior, still, key=key)
+        assert result["delta"] == result["sigma2"] == result["penalty"] == 0
+        assert result["acceptance_rate"] == 1
 
 
 def test_a_step_without_differences_has_finite_statistics():
     """A saturated likelihood, or a proposal that rounds to theta, leaves all differences equal."""
     posterior, sampler, state = _walk()
     still = eqx.tree_at(lambda s: s.step_size, state, jnp.zeros(()))
-    _, found = eqx.filter_jit(sampler.step)(posterior, still, key=jax.random.key(8))
-    assert {name for name, value in found.items() if not np.isfinite(value)} == set()
+    _, result = eqx.filter_jit(sampler.step)(posterior, still, key=jax.random.key(8))
+    assert {name for name, value in result.items() if not np.isfinite(value)} == set()
 
 
 def test_nothing_but_the_position_and_the_proposal_is_remembered():
@@ -350,9 +350,9 @@ def test_nothing_but_the_position_and_the_proposal_is_remembered():
     step = eqx.filter_jit(sampler.step)
     moved = False
     for key in jax.random.split(jax.random.key(9), 10):
-        (one, found), (other, same) = step(posterior, state, key=key), step(posterior, planted, key=key)
-        np.testing.assert_array_equal(one.position, other.position)
-        for name in found:
-            np.testing.assert_array_equal(found[name], same[name], err_msg=name)
-        moved |= bool(found["accepted"])
+        (first, result), (other, same) = step(posterior, state, key=key), step(posterior, planted, key=key)
+        np.testing.assert_array_equal(first.position, other.position)
+        for name in result:
+            np.testing.assert_array_equal(result[name], same[name], err_msg=name)
+        moved |= bool(result["accepted"])
     assert moved

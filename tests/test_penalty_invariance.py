@@ -93,8 +93,8 @@ class Scaled(Penalty):
     factor: Number = number(1.0)
 
     def difference(self, *arguments: Any, **more: Any) -> Difference:
-        found = super().difference(*arguments, **more)
-        return found._replace(sigma2=self.factor * found.sigma2)
+        result = super().difference(*arguments, **more)
+        return result._replace(sigma2=self.factor * result.sigma2)
 
 
 WRONG = {

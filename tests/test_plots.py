@@ -25,9 +25,9 @@ RHAT, ESS = {"a": 1.0, "b": 1.2}, {"a": 800.0, "b": 700.0}
 
 def said(grid: np.ndarray) -> pd.DataFrame:
     sd = np.hypot(0.3, 0.1 * grid)
-    found = pd.DataFrame({"mean": grid, "sd": sd, "aleatoric_sd": 0.3 + 0 * grid, "epistemic_sd": 0.1 * np.abs(grid)})
+    result = pd.DataFrame({"mean": grid, "sd": sd, "aleatoric_sd": 0.3 + 0 * grid, "epistemic_sd": 0.1 * np.abs(grid)})
     levels = {"q05": -1.645, "q25": -0.674, "q75": 0.674, "q95": 1.645}
-    return found.assign(**{name: grid + z * sd for name, z in levels.items()})
+    return result.assign(**{name: grid + z * sd for name, z in levels.items()})
 
 
 def one_band(name: str = "a", wider: float = 1.0) -> plots.Band:
@@ -133,8 +133,8 @@ def test_a_band_of_the_function_is_two_sd_of_it():
 
 
 def test_colours_of_runs_over_each_other_do_not_blend():
-    found = [one_band("narrow"), one_band("wide", 3.0)]
-    picture = plots.bands(found, feature="x", target="y", overlay=True)
+    result = [one_band("narrow"), one_band("wide", 3.0)]
+    picture = plots.bands(result, feature="x", target="y", overlay=True)
     above, below = picture.figure.axes
     areas = above.collections
     assert all(area.get_facecolor()[0, 3] == 1 for area in areas)  # opaque
@@ -293,11 +293,11 @@ def grey(panel) -> list[list[float]]:
 
 
 def test_the_intervals_of_a_band_are_those_of_their_quantiles():
-    one = one_band()
-    grid, sd = one.grid, one.predictions["sd"].to_numpy()
+    first = one_band()
+    grid, sd = first.grid, first.predictions["sd"].to_numpy()
     for of, wide, narrow, spread in (("predictive", 1.645, 0.674, sd), ("function", 2, 1, 0.1 * np.abs(grid))):
-        np.testing.assert_allclose(one.standard_deviation(of), spread)
-        for (_, low, high), z in zip(one.intervals(of), (wide, narrow), strict=True):
+        np.testing.assert_allclose(first.standard_deviation(of), spread)
+        for (_, low, high), z in zip(first.intervals(of), (wide, narrow), strict=True):
             np.testing.assert_allclose([low, high], [grid - z * spread, grid + z * spread])
     picture = band()
     above, below = picture.figure.axes
@@ -315,7 +315,7 @@ def test_the_intervals_of_a_band_are_those_of_their_quantiles():
         in (picture.alt)
     )
     assert "over the range of the data: a 0.304, b 0.912" in (
-        plots.bands([one, one_band("b", 3.0)], feature="x", target="y").alt
+        plots.bands([first, one_band("b", 3.0)], feature="x", target="y").alt
     )
 
 
@@ -336,9 +336,9 @@ def test_the_bars_of_a_reliability_diagram_are_wilsons():
     above, below = picture.figure.axes
     (bars,) = above.collections
     for segment, (hits, rows, at) in zip(bars.get_segments(), ((6, 10, 0.75), (30, 30, 1.0)), strict=True):
-        known = stats.binomtest(hits, rows).proportion_ci(method="wilson")
+        expected = stats.binomtest(hits, rows).proportion_ci(method="wilson")
         np.testing.assert_allclose(segment[:, 0], at)
-        np.testing.assert_allclose(segment[:, 1], [known.low, known.high], atol=1e-4)
+        np.testing.assert_allclose(segment[:, 1], [expected.low, expected.high], atol=1e-4)
     assert [(bar.get_x(), bar.get_height()) for bar in below.patches] == [(0.7, 10), (0.9, 30)]
     assert picture.table["confidence from"].tolist() == [0.7, 0.9]
     assert "the confidence is 93.8% and the accuracy 90.0%" in picture.alt
@@ -448,8 +448,8 @@ def test_the_density_of_two_columns_is_drawn_across_and_up():
         assert box.width == pytest.approx(2 * box.height, rel=0.05)
     np.testing.assert_array_equal(np.array(panel.get_lines()[0].get_data()), [[2, 0], [5, 4.5]])
     assert f"largest ({1 / np.pi:.3g}) at (2, 5)" in picture.alt
-    known = np.exp(-0.5 * ((picture.table["a"] - 2) ** 2 + 4 * (picture.table["b"] - 5) ** 2)) / np.pi
-    np.testing.assert_allclose(picture.table["density"], known)
+    expected = np.exp(-0.5 * ((picture.table["a"] - 2) ** 2 + 4 * (picture.table["b"] - 5) ** 2)) / np.pi
+    np.testing.assert_allclose(picture.table["density"], expected)
 
 
 def test_what_a_chain_remembers_is_told_by_lag_and_averaged_over_chains():
@@ -468,5 +468,5 @@ def test_the_trace_of_the_worst_is_named_and_its_numbers_are_each_chains():
     picture = plots.trace(values, {"a": 1.5, "b": 12.0})
     assert "The largest R-hat shown is above 10, of b." in picture.alt
     assert picture.figure.axes[0].get_title("left") == "a, R-hat 1.50"
-    known = [["a", 0, 3.0, 3.5**0.5, 1, 6], ["a", 1, 6.0, 3**0.5, 5, 9]]
-    assert picture.table.to_numpy()[:2].tolist() == [pytest.approx(row) for row in known]
+    expected = [["a", 0, 3.0, 3.5**0.5, 1, 6], ["a", 1, 6.0, 3**0.5, 5, 9]]
+    assert picture.table.to_numpy()[:2].tolist() == [pytest.approx(row) for row in expected]

@@ -48,13 +48,13 @@ def single(count: int = 1) -> None:
 
 def install(site: Path, *, distribution: str = "good", name: str = "greet", **more: str) -> None:
     module = distribution.replace("-", "_")
-    words = {"attribute": "app", "summary": "greet people", "name": name, "module": module, **more}
-    fake_plugins.install(site, distribution, HOOK.format(**words))
+    options = {"attribute": "app", "summary": "greet people", "name": name, "module": module, **more}
+    fake_plugins.install(site, distribution, HOOK.format(**options))
     (site / f"{module}_target.py").write_text(GREETINGS)
 
 
-def help_text(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert cli.run([*words, "--help"]) == 0
+def help_text(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.run([*arguments, "--help"]) == 0
     return " ".join(Text.from_ansi(capsys.readouterr().out).plain.replace("│", " ").split())
 
 
@@ -97,21 +97,21 @@ def test_what_a_plugins_command_raises_names_the_plugin(site, capsys):
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("import a_missing_module\n", "fails to import: ModuleNotFoundError: No module named 'a_missing_module'"),
         ("app = 3\n", "is neither a Typer app nor a function (got int)"),
         ("def app(x: 'unknown_type'): ...\n", "cannot be used as a command: NameError"),
     ],
 )
-def test_a_broken_command_is_one_line_when_it_is_run_and_nothing_before(site, source, said, capsys):
+def test_a_broken_command_is_one_line_when_it_is_run_and_nothing_before(site, source, message, capsys):
     install(site)
     (site / "good_target.py").write_text(source)
     assert "greet people" in help_text(capsys)
     assert cli.run(["greet"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("bnnzoo: command 'greet' is from good 0.2 (good_target:app), which ")
-    assert said in err
+    assert message in err
     assert len(err.splitlines()) == 1
 
 
@@ -193,7 +193,7 @@ def test_a_wrong_name_is_compared_with_the_commands_of_plugins_too(site, capsys)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["sample", "mlp", "austerity"], "no sampler named 'austerity'; it is in the package bnnzoo-minibatch-tests"),
         (["info", "sampler", "confidence"], "which is not installed: pip install bnnzoo-minibatch-tests"),
@@ -203,12 +203,12 @@ def test_a_wrong_name_is_compared_with_the_commands_of_plugins_too(site, capsys)
         (["party", "serve", "a"], "which is not installed: pip install bnnzoo-federated"),
     ],
 )
-def test_what_another_package_offers_says_which_one_to_install(words, said, monkeypatch, capsys):
+def test_what_another_package_offers_says_which_one_to_install(arguments, message, monkeypatch, capsys):
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     registry.reset()
-    assert cli.run(words) == 2
+    assert cli.run(arguments) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert len(err.splitlines()) == 1
 
 

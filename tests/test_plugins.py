@@ -282,9 +282,9 @@ def test_a_recipe_that_cannot_be_read_stops_nobody(site, content):
         (site / "torn.yaml").unlink()
     _install_recipe(site, "good", "houses", b"model: linear\nsampler: mala\n")
     with pytest.warns(BnnzooWarning, match="recipe torn: "):
-        found = runnable()
-    assert {"houses", "tutorial"} <= set(found)
-    assert "torn" not in found
+        result = runnable()
+    assert {"houses", "tutorial"} <= set(result)
+    assert "torn" not in result
 
 
 def test_a_known_package_is_named(site, monkeypatch):
@@ -295,7 +295,7 @@ def test_a_known_package_is_named(site, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("target", "line", "said"),
+    ("target", "line", "message"),
     [
         ("x = 1\nimport a_missing_module\n", "good_target.py:2", "ModuleNotFoundError"),
         ("def broken(:\n", "good_target.py:1", "SyntaxError"),
@@ -303,32 +303,32 @@ def test_a_known_package_is_named(site, monkeypatch):
         (None, "good.py:4", "ModuleNotFoundError"),
     ],
 )
-def test_check_says_file_and_line(site, target, line, said):
+def test_check_says_file_and_line(site, target, line, message):
     fake_plugins.install_good(site, "good", "fresh")
     file = site / "good_target.py"
     file.unlink() if target is None else file.write_text(target)
     fake_plugins.install(site, "broken", "x = 1\n\nraise ValueError('no')\n")
     wrong = registry.import_failures()
-    assert [text for text in wrong if f"{line}: sampler good:fresh" in text and said in text]
+    assert [text for text in wrong if f"{line}: sampler good:fresh" in text and message in text]
     assert [text for text in wrong if "broken.py:3: plugin broken of broken 0.2: ValueError: no" in text]
     assert len(wrong) == 2
     assert not any("\n" in text for text in wrong)
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("class Thing: ...\n", "is not a subclass of bnnzoo.AbstractSampler"),
         ("Thing = 3\n", "is not a subclass of bnnzoo.AbstractSampler"),
         (fake_plugins.THING.replace("'exact'", "'biased'"), "is listed as exact, but its class declares biased"),
     ],
 )
-def test_what_is_not_what_it_is_listed_as_is_a_line(site, target, said):
+def test_what_is_not_what_it_is_listed_as_is_a_line(site, target, message):
     fake_plugins.install_good(site, "good", "fresh")
     (site / "good_target.py").write_text(target)
     (wrong,) = registry.import_failures()
-    assert wrong.endswith(f"good.py:4: sampler good:fresh (good_target:Thing) {said}")
-    with pytest.raises(UsageError, match=rf"sampler 'fresh' is from good 0\.2 \(good_target:Thing\), which {said}"):
+    assert wrong.endswith(f"good.py:4: sampler good:fresh (good_target:Thing) {message}")
+    with pytest.raises(UsageError, match=rf"sampler 'fresh' is from good 0\.2 \(good_target:Thing\), which {message}"):
         registry.load("samplers", "fresh")
 
 
@@ -376,8 +376,10 @@ def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatc
         zoo.run_recipe(tiny.recipe("walk"), out=out, **tiny.stopped(1))
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     registry.reset()
-    said = "no sampler named 'good:walk'; the run was made with packages that are not installed: pip install good==0.2"
-    with pytest.raises(NotFoundError, match=said):
+    message = (
+        "no sampler named 'good:walk'; the run was made with packages that are not installed: pip install good==0.2"
+    )
+    with pytest.raises(NotFoundError, match=message):
         zoo.resume(out)
 
 

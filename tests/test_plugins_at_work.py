@@ -113,7 +113,7 @@ def test_a_keyboards_interrupt_is_none_of_a_plugins(site, capsys):
 
 
 @pytest.mark.parametrize(
-    ("places", "said"),
+    ("places", "message"),
     [
         ({"init": "return None"}, "init must return a state with the attribute position (got nothing)"),
         ({"init": "return State(theta[:2])"}, "init must return a position float32[11] (got float32[2])"),
@@ -131,23 +131,23 @@ def test_a_keyboards_interrupt_is_none_of_a_plugins(site, capsys):
         ),
     ],
 )
-def test_what_a_sampler_gives_is_looked_at(site, places, said, capsys):
+def test_what_a_sampler_gives_is_looked_at(site, places, message, capsys):
     install(site, **places)
     assert sample(site) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"bnnzoo: sampler fresh of good 0.2 (good_target:Thing): {said}")
+    assert line.startswith(f"bnnzoo: sampler fresh of good 0.2 (good_target:Thing): {message}")
     assert not (site / "run.nc").exists()
 
 
-def test_what_a_class_leaves_out_is_said(site, capsys):
+def test_the_missing_methods_of_a_class_are_named(site, capsys):
     install(site)
     target = site / "good_target.py"
     target.write_text(target.read_text().replace("def step(", "def stride(").replace("def init(", "def begin("))
     assert sample(site) == 2
-    said = "does not implement all of bnnzoo.AbstractSampler: init, step\n"
-    assert f"sampler 'fresh' is from good 0.2 (good_target:Thing), which {said}" in capsys.readouterr().err
+    message = "does not implement all of bnnzoo.AbstractSampler: init, step\n"
+    assert f"sampler 'fresh' is from good 0.2 (good_target:Thing), which {message}" in capsys.readouterr().err
     assert cli.run(["plugins", "--check"]) == 3
-    assert f"sampler good:fresh (good_target:Thing) {said}" in capsys.readouterr().out
+    assert f"sampler good:fresh (good_target:Thing) {message}" in capsys.readouterr().out
 
 
 MODEL = """
@@ -167,7 +167,7 @@ class Thing(AbstractModel):
 
 
 @pytest.mark.parametrize(
-    ("places", "said"),
+    ("places", "message"),
     [
         ({"call": "return (self.weight @ x).repeat(3)"}, "its network returns float32[3] for one input of shape [10]"),
         ({"call": "return (self.weight @ x)[0]"}, "its network returns float32[] for one input of shape [10]"),
@@ -177,18 +177,18 @@ class Thing(AbstractModel):
         ({"build": "return key"}, "build must return a network, "),
     ],
 )
-def test_a_network_of_other_outputs_is_not_held_against_the_targets(site, places, said, capsys):
+def test_a_network_of_other_outputs_is_not_held_against_the_targets(site, places, message, capsys):
     """It would be broadcast."""
     hook = fake_plugins.GOOD.format(name="fresh", module="good").replace(', "exact"', "")
     fake_plugins.install(site, "good", hook.replace("bnnzoo_samplers", "bnnzoo_models"))
     build = "return Net(jax.random.normal(key, (num_outputs, *input_shape)))"
     good = {"call": "return self.weight @ x", "build": build}
     (site / "good_target.py").write_text(MODEL.format(**good | places))
-    words = tiny.words("random-walk")
-    words[words.index("linear")] = "fresh"
-    assert cli.run([*words, "-o", str(site / "run.nc")]) == 2
+    arguments = tiny.words("random-walk")
+    arguments[arguments.index("linear")] = "fresh"
+    assert cli.run([*arguments, "-o", str(site / "run.nc")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"bnnzoo: model fresh of good 0.2 (good_target:Thing): {said}")
+    assert line.startswith(f"bnnzoo: model fresh of good 0.2 (good_target:Thing): {message}")
     assert "build" in places or "cannot take" in line or "the likelihood Gaussian needs [1]" in line
 
 

@@ -38,35 +38,35 @@ def test_a_problem_is_of_the_rows_units_and_precision_that_were_asked_for():
     """The split has a seed of its own; another likelihood changes nothing else; counts stay counts."""
     rng = np.random.default_rng(0)
     x, counts = rng.normal(size=(30, 2)) * [1, 50] + [3, -100], rng.poisson(6, 30)
-    asked = {"split_seed": 3, "seed": 1, "test_fraction": 0.2, "likelihood_power": 0.5, "keep": "predictions"}
+    requested = {"split_seed": 3, "seed": 1, "test_fraction": 0.2, "likelihood_power": 0.5, "keep": "predictions"}
 
     def problem(y: Any, **more: Any) -> assembly.Problem:
         data = from_arrays(x, y, task="regression")
-        return assembly.Problem.from_recipe(resolve("linear", "mala", [], {**asked, **more}, in_memory=True), data)
+        return assembly.Problem.from_recipe(resolve("linear", "mala", [], {**requested, **more}, in_memory=True), data)
 
-    one = problem(20 * rng.normal(size=30) + 7, precision="float64")
+    first = problem(20 * rng.normal(size=30) + 7, precision="float64")
     rows = np.arange(30.0)
     train, test = (part.x[:, 0].astype(int) for part in split(from_arrays(rows, rows), test_fraction=0.2, seed=3))
-    assert one.train is not None
-    assert one.test is not None
-    np.testing.assert_array_equal(one.train.x, x[train].astype(np.float32))
-    np.testing.assert_array_equal(one.test.x, x[test].astype(np.float32))
-    for scaled, given in ((one.posterior.data.x, one.train.x), (one.posterior.data.y, one.train.y)):
+    assert first.train is not None
+    assert first.test is not None
+    np.testing.assert_array_equal(first.train.x, x[train].astype(np.float32))
+    np.testing.assert_array_equal(first.test.x, x[test].astype(np.float32))
+    for scaled, given in ((first.posterior.data.x, first.train.x), (first.posterior.data.y, first.train.y)):
         assert scaled.dtype == np.float64
         np.testing.assert_allclose(scaled, (given - given.mean(0)) / given.std(0), atol=1e-5)
-    assert (one.posterior.likelihood_power, one.num_kept) == (0.5, 7)  # six rows and the noise
-    other = one.with_likelihood("heteroscedastic")
-    assert other.train is one.train
-    assert other.test is one.test
-    assert other.kept_rows is one.kept_rows
-    np.testing.assert_array_equal(one.kept_rows, one.test.x)
+    assert (first.posterior.likelihood_power, first.num_kept) == (0.5, 7)  # six rows and the noise
+    other = first.with_likelihood("heteroscedastic")
+    assert other.train is first.train
+    assert other.test is first.test
+    assert other.kept_rows is first.kept_rows
+    np.testing.assert_array_equal(first.kept_rows, first.test.x)
     assert (other.posterior.likelihood_power, other.num_kept) == (0.5, 12)
     assert (other.recipe.seed, other.recipe.likelihood) == (1, Part("heteroscedastic"))
     for likelihood, are_counts in (("poisson", True), ("gaussian", False)):
-        found = problem(counts, likelihood=likelihood, keep="draws")
-        assert np.array_equal(np.asarray(found.posterior.data.y)[:, 0], counts[train]) == are_counts
-        assert np.asarray(found.posterior.data.x).dtype == np.float32
-        assert found.kept_rows is None
+        result = problem(counts, likelihood=likelihood, keep="draws")
+        assert np.array_equal(np.asarray(result.posterior.data.y)[:, 0], counts[train]) == are_counts
+        assert np.asarray(result.posterior.data.x).dtype == np.float32
+        assert result.kept_rows is None
 
 
 def test_log_density_is_prior_plus_power_times_likelihood():
@@ -91,8 +91,8 @@ def test_a_learned_scale_is_a_block_of_theta():
     np.testing.assert_allclose(natural["weight"], np.asarray(THETA[:2])[None, None], rtol=1e-6)
     flat = jnp.append(THETA, 0.5)
     likelihood, outputs = posterior.predictive(flat, jnp.asarray(posterior.data.x))
-    found = jax.vmap(likelihood.log_prob)(outputs, jnp.asarray(posterior.data.y))
-    np.testing.assert_allclose(found, posterior.log_likelihoods(theta), rtol=1e-5)
+    result = jax.vmap(likelihood.log_prob)(outputs, jnp.asarray(posterior.data.y))
+    np.testing.assert_allclose(result, posterior.log_likelihoods(theta), rtol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [64, 150])
@@ -120,8 +120,8 @@ def test_images_stay_bytes_and_are_scaled_on_the_device():
     assert posterior.data.x.dtype == np.uint8
     assert posterior.take(jnp.arange(3)).x.dtype == jnp.uint8
     theta = posterior.position(network)
-    found, wanted = (p.log_likelihoods(theta) for p in (posterior, other))
-    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    result, wanted = (p.log_likelihoods(theta) for p in (posterior, other))
+    np.testing.assert_allclose(result, wanted, rtol=1e-4)
 
 
 def test_a_position_is_the_network():
@@ -182,8 +182,8 @@ def test_the_scaled_minibatch_sum_is_unbiased_by_enumeration(replace):
         sums = [
             5 / 2 * float(jnp.sum(posterior.log_likelihood(theta, posterior.take(jnp.asarray(pair))))) for pair in pairs
         ]
-        whole = float(jnp.sum(posterior.log_likelihoods(theta)))
-    np.testing.assert_allclose(np.mean(sums), whole, rtol=1e-12)
+        exact = float(jnp.sum(posterior.log_likelihoods(theta)))
+    np.testing.assert_allclose(np.mean(sums), exact, rtol=1e-12)
     assert np.std(sums) > 0.01
 
 
@@ -245,9 +245,9 @@ def test_a_draw_and_its_mode_predict_by_the_tangent():
     mode, away = (jnp.asarray(np.random.default_rng(i).normal(size=13), jnp.float32) for i in (1, 2))
     there = posterior.outputs(mode, jnp.asarray(x))
     for step in (1e-2, 1.0):
-        _, found = posterior.predictive(jnp.concatenate([mode + step * away, mode]), jnp.asarray(x))
+        _, result = posterior.predictive(jnp.concatenate([mode + step * away, mode]), jnp.asarray(x))
         _, slope = jax.jvp(lambda theta: posterior.outputs(theta, jnp.asarray(x)), (mode,), (away,))
-        np.testing.assert_allclose(found, there + step * slope, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(result, there + step * slope, rtol=1e-4, atol=1e-5)
 
 
 def test_a_draw_with_its_mode_predicts_with_the_noise_of_the_draw():

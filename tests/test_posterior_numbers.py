@@ -35,7 +35,7 @@ def test_a_pass_is_over_blocks_of_as_many_rows_as_its_widest_value_allows(monkey
     """Inputs of three numbers, a layer of seven, one value: 1400 elements are 200 rows, and never fewer than 64."""
     rng = np.random.default_rng(0)
     data, weights = rng.normal(size=(500, 3)).astype(np.float32), rng.normal(size=(3, 7)).astype(np.float32)
-    known = np.tanh(data @ weights).sum(1)
+    expected = np.tanh(data @ weights).sum(1)
 
     def sizes(elements: int, rows: int) -> list[int]:
         seen: list[int] = []
@@ -45,8 +45,8 @@ def test_a_pass_is_over_blocks_of_as_many_rows_as_its_widest_value_allows(monkey
             return jnp.sum(jnp.tanh(batch @ weights), 1)
 
         monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", elements)
-        found = passes.over_blocks(data, rows, function)
-        np.testing.assert_allclose(found, known[:rows], rtol=1e-4, atol=1e-5)
+        result = passes.over_blocks(data, rows, function)
+        np.testing.assert_allclose(result, expected[:rows], rtol=1e-4, atol=1e-5)
         return sorted(set(seen) - {509})
 
     assert sizes(1400, 500) == [100, 200]
@@ -75,9 +75,9 @@ def test_values_and_gradient_come_of_one_sweep(rows, blocks, monkeypatch):
     assert sorted(set(seen) - {509}) == blocks
     assert jaxpr.count("tanh") == len(blocks)
     values, gradient = sweep(data.astype(np.float32), jnp.asarray(theta, jnp.float32))
-    known = np.tanh(data[:rows] @ theta)
-    np.testing.assert_allclose(values, known, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(gradient, (1 - known**2) @ data[:rows], rtol=1e-3, atol=1e-4)
+    expected = np.tanh(data[:rows] @ theta)
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradient, (1 - expected**2) @ data[:rows], rtol=1e-3, atol=1e-4)
 
 
 def test_the_widest_value_of_a_row():
@@ -98,8 +98,8 @@ def test_a_sum_has_every_row_once(size, blocks):
     def part(batch: Any, weights: Any) -> Any:
         return {"sum": jnp.sum(batch * weights), "rows": jnp.sum(weights), "blocks": jnp.ones(())}
 
-    found = passes.sum_over_blocks(data, 10, part, size=size)
-    assert {name: float(value) for name, value in found.items()} == {"sum": 55, "rows": 10, "blocks": blocks}
+    result = passes.sum_over_blocks(data, 10, part, size=size)
+    assert {name: float(value) for name, value in result.items()} == {"sum": 55, "rows": 10, "blocks": blocks}
     fewer = passes.sum_over_blocks(data, 7, part, size=size)
     assert (float(fewer["sum"]), float(fewer["rows"])) == (28, 7)
     most = passes.sum_over_blocks(data, 10, lambda batch, w: jnp.max(batch * w), size=size, add=jnp.maximum)
@@ -117,8 +117,8 @@ def test_rows_are_split_over_the_devices_that_they_divide_by(rows, together):
 
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), (passes.DATA_AXIS,))
     with jax.set_mesh(mesh):
-        found = jax.jit(lambda data: passes.sum_over_blocks(data, rows, part, size=rows))(jnp.arange(1.0, rows + 1))
-    assert float(found) == rows * (rows + 1) / 2
+        result = jax.jit(lambda data: passes.sum_over_blocks(data, rows, part, size=rows))(jnp.arange(1.0, rows + 1))
+    assert float(result) == rows * (rows + 1) / 2
     assert set(seen) == {together}
 
 
@@ -152,28 +152,28 @@ def _feistel(total: int, key: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("total", [65, 100, 128, 129, 5003])
 def test_beyond_sixty_four_indices_are_a_networks_permutation(total):
-    known = _feistel(total, KEY)
-    np.testing.assert_array_equal(np.sort(known), np.arange(total))
-    np.testing.assert_array_equal(distinct_indices(total, total, key=KEY), known)
-    np.testing.assert_array_equal(distinct_indices(5, total, key=KEY), known[:5])
-    np.testing.assert_array_equal(distinct_indices(7, total, start=40, key=KEY), known[40:47])
+    expected = _feistel(total, KEY)
+    np.testing.assert_array_equal(np.sort(expected), np.arange(total))
+    np.testing.assert_array_equal(distinct_indices(total, total, key=KEY), expected)
+    np.testing.assert_array_equal(distinct_indices(5, total, key=KEY), expected[:5])
+    np.testing.assert_array_equal(distinct_indices(7, total, start=40, key=KEY), expected[40:47])
 
 
 @pytest.mark.parametrize("total", [2, 7, 64])
 def test_up_to_sixty_four_indices_are_the_order_of_random_bits(total):
-    known = np.argsort(-np.asarray(jax.random.bits(KEY, (total,))).astype(np.int64), kind="stable")
-    np.testing.assert_array_equal(distinct_indices(total, total, key=KEY), known)
-    np.testing.assert_array_equal(distinct_indices(2, total, key=KEY), known[:2])
+    expected = np.argsort(-np.asarray(jax.random.bits(KEY, (total,))).astype(np.int64), kind="stable")
+    np.testing.assert_array_equal(distinct_indices(total, total, key=KEY), expected)
+    np.testing.assert_array_equal(distinct_indices(2, total, key=KEY), expected[:2])
     for start in (0, total - 2, jnp.uint32(total - 2)):
-        found = distinct_indices(2, total, start=start, key=KEY)
-        np.testing.assert_array_equal(found, known[int(start) : int(start) + 2])
+        result = distinct_indices(2, total, start=start, key=KEY)
+        np.testing.assert_array_equal(result, expected[int(start) : int(start) + 2])
 
 
 @pytest.mark.parametrize("total", [1, 6, 65_535, 65_536, 65_537, 10**6, 2**31, 2**32 - 1])
 def test_integers_below_a_number_are_the_high_word_of_a_product(total):
     bits = np.asarray(jax.random.bits(KEY, (2000,), jnp.uint32)).tolist()
-    found = np.asarray(integers_below(jnp.uint32(total), 2000, key=KEY)).tolist()
-    assert found == [value * total >> 32 for value in bits]
+    result = np.asarray(integers_below(jnp.uint32(total), 2000, key=KEY)).tolist()
+    assert result == [value * total >> 32 for value in bits]
 
 
 # ---- the posterior itself ------------------------------------------------------------------------
@@ -280,8 +280,8 @@ def test_a_row_is_all_that_is_seen_of_it(rows):
     level, rate = 0.4, np.exp(-0.3)
     x, y, z = (np.asarray(a, float) for a in args)
     each = -0.5 * ((y - level * x) / rate) ** 2 - np.log(rate) - 0.5 * np.log(2 * np.pi)
-    known = each.sum(1) + 3 * (-0.5 * (z - level) ** 2 - 0.5 * np.log(2 * np.pi))
-    np.testing.assert_allclose(posterior.log_likelihoods(theta), known if rows > 1 else [known.sum()], rtol=1e-4)
+    expected = each.sum(1) + 3 * (-0.5 * (z - level) ** 2 - 0.5 * np.log(2 * np.pi))
+    np.testing.assert_allclose(posterior.log_likelihoods(theta), expected if rows > 1 else [expected.sum()], rtol=1e-4)
     prior = -0.5 * level**2 - 0.5 * np.log(2 * np.pi) + np.log(rate) - rate - level**2 + np.log(rate)
     assert float(posterior.log_prior(theta)) == pytest.approx(prior, rel=1e-4)
     potential = initialize_model(KEY, _two_sites, model_args=args).potential_fn
@@ -336,8 +336,8 @@ def test_rows_of_which_one_half_alone_knows_of_others_are_one_datum(rows, later)
     posterior = NumpyroPosterior.of(model, y)
     assert not posterior.by_row
     before = np.r_[0, y[:-1]] if later else np.r_[y[1:], 0]
-    known = np.sum(-0.5 * (y - 0.4 * before) ** 2 - 0.5 * np.log(2 * np.pi))
-    np.testing.assert_allclose(posterior.log_likelihoods(jnp.asarray([0.4])), [known], rtol=1e-5)
+    expected = np.sum(-0.5 * (y - 0.4 * before) ** 2 - 0.5 * np.log(2 * np.pi))
+    np.testing.assert_allclose(posterior.log_likelihoods(jnp.asarray([0.4])), [expected], rtol=1e-5)
 
 
 @pytest.mark.parametrize("tie", [lambda u: u, jax.nn.relu, lambda u: jax.nn.relu(-u)])

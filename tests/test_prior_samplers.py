@@ -47,8 +47,8 @@ def draw(sampler: Any, chains: int, draws: int) -> dict[str, np.ndarray]:
         num_draws=draws,
         placement=place_chains("vectorized", chains),
     )
-    found = tiny.joined(list(stream))
-    return {name: value.reshape(chains * draws, -1).squeeze() for name, value in found.items()}
+    run_chunks = tiny.joined(list(stream))
+    return {name: value.reshape(chains * draws, -1).squeeze() for name, value in run_chunks.items()}
 
 
 def moments(theta: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -66,15 +66,15 @@ def weighted() -> dict[str, np.ndarray]:
 
 
 def test_rejection_accepts_as_often_as_is_known():
-    found = draw(Rejection(), 16, 64)
-    tries = found["n_steps"]
+    result = draw(Rejection(), 16, 64)
+    tries = result["n_steps"]
     # The number of tries is geometric: its standard deviation is its mean.
     assert abs(tries.mean() * ACCEPTANCE - 1) < (Z + 1) / len(tries) ** 0.5
     assert stats.kstest(tries, stats.geom(1 / tries.mean()).cdf).pvalue > 1e-6
-    mean, sd, error = moments(found["theta"], np.ones(len(tries)))
+    mean, sd, error = moments(result["theta"], np.ones(len(tries)))
     assert (np.abs(mean - NETWORK_MEAN) < Z * error).all()
     # Positive control: draws of the prior have other moments.
-    prior = np.random.default_rng(0).normal(size=found["theta"].shape)
+    prior = np.random.default_rng(0).normal(size=result["theta"].shape)
     assert (moments(prior, np.ones(len(tries)))[1] > 2 * sd).all()
 
 
@@ -169,9 +169,20 @@ def test_importance_from_the_command_line(few, tmp_path, capsys):
     run = bnnzoo.open(out)
     assert (run.attributes["exactness"], run.attributes["regime_ok"]) == ("approximate", 1)
     assert run.posterior["sample_stats"]["log_weight"].shape == (2, 1000)
-    words = ["sample", "linear", "importance", *few, "--likelihood.scale", "0.05", "--draws", "100", "-o", str(poor)]
+    arguments = [
+        "sample",
+        "linear",
+        "importance",
+        *few,
+        "--likelihood.scale",
+        "0.05",
+        "--draws",
+        "100",
+        "-o",
+        str(poor),
+    ]
     capsys.readouterr()
-    assert cli.run(words) == 0
+    assert cli.run(arguments) == 0
     assert "regime: Pareto k of the weights" in capsys.readouterr().err
     assert bnnzoo.open(poor).attributes["regime_ok"] == 0
 

@@ -37,19 +37,19 @@ EACH = pytest.mark.parametrize(("prior", "log_density", "sd"), CASES.values(), i
 @EACH
 def test_log_density(prior, log_density, sd):
     theta = np.random.default_rng(0).normal(size=15)
-    found = prior.log_prob(jnp.asarray(theta, jnp.float32), LAYOUT)
-    assert found.shape == ()
-    np.testing.assert_allclose(found, log_density(theta).sum(), rtol=1e-5)
+    log_densities = prior.log_prob(jnp.asarray(theta, jnp.float32), LAYOUT)
+    assert log_densities.shape == ()
+    np.testing.assert_allclose(log_densities, log_density(theta).sum(), rtol=1e-5)
 
 
 @EACH
 def test_double_precision(prior, log_density, sd):
     theta = np.random.default_rng(1).normal(size=15)
     with jax.enable_x64(True):
-        found = np.asarray(prior.log_prob(jnp.asarray(theta), LAYOUT))
+        log_densities = np.asarray(prior.log_prob(jnp.asarray(theta), LAYOUT))
         assert prior.sample(LAYOUT, key=jax.random.key(0)).dtype == jnp.float64
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, log_density(theta).sum(), rtol=1e-6)
+    assert log_densities.dtype == np.float64
+    np.testing.assert_allclose(log_densities, log_density(theta).sum(), rtol=1e-6)
 
 
 @EACH
@@ -158,7 +158,7 @@ class _OddDensity(_Odd):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (_Odd("a column"), r"prior _Odd: distribution must .*got a Normal with batch shape \(5, 1\)"),
         (_Odd("another length"), r"with batch shape \(3,\) and event shape \(\)"),
@@ -168,8 +168,8 @@ class _OddDensity(_Odd):
         (_OddDensity(), r"log_prob must return an array of shape \(\) \(got an array of shape \(5,\)\)"),
     ],
 )
-def test_a_prior_that_would_be_broadcast_is_refused_before_a_run(wrong, said):
+def test_a_prior_that_would_be_broadcast_is_refused_before_a_run(wrong, message):
     layout = Layout((Block("weight", (5,), 0, "network"),))
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         check_prior(wrong, layout)
     check_prior(_Odd(), layout)

@@ -56,20 +56,20 @@ def _drawn(sampler: Any, posterior: Any, keys: Any) -> Any:
     state = sampler.init(posterior, start, num_warmup=0, key=jax.random.key(1))
 
     def one(key: Any) -> Any:
-        new, found = sampler.step(posterior, state, key=key)
-        return {"theta": new.position, **found}
+        new, step_stats = sampler.step(posterior, state, key=key)
+        return {"theta": new.position, **step_stats}
 
     return jax.lax.map(one, keys, batch_size=250)
 
 
 def drawn(sampler: Any, target: Target, count: int) -> dict[str, np.ndarray]:
     """Independent draws and their statistics."""
-    found = _drawn(sampler, target.posterior, jax.random.split(jax.random.key(2), count))
-    found = {name: np.asarray(value, float) for name, value in found.items()}
+    result = _drawn(sampler, target.posterior, jax.random.split(jax.random.key(2), count))
+    result = {name: np.asarray(value, float) for name, value in result.items()}
     # Where the proposal's tails reach, the density is a difference of large numbers in float32.
-    wanted = jax.vmap(target.posterior.log_density)(found["theta"][:200].astype(np.float32))
-    np.testing.assert_allclose(found["lp"][:200], wanted, rtol=1e-4, atol=1e-3)
-    return found
+    wanted = jax.vmap(target.posterior.log_density)(result["theta"][:200].astype(np.float32))
+    np.testing.assert_allclose(result["lp"][:200], wanted, rtol=1e-4, atol=1e-3)
+    return result
 
 
 def furthest(target: Target, theta: np.ndarray, weights: np.ndarray) -> float:
@@ -83,11 +83,11 @@ def furthest(target: Target, theta: np.ndarray, weights: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("target", "proposal"), PROPOSALS)
 def test_weights_make_the_law_of_the_closed_form(target, proposal):
-    found = drawn(Importance(proposal=proposal, proposal_scale=1.4), target, 20_000)
-    assert furthest(target, found["theta"], np.exp(found["log_weight"] - found["log_weight"].max())) < Z
+    result = drawn(Importance(proposal=proposal, proposal_scale=1.4), target, 20_000)
+    assert furthest(target, result["theta"], np.exp(result["log_weight"] - result["log_weight"].max())) < Z
     # Control: without the proposal's density in the weight.
-    assert furthest(target, found["theta"], np.exp(found["lp"] - found["lp"].max())) > Z
-    estimate = evidence.of_weights(found["log_weight"][None])
+    assert furthest(target, result["theta"], np.exp(result["lp"] - result["lp"].max())) > Z
+    estimate = evidence.of_weights(result["log_weight"][None])
     assert target.log_evidence is not None
     assert abs(estimate.log_evidence - target.log_evidence) < Z * estimate.se + 2e-3  # float32's sum of 200 rows
     assert estimate.se < 0.02
@@ -101,12 +101,12 @@ def least(target: Target, theta: np.ndarray) -> float:
 
 def kept_as_the_closed_form_says(target: Target, sampler: Any) -> None:
     assert sampler.stated_exactness == "approximate"
-    found = drawn(sampler, target, 3000)
-    assert found["accepted"].all()
-    assert found["log_excess"].max() <= 0
-    assert least(target, found["theta"]) > LEVEL
+    result = drawn(sampler, target, 3000)
+    assert result["accepted"].all()
+    assert result["log_excess"].max() <= 0
+    assert least(target, result["theta"]) > LEVEL
     # k times the acceptance is the evidence.
-    estimate = evidence.of_acceptance(found["log_bound"][None], found["n_steps"][None])
+    estimate = evidence.of_acceptance(result["log_bound"][None], result["n_steps"][None])
     assert target.log_evidence is not None
     assert abs(estimate.log_evidence - target.log_evidence) < Z * estimate.se + 2e-3
 
@@ -120,7 +120,7 @@ def test_what_is_kept_has_the_law_of_the_closed_form():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("proposal", ["gaussian", "laplace", WIDE], ids=["gaussian", "laplace", "numpyro"])
-def test_what_is_kept_of_other_proposals(proposal, monkeypatch):
+def test_draws_by_any_proposal_have_the_law_of_the_closed_form(proposal, monkeypatch):
     sampler = Rejection(proposal=proposal, proposal_scale=1.4, block=8)
     sampler.check(LINE.posterior)
     kept_as_the_closed_form_says(LINE, sampler)
@@ -137,14 +137,14 @@ def test_a_stated_bound_is_held_to():
     def said(log_bound: float) -> str:
         sampler = Rejection(proposal=Logistic(), log_bound=log_bound, block=8)
         assert sampler.stated_exactness == "exact"
-        found = {name: value[None] for name, value in drawn(sampler, SKEWED, 500).items() if name != "theta"}
-        return spell_settings(sampler.failure(found), "options")
+        match = {name: value[None] for name, value in drawn(sampler, SKEWED, 500).items() if name != "theta"}
+        return spell_settings(sampler.failure(match), "options")
 
     assert said(peak + 0.5) == ""
-    found = re.search(r"chain 0: a proposal was (\S+) nats .* use --sampler.log-bound (\S+) or", said(peak - 0.5))
-    assert found is not None
-    assert 0.45 < float(found[1]) < 0.501
-    assert peak - 0.05 < float(found[2]) < peak + 0.011
+    match = re.search(r"chain 0: a proposal was (\S+) nats .* use --sampler.log-bound (\S+) or", said(peak - 0.5))
+    assert match is not None
+    assert 0.45 < float(match[1]) < 0.501
+    assert peak - 0.05 < float(match[2]) < peak + 0.011
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ def test_a_run_ends_where_a_proposal_exceeds_the_bound(tmp_path):
         )
 
 
-def test_what_cannot_be_proposed_from():
+def test_an_unsuitable_proposal_is_refused():
     with pytest.raises(UsageError, match=r"a draw of the proposal must have the shape of theta, \[3\] \(got \[\]\)"):
         Importance(proposal=dist.Normal(0.0, 1.0)).check(LINE.posterior)
     # The left tail is heavier than any Gaussian's: no k is large enough, and what was searched for accepts nothing.
@@ -171,8 +171,17 @@ def test_what_cannot_be_proposed_from():
 @pytest.mark.slow
 def test_from_the_command_line(tmp_path, capsys):
     out = tmp_path / "run.nc"
-    words = ["sample", "linear", "importance", "--sampler.proposal", "gaussian", "--sampler.pilot", "1000", "--quiet"]
-    assert cli.run([*words, "--likelihood", "gaussian", "--likelihood.scale", "learned", "-o", str(out)]) == 0
+    arguments = [
+        "sample",
+        "linear",
+        "importance",
+        "--sampler.proposal",
+        "gaussian",
+        "--sampler.pilot",
+        "1000",
+        "--quiet",
+    ]
+    assert cli.run([*arguments, "--likelihood", "gaussian", "--likelihood.scale", "learned", "-o", str(out)]) == 0
     run = bnnzoo.open(out)
     assert run.attributes["regime_ok"] == 1
     assert "proposal: gaussian" in run.attributes["recipe"]

@@ -76,22 +76,22 @@ def test_a_notebook_shows_one_line_that_is_redrawn(monkeypatch):
 
 
 def test_sample_tells_its_progress_to_a_terminal(tmp_path, monkeypatch):
-    told: list[Progress] = []
+    calls: list[Progress] = []
     monkeypatch.setattr(sys, "stderr", Terminal())
 
     class Bar:
         def __enter__(self):
-            return told.append
+            return calls.append
 
         def __exit__(self, *_):
             pass
 
     monkeypatch.setattr(progress_bar, "_bar", Bar)
     bnnzoo.sample("linear", "random-walk", out=tmp_path / "a.nc", **TINY)
-    assert {"start", "sampling", "writing"} <= {progress.phase for progress in told}
-    told.clear()
+    assert {"start", "sampling", "writing"} <= {progress.phase for progress in calls}
+    calls.clear()
     bnnzoo.sample("linear", "random-walk", out=tmp_path / "b.nc", progress=False, **TINY)
-    assert told == []
+    assert calls == []
 
 
 def test_advice_is_data_that_each_caller_reads_in_its_own_words():
@@ -122,12 +122,12 @@ def test_no_advice_of_a_finding_spells_an_option_itself():
     posterior = GaussianMean(np.zeros(1000))
     means = {**bad, "acceptance_rate": 0.0, "step_size": 0.1}
     sampler: AbstractSampler = Penalty(batch_size=50, num_batches=20)
-    found = list(sampler.findings(posterior, means))
+    result = list(sampler.findings(posterior, means))
     diagnosis = {"rhat": 2.0, "ess_bulk": 1.0, "ess_tail": 1.0, "diverging": 1.0, "still_chains": 1, "draws": 1}
-    words = {"rhat_of": "a", "ess_bulk_of": "b", "ess_tail_of": "c", "draws_requested": 2, "chains": 1}
-    found += findings.gate_findings({**diagnosis, **words, "exactness": "exact"})
-    assert len(found) > 8
-    assert [finding.advice for finding in found if "--" in finding.advice] == []
+    options = {"rhat_of": "a", "ess_bulk_of": "b", "ess_tail_of": "c", "draws_requested": 2, "chains": 1}
+    result += findings.gate_findings({**diagnosis, **options, "exactness": "exact"})
+    assert len(result) > 8
+    assert [finding.advice for finding in result if "--" in finding.advice] == []
 
 
 def test_a_run_shows_four_digits_and_a_picture_one_line(run):

@@ -32,9 +32,9 @@ def table(tmp_path_factory) -> tuple[Path, float, float]:
 
 
 def _run(path: Path, out: Path, *more: str) -> bnnzoo.Run:
-    words = ["sample", "linear", "penalty", "--data", str(path), "-o", str(out), "--quiet", "--chains", str(CHAINS)]
-    words += ["--likelihood", "gaussian", "--likelihood.scale", "1", "--no-standardise", "--test-fraction", "0"]
-    assert cli.run([*words, *more]) == 0
+    arguments = ["sample", "linear", "penalty", "--data", str(path), "-o", str(out), "--quiet", "--chains", str(CHAINS)]
+    arguments += ["--likelihood", "gaussian", "--likelihood.scale", "1", "--no-standardise", "--test-fraction", "0"]
+    assert cli.run([*arguments, *more]) == 0
     return bnnzoo.open(out)
 
 

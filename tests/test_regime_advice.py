@@ -29,8 +29,8 @@ MEANS = {
 def advice(means: dict[str, float], sizes: Sizes, **more: Any) -> str:
     told = {"num_data": 100_000, "budget": 10_000, "tuned": False, "target_sigma2": 1.5, "pooled": True}
     rest = {"langevin": False, "importance": False}
-    (found,) = _regime.regime(MEANS | means, sizes, **told | rest | more)
-    return spell_settings(found.advice, "options")
+    (finding,) = _regime.regime(MEANS | means, sizes, **told | rest | more)
+    return spell_settings(finding.advice, "options")
 
 
 def test_what_is_advised_is_as_much_as_is_needed():
@@ -83,30 +83,30 @@ def test_a_step_tells_how_far_skewed_noise_biases_it():
 
     cases = ((4.0, -0.03, 0.04, False), (4.0, -0.045, 0.06, True), (0.25, 2.1, 0.04375, False))
     for sigma2, skewness, bias, biased in cases:
-        found = told(sigma2, skewness)
-        assert float(found["skew_bias"]) == pytest.approx(0.5 * bias, rel=1e-5)
-        assert bool(found["regime_skew"]) is biased
+        result = told(sigma2, skewness)
+        assert float(result["skew_bias"]) == pytest.approx(0.5 * bias, rel=1e-5)
+        assert bool(result["regime_skew"]) is biased
     for sigma2, beyond in ((4.0, False), (4.1, True)):
         assert bool(told(sigma2, 0.0)["regime_dof"]) is beyond
-    known = {"delta": 0.3, "sigma2": 4.0, "penalty": 0.7, "var_dof": 16.0, "delta_skew": -0.03}
-    assert {name: float(told(4.0, -0.03)[name]) for name in known} == pytest.approx(known)
+    expected = {"delta": 0.3, "sigma2": 4.0, "penalty": 0.7, "var_dof": 16.0, "delta_skew": -0.03}
+    assert {name: float(told(4.0, -0.03)[name]) for name in expected} == pytest.approx(expected)
 
 
 def test_a_window_of_warm_up_weighs_its_steps_by_their_number():
     seen = WarmupMeans.empty(jnp.zeros(3))
     for sigma2 in (1.0, 4.0, 100.0, float("nan")):
-        told = {
+        stats = {
             "sigma2": jnp.asarray(sigma2),
             "acceptance_rate": jnp.asarray(sigma2 > 2),
             "skew_bias": jnp.asarray(0.5),
         }
-        seen = seen.with_step(told, jnp.asarray(10.0))
+        seen = seen.with_step(stats, jnp.asarray(10.0))
     assert float(seen.count) == 4
     assert float(seen.sigma2) == pytest.approx((1 + 2 * 4 + 3 * 10 + 4 * 10) / 10)
     assert float(seen.acceptance) == pytest.approx((2 + 3) / 10)
     assert float(seen.skew_bias) == pytest.approx(0.5)
-    told = {"sigma2": jnp.asarray(1.0), "acceptance_rate": jnp.asarray(0.0), "skew_bias": jnp.asarray(jnp.nan)}
-    assert float(seen.with_step(told, jnp.asarray(10.0)).skew_bias) == pytest.approx(0.5 * (1 - 2 / 6))
+    stats = {"sigma2": jnp.asarray(1.0), "acceptance_rate": jnp.asarray(0.0), "skew_bias": jnp.asarray(jnp.nan)}
+    assert float(seen.with_step(stats, jnp.asarray(10.0)).skew_bias) == pytest.approx(0.5 * (1 - 2 / 6))
 
 
 def test_sizes_at_the_start_fit_into_the_data():
@@ -129,10 +129,10 @@ def test_chains_share_the_mean_of_their_metrics_and_the_median_step():
     old = jnp.asarray([[1.0, 4.0], [3.0, 4.0], [5.0, 1.0]])
     none = jnp.zeros_like(old)
     metrics = jax.vmap(lambda mass, rest: Metric(mass, jnp.zeros(()), rest, rest))(old, none)
-    found = share_metric(_State(metrics, jnp.asarray([1.0, 2.0, 30.0])))
-    np.testing.assert_allclose(found.metric.inverse_mass, 3.0)
+    result = share_metric(_State(metrics, jnp.asarray([1.0, 2.0, 30.0])))
+    np.testing.assert_allclose(result.metric.inverse_mass, 3.0)
     steps = np.array([1.0, 2.0, 30.0]) * (np.prod(old, 1) / 9) ** 0.25
-    np.testing.assert_allclose(found.step_size, np.median(steps), rtol=1e-6)
+    np.testing.assert_allclose(result.step_size, np.median(steps), rtol=1e-6)
     assert float(
         rescale_step_size(jnp.asarray(0.5), jnp.asarray([1.0, 4.0]), jnp.asarray([4.0, 16.0]))
     ) == pytest.approx(0.25)
@@ -148,8 +148,8 @@ def test_chains_share_the_mean_of_their_metrics_and_the_median_step():
 def test_swag_asks_for_as_many_snapshots_as_it_keeps_and_never_takes_all_rows():
     posterior, sampler = linear_posterior(10), Swag(rank=5, interval=3)
     assert sampler.findings(posterior, {"snapshots": 5.0}) == ()
-    (found,) = sampler.findings(posterior, {"snapshots": 4.0})
-    assert "at least --warmup 30" in spell_settings(found.advice, "options")
+    (finding,) = sampler.findings(posterior, {"snapshots": 4.0})
+    assert "at least --warmup 30" in spell_settings(finding.advice, "options")
     assert sampler.warmup_evaluations(posterior, {}) == 5
     assert sampler.warmup_evaluations(linear_posterior(1), {}) == 1
 
@@ -160,8 +160,8 @@ def test_batches_never_hold_more_distinct_data_than_there_are(given, sampling):
     """20 rows, and a batch of 128 or 50 batches: with some rows twice, or as they were."""
     at_first = initial_sizes(given.get("size", "auto"), given.get("batches", "auto"), "auto", 20)
     seen = jax.tree.map(lambda a: a[None], WarmupMeans(*(jnp.asarray(value) for value in (1.0, 5.0, 0.3, 0.0))))
-    known = {"num_data": 20, "target_acceptance": 0.6, "target_sigma2": 1.5, "least_factor": 1.0, "budget": 1000}
-    found = resize_batches(at_first, seen, sampling=sampling, **known, **given)
-    assert found.num_used <= 20 or not found.disjoint or found == at_first
+    expected = {"num_data": 20, "target_acceptance": 0.6, "target_sigma2": 1.5, "least_factor": 1.0, "budget": 1000}
+    result = resize_batches(at_first, seen, sampling=sampling, **expected, **given)
+    assert result.num_used <= 20 or not result.disjoint or result == at_first
     if sampling == "auto":
-        assert found.num_used <= 20 or not found.disjoint
+        assert result.num_used <= 20 or not result.disjoint

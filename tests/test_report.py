@@ -119,7 +119,7 @@ def test_a_good_run_is_called_good(good):
         "autocorrelation",
         "steps",
     ]
-    assert all(one["role"] == "img" and len(one["aria-label"] or "") > 60 for one in page.all("svg"))
+    assert all(item["role"] == "img" and len(item["aria-label"] or "") > 60 for item in page.all("svg"))
     assert len(page.all("details")) >= len(page.all("svg"))
 
 
@@ -149,15 +149,15 @@ def test_files_are_not_replaced_unasked(good, tmp_path, capsys):
 
 def test_plot_writes_what_was_asked_for(good, tmp_path, capsys):
     out = tmp_path / "pictures"
-    words = ["plot", str(good), "-o", str(out), "--only", "pit", "--only", "slices", "--json"]
-    assert cli.run([*words, "--format", "svg", "--format", "png"]) == 0
+    arguments = ["plot", str(good), "-o", str(out), "--only", "pit", "--only", "slices", "--json"]
+    assert cli.run([*arguments, "--format", "svg", "--format", "png"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["picture"] for row in rows] == ["pit", "pit", "slices"]
     assert "band" in rows[2]["why"]
     assert sorted(path.name for path in out.iterdir()) == ["pit.png", "pit.svg"]
-    assert cli.run([*words, "--format", "png"]) == 2
+    assert cli.run([*arguments, "--format", "png"]) == 2
     assert "exists" in capsys.readouterr().err
-    assert cli.run([*words, "--format", "png", "--force"]) == 0
+    assert cli.run([*arguments, "--format", "png", "--force"]) == 0
     for wrong, said in ((["--only", "pie"], "no picture"), (["--format", "doc"], "png, svg")):
         assert cli.run(["plot", str(good), "-o", str(tmp_path / "none"), *wrong]) == 2
         assert said in capsys.readouterr().err
@@ -188,11 +188,11 @@ def test_a_biased_sampler_classifying_in_two_chains(tmp_path):
     page = report(tmp_path / "run.nc")
     assert "biased" in page.words
     assert answers(page)[0] != "yes"
-    assert "slices" in {one["id"] for one in page.all("figure")}
+    assert "slices" in {item["id"] for item in page.all("figure")}
     assert "57 test rows differ by at most" in page.words
 
 
-def test_what_is_lacking_is_said(tmp_path):
+def test_a_report_names_the_figures_that_it_cannot_draw(tmp_path):
     """A posterior made in Python has no model to predict with."""
     import jax.numpy as jnp
     from gaussian_mean import GaussianMean
@@ -203,7 +203,7 @@ def test_what_is_lacking_is_said(tmp_path):
     )
     page = report(tmp_path / "run.nc")
     assert "made in Python" in page.words
-    assert {one["id"] for one in page.all("figure")} == {"trace", "rank", "autocorrelation", "steps"}
+    assert {item["id"] for item in page.all("figure")} == {"trace", "rank", "autocorrelation", "steps"}
 
 
 @pytest.mark.parametrize("chunk", [1, 8])
@@ -213,7 +213,7 @@ def test_an_unfinished_run(chunk, tmp_path):
     with pytest.raises(bnnzoo.BnnzooError):
         zoo.run_recipe(tiny.recipe("random-walk", **options), out=tmp_path / "run.nc", **tiny.stopped(chunk))
     page = report(tmp_path / "run.nc")
-    drawn = {one["id"] for one in page.all("figure")}
+    drawn = {item["id"] for item in page.all("figure")}
     assert "unfinished: 50000 were requested" in page.words
     assert answers(page)[0] == "no"
     done = bnnzoo.open(tmp_path / "run.nc").attributes["draws_done"]
@@ -250,8 +250,8 @@ def test_a_number_stands_beside_its_errors_over_rows_and_over_draws():
     some = page._metrics(estimates, whole.thinned(2, 1), whole)
     assert "From 2 of 3 draws per chain and 1 of 2 test rows" in some
     biased = made_record(exactness="biased", regime_ok=0)
-    said = "<p>loo_: the sampler is biased, and so are its draws; the sampler was outside its regime.</p>"
-    assert said in page._metrics(estimates, biased, biased)
+    message = "<p>loo_: the sampler is biased, and so are its draws; the sampler was outside its regime.</p>"
+    assert message in page._metrics(estimates, biased, biased)
     assert "loo_:" not in page._metrics({"nll": Estimate(1.0)}, biased, biased)
 
 
@@ -282,17 +282,20 @@ def test_the_subtitle_says_what_is_unusual_of_a_run():
 )
 def test_right_and_converged(change, right, settled):
     diagnosis = {**GOOD, **change}
-    found = findings.gate_findings(diagnosis)
-    assert (findings.answer_ran(diagnosis, found).outcome, findings.answer_converged(diagnosis, found).outcome) == (
+    problems = findings.gate_findings(diagnosis)
+    assert (
+        findings.answer_ran(diagnosis, problems).outcome,
+        findings.answer_converged(diagnosis, problems).outcome,
+    ) == (
         right,
         settled,
     )
 
 
 def test_what_the_sampler_found_says_that_it_did_not_run_right():
-    found = findings.gate_findings(GOOD, of_sampler=[NOISY])
-    assert findings.answer_ran(GOOD, found) == (findings.RAN, "no", "Mean sigma2 6, trusted up to 2.")
-    assert findings.answer_converged(GOOD, found).outcome == "yes"
+    problems = findings.gate_findings(GOOD, of_sampler=[NOISY])
+    assert findings.answer_ran(GOOD, problems) == (findings.RAN, "no", "Mean sigma2 6, trusted up to 2.")
+    assert findings.answer_converged(GOOD, problems).outcome == "yes"
 
 
 @pytest.mark.parametrize(("area", "answer"), [(0.95, "yes"), (0.7, "unsure"), (0.5, "no")])

@@ -51,11 +51,11 @@ def test_new_targets_are_held_to_the_grid():
 @pytest.mark.parametrize("centre", [0.0, 0.4, -7.0])
 def test_the_probability_of_a_step_is_exact_however_narrow_or_far(scale, centre):
     low, high = jnp.array([-0.5]), jnp.array([0.5])
-    found = log_likelihood(dist.Normal(jnp.array([centre]), scale).to_event(1), low, high)
+    result = log_likelihood(dist.Normal(jnp.array([centre]), scale).to_event(1), low, high)
     a, b = (-0.5 - centre) / scale, (0.5 - centre) / scale
     a, b = (-b, -a) if a + b > 0 else (a, b)
     wanted = stats.norm.logcdf(b) + np.log1p(-np.exp(stats.norm.logcdf(a) - stats.norm.logcdf(b)))
-    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=1e-5)
     t = log_likelihood(dist.StudentT(4.0, jnp.array([centre]), scale).to_event(1), low, high)
     np.testing.assert_allclose(t, np.log(np.diff(stats.t(4).cdf([a, b])))[0], rtol=2e-2, atol=1e-4)
 
@@ -76,27 +76,27 @@ def test_a_collapsed_scale_makes_no_better_score_of_rounded_targets():
     """A density about the right value grows without limit as the scale shrinks, the probability of its step not."""
     network = Linear().build((1,), 1, key=jnp.zeros(2, jnp.uint32))
     x, y = np.zeros((3, 1), np.float32), np.zeros((3, 1), np.float32)
-    found = {}
+    results = {}
     for scale in (1e-3, 1e-4):
         posterior = NetworkPosterior.of(network, Gaussian(scale), Normal(), x, y)
         draws, half = np.zeros((2, 2), np.float32), np.full((3, 1), 0.5, np.float32)
         rounded = predictive.log_intervals(posterior, draws, np.log([0.5, 0.5]), x, y - half, y + half)
         density = predictive.moments(posterior, draws, x, y).log_density
-        found[scale] = float(np.mean(density)), float(np.mean(rounded))
-    assert found[1e-4][0] > found[1e-3][0] + 2
-    assert found[1e-4][1] == pytest.approx(0.0, abs=1e-5) == found[1e-3][1]
+        results[scale] = float(np.mean(density)), float(np.mean(rounded))
+    assert results[1e-4][0] > results[1e-3][0] + 2
+    assert results[1e-4][1] == pytest.approx(0.0, abs=1e-5) == results[1e-3][1]
 
 
 def test_runs_on_rounded_targets_are_compared_by_the_probability_of_a_step():
-    one = {name: metrics.Estimate(1.0) for name in ("nll", "nll_rounded", "rmse")}
-    assert [set(found) for found in comparison._comparable_metrics([one, one])] == [{"nll_rounded", "rmse"}] * 2
+    first = {name: metrics.Estimate(1.0) for name in ("nll", "nll_rounded", "rmse")}
+    assert [set(found) for found in comparison._comparable_metrics([first, first])] == [{"nll_rounded", "rmse"}] * 2
     other = {name: metrics.Estimate(1.0) for name in ("nll", "rmse")}
-    assert [set(found) for found in comparison._comparable_metrics([one, other])] == [{"rmse"}] * 2
+    assert [set(found) for found in comparison._comparable_metrics([first, other])] == [{"rmse"}] * 2
     assert comparison._comparable_metrics([other, other]) == [other, other]
 
 
 @pytest.mark.parametrize(
-    ("scale", "over", "step", "said"),
+    ("scale", "over", "step", "message"),
     [
         (6e-4, 3e-4, 1.0, "less than half the step of 1 between its values: nll cannot compare such predictions"),
         (2e-3, 3e-3, 0.0, r"the noise scale of y is 0.002 (0.3 % of its sd): the data seem free of noise"),
@@ -104,10 +104,10 @@ def test_runs_on_rounded_targets_are_compared_by_the_probability_of_a_step():
         (0.6, 0.4, 1.0, ""),
     ],
 )
-def test_the_verdict_names_a_noise_scale_that_makes_densities_no_score(scale, over, step, said):
+def test_the_verdict_names_a_noise_scale_that_makes_densities_no_score(scale, over, step, message):
     diagnosis = {"noise_scale": scale, "noise_over_sd": over, "noise_of": "y", "noise_step": step}
-    found = noise_scale.remark(diagnosis)
-    assert (said in found) if said else not found
+    result = noise_scale.remark(diagnosis)
+    assert (message in result) if message else not result
     assert noise_scale.remark({}) == ""
 
 
@@ -115,11 +115,11 @@ def test_rows_of_one_distribution_share_its_samples():
     """Quantiles, CRPS and PIT as if each row had these samples for itself."""
     samples, y = RANDOM.normal(size=(400, 2)).astype(np.float32), RANDOM.normal(size=(7, 2)).astype(np.float32)
     y[0], uniform = samples[3], RANDOM.uniform(size=(7, 2))
-    found = scores.sampled_scores_of_equal_rows(samples, y, uniform)
+    sampled = scores.sampled_scores_of_equal_rows(samples, y, uniform)
     wanted = scores.sampled_scores(np.repeat(samples[:, None], 7, 1), y, uniform)
-    np.testing.assert_allclose(found.quantiles, wanted.quantiles, rtol=1e-6)
-    np.testing.assert_allclose(found.pit, wanted.pit, rtol=1e-6)
-    np.testing.assert_allclose(found.crps, wanted.crps, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(sampled.quantiles, wanted.quantiles, rtol=1e-6)
+    np.testing.assert_allclose(sampled.pit, wanted.pit, rtol=1e-6)
+    np.testing.assert_allclose(sampled.crps, wanted.crps, rtol=1e-4, atol=1e-5)
 
 
 def test_counts_are_recognised_and_the_note_names_their_likelihoods():

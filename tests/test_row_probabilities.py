@@ -15,7 +15,7 @@ from jaxtyping import Array
 from scipy import stats
 
 from bnnzoo.posterior.layout import Block, Layout
-from bnnzoo.samplers import Penalty, _row_probabilities, penalty
+from bnnzoo.samplers import Penalty, _penalty, _row_probabilities
 from bnnzoo.samplers._row_probabilities import RowProbabilities
 from bnnzoo.sampling import backend
 
@@ -49,14 +49,14 @@ def test_delta_and_its_variance_are_unbiased_over_all_batches(variance, power):
         here, there = jnp.asarray([0.4]), jnp.asarray([0.9])
         each = posterior.log_likelihoods(there) - posterior.log_likelihoods(here)
         prior = posterior.log_prior(there) - posterior.log_prior(here)
-        whole = float(posterior.log_density(here) - posterior.log_density(there))
+        exact = float(posterior.log_density(here) - posterior.log_density(there))
         weights = jnp.asarray(1 / (N * SHARES))
         estimate = jax.vmap(lambda batch, w: sampler.difference(posterior, each[batch] * w[batch], prior), (0, None))
-        found = estimate(jnp.asarray(every), weights)
+        result = estimate(jnp.asarray(every), weights)
         forgotten = estimate(jnp.asarray(every), jnp.ones(N))
-    _check_unbiased(np.asarray(found.delta), np.asarray(found.sigma2), chance, whole)
+    _check_unbiased(np.asarray(result.delta), np.asarray(result.sigma2), chance, exact)
     # The positive control: the same batches, their weights forgotten.
-    assert abs(chance @ np.asarray(forgotten.delta) - whole) > 0.1 * abs(whole)
+    assert abs(chance @ np.asarray(forgotten.delta) - exact) > 0.1 * abs(exact)
 
 
 class Given(RowProbabilities):
@@ -84,15 +84,15 @@ def test_a_step_is_unbiased_over_all_batches(control_variate):
             told = eqx.tree_at(lambda s: s.rows, state, Given(plain.starts, plain.counts, plain.looks, indices))
             return sampler.step(posterior, told, key=jax.random.key(3))[1]
 
-        found = jax.jit(jax.vmap(step))(jnp.asarray(every))
-        whole = float(posterior.log_density(state.position) - posterior.log_density(proposal))
-    _check_unbiased(np.asarray(found["delta"]), np.asarray(found["sigma2"]), chance, whole)
+        result = jax.jit(jax.vmap(step))(jnp.asarray(every))
+        exact = float(posterior.log_density(state.position) - posterior.log_density(proposal))
+    _check_unbiased(np.asarray(result["delta"]), np.asarray(result["sigma2"]), chance, exact)
 
 
 @pytest.mark.parametrize("control_variate", ["none", "first"])
 def test_the_gradient_of_a_proposal_weighs_rows_by_how_often_they_come(control_variate, monkeypatch):
     """By hand, without noise: a Langevin step along the slope that is right in the mean over batches."""
-    monkeypatch.setattr(penalty, "standard_normal", lambda like, *, key: 0 * like)
+    monkeypatch.setattr(_penalty, "standard_normal", lambda like, *, key: 0 * like)
     posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(proposal="langevin", control_variate=control_variate)
     state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))
     indices, plain = np.array([4, 4, 0, 1]), state.rows
@@ -101,8 +101,8 @@ def test_the_gradient_of_a_proposal_weighs_rows_by_how_often_they_come(control_v
     x, weights = np.asarray(posterior.data), 1 / (N * SHARES[indices])
     of_batch = lambda theta: N * np.mean(weights * (x[indices] - theta))  # noqa: E731
     slope = of_batch(0.4) + (control_variate == "first") * (np.sum(x - 0.9) - of_batch(0.9))
-    found = sampler._propose(posterior, state, key=jax.random.key(1))[0]
-    assert float(found[0]) == pytest.approx(0.4 + 0.6 * (slope - 0.4), rel=1e-4)
+    result = sampler._propose(posterior, state, key=jax.random.key(1))[0]
+    assert float(result[0]) == pytest.approx(0.4 + 0.6 * (slope - 0.4), rel=1e-4)
 
 
 def _sampler(**more: Any) -> Penalty:
@@ -217,8 +217,8 @@ def _looked(sampler: Penalty, posterior: OneRow, state: Any) -> RowProbabilities
 
     def one(place: Array, key: Any) -> RowProbabilities:
         at = eqx.tree_at(lambda s: s.position, state, place)
-        found = _influence.row_influence(sampler, posterior, at, steps_between=0, key=key)
-        return _row_probabilities.update_probabilities(state.rows, found.square)
+        influence = _influence.row_influence(sampler, posterior, at, steps_between=0, key=key)
+        return _row_probabilities.update_probabilities(state.rows, influence.square)
 
     each = jax.vmap(one)(jnp.asarray(places), jax.random.split(jax.random.key(1), len(places)))
     return jax.tree.map(lambda leaf: leaf[0], _row_probabilities.pool_chains(each))

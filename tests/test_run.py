@@ -25,7 +25,7 @@ from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
-from bnnzoo.sampling import carry, chain_findings, initial, loop
+from bnnzoo.sampling import carry, chain_findings, initial, loop, pace
 from bnnzoo.sampling.loop import Carry, Keys, carry_template, chunks
 from bnnzoo.sampling.placement import Placement, host_devices, place_chains
 from bnnzoo.sampling.processes import Processes
@@ -50,33 +50,33 @@ def reference(sampler: str):
 
 @tiny.EACH
 def test_a_run_is_as_long_as_asked_and_moves(sampler):
-    found = reference(sampler)
-    values = tiny.joined(found)
+    run_chunks = reference(sampler)
+    values = tiny.joined(run_chunks)
     assert values["theta"].shape == (tiny.CHAINS, tiny.DRAWS, 11)
     assert all(np.isfinite(value).all() for value in values.values())
-    assert [chunk.next_step for chunk in found] == list(range(1, tiny.WARMUP + tiny.DRAWS + 1))
-    assert all(chunk.draws.shape[1] == 0 for chunk in found if chunk.phase == "warm-up")
-    path = np.stack([chunk.carry.states.position for chunk in found], 1)
+    assert [chunk.next_step for chunk in run_chunks] == list(range(1, tiny.WARMUP + tiny.DRAWS + 1))
+    assert all(chunk.draws.shape[1] == 0 for chunk in run_chunks if chunk.phase == "warm-up")
+    path = np.stack([chunk.carry.states.position for chunk in run_chunks], 1)
     moved = (np.diff(path, axis=1) != 0).any(2)
     assert (moved.sum(1) > 5).all()
     if "accepted" in values:  # what is said of a step is what it did
         np.testing.assert_array_equal(values["accepted"] > 0, moved[:, -tiny.DRAWS :])
-    for one, other in itertools.combinations(values["theta"], 2):
-        assert not np.array_equal(one, other)
+    for first, other in itertools.combinations(values["theta"], 2):
+        assert not np.array_equal(first, other)
 
 
 @tiny.EACH
 def test_the_same_seed_in_other_chunks_gives_the_same_bits(sampler):
-    whole = tiny.run(sampler, chunk_seconds=1e9)
-    assert len(whole) < len(reference(sampler)) / 3
-    tiny.assert_same_bits(tiny.joined(whole), tiny.joined(reference(sampler)))
-    tiny.assert_same_bits(tiny.joined(whole), tiny.joined(tiny.run(sampler, chunk_seconds=1e9)))
+    uninterrupted = tiny.run(sampler, chunk_seconds=1e9)
+    assert len(uninterrupted) < len(reference(sampler)) / 3
+    tiny.assert_same_bits(tiny.joined(uninterrupted), tiny.joined(reference(sampler)))
+    tiny.assert_same_bits(tiny.joined(uninterrupted), tiny.joined(tiny.run(sampler, chunk_seconds=1e9)))
 
 
 def _check_buffer(sampler: str, most_draws: int) -> None:
-    found = tiny.run(sampler, most_draws=most_draws, chunk_seconds=1e9)
-    assert max(chunk.draws.shape[1] for chunk in found) <= most_draws
-    tiny.assert_same_bits(tiny.joined(found), tiny.joined(reference(sampler)))
+    run_chunks = tiny.run(sampler, most_draws=most_draws, chunk_seconds=1e9)
+    assert max(chunk.draws.shape[1] for chunk in run_chunks) <= most_draws
+    tiny.assert_same_bits(tiny.joined(run_chunks), tiny.joined(reference(sampler)))
 
 
 def test_the_size_of_the_buffer_changes_no_bit():
@@ -103,8 +103,8 @@ def test_another_seed_gives_other_draws(sampler):
 @tiny.EACH
 @pytest.mark.parametrize("stop", [1, 22, tiny.WARMUP - 1, tiny.WARMUP, tiny.WARMUP + 7, tiny.WARMUP + tiny.DRAWS - 1])
 def test_a_resumed_run_is_the_uninterrupted_one(sampler, stop, tmp_path):
-    whole = reference(sampler)
-    at = next(chunk for chunk in whole if chunk.next_step == stop)
+    uninterrupted = reference(sampler)
+    at = next(chunk for chunk in uninterrupted if chunk.next_step == stop)
     path = tmp_path / "checkpoint.npz"
     checkpoint.save(tmp_path, checkpoint.Checkpoint(carry.flatten(at.carry), at.next_step, 0, {}, {}, {}), run="")
     with backend.arithmetic("float32"):
@@ -114,9 +114,9 @@ def test_a_resumed_run_is_the_uninterrupted_one(sampler, stop, tmp_path):
         restored = carry.restore(saved.arrays, template)
     rest = tiny.run(sampler, sampler_object=at.sampler, resume=(restored, saved.next_step))
     assert rest[-1].next_step == tiny.WARMUP + tiny.DRAWS
-    before = [chunk for chunk in whole if chunk.next_step <= stop]
-    tiny.assert_same_bits(tiny.joined([*before, *rest]), tiny.joined(whole))
-    same = jax.tree.map(lambda a, b: np.array_equal(_plain(a), _plain(b)), rest[-1].carry, whole[-1].carry)
+    before = [chunk for chunk in uninterrupted if chunk.next_step <= stop]
+    tiny.assert_same_bits(tiny.joined([*before, *rest]), tiny.joined(uninterrupted))
+    same = jax.tree.map(lambda a, b: np.array_equal(_plain(a), _plain(b)), rest[-1].carry, uninterrupted[-1].carry)
     assert all(jax.tree.leaves(same))
 
 
@@ -127,7 +127,7 @@ def _plain(leaf: Any) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore:regime")  # its random walks stand still now and then: not what is tested
 def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
     recipe = tiny.recipe("random-walk", draws=5000)
-    whole = zoo.run_recipe(recipe, out=tmp_path / "whole.nc")
+    uninterrupted = zoo.run_recipe(recipe, out=tmp_path / "whole.nc")
     append, calls = Store.append, itertools.count()
 
     def full_once(self: Store, groups: Any) -> None:
@@ -143,7 +143,7 @@ def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
     part.posterior.close()
     cut = zoo.resume(tmp_path / "cut.nc")
     assert next(calls) > 3
-    both = [run.posterior["posterior"].to_dataset() for run in (whole, cut)]
+    both = [run.posterior["posterior"].to_dataset() for run in (uninterrupted, cut)]
     xr.testing.assert_identical(*both)
     assert cut.attributes["seconds_sampling"] > before > 0
 
@@ -223,14 +223,14 @@ def test_keep_warmup_keeps_every_step_and_changes_none():
 @tiny.EACH
 def test_nothing_of_the_kernel_changes_after_warm_up(sampler):
     """T12b: step size, preconditioner, mass matrix and tuning are bitwise those of the last warm-up step."""
-    found = reference(sampler)
-    frozen = [_kernel(chunk.carry) for chunk in found if chunk.next_step >= tiny.WARMUP]
+    run_chunks = reference(sampler)
+    frozen = [_kernel(chunk.carry) for chunk in run_chunks if chunk.next_step >= tiny.WARMUP]
     for other in frozen[1:]:
-        for one, two in zip(frozen[0], other, strict=True):
-            np.testing.assert_array_equal(one, two)
+        for first, two in zip(frozen[0], other, strict=True):
+            np.testing.assert_array_equal(first, two)
     if sampler in ("random-walk", "mala", "penalty", "hmc", "nuts", "gibbs"):  # the others adapt nothing
-        early = _kernel(found[0].carry)
-        assert any(not np.array_equal(one, two) for one, two in zip(early, frozen[0], strict=True))
+        early = _kernel(run_chunks[0].carry)
+        assert any(not np.array_equal(first, two) for first, two in zip(early, frozen[0], strict=True))
 
 
 def _kernel(carry: Carry) -> list[np.ndarray]:
@@ -246,19 +246,19 @@ def _kernel(carry: Carry) -> list[np.ndarray]:
 
 def test_a_step_of_gibbs_adapts_nothing():
     """It adapts within its own steps of warm-up, not by the loop's."""
-    found = tiny.problem("gibbs")
-    theta = jnp.zeros(found.posterior.layout.dim)
-    state = found.sampler.init(found.posterior, theta, num_warmup=5, key=jax.random.key(0))
-    moved, _ = eqx.filter_jit(found.sampler.step)(found.posterior, state, key=jax.random.key(1))
-    learned, _ = eqx.filter_jit(found.sampler.warmup_step)(found.posterior, state, key=jax.random.key(1))
+    problem = tiny.problem("gibbs")
+    theta = jnp.zeros(problem.posterior.layout.dim)
+    state = problem.sampler.init(problem.posterior, theta, num_warmup=5, key=jax.random.key(0))
+    moved, _ = eqx.filter_jit(problem.sampler.step)(problem.posterior, state, key=jax.random.key(1))
+    learned, _ = eqx.filter_jit(problem.sampler.warmup_step)(problem.posterior, state, key=jax.random.key(1))
     np.testing.assert_array_equal(moved.scales, state.scales)
     assert not np.array_equal(learned.scales, state.scales)
 
 
 def test_warm_up_of_length_zero_adapts_nothing():
-    found = tiny.run("random-walk", num_warmup=0, num_draws=5)
-    states = found[-1].carry.states
-    assert [chunk.phase for chunk in found] == ["sampling"] * len(found)
+    run_chunks = tiny.run("random-walk", num_warmup=0, num_draws=5)
+    states = run_chunks[-1].carry.states
+    assert [chunk.phase for chunk in run_chunks] == ["sampling"] * len(run_chunks)
     np.testing.assert_array_equal(states.step_size, np.full(tiny.CHAINS, 0.01, np.float32))
     assert states.preconditioner.factor.shape == (tiny.CHAINS,)
 
@@ -348,17 +348,17 @@ def test_what_a_sampler_is_told_when_and_with_which_keys(monkeypatch):
     behind, keys = list[Any](), Keys.from_seed(0)
     monkeypatch.setattr(loop, "restart_stragglers", lambda _, carry, *, key: behind.append(_words(key)) or carry)
     how = {"num_warmup": 45, "num_draws": 3, "thin": 2, "keep_warmup": True, "chunk_seconds": ONE_BY_ONE}
-    found = {chunk.next_step: chunk for chunk in _toy_run(Toy(), _Witness(), **how)}
+    run_chunks = {chunk.next_step: chunk for chunk in _toy_run(Toy(), _Witness(), **how)}
     assert behind == [_words(keys.restart, 22)]  # never at the end of the last window
     told = tuple((end, end == 45, _words(keys.tune, end), (end == 45,) * 2) for end in (22, 45))
-    assert [found[step].sampler.told for step in (21, 22, 44, 45, 51)] == [(), told[:1], told[:1], told, told]
-    used = [*behind, *(one[2] for one in told)]
+    assert [run_chunks[step].sampler.told for step in (21, 22, 44, 45, 51)] == [(), told[:1], told[:1], told, told]
+    used = [*behind, *(item[2] for item in told)]
     for chain in range(2):
         for end in (22, 45):
-            settled = found[end].carry.states.settled[chain].tolist()
+            settled = run_chunks[end].carry.states.settled[chain].tolist()
             assert settled == [*_words(keys.settle, end, chain), end == 45]
-        assert found[51].carry.states.begun[chain].tolist() == [*_words(keys.states, chain), 45]
-        steps = np.concatenate([chunk.stats["key"][chain] for chunk in found.values()])
+        assert run_chunks[51].carry.states.begun[chain].tolist() == [*_words(keys.states, chain), 45]
+        steps = np.concatenate([chunk.stats["key"][chain] for chunk in run_chunks.values()])
         # Of the two steps to a draw the last one's.
         numbers = [*range(45), 46, 48, 50]
         np.testing.assert_array_equal(steps, [_words(keys.chain, chain, number) for number in numbers])
@@ -366,9 +366,9 @@ def test_what_a_sampler_is_told_when_and_with_which_keys(monkeypatch):
         used += map(tuple, steps.tolist())
     assert len(set(used)) == len(used) == 1 + 2 + 2 * (1 + 2 + 48)
     for end, count in ((22, 21), (45, 22)):
-        assert found[end - 1].carry.tuning.count.tolist() == [count] * 2
-        assert found[end].carry.tuning.count.tolist() == [0, 0]
-        states, tuning = found[end].carry.states, found[end].carry.tuning
+        assert run_chunks[end - 1].carry.tuning.count.tolist() == [count] * 2
+        assert run_chunks[end].carry.tuning.count.tolist() == [0, 0]
+        states, tuning = run_chunks[end].carry.states, run_chunks[end].carry.tuning
         np.testing.assert_allclose(np.exp(tuning.log_step), states.step_size, rtol=1e-5)
 
 
@@ -377,9 +377,9 @@ def test_the_keys_of_a_seed_are_always_the_same_nine():
     numbers = {"positions": 0, "states": 4, "tune": 1, "settle": 2, "chain": 3, "fixed": 5}
     numbers |= {"transport": 6, "restart": 7, "noise": 8}
     with jax.default_prng_impl("rbg"):
-        found = Keys.from_seed(3)._asdict()
+        result = Keys.from_seed(3)._asdict()
     root = jax.random.key(3, impl="threefry2x32")
-    assert {name: _words(key) for name, key in found.items()} == {n: _words(root, i) for n, i in numbers.items()}
+    assert {name: _words(key) for name, key in result.items()} == {n: _words(root, i) for n, i in numbers.items()}
 
 
 # ---- placement -----------------------------------------------------------------------------------
@@ -463,9 +463,9 @@ def test_programs_are_forgotten_before_they_fill_the_memory_maps(monkeypatch, tm
 @tiny.EACH
 def test_other_numbers_compile_nothing_new(sampler):
     reference(sampler)
-    found = tiny.problem(sampler)
+    problem = tiny.problem(sampler)
     tiny.run(sampler)
-    posterior = found.posterior
+    posterior = problem.posterior
     rows = posterior.data.x.shape[0]
     changed = eqx.tree_at(
         lambda p: (p.likelihood.scale, p.prior.scale, p.likelihood_power, p.data.y, p.data.x),
@@ -478,8 +478,8 @@ def test_other_numbers_compile_nothing_new(sampler):
             posterior.data.x[::-1].copy(),
         ),
     )
-    name = "step_size" if hasattr(found.sampler, "step_size") else "learning_rate"
-    other = dataclasses.replace(found.sampler, **{name: getattr(found.sampler, name) * 0.5})
+    name = "step_size" if hasattr(problem.sampler, "step_size") else "learning_rate"
+    other = dataclasses.replace(problem.sampler, **{name: getattr(problem.sampler, name) * 0.5})
     with _Compilations() as compilations:
         draws = tiny.run(sampler, seed=9, posterior=changed, sampler_object=other, num_draws=17, thin=2)
     assert compilations.here == 0
@@ -504,14 +504,14 @@ def test_a_run_like_another_traces_no_step_again():
 
 
 def test_a_last_look_is_traced_once(monkeypatch):
-    found, traced = tiny.problem("penalty"), list[int]()
-    inspect = type(found.sampler).inspect
-    monkeypatch.setattr(type(found.sampler), "inspect", lambda *a, **k: traced.append(1) or inspect(*a, **k))
-    thetas = np.zeros((2, found.posterior.layout.dim), np.float32)
-    start = lambda theta: found.sampler.init(found.posterior, theta, num_warmup=0, key=jax.random.key(0))  # noqa: E731
+    problem, traced = tiny.problem("penalty"), list[int]()
+    inspect = type(problem.sampler).inspect
+    monkeypatch.setattr(type(problem.sampler), "inspect", lambda *a, **k: traced.append(1) or inspect(*a, **k))
+    thetas = np.zeros((2, problem.posterior.layout.dim), np.float32)
+    start = lambda theta: problem.sampler.init(problem.posterior, theta, num_warmup=0, key=jax.random.key(0))  # noqa: E731
     states = jax.vmap(start)(thetas)
     for seed in (0, 1):
-        looked = chain_findings.inspect_chains(found.sampler, found.posterior, states, key=jax.random.key(seed))
+        looked = chain_findings.inspect_chains(problem.sampler, problem.posterior, states, key=jax.random.key(seed))
         assert {len(values) for values in looked.values()} == {2}
     assert len(traced) == 1
 
@@ -627,11 +627,11 @@ def _toy_run(posterior: Any, sampler: Any, **more: Any) -> Any:
 
 @pytest.mark.parametrize("num_warmup", [0, 5])
 def test_a_position_that_is_not_finite_ends_the_run(num_warmup):
-    found = []
+    results = []
     with pytest.raises(BnnzooError, match=r"chain 0: theta\[0\] is not finite") as caught:
-        found.extend(_toy_run(Toy(), _Breaks(), num_warmup=num_warmup, chunk_seconds=ONE_BY_ONE))
+        results.extend(_toy_run(Toy(), _Breaks(), num_warmup=num_warmup, chunk_seconds=ONE_BY_ONE))
     assert caught.value.exit_code == 1
-    kept = tiny.joined(found)["theta"]
+    kept = tiny.joined(results)["theta"]
     np.testing.assert_array_equal(kept[0, :, 0], np.arange(num_warmup + 1, 11))
 
 
@@ -645,12 +645,12 @@ def test_a_sampler_without_statistics_runs():
         def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
             return super().step(posterior, state, key=key)[0], {}
 
-    found = list(_toy_run(Toy(), Silent(after=100), num_warmup=5, num_draws=6))
-    assert tiny.joined(found)["theta"][0, :, 0].tolist() == [6, 7, 8, 9, 10, 11]
+    run_chunks = list(_toy_run(Toy(), Silent(after=100), num_warmup=5, num_draws=6))
+    assert tiny.joined(run_chunks)["theta"][0, :, 0].tolist() == [6, 7, 8, 9, 10, 11]
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("a/b", 0.0, "has the name 'a/b'"),
         ("draw", 0.0, "has the name draw, which is that of a dimension of the file"),
@@ -658,22 +658,22 @@ def test_a_sampler_without_statistics_runs():
         ("phase", 1j, "is complex"),
     ],
 )
-def test_a_statistic_that_no_file_can_hold_is_refused(name, value, said):
+def test_a_statistic_that_no_file_can_hold_is_refused(name, value, message):
     class Odd(_Breaks):
         def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
             return super().step(posterior, state, key=key)[0], {name: jnp.asarray(value)}
 
-    with pytest.raises(BnnzooError, match=f"Odd.*: step returns a statistic that {said}"):
+    with pytest.raises(BnnzooError, match=f"Odd.*: step returns a statistic that {message}"):
         list(_toy_run(Toy(), Odd(after=100), num_draws=6))
 
 
 @pytest.mark.parametrize("thin", [1, 3])
 def test_a_thousand_rejections_in_a_row_of_every_chain_end_the_run(thin):
-    found = []
+    results = []
     with pytest.raises(BnnzooError, match="no proposal accepted") as caught:
-        found.extend(_toy_run(Toy(), RandomWalk(step_size=1e8), num_draws=3000, most_draws=64, thin=thin))
+        results.extend(_toy_run(Toy(), RandomWalk(step_size=1e8), num_draws=3000, most_draws=64, thin=thin))
     assert caught.value.exit_code == 1
-    steps = found[-1].next_step
+    steps = results[-1].next_step
     assert STUCK_STEPS <= steps < STUCK_STEPS + 64 * thin
 
 
@@ -686,8 +686,8 @@ def test_rejections_are_counted_across_chunks_and_forgotten_after_a_move():
             moved = count % 600 == 0
             return _Position(jnp.full_like(state.position, count // 600), count), {"accepted": moved}
 
-    found = list(_toy_run(Toy(), Slow(), num_draws=2500, most_draws=128))
-    assert found[-1].next_step == 2500
+    run_chunks = list(_toy_run(Toy(), Slow(), num_draws=2500, most_draws=128))
+    assert run_chunks[-1].next_step == 2500
 
 
 # ---- T14, T05: limits that are other samplers ----------------------------------------------------
@@ -787,28 +787,28 @@ def test_a_cache_that_has_grown_too_large_loses_its_oldest_programs(tmp_path, mo
     backend._limit_cache(tmp_path / "nowhere")
 
 
-def test_how_many_rows_make_a_chunk(monkeypatch):
+def test_the_rows_of_a_chunk_follow_the_pace_of_the_last_one(monkeypatch):
     """Half a second at first, eight times the last one at most; twice as long after 500 s, and twenty times at most."""
     clock = [100.0]
-    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    pace = loop._Pace(0.5, 1000)
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    chunk_pace = pace.Pace(0.5, 1000)
 
     def after(seconds: float, left: int = 10**6) -> int:
         clock[0] += seconds
-        pace.record(pace.last_rows)
-        return pace.next_rows(left)
+        chunk_pace.record(chunk_pace.last_rows)
+        return chunk_pace.next_rows(left)
 
-    assert pace.next_rows(10**6) == 1
+    assert chunk_pace.next_rows(10**6) == 1
     assert after(0.001) == 8
     assert after(0.008) == 64
     assert after(0.64) == 50  # of 10 ms each
     assert after(0.5, left=7) == 7
     assert after(7.0) == 1  # never none
-    clock[0] = pace.last_time = 100.0 + 499.99
+    clock[0] = chunk_pace.last_time = 100.0 + 499.99
     assert after(0.01) == 8
     assert after(0.08) == 64
     assert after(0.64) == 100
-    clock[0] = pace.last_time = 100.0 + 500_000
+    clock[0] = chunk_pace.last_time = 100.0 + 500_000
     assert after(1.0) == 800
     assert after(8.0) == 1000
     assert after(5.0) == 1000  # no more than the buffer holds
@@ -845,5 +845,5 @@ def test_a_run_that_ends_in_warm_up_draws_nothing(monkeypatch):
     """Of several processes the others hear from the first that there is no further chunk: also before the draws."""
     counts = iter([4, 0])
     monkeypatch.setattr(Processes, "agree_on_rows", lambda self, count, *, stop_signal=0: next(counts))
-    found = tiny.run("random-walk")
-    assert [(chunk.phase, chunk.next_step) for chunk in found] == [("warm-up", 4)]
+    run_chunks = tiny.run("random-walk")
+    assert [(chunk.phase, chunk.next_step) for chunk in run_chunks] == [("warm-up", 4)]

@@ -33,7 +33,6 @@ from bnnzoo.samplers import (
     _numpyro,
     gibbs,
     kernel,
-    mclmc,
     nuts,
 )
 from bnnzoo.samplers.metric import Metric
@@ -89,11 +88,11 @@ FIELDS = {
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_what_a_field_is_that_nobody_names_and_what_it_may_be(name):
-    found = []
+    results = []
     for field in fields_of(registry.load("samplers", name)):
         limits = field.allowed if any(sign in field.allowed for sign in "<>") else ""
-        found.append(f"{field.name} {field.default_text} {limits}".strip())
-    assert "; ".join(found) == FIELDS[name]
+        results.append(f"{field.name} {field.default_text} {limits}".strip())
+    assert "; ".join(results) == FIELDS[name]
 
 
 def test_a_ratio_is_accepted_with_its_own_probability(monkeypatch):
@@ -118,10 +117,10 @@ def test_the_direction_forgets_as_its_length_says():
         new, _ = sampler.step(posterior, state, key=jax.random.key(2))
         noise = kernel.standard_normal(theta, key=jax.random.split(jax.random.key(2))[0])
         strength = np.sqrt(np.expm1(2 * step_size / (length * 2)) / 4)
-        known = np.asarray(state.direction) + strength * np.asarray(noise)
-        known /= np.linalg.norm(known)
-        np.testing.assert_allclose(new.direction, known, atol=1e-5)
-        np.testing.assert_allclose(new.position, step_size * known, atol=1e-5)
+        expected = np.asarray(state.direction) + strength * np.asarray(noise)
+        expected /= np.linalg.norm(expected)
+        np.testing.assert_allclose(new.direction, expected, atol=1e-5)
+        np.testing.assert_allclose(new.position, step_size * expected, atol=1e-5)
 
 
 class Loose(Parabolas):
@@ -150,16 +149,16 @@ def test_a_metric_is_a_unit_of_length():
         posterior = Loose((x, y), layout=layout)
         state = sampler.init(posterior, start, num_warmup=0, key=KEY)
         state = eqx.tree_at(lambda s: s.metric.inverse_mass, state, inverse_mass)
-        after, told = sampler.step(posterior, state, key=jax.random.key(1))
-        return after.position, after.direction, told["energy_error"], told["diverging"]
+        after, stats = sampler.step(posterior, state, key=jax.random.key(1))
+        return after.position, after.direction, stats["energy_error"], stats["diverging"]
 
     position, direction, error, diverging = stepped(x * s, start, jnp.ones(3))
     assert abs(float(error)) > 1e-3
     assert not diverging
-    found = stepped(jnp.asarray(x), s * start, jnp.asarray(s**2))
-    np.testing.assert_allclose(found[0], s * position, rtol=1e-4)
-    np.testing.assert_allclose(found[1], direction, rtol=1e-4, atol=1e-5)
-    assert float(found[2]) == pytest.approx(float(error), rel=1e-2)
+    result = stepped(jnp.asarray(x), s * start, jnp.asarray(s**2))
+    np.testing.assert_allclose(result[0], s * position, rtol=1e-4)
+    np.testing.assert_allclose(result[1], direction, rtol=1e-4, atol=1e-5)
+    assert float(result[2]) == pytest.approx(float(error), rel=1e-2)
 
 
 def test_a_step_is_taken_up_to_a_thousand_times_the_energy_that_is_wanted():
@@ -170,9 +169,9 @@ def test_a_step_is_taken_up_to_a_thousand_times_the_energy_that_is_wanted():
     assert abs(error) > 1e-3
     for times, diverges in ((1.02, False), (0.98, True)):
         sampler = Mclmc(energy_variance=times * error**2 / 3000)
-        _, told = sampler.step(posterior, state, key=jax.random.key(1))
-        assert bool(told["diverging"]) == diverges
-        assert float(told["energy_error"]) == pytest.approx(0.0 if diverges else error, rel=1e-5)
+        _, stats = sampler.step(posterior, state, key=jax.random.key(1))
+        assert bool(stats["diverging"]) == diverges
+        assert float(stats["energy_error"]) == pytest.approx(0.0 if diverges else error, rel=1e-5)
 
 
 @pytest.mark.parametrize("slope", [float("nan"), float("inf"), 1e30])
@@ -183,11 +182,11 @@ def test_a_step_that_ends_where_the_slope_is_no_number_is_not_taken(slope, monke
     for last in (0.0, slope):
         slopes = iter([jnp.zeros(4), jnp.asarray([last, 1.0, 0.0, 0.0])])
         monkeypatch.setattr(_isokinetic, "density", lambda p, t, left=slopes: (0.0 * t[0], jnp.zeros(2), next(left)))
-        new, told = sampler.step(posterior, state, key=KEY)
-        assert bool(told["diverging"]) == (last != 0)
+        new, stats = sampler.step(posterior, state, key=KEY)
+        assert bool(stats["diverging"]) == (last != 0)
     np.testing.assert_array_equal(new.position, state.position)
     np.testing.assert_array_equal(new.gradient, 0.0)
-    assert float(told["energy_error"]) == 0
+    assert float(stats["energy_error"]) == 0
     assert float(jnp.linalg.norm(new.direction)) == pytest.approx(1, rel=1e-5)
     assert not np.allclose(new.direction, state.direction)
 
@@ -219,8 +218,8 @@ def test_the_step_size_follows_the_weighted_mean_of_the_excess(error, weight, ex
     memory = 149 / 151
     weight, excess = memory * weight, memory * excess
     weight, excess = weight + now, excess + now * xi / 0.5**6
-    found = _adapted(error, weight=(weight - now) / memory, excess=(excess - now * xi / 0.5**6) / memory)
-    np.testing.assert_allclose(found, [(excess / weight) ** (-1 / 6), weight, excess], rtol=1e-4)
+    result = _adapted(error, weight=(weight - now) / memory, excess=(excess - now * xi / 0.5**6) / memory)
+    np.testing.assert_allclose(result, [(excess / weight) ** (-1 / 6), weight, excess], rtol=1e-4)
 
 
 def test_the_step_size_at_most_doubles_or_halves_and_falls_by_a_fifth_after_a_failure():
@@ -262,14 +261,14 @@ def _three() -> Parabolas:
     return Parabolas((np.ones(3, np.float32), np.zeros(3, np.float32)), layout=layout)
 
 
-def test_what_moves_together_in_a_sweep():
+def test_gibbs_assigns_parameters_to_blocks():
     posterior = _three()
-    for blocks, known in (("layer", [0, 0, 0, 1, 1]), ("array", [0, 0, 1, 2, 2]), ("coordinate", [0, 1, 2, 3, 4])):
+    for blocks, expected in (("layer", [0, 0, 0, 1, 1]), ("array", [0, 0, 1, 2, 2]), ("coordinate", [0, 1, 2, 3, 4])):
         sampler = Gibbs(blocks=blocks, step_size=0.25)
-        np.testing.assert_array_equal(sampler.block_indices(posterior), known)
-        assert sampler.evaluations(posterior, {}) == 3 * (known[-1] + 1)
+        np.testing.assert_array_equal(sampler.block_indices(posterior), expected)
+        assert sampler.evaluations(posterior, {}) == 3 * (expected[-1] + 1)
         state = sampler.init(posterior, jnp.zeros(5), num_warmup=0, key=KEY)
-        np.testing.assert_allclose(state.scales, [0.25] * (known[-1] + 1))
+        np.testing.assert_allclose(state.scales, [0.25] * (expected[-1] + 1))
 
 
 def test_each_block_adapts_to_its_own_acceptance():
@@ -278,13 +277,13 @@ def test_each_block_adapts_to_its_own_acceptance():
     state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=9, key=KEY)
     for count in (1, 2, 3):
         rates = np.asarray(sampler._sweep(posterior, state, key=jax.random.key(count))[2], float)
-        after, told = sampler.warmup_step(posterior, state, key=jax.random.key(count))
-        known = np.asarray(state.scales) * np.exp(count**-0.6 * (rates - 0.4))
-        np.testing.assert_allclose(after.scales, known, rtol=1e-4)
+        after, stats = sampler.warmup_step(posterior, state, key=jax.random.key(count))
+        expected = np.asarray(state.scales) * np.exp(count**-0.6 * (rates - 0.4))
+        np.testing.assert_allclose(after.scales, expected, rtol=1e-4)
         assert float(after.count) == count
-        assert float(told["acceptance_rate"]) == pytest.approx(rates.mean(), rel=1e-4)
-        assert float(told["step_size"]) == pytest.approx(float(np.mean(state.scales)), rel=1e-5)
-        assert float(told["lp"]) == pytest.approx(float(posterior.log_density(after.position)), rel=1e-4)
+        assert float(stats["acceptance_rate"]) == pytest.approx(rates.mean(), rel=1e-4)
+        assert float(stats["step_size"]) == pytest.approx(float(np.mean(state.scales)), rel=1e-5)
+        assert float(stats["lp"]) == pytest.approx(float(posterior.log_density(after.position)), rel=1e-4)
         state = after
     assert rates[0] != rates[1]
 
@@ -335,32 +334,32 @@ def test_a_sweep_is_accepted_where_one_block_is():
     sampler = Gibbs(step_size=0.8)
     state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=9, key=KEY)
     state = eqx.tree_at(lambda s: s.scales, state, jnp.asarray([1e-6, 1e6]))
-    after, told = sampler.step(posterior, state, key=jax.random.key(1))
-    assert bool(told["accepted"])
-    assert not bool(told["diverging"])
+    after, stats = sampler.step(posterior, state, key=jax.random.key(1))
+    assert bool(stats["accepted"])
+    assert not bool(stats["diverging"])
     np.testing.assert_array_equal(after.position[3:], state.position[3:])
 
 
 def test_a_draw_from_a_conditional_that_is_no_number_is_not_made(monkeypatch):
     posterior = _three()
     sampler = Gibbs(conditionals="conjugate", step_size=1e-6)
-    known = _conjugate.Conjugate(slice(3, 5), slice(0, 0))
-    monkeypatch.setattr(gibbs, "conjugate", lambda posterior: known)
+    expected = _conjugate.Conjugate(slice(3, 5), slice(0, 0))
+    monkeypatch.setattr(gibbs, "conjugate", lambda posterior: expected)
     state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=0, key=KEY)
     np.testing.assert_array_equal(sampler.block_indices(posterior), [0, 0, 0, -1, -1])
     for drawn, rate, broken in ((7.0, 1.0, False), (jnp.nan, 0.5, True)):
         monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, t, *, key, drawn=drawn: t.at[s].set(drawn))
-        after, told = sampler.step(posterior, state, key=jax.random.key(1))
-        assert bool(told["diverging"]) == broken
-        assert float(told["acceptance_rate"]) == pytest.approx(rate, abs=1e-4)
+        after, stats = sampler.step(posterior, state, key=jax.random.key(1))
+        assert bool(stats["diverging"]) == broken
+        assert float(stats["acceptance_rate"]) == pytest.approx(rate, abs=1e-4)
         np.testing.assert_allclose(after.position[3:], 0.3 if broken else 7.0, rtol=1e-5)
         assert np.isfinite(after.position).all()
     assert sampler.evaluations(posterior, {}) == 3 * (1 + 2 + 1)
-    known = _conjugate.Conjugate(slice(0, 0), slice(3, 5))
+    expected = _conjugate.Conjugate(slice(0, 0), slice(3, 5))
     assert sampler.evaluations(posterior, {}) == 3 * (1 + 1 + 1)
-    known = _conjugate.Conjugate(slice(0, 3), slice(3, 5))
+    expected = _conjugate.Conjugate(slice(0, 3), slice(3, 5))
     assert sampler.evaluations(posterior, {}) == 3 * (0 + 3 + 1)
-    known = _conjugate.Conjugate(slice(0, 0), slice(3, 5))
+    expected = _conjugate.Conjugate(slice(0, 0), slice(3, 5))
     sampler.check(of_size(5, num_data=2, power=0.5))
 
 
@@ -389,16 +388,16 @@ class Edged(Parabolas):
 @pytest.mark.parametrize(("drawn", "broken"), [(99.0, False), (101.0, True), (-99.0, False), (-101.0, True)])
 def test_a_draw_from_a_conditional_without_a_density_is_not_made(drawn, broken, monkeypatch):
     posterior = Edged((np.ones(3, np.float32), np.float32([0, 1, 2])), layout=blocks_of(("a", 2), ("b", 2)))
-    known = _conjugate.Conjugate(slice(2, 4), slice(0, 0))
-    monkeypatch.setattr(gibbs, "conjugate", lambda posterior: known)
+    expected = _conjugate.Conjugate(slice(2, 4), slice(0, 0))
+    monkeypatch.setattr(gibbs, "conjugate", lambda posterior: expected)
     monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, t, *, key: t.at[s].set(drawn))
     sampler = Gibbs(conditionals="conjugate", step_size=1e-6)
     state = sampler.init(posterior, 0.3 * jnp.ones(4), num_warmup=0, key=KEY)
-    after, told = sampler.step(posterior, state, key=jax.random.key(1))
-    assert bool(told["diverging"]) == broken
+    after, stats = sampler.step(posterior, state, key=jax.random.key(1))
+    assert bool(stats["diverging"]) == broken
     np.testing.assert_allclose(after.position[2:], 0.3 if broken else drawn, rtol=1e-5)
-    assert float(told["lp"]) == pytest.approx(float(posterior.log_density(after.position)), rel=1e-5)
-    assert np.isfinite(told["lp"])
+    assert float(stats["lp"]) == pytest.approx(float(posterior.log_density(after.position)), rel=1e-5)
+    assert np.isfinite(stats["lp"])
 
 
 class Adapted(eqx.Module):
@@ -474,12 +473,12 @@ def test_a_kernel_of_numpyros_has_the_fields_that_were_given(monkeypatch):
         theta = jnp.asarray([0.7])
         assert float(made._potential_fn(theta)) == pytest.approx(-float(posterior.log_density(theta)))
     assert (fixed._num_steps, fixed._trajectory_length) == (7, None)
-    asked: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
     told = {"n_steps": ONE, "lp": ONE}
-    monkeypatch.setattr(_numpyro, "step", lambda *given, **more: asked.append(more) or (state, told))
+    monkeypatch.setattr(_numpyro, "step", lambda *given, **more: calls.append(more) or (state, told))
     for sampler, jitter in ((Hmc(), 0.2), (Hmc(jitter=0.0), 0.0), (Hmc(jitter=0.5), 0.5), (Nuts(), 0.0)):
         sampler.step(posterior, state, key=KEY)
-        assert float(asked[-1].get("jitter", 0.0)) == pytest.approx(jitter)
+        assert float(calls[-1].get("jitter", 0.0)) == pytest.approx(jitter)
 
 
 def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
@@ -495,6 +494,6 @@ def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
     for steps, depth in ((1, 1), (3, 2), (4, 3), (7, 3), (8, 4)):
         told = {"n_steps": jnp.asarray(steps), "lp": ONE}
         monkeypatch.setattr(nuts._numpyro, "step", lambda *a, told=told, **k: (state, told))
-        found = sampler.step(posterior, state, key=KEY)[1]
-        assert float(found["tree_depth"]) == depth
+        stats = sampler.step(posterior, state, key=KEY)[1]
+        assert float(stats["tree_depth"]) == depth
     assert Hmc().headroom({"acceptance_rate": ONE}).shape == Gibbs().headroom({"acceptance_rate": ONE}).shape == (0,)

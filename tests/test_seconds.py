@@ -46,11 +46,11 @@ def test_the_parts_of_a_run_in_python_add_up_to_the_time_of_the_call(tmp_path):
 
 
 def test_progress_tells_the_test_of_convergence_from_writing(tmp_path):
-    told: list[Progress] = []
-    bnnzoo.sample("linear", "random-walk", out=tmp_path / "run.nc", observer=told.append, **SHORT)
-    phases = list(dict.fromkeys(progress.phase for progress in told))
+    calls: list[Progress] = []
+    bnnzoo.sample("linear", "random-walk", out=tmp_path / "run.nc", observer=calls.append, **SHORT)
+    phases = list(dict.fromkeys(progress.phase for progress in calls))
     assert phases[-3:] == ["sampling", "judging", "writing"]
-    assert {progress.note for progress in told if progress.phase == "judging"} == {"testing convergence"}
+    assert {progress.note for progress in calls if progress.phase == "judging"} == {"testing convergence"}
 
 
 def test_hundreds_of_short_parts_become_a_few_writes(tmp_path, monkeypatch):
@@ -69,6 +69,6 @@ def test_hundreds_of_short_parts_become_a_few_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(h5netcdf.Variable, "__setitem__", lambda *args: writes.append(1) or kept(*args))
     writer.finish(complete=True)
     assert len(writes) < 40
-    found = store.open_tree(tmp_path / "parts.nc")
+    result = store.open_tree(tmp_path / "parts.nc")
     for name, values in groups["posterior"].items():
-        np.testing.assert_array_equal(found["posterior"][name].values, np.concatenate([values] * 10, 1))
+        np.testing.assert_array_equal(result["posterior"][name].values, np.concatenate([values] * 10, 1))

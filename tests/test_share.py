@@ -19,7 +19,7 @@ def test_one(number):
 """
 
 
-def _run(folder: Path, *words: str, wrong: int = 20) -> tuple[int, set[str], str]:
+def _run(folder: Path, *arguments: str, wrong: int = 20) -> tuple[int, set[str], str]:
     """Exit code, the tests that began, the line on the share."""
     suite = folder / "tests"
     suite.mkdir(exist_ok=True)
@@ -28,7 +28,7 @@ def _run(folder: Path, *words: str, wrong: int = 20) -> tuple[int, set[str], str
     (suite / "test_suite.py").write_text(SUITE.format(wrong=wrong))
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "xdist", *words],
+        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "xdist", *arguments],
         cwd=folder,
         env={**outside, "PYTHONPATH": str(Path(__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,

@@ -24,9 +24,9 @@ NAMES = pytest.mark.parametrize("name", CODES)
 BNNZOO = [sys.executable, "-m", "bnnzoo"]
 
 
-def start(*words: object, folder: Path, **more: object) -> subprocess.Popen[str]:
+def start(*arguments: object, folder: Path, **more: object) -> subprocess.Popen[str]:
     """The command, with what it prints kept."""
-    command = [*BNNZOO, *map(str, words)]
+    command = [*BNNZOO, *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
     return subprocess.Popen(command, cwd=folder, text=True, **pipes)  # type: ignore[call-overload]
 
@@ -57,14 +57,14 @@ def is_at_work(process: subprocess.Popen[str], command: str) -> bool:
 def interrupted(process: subprocess.Popen[str], name: str, *, exactly: bool = True) -> str:
     """What it says to the signal; one line unless not `exactly`."""
     process.send_signal(getattr(signal, name))
-    out, said = process.communicate(timeout=300)
-    assert process.returncode == CODES[name], said
-    assert "Traceback" not in said
-    assert "Error" not in said
+    out, errors = process.communicate(timeout=300)
+    assert process.returncode == CODES[name], errors
+    assert "Traceback" not in errors
+    assert "Error" not in errors
     assert out == ""
     if exactly:
-        assert said == f"bnnzoo: {name}: stopped\n"
-    return said
+        assert errors == f"bnnzoo: {name}: stopped\n"
+    return errors
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +153,8 @@ def test_a_signal_that_came_too_late_to_stop_a_run_ends_the_command(command, tmp
     monkeypatch.setattr(zoo, "run_recipe", whole)
     monkeypatch.setattr(zoo, "resume", whole)
     monkeypatch.setattr(store, "resumable", lambda *_: None)
-    words = [*tiny.words("mala"), "-o"] if command == "sample" else ["resume", "--quiet"]
-    assert cli.run([*words, str(out)]) == 143
+    arguments = [*tiny.words("mala"), "-o"] if command == "sample" else ["resume", "--quiet"]
+    assert cli.run([*arguments, str(out)]) == 143
     captured = capsys.readouterr()
     assert captured.err.endswith(f"bnnzoo: SIGTERM: {out} is complete\n")
     assert captured.out == ""
@@ -193,7 +193,7 @@ def test_a_compiler_does_not_keep_a_signal_waiting(name):
     assert time.monotonic() - began < 30
 
 
-def test_what_is_half_written_goes(tmp_path):
+def test_a_signal_removes_half_written_files(tmp_path):
     (tmp_path / "run.nc").write_text("old")
     code = (
         "import os, signal, time\nfrom pathlib import Path\nfrom bnnzoo import signals\n"
@@ -213,21 +213,21 @@ def test_what_is_half_written_goes(tmp_path):
 @pytest.mark.slow
 def test_of_two_runs_with_one_file_one_is_refused_at_once(tmp_path):
     """While the first one still trains its start: before it has anything to show."""
-    words = ("sample", "mlp", "nuts", "--start-steps", 10_000_000, "--start-held-out", 0, "-o", "run.nc", "--quiet")
-    first = start(*words, folder=tmp_path)
+    arguments = ("sample", "mlp", "nuts", "--start-steps", 10_000_000, "--start-held-out", 0, "-o", "run.nc", "--quiet")
+    first = start(*arguments, folder=tmp_path)
     wait_until(lambda: (tmp_path / "run.nc.parts" / "owner.json").exists(), first)
-    second = start(*words, "--force", folder=tmp_path)
-    _, said = second.communicate(timeout=300)
-    assert second.returncode == 2, said
-    assert said.endswith(
+    second = start(*arguments, "--force", folder=tmp_path)
+    _, errors = second.communicate(timeout=300)
+    assert second.returncode == 2, errors
+    assert errors.endswith(
         f"process {first.pid} on {os.uname().nodename} is writing this run; wait until it has finished, or stop it\n"
     )
-    assert len(said.splitlines()) == 1
+    assert len(errors.splitlines()) == 1
     assert first.poll() is None
     first.send_signal(signal.SIGINT)
-    _, said = first.communicate(timeout=300)
-    assert first.returncode == 130, said
-    assert "nothing was written" in said
+    _, errors = first.communicate(timeout=300)
+    assert first.returncode == 130, errors
+    assert "nothing was written" in errors
     assert list(tmp_path.iterdir()) == []
 
 
@@ -255,8 +255,8 @@ def test_a_reader_who_has_left(case, tmp_path):
     os.close(reader)
     process = start(*PRINTING[case], folder=tmp_path, stdout=writer)
     os.close(writer)
-    _, said = process.communicate(timeout=300)
-    assert (process.returncode, said) == (0, "")
+    _, errors = process.communicate(timeout=300)
+    assert (process.returncode, errors) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -265,9 +265,9 @@ def test_a_reader_who_has_left(case, tmp_path):
 def test_a_full_stdout(case, tmp_path):
     with open("/dev/full", "w") as full:
         process = start(*PRINTING[case], folder=tmp_path, stdout=full)
-        _, said = process.communicate(timeout=300)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 1
-    assert said == "bnnzoo: standard output: cannot be written: No space left on device\n"
+    assert errors == "bnnzoo: standard output: cannot be written: No space left on device\n"
 
 
 @pytest.mark.parametrize("closed", ["1", "2"])

@@ -29,8 +29,8 @@ WORDS = tiny.words("random-walk", thin=1000, draws=10**6, checkpoint_every=2)
 """More than an hour's draws."""
 
 
-def start(*words: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bnnzoo", *map(str, words)]
+def start(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bnnzoo", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
@@ -64,15 +64,15 @@ def test_an_hour_of_kills(tmp_path):
         memory.append(resident(process))
         process.kill()
         process.communicate()
-        found = run_parts.load(store.parts_folder(out))
-        found.check()
-        assert found.draws["posterior"] > done
-        done = found.draws["posterior"]
+        loaded_data = run_parts.load(store.parts_folder(out))
+        loaded_data.check()
+        assert loaded_data.draws["posterior"] > done
+        done = loaded_data.draws["posterior"]
         process = start("resume", out, "--quiet")
     wait_until(lambda: draws_of(out) > done, process)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=300)
-    assert process.returncode == 143, said
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 143, errors
     run = bnnzoo.open(out)
     assert run.attributes["draws_done"] >= done
     assert np.isfinite(run.posterior["posterior"]["weight"].values).all()

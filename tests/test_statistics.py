@@ -20,8 +20,8 @@ from bnnzoo.sampling import backend
 
 @tiny.EACH
 def test_every_statistic_is_declared(sampler):
-    found = tiny.problem(sampler)
-    chosen, posterior = found.sampler, found.posterior
+    problem = tiny.problem(sampler)
+    chosen, posterior = problem.sampler, problem.posterior
     theta, key = jnp.zeros(posterior.layout.dim), jax.random.key(0)
 
     def reported(theta):
@@ -39,12 +39,12 @@ def test_every_registered_sampler_declares_some():
         assert registry.load("samplers", name).statistics, name
 
 
-def test_what_the_file_says_beside_them():
-    found = attributes(bnnzoo.Penalty())
-    assert found["sigma2"]["limit"] == 2.0
-    assert found["sigma2"]["long_name"]
-    assert found["sigma2"]["limit_label"]
-    assert found["delta"] == {"reduce": "last"}
+def test_statistics_have_their_limits_and_labels_in_the_file():
+    result = attributes(bnnzoo.Penalty())
+    assert result["sigma2"]["limit"] == 2.0
+    assert result["sigma2"]["long_name"]
+    assert result["sigma2"]["limit_label"]
+    assert result["delta"] == {"reduce": "last"}
     assert reductions(bnnzoo.Penalty())["diverging"] == "mean"
 
 
@@ -100,7 +100,7 @@ def test_a_statistic_that_is_reduced_as_none_can_be_is_refused():
 def test_what_is_called_the_log_density_is_that_of_the_draw(sampler):
     """Of the posterior as it is sampled: the likelihood to its power."""
     posterior = eqx.tree_at(lambda p: p.likelihood_power, tiny.problem(sampler).posterior, np.float32(0.6))
-    found = tiny.joined(tiny.run(sampler, posterior=posterior))
+    run_chunks = tiny.joined(tiny.run(sampler, posterior=posterior))
     with backend.arithmetic("float32"):
-        wanted = jax.vmap(jax.vmap(posterior.log_density))(jnp.asarray(found["theta"]))
-    np.testing.assert_allclose(found["lp"], wanted, rtol=1e-4)
+        wanted = jax.vmap(jax.vmap(posterior.log_density))(jnp.asarray(run_chunks["theta"]))
+    np.testing.assert_allclose(run_chunks["lp"], wanted, rtol=1e-4)

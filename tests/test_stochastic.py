@@ -112,8 +112,8 @@ def test_the_posterior_given_the_features_is_that_of_the_network(model, stochast
     assert reduced.layout == whole.posterior.layout
     assert list(named_leaves(reduced.network)) == rest
     thetas = jax.vmap(lambda key: whole.posterior.start(key=key))(jax.random.split(jax.random.key(3), 6))
-    found, wanted = (jax.jit(jax.vmap(p.log_density))(thetas) for p in (reduced, whole.posterior))
-    np.testing.assert_allclose(found, wanted, rtol=2e-5)
+    result, wanted = (jax.jit(jax.vmap(p.log_density))(thetas) for p in (reduced, whole.posterior))
+    np.testing.assert_allclose(result, wanted, rtol=2e-5)
     monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", 1)
     blocked = whole.with_fixed(fixed).posterior
     np.testing.assert_allclose(blocked.data.x, reduced.data.x, rtol=1e-4, atol=1e-6)
@@ -192,13 +192,13 @@ def run(request, runs):
 def _leaves(run: bnnzoo.Run) -> dict[str, np.ndarray]:
     """The four leaves of the perceptron for every chain and draw, from what the file holds."""
     tree = run.posterior
-    found = {str(n): v.values.astype(float) for n, v in tree["posterior"].data_vars.items()}
-    lead = next(iter(found.values())).shape[:2]
+    result = {str(n): v.values.astype(float) for n, v in tree["posterior"].data_vars.items()}
+    lead = next(iter(result.values())).shape[:2]
     for name, variable in tree["constant_data"].data_vars.items():
         if name.startswith("fixed_"):
             leaf = variable.values.astype(float)
-            found[name.removeprefix("fixed_")] = np.broadcast_to(leaf, (*lead, *leaf.shape))
-    return found
+            result[name.removeprefix("fixed_")] = np.broadcast_to(leaf, (*lead, *leaf.shape))
+    return result
 
 
 def _by_hand(run: bnnzoo.Run, x: np.ndarray) -> np.ndarray:
@@ -279,8 +279,8 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
     monkeypatch.setattr(initial, "train", train)
     again = zoo.resume(tmp_path / "run.nc")
     for group in ("posterior", "sample_stats", "constant_data"):
-        found, wanted = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (again, run))
-        tiny.assert_same_bits(found, wanted)
+        result, wanted = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (again, run))
+        tiny.assert_same_bits(result, wanted)
 
 
 def test_the_fixed_part_depends_on_neither_the_chains_nor_what_is_sampled(runs, data):
@@ -289,8 +289,8 @@ def test_the_fixed_part_depends_on_neither_the_chains_nor_what_is_sampled(runs, 
     alone = initial.fixed_values(problem, tell=lambda _: None, stop=None, spent=spent, key=Keys.from_seed(0).fixed)
     assert set(alone) == {"layers_0_weight", "layers_0_bias"}
     for pattern in PATTERNS:
-        found = runs(pattern).posterior["constant_data"]["fixed_layers_0_weight"].values
-        np.testing.assert_array_equal(found, alone["layers_0_weight"])
+        result = runs(pattern).posterior["constant_data"]["fixed_layers_0_weight"].values
+        np.testing.assert_array_equal(result, alone["layers_0_weight"])
 
 
 def test_an_interrupt_while_the_fixed_part_is_trained_writes_nothing(data, tmp_path):

@@ -134,7 +134,7 @@ def test_a_step_is_its_formula_in_each_of_two_parameters(kind, monkeypatch):
     theta = np.array([0.3, -7.0])
     slope = -theta - power * (theta - 0.2 + 3 * (theta + 0.4))
     state = sampler.init(posterior, jnp.asarray(theta, jnp.float32), num_warmup=0, key=jax.random.key(0))
-    after, told = sampler.step(posterior, state, key=jax.random.key(1))
+    after, step_stats = sampler.step(posterior, state, key=jax.random.key(1))
     if kind is Sghmc:  # it begins with the momentum eps
         h = (2 * eta) ** 0.5
         kicked = eps + h * slope
@@ -146,7 +146,7 @@ def test_a_step_is_its_formula_in_each_of_two_parameters(kind, monkeypatch):
         wanted = theta + own * slope + (2 * own) ** 0.5 * eps
     np.testing.assert_allclose(after.position, wanted, rtol=1e-5)
     density = -theta @ theta / 2 - power * np.sum((theta - 0.2) ** 2 + 3 * (theta + 0.4) ** 2) / 2
-    assert float(told["lp_estimate"]) == pytest.approx(density, rel=1e-5)
+    assert float(step_stats["lp_estimate"]) == pytest.approx(density, rel=1e-5)
 
 
 def test_every_chain_begins_with_a_momentum_and_an_order_of_its_own():
@@ -204,9 +204,9 @@ def _ubu(length: float, keep: float) -> float:
     h = (2 * length) ** 0.5
     gamma = -np.log(keep) / h
     drift, spread = np.array([[0, 1], [0, -gamma]]), np.diag([0, 2 * gamma])
-    whole = linalg.expm(np.block([[-drift, spread], [np.zeros((2, 2)), drift.T]]) * h / 2)
-    flow = whole[2:, 2:].T
-    noise = flow @ whole[:2, 2:]
+    propagator = linalg.expm(np.block([[-drift, spread], [np.zeros((2, 2)), drift.T]]) * h / 2)
+    flow = propagator[2:, 2:].T
+    noise = flow @ propagator[:2, 2:]
     kick = np.array([[1, 0], [-h, 1]])
     through = flow @ kick
     return linalg.solve_discrete_lyapunov(through @ flow, through @ noise @ through.T + noise)[0, 0]
@@ -299,13 +299,13 @@ def _cycles(etas: np.ndarray, noise: float, exploration: float, draws: int) -> n
 
     The last term is not there in the first part of a cycle, of which there are no draws.
     """
-    variance, found, count, cycle = 1.0, [], 0, len(etas)
-    while len(found) < draws:
+    variance, result, count, cycle = 1.0, [], 0, len(etas)
+    while len(result) < draws:
         eta, exploring = etas[count % cycle], count % cycle < exploration * cycle
         variance = (1 - eta) ** 2 * variance + eta**2 * noise + 2 * eta * (not exploring)
-        found += [] if exploring else [variance]
+        result += [] if exploring else [variance]
         count += 1
-    return np.array(found)
+    return np.array(result)
 
 
 @pytest.mark.parametrize("size", [40, pytest.param(10, marks=pytest.mark.slow)])

@@ -128,10 +128,10 @@ def check(tree: xr.DataTree, draws: int) -> None:
     for group, values in whole.items():
         assert set(tree[group].data_vars) == set(values)
         for name, array in values.items():
-            found = tree[group][name]
-            assert found.dims[:2] == ("chain", "draw")
-            assert found.dtype == array.dtype, name
-            np.testing.assert_array_equal(found.values, array)
+            result = tree[group][name]
+            assert result.dims[:2] == ("chain", "draw")
+            assert result.dtype == array.dtype, name
+            np.testing.assert_array_equal(result.values, array)
     assert tree["posterior"]["weight"].dims[2:] == ("output", "input")
     assert tree["posterior"]["draw"].values.tolist() == list(range(draws))
     for group, values in STATIC.items():
@@ -299,8 +299,8 @@ def test_a_lock_without_a_sign_of_life_can_be_broken(out, holder):
     again.reopen(2, break_lock=True)
     again.append(part(8, 1))
     # Should the old owner wake up, it writes no more.
-    _, said = holder.communicate("go on\n")
-    assert "another process has taken this run over" in said
+    _, errors = holder.communicate("go on\n")
+    assert "another process has taken this run over" in errors
     check(open_tree(out), 9)
 
 
@@ -453,7 +453,7 @@ def test_room(out, monkeypatch):
 # ---- reading what is not ours --------------------------------------------------------------------
 
 
-def test_what_is_no_run_is_refused(out, tmp_path):
+def test_a_path_that_is_no_run_is_refused(out, tmp_path):
     with pytest.raises(UsageError, match="no such run"):
         open_tree(out)
     with pytest.raises(UsageError, match="not a regular file"):
@@ -495,7 +495,7 @@ def test_draws_without_their_manifest_are_not_taken_for_nothing(out):
     assert [path.name for path in parts_folder(out).glob("p000-*")]
 
 
-def test_what_is_half_removed_is_no_run(out, monkeypatch):
+def test_a_run_whose_removal_was_interrupted_is_no_run(out, monkeypatch):
     """A kill while parts are removed: the manifest says that they are to go, and goes last."""
     started(out).release()
     folder, removed = parts_folder(out), []
@@ -533,10 +533,10 @@ def test_groups_are_added_and_replaced(out):
         add_groups(out, {"log_likelihood": values}, {"y": ["chain", "draw", "row"]}, {"log_likelihood": coords})
         tree = open_tree(out)
         check(tree, 8)
-        found = tree["log_likelihood"]["y"]
-        assert found.dims == ("chain", "draw", "row")
-        assert found["draw"].values.tolist() == [0, 2, 4, 6]
-        assert (found.values == value).all()
+        result = tree["log_likelihood"]["y"]
+        assert result.dims == ("chain", "draw", "row")
+        assert result["draw"].values.tolist() == [0, 2, 4, 6]
+        assert (result.values == value).all()
         tree.close()
     assert [p.name for p in out.parent.iterdir()] == ["run.nc"]
 
@@ -606,10 +606,10 @@ def test_what_is_said_of_a_statistic_is_in_the_file(out):
     writer.append(part(0, 3))
     writer.update({"draws_done": 3})
     for _ in range(2):
-        found = open_tree(out)["sample_stats"]
-        assert {k: found["n_steps"].attrs[k] for k in ("long_name", "limit")} == said["n_steps"]
-        assert found["accepted"].attrs.get("long_name") is None
-        assert found["accepted"].dtype == bool
+        result = open_tree(out)["sample_stats"]
+        assert {k: result["n_steps"].attrs[k] for k in ("long_name", "limit")} == said["n_steps"]
+        assert result["accepted"].attrs.get("long_name") is None
+        assert result["accepted"].dtype == bool
         writer.finish(complete=False)
     assert open_tree(out).attrs["complete"] == 0
 
@@ -643,13 +643,13 @@ def groups(draw: st.DrawFn) -> tuple[list[int], dict[str, dict[str, np.ndarray]]
     """Where the parts end, and variables of any name, kind and shape, none and empty ones too."""
     chains, ends = draw(st.integers(1, 3)), np.cumsum(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
     shapes = st.lists(st.integers(0, 3), max_size=3)
-    found: dict[str, dict[str, np.ndarray]] = {}
+    results: dict[str, dict[str, np.ndarray]] = {}
     for group in ("posterior", "sample_stats"):
-        found[group] = {
+        results[group] = {
             name: draw(arrays(draw(KINDS), (chains, int(ends[-1]), *draw(shapes))))
             for name in draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
         }
-    return [int(end) for end in ends], found
+    return [int(end) for end in ends], results
 
 
 @settings(max_examples=25, deadline=None)
@@ -671,9 +671,9 @@ def same(tree: xr.DataTree, whole: dict[str, dict[str, np.ndarray]]) -> None:
     for group, values in whole.items():
         assert set(tree[group].data_vars) == set(values)
         for name, array in values.items():
-            found = tree[group][name]
-            assert (found.dtype, found.dims[:2]) == (array.dtype, ("chain", "draw"))
-            np.testing.assert_array_equal(found.values, array)
+            result = tree[group][name]
+            assert (result.dtype, result.dims[:2]) == (array.dtype, ("chain", "draw"))
+            np.testing.assert_array_equal(result.values, array)
 
 
 @pytest.mark.usefixtures("as_options")

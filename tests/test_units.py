@@ -61,9 +61,21 @@ def test_each_of_several_targets_has_its_own_sd():
 def test_the_stored_recipe_repeats_a_run_in_units_of_the_data_bit_for_bit(tmp_path):
     table, out, recipe = tmp_path / "t.csv", tmp_path / "run.nc", tmp_path / "recipe.yaml"
     pd.DataFrame(np.c_[X, Y], columns=["a", "b", "small", "large"]).to_csv(table, index=False)
-    words = ["linear", "random-walk", "--data", table, "--target", "small", "--target", "large", "--likelihood"]
-    words += ["gaussian", "--likelihood.scale", 0.3, "--units", "data", "--warmup", 0, "--draws", 5, "--init", "prior"]
-    assert cli.run(["sample", *map(str, words), "-o", str(out), "-q"]) == 0
+    arguments = ["linear", "random-walk", "--data", table, "--target", "small", "--target", "large", "--likelihood"]
+    arguments += [
+        "gaussian",
+        "--likelihood.scale",
+        0.3,
+        "--units",
+        "data",
+        "--warmup",
+        0,
+        "--draws",
+        5,
+        "--init",
+        "prior",
+    ]
+    assert cli.run(["sample", *map(str, arguments), "-o", str(out), "-q"]) == 0
     text = bnnzoo.open(out).attributes["recipe"]
     assert "units: data" in text
     assert "scale: 0.3\n" in text
@@ -78,9 +90,20 @@ def test_the_stored_recipe_repeats_a_run_in_units_of_the_data_bit_for_bit(tmp_pa
 def test_a_note_says_the_scale_in_the_other_units(units, tmp_path, capsys):
     table = tmp_path / "t.csv"
     pd.DataFrame({"a": X[:, 0], "y": 4 * X[:, 0] + 2}).to_csv(table, index=False)
-    words = ["linear", "random-walk", "--data", str(table), "--likelihood", "gaussian", "--likelihood.scale", "0.3"]
-    words += ["--test-fraction", "0", "--warmup", "0", "--draws", "5", "--init", "prior", "-o", str(tmp_path / "r.nc")]
-    assert cli.run(["sample", *words, *units]) == 0
+    arguments = ["linear", "random-walk", "--data", str(table), "--likelihood", "gaussian", "--likelihood.scale", "0.3"]
+    arguments += [
+        "--test-fraction",
+        "0",
+        "--warmup",
+        "0",
+        "--draws",
+        "5",
+        "--init",
+        "prior",
+        "-o",
+        str(tmp_path / "r.nc"),
+    ]
+    assert cli.run(["sample", *arguments, *units]) == 0
     captured = capsys.readouterr()
     sd = np.std(4 * X[:, 0].astype(np.float64) + 2)
     if units:
@@ -112,12 +135,12 @@ def test_fields_in_the_targets_units_are_marked():
 
 
 def test_a_learned_scale_and_targets_that_are_not_scaled_stay_as_they_are():
-    zero, one, four = (np.array([v], np.float32) for v in (0, 1, 4))
+    zero, first, four = (np.array([v], np.float32) for v in (0, 1, 4))
     learned = Gaussian()
-    assert in_network_units(learned, Scaler(zero, one, zero, four), "data").scale == "learned"
+    assert in_network_units(learned, Scaler(zero, first, zero, four), "data").scale == "learned"
     fixed = Gaussian(0.5)
-    assert in_network_units(fixed, Scaler(zero, one, zero, one), "data") is fixed
-    assert in_network_units(fixed, Scaler(zero, one, zero, four), "data").scale == np.float32(0.125)
+    assert in_network_units(fixed, Scaler(zero, first, zero, first), "data") is fixed
+    assert in_network_units(fixed, Scaler(zero, first, zero, four), "data").scale == np.float32(0.125)
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
@@ -130,11 +153,11 @@ def test_a_target_times_a_power_of_two_multiplies_predictions_exactly(factor):
 
 
 def test_regime_ok_is_shown_only_where_a_sampler_has_a_guard(tmp_path, capsys):
-    words = ["sample", "linear", "random-walk", "--data", "diabetes", "--init", "prior", "--warmup", "0", "--draws"]
+    arguments = ["sample", "linear", "random-walk", "--data", "diabetes", "--init", "prior", "--warmup", "0", "--draws"]
     out = str(tmp_path / "r.nc")
-    assert cli.run([*words, "5", "-q", "-o", out]) == 0
+    assert cli.run([*arguments, "5", "-q", "-o", out]) == 0
     assert "\nregime_ok" not in capsys.readouterr().out
-    assert cli.run([*words, "5", "-q", "-o", out, "--force", "--json"]) == 0
+    assert cli.run([*arguments, "5", "-q", "-o", out, "--force", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["regime_ok"] == "not-applicable"
     assert cli.run(["diagnose", out]) == 0
     assert "\nregime_ok" not in capsys.readouterr().out

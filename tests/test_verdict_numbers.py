@@ -23,12 +23,12 @@ from bnnzoo.finding import sentence
 def test_the_numbers_of_a_calibration_of_intervals():
     """Four rows by hand: Dvoretzky's, Kiefer's and Wolfowitz's bound with two curves a target."""
     pit = np.array([0.1, 0.2, 0.3, 0.6])[:, None]
-    found = calibration.of_intervals(pit)
+    result = calibration.of_intervals(pit)
     half = np.sqrt(np.log(2 * 2 / 0.01) / 8)
     # The distribution function is 3/4 at 0.3; inside the central 0.2, 0.4, 0.6 and 0.8 are 1/4, 2/4, 3/4 and all.
-    assert found.gap == pytest.approx(0.45)
-    assert (found.low, found.high) == (0.0, 1.0)
-    assert found.direction == "predictions too high: 75 % of targets lie below their 30 % quantile"
+    assert result.gap == pytest.approx(0.45)
+    assert (result.low, result.high) == (0.0, 1.0)
+    assert result.direction == "predictions too high: 75 % of targets lie below their 30 % quantile"
     many = calibration.of_intervals(np.repeat(pit, 100, 0))
     assert (many.low, many.high) == (pytest.approx(0.45 - half / 10), pytest.approx(0.45 + half / 10))
     both = calibration.of_intervals(np.repeat(np.hstack([pit, pit]), 100, 0))
@@ -50,10 +50,10 @@ def test_the_numbers_of_a_calibration_of_intervals():
 def test_the_largest_distance_from_the_uniform_distribution_is_kolmogorovs(a, b):
     for seed in range(5):
         values = np.random.default_rng(seed).beta(a, b, 60)
-        known = stats.kstest(values, "uniform")
+        expected = stats.kstest(values, "uniform")
         size, at = calibration._largest_deviation(values)
-        assert size == pytest.approx(known.statistic * known.statistic_sign)
-        assert at == known.statistic_location
+        assert size == pytest.approx(expected.statistic * expected.statistic_sign)
+        assert at == expected.statistic_location
     assert calibration._largest_deviation(np.array([0.5])) == (0.5, 0.5)  # as far above as below
 
 
@@ -93,15 +93,15 @@ def test_claims_of_what_hardly_happens_and_words_for_sums_that_turn():
 
 def test_the_numbers_of_a_calibration_of_classes():
     labels, confidence = np.array([0] * 60 + [1] * 40), np.array([0.7, 0.9] * 50)
-    found = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
+    result = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
     # 30 of 50 are right at 0.7 and at 0.9: the sums are -5 and -20 of 100 rows. Two curves, of two classes.
-    assert found.gap == pytest.approx(0.2)
+    assert result.gap == pytest.approx(0.2)
     seen, said = np.sum(((labels == 0) - confidence) ** 2), np.sum(confidence * (1 - confidence))
     spread = np.sqrt(max(seen, said)) / 100
     supremum = stats.norm.isf(0.01 / 8)
-    assert found.high - found.gap == pytest.approx(supremum * spread + supremum**2 / 200)
-    assert found.low == max(0.0, 2 * found.gap - found.high)
-    assert found.direction == "overconfident: 80.0% confident on average, correct in 60.0%"
+    assert result.high - result.gap == pytest.approx(supremum * spread + supremum**2 / 200)
+    assert result.low == max(0.0, 2 * result.gap - result.high)
+    assert result.direction == "overconfident: 80.0% confident on average, correct in 60.0%"
     three = np.stack([confidence, (1 - confidence) / 2, (1 - confidence) / 2], 1)
     of_three = calibration.of_classes(labels, three)
     assert (of_three.high - of_three.gap) / spread >= stats.norm.isf(0.01 / 16) * (1 - 1e-6)
@@ -111,8 +111,8 @@ def test_the_numbers_of_a_calibration_of_classes():
     confidence = np.repeat([0.6, 0.8], 50)
     for right, words in (((20, 48), "overconfident where"), ((20, 44), "overconfident: 70")):
         labels = np.r_[np.arange(50) >= right[0], np.arange(50) >= right[1]].astype(int)
-        found = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
-        assert found.direction.startswith(words), found
+        result = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
+        assert result.direction.startswith(words), result
 
 
 def test_four_draws_a_chain_are_enough_to_say_something():
@@ -159,14 +159,14 @@ def test_groups_of_chains_are_by_their_distance_and_through_one_another():
         assert between_chains(scale * still) == {"between_share": pytest.approx(1.0), "modes": 2}
         # The distance is a root mean square over predictions: of 1.4 and 0 and of 1.42 and 0 it is 0.99 and 1.004.
         apart = [between_chains(scale * np.concatenate([at(0.0, far), at(0.0, 0.0)], 2)) for far in (1.4, 1.42)]
-        assert [one["modes"] for one in apart] == [1, 2]
+        assert [item["modes"] for item in apart] == [1, 2]
 
 
 def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
     seen = '{"unseen": [0.1, 0.1, 0.5, 0.1], "unseen_shift": [0.2, 0.3], "variance_ratio": [1.1, 1.3, 1.2], '
-    found = diagnostics.of_inspection(seen + '"variance_ratio_se": [0.3, 0.4, 1.2]}')
+    inspection = diagnostics.of_inspection(seen + '"variance_ratio_se": [0.3, 0.4, 1.2]}')
     wanted = {"unseen": 0.25, "unseen_shift": 0.25, "variance_ratio": 1.2, "variance_ratio_se": 1.3 / 3}
-    assert found == pytest.approx(wanted)
+    assert inspection == pytest.approx(wanted)
     assert diagnostics.of_inspection("{}") == {}
     alone = diagnostics.of_inspection('{"variance_ratio": [1.0, 2.0]}')
     assert alone == {"variance_ratio": 1.5}
@@ -201,9 +201,9 @@ def test_remoteness_is_of_the_worst_target_above_or_below(monkeypatch):
     predictor: Any = Predictor.__new__(Predictor)
     y = np.array([[-2.0, 5.0], [2.0, 5.5]])
     predictor.record = types.SimpleNamespace(**RECORD, array=lambda group, name: y)
-    for means, known in (([-6.0, 5.25], 3.0), ([-6.0, 4.0], 5.0), ([1.0, 6.25], 4.0)):
-        found = diagnostics.distance_from_data(predictor, {"predictive means": np.full((2, 3, 4, 2), means)}, 4)
-        assert found == {"remoteness": pytest.approx(known)}
+    for means, expected in (([-6.0, 5.25], 3.0), ([-6.0, 4.0], 5.0), ([1.0, 6.25], 4.0)):
+        result = diagnostics.distance_from_data(predictor, {"predictive means": np.full((2, 3, 4, 2), means)}, 4)
+        assert result == {"remoteness": pytest.approx(expected)}
     predictor.model = None
     for change in ({"names_a_model": False}, {"weights": np.ones(6) / 6}):
         predictor.record = types.SimpleNamespace(**RECORD | change)
@@ -221,16 +221,16 @@ def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
     predictor.record = types.SimpleNamespace(**RECORD | rows, array=lambda group, name: y)
     means, density = np.zeros((4, 5, 3, 1)), np.full((4, 5), 2 * -3.0)
     means[2, :3], density[1, :3] = 7.0, 2 * -50.0
-    found = diagnostics.distance_from_data(
+    result = diagnostics.distance_from_data(
         predictor, {"predictive means": means, "the training rows' log density": density}, 4
     )
     guessed = -np.log(2) - np.log(2 * np.pi * np.e) / 2
-    assert found == {"remoteness": pytest.approx(7.0), "deficit": pytest.approx(50 + guessed)}
+    assert result == {"remoteness": pytest.approx(7.0), "deficit": pytest.approx(50 + guessed)}
     density[3] = np.nan
-    found = diagnostics.distance_from_data(
+    result = diagnostics.distance_from_data(
         predictor, {"predictive means": means, "the training rows' log density": density}, 4
     )
-    assert not found["deficit"] <= 100
+    assert not result["deficit"] <= 100
 
 
 def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(monkeypatch):
@@ -240,7 +240,7 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
     scales[1, 2, 0, 1] = np.inf
     each = np.arange(12.0).reshape(2, 3, 2).astype(np.float32)
     own = {"likelihood_scale": np.ones((2, 3)), "bias": np.zeros((2, 3, 1)), "prior_scale": np.zeros((2, 3))}
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def judged(classifies: bool = False, **about: Any) -> dict[str, np.ndarray]:
         told = {"exactness": "exact", "rows": True, "training": True} | about
@@ -252,7 +252,7 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
         monkeypatch.setattr(diagnostics, "probe_rows", lambda record, count: Probes([], np.zeros((count, 1))))
         predictor: Any = Predictor.__new__(Predictor)
         predictor.functions, predictor.log_scales = lambda x: means, lambda x: scales
-        predictor.log_likelihoods = lambda *of: asked.append(of) or each
+        predictor.log_likelihoods = lambda *of: calls.append(of) or each
         predictor.some_parameters = lambda: (np.arange(2), means[..., 0])
         predictor.record = types.SimpleNamespace(
             has_training_rows=told["training"],
@@ -263,7 +263,7 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
         )
         return diagnostics.quantities(predictor, 4)
 
-    found = judged()
+    result = judged()
     wanted = {
         "predictive means": means * [2, 5],
         "predictive log sds": scales[:, :, 1:],
@@ -271,10 +271,10 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
         "likelihood_scale": own["likelihood_scale"],
         "prior_scale": own["prior_scale"],
     }
-    assert list(found) == list(wanted)
+    assert list(result) == list(wanted)
     for name, values in wanted.items():
-        np.testing.assert_allclose(found[name], values, err_msg=name)
-    ((x, y, kept),) = asked
+        np.testing.assert_allclose(result[name], values, err_msg=name)
+    ((x, y, kept),) = calls
     assert (len(x), x[0, 0], y[0, 0], kept.tolist()) == (40, 3, 4, [0, 1, 2])
     classes = judged(classifies=True, exactness="biased")
     assert list(classes) == ["class probabilities", "the training rows' log density", "likelihood_scale", "prior_scale"]
@@ -294,11 +294,13 @@ def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
     inspected = {"inspected": '{"unseen": [0.5]}'}
 
     def predictor(count: int, **more: Any) -> Any:
-        found: Any = Predictor.__new__(Predictor)
+        result: Any = Predictor.__new__(Predictor)
         stats = {"energy": energy, "diverging": diverging, "sigma2": energy**2}
-        known = {"shape": (2, count), "attributes": about | inspected, "statistics": stats, "averaged": ["sigma2"]}
-        found.record = types.SimpleNamespace(**known | {"thin": 2, "weights": None, "keeps_predictions": False} | more)
-        return found
+        expected = {"shape": (2, count), "attributes": about | inspected, "statistics": stats, "averaged": ["sigma2"]}
+        result.record = types.SimpleNamespace(
+            **expected | {"thin": 2, "weights": None, "keeps_predictions": False} | more
+        )
+        return result
 
     whole, looked = predictor(10), predictor(5, weights=np.array([0.5, 0.5] + [0.0] * 8))
     rows = [{"rhat": 1.1}, {"rhat": 1.3}, {"rhat": 1.2}]
@@ -311,14 +313,14 @@ def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
     monkeypatch.setattr(diagnostics, "quantities", lambda predictor, probes: {"f": values})
     against = lambda predictor, judged, probes: {"remoteness": float(predictor is looked)}  # noqa: E731
     monkeypatch.setattr(diagnostics, "distance_from_data", against)
-    found = diagnostics.of_run(whole)
-    assert (found["draws"], found["draws_judged"], found["draws_requested"], found["chains"]) == (10, 5, 12, 2)
-    assert (found["rhat"], found["weights_ess"]) == (convergence(values)["rhat"], 2)
-    assert (found["weights_rhat"], found["still_chains"], found["remoteness"]) == (1.3, 1, 1)
-    assert found["diverging"] == 1 / 20
-    assert found["sigma2"] == pytest.approx(np.mean(energy**2))
-    assert "ebfmi" not in found
-    assert (found["unseen"], found["regime_ok"], found["regime"]) == (0.5, 1, "fine")
+    result = diagnostics.of_run(whole)
+    assert (result["draws"], result["draws_judged"], result["draws_requested"], result["chains"]) == (10, 5, 12, 2)
+    assert (result["rhat"], result["weights_ess"]) == (convergence(values)["rhat"], 2)
+    assert (result["weights_rhat"], result["still_chains"], result["remoteness"]) == (1.3, 1, 1)
+    assert result["diverging"] == 1 / 20
+    assert result["sigma2"] == pytest.approx(np.mean(energy**2))
+    assert "ebfmi" not in result
+    assert (result["unseen"], result["regime_ok"], result["regime"]) == (0.5, 1, "fine")
     whole.record.thin = 1
     assert diagnostics.of_run(whole)["ebfmi"] > 1
 
@@ -377,26 +379,26 @@ def test_weights_are_judged_by_their_tail():
     assert diagnostics.pareto_k(0.02 * exponential) > 0 == diagnostics.pareto_k(1e-4 * exponential)
     assert diagnostics.pareto_k(np.r_[np.zeros(99), -np.inf]) == np.inf
     for span, finite in ((690.0, True), (710.0, False)):
-        found = diagnostics.pareto_k(np.r_[np.full(79, -1.0), np.linspace(0, span, 21)])
-        assert np.isfinite(found) == finite
+        result = diagnostics.pareto_k(np.r_[np.full(79, -1.0), np.linspace(0, span, 21)])
+        assert np.isfinite(result) == finite
     (none,) = diagnostics.of_weights(np.full(100, -np.inf))
     assert "0.0 of 100 draws" in none.advice
 
 
-def test_what_the_steps_say_of_themselves():
+def test_statistics_of_steps_are_averaged_or_tested():
     rates = np.array([[0.2, 0.4], [0.6, 0.8]])
     lp = np.random.default_rng(0).normal(size=(4, 400))
-    found = diagnostics.of_statistics(
+    result = diagnostics.of_statistics(
         {"acceptance_rate": rates, "sigma2": rates, "lp": lp}, averaged=["acceptance_rate"]
     )
-    assert found["acceptance_rate"] == pytest.approx(0.5)
-    assert found["acceptance_rate_min"] == pytest.approx(0.3)
-    assert "sigma2" not in found
-    assert found["lp_ess"] == convergence(lp[:, :, None])["ess_bulk"]
+    assert result["acceptance_rate"] == pytest.approx(0.5)
+    assert result["acceptance_rate_min"] == pytest.approx(0.3)
+    assert "sigma2" not in result
+    assert result["lp_ess"] == convergence(lp[:, :, None])["ess_bulk"]
     assert diagnostics.of_statistics({"diverging": rates > 0.5})["diverging"] == 0.5
     energy = np.array([[0.0, 1.0, 3.0, 2.0], [0.0, 2.0, 0.0, 2.0]])
-    known = min(np.mean(np.diff(row) ** 2) / np.var(row) for row in energy)
-    assert diagnostics.of_statistics({"energy": energy})["ebfmi"] == pytest.approx(known)
+    expected = min(np.mean(np.diff(row) ** 2) / np.var(row) for row in energy)
+    assert diagnostics.of_statistics({"energy": energy})["ebfmi"] == pytest.approx(expected)
 
 
 def test_answers_turn_at_their_limits():
@@ -432,8 +434,8 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
     (two,) = findings.gate_findings({**GOOD, "rhat": 1.2, "modes": 2})
     words = "the chains are in 2 groups that predict differently; run longer ([[draws]], [[warmup]])"
     assert two.advice == words == findings.gate_findings({**GOOD, "lp_rhat": 1.2, "modes": 2})[0].advice
-    (one,) = findings.gate_findings({key: value for key, value in GOOD.items() if key != "modes"} | {"rhat": 1.2})
-    assert "groups" not in one.advice
+    (first,) = findings.gate_findings({key: value for key, value in GOOD.items() if key != "modes"} | {"rhat": 1.2})
+    assert "groups" not in first.advice
     for count, said in ((99, True), (100, False)):
         diagnosis = {**GOOD, "rhat": 1.2, "draws": count, "draws_requested": count}
         words = findings.answer_converged(diagnosis, findings.gate_findings(diagnosis)).text
@@ -467,15 +469,15 @@ def test_a_few_rows_of_what_a_calibration_turns_on():
     assert [says(0.02, 0.15), says(0.021, 0.15), says(0.02, 0.151), says(0.021, 0.3)] == ["yes", "no", "unsure", "no"]
 
 
-def test_how_large_a_pareto_k_may_be():
+def test_the_limit_of_pareto_k_grows_with_the_number_of_draws():
     values = np.random.default_rng(0).normal(size=(2, 5000, 1))
-    for count, known in ((10, 0.0), (12, 1 - 1 / np.log10(12)), (200, 1 - 1 / np.log10(200)), (10_000, 0.7)):
-        assert loo.leave_one_out(values[:, : count // 2]).good_k == pytest.approx(known)
+    for count, expected in ((10, 0.0), (12, 1 - 1 / np.log10(12)), (200, 1 - 1 / np.log10(200)), (10_000, 0.7)):
+        assert loo.leave_one_out(values[:, : count // 2]).good_k == pytest.approx(expected)
 
 
 def test_leave_one_out_of_a_run_is_of_at_most_two_thousand_rows_and_ten_draws_or_more():
     """Rows evenly through the data; the first of them weighs the draws by a heavy tail."""
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def looked(chains: int, count: int, rows: int, power: float = 1.0, exactness: str = "exact") -> dict[str, Any]:
         x = np.arange(float(rows))[:, None]
@@ -489,20 +491,20 @@ def test_leave_one_out_of_a_run_is_of_at_most_two_thousand_rows_and_ten_draws_or
         values = np.random.default_rng(0).normal(size=(chains, count, min(rows, 2000)))
         values[..., :1] = -1.5 * np.random.default_rng(1).exponential(size=(chains, count, 1))
         predictor: Any = Predictor(Record(tree, None))
-        predictor.log_likelihoods = lambda *of: asked.append(of) or values
-        found = loo.estimates(predictor)
-        if found:
-            known = loo.leave_one_out(values, power=power)
-            assert found["loo_nll"].value == pytest.approx(-known.log_density.mean())
-            assert found["loo_pareto_k"].value == known.pareto_k.max()
-            assert found["loo_pareto_k_bad"].value == pytest.approx((known.pareto_k > known.good_k).mean())
-        return {name: one.value for name, one in found.items()}
+        predictor.log_likelihoods = lambda *of: calls.append(of) or values
+        result = loo.estimates(predictor)
+        if result:
+            expected = loo.leave_one_out(values, power=power)
+            assert result["loo_nll"].value == pytest.approx(-expected.log_density.mean())
+            assert result["loo_pareto_k"].value == expected.pareto_k.max()
+            assert result["loo_pareto_k_bad"].value == pytest.approx((expected.pareto_k > expected.good_k).mean())
+        return {name: item.value for name, item in result.items()}
 
     first, half = looked(4, 250, 5), looked(4, 250, 5, power=0.5)
     assert (first["loo_rows"], first["loo_pareto_k_bad"]) == (5, 0.2)
     assert half["loo_nll"] != first["loo_nll"]
     assert looked(2, 5, 2001)["loo_rows"] == 2000
-    x, y, kept = asked[-1]
+    x, y, kept = calls[-1]
     np.testing.assert_array_equal(y, -x)
     assert (x[0], x[-1], len(kept)) == (0, 2000, 5)
     assert looked(2, 4, 5) == looked(4, 250, 5, exactness="approximate") == looked(4, 250, 0) == {}
@@ -558,9 +560,9 @@ def test_nothing_seen_of_a_few_rows_is_no_proof():
     rng, misses, settled = np.random.default_rng(0), 0, 0
     for _ in range(300):
         labels = (rng.uniform(size=20) < 0.9).astype(int)  # claimed 0.999
-        found = calibration.of_classes(labels, np.tile([0.001, 0.999], (20, 1)))
-        misses += not found.low <= 0.099 <= found.high
-        settled += findings.answer_calibrated(found, 20).outcome == "yes"
+        result = calibration.of_classes(labels, np.tile([0.001, 0.999], (20, 1)))
+        misses += not result.low <= 0.099 <= result.high
+        settled += findings.answer_calibrated(result, 20).outcome == "yes"
     assert misses <= 9  # 1 % of 300 are 3; more than 9 in 1000 tries once
     assert settled == 0
 
@@ -569,9 +571,9 @@ def test_weights_that_are_all_alike_are_the_best_there_are():
     assert diagnostics.of_weights(np.zeros(4000)) == ()
     rng = np.random.default_rng(0)
     certain = np.log1p(-1e-9 * rng.uniform(size=(4, 500, 3)))
-    found = loo.leave_one_out(certain)
-    np.testing.assert_array_equal(found.pareto_k, 0.0)
-    np.testing.assert_allclose(found.log_density, 0.0, atol=1e-8)
+    loo_result = loo.leave_one_out(certain)
+    np.testing.assert_array_equal(loo_result.pareto_k, 0.0)
+    np.testing.assert_allclose(loo_result.log_density, 0.0, atol=1e-8)
 
 
 def test_unfamiliar_rows_are_told_apart_beyond_their_error():
@@ -588,12 +590,12 @@ def test_unfamiliar_rows_are_told_apart_beyond_their_error():
 
 
 def test_a_perfect_separation_of_few_rows_settles_nothing():
-    for rows, says in ((1, "unsure"), (10, "unsure"), (30, "yes")):
+    for rows, message in ((1, "unsure"), (10, "unsure"), (30, "yes")):
         scores = np.r_[np.zeros(rows), np.ones(rows)]
         area = metrics.auroc(scores, scores > 0)
         assert area.value == 1
         told = {"ood_auroc_entropy": area, "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
-        assert findings.answer_knows(told).outcome == says
+        assert findings.answer_knows(told).outcome == message
 
 
 def test_one_draw_and_chains_that_stand_still_are_not_trusted():

@@ -18,7 +18,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 import bnnzoo
-from bnnzoo import store, zoo
+from bnnzoo import keywords, store, zoo
 from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
@@ -43,8 +43,8 @@ def whole(tmp_path_factory):
 
 def groups(run: bnnzoo.Run) -> dict[str, np.ndarray]:
     names = ("posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats")
-    found = [name for name in names if name in run.posterior.children]
-    return {f"{g}/{n}": v.values for g in found for n, v in run.posterior[g].data_vars.items()}
+    result = [name for name in names if name in run.posterior.children]
+    return {f"{g}/{n}": v.values for g in result for n, v in run.posterior[g].data_vars.items()}
 
 
 def steady(run: bnnzoo.Run) -> dict[str, Any]:
@@ -61,15 +61,15 @@ def _check_resume(recipe: Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], fol
         with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume") as caught:
             zoo.run_recipe(recipe, out=out, **tiny.stopped(poll))
         assert caught.value.exit_code == 130
-        found = bnnzoo.open(out)
-        assert found.attributes["complete"] == 0
-        done = found.attributes["draws_done"]
+        result = bnnzoo.open(out)
+        assert result.attributes["complete"] == 0
+        done = result.attributes["draws_done"]
         assert 0 <= done < recipe.draws
         if done:
-            for tree in (found.posterior, xr.open_datatree(out, engine="h5netcdf")):
+            for tree in (result.posterior, xr.open_datatree(out, engine="h5netcdf")):
                 assert tree["posterior"].sizes["draw"] == done
             before = whole.posterior["posterior"]["weight"].values[:, :done]
-            np.testing.assert_array_equal(found.posterior["posterior"]["weight"].values, before)
+            np.testing.assert_array_equal(result.posterior["posterior"]["weight"].values, before)
         again = zoo.resume(out)
         tiny.assert_same_bits(groups(again), groups(whole))
         assert steady(again) == steady(whole)
@@ -174,9 +174,9 @@ def test_another_environment_does_not_resume_silently(whole, tmp_path, monkeypat
     monkeypatch.undo()
     with pytest.raises(UsageError, match=r"jax was 0\.0\.1.*--allow-inexact-resume"):
         zoo.resume(out)
-    found = zoo.resume(out, allow_inexact=True)
-    assert "jax was 0.0.1" in found.attributes["inexact_resume"]
-    tiny.assert_same_bits(groups(found), groups(whole("random-walk")))
+    result = zoo.resume(out, allow_inexact=True)
+    assert "jax was 0.0.1" in result.attributes["inexact_resume"]
+    tiny.assert_same_bits(groups(result), groups(whole("random-walk")))
 
 
 def test_what_would_change_the_draws_of_a_run_that_goes_on():
@@ -237,12 +237,12 @@ def test_the_file_keeps_the_contract(sampler, whole):
 @pytest.mark.parametrize("sampler", ["random-walk", "mala"])
 def test_the_log_density_in_the_file_is_that_of_the_draw(sampler, whole):
     posterior = tiny.problem(sampler).posterior
-    found = whole(sampler).posterior
+    result = whole(sampler).posterior
     theta = np.concatenate(
-        [found["posterior"][b.name].values[:, -1].reshape(4, -1) for b in posterior.layout.blocks], 1
+        [result["posterior"][b.name].values[:, -1].reshape(4, -1) for b in posterior.layout.blocks], 1
     )
     lp = jax.vmap(posterior.log_density)(jnp.asarray(theta))
-    np.testing.assert_allclose(found["sample_stats"]["lp"].values[:, -1], lp, rtol=1e-4)
+    np.testing.assert_allclose(result["sample_stats"]["lp"].values[:, -1], lp, rtol=1e-4)
 
 
 def test_the_file_is_read_by_xarray_and_arviz(whole):
@@ -283,11 +283,11 @@ def test_the_digest_is_of_the_training_rows(whole):
 
 
 def test_the_summary_is_short_and_plain(whole):
-    found = whole("penalty").summary()
-    json.dumps(found)
-    assert found["parameters"] == 11
-    assert found["chains"] == tiny.CHAINS
-    assert 0 <= found["acceptance_rate"] <= 1
+    result = whole("penalty").summary()
+    json.dumps(result)
+    assert result["parameters"] == 11
+    assert result["chains"] == tiny.CHAINS
+    assert 0 <= result["acceptance_rate"] <= 1
 
 
 def test_an_existing_file_is_refused_and_force_replaces_it(whole, tmp_path):
@@ -305,7 +305,7 @@ def test_an_existing_file_is_refused_and_force_replaces_it(whole, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"data": "nothing.csv"}, "nothing.csv"),
         (
@@ -316,8 +316,8 @@ def test_an_existing_file_is_refused_and_force_replaces_it(whole, tmp_path):
         ({"sampler.sampling": "disjoint", "sampler.batch_size": 100}, "the number of rows .got 500."),
     ],
 )
-def test_bad_input_writes_nothing(more, said, tmp_path):
-    with pytest.raises(UsageError, match=said) as caught:
+def test_bad_input_writes_nothing(more, message, tmp_path):
+    with pytest.raises(UsageError, match=message) as caught:
         zoo.run_recipe(tiny.recipe("penalty", **more), out=tmp_path / "run.nc")
     assert caught.value.exit_code == 2
     assert list(tmp_path.iterdir()) == []
@@ -337,7 +337,7 @@ SHORT: dict[str, Any] = {
 @pytest.mark.filterwarnings("ignore:regime")
 def test_sample_by_names_with_arrays(tmp_path, monkeypatch):
     at_exit = []
-    monkeypatch.setattr("atexit.register", lambda *words, **more: at_exit.append((words, more)))
+    monkeypatch.setattr("atexit.register", lambda *arguments, **more: at_exit.append((arguments, more)))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 3))
@@ -356,18 +356,18 @@ def test_sample_by_names_with_arrays(tmp_path, monkeypatch):
     assert len(run.predict(x[:5])) == 5
     assert {"nll", "rmse", "coverage_90", "rows"} <= set(run.evaluate())
     assert len(list(tmp_path.glob("*/run.nc"))) == 1
-    ((function, *words), more) = at_exit[-1]
-    function(*words, **more)
+    ((function, *arguments), more) = at_exit[-1]
+    function(*arguments, **more)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_any_part_is_a_name_its_fields_or_an_object():
-    words = {"data": None, "in_memory": True}
-    recipe = zoo.recipe_of("mlp", RandomWalk(), **words, likelihood=Gaussian(scale=0.5), prior=None)
+    options = {"data": None, "in_memory": True}
+    recipe = keywords.recipe_of("mlp", RandomWalk(), **options, likelihood=Gaussian(scale=0.5), prior=None)
     assert (recipe.sampler.name, recipe.prior) == ("random-walk", None)
     assert (recipe.likelihood.name, recipe.likelihood.fields) == ("gaussian", {"scale": 0.5})
     with pytest.raises(UsageError, match=r"prior: must be a name, a mapping .* \(got int\)"):
-        zoo.recipe_of("mlp", "hmc", **words, prior=3)
+        keywords.recipe_of("mlp", "hmc", **options, prior=3)
 
 
 def test_sample_needs_names_or_a_pair_of_objects(tmp_path, monkeypatch):
@@ -466,10 +466,10 @@ def test_a_run_that_breaks_keeps_the_draws_before(tmp_path):
     with pytest.raises(BnnzooError, match=r"place\[0\] is not finite.*the \d+ draws before it are in") as caught:
         bnnzoo.sample(Plane(), _Breaks(), out=out, chains=2, warmup=5, draws=500, init="prior")
     assert caught.value.exit_code == 1
-    found = bnnzoo.open(out)
-    place = found.posterior["posterior"]["place"].values
-    assert found.attributes["complete"] == 0
-    assert found.attributes["draws_done"] == place.shape[1] > 0
+    result = bnnzoo.open(out)
+    place = result.posterior["posterior"]["place"].values
+    assert result.attributes["complete"] == 0
+    assert result.attributes["draws_done"] == place.shape[1] > 0
     assert np.isfinite(place).all()
     np.testing.assert_array_equal(place[0, :, 0], 6 + np.arange(place.shape[1]))
 

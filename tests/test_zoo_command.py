@@ -34,11 +34,12 @@ def test_a_pair_without_a_file_can_be_run_too():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["zzz-*"], "no recipe 'zzz-*'"), (["hmc"], "no recipe 'hmc'"), (["linear.zzz"], "linear.zzz")]
+    ("arguments", "message"),
+    [(["zzz-*"], "no recipe 'zzz-*'"), (["hmc"], "no recipe 'hmc'"), (["linear.zzz"], "linear.zzz")],
 )
-def test_what_cannot_be_run_is_refused(words, said, capsys):
-    assert cli.run(["zoo", "run", *words]) == 2
-    assert said in capsys.readouterr().err
+def test_an_unknown_recipe_is_refused(arguments, message, capsys):
+    assert cli.run(["zoo", "run", *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_runs_of_a_sweep_have_its_values_and_their_names(tmp_path):
@@ -59,7 +60,7 @@ def test_the_runs_of_a_sweep_have_its_values_and_their_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("folder", "names", "words"),
+    ("folder", "names", "arguments"),
     [
         ("runs", ["a,seed=0", "a,seed=1", "b"], "bnnzoo merge runs/a,seed=*.nc -o runs/a.nc"),
         ("my runs", ["a,seed=0", "a,seed=1"], "bnnzoo merge 'my runs/a',seed=*.nc -o 'my runs/a'.nc"),
@@ -69,10 +70,10 @@ def test_the_runs_of_a_sweep_have_its_values_and_their_names(tmp_path):
         ("runs", ["a!"], ""),
     ],
 )
-def test_what_one_does_next_is_with_runs_that_are_there(folder, names, words):
+def test_what_one_does_next_is_with_runs_that_are_there(folder, names, arguments):
     """Those with a ! have failed."""
     rows = [{"recipe": name.rstrip("!"), **({"error": "exit code 2"} if "!" in name else {})} for name in names]
-    assert next_command(Path(folder), rows) == words
+    assert next_command(Path(folder), rows) == arguments
 
 
 def test_a_table_of_runs_has_the_columns_that_one_of_them_has(capsys):
@@ -108,8 +109,8 @@ def test_rows_are_read_anew_for_every_word_that_decides_them(tmp_path):
 @pytest.mark.slow
 def test_a_run_of_two_where_one_fails(tmp_path, capsys):
     """Each in a process of its own; the other's row is there, and the exit code says that not all went well."""
-    words = ["zoo", "run", "linear.ensemble", "airfoil-ensemble", "-o", str(tmp_path), "--quiet"]
-    assert cli.run([*words, "--json"]) == 1
+    arguments = ["zoo", "run", "linear.ensemble", "airfoil-ensemble", "-o", str(tmp_path), "--quiet"]
+    assert cli.run([*arguments, "--json"]) == 1
     captured = capsys.readouterr()
     assert "1 of 2 recipes failed: airfoil-ensemble" in captured.err
     good, bad = json.loads(captured.out)
@@ -118,19 +119,19 @@ def test_a_run_of_two_where_one_fails(tmp_path, capsys):
     assert good["seconds"] > good["seconds_warmup"] > 0
     assert "exit code 2" in bad["error"]
     assert (tmp_path / "linear.ensemble.nc").exists()
-    assert cli.run([*words, "--seed", "7"]) == 2
+    assert cli.run([*arguments, "--seed", "7"]) == 2
     assert "linear.ensemble.nc: exists" in capsys.readouterr().err
 
 
 def jobs_of(pid: int) -> list[int]:
     """The jobs that any thread of a process has started; what a library asks of the system on import is none."""
-    found = []
+    results = []
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         for word in file.read_text().split():
             with contextlib.suppress(OSError):  # it has ended
                 if b"bnnzoo.cli.job" in Path(f"/proc/{word}/cmdline").read_bytes():
-                    found.append(int(word))
-    return found
+                    results.append(int(word))
+    return results
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
@@ -143,9 +144,9 @@ def test_the_recipe_under_way_ends_with_the_command(tmp_path):
             time.sleep(0.05)
         (child,) = children
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=300)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 143
-    assert said.endswith("bnnzoo: stopped by SIGTERM: 0 of 2 runs are done; the same command continues\n")
+    assert errors.endswith("bnnzoo: stopped by SIGTERM: 0 of 2 runs are done; the same command continues\n")
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
     assert not list(tmp_path.glob("mdn.nuts*"))

@@ -86,9 +86,9 @@ def problem(sampler: str, chains: int = CHAINS) -> assembly.Problem:
 
 def run(sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "auto", **more: Any) -> list[Chunk]:
     """All chunks of a run of the loop on the shared problem; `posterior`, `sampler_object` replace its."""
-    found = problem(sampler, chains)
-    posterior = more.pop("posterior", found.posterior)
-    chosen = more.pop("sampler_object", found.sampler)
+    result = problem(sampler, chains)
+    posterior = more.pop("posterior", result.posterior)
+    chosen = more.pop("sampler_object", result.sampler)
     keys = Keys.from_seed(seed)
     dim = posterior.layout.dim
     thetas = 0.3 * np.random.default_rng(seed).normal(size=(8, dim)).astype(np.float32)[:chains]

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -15,15 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt
 
 from bnnzoo import registry
-from bnnzoo.assembly import units
 from bnnzoo.assembly.by_hand import predicted_site
+from bnnzoo.assembly.description import Description
+from bnnzoo.assembly.network_posterior import build_posterior
 from bnnzoo.assembly.recipe_parts import (
-    Parts,
     check_exposure,
-    check_likelihood,
-    check_prior,
-    compilable_likelihood,
-    compilable_prior,
     likelihood_task,
     make_parts,
     with_default_name,
@@ -31,12 +27,12 @@ from bnnzoo.assembly.recipe_parts import (
 from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_recipe_data, split
 from bnnzoo.data.targets import TAKEN_AS_NUMBERS
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
-from bnnzoo.models import AbstractModel, network_checks, network_size
+from bnnzoo.models import AbstractModel
 from bnnzoo.models.building import Architecture
 from bnnzoo.models.own import PREFIX as OWN
-from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, stochastic
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.censored import uncensored
-from bnnzoo.posterior.layout import named_leaves, network_layout
+from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.recipe import Part, Recipe, as_dict, part_from_object, recipe_from
@@ -45,30 +41,6 @@ from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves, targets_of
 
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
 """Compiler options for a program that runs once. Optimising random numbers for many arrays would take seconds."""
-
-
-class Description(NamedTuple):
-    """The parts, the signature and the scaler of a problem: enough to predict in the units of the data."""
-
-    parts: Parts
-    signature: Signature
-    scaler: Scaler
-
-    @property
-    def architecture(self) -> Architecture:
-        """The model with the sizes of its networks. An exposure is not an input of them."""
-        width, *rest = self.example.shape[1:]
-        num_outputs = self.parts.likelihood.num_outputs(self.signature.num_targets)
-        return Architecture.from_model(self.parts.model, (width - bool(self.signature.exposure), *rest), num_outputs)
-
-    @property
-    def example(self) -> np.ndarray:
-        """One input of zeros in the form of the network, [1, ...]."""
-        return self.parts.model.arrange(np.zeros((1, *self.signature.shape), self.signature.dtype))
-
-    def inputs(self, x: Shaped[np.ndarray, "row ..."], precision: str) -> Shaped[np.ndarray, "row ..."]:
-        """Convert rows from original units to the inputs of the posterior."""
-        return with_precision(self.parts.model.arrange(self.scaler.scale_inputs(x)), precision)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +135,8 @@ class Problem:
                 x = signature.inputs(constant["x"])
                 if not len(x):
                     raise ValueError("there are no rows")
-                train = signature.dataset(x, signature.targets(targets_of(observed["y"]), len(x)), "file")
+                y = signature.targets(targets_of(observed["y"]), len(x))
+                train = Dataset.from_signature(signature, x, y, "file")
             if recipe.keep == "predictions":
                 kept_rows = signature.inputs(constant[KEPT_ROWS])
                 if not len(kept_rows):
@@ -328,9 +301,9 @@ def _build_problem(
     fixed: Mapping[str, Array | np.ndarray] | None = None,
     kept_rows: Shaped[np.ndarray, "row ..."] | None = None,
 ) -> Problem:
-    posterior, outputs = _posterior(recipe, description, train, fixed or {}), None
+    posterior, outputs = build_posterior(recipe, description, train, fixed or {}), None
     if kept_rows is not None:
-        full_posterior = _posterior(recipe, description, None, fixed or {})
+        full_posterior = build_posterior(recipe, description, None, fixed or {})
         outputs = Outputs.at_inputs(full_posterior, description.inputs(kept_rows, recipe.precision))
     return Problem(recipe, posterior, description.parts.sampler, description, train, test, kept_rows, outputs)
 
@@ -351,71 +324,3 @@ def _kept_rows(recipe: Recipe, signature: Signature, test: Dataset | None) -> np
             "no inputs to keep predictions at; give inputs with [[keep_at=FILE]], or use a [[test_fraction]] above 0"
         )
     return np.concatenate(parts)
-
-
-def _posterior(
-    recipe: Recipe, description: Description, train: Dataset | None, fixed: Mapping[str, Array | np.ndarray]
-) -> NetworkPosterior:
-    """Build the posterior on the training rows, or a posterior without data that only predicts.
-
-    Args:
-        recipe: the resolved recipe.
-        description: the parts, the signature and the scaler.
-        train: the training rows; None for a posterior without data.
-        fixed: the trained values of the fixed parameters, by name. If only the last layer is sampled, the posterior is
-            then that of the last layer given the features.
-
-    Raises:
-        UsageError: if the recipe's `stochastic` names no parameter.
-    """
-    parts, signature, scaler = description
-    likelihood = units.in_network_units(parts.likelihood, scaler, recipe.units)
-    architecture = description.architecture
-    network_size.check(recipe.model.name, lambda: architecture.build(key=jax.random.key(0)))
-    network = architecture.build(key=jax.random.key(0))
-    network_checks.check(parts.model, network, architecture, type(uncensored(parts.likelihood)).__name__)
-    network = stochastic.with_leaves(network, fixed)
-    if train is None:
-        x, y = description.example[:0], np.zeros((0,), np.float32)
-    else:
-        parts.likelihood.check(train.y, signature.num_targets)
-        scaled = scaler.apply(train)
-        x, y = parts.model.arrange(scaled.x), scaled.y
-        check_likelihood(likelihood, signature.num_targets, y)
-    split = parts.model.split(network)
-    try:
-        names = stochastic.sampled_names(recipe.stochastic, network, split and split[1])
-    except UsageError as error:
-        raise UsageError(f"{recipe.where.get('stochastic', 'stochastic')}: {error}") from None
-    sampled_leaves = [leaf for name, leaf in named_leaves(network).items() if name in names]
-    sampled = network_layout(network, lambda leaf: any(leaf is leaf_sampled for leaf_sampled in sampled_leaves))
-    check_prior(parts.prior, sampled)
-    build = functools.partial(
-        NetworkPosterior.of,
-        likelihood=compilable_likelihood(likelihood, signature),
-        prior=compilable_prior(parts.prior, sampled),
-        y=with_precision(y, recipe.precision),
-        likelihood_power=recipe.likelihood_power,
-        sampled=lambda leaf: any(leaf is leaf_sampled for leaf_sampled in sampled_leaves),
-        has_exposure=bool(signature.exposure),
-    )
-    # Byte images stay bytes on the device, which takes a quarter of the memory. The posterior scales them there.
-    has_byte_images = signature.dtype == "uint8"
-    posterior = build(
-        network,
-        x=with_precision(x, recipe.precision),
-        input_mean=float(scaler.x_mean) if has_byte_images else 0.0,
-        input_sd=float(scaler.x_sd) if has_byte_images else 1.0,
-    )
-    if not fixed or train is None or split is None:
-        return posterior
-    features, last = split
-    if not names <= stochastic.last_names(network, last):
-        return posterior
-    # Parameters keep their names in the full network.
-    return dataclasses.replace(build(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
-
-
-def with_precision(array: np.ndarray, precision: str) -> np.ndarray:
-    """Return the array in this precision if its numbers are real, else unchanged."""
-    return array.astype(precision) if np.issubdtype(array.dtype, np.floating) else array

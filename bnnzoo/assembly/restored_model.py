@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Shaped
 
 from bnnzoo.assembly.by_hand import identity_scaler, predicted_site
-from bnnzoo.assembly.problem import Problem, with_precision
+from bnnzoo.assembly.description import with_precision
+from bnnzoo.assembly.problem import Problem
 from bnnzoo.data import Scaler, Signature
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior

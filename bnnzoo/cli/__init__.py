@@ -24,10 +24,10 @@ from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import printable, reserve_stdout, shorten_line
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.cli.plugin_commands import plugin_command, plugin_commands
-from bnnzoo.discovery import is_keyboard_interrupt, one_line
 from bnnzoo.errors import BnnzooError, BnnzooWarning, message_of
 from bnnzoo.finding import spelling_of
 from bnnzoo.plugin import COMMANDS
+from bnnzoo.plugin_failures import is_keyboard_interrupt, one_line
 from bnnzoo.shell import quoted
 from bnnzoo.suggestions import near_names
 

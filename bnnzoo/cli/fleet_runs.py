@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bnnzoo.cli.output import print_table
-from bnnzoo.discovery import one_line
 from bnnzoo.errors import BnnzooError, BnnzooWarning, UsageError
 from bnnzoo.fleet import Job, Outcome
+from bnnzoo.plugin_failures import one_line
 from bnnzoo.recipe import Recipe, as_dict, to_yaml
 from bnnzoo.shell import quoted
 

@@ -11,8 +11,8 @@ from typer.core import TyperCommand
 
 from bnnzoo import registry
 from bnnzoo.cli.output import printable
-from bnnzoo.discovery import is_keyboard_interrupt, one_line
 from bnnzoo.errors import NotFoundError, UsageError
+from bnnzoo.plugin_failures import is_keyboard_interrupt, one_line
 
 PANEL = "Commands of plugins"
 

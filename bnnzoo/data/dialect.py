@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import re
+import warnings
 from collections.abc import Collection, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
+
+from bnnzoo.data.first_lines import MAX_INSPECTED_LINES
+from bnnzoo.data.reading import Reading
+from bnnzoo.errors import BnnzooWarning, UsageError
 
 MARKS = (",", ";", "\t", "|")
 """The separators that can be detected."""
@@ -20,6 +26,8 @@ _WITH_COMMA = re.compile(r"[+\u2212-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
 _WITH_POINT = re.compile(r"[+\u2212-]?[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+\u2212-]?[1-9][0-9]{0,2}[.,][0-9]{3}")
 """A cell that may be a whole number with a thousands separator."""
+_SEPARATOR_LINE = re.compile(rb"sep=([^\r\n])\r?\n", re.IGNORECASE)
+"""Excel's first line that names the separator."""
 
 
 class Dialect(NamedTuple):
@@ -34,7 +42,53 @@ class Dialect(NamedTuple):
         return f"columns separated by {NAMES.get(self.separator, repr(self.separator))}{comma}"
 
 
-def separator_of(lines: Sequence[str], preferred: str) -> str | None:
+def detect_dialect(
+    raw: bytes, requested: Reading, default: Reading, usual: str, where: str, *, has_options: bool
+) -> tuple[Dialect, int]:
+    """Return the dialect and the start of the header, which follows a line that names the separator.
+
+    Args:
+        raw: the text.
+        requested: the requested options.
+        default: the reading that is used if detection is ambiguous.
+        usual: the separator that is usual for the name of the file.
+        where: the name of the file in messages.
+        has_options: whether messages may name options.
+    """
+    preferred = default.separator or usual
+    start = 0
+    separator_line = _SEPARATOR_LINE.match(raw)
+    if separator_line is not None:
+        start, preferred = separator_line.end(), separator_line[1].decode("utf-8", "replace")
+    text = io.BytesIO(raw)
+    text.seek(start)
+    lines = [line.decode("utf-8") for line in itertools.islice(text, MAX_INSPECTED_LINES)]
+    lines = list(itertools.dropwhile(lambda line: line.startswith("#"), lines)) or lines
+    separator = requested.separator or (preferred if separator_line else _separator_of(lines, preferred))
+    if separator is None:
+        remedy = "name the separator, for instance [[separator=semicolon]]"
+        remedy = remedy if has_options else "separate them by commas"
+        raise UsageError(f"{where}: several characters may separate the columns ({lines[0].strip()[:60]!r}); {remedy}")
+    decimal = requested.decimal or _decimal_of(lines, separator, default.decimal or ".")
+    if requested.decimal == "," and not requested.separator and separator == "," and not _has_commas(lines):
+        warnings.warn(
+            f"{where}: [[decimal=,]] has no effect: commas separate the columns, and no cell has a decimal "
+            "comma; if another character separates them, name it with [[separator]]",
+            BnnzooWarning,
+            stacklevel=5,
+        )
+    if not requested.decimal and (cell := _thousands_in(lines, separator, decimal)):
+        warnings.warn(
+            f"{where}: {cell} is read as {float(cell):g}, and similar cells likewise; in a file with "
+            "semicolons the point may separate thousands; if it does, write such numbers without it"
+            + ("; if it is the decimal mark, use [[decimal=.]]" if has_options else ""),
+            BnnzooWarning,
+            stacklevel=5,
+        )
+    return Dialect(separator, cast(Any, decimal)), start
+
+
+def _separator_of(lines: Sequence[str], preferred: str) -> str | None:
     """Return the separator of a file with these first lines, or None if two are equally likely.
 
     `preferred` is returned unless exactly one other separator gives every line the same number of cells.
@@ -53,7 +107,7 @@ def separator_of(lines: Sequence[str], preferred: str) -> str | None:
     return regular[0] if regular else preferred
 
 
-def decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","]) -> Literal[".", ","]:
+def _decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","]) -> Literal[".", ","]:
     """The decimal mark of the numbers below a header; `preferred` where they leave it open."""
     if separator == "," and preferred == ".":
         return preferred  # a quoted 1,5 among plain cells may be anything
@@ -65,7 +119,7 @@ def decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","
     return "," if commas else "."
 
 
-def has_commas(lines: Sequence[str]) -> bool:
+def _has_commas(lines: Sequence[str]) -> bool:
     """Whether a cell of a file whose columns are separated by commas has a comma, in quotes."""
     return any("," in cell for cell in _cells(lines, ","))
 
@@ -78,7 +132,7 @@ def unusual_separator(header: str, row: bytes) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-def thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
+def _thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
     """A cell such as 1.234 that may be a whole number, where semicolons separate and no cell says otherwise; or ""."""
     if separator != ";" or decimal != ".":
         return ""

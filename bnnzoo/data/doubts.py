@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from bnnzoo.data.columns import Cells
+from bnnzoo.data.cells import Cells
 from bnnzoo.data.faults import list_names, with_names
 from bnnzoo.data.forms import WITH_UNIT
 from bnnzoo.errors import BnnzooWarning

@@ -17,8 +17,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from pydantic import FailFast
 
+from bnnzoo.data.cells import Cells, Kind, quoted
 from bnnzoo.data.check import did_you_mean, is_coarse
-from bnnzoo.data.columns import Cells, Kind, quoted
 from bnnzoo.data.faults import DROP_COLUMN, Fault, Faults
 from bnnzoo.data.levels import level_positions, numeric_values
 from bnnzoo.errors import UsageError

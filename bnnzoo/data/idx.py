@@ -79,7 +79,8 @@ class IdxFolder:
             )
         if images.shape[0] != labels.shape[0]:
             raise UsageError(f"{where}: {images.shape[0]} images but {labels.shape[0]} labels")
-        return train.signature.dataset(images, check_labels(labels, train.class_names, where), train.name)
+        labels = check_labels(labels, train.class_names, where)
+        return Dataset.from_signature(train.signature, images, labels, train.name)
 
 
 def read_images(folder: Path, part: str) -> NDArray[np.uint8] | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bnnzoo.data.columns import Cells, as_text
+from bnnzoo.data.cells import Cells, as_text
 from bnnzoo.data.forms import BOOLEAN, NUMBER, Style, is_true
 
 _PLAIN = Style()

@@ -18,13 +18,14 @@ from bnnzoo.data import tabular
 from bnnzoo.data.arrays import as_inputs, check_task, label_array, numeric_array
 from bnnzoo.data.bounds import as_cells, bounds_of, is_bounds_array
 from bnnzoo.data.check import did_you_mean, finite_float32
-from bnnzoo.data.dataset import Dataset, Signature, from_arrays
+from bnnzoo.data.dataset import Dataset, from_arrays
 from bnnzoo.data.encoding import Encoding, Missing, Unseen
 from bnnzoo.data.faults import list_names
 from bnnzoo.data.frames import FrameTable, is_frame
 from bnnzoo.data.readers import Table
 from bnnzoo.data.reading import PLAIN, Reading
 from bnnzoo.data.selection import ColumnChoice
+from bnnzoo.data.signature import Signature
 from bnnzoo.data.sources import Spec, new_source_of, source_of
 from bnnzoo.data.targets import check_labels
 from bnnzoo.errors import UsageError
@@ -192,7 +193,7 @@ def load_like(
     """
     if signature.task == "density":
         rows = load_inputs(spec, signature, unseen=unseen)
-        return signature.dataset(rows, rows, str(spec) if isinstance(spec, str | Path) else "rows")
+        return Dataset.from_signature(signature, rows, rows, str(spec) if isinstance(spec, str | Path) else "rows")
     names = signature.target_names if target_names is None else tuple(target_names)
     if isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[1]):
         spec = (spec[0], _order_targets(spec[1], names))
@@ -318,7 +319,7 @@ def _labelled(inputs: NDArray[Any], y: Any, signature: Signature, where: str, na
         bounds = bounds_of(y, len(inputs), where)
         if bounds.shape[1] != len(signature.target_names):
             raise UsageError(f"{where}: {bounds.shape[1]} targets, but the model has {len(signature.target_names)}")
-        return signature.dataset(inputs, bounds, name)
+        return Dataset.from_signature(signature, inputs, bounds, name)
     targets = (label_array if is_classification else numeric_array)(y, where)
     if targets.shape[0] != inputs.shape[0]:
         raise UsageError(f"{where}: {targets.shape[0]} rows of targets but {inputs.shape[0]} rows of inputs")
@@ -328,5 +329,7 @@ def _labelled(inputs: NDArray[Any], y: Any, signature: Signature, where: str, na
             "targets"
         )
     if is_classification:
-        return signature.dataset(inputs, check_labels(targets.reshape(-1), signature.class_names, where), name)
-    return signature.dataset(inputs, finite_float32(targets, where).reshape(-1, len(signature.target_names)), name)
+        labels = check_labels(targets.reshape(-1), signature.class_names, where)
+        return Dataset.from_signature(signature, inputs, labels, name)
+    numbers = finite_float32(targets, where).reshape(-1, len(signature.target_names))
+    return Dataset.from_signature(signature, inputs, numbers, name)

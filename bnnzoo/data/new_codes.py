@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from bnnzoo.data.bounds import uncensored_targets
 from bnnzoo.data.codes import find_codes, may_hold_codes
-from bnnzoo.data.dataset import Signature
 from bnnzoo.data.doubts import sentinel_days
 from bnnzoo.data.faults import list_names
+from bnnzoo.data.signature import Signature
 from bnnzoo.errors import BnnzooWarning
 
 _MAX_ROWS = 20_000

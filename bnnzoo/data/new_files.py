@@ -9,9 +9,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from bnnzoo.data.check import plain_name
-from bnnzoo.data.dataset import Signature
 from bnnzoo.data.delimited import DelimitedTable
 from bnnzoo.data.reading import Reading, format_lines, parse_lines
+from bnnzoo.data.signature import Signature
 from bnnzoo.data.textfile import is_utf8, read_text
 from bnnzoo.errors import BnnzooWarning, UsageError
 

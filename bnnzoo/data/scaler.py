@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data.bounds import uncensored_targets
 from bnnzoo.data.check import finite_float32
-from bnnzoo.data.dataset import Dataset, Signature
+from bnnzoo.data.dataset import Dataset
+from bnnzoo.data.signature import Signature
 from bnnzoo.errors import UsageError
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bnnzoo.data.check import did_you_mean
-from bnnzoo.data.dataset import Dataset, Signature, from_rows
+from bnnzoo.data.dataset import Dataset, from_rows
 from bnnzoo.data.delimited import DELIMITERS, DelimitedTable
 from bnnzoo.data.frames import FrameTable, is_frame
 from bnnzoo.data.new_files import open_like_training
 from bnnzoo.data.readers import FOLDER, READERS, Arrays, Table
 from bnnzoo.data.reading import PLAIN, Reading
+from bnnzoo.data.signature import Signature
 from bnnzoo.errors import UsageError
 
 _REMEDIES = {

@@ -12,10 +12,11 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.arrays import check_task
+from bnnzoo.data.cells import Cells
 from bnnzoo.data.check import check_column_names
 from bnnzoo.data.codes import find_codes, warn_of_codes
-from bnnzoo.data.columns import Cells, interpret
-from bnnzoo.data.dataset import Dataset, Signature, from_rows
+from bnnzoo.data.columns import interpret
+from bnnzoo.data.dataset import Dataset, from_rows
 from bnnzoo.data.doubts import (
     warn_of_dates,
     warn_of_inputs,
@@ -30,6 +31,7 @@ from bnnzoo.data.levels import merge_equal_levels
 from bnnzoo.data.readers import Table
 from bnnzoo.data.reading import Reading
 from bnnzoo.data.selection import ColumnChoice, check_known, select_categories, select_columns
+from bnnzoo.data.signature import Signature
 from bnnzoo.data.targets import check_censored, codes_of, regression_targets, targets_of
 from bnnzoo.data.unused_codes import notes_of_unused_codes
 from bnnzoo.errors import BnnzooWarning, UsageError
@@ -150,7 +152,7 @@ def new_rows(
     """
     if signature.task == "density":
         x = new_inputs(table, signature, unseen)
-        return signature.dataset(x, x, table.where)
+        return Dataset.from_signature(signature, x, x, table.where)
     kind = kind or ("text" if signature.task == "classification" else "number")
     x, cells, rows = _new_rows(table, signature, dict.fromkeys(targets, kind), unseen)
     if signature.task == "regression":
@@ -160,7 +162,7 @@ def new_rows(
         y = codes_of(
             labels.levels, labels.numbers[rows].astype(int), signature.class_names, table.where, targets[0], rows
         )
-    return signature.dataset(x, y, table.where)
+    return Dataset.from_signature(signature, x, y, table.where)
 
 
 def _new_rows(

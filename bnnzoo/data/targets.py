@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from bnnzoo.data.cells import Cells, as_text
 from bnnzoo.data.check import and_more, refuse_coarse
-from bnnzoo.data.columns import Cells, as_text
 from bnnzoo.data.encoding import MOST_LEVELS
 from bnnzoo.data.faults import list_names
 from bnnzoo.data.levels import level_positions

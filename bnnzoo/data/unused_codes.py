@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnnzoo.data.columns import as_text
+from bnnzoo.data.cells import as_text
 from bnnzoo.data.forms import Style
 from bnnzoo.data.reading import Reading
 from bnnzoo.errors import BnnzooWarning

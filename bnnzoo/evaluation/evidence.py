@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy import special
+from jaxtyping import Float
 
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import diagnostics
-from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.densities import kept_draws, log_likelihoods, log_priors
+from bnnzoo.evaluation.evidence_estimate import Evidence, log_mean_exp
+from bnnzoo.evaluation.power_path import integrate_powers, stepping_stones
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import spell_settings, spelling
@@ -29,32 +29,6 @@ _MOST_ERROR = 0.1
 """Largest standard error, in nats, at which the correction of a Laplace approximation is trusted."""
 _TARGET = ("model", "likelihood", "prior", "standardise", "stochastic")
 """Fields of a recipe that define the target distribution, beside the data and the power."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Estimate of log p(D) in nats, as a density of the targets in their original units.
-
-    Attributes:
-        log_evidence: the estimate.
-        se: Monte Carlo standard error; NaN if there is none.
-        method, meaning: the method, and its interpretation in one line.
-        trusted: whether the error estimate is reliable; for a lower bound, whether its gap is known.
-        discretisation: for a path, the error due to the finite number of powers.
-        gap: for a lower bound, the KL divergence by which it is too low, if the draws suffice to estimate it.
-    """
-
-    log_evidence: float
-    se: float
-    method: str
-    meaning: str
-    discretisation: float | None = None
-    gap: float | None = None
-    trusted: bool = True
-
-    def record(self) -> dict[str, Any]:
-        """Return a flat dictionary without the fields that this method does not have."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def of_run(predictor: Predictor) -> Evidence:
@@ -143,7 +117,7 @@ def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0
         log_unit: is added to convert the density of scaled targets to original units.
     """
     values, count = log_weights.astype(np.float64).reshape(-1), log_weights.size
-    value, se = _log_mean_exp(values)
+    value, se = log_mean_exp(values)
     problem = "".join(
         f"; {finding.label} is {finding.value:.2g}: do not trust it" for finding in diagnostics.of_weights(values)
     )
@@ -168,88 +142,6 @@ def of_acceptance(
     return Evidence(value + log_unit, math.sqrt(variances.sum()) / len(tries), "rejection", meaning)
 
 
-def integrate_powers(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]) -> Evidence:
-    """Integrate E_b[log L] = d log Z(b) / db over the power b, with Z(b) the integral of L^b times the prior.
-
-    Each trapezoid is corrected by the derivatives at its ends, -(b' - b)^2 / 12 (V' - V) (Friel, Hurn and Wyse 2014).
-    Here V = dE/db is the variance of log L. The error is that of the means and variances, from the runs' effective
-    sample sizes. `discretisation` is the difference to the result without every second run, which is usually an
-    overestimate.
-
-    Args:
-        powers: ascending powers.
-        values: log-likelihood of all data for each draw, one array per power.
-    """
-    weights = _weights(powers)
-    integral, variance = 0.0, 0.0
-    for (linear, quadratic), values_by_draw in zip(weights, values, strict=True):
-        influence = linear * values_by_draw + quadratic * (values_by_draw - values_by_draw.mean()) ** 2
-        integral += float(influence.mean())
-        variance += convergence(influence[:, :, None])["mcse"] ** 2
-    coarse_runs = _every_second_index(len(powers))
-    moments = [(values_by_draw.mean(), values_by_draw.var()) for values_by_draw in values]
-    coarse_integral = sum(
-        float(np.dot(coefficients, moments[i]))
-        for i, coefficients in zip(coarse_runs, _weights(powers[coarse_runs]), strict=True)
-    )
-    meaning = (
-        f"the integral over the likelihood's power of its mean log, from {len(powers)} runs; the error is that "
-        "of Monte Carlo, and beside it stands the largest error from the finite number of powers"
-    )
-    return Evidence(
-        integral,
-        math.sqrt(variance),
-        "thermodynamic integration",
-        meaning,
-        discretisation=abs(integral - coarse_integral),
-    )
-
-
-def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]) -> Evidence:
-    """Sum log E_b[L^(b' - b)] over the powers; each term is a ratio of integrals Z(b') / Z(b) (Xie et al. 2011).
-
-    The result is exact for any distance of the powers. Its variance is finite even where log L has none, for example
-    under the prior of a sampled noise scale.
-
-    Args:
-        powers: ascending powers.
-        values: log-likelihood of all data for each draw, one array per power.
-    """
-    log_ratio_sum, variance, problem = 0.0, 0.0, ""
-    for gap, values_by_draw in zip(np.diff(powers), values, strict=False):
-        weights = gap * values_by_draw
-        value, _ = _log_mean_exp(weights.reshape(-1))
-        log_ratio_sum += value
-        variance += convergence(np.exp(weights - value)[:, :, None])["mcse"] ** 2
-        problem = problem or "".join(
-            f"; {finding.label} is {finding.value:.2g}" for finding in diagnostics.of_weights(weights)
-        )
-    if not math.isfinite(variance):
-        problem = problem or "; its error is unknown"
-    meaning = (
-        f"the product of the ratios of the integrals between {len(powers)} powers, each a mean weight, because "
-        "the mean log likelihood is too curved between them, or has no variance at power 0, to be integrated "
-        f"over the powers{f'{problem}: do not trust it, give more powers' if problem else ''}"
-    )
-    return Evidence(log_ratio_sum, math.sqrt(variance), "stepping stones", meaning, trusted=not problem)
-
-
-def _weights(powers: Float[np.ndarray, " run"]) -> Float[np.ndarray, "run two"]:
-    """Return the coefficients of each run's mean and variance in the integral."""
-    gaps = np.diff(powers)
-    linear, quadratic = np.zeros_like(powers), np.zeros_like(powers)
-    linear[:-1] += gaps / 2
-    linear[1:] += gaps / 2
-    quadratic[:-1] += gaps**2 / 12
-    quadratic[1:] -= gaps**2 / 12
-    return np.stack([linear, quadratic], 1)
-
-
-def _every_second_index(count: int) -> Int[np.ndarray, " some"]:
-    """Return every second of `count` indices, and the last one."""
-    return np.unique([*range(0, count, 2), count - 1])
-
-
 class _Bound(NamedTuple):
     """Bound of one chain: the mean of log p(D, theta) - log q(theta), its error, and the log of the mean weight."""
 
@@ -268,7 +160,7 @@ def _of_bound(predictor: Predictor) -> Evidence:
         _Bound(
             float(log_ratios.mean()),
             float(log_ratios.std(ddof=1) / math.sqrt(log_ratios.size)) if log_ratios.size > 1 else math.nan,
-            _log_mean_exp(log_ratios)[0],
+            log_mean_exp(log_ratios)[0],
             not diagnostics.of_weights(log_ratios),
         )
         for log_ratios in values
@@ -297,7 +189,7 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
         meaning = f"{description}, of unknown error: its draws cannot be weighted; use importance: do not trust it"
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     values = weights[best_chain]
-    log_mean, se = _log_mean_exp(values)
+    log_mean, se = log_mean_exp(values)
     problems = [f"{finding.label} is {finding.value:.2g}" for finding in diagnostics.of_weights(values)]
     if not se <= _MOST_ERROR:
         problems.append(f"their error is {se:.2g} nats, more than {_MOST_ERROR:g}")
@@ -323,14 +215,6 @@ def _log_weights(predictor: Predictor) -> Float[np.ndarray, "chain kept"] | None
     draw_numbers = kept_draws(predictor)
     log_q = record.statistics["log_q"][:, draw_numbers].astype(np.float64)
     return log_likelihoods(predictor, draw_numbers, linearised=False) + log_priors(predictor, draw_numbers) - log_q
-
-
-def _log_mean_exp(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
-    """Return the log of the mean of e^v, and its standard error by the delta method."""
-    value = float(np.asarray(special.logsumexp(values))) - math.log(values.size)
-    if not math.isfinite(value) or values.size < 2:
-        return value, math.nan
-    return value, float(np.std(np.exp(values - value), ddof=1) / math.sqrt(values.size))
 
 
 def _units(record: Record) -> float:

@@ -22,7 +22,6 @@ from bnnzoo.samplers.kernel import choose, density, metropolis, replace, standar
 from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
-
 _FEWEST_STEPS = 4
 """Shortest trajectory that a budget may choose."""
 

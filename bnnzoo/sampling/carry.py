@@ -15,7 +15,7 @@ from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Part, fields_of
 from bnnzoo.recipe.parts import validate
-from bnnzoo.sampling.loop import Seconds
+from bnnzoo.sampling.seconds import Seconds
 from bnnzoo.shell import quoted
 from bnnzoo.store import Checkpoint, checkpoint, schema
 from bnnzoo.store.run_parts import Unfinished

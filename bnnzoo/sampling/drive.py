@@ -21,13 +21,15 @@ from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, messa
 from bnnzoo.evaluation import diagnostics
 from bnnzoo.finding import sentence, spelling, to_json
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import duration, to_yaml
-from bnnzoo.samplers import AbstractSampler, statistics
-from bnnzoo.sampling import budget, carry, chain_findings, verdict
+from bnnzoo.recipe import to_yaml
+from bnnzoo.samplers import statistics
+from bnnzoo.sampling import budget, carry, chain_findings, stopping, verdict
 from bnnzoo.sampling.job import Job, Stop
-from bnnzoo.sampling.loop import Carry, Chunk, Seconds
+from bnnzoo.sampling.loop import Carry, Chunk
 from bnnzoo.sampling.processes import LostProcessError
+from bnnzoo.sampling.seconds import Seconds
 from bnnzoo.sampling.stuck_chains import find_stuck_chains, stuck_finding
+from bnnzoo.sampling.tuned import tuned_fields
 from bnnzoo.sampling.worker import Submit, worker
 from bnnzoo.shell import quoted
 from bnnzoo.store import Checkpoint, schema
@@ -165,9 +167,9 @@ class _Driver:
             # Set it after writing: a checkpoint must not include draws that could not be written.
             self.chunk = chunk
             rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
-            progress_counts = (
-                (self.num_draws, self._expected_draws()) if is_sampling else (chunk.next_step, recipe.warmup)
-            )
+            progress_counts = (chunk.next_step, recipe.warmup)
+            if is_sampling:
+                progress_counts = (self.num_draws, stopping.expected_draws(recipe, self.num_draws, self.seconds))
             tell(Progress(chunk.phase, *progress_counts, acceptance=rate))
             # Keep the checkpoint at the end of warm-up: if parts are damaged, all draws can be repeated from it.
             is_warmup_end = not is_sampling and chunk.next_step == recipe.warmup
@@ -182,46 +184,14 @@ class _Driver:
                 break
 
     def _reason_to_end(self) -> str:
-        """Return why the run may end before its last draw ("converged" or "budget"), or an empty string."""
-        recipe, num_draws = self.job.recipe, self.num_draws
-        if num_draws in self._test_points() and verdict.has_converged(
-            self.writer.out, self._stride(num_draws), self.job.own_model
-        ):
-            return "converged"
-        if (
-            recipe.budget
-            and num_draws >= budget.FEWEST_DRAWS
-            and self._budget_used() >= duration.seconds(recipe.budget)
-        ):
-            return "budget"
-        return ""
-
-    def _test_points(self) -> list[int]:
-        """Return the numbers of draws, up to those already made, at which convergence is tested."""
-        recipe = self.job.recipe
-        stops = budget.ladder(recipe.draws) if recipe.until == "converged" else []
-        return [stop for stop in stops if stop <= self.num_draws and self._stride(stop)]
-
-    def _stride(self, draws: int) -> int:
-        return verdict.stride(self._num_bytes(draws), draws)
-
-    def _budget_used(self) -> float:
-        return self.seconds.warmup + self.seconds.sampling
-
-    def _expected_draws(self) -> int:
-        """Estimate how many draws there will be in the end."""
-        recipe = self.job.recipe
-        if not recipe.budget or not self.seconds.sampling:
-            return recipe.draws
-        seconds_left = duration.seconds(recipe.budget) - self._budget_used()
-        return min(recipe.draws, max(self.num_draws, int(self.num_draws * (1 + seconds_left / self.seconds.sampling))))
+        return stopping.reason_to_end(self.job, self.writer.out, self.num_draws, self.seconds)
 
     def _record_lengths(self) -> None:
         """Replace the budget by the number of draws made, so that the recipe of the file repeats this run."""
         recipe = self.job.recipe
         if not recipe.budget and not recipe.until:
             return
-        stops, problem = self._test_points(), self.job.problem
+        stops, problem = stopping.test_points(self.job, self.num_draws), self.job.problem
         problem = dataclasses.replace(problem, recipe=budget.with_drawn_lengths(recipe, self.num_draws))
         self.job = dataclasses.replace(self.job, problem=problem)
         self.writer.update(
@@ -289,7 +259,9 @@ class _Driver:
             }
         )
         self.writer.update(
-            verdict.verdict(self.writer.out, self._num_bytes(recipe.draws), recipe.draws, self.job.own_model)
+            verdict.verdict(
+                self.writer.out, stopping.num_bytes(self.job, recipe.draws), recipe.draws, self.job.own_model
+            )
         )
         self.seconds.judging += self._uncounted()
         self.writer.update(self._seconds())
@@ -317,10 +289,6 @@ class _Driver:
             warnings.warn(text, BnnzooWarning, 2)
             return 0.0
         return total
-
-    def _num_bytes(self, draws: int) -> int:
-        problem = self.job.problem
-        return self.job.recipe.chains * draws * problem.num_kept * np.dtype(problem.posterior.dtype).itemsize
 
     def _written(self) -> store.Attributes:
         """Return the seconds, with those of writing up to now."""
@@ -352,17 +320,3 @@ class _Driver:
             return
         values, dims = schema.linearised_group(self.job.posterior.natural(np.asarray(points)))
         self.writer.add_static(schema.CONSTANT_DATA, values, dims)
-
-
-def tuned_fields(requested: AbstractSampler, tuned: AbstractSampler) -> dict[str, Any]:
-    """Return the fields that `choose` or `tune` changed: static ones, and numbers in place of `auto`."""
-    names = [f.name for f in dataclasses.fields(requested)]
-    pairs = [(name, getattr(requested, name), getattr(tuned, name)) for name in names]
-    static = {name: after for name, before, after in pairs if isinstance(after, int | str | bool) and before != after}
-    # The shortest text of a float32; reading it gives the same number back.
-    numbers = {
-        name: float(str(after))
-        for name, before, after in pairs
-        if isinstance(before, str) and isinstance(after, np.floating)
-    }
-    return static | numbers

@@ -14,8 +14,9 @@ from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling import budget
 from bnnzoo.sampling.keys import Keys
-from bnnzoo.sampling.loop import Carry, Chunk, Seconds, chunks
+from bnnzoo.sampling.loop import Carry, Chunk, chunks
 from bnnzoo.sampling.placement import Placement
+from bnnzoo.sampling.seconds import Seconds
 
 Stop = Callable[[], int]
 """Function that returns the number of a signal that stops the run, or 0."""

@@ -7,8 +7,6 @@ nothing is compiled twice. Random numbers depend only on the absolute step: `fol
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
@@ -30,17 +28,16 @@ from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
 from bnnzoo.sampling import chunk as programs
 from bnnzoo.sampling.chunk import MOST_DRAWS, Carry, Phase, Rows, Setup, Work, advance
 from bnnzoo.sampling.keys import Keys, keys_by_chain
+from bnnzoo.sampling.pace import Pace
 from bnnzoo.sampling.placement import Placement
 from bnnzoo.sampling.processes import Processes
+from bnnzoo.sampling.seconds import Seconds
 from bnnzoo.sampling.stragglers import restart_stragglers
 from bnnzoo.sampling.stuck_chains import count_rejected_steps, refuse_all_stuck
 from bnnzoo.sampling.warmup import AbstractWarmup, StepSize, windows
 from bnnzoo.sampling.worker import worker
 
 S = TypeVar("S")
-
-_MAX_CHUNK_GROWTH, _GROWTH = 20.0, 500.0
-"""Largest relative length of a chunk, and seconds in which it grows by its first length: 10 s after three hours."""
 
 
 class Chunk(NamedTuple):
@@ -55,35 +52,6 @@ class Chunk(NamedTuple):
     carry: Carry
     next_step: int
     sampler: AbstractSampler
-
-
-@dataclasses.dataclass
-class Seconds:
-    """Wall-clock seconds of a run by phase; their sum covers the command from its first line to its last."""
-
-    start: float = 0.0
-    """Imports, loading the data, and compilation before the initial positions are found."""
-    compile: float = 0.0
-    """Compilation of the chains' programs."""
-    warmup: float = 0.0
-    """Training of the initial positions, or moving them there from the prior, and the warm-up steps."""
-    sampling: float = 0.0
-    judging: float = 0.0
-    """The sampler's final inspection of the chains, and the test of convergence."""
-    writing: float = 0.0
-    """Writing the file."""
-
-    @property
-    def total(self) -> float:
-        """Sum over all phases, in seconds."""
-        return sum(dataclasses.astuple(self))
-
-    @contextlib.contextmanager
-    def time_compilation(self) -> Iterator[None]:
-        """Count the time spent inside the block as compilation."""
-        start_time = time.perf_counter()
-        yield
-        self.compile += time.perf_counter() - start_time
 
 
 def chunks(
@@ -201,7 +169,7 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
         carry, buffer = advance(plan.warmup_work(setup, carry, start=step, count=0), rows.buffer(setup.placement))
         jax.block_until_ready(buffer)
     start_time, earlier_seconds = time.perf_counter(), seconds.warmup
-    pace = _Pace(plan.chunk_seconds, rows.capacity)
+    pace = Pace(plan.chunk_seconds, rows.capacity)
     while step < num_warmup:
         # A chunk ends with its window: there the host tunes the sampler on all chains, which may replace it (`tune`).
         # The ends depend only on the number of steps, never on the clock.
@@ -250,7 +218,7 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
         carry, buffer = advance(plan.sampling_work(setup, carry, start=step, count=0), buffer)
         jax.block_until_ready(buffer)
     start_time, earlier_seconds = time.perf_counter(), seconds.sampling
-    pace = _Pace(plan.chunk_seconds, rows.capacity)
+    pace = Pace(plan.chunk_seconds, rows.capacity)
     steps_rejected = np.zeros(plan.num_chains, int)
     # On a CPU the call returns only when the chunk is done. A thread makes it, so that the caller can write meanwhile.
     with worker() as submit:
@@ -309,31 +277,6 @@ def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_c
     constraints = setup.constraints(states, num_warmup)
     zero_restarts = jnp.zeros(num_chains, jnp.int32)
     return eqx.filter_eval_shape(lambda s: setup.restart_tuning(s, zero_restarts, constraints), states)
-
-
-class _Pace:
-    """Number of rows in the next chunk, from the target duration and the time per row of the last chunk.
-
-    The target grows to twenty times the first, because the manifest names every chunk's part and is rewritten with each
-    chunk. A run of one night then has thousands of parts instead of a hundred thousand.
-    """
-
-    def __init__(self, seconds: float, max_rows: int):
-        self.seconds, self.max_rows = seconds, max_rows
-        self.last_rows, self.per_row = 0, 0.0
-        self.start_time = self.last_time = time.perf_counter()
-
-    def next_rows(self, rows_left: int) -> int:
-        """Return the rows of the next chunk: at most eight times the last, because a program's first rows are slow."""
-        seconds = self.seconds * min(_MAX_CHUNK_GROWTH, 1 + (self.last_time - self.start_time) / _GROWTH)
-        wanted_rows = int(seconds / self.per_row) if self.per_row else 1
-        self.last_rows = min(rows_left, self.max_rows, max(1, wanted_rows), 8 * max(1, self.last_rows))
-        return self.last_rows
-
-    def record(self, count: int) -> None:
-        """Record that `count` rows were computed since the last call."""
-        current_time = time.perf_counter()
-        self.per_row, self.last_time = (current_time - self.last_time) / count, current_time
 
 
 def _check_positions(setup: Setup, carry: Carry, next_step: int) -> None:

@@ -82,7 +82,7 @@ class Case(NamedTuple):
 @functools.cache
 def combinations() -> list[Combination]:
     """Every model with every likelihood and task that its class allows."""
-    found = []
+    results = []
     for model in registry.entries("models"):
         cls = registry.load("models", model)
         images = _needs_images(cls)
@@ -91,11 +91,11 @@ def combinations() -> list[Combination]:
                 cls.default_likelihood(task)
             except UsageError:
                 continue
-            found.append(Combination(model, None, task, images))
+            results.append(Combination(model, None, task, images))
             if not cls.brings_likelihood:
                 offered = {name: registry.load("likelihoods", name).task for name in registry.entries("likelihoods")}
-                found += [Combination(model, name, task, images) for name, of in offered.items() if of == task]
-    return found
+                results += [Combination(model, name, task, images) for name, of in offered.items() if of == task]
+    return results
 
 
 def _needs_images(cls: Any) -> bool:

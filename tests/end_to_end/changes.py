@@ -140,16 +140,16 @@ CODES: dict[tuple[str, ...], tuple[int, str]] = {
 """Exit codes beside 0, by the first words of the command, and why."""
 
 
-def shorter(words: list[str]) -> list[str]:
+def shorter(arguments: list[str]) -> list[str]:
     """The command with the options of `SHORTER`."""
-    return [*words, *next((more for start, more in SHORTER.items() if tuple(words[: len(start)]) == start), [])]
+    return [*arguments, *next((more for start, more in SHORTER.items() if tuple(arguments[: len(start)]) == start), [])]
 
 
 def codes(page: str, command: str) -> set[int]:
     """The exit codes with which a command may end."""
     del page
-    words = shlex.split(command)[1:]
-    return {0, *(code for start, (code, _) in CODES.items() if tuple(words[: len(start)]) == start)}
+    arguments = shlex.split(command)[1:]
+    return {0, *(code for start, (code, _) in CODES.items() if tuple(arguments[: len(start)]) == start)}
 
 
 def python(page: str, text: str) -> str:

@@ -65,7 +65,7 @@ def _words() -> str:
 def written(page: str) -> str:
     """The page with the table of today."""
     with _zoo_alone():
-        return _TABLE.sub(lambda found: f"{found[1]}{table()}{found[2]}", page)
+        return _TABLE.sub(lambda result: f"{result[1]}{table()}{result[2]}", page)
 
 
 @contextlib.contextmanager
@@ -87,8 +87,8 @@ def _forget() -> None:
     """Read the registry anew, and all that follows from it."""
     registry.reset()
     of_cases = (cases.combinations, cases.dimensions, cases.once, cases.everything)
-    for known in (values.run_values, values.part_values, *of_cases):
-        known.cache_clear()
+    for expected in (values.run_values, values.part_values, *of_cases):
+        expected.cache_clear()
 
 
 if __name__ == "__main__":

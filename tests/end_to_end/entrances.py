@@ -81,13 +81,13 @@ def _with_new_rows(what: Typed) -> Typed:
 def command_line(what: Typed, capsys: Any) -> None:
     """Type the commands."""
     case = what.case
-    words = ["sample", case.combination.model, case.sampler, "--data", what.train, "-o", "run.nc", "--quiet"]
+    arguments = ["sample", case.combination.model, case.sampler, "--data", what.train, "-o", "run.nc", "--quiet"]
     parts = {"likelihood": case.combination.likelihood, "prior": case.prior}
     for name, value in {**{kind: part for kind, part in parts.items() if part}, **what.options}.items():
-        words += _words(name, value)
+        arguments += _words(name, value)
     new = ["--unseen", what.options["unseen"]] if "unseen" in what.options else []
     commands = [
-        words,
+        arguments,
         ["evaluate", "run.nc"],
         ["evaluate", "run.nc", "--data", what.labelled, *new, "--json"],
         ["predict", "run.nc", "--data", what.inputs, *new, "-o", "predictions.csv"],

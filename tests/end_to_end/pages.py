@@ -82,22 +82,22 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def units() -> list[Unit]:
     """Every page, by sections where there is no Python in it."""
-    found: list[Unit] = []
+    results: list[Unit] = []
     for page in PAGES:
         every = list(blocks(page))
         name = str(page.relative_to(ROOT))
         if name in changes.ELSEWHERE or not every:
             continue
         if any(block.language == "python" for block in every):
-            found.append(Unit(name, every))
+            results.append(Unit(name, every))
             continue
         lines = page.read_text(encoding="utf-8").splitlines()
         starts = [number for number, line in enumerate(lines, 1) if line.startswith("## ")] or [1]
         for start, end in zip([0, *starts], [*starts, len(lines) + 1], strict=True):
             if part := [block for block in every if start <= block.line < end]:
                 title = lines[start - 1].removeprefix("## ").casefold() if start else "top"
-                found.append(Unit(f"{name} {title}", part))
-    return found
+                results.append(Unit(f"{name} {title}", part))
+    return results
 
 
 class Reader:
@@ -148,36 +148,42 @@ class Reader:
             assert code in allowed, f"{where}: {command}: exit code {code}\n{self.capfd.readouterr().err}"
 
     def _run(self, command: str) -> int:
-        words = shlex.split(command, comments=True)
-        if words[0] != "bnnzoo":
+        arguments = shlex.split(command, comments=True)
+        if arguments[0] != "bnnzoo":
             command = re.sub(r"^python3? ", f"{shlex.quote(sys.executable)} ", command)
             return subprocess.run(command, shell=True, check=False).returncode
-        words, out = (words[: words.index(">")], words[words.index(">") + 1]) if ">" in words else (words, "")
-        words = [
-            name for word in words for name in (sorted(glob.glob(word)) if "*" in word and ".nc" in word else [word])
+        arguments, out = (
+            (arguments[: arguments.index(">")], arguments[arguments.index(">") + 1])
+            if ">" in arguments
+            else (arguments, "")
+        )
+        arguments = [
+            name
+            for word in arguments
+            for name in (sorted(glob.glob(word)) if "*" in word and ".nc" in word else [word])
         ]
-        _make_room(words)
+        _make_room(arguments)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed) if out else contextlib.nullcontext():
-            code = cli.run(changes.shorter(words[1:]))
+            code = cli.run(changes.shorter(arguments[1:]))
         if out:
             Path(out).write_text(printed.getvalue())
         return code
 
 
-def _make_room(words: list[str]) -> None:
+def _make_room(arguments: list[str]) -> None:
     """Remove the file or the pictures that a command is about to write: a page may make them twice."""
     for option in ("-o", "--out"):
         if (
-            option in words
-            and words[1] not in ("zoo", "plot")
-            and (path := Path(words[words.index(option) + 1])).is_file()
+            option in arguments
+            and arguments[1] not in ("zoo", "plot")
+            and (path := Path(arguments[arguments.index(option) + 1])).is_file()
         ):
             path.unlink()
-    if words[1] == "plot" and "-o" in words:
-        for path in Path(words[words.index("-o") + 1]).glob("*.*"):
+    if arguments[1] == "plot" and "-o" in arguments:
+        for path in Path(arguments[arguments.index("-o") + 1]).glob("*.*"):
             path.unlink()
-    if words[1] == "sample" and "-o" not in words:
+    if arguments[1] == "sample" and "-o" not in arguments:
         Path("run.nc").unlink(missing_ok=True)
 
 

@@ -20,9 +20,9 @@ TURN = 10
 @functools.cache
 def position() -> int:
     """Number of commits up to this one; 0 where that is unknown."""
-    words = ["git", "rev-list", "--count", "HEAD"]
+    arguments = ["git", "rev-list", "--count", "HEAD"]
     try:
-        counted = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        counted = subprocess.run(arguments, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return 0
     return int(counted.stdout)

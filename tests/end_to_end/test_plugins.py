@@ -66,9 +66,9 @@ def type_(command: str, capsys: pytest.CaptureFixture[str], *more: str) -> None:
     assert cli.run([*command.split(), *more]) == 0, f"bnnzoo {command}\n{capsys.readouterr().err}"
 
 
-def type_a_run(words: str, capsys: pytest.CaptureFixture[str], *more: str) -> None:
+def type_a_run(arguments: str, capsys: pytest.CaptureFixture[str], *more: str) -> None:
     """Sample, and all that is made of the run."""
-    type_(f"sample {words} -o run.nc", capsys, *LENGTHS, *more)
+    type_(f"sample {arguments} -o run.nc", capsys, *LENGTHS, *more)
     for command in ("evaluate run.nc", "diagnose run.nc", "report run.nc -o report.html"):
         type_(command, capsys)
     Path("report.html").unlink()
@@ -109,8 +109,8 @@ def test_the_sampler_of_the_page_runs(_, site, monkeypatch, capsys):
 def test_what_is_made_by_new_works_at_once(kind, site, monkeypatch, capsys):
     type_(f"new {kind} walk", capsys)
     install(Path("bnnzoo-walk").resolve(), monkeypatch)
-    words = {"sampler": "linear walk", "model": "walk nuts"}.get(kind, "--config walk --model.hidden 3")
-    type_a_run(words, capsys, *(["--sampler.max-tree-depth", "2"] if kind != "sampler" else []))
+    options = {"sampler": "linear walk", "model": "walk nuts"}.get(kind, "--config walk --model.hidden 3")
+    type_a_run(options, capsys, *(["--sampler.max-tree-depth", "2"] if kind != "sampler" else []))
 
 
 PYTHON_NUMBERS = {

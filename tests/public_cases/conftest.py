@@ -74,9 +74,9 @@ def type_command(folder: Path, capfd: pytest.CaptureFixture[str]) -> Type:
 
     def run(line: str, *, code: int = 0) -> Output:
         capfd.readouterr()
-        words = shlex.split(line)
-        assert words[0] == "bnnzoo"
-        returned = cli.run(words[1:])
+        arguments = shlex.split(line)
+        assert arguments[0] == "bnnzoo"
+        returned = cli.run(arguments[1:])
         captured = capfd.readouterr()
         output = Output(returned, captured.out, captured.err)
         assert returned == code, f"{line}\n{output.err}"

@@ -45,8 +45,8 @@ def _run(sampler, **more):
     )
 
 
-def _draws(found):
-    return np.concatenate([chunk.draws for chunk in found if chunk.phase == "sampling"], 1)
+def _draws(result):
+    return np.concatenate([chunk.draws for chunk in result if chunk.phase == "sampling"], 1)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -65,21 +65,21 @@ def test_listing_imports_no_jax():
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_chunks_and_resuming_change_no_bit(name):
     sampler = SAMPLERS[name]
-    whole = _run(sampler)
-    places = [len(np.unique(chain, axis=0)) for chain in _draws(whole)]
+    uninterrupted = _run(sampler)
+    places = [len(np.unique(chain, axis=0)) for chain in _draws(uninterrupted)]
     assert min(places) > 1
     assert sum(places) > DRAWS
     cut = _run(sampler, chunk_seconds=1e-9)
-    assert len(cut) > len(whole)
-    np.testing.assert_array_equal(_draws(whole), _draws(cut))
+    assert len(cut) > len(uninterrupted)
+    np.testing.assert_array_equal(_draws(uninterrupted), _draws(cut))
     at = next(chunk for chunk in cut if chunk.next_step == WARMUP // 2)
     rest = _run(at.sampler, resume=(at.carry, at.next_step))
-    np.testing.assert_array_equal(_draws(whole), _draws(rest))
+    np.testing.assert_array_equal(_draws(uninterrupted), _draws(rest))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_they_are_exact(name):
+def test_every_sampler_passes_the_exactness_check(name):
     report = check_sampler(SAMPLERS[name], targets=("correlated-gaussian", "regression", "network"))
     assert report.passed, str(report)
 
@@ -108,10 +108,10 @@ def test_a_proposal_without_density_is_refused_and_told():
     sampler = Barker(step_size=float(np.sqrt(target.covariance[0, 0])))
     start = jnp.asarray(target.mean - 0.1, jnp.float32)
     state = sampler.init(posterior, start, num_warmup=0, key=jax.random.key(0))
-    found = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)))(
+    step_stats = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)))(
         jax.random.split(jax.random.key(1), 200)
     )
-    moved, stats = found
+    moved, stats = step_stats
     assert (moved.position[:, 0] <= target.mean[0]).all()
     assert stats["diverging"].any()
     assert not stats["accepted"][stats["diverging"]].any()
@@ -139,7 +139,7 @@ def test_one_parameter_is_too_few():
 
 
 def test_from_the_command_line(tmp_path):
-    words = [
+    arguments = [
         "sample",
         "linear",
         "adjusted-mclmc",
@@ -152,7 +152,7 @@ def test_from_the_command_line(tmp_path):
         "--init",
         "prior",
     ]
-    command = [sys.executable, "-m", "bnnzoo", *words, "--quiet", "-o", str(tmp_path / "run.nc")]
+    command = [sys.executable, "-m", "bnnzoo", *arguments, "--quiet", "-o", str(tmp_path / "run.nc")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     run = bnnzoo.open(tmp_path / "run.nc")

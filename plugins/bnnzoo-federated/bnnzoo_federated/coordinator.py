@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bnnzoo import zoo
+from bnnzoo import keywords, zoo
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Scaler, Signature, load_like
 from bnnzoo.errors import BnnzooError, UsageError
@@ -80,7 +80,7 @@ class Coordinator:
         """
         keep_programs()
         words = {"init": "prior", **options}
-        recipe = zoo.recipe_of(model, _random_walk(sampler), data=None, in_memory=True, **words)
+        recipe = keywords.recipe_of(model, _random_walk(sampler), data=None, in_memory=True, **words)
         _check(recipe, options)
         # Without given lengths a run has a time budget; here it uses the fields' default lengths instead.
         recipe = dataclasses.replace(recipe, test_fraction=0.0, budget=None, until=None)

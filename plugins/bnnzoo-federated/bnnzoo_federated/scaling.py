@@ -59,7 +59,8 @@ def empty_dataset(signature: Signature) -> Dataset:
     is_classification = signature.task == "classification"
     targets = () if is_classification else (len(signature.target_names),)
     y = np.zeros((0, *targets), np.int32 if is_classification else np.float32)
-    return signature.dataset(np.zeros((0, *signature.shape), signature.dtype), y, "parties")
+    x = np.zeros((0, *signature.shape), signature.dtype)
+    return Dataset.from_signature(signature, x, y, "parties")
 
 
 def _moments(offers: Sequence[Mapping[str, Any]], name: str, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,19 +16,21 @@ from bnnzoo_federated import Party
 from bnnzoo import cli, registry
 
 
-def call(*words: Any) -> int:
-    return cli.run([str(word) for word in words])
+def call(*arguments: Any) -> int:
+    return cli.run([str(word) for word in arguments])
 
 
 def test_a_party_keeps_to_what_it_was_told(monkeypatch, tmp_path):
-    told: list[Any] = []
-    monkeypatch.setattr("bnnzoo_federated.Party", lambda *given, **named: told.append((given, named)))
+    calls: list[Any] = []
+    monkeypatch.setattr("bnnzoo_federated.Party", lambda *given, **named: calls.append((given, named)))
     monkeypatch.setattr("bnnzoo_federated.security", lambda *files, listening: (files, listening))
-    monkeypatch.setattr("bnnzoo_federated.serve", lambda party, at, *, listening, ready: told.append((at, listening)))
-    words = "--data a.csv --batch-size 50 --sampling disjoint --noise-sd 0.5 --target u --target v --task regression"
-    assert call("party", "serve", tmp_path, *words.split(), "--listen", "tls://h:1", "--tls-cert", "c") == 0
+    monkeypatch.setattr("bnnzoo_federated.serve", lambda party, at, *, listening, ready: calls.append((at, listening)))
+    arguments = (
+        "--data a.csv --batch-size 50 --sampling disjoint --noise-sd 0.5 --target u --target v --task regression"
+    )
+    assert call("party", "serve", tmp_path, *arguments.split(), "--listen", "tls://h:1", "--tls-cert", "c") == 0
     named = {"batch_size": 50, "sampling": "disjoint", "noise_sd": 0.5, "target": ["u", "v"], "task": "regression"}
-    assert told == [(("a.csv", tmp_path), named), ("tls://h:1", ((None, Path("c"), None), True))]
+    assert calls == [(("a.csv", tmp_path), named), ("tls://h:1", ((None, Path("c"), None), True))]
 
 
 def test_help_shows_party_and_imports_neither_jax_nor_dask():

@@ -22,7 +22,7 @@ from parabolas import parabolas
 from scipy import stats
 
 import bnnzoo
-from bnnzoo import zoo
+from bnnzoo import keywords
 from bnnzoo.data import Scaler, from_arrays, load
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.posterior.backend import arithmetic
@@ -44,12 +44,12 @@ OPTIONS: dict[str, Any] = {
 
 def tables(seed: int = 3) -> list[tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(seed)
-    found = []
+    results = []
     for rows, offset in zip(ROWS, OFFSETS, strict=True):
         x = rng.normal(size=(rows, 2)) @ np.array([[1.0, 0.6], [0.0, 0.8]]) + [0.5, -0.3]
         y = x @ [0.8, -0.4] + 0.3 + offset + NOISE * rng.normal(size=rows)
-        found.append((x.astype(np.float32), y.astype(np.float32)))
-    return found
+        results.append((x.astype(np.float32), y.astype(np.float32)))
+    return results
 
 
 def closed_form() -> tuple[np.ndarray, np.ndarray]:
@@ -82,18 +82,18 @@ def test_the_change_and_its_noise_are_unbiased(disjoint):
         Stratum(len(v), used, disjoint, noise) for v, used, noise in zip(values, (20, 30, 12), (0, 3, 1), strict=True)
     ]
     sums = []
-    for v, one in zip(values, plan, strict=True):
-        order = rng.permuted(np.tile(np.arange(one.rows), (count, 1)), axis=1)[:, : one.used]
-        rows = order if disjoint else rng.integers(one.rows, size=(count, one.used))
-        sums.append(strata.power_sums(v[rows], one.noise_sd * rng.normal(size=count)))
-    found = strata.combine_strata(np.stack(sums), plan, 0.5)
+    for v, item in zip(values, plan, strict=True):
+        order = rng.permuted(np.tile(np.arange(item.rows), (count, 1)), axis=1)[:, : item.used]
+        rows = order if disjoint else rng.integers(item.rows, size=(count, item.used))
+        sums.append(strata.power_sums(v[rows], item.noise_sd * rng.normal(size=count)))
+    result = strata.combine_strata(np.stack(sums), plan, 0.5)
     truth = 0.5 * sum(v.sum() for v in values)
-    error = found.mean - truth
+    error = result.mean - truth
     variance = error.var()
     assert abs(error.mean()) < Z * (variance / count) ** 0.5
-    assert abs(found.sigma2.mean() - variance) < Z * ((found.sigma2.std() + variance * 2**0.5) / count**0.5) * 1.1
+    assert abs(result.sigma2.mean() - variance) < Z * ((result.sigma2.std() + variance * 2**0.5) / count**0.5) * 1.1
     cube = error**3
-    assert abs(found.third.mean() - cube.mean()) < Z * (cube.std() + found.third.std()) / count**0.5
+    assert abs(result.third.mean() - cube.mean()) < Z * (cube.std() + result.third.std()) / count**0.5
     # Wrong: one spread of all rows for the spread within each party's.
     pooled = _pooled(np.stack(sums), plan, 0.5)
     assert abs(pooled.sigma2.mean() - variance) > 0.2 * variance
@@ -102,10 +102,10 @@ def test_the_change_and_its_noise_are_unbiased(disjoint):
 def _pooled(sums: np.ndarray, plan: Any, power: float = 1.0) -> strata.Change:
     """Wrong: sigma2 as if all drawn rows were one simple random sample of all rows."""
     right = strata.combine_strata(sums, plan, power)
-    used, rows = sum(one.used for one in plan), sum(one.rows for one in plan)
+    used, rows = sum(item.used for item in plan), sum(item.rows for item in plan)
     mean = sums[..., 0].sum(0) / used
     spread = (sums[..., 1].sum(0) / used - mean**2) * used / (used - 1)
-    shares = np.array([one.used / used for one in plan])[:, None]
+    shares = np.array([item.used / used for item in plan])[:, None]
     return right._replace(parts=(power * rows) ** 2 * spread / used * shares)
 
 
@@ -117,10 +117,10 @@ def _unpaid(sums: np.ndarray, plan: Any, power: float = 1.0) -> strata.Change:
 def test_all_rows_leave_no_noise():
     plan = [Stratum(30, 30, True, 0.0), Stratum(50, 50, True, 0.0)]
     sums = np.random.default_rng(0).normal(size=(2, 4, 3)) + np.array([0, 9, 0])
-    found = strata.combine_strata(sums, plan)
-    assert np.all(found.sigma2 == 0)
-    assert np.all(found.skewness == 0)
-    assert np.allclose(found.mean, sums[:, :, 0].sum(0))
+    result = strata.combine_strata(sums, plan)
+    assert np.all(result.sigma2 == 0)
+    assert np.all(result.skewness == 0)
+    assert np.allclose(result.mean, sums[:, :, 0].sum(0))
 
 
 # ---- a step --------------------------------------------------------------------------------------
@@ -141,32 +141,32 @@ def _chains(ask: Any = lambda *_: np.zeros((2, 3, 3)), **fields: Any) -> chains.
 def test_a_step_is_accepted_with_what_the_sums_are_worth(correction):
     """By hand: each party's variance has a penalty of its own, and its known noise half of its variance."""
     rng, asked = np.random.default_rng(4), list[Any]()
-    d = [rng.normal(0.01, 0.1, size=(3, one.used)) for one in PLAN]
+    d = [rng.normal(0.01, 0.1, size=(3, item.used)) for item in PLAN]
     sums = np.array([strata.power_sums(values, np.zeros(3)) for values in d])
-    made = _chains(lambda *words: asked.append(words) or sums, correction=correction)
-    told, moved = made.step(7), np.asarray(made.positions, float)
+    made = _chains(lambda *arguments: asked.append(arguments) or sums, correction=correction)
+    step_stats, moved = made.step(7), np.asarray(made.positions, float)
     ((number, key, here, there),) = asked
     assert (number, key) == (7, tuple(np.asarray(jax.random.key_data(jax.random.fold_in(Keys.from_seed(5).settle, 7)))))
     scale = 0.5 * np.array([60, 30])
     variances = scale[:, None] ** 2 * [v.var(1, ddof=1) / len(v[0]) for v in d] * [[1], [1 - 10 / 30]]
-    known, dofs = (0.5 * 30 / 10 * 0.4) ** 2, np.array([19, 9])
+    expected, dofs = (0.5 * 30 / 10 * 0.4) ** 2, np.array([19, 9])
     each = [
         noise_penalty(jnp.float32(v), dof, correction) for v, dof in zip(variances.T.ravel(), [19, 9] * 3, strict=True)
     ]
-    penalty = np.reshape(each, (3, 2)).sum(1) + known / 2 if correction else np.zeros(3)
+    penalty = np.reshape(each, (3, 2)).sum(1) + expected / 2 if correction else np.zeros(3)
     mean = sum(s * v.mean(1) for s, v in zip(scale, d, strict=True))
     prior = ((here**2).sum(1) - (there**2).sum(1)) / 2
     rate = np.exp(np.minimum(prior + mean - penalty, 0))
     assert np.any((rate > 0.05) & (rate < 0.95))
     known_of = {"acceptance_rate": rate, "penalty": penalty, "delta": -prior - mean, "step_size": [0.3] * 3}
-    known_of |= {"sigma2": variances.sum(0) + known, "regime_dof": (variances > dofs[:, None] / 4).any(0)}
+    known_of |= {"sigma2": variances.sum(0) + expected, "regime_dof": (variances > dofs[:, None] / 4).any(0)}
     known_of |= {"var_dof": variances.sum(0) ** 2 / (variances**2 / dofs[:, None]).sum(0)}
     thirds = [((v - v.mean(1, keepdims=True)) ** 3).mean(1) / len(v[0]) ** 2 for v in d]
     third = scale**3 @ (np.array(thirds) * [[1], [(1 - 10 / 30) * (1 - 20 / 30)]])
     known_of |= {"delta_skew": third / known_of["sigma2"] ** 1.5, "skew_bias": rate * np.abs(third) / 6}
     for name, values in known_of.items():
-        np.testing.assert_allclose(told[name], values, rtol=1e-3, atol=1e-5, err_msg=name)
-    np.testing.assert_allclose(moved, np.where(told["accepted"][:, None], there, here))
+        np.testing.assert_allclose(step_stats[name], values, rtol=1e-3, atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(moved, np.where(step_stats["accepted"][:, None], there, here))
     if correction:
         free = _chains(lambda *_: sums, correction=correction).step(7, penalised=False)
         np.testing.assert_allclose(free["acceptance_rate"], np.exp(np.minimum(prior + mean, 0)), rtol=1e-4)
@@ -174,12 +174,12 @@ def test_a_step_is_accepted_with_what_the_sums_are_worth(correction):
 
 
 def test_a_step_is_proposed_in_the_shape_that_warm_up_found():
-    asked = list[Any]()
+    calls = list[Any]()
     for factor in (np.eye(2), np.array([[2.0, 0.0], [1.5, 0.5]])):
-        made = _chains(lambda *words: asked.append(words) or np.zeros((2, 3, 3)))
+        made = _chains(lambda *arguments: calls.append(arguments) or np.zeros((2, 3, 3)))
         made.factor = jnp.asarray(factor, jnp.float32)
         made.step(3)
-    plain, shaped = (there - here for _, _, here, there in asked)
+    plain, shaped = (there - here for _, _, here, there in calls)
     assert len(np.unique(plain)) == 6  # each chain has noise of its own
     np.testing.assert_allclose(shaped, plain @ factor.T, rtol=1e-5)
 
@@ -187,13 +187,13 @@ def test_a_step_is_proposed_in_the_shape_that_warm_up_found():
 def test_what_limits_the_step_size_over_parties():
     """The limits are the acceptance that the parties' own noise leaves, and the noise of batches without theirs."""
     made = _chains(target_acceptance=0.6, target_sigma2=2.0)
-    known = (0.5 * 30 / 10 * 0.4) ** 2
-    assert made.added_noise_variance == pytest.approx(known)
-    told = {"acceptance_rate": np.array([0.2, 0.4, 0.9]), "sigma2": np.array([1.0, 100.0, np.nan])}
-    np.testing.assert_allclose(made._headroom(told, False), [0.5 / 0.6 - 1], rtol=1e-6)
-    left = 2 * stats.norm.sf((known / 4) ** 0.5)  # of what noise costs: erfc(sigma / sqrt 8)
-    noise = 1 - ((1.0 - known) / 2 + 10 + 10) / 3
-    np.testing.assert_allclose(made._headroom(told, True), [0.5 / (0.6 * left) - 1, noise], rtol=1e-6)
+    expected = (0.5 * 30 / 10 * 0.4) ** 2
+    assert made.added_noise_variance == pytest.approx(expected)
+    step_stats = {"acceptance_rate": np.array([0.2, 0.4, 0.9]), "sigma2": np.array([1.0, 100.0, np.nan])}
+    np.testing.assert_allclose(made._headroom(step_stats, False), [0.5 / 0.6 - 1], rtol=1e-6)
+    left = 2 * stats.norm.sf((expected / 4) ** 0.5)  # of what noise costs: erfc(sigma / sqrt 8)
+    noise = 1 - ((1.0 - expected) / 2 + 10 + 10) / 3
+    np.testing.assert_allclose(made._headroom(step_stats, True), [0.5 / (0.6 * left) - 1, noise], rtol=1e-6)
 
 
 def test_the_shape_of_proposals_is_that_of_where_chains_were_and_its_diagonal_where_that_was_little():
@@ -219,10 +219,10 @@ def test_chains_arrive_without_the_penalty_and_end_with_it(monkeypatch):
     monkeypatch.setattr(made, "step", step)
     monkeypatch.setattr(made, "_set_proposal_shape", lambda seen: shapes.append(seen) or reshape(seen + np.eye(3, 2)))
     made.warm_up(45, lambda number, rate: said.append(number) or said.append(round(rate, 3)))
-    assert [one[:2] for one in steps] == [(number, number >= 22) for number in range(45)]
+    assert [item[:2] for item in steps] == [(number, number >= 22) for number in range(45)]
     (seen,) = shapes
     np.testing.assert_array_equal(seen, np.broadcast_to(np.arange(11, 22.0)[:, None, None], (11, 3, 2)))
-    sizes = [one[2] for one in steps]
+    sizes = [item[2] for item in steps]
     assert sizes[0] == pytest.approx(0.3)
     assert sizes[22] == pytest.approx(2.38 / 2**0.5)
     assert np.all(np.diff(sizes[:22]) < 0)  # too few were accepted
@@ -241,12 +241,12 @@ def test_the_guard_of_a_run_over_parties():
     assert guard.findings(means, 0.7) == ()
     for name, kind in (("sigma2", "sigma2"), ("regime_dof", "regime_dof"), ("skew_bias", "skewness")):
         for worst in (means[name] * [1, 1.001], np.array([np.nan, 0.0])):
-            (found,) = guard.findings({**means, name: worst}, 0.7)
-            assert found.kind == kind
-    (found,) = guard.findings(means, 0.6999)
-    assert found.value == pytest.approx(MAX_SIGMA2 + 0.0001)
-    (found,) = guard.findings({**means, "acceptance_rate": means["acceptance_rate"] * [1, 0.999]}, 0.7)
-    assert (found.kind, found.limit) == ("acceptance", MIN_ACCEPTANCE)
+            (finding,) = guard.findings({**means, name: worst}, 0.7)
+            assert finding.kind == kind
+    (finding,) = guard.findings(means, 0.6999)
+    assert finding.value == pytest.approx(MAX_SIGMA2 + 0.0001)
+    (finding,) = guard.findings({**means, "acceptance_rate": means["acceptance_rate"] * [1, 0.999]}, 0.7)
+    assert (finding.kind, finding.limit) == ("acceptance", MIN_ACCEPTANCE)
 
 
 # ---- the law -------------------------------------------------------------------------------------
@@ -258,33 +258,33 @@ def _law(folder: Path, *, steps: int = 25, count: int = 4000, **more: Any) -> di
     root = np.linalg.cholesky(covariance)
     starts = mean + np.random.default_rng(8).normal(size=(count, 3)) @ root.T
     made = Coordinator(parties(folder, **more))
-    recipe = zoo.recipe_of("linear", {"name": "penalty", "step_size": 0.007}, data=None, in_memory=True, **OPTIONS)
+    recipe = keywords.recipe_of("linear", {"name": "penalty", "step_size": 0.007}, data=None, in_memory=True, **OPTIONS)
     with arithmetic("float32"):
         problem, agreements = made._agree(recipe, None)
-        plan = [Stratum.of(one.terms) for one in agreements.values()]
+        plan = [Stratum.of(item.terms) for item in agreements.values()]
         ask = partial(made._sums, agreements)
         run = chains.Chains(problem.posterior, problem.sampler, plan, ask, starts, Keys.from_seed(6))
-        told = [run.step(step) for step in range(steps)]
+        step_stats = [run.step(step) for step in range(steps)]
     white = np.linalg.solve(root, (np.asarray(run.positions, float) - mean).T).T
     return {
         "mean": float(np.abs(white.mean(0)).max() * count**0.5),
         "variance": float(np.abs((white**2).mean(0) - 1).max() * (count / 2) ** 0.5),
         "ks": float(min(stats.kstest(column, "norm").pvalue for column in white.T)),
-        **{name: float(np.mean([one[name] for one in told])) for name in ("acceptance_rate", "sigma2")},
+        **{name: float(np.mean([item[name] for item in step_stats])) for name in ("acceptance_rate", "sigma2")},
     }
 
 
-def _agrees(found: dict[str, float]) -> bool:
+def _agrees(result: dict[str, float]) -> bool:
     """Nine numbers, each at 1e-6."""
-    return found["mean"] <= Z and found["variance"] <= Z and found["ks"] >= 1e-6
+    return result["mean"] <= Z and result["variance"] <= Z and result["ks"] >= 1e-6
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.slow
 def test_the_law_is_that_of_the_pooled_rows(tmp_path):
-    found = _law(tmp_path)
-    assert _agrees(found), found
-    assert 0.1 < found["acceptance_rate"] < 0.9
+    result = _law(tmp_path)
+    assert _agrees(result), result
+    assert 0.1 < result["acceptance_rate"] < 0.9
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
@@ -292,8 +292,8 @@ def test_the_law_is_that_of_the_pooled_rows(tmp_path):
 def test_the_law_is_another_where_noise_is_not_paid_for(tmp_path, monkeypatch):
     """The positive control: the test above sees it. A variance that is not stratified is seen further up."""
     monkeypatch.setattr(chains, "combine_strata", _unpaid)
-    found = _law(tmp_path, sampling="disjoint", noise_sd=0.2)
-    assert not _agrees(found), found
+    result = _law(tmp_path, sampling="disjoint", noise_sd=0.2)
+    assert not _agrees(result), result
 
 
 # ---- a party -------------------------------------------------------------------------------------
@@ -306,10 +306,10 @@ class Unreliable:
         self.make, self.faults, self.count = make, faults, 0
         self.line = LocalLine(make())
 
-    def begin(self, question: str, words: Any) -> Any:
+    def begin(self, question: str, arguments: Any) -> Any:
         self.count += 1
         fault = self.faults.get(self.count, "")
-        answer = self.line.begin(question, words)
+        answer = self.line.begin(question, arguments)
         if fault == "killed":  # it has answered, and nobody heard
             answer(1.0)
             self.line = LocalLine(self.make())
@@ -332,13 +332,13 @@ def test_what_needs_the_rows_says_that_they_stayed(tmp_path):
     """And a page says so in its place; it is written all the same."""
     parties = {name: Party(tables()[i], tmp_path / name, batch_size=20) for i, name in enumerate("ab")}
     run = _short(Coordinator(parties), tmp_path / "run.nc", test=tables()[2])
-    asked = [
+    requests = [
         lambda: run.plot("slices"),
         lambda: run.evaluate(ood="noise", save=False),
         lambda: bnnzoo.compare([run, run]),
         lambda: run.predictor.best_draw(),
     ]
-    for ask in asked:
+    for ask in requests:
         with pytest.raises(bnnzoo.UsageError, match="needs the training rows, but those of this run stayed"):
             ask()
     page = run.report(tmp_path / "report.html").read_text(encoding="utf-8")
@@ -426,21 +426,21 @@ def test_the_same_request_is_answered_by_the_same_bits_and_another_by_other_nois
 
 @pytest.mark.parametrize("part", ["agreement", "step", "key", "here", "there"])
 def test_a_request_that_differs_in_anything_is_answered_by_another_batch(part):
-    one = Request("a", 3, (1, 2), np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32))
-    other = {"agreement": "b", "step": 4, "key": (1, 3), "here": one.here + 1, "there": one.there + 1}[part]
+    first = Request("a", 3, (1, 2), np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32))
+    other = {"agreement": "b", "step": 4, "key": (1, 3), "here": first.here + 1, "there": first.there + 1}[part]
     secret = b"s" * 32
     assert (
-        one.digest(secret)
-        == Request.from_message(one.words()).digest(secret)
-        != one._replace(**{part: other}).digest(secret)
+        first.digest(secret)
+        == Request.from_message(first.words()).digest(secret)
+        != first._replace(**{part: other}).digest(secret)
     )
-    assert one.digest(b"t" * 32) != one.digest(secret)
+    assert first.digest(b"t" * 32) != first.digest(secret)
 
 
 def test_what_parties_send_is_of_their_own_rows_in_the_scaling_of_all(tmp_path):
     """All rows of each, and so the sums of powers of their differences, by hand: from here to there."""
     made = Coordinator(parties(tmp_path, sizes=ROWS, sampling="disjoint"))
-    recipe = zoo.recipe_of("linear", "penalty", data=None, in_memory=True, **{**OPTIONS, "standardise": True})
+    recipe = keywords.recipe_of("linear", "penalty", data=None, in_memory=True, **{**OPTIONS, "standardise": True})
     here, there = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
     with arithmetic("float32"):
         _, agreements = made._agree(recipe, None)
@@ -471,15 +471,15 @@ def test_parties_with_other_columns_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sampler", "more", "said"),
+    ("sampler", "more", "message"),
     [
         ("nuts", {}, "sampler nuts: it asks for more than sums"),
         ({"name": "penalty", "batch_size": 20}, {}, "sampler.batch_size: batches are the parties' affair"),
         ("penalty", {"init": "map"}, "init: not with rows at parties"),
     ],
 )
-def test_what_needs_the_rows_is_refused(sampler, more, said, tmp_path):
-    with pytest.raises(UsageError, match=said):
+def test_what_needs_the_rows_is_refused(sampler, more, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
         Coordinator(parties(tmp_path)).sample("linear", sampler, out=tmp_path / "run.nc", **OPTIONS, **more)
 
 
@@ -490,11 +490,11 @@ def test_the_scaler_is_that_of_the_rows_together():
     sets = [from_arrays(x, y) for x, y in tables()]
     x, y = (np.concatenate(parts) for parts in zip(*tables(), strict=True))
     whole = from_arrays(x, y)
-    offers = [{"rows": one.num_data, **moments(one)} for one in sets]
-    found = fit_scaler(offers, whole.signature, standardise=True, scales_targets=True)
+    offers = [{"rows": item.num_data, **moments(item)} for item in sets]
+    result = fit_scaler(offers, whole.signature, standardise=True, scales_targets=True)
     right = Scaler.fit(whole, True)
     for field in dataclasses.fields(right):
-        assert np.allclose(getattr(found, field.name), getattr(right, field.name), rtol=1e-6), field.name
+        assert np.allclose(getattr(result, field.name), getattr(right, field.name), rtol=1e-6), field.name
 
 
 @pytest.mark.parametrize("standardise", [True, False])
@@ -515,12 +515,12 @@ def test_the_scaler_is_that_of_the_rows_together_whatever_they_are(task, standar
         parts = [pd.DataFrame(x, columns=["a", "b"]) for x in columns]
         whole = pd.concat(parts)
     sets, together = [load(part, task=task) for part in parts], load(whole, task=task)
-    offers = [{"rows": one.num_data, **moments(one)} for one in sets]
+    offers = [{"rows": item.num_data, **moments(item)} for item in sets]
     assert {name: np.shape(values) for name, values in moments(sets[0]).items()} == moment_shapes(together.signature)
-    found = fit_scaler(offers, together.signature, standardise=standardise, scales_targets=task != "classification")
-    for field in dataclasses.fields(found):
-        known = getattr(Scaler.fit(together, standardise), field.name)
-        np.testing.assert_allclose(getattr(found, field.name), known, rtol=1e-5, err_msg=field.name)
+    result = fit_scaler(offers, together.signature, standardise=standardise, scales_targets=task != "classification")
+    for field in dataclasses.fields(result):
+        expected = getattr(Scaler.fit(together, standardise), field.name)
+        np.testing.assert_allclose(getattr(result, field.name), expected, rtol=1e-5, err_msg=field.name)
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
@@ -528,14 +528,14 @@ def test_a_kept_draw_is_of_its_last_step_and_the_file_counts_them_all(tmp_path, 
     told, step = list[Any](), chains.Chains.step
 
     def heard(self: chains.Chains, number: int, **how: Any) -> chains.Stats:
-        found = step(self, number, **how)
-        told.append({**found, "number": number, "position": np.asarray(self.positions)})
-        return found
+        result = step(self, number, **how)
+        told.append({**result, "number": number, "position": np.asarray(self.positions)})
+        return result
 
     monkeypatch.setattr(chains.Chains, "step", heard)
     two = {name: Party(tables()[i], tmp_path / name, batch_size=20 + i) for i, name in enumerate("ab")}
     run = _short(Coordinator(two), tmp_path / "run.nc", warmup=20, draws=6, thin=2)
-    assert [one["number"] for one in told] == list(range(32))
+    assert [item["number"] for item in told] == list(range(32))
     pairs = [told[number : number + 2] for number in range(20, 32, 2)]
     np.testing.assert_array_equal(_draws(run), np.stack([pair[1]["position"] for pair in pairs], 1))
     averaged = {
@@ -549,7 +549,7 @@ def test_a_kept_draw_is_of_its_last_step_and_the_file_counts_them_all(tmp_path, 
         "skew_bias",
     }
     for name, values in run.posterior["sample_stats"].data_vars.items():
-        steps = np.array([[one[name] for one in pair] for pair in pairs], float)
+        steps = np.array([[item[name] for item in pair] for pair in pairs], float)
         kept = (steps.mean(1) if name in averaged else steps[:, 1]).T
         np.testing.assert_allclose(values, kept, rtol=1e-5, err_msg=str(name))
     about = run.attributes
@@ -573,8 +573,8 @@ def test_a_run_is_a_file_as_any_other(tmp_path):
     design = np.column_stack([x, np.ones(len(x))])
     predicted = np.column_stack([test[0], np.ones(len(test[0]))]) @ np.linalg.lstsq(design, y, rcond=None)[0]
     assert np.abs(run.predict(test[0])["mean"] - predicted).max() < 0.3
-    found = run.diagnose()
-    assert found["rhat"] < 1.3
+    diagnosis = run.diagnose()
+    assert diagnosis["rhat"] < 1.3
     assert 0.2 < run.summary()["acceptance_rate"] < 0.8
     assert run.evaluate()["rmse"] > 0
     again = bnnzoo.open(tmp_path / "run.nc")

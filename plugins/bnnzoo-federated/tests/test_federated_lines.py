@@ -75,8 +75,8 @@ def test_an_answer_runs_no_code(impostor, at, tmp_path):
         address = impostor({"__Enum__": True, "__module__": "os", "__name__": "environ", "name": "clear"})
     else:
         address = impostor({"x": code}) if at == "answer" else impostor({}, x=code)
-    said = "holds|signature" if at == "words" else "no party is heard there"
-    with pytest.raises(BnnzooError, match=rf"^party a: .*({said})"):
+    message = "holds|signature" if at == "words" else "no party is heard there"
+    with pytest.raises(BnnzooError, match=rf"^party a: .*({message})"):
         _short(Coordinator({"a": address}, limit=1.0), tmp_path / "run.nc")
     assert not made.exists()
     if at != "words":  # the positive control: what Dask's own reading does
@@ -110,16 +110,16 @@ class Lying:
     def __init__(self, party: Party, question: str, change: Any):
         self.line, self.question, self.change = LocalLine(party), question, change
 
-    def begin(self, question: str, words: Any) -> Any:
+    def begin(self, question: str, arguments: Any) -> Any:
         def wait(seconds: float) -> Any:
-            answer = self.line.begin(question, words)(seconds)
+            answer = self.line.begin(question, arguments)(seconds)
             return self.change(answer) if question == self.question else answer
 
         return wait
 
 
 @pytest.mark.parametrize(
-    ("question", "change", "said"),
+    ("question", "change", "message"),
     [
         ("offer", {"rows": 0}, "rows: not what an offer holds"),
         ("offer", {"rows": True}, "rows, batch_size"),
@@ -144,10 +144,10 @@ class Lying:
         ("sums", {"unknown": "x"}, "holds other than"),
     ],
 )
-def test_what_is_no_answer_is_refused_by_the_name_of_the_party(question, change, said, tmp_path):
+def test_what_is_no_answer_is_refused_by_the_name_of_the_party(question, change, message, tmp_path):
     made: dict[str, Any] = dict(parties(tmp_path))
     made["b"] = Lying(Party(tables()[0], tmp_path / "x", batch_size=40), question, lambda answer: {**answer, **change})
-    with pytest.raises(BnnzooError, match=f"^party b: its answer to {question} is none: {said}"):
+    with pytest.raises(BnnzooError, match=f"^party b: its answer to {question} is none: {message}"):
         _short(Coordinator(made), tmp_path / "run.nc")
 
 
@@ -181,7 +181,7 @@ def test_a_step_to_where_nothing_has_a_likelihood_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"batch_size": 10}, "batch_size"),
         ({"sampling": "disjoint"}, "sampling"),
@@ -192,11 +192,13 @@ def test_a_step_to_where_nothing_has_a_likelihood_is_refused(tmp_path):
         ({"data": (tables()[0][0][:30], tables()[0][1][:30]), "batch_size": 10}, "rows, batch_size, fingerprint"),
     ],
 )
-def test_a_party_that_is_started_again_as_another_ends_the_run(more, said, tmp_path):
+def test_a_party_that_is_started_again_as_another_ends_the_run(more, message, tmp_path):
     starts: list[Any] = [{}, more]
     settings = {"data": tables()[0], "batch_size": 20}
     line = Unreliable(lambda: Party(folder=tmp_path / "a", **{**settings, **starts.pop(0)}), {9: "killed"})
-    with pytest.raises(BnnzooError, match=f"^party a: agree: {said}: not as in its offer; start the party as it was"):
+    with pytest.raises(
+        BnnzooError, match=f"^party a: agree: {message}: not as in its offer; start the party as it was"
+    ):
         _short(Coordinator({"a": line}), tmp_path / "run.nc", warmup=0)
 
 

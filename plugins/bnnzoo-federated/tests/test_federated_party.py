@@ -40,7 +40,7 @@ POSITIONS: dict[str, Any] = Request("x", 0, (1, 2), np.zeros((2, 3)), np.zeros((
 
 
 @pytest.mark.parametrize(
-    ("question", "words", "kind"),
+    ("question", "fields", "kind"),
     [
         ("sums", {**POSITIONS, "step": float("inf")}, "OverflowError"),
         ("sums", {**POSITIONS, "step": float("nan")}, "ValueError"),
@@ -53,12 +53,12 @@ POSITIONS: dict[str, Any] = Request("x", 0, (1, 2), np.zeros((2, 3)), np.zeros((
         ("\x1b[2J", {}, "KeyError"),
     ],
 )
-def test_whatever_it_is_asked_a_party_goes_on(question, words, kind, tmp_path):
+def test_whatever_it_is_asked_a_party_goes_on(question, fields, kind, tmp_path):
     party = Party(tables()[0], tmp_path / "a", batch_size=20)
-    said = party.answer(question, words)["refused"]
-    assert said.isprintable()
+    message = party.answer(question, fields)["refused"]
+    assert message.isprintable()
     if kind != "_Refusal":
-        assert said.endswith(f"{kind}; the party's own log says why")
+        assert message.endswith(f"{kind}; the party's own log says why")
     assert "rows" in party.answer("offer", {})
 
 

@@ -31,9 +31,9 @@ def _normal_sum(x: np.ndarray, table: np.ndarray) -> np.ndarray:
     return (special.ndtr(x[:, None] - table[:, 0]) + special.ndtr(x[:, None] + table[:, 0])) @ table[:, 1] / 2
 
 
-def _off(x: np.ndarray, found: np.ndarray) -> tuple[float, float]:
+def _off(x: np.ndarray, result: np.ndarray) -> tuple[float, float]:
     """The largest error of a probability, and of its log odds."""
-    error = np.abs(found - special.expit(x))
+    error = np.abs(result - special.expit(x))
     return float(error.max()), float((error / special.expit(x) / special.expit(-x)).max())
 
 
@@ -82,8 +82,8 @@ def test_the_rate_is_a_step_function_of_the_table_where_the_noise_is_all_of_the_
     table = correction._TABLE
     with backend.arithmetic("float64"):
         for place in (-3.05, 0.11, 2.5):
-            known = np.sum(table[:, 1] * ((place > table[:, 0]) + (place > -table[:, 0]) * 1.0)) / 2
-            assert float(barker_rate(jnp.asarray(place), jnp.asarray(1.0))) == pytest.approx(known, abs=1e-12)
+            expected = np.sum(table[:, 1] * ((place > table[:, 0]) + (place > -table[:, 0]) * 1.0)) / 2
+            assert float(barker_rate(jnp.asarray(place), jnp.asarray(1.0))) == pytest.approx(expected, abs=1e-12)
 
 
 # ---- the growing batch ---------------------------------------------------------------------------
@@ -95,10 +95,10 @@ def test_a_batch_that_grows_to_the_end_has_seen_every_row_once(total, size):
     posterior = GaussianMean(values)
     never = lambda moments, looks: jnp.asarray(False)  # noqa: E731
     look = jax.jit(lambda key: grow_batch(posterior, size, lambda rows: (rows, 2 * rows), never, key=key))
-    found, mean, looks = look(jax.random.key(3))
+    result, mean, looks = look(jax.random.key(3))
     centred = values - values.mean()
-    known = (total, values.mean(), np.sum(centred**2), np.sum(centred**3), values.min(), values.max())
-    np.testing.assert_allclose(found, known, rtol=1e-4, atol=1e-4)
+    expected = (total, values.mean(), np.sum(centred**2), np.sum(centred**3), values.min(), values.max())
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
     assert float(mean) == pytest.approx(2 * values.mean())
     assert int(looks) == -(-total // size)
 
@@ -106,8 +106,8 @@ def test_a_batch_that_grows_to_the_end_has_seen_every_row_once(total, size):
 def test_a_batch_stops_growing_where_it_is_enough():
     posterior = GaussianMean(np.arange(30.0))
     enough = lambda moments, looks: moments.count >= 15  # noqa: E731
-    found, _, looks = grow_batch(posterior, 10, lambda rows: (rows, rows), enough, key=jax.random.key(0))
-    assert (int(found.count), int(looks)) == (20, 2)
+    result, _, looks = grow_batch(posterior, 10, lambda rows: (rows, rows), enough, key=jax.random.key(0))
+    assert (int(result.count), int(looks)) == (20, 2)
 
 
 def test_the_estimate_and_its_variance_are_unbiased_over_all_batches():
@@ -120,8 +120,8 @@ def test_the_estimate_and_its_variance_are_unbiased_over_all_batches():
                 moments, jnp.asarray(0.5), jnp.asarray(1), scale=jnp.asarray(scale), total=len(values)
             )
 
-        found = [one(np.array(batch)) for batch in itertools.combinations(values, used)]
-    ratios, sigma2 = (np.array([float(getattr(e, name)) for e in found]) for name in ("log_ratio", "sigma2"))
+        result = [one(np.array(batch)) for batch in itertools.combinations(values, used)]
+    ratios, sigma2 = (np.array([float(getattr(e, name)) for e in result]) for name in ("log_ratio", "sigma2"))
     assert ratios.mean() == pytest.approx(0.5 + scale * values.mean())
     assert sigma2.mean() == pytest.approx(ratios.var())
     # The positive control: without the rows that are left.
@@ -152,8 +152,8 @@ LONG = [pytest.param(size, 30_000, marks=pytest.mark.slow) for size in (20, 60, 
 
 @pytest.mark.parametrize(("size", "chains"), [(60, 3000), *LONG])
 def test_minibatch_barker_keeps_the_posterior(size, chains):
-    found, means = _law(MinibatchBarker, size, chains=chains)
-    assert agrees(found)
+    result, means = _law(MinibatchBarker, size, chains=chains)
+    assert agrees(result)
     assert 0 < means["sigma2"] < 1
     assert means["rows_seen"] < N
     assert means["grown"] == 1 if size < 50 else 0 < means["grown"] < 1
@@ -162,8 +162,8 @@ def test_minibatch_barker_keeps_the_posterior(size, chains):
 
 def test_a_normal_variable_for_a_logistic_one_is_seen():
     """The positive control of the law; noise that is not taken off is seen by the quadrature above."""
-    found, _ = _law(Uncorrected, 60)
-    assert found["variance"] < -2 * Z
+    result, _ = _law(Uncorrected, 60)
+    assert result["variance"] < -2 * Z
 
 
 @pytest.mark.slow
@@ -214,8 +214,8 @@ def _looks(sampler: AbstractSequentialTest, posterior: GaussianMean, above: floa
 def test_a_t_test_of_no_difference_stops_at_its_first_look_as_often_as_it_says():
     """2 x error of batches, of which one half decides wrongly: half of the rows are seen, which halves the variance."""
     batches, error = 2000, 0.1
-    found = _looks(Austerity(batch_size=500, error=error), GaussianMean.of(1000), 0.0, batches)
-    stopped = int(np.sum(np.asarray(found.num_tests) == 1))
+    result = _looks(Austerity(batch_size=500, error=error), GaussianMean.of(1000), 0.0, batches)
+    stopped = int(np.sum(np.asarray(result.num_tests) == 1))
     assert stats.binomtest(stopped, batches, 2 * error).pvalue > 1e-6
     # The positive control: the variance of rows of which one may come twice.
     wrong = 2 * stats.t.sf(stats.t.isf(error, 499) * 2**0.5, 499)
@@ -226,8 +226,8 @@ def test_a_t_test_of_no_difference_stops_at_its_first_look_as_often_as_it_says()
 @pytest.mark.parametrize(("log_ratio", "u", "accepted"), [(-0.5, 0.7, False), (-0.5, 0.5, True), (0.2, 0.9, True)])
 def test_a_proposal_is_accepted_where_its_log_ratio_is_above_the_threshold(kind, log_ratio, u, accepted):
     """The estimate uses 50 of 100 rows; the error is that of a t test, or of the bound."""
-    one = jnp.ones(())
-    estimate = Estimate(log_ratio * one, 0.09 * one, 0 * one, one, 50 * one, 100, jnp.asarray(1))
+    unit = jnp.ones(())
+    estimate = Estimate(log_ratio * unit, 0.09 * unit, 0 * unit, unit, 50 * unit, 100, jnp.asarray(1))
     verdict = kind(error=0.3).decide(estimate, jnp.asarray(u))
     assert (bool(verdict.accepted), float(verdict.rate)) == (accepted, float(accepted))
     doubt = stats.t.sf(abs(log_ratio - np.log(u)) / 0.3, 49) if kind is Austerity else 0.3
@@ -237,12 +237,12 @@ def test_a_proposal_is_accepted_where_its_log_ratio_is_above_the_threshold(kind,
 @pytest.mark.parametrize("side", [1, -1])
 def test_a_decision_is_made_where_the_threshold_is_out_of_the_bounds_reach(side):
     """On either side of it; how far the log ratio is from 0 says nothing."""
-    sampler, one, u = Confidence(error=0.2), jnp.ones(()), 0.02
-    reach = float(sampler._bound(Estimate(one, 0.04 * one, one, one, 50 * one, 100, jnp.asarray(2))))
+    sampler, unit, u = Confidence(error=0.2), jnp.ones(()), 0.02
+    reach = float(sampler._bound(Estimate(unit, 0.04 * unit, unit, unit, 50 * unit, 100, jnp.asarray(2))))
     assert 0.5 < reach < 2
     for times, enough in ((1.02, True), (0.98, False)):
         log_ratio = jnp.asarray(np.log(u) + side * times * reach, jnp.float32)
-        estimate = Estimate(log_ratio, 0.04 * one, one, one, 50 * one, 100, jnp.asarray(2))
+        estimate = Estimate(log_ratio, 0.04 * unit, unit, unit, 50 * unit, 100, jnp.asarray(2))
         assert bool(sampler.is_enough(estimate, jnp.asarray(u))) is enough
 
 
@@ -252,21 +252,21 @@ def test_the_bound_is_bernsteins_and_serflings():
     with backend.arithmetic("float64"):
         moments = Moments.empty(float).with_block(jnp.asarray(rows), jnp.ones(30, bool))
         seen = estimate_ratio(moments, jnp.zeros(()), jnp.asarray(3), scale=jnp.asarray(100.0), total=total)
-        found = float(sampler._bound(seen))
+        result = float(sampler._bound(seen))
     level = np.log(5 * 3 * 4 / np.float32(error))
     spread = rows.std() * np.sqrt(2 * (1 - 29 / 100) * level / 30)
-    known = 100 * (spread + (7 / 3 + 3 / 2**0.5) * np.ptp(rows) * level / 30)
-    assert found == pytest.approx(known, rel=1e-6)
+    expected = 100 * (spread + (7 / 3 + 3 / 2**0.5) * np.ptp(rows) * level / 30)
+    assert result == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.slow
 def test_the_bound_holds_as_often_as_it_says():
     """D lies just above the threshold: a decision before all rows are seen is wrong half of the time."""
-    found = _looks(Confidence(batch_size=40, error=0.1), GaussianMean.of(400), 1e-4, 500)
-    early = np.mean(np.asarray(found.num_seen) < 400)
+    result = _looks(Confidence(batch_size=40, error=0.1), GaussianMean.of(400), 1e-4, 500)
+    early = np.mean(np.asarray(result.num_seen) < 400)
     assert early < 0.02
-    found = _looks(NoRange(batch_size=40, error=0.1), GaussianMean.of(400), 1e-4, 500)
-    assert np.mean(np.asarray(found.num_seen) < 400) > 0.1
+    result = _looks(NoRange(batch_size=40, error=0.1), GaussianMean.of(400), 1e-4, 500)
+    assert np.mean(np.asarray(result.num_seen) < 400) > 0.1
 
 
 # ---- what a run is told --------------------------------------------------------------------------
@@ -278,9 +278,9 @@ def test_the_error_that_barkers_test_tells_is_that_of_skewed_noise():
     noise = np.linspace(-8, 9, 4001)
     weights = stats.gamma.pdf(shape + noise * shape**0.5, shape)
     noise, weights = noise * sigma2**0.5, weights / weights.sum()
-    zero, one = jnp.zeros(()), jnp.ones(())
-    estimate = Estimate(zero, sigma2 * one, 2 / shape**0.5 * one, one, one, 2, jnp.asarray(1))
-    told = float(MinibatchBarker().decide(estimate, one / 2).error)
+    zero, unit = jnp.zeros(()), jnp.ones(())
+    estimate = Estimate(zero, sigma2 * unit, 2 / shape**0.5 * unit, unit, unit, 2, jnp.asarray(1))
+    told = float(MinibatchBarker().decide(estimate, unit / 2).error)
     with backend.arithmetic("float64"):
         rate = jax.jit(jax.vmap(lambda x: barker_rate(x, jnp.asarray(sigma2))))
         places = np.linspace(-6, 6, 25)
@@ -294,16 +294,16 @@ def test_barkers_findings():
     means = {"test_error": 0.001, "acceptance_rate": 0.3, "step_size": 0.1}
     assert sampler.findings(posterior, means) == ()
     for name, value, kind in (("test_error", 0.01, "skewness"), ("acceptance_rate", 0.001, "acceptance")):
-        (found,) = sampler.findings(posterior, {**means, name: value})
-        assert found.kind == kind
+        (finding,) = sampler.findings(posterior, {**means, name: value})
+        assert finding.kind == kind
     assert sampler.findings(posterior, {**means, "test_error": float("nan")})
 
 
 def test_barkers_test_accepts_nothing_that_has_no_probability():
     """Not where the uniform number is 0 either, as one in eight million is."""
-    zero, one = jnp.zeros(()), jnp.ones(())
+    zero, unit = jnp.zeros(()), jnp.ones(())
     for log_ratio, accepted in ((-1e4, False), (-3.0, True)):
-        estimate = Estimate(log_ratio * one, one / 2, zero, one, 100 * one, 100, jnp.asarray(1))
+        estimate = Estimate(log_ratio * unit, unit / 2, zero, unit, 100 * unit, 100, jnp.asarray(1))
         verdict = MinibatchBarker().decide(estimate, zero)
         assert (float(verdict.rate) > 0) == accepted
         assert bool(verdict.accepted) == accepted
@@ -325,17 +325,17 @@ def test_a_control_variate_takes_the_noise_off(order):
 )
 def test_barkers_test_is_not_asked_before_its_variance_is_known(seen, total, enough):
     """To stop at the first small estimate of sigma2 is to choose batches that look narrower than the data."""
-    one = jnp.ones(())
-    estimate = Estimate(one, one / 10, one, one, seen * one, total, jnp.asarray(3))
-    assert bool(MinibatchBarker(batch_size=2).is_enough(estimate, one / 2)) is enough
+    unit = jnp.ones(())
+    estimate = Estimate(unit, unit / 10, unit, unit, seen * unit, total, jnp.asarray(3))
+    assert bool(MinibatchBarker(batch_size=2).is_enough(estimate, unit / 2)) is enough
 
 
 @pytest.mark.parametrize("dof", [1, 3, 400, 600, 10**4, 10**5, 10**6])
 def test_the_tail_of_students_t_is_right_for_any_number_of_rows(dof):
     for t in (0.0, 0.5, 1.645, 3.0):
-        one = jnp.ones(())
-        estimate = Estimate(jnp.float32(2 * t), 4 * one, one, one, (dof + 1) * one, 10**7, jnp.asarray(1))
-        assert float(jax.jit(_tail)(estimate, one)) == pytest.approx(stats.t.sf(t, dof), rel=2e-3)
+        unit = jnp.ones(())
+        estimate = Estimate(jnp.float32(2 * t), 4 * unit, unit, unit, (dof + 1) * unit, 10**7, jnp.asarray(1))
+        assert float(jax.jit(_tail)(estimate, unit)) == pytest.approx(stats.t.sf(t, dof), rel=2e-3)
     # No doubt is left where there is no noise, or where the uniform number is 0.
-    assert float(jax.jit(_tail)(estimate._replace(sigma2=0 * one), one)) == 0
-    assert float(jax.jit(_tail)(estimate, 0 * one)) == 0
+    assert float(jax.jit(_tail)(estimate._replace(sigma2=0 * unit), unit)) == 0
+    assert float(jax.jit(_tail)(estimate, 0 * unit)) == 0

@@ -59,7 +59,7 @@ def test_steps_go_by_the_power(sampler):
         return jax.lax.scan(step, state, keys)[1]
 
     same, other, control = ([np.asarray(part) for part in positions(p)] for p in (WITH, WITHOUT, CONTROL))
-    for one, two in zip(same, other, strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
+    for first, two in zip(same, other, strict=True):
+        np.testing.assert_allclose(first, two, rtol=1e-3, atol=1e-4)
     # The positive control: without its power the first is another posterior.
     assert np.abs(same[0] - control[0]).max() > 0.01

@@ -45,14 +45,14 @@ class Quartics(Parabolas):
 def test_the_estimate_from_some_of_the_rows_is_its_formula():
     d = np.array([0.5, -1.0, 2.0, 4.0, 0.0])
     moments = Moments.empty(jnp.float32).with_block(jnp.asarray(d, jnp.float32), jnp.ones(5, bool))
-    found = estimate_ratio(moments, jnp.asarray(0.25), jnp.asarray(2), scale=jnp.asarray(3.0), total=8)
+    estimate = estimate_ratio(moments, jnp.asarray(0.25), jnp.asarray(2), scale=jnp.asarray(3.0), total=8)
     centred = d - d.mean()
     third = np.mean(centred**3) / np.mean(centred**2) ** 1.5
-    assert float(found.log_ratio) == pytest.approx(0.25 + 3 * d.mean(), rel=1e-5)
-    assert float(found.sigma2) == pytest.approx(9 / 5 * d.var(ddof=1) * 3 / 8, rel=1e-5)
-    assert float(found.skewness) == pytest.approx(third * (1 - 10 / 8) / (5 * 3 / 8) ** 0.5, rel=1e-4)
-    assert float(found.width) == 15
-    assert (float(found.num_seen), found.total, int(found.num_tests)) == (5.0, 8, 2)
+    assert float(estimate.log_ratio) == pytest.approx(0.25 + 3 * d.mean(), rel=1e-5)
+    assert float(estimate.sigma2) == pytest.approx(9 / 5 * d.var(ddof=1) * 3 / 8, rel=1e-5)
+    assert float(estimate.skewness) == pytest.approx(third * (1 - 10 / 8) / (5 * 3 / 8) ** 0.5, rel=1e-4)
+    assert float(estimate.width) == 15
+    assert (float(estimate.num_seen), estimate.total, int(estimate.num_tests)) == (5.0, 8, 2)
     broken = moments._replace(squares=jnp.asarray(jnp.nan), cubes=jnp.asarray(jnp.nan))
     whole = estimate_ratio(broken, jnp.zeros(()), jnp.asarray(2), scale=jnp.asarray(3.0), total=5)
     assert (float(whole.sigma2), float(whole.skewness)) == (0.0, 0.0)
@@ -68,20 +68,20 @@ def test_a_test_on_all_rows_tells_the_density_of_what_it_keeps():
     sampler = MinibatchBarker(step_size=1.6, batch_size=50, preconditioner="identity")
     state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
     step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)))
-    states, told = step(jax.random.split(jax.random.key(1), 40))
-    known = np.asarray(jax.vmap(posterior.log_density)(states.position))
-    np.testing.assert_allclose(told["lp_estimate"], known, rtol=1e-4, atol=1e-5)
-    assert 0 < told["accepted"].mean() < 1
-    assert not told["grown"].any()
-    assert not told["diverging"].any()
-    assert (told["rows_seen"] == 4).all()
+    states, stats = step(jax.random.split(jax.random.key(1), 40))
+    expected = np.asarray(jax.vmap(posterior.log_density)(states.position))
+    np.testing.assert_allclose(stats["lp_estimate"], expected, rtol=1e-4, atol=1e-5)
+    assert 0 < stats["accepted"].mean() < 1
+    assert not stats["grown"].any()
+    assert not stats["diverging"].any()
+    assert (stats["rows_seen"] == 4).all()
     assert sampler.evaluations(posterior, {}) == 8
     assert MinibatchBarker(control_variate="second").evaluations(posterior, {"rows_seen": 3.0}) == 12
     broken = parabolas([0.3, float("nan")], [1.0, -1.0])
-    after, told = sampler.step(broken, state, key=KEY)
-    assert bool(told["diverging"])
-    assert not bool(told["accepted"])
-    assert (float(told["acceptance_rate"]), float(told["test_error"])) == (0.0, 0.0)
+    after, stats = sampler.step(broken, state, key=KEY)
+    assert bool(stats["diverging"])
+    assert not bool(stats["accepted"])
+    assert (float(stats["acceptance_rate"]), float(stats["test_error"])) == (0.0, 0.0)
     np.testing.assert_array_equal(after.position, state.position)
 
 
@@ -96,13 +96,13 @@ def test_a_test_gives_back_what_its_polynomial_takes_off_the_rows(order):
     def look(here: Any, there: Any) -> Any:
         state = sampler.init(posterior, jnp.asarray([0.2]), num_warmup=0, key=KEY)
         state = eqx.tree_at(lambda s: s.position, state, here)
-        found, *densities = sampler.estimate_ratio(posterior, state, there, ONE / 2, key=KEY)
-        return found.log_ratio, densities
+        estimate, *densities = sampler.estimate_ratio(posterior, state, there, ONE / 2, key=KEY)
+        return estimate.log_ratio, densities
 
     log_ratio, densities = look(jnp.asarray([0.8]), jnp.asarray([-0.3]))
-    known = [-(theta**2) / 2 - 0.7 * np.sum(c * (theta - m) ** 4) for theta in (0.8, -0.3)]
-    assert float(log_ratio) == pytest.approx(known[1] - known[0], rel=1e-4)
-    np.testing.assert_allclose(densities, known, rtol=1e-4)
+    expected = [-(theta**2) / 2 - 0.7 * np.sum(c * (theta - m) ** 4) for theta in (0.8, -0.3)]
+    assert float(log_ratio) == pytest.approx(expected[1] - expected[0], rel=1e-4)
+    np.testing.assert_allclose(densities, expected, rtol=1e-4)
 
 
 def test_the_anchor_and_shape_of_a_growing_batch_move_before_the_last_window():
@@ -117,17 +117,17 @@ def test_the_anchor_and_shape_of_a_growing_batch_move_before_the_last_window():
 
 
 def test_the_bound_beyond_half_of_the_rows_and_a_decision_of_all():
-    sampler, one = Confidence(error=0.2), jnp.ones(())
+    sampler, unit = Confidence(error=0.2), jnp.ones(())
     level = np.log(5 * 1 * 2 / np.float32(0.2))
 
     def bound(seen: float) -> float:
-        return float(sampler._bound(Estimate(one, 4 * one, one, 3 * one, seen * one, 100, jnp.asarray(1))))
+        return float(sampler._bound(Estimate(unit, 4 * unit, unit, 3 * unit, seen * unit, 100, jnp.asarray(1))))
 
     for seen, ratio in ((50.0, 1 - 49 / 100), (80.0, 0.2 * (1 + 1 / 80))):
         spread = np.sqrt(2 * ratio * 4 / (1 - seen / 100) * (1 - 1 / seen) * level)
         assert bound(seen) == pytest.approx(spread + (7 / 3 + 3 / 2**0.5) * 3 * level / seen, rel=1e-5)
     for seen, error in ((99.0, 0.2), (100.0, 0.0)):
-        verdict = sampler.decide(Estimate(one, one, one, one, seen * one, 100, jnp.asarray(1)), one / 2)
+        verdict = sampler.decide(Estimate(unit, unit, unit, unit, seen * unit, 100, jnp.asarray(1)), unit / 2)
         assert float(verdict.error) == pytest.approx(error)
         assert bool(verdict.accepted)
 

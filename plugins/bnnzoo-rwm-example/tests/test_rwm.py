@@ -50,5 +50,5 @@ def test_draws_from_a_gaussian():
     assert 0.2 < accepted.mean() < 0.8
 
 
-def test_is_exact():
+def test_rwm_passes_the_exactness_check():
     assert_exact(Rwm(), targets=("gaussian", "skewed"))

@@ -1,0 +1,41 @@
+"""The parts, the signature and the scaler of a problem."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Shaped
+
+from bnnzoo.assembly.recipe_parts import Parts
+from bnnzoo.data import Scaler, Signature
+from bnnzoo.models.building import Architecture
+
+
+class Description(NamedTuple):
+    """The parts, the signature and the scaler of a problem: enough to predict in the units of the data."""
+
+    parts: Parts
+    signature: Signature
+    scaler: Scaler
+
+    @property
+    def architecture(self) -> Architecture:
+        """The model with the sizes of its networks. An exposure is not an input of them."""
+        width, *rest = self.example.shape[1:]
+        num_outputs = self.parts.likelihood.num_outputs(self.signature.num_targets)
+        return Architecture.from_model(self.parts.model, (width - bool(self.signature.exposure), *rest), num_outputs)
+
+    @property
+    def example(self) -> np.ndarray:
+        """One input of zeros in the form of the network, [1, ...]."""
+        return self.parts.model.arrange(np.zeros((1, *self.signature.shape), self.signature.dtype))
+
+    def inputs(self, x: Shaped[np.ndarray, "row ..."], precision: str) -> Shaped[np.ndarray, "row ..."]:
+        """Convert rows from original units to the inputs of the posterior."""
+        return with_precision(self.parts.model.arrange(self.scaler.scale_inputs(x)), precision)
+
+
+def with_precision(array: np.ndarray, precision: str) -> np.ndarray:
+    """Return the array in this precision if its numbers are real, else unchanged."""
+    return array.astype(precision) if np.issubdtype(array.dtype, np.floating) else array

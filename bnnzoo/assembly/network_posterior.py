@@ -1,0 +1,90 @@
+"""Construction of the posterior of a network from a recipe and its training rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from bnnzoo.assembly import units
+from bnnzoo.assembly.description import Description, with_precision
+from bnnzoo.assembly.recipe_parts import (
+    check_likelihood,
+    check_prior,
+    compilable_likelihood,
+    compilable_prior,
+)
+from bnnzoo.data import Dataset
+from bnnzoo.errors import UsageError
+from bnnzoo.models import network_checks, network_size
+from bnnzoo.posterior import NetworkPosterior, stochastic
+from bnnzoo.posterior.censored import uncensored
+from bnnzoo.posterior.layout import named_leaves, network_layout
+from bnnzoo.recipe import Recipe
+
+
+def build_posterior(
+    recipe: Recipe, description: Description, train: Dataset | None, fixed: Mapping[str, Array | np.ndarray]
+) -> NetworkPosterior:
+    """Build the posterior on the training rows, or a posterior without data that only predicts.
+
+    Args:
+        recipe: the resolved recipe.
+        description: the parts, the signature and the scaler.
+        train: the training rows; None for a posterior without data.
+        fixed: the trained values of the fixed parameters, by name. If only the last layer is sampled, the posterior is
+            then that of the last layer given the features.
+
+    Raises:
+        UsageError: if the recipe's `stochastic` names no parameter.
+    """
+    parts, signature, scaler = description
+    likelihood = units.in_network_units(parts.likelihood, scaler, recipe.units)
+    architecture = description.architecture
+    network_size.check(recipe.model.name, lambda: architecture.build(key=jax.random.key(0)))
+    network = architecture.build(key=jax.random.key(0))
+    network_checks.check(parts.model, network, architecture, type(uncensored(parts.likelihood)).__name__)
+    network = stochastic.with_leaves(network, fixed)
+    if train is None:
+        x, y = description.example[:0], np.zeros((0,), np.float32)
+    else:
+        parts.likelihood.check(train.y, signature.num_targets)
+        scaled = scaler.apply(train)
+        x, y = parts.model.arrange(scaled.x), scaled.y
+        check_likelihood(likelihood, signature.num_targets, y)
+    split = parts.model.split(network)
+    try:
+        names = stochastic.sampled_names(recipe.stochastic, network, split and split[1])
+    except UsageError as error:
+        raise UsageError(f"{recipe.where.get('stochastic', 'stochastic')}: {error}") from None
+    sampled_leaves = [leaf for name, leaf in named_leaves(network).items() if name in names]
+    sampled = network_layout(network, lambda leaf: any(leaf is leaf_sampled for leaf_sampled in sampled_leaves))
+    check_prior(parts.prior, sampled)
+    build = functools.partial(
+        NetworkPosterior.of,
+        likelihood=compilable_likelihood(likelihood, signature),
+        prior=compilable_prior(parts.prior, sampled),
+        y=with_precision(y, recipe.precision),
+        likelihood_power=recipe.likelihood_power,
+        sampled=lambda leaf: any(leaf is leaf_sampled for leaf_sampled in sampled_leaves),
+        has_exposure=bool(signature.exposure),
+    )
+    # Byte images stay bytes on the device, which takes a quarter of the memory. The posterior scales them there.
+    has_byte_images = signature.dtype == "uint8"
+    posterior = build(
+        network,
+        x=with_precision(x, recipe.precision),
+        input_mean=float(scaler.x_mean) if has_byte_images else 0.0,
+        input_sd=float(scaler.x_sd) if has_byte_images else 1.0,
+    )
+    if not fixed or train is None or split is None:
+        return posterior
+    features, last = split
+    if not names <= stochastic.last_names(network, last):
+        return posterior
+    # Parameters keep their names in the full network.
+    return dataclasses.replace(build(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)

@@ -1,0 +1,56 @@
+"""The cells of one table column, converted to numbers and levels."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+Kind = Literal["number", "boolean", "date", "time", "text"]
+
+
+class Cells(NamedTuple):
+    """One column with a known type.
+
+    numbers: [N] float64, nan if missing. Dates count days since 1970, times hours since midnight, text is a code into
+    `levels`.
+    """
+
+    name: str
+    kind: Kind
+    numbers: Float[np.ndarray, " row"]
+    levels: tuple[str, ...] = ()
+    zoned: bool = False
+    """Whether dates have a time zone."""
+    bounds: Float[np.ndarray, "row 2"] | None = None
+    """The smallest and the largest possible value of each cell of a censored target; equal for a known value."""
+
+    @property
+    def is_missing(self) -> NDArray[np.bool_]:
+        """Mask of the missing cells [N]."""
+        return np.isnan(self.numbers)
+
+    @property
+    def known(self) -> Float[np.ndarray, " row"]:
+        """The numbers [N], nan where the cell is missing or a bound."""
+        if self.bounds is None:
+            return self.numbers
+        return np.where(self.bounds[:, 0] == self.bounds[:, 1], self.numbers, np.nan)
+
+
+def as_text(value: Any) -> str:
+    """Return a cell as one line of text. Whole numbers have no decimal point, so that 1 and 1.0 are one level.
+
+    Letters with accents are composed (NFC), so that the two ways to store é are one level.
+    """
+    if isinstance(value, float | np.floating) and float(value).is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return unicodedata.normalize("NFC", " ".join(str(value).split()))
+
+
+def quoted(text: str) -> str:
+    """Quote the text of a cell for a message: one line, at most 40 characters."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")

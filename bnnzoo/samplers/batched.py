@@ -1,0 +1,24 @@
+"""Metropolis-Hastings on mini-batches without a noise penalty."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from typing_extensions import Doc
+
+from bnnzoo.samplers._penalty import AbstractPenalty
+from bnnzoo.samplers.base import Exactness
+
+
+class Batched(AbstractPenalty):
+    """Draws from no known distribution: `Penalty` with the penalty switched off, for comparison.
+
+    Accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), with the batch estimate of delta used
+    as if it were exact. The draws are wider than the posterior, the more so the smaller the batches.
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+
+    correction: Annotated[Literal[0], Doc("no penalty")] = 0
+    proposal: Annotated[Literal["random-walk", "langevin", "hmc"], Doc("as of `penalty`")] = "random-walk"
+    sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be used twice in a step")] = "replacement"

@@ -1,0 +1,37 @@
+"""Wall-clock seconds of a run by phase."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator
+
+
+@dataclasses.dataclass
+class Seconds:
+    """Wall-clock seconds of a run by phase; their sum covers the command from its first line to its last."""
+
+    start: float = 0.0
+    """Imports, loading the data, and compilation before the initial positions are found."""
+    compile: float = 0.0
+    """Compilation of the chains' programs."""
+    warmup: float = 0.0
+    """Training of the initial positions, or moving them there from the prior, and the warm-up steps."""
+    sampling: float = 0.0
+    judging: float = 0.0
+    """The sampler's final inspection of the chains, and the test of convergence."""
+    writing: float = 0.0
+    """Writing the file."""
+
+    @property
+    def total(self) -> float:
+        """Sum over all phases, in seconds."""
+        return sum(dataclasses.astuple(self))
+
+    @contextlib.contextmanager
+    def time_compilation(self) -> Iterator[None]:
+        """Count the time spent inside the block as compilation."""
+        start_time = time.perf_counter()
+        yield
+        self.compile += time.perf_counter() - start_time

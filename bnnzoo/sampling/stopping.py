@@ -1,0 +1,57 @@
+"""The end of a run before its last draw: convergence at one of its test points, or an exhausted budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from bnnzoo.recipe import Recipe, duration
+from bnnzoo.sampling import budget, verdict
+from bnnzoo.sampling.job import Job
+from bnnzoo.sampling.seconds import Seconds
+
+
+def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:
+    """Return why the run may end before its last draw ("converged" or "budget"), or an empty string.
+
+    Args:
+        job: the job that runs.
+        out: the file of the run.
+        num_draws: the number of kept draws per chain so far.
+        seconds: the time spent so far.
+    """
+    recipe = job.recipe
+    if num_draws in test_points(job, num_draws) and verdict.has_converged(out, _stride(job, num_draws), job.own_model):
+        return "converged"
+    if recipe.budget and num_draws >= budget.FEWEST_DRAWS and _budget_used(seconds) >= duration.seconds(recipe.budget):
+        return "budget"
+    return ""
+
+
+def test_points(job: Job, num_draws: int) -> list[int]:
+    """Return the numbers of draws, up to `num_draws`, at which convergence is tested."""
+    stops = budget.ladder(job.recipe.draws) if job.recipe.until == "converged" else []
+    return [stop for stop in stops if stop <= num_draws and _stride(job, stop)]
+
+
+def expected_draws(recipe: Recipe, num_draws: int, seconds: Seconds) -> int:
+    """Estimate how many draws there will be in the end."""
+    if not recipe.budget or not seconds.sampling:
+        return recipe.draws
+    seconds_left = duration.seconds(recipe.budget) - _budget_used(seconds)
+    return min(recipe.draws, max(num_draws, int(num_draws * (1 + seconds_left / seconds.sampling))))
+
+
+def num_bytes(job: Job, num_draws: int) -> int:
+    """Return the size of the kept values of this many draws per chain."""
+    problem = job.problem
+    return job.recipe.chains * num_draws * problem.num_kept * np.dtype(problem.posterior.dtype).itemsize
+
+
+def _stride(job: Job, num_draws: int) -> int:
+    return verdict.stride(num_bytes(job, num_draws), num_draws)
+
+
+def _budget_used(seconds: Seconds) -> float:
+    return seconds.warmup + seconds.sampling

@@ -1,0 +1,24 @@
+"""The fields of a sampler that warm-up changed, as a file records them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from bnnzoo.samplers import AbstractSampler
+
+
+def tuned_fields(requested: AbstractSampler, tuned: AbstractSampler) -> dict[str, Any]:
+    """Return the fields that `choose` or `tune` changed: static ones, and numbers in place of `auto`."""
+    names = [f.name for f in dataclasses.fields(requested)]
+    pairs = [(name, getattr(requested, name), getattr(tuned, name)) for name in names]
+    static = {name: after for name, before, after in pairs if isinstance(after, int | str | bool) and before != after}
+    # The shortest text of a float32; reading it gives the same number back.
+    numbers = {
+        name: float(str(after))
+        for name, before, after in pairs
+        if isinstance(before, str) and isinstance(after, np.floating)
+    }
+    return static | numbers
