@@ -168,7 +168,7 @@ def test_an_approximation_is_not_judged_as_a_chain():
     assert result["between_share"] == 1
     whole = {**GOOD, **result, "exactness": "approximate", "still_chains": 4}
     assert gate_findings(whole) == ()
-    assert verdict("approximate", ()).startswith("not a chain")
+    assert verdict({"exactness": "approximate"}, ()).startswith("not a chain")
     biased = of_quantities({"f": ensemble}, exactness="biased")
     assert gate_findings({**GOOD, **biased, "exactness": "biased"})
     weighted = of_quantities({"f": draws()}, exactness="approximate", weights=np.array([0.5, 0.5] + [0.0] * 1598))

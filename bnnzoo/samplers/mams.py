@@ -66,7 +66,7 @@ class Mams(AbstractSampler[MamsState]):
         return _isokinetic.GRADIENTS * self.num_steps
 
     def limit_gradients(self, gradients: float) -> Mams:
-        """Return this sampler with trajectories of at most `gradients` gradients, but at least `_FEWEST_STEPS` steps."""
+        """Return this sampler with at most `gradients` gradients a draw, but at least `_FEWEST_STEPS` steps."""
         num_steps = max(_FEWEST_STEPS, int(gradients / _isokinetic.GRADIENTS))
         return dataclasses.replace(self, num_steps=min(self.num_steps, num_steps))
 
