@@ -17,13 +17,28 @@ from bnnzoo import paths, store
 from bnnzoo.data import Unseen
 from bnnzoo.data.exposure import with_exposure
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import audit, counts, diagnostics, evaluate, evidence, findings, loo, metrics, ood
+from bnnzoo.evaluation import (
+    audit,
+    counts,
+    diagnostics,
+    evaluate,
+    evidence,
+    findings,
+    loo,
+    metrics,
+    ood,
+    prediction_intervals,
+    prediction_table,
+    predictive_samples,
+)
 from bnnzoo.evaluation.audit_result import TOLERANCE, Audit
 from bnnzoo.evaluation.csv import csv_text
 from bnnzoo.evaluation.evidence import Evidence
 from bnnzoo.evaluation.findings import Limits
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.ood import OodScores
+from bnnzoo.evaluation.prediction_intervals import LEVEL, Method
+from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding
@@ -103,11 +118,16 @@ class Run:
         seed: int = 0,
         unseen: Unseen | None = None,
         exposure: ArrayLike | None = None,
+        interval: Method | None = None,
+        level: float | None = None,
+        calibration: Any = None,
+        observer: Observer | None = None,
     ) -> pd.DataFrame:
         """Return the predictive distribution in original units, one row per input, or new rows of a density.
 
         Regression: mean, sd, aleatoric_sd, epistemic_sd, q05, q50, q95, with a prefix `<target>_` for several targets.
-        Classification: p_<class>..., entropy, predicted (the likeliest class). Density: log_density.
+        Classification: p_<class>..., entropy, predicted (the likeliest class). Density: log_density. With `interval`,
+        also the columns of `predict_interval`.
 
         Args:
             x: an array of inputs like the training inputs, with numeric columns only; or a data frame or anything that
@@ -117,6 +137,10 @@ class Run:
             unseen: "zero" encodes a text level that training did not contain as none of the known levels; "error"
                 refuses it. The default is the setting used in training.
             exposure: one positive number per row of `x`, for a run whose exposure was given as an array.
+            interval: "bayesian" or "conformal" adds the ends of an interval, or a set of classes.
+            level: probability of that interval; 0.9 unless given.
+            calibration: rows for conformal intervals, see `predict_interval`.
+            observer: is called with the progress of conformal intervals.
 
         Raises:
             UsageError: for both or neither of `x` and `draws`, for `draws` where the run has inputs, or for inputs that
@@ -127,12 +151,75 @@ class Run:
                 "predict: give inputs with [[data=FILE]], or the number of new rows to draw with [[draws]]"
             )
         if draws is not None:
-            return self.predictor.new_rows(draws, seed=seed)
+            prediction_intervals.refuse_for_new_rows(interval)
+            return predictive_samples.new_rows(self.predictor, draws, seed=seed)
+        rows = self._rows(x, unseen, exposure)
+        if interval is None:
+            prediction_intervals.refuse_without_interval(level, calibration)
+            return prediction_table.table(self.predictor, rows, seed=seed)
+        ends = prediction_intervals.table(
+            self.predictor, rows, interval, level, calibration=calibration, observer=observer
+        )
+        return pd.concat([prediction_table.table(self.predictor, rows, seed=seed), ends], axis=1)
+
+    def predict_interval(
+        self,
+        x: Any,
+        *,
+        level: float = LEVEL,
+        method: Method = "conformal",
+        calibration: Any = None,
+        unseen: Unseen | None = None,
+        exposure: ArrayLike | None = None,
+        observer: Observer | None = None,
+    ) -> pd.DataFrame:
+        """Return an interval of each target, or a set of classes, that holds it with probability `level`.
+
+        Columns: `lower` and `upper` in original units, with a prefix `<target>_` for several targets; or `set`, the
+        names of the classes with `|` between them. See docs/evaluation.md for the methods and their guarantees.
+
+        Args:
+            x: inputs, as for `predict`.
+            level: probability of the interval.
+            method: "bayesian", the central interval of the predictive distribution, which holds that probability if the
+                model is right; or "conformal", which does for any model if rows are exchangeable.
+            calibration: for conformal intervals of draws that are not exact: rows with targets, as `--data` takes them,
+                that were used neither to train nor to test; or "test" for the run's own test rows.
+            unseen: treatment of text levels that training did not contain, see `predict`.
+            exposure: one positive number per row of `x`, see `predict`.
+            observer: is called with the progress.
+
+        Raises:
+            UsageError: for a density or an invalid level, or if the method needs calibration rows or more rows.
+        """
+        rows = self._rows(x, unseen, exposure)
+        return prediction_intervals.table(
+            self.predictor, rows, method, level, calibration=calibration, observer=observer
+        )
+
+    def predictive(
+        self, x: Any, *, seed: int = 0, unseen: Unseen | None = None, exposure: ArrayLike | None = None
+    ) -> PredictiveDistribution:
+        """Return the predictive distribution of the inputs `x` as an object, in original units.
+
+        Args:
+            x: inputs, as for `predict`.
+            seed: seed of its samples.
+            unseen: treatment of text levels that training did not contain, see `predict`.
+            exposure: one positive number per row of `x`, see `predict`.
+
+        Raises:
+            UsageError: for a density, or for inputs that do not match the training data.
+        """
+        return PredictiveDistribution(self.predictor, self._rows(x, unseen, exposure), seed=seed)
+
+    def _rows(self, x: Any, unseen: Unseen | None, exposure: ArrayLike | None) -> np.ndarray:
+        """Return inputs for the predictor, with an exposure that was given as an array as their last column."""
         if exposure is not None:
             if not self.predictor.signature.exposure:
                 raise UsageError("exposure: the run has none; sample with exposure= to multiply its rates")
             x = with_exposure(x, exposure)
-        return self.predictor.table(self.predictor.rows_of(x, unseen=unseen), seed=seed)
+        return self.predictor.rows_of(x, unseen=unseen)
 
     def predict_to(
         self,
@@ -142,17 +229,29 @@ class Run:
         draws: int | None = None,
         seed: int = 0,
         force: bool = False,
-        unseen: Unseen | None = None,
+        **options: Any,
     ) -> Path:
         """Write the table of `predict` to a .csv or .nc file and return its path.
+
+        Args:
+            data: inputs, or None with `draws`.
+            out: the file.
+            draws: number of new rows of a density.
+            seed: seed, as for `predict`.
+            force: overwrite an existing file.
+            options: other arguments of `predict`.
 
         Raises:
             UsageError: for another file type, an existing file, or a column name that NetCDF cannot store.
         """
         out = _writable_path(
-            out, (".csv", ".nc"), "predictions need a .csv or a .nc file", force, read=(self._file, data)
+            out,
+            (".csv", ".nc"),
+            "predictions need a .csv or a .nc file",
+            force,
+            read=(self._file, data, options.get("calibration")),
         )
-        frame = self.predict(data, draws=draws, seed=seed, unseen=unseen)
+        frame = self.predict(data, draws=draws, seed=seed, **options)
         if out.suffix == ".csv":
             write_atomically(out, lambda file: file.write(csv_text(frame).encode()))
         else:
@@ -200,13 +299,27 @@ class Run:
         observer: Observer | None = None,
         save: bool = True,
         unseen: Unseen | None = None,
+        interval: Method | None = None,
+        level: float | None = None,
+        calibration: Any = None,
     ) -> dict[str, int | float]:
         """Return metrics of the predictions on the test rows, or on `data`, as a flat dictionary.
 
         NAME is followed by its standard error over rows (NAME_se) and its Monte Carlo standard error (NAME_mcse), where
         they exist. The arguments are those of `estimates`. See docs/evaluation.md.
         """
-        return metrics.flat(self.estimates(data, ood=ood, observer=observer, save=save, unseen=unseen))
+        return metrics.flat(
+            self.estimates(
+                data,
+                ood=ood,
+                observer=observer,
+                save=save,
+                unseen=unseen,
+                interval=interval,
+                level=level,
+                calibration=calibration,
+            )
+        )
 
     def estimates(
         self,
@@ -216,6 +329,9 @@ class Run:
         observer: Observer | None = None,
         save: bool = False,
         unseen: Unseen | None = None,
+        interval: Method | None = None,
+        level: float | None = None,
+        calibration: Any = None,
     ) -> dict[str, Estimate]:
         """Return the metrics of `evaluate` as values that keep each row's contribution to their errors.
 
@@ -230,14 +346,23 @@ class Run:
             observer: is called with the progress.
             save: add the groups to the file.
             unseen: treatment of text levels that training did not contain, see `predict`.
+            interval: "conformal" adds coverage and width of conformal intervals beside the Bayesian ones.
+            level: probability of those intervals; 0.9 unless given.
+            calibration: rows for conformal intervals, see `predict_interval`; none of the scored rows.
 
         Raises:
-            UsageError: if there are no test rows and no `data`.
+            UsageError: if there are no test rows and no `data`, or as `predict_interval`.
         """
+        if interval is None:
+            prediction_intervals.refuse_without_interval(level, calibration)
         x, y = self.predictor.test_rows(data, unseen=unseen)
         tell = observer or (lambda _: None)
         tell(Progress("evaluating", 0, len(x)))
         estimates = evaluate.of_rows(self.predictor, x, y).estimates
+        if interval is not None:
+            estimates |= evaluate.of_intervals(
+                self.predictor, x, y, interval, level, calibration=calibration, observer=observer
+            )
         if data is None:
             estimates |= loo.estimates(self.predictor)
             if save and self._file is not None and self.attributes["complete"]:

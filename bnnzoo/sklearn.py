@@ -32,6 +32,8 @@ from bnnzoo.data.check import is_coarse
 from bnnzoo.data.columns import as_text
 from bnnzoo.data.frames import is_frame
 from bnnzoo.errors import UsageError
+from bnnzoo.evaluation import predictive_samples
+from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution
 from bnnzoo.run import Run
 
 Part = Any
@@ -274,15 +276,22 @@ class BayesianRegressor(RegressorMixin, _Bayesian):
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Float[np.ndarray, "row ..."]:
         """Return predictive quantiles, [row, quantile]; for several targets [row, target, quantile]."""
         x = self._inputs(X)
-        quantile_values = self.run_.predictor.quantiles(x, tuple(quantiles), seed=self.seed)
+        quantile_values = predictive_samples.quantiles(self.run_.predictor, x, tuple(quantiles), seed=self.seed)
         return np.moveaxis(self._shape_targets(np.moveaxis(quantile_values, 2, -1)), 0, -1)
+
+    def predict_distribution(self, X: Any) -> PredictiveDistribution:
+        """Return the predictive distribution as an object with `mean`, `sd`, `cdf`, `log_prob`, `quantile`, ....
+
+        Arrays have shape [row], and for several targets [row, target], as those of `Run.predictive`.
+        """
+        return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
         """Return samples of the predictive distribution, [row, sample]; for several targets [row, target, sample]."""
         x = self._inputs(X)
         seed = _seed(random_state)
         blocks, sample_numbers = [], None
-        for _, samples in self.run_.predictor.samples(x, seed=seed):
+        for _, samples in predictive_samples.samples(self.run_.predictor, x, seed=seed):
             if sample_numbers is None:  # all rows use the same draws, so each sample belongs to one function
                 sample_numbers = np.random.default_rng(seed).choice(
                     len(samples), n_samples, replace=n_samples > len(samples)
@@ -345,6 +354,13 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):
         """Return the likeliest class of each row."""
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(1)]
+
+    def predict_distribution(self, X: Any) -> PredictiveDistribution:
+        """Return the predictive distribution as an object, whose classes are `classes_`.
+
+        Its members `probabilities`, `mode`, `log_prob`, `sample` and `entropy` apply to classes.
+        """
+        return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed, classes=self.classes_)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Shaped[np.ndarray, "row sample"]:
         """Return labels drawn from the predictive distribution, [row, sample]."""

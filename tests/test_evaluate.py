@@ -22,9 +22,10 @@ from scipy import special, stats
 import bnnzoo
 from bnnzoo import cli, comparison, store
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import loo, predictive, scores
+from bnnzoo.evaluation import blocking, loo, per_draw, predictive, scores
 from bnnzoo.evaluation.evidence import BOUND, Evidence
 from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation.ood import best_draw
 from bnnzoo.evaluation.record import Record
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior
@@ -74,10 +75,10 @@ def test_weights_are_copies_of_draws(likelihood, targets):
 
 
 def test_copies_are_as_many_as_the_weights_say():
-    np.testing.assert_array_equal(predictive.sample_indices(7), np.arange(7))
-    np.testing.assert_array_equal(np.bincount(predictive.sample_indices(7, min_samples=15)), np.full(7, 3))
+    np.testing.assert_array_equal(per_draw.sample_indices(7), np.arange(7))
+    np.testing.assert_array_equal(np.bincount(per_draw.sample_indices(7, min_samples=15)), np.full(7, 3))
     weights = np.random.default_rng(0).gamma(0.3, size=50)
-    counts = np.bincount(predictive.sample_indices(50, weights, min_samples=1000), minlength=50)
+    counts = np.bincount(per_draw.sample_indices(50, weights, min_samples=1000), minlength=50)
     assert counts.sum() == 1000
     assert np.abs(counts - 1000 * weights / weights.sum()).max() <= 1
 
@@ -320,7 +321,7 @@ def test_ood_of_far_inputs(folder, tmp_path, capsys):
     classified = bnnzoo.open(folder / "c.nc").ood("noise")
     assert list(classified.outside) == ["max_probability", "entropy", "mutual_information"]
     best = int(np.argmax(run.posterior["sample_stats"]["lp"].values))
-    assert run.predictor.best_draw() == best
+    assert best_draw(run.predictor) == best
 
 
 def test_unfamiliar_rows_are_told_in_training_sds_by_a_network_that_sees_others(folder):
@@ -339,10 +340,10 @@ def test_the_best_draw_without_a_log_density(folder, monkeypatch):
     summed = run.posterior["log_likelihood"]["y"].values.sum(-1).reshape(-1)
     monkeypatch.delitem(run.predictor.record.statistics, "lp")
     asked: list[int] = []
-    counted = predictive.log_likelihoods
-    monkeypatch.setattr(predictive, "_SAMPLE_ELEMENTS", 25 * 2 * 40)
-    monkeypatch.setattr(predictive, "log_likelihoods", lambda p, d, *rows: asked.append(len(d)) or counted(p, d, *rows))
-    assert run.predictor.best_draw() == int(np.argmax(summed))
+    counted = per_draw.log_likelihoods
+    monkeypatch.setattr(blocking, "_SAMPLE_ELEMENTS", 25 * 2 * 40)
+    monkeypatch.setattr(per_draw, "log_likelihoods", lambda p, d, *rows: asked.append(len(d)) or counted(p, d, *rows))
+    assert best_draw(run.predictor) == int(np.argmax(summed))
     assert asked == [50, 50, 20]
 
 

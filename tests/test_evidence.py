@@ -19,7 +19,7 @@ import tiny
 import bnnzoo
 from bnnzoo import cli, comparison, zoo
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import evidence, metrics
+from bnnzoo.evaluation import evidence, metrics, prediction_table
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.samplers import Laplace
@@ -308,7 +308,7 @@ def test_a_reference_is_compared_on_encoded_rows(tmp_path):
     (found,) = comparison.compare([run], reference=run).compared
     assert found.numbers["mean_distance"] == 0.0
     assert found.numbers["sd_ratio"] == 1.0
-    reach = run.predictor.table(run.test_rows()[0])["mean"]
+    reach = prediction_table.table(run.predictor, run.test_rows()[0])["mean"]
     np.testing.assert_allclose(reach, run.predict(table.iloc[_test_numbers(run, table)])["mean"], rtol=1e-4)
 
 

@@ -23,7 +23,16 @@ import bnnzoo
 from bnnzoo import zoo
 from bnnzoo.data import Scaler, Signature
 from bnnzoo.errors import BnnzooWarning, UsageError
-from bnnzoo.evaluation import evaluate, predictive, scores
+from bnnzoo.evaluation import (
+    blocking,
+    evaluate,
+    ood,
+    per_draw,
+    prediction_table,
+    predictive,
+    predictive_samples,
+    scores,
+)
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.models import Cnn, Density, Linear
@@ -129,7 +138,7 @@ def test_a_small_spread_around_a_large_mean_survives_float32():
 def test_samples_have_the_law_of_the_mixture():
     posterior = _posterior(Heteroscedastic())
     draws = np.repeat(_draws(posterior, 2), 4000, 0)
-    drawn = predictive.samples(posterior, draws, X, key=jax.random.key(0))
+    drawn = per_draw.samples(posterior, draws, X, key=jax.random.key(0))
     assert drawn.shape == (8000, 5, 1)
     out = _outputs(posterior, draws[[0, 4000]])
     for row in range(5):
@@ -144,16 +153,16 @@ def test_log_likelihoods_are_those_of_the_posterior():
     posterior = _posterior(Gaussian())
     draws = _draws(posterior, 10)
     y = np.ones((5, 1), np.float32)
-    found = predictive.log_likelihoods(posterior, draws, X, y)
+    found = per_draw.log_likelihoods(posterior, draws, X, y)
     mean, sd = _outputs(posterior, draws)[..., 0], draws[:, -1:].astype(float)
     np.testing.assert_allclose(found, stats.norm.logpdf(1.0, mean, sd), rtol=1e-4)
 
 
 def test_blocks_cover_every_row_once(monkeypatch):
-    rows = np.concatenate([np.arange(20)[b] for b in predictive.blocks(20, 1)])
+    rows = np.concatenate([np.arange(20)[b] for b in blocking.blocks(20, 1)])
     np.testing.assert_array_equal(rows, np.arange(20))
-    monkeypatch.setattr(predictive, "_INPUT_ELEMENTS", 7 * 2)
-    found = list(predictive._row_blocks(20, 2))
+    monkeypatch.setattr(blocking, "ELEMENTS", 7 * 2)
+    found = list(blocking.row_blocks(20, 2))
     assert [(len(rows), count) for rows, count in found] == [(7, 7), (7, 7), (7, 6)]
     np.testing.assert_array_equal(np.concatenate([rows for rows, _ in found]), [*range(20), 19])
     posterior = _posterior(Gaussian(0.5))
@@ -168,35 +177,35 @@ def test_blocks_cover_every_row_once(monkeypatch):
 
 def test_any_number_of_draws_is_predicted_by_one_program(monkeypatch):
     """A clock ends runs at another draw each time. Each draw has its own prediction and noise, in whatever block."""
-    traced, centre = [], predictive._centre
-    monkeypatch.setattr(predictive, "_centre", lambda *given: traced.append(0) or centre(*given))
+    traced, centre = [], predictive.centre_of_draw
+    monkeypatch.setattr(per_draw, "centre_of_draw", lambda *given: traced.append(0) or centre(*given))
     posterior, x, key = _posterior(Gaussian(0.5)), X[:4], jax.random.key(1)
     draws = _draws(posterior, 1300)
-    found = predictive.functions(posterior, draws, x)
+    found = per_draw.functions(posterior, draws, x)
     programs = len(traced)
     assert programs > 0
     np.testing.assert_allclose(found, _outputs(posterior, draws)[:, :4], rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(predictive.functions(posterior, draws[:1030], x), found[:1030])
+    np.testing.assert_array_equal(per_draw.functions(posterior, draws[:1030], x), found[:1030])
     assert len(traced) == programs
-    np.testing.assert_array_equal(predictive.functions(posterior, draws[:9], x), found[:9])
-    drawn = predictive.samples(posterior, draws, x, key=key)
+    np.testing.assert_array_equal(per_draw.functions(posterior, draws[:9], x), found[:9])
+    drawn = per_draw.samples(posterior, draws, x, key=key)
     for first in (511, 512, 1299):
-        alone = predictive.samples(posterior, draws[first : first + 1], x, first_draw=first, key=key)
+        alone = per_draw.samples(posterior, draws[first : first + 1], x, first_draw=first, key=key)
         np.testing.assert_array_equal(alone[0], drawn[first])
     assert len(np.unique(drawn)) > 5190
 
 
 @pytest.mark.parametrize(("count", "filled"), [(1, 1), (7, 7), (9, 10), (17, 20), (65, 80), (81, 96), (448, 448)])
 def test_few_numbers_of_draws_are_compiled(count, filled):
-    assert predictive._round_up_size(count) == filled
+    assert blocking.round_up_size(count) == filled
 
 
 def test_blocks_are_of_four_million_numbers():
     """Of four a row, and of inputs of a million each; no block is longer than the others need it to be."""
-    assert [b.stop - b.start for b in predictive.blocks(3 * 2**20, 4)] == [2**20] * 3
-    assert [count for _, count in predictive._row_blocks(4, 2**20)] == [4]
-    assert [count for _, count in predictive._row_blocks(5, 2**20)] == [3, 2]
-    assert [count for _, count in predictive._row_blocks(2, 2**23)] == [1, 1]
+    assert [b.stop - b.start for b in blocking.blocks(3 * 2**20, 4)] == [2**20] * 3
+    assert [count for _, count in blocking.row_blocks(4, 2**20)] == [4]
+    assert [count for _, count in blocking.row_blocks(5, 2**20)] == [3, 2]
+    assert [count for _, count in blocking.row_blocks(2, 2**23)] == [1, 1]
 
 
 def test_moments_keep_one_sum_of_all_draws():
@@ -327,7 +336,7 @@ def test_new_rows_are_of_draws_of_their_own_while_there_are_enough():
 
     def drawn(count: int, **how: int) -> list[int]:
         """The numbers of the draws that rows are of."""
-        found = predictor.new_rows(count, **how)
+        found = predictive_samples.new_rows(predictor, count, **how)
         assert list(found) == ["x0"]
         numbers = (found["x0"].to_numpy() - 10) / 200
         np.testing.assert_allclose(numbers, numbers.round(), atol=1e-4)
@@ -340,13 +349,13 @@ def test_new_rows_are_of_draws_of_their_own_while_there_are_enough():
     assert drawn(4, seed=1) == drawn(4, seed=1)
     for wrong in (0, -1):
         with pytest.raises(UsageError, match=rf"must be the number of new rows, 1 or more \(got {wrong}\)"):
-            predictor.new_rows(wrong)
+            predictive_samples.new_rows(predictor, wrong)
 
 
 def test_samples_are_at_least_a_thousand_a_row_and_of_every_draw_as_many():
     for draws, samples in ((6, 1002), (8, 1000)):
         predictor = _gaussians(100.0 * np.arange(draws))
-        ((rows, values),) = predictor.samples(np.zeros((3, 1), np.float32))
+        ((rows, values),) = predictive_samples.samples(predictor, np.zeros((3, 1), np.float32))
         assert (rows, values.shape) == (slice(0, 3), (samples, 3, 1))
         numbers = ((values[:, 0, 0] - 10) / 200).round().astype(int)
         np.testing.assert_array_equal(np.bincount(numbers), np.full(draws, samples // draws))
@@ -365,7 +374,7 @@ def test_the_best_draw_is_the_likeliest_of_two_thousand_training_rows(monkeypatc
         return found
 
     monkeypatch.setattr(predictor, "log_likelihoods", looked)
-    assert predictor.best_draw() == 4
+    assert ood.best_draw(predictor) == 4
     ((x, y, kept),) = asked
     np.testing.assert_array_equal(x, y)
     assert (len(x), x[0], x[-1], kept.tolist()) == (2000, 0, 2000, [0, 1, 2])
@@ -388,8 +397,8 @@ def test_a_table_of_several_targets_is_in_the_units_of_each(of_two, monkeypatch)
     parts = predictive.Moments(mean, *variances, np.zeros(3))
     monkeypatch.setattr(Predictor, "moments", lambda self, x: parts)
     quantiles = np.arange(18.0).reshape(3, 3, 2)
-    monkeypatch.setattr(Predictor, "quantiles", lambda self, x, seed: quantiles)
-    found = of_two.table(np.zeros((3, 1), np.float32))
+    monkeypatch.setattr(predictive_samples, "quantiles", lambda predictor, x, seed: quantiles)
+    found = prediction_table.table(of_two, np.zeros((3, 1), np.float32))
     names = ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95"]
     assert list(found) == [f"{target}_{name}" for target in "ab" for name in names]
     for target, wanted in (("a", (10, 10.0, 6.0, 8.0)), ("b", (4, 5 * 160**0.5, 20.0, 60.0))):
@@ -407,14 +416,14 @@ def test_a_log_density_of_several_targets_is_of_the_data_as_they_came(of_two, mo
         asked.append(y)
         return np.outer(np.arange(1.0, 1 + len(draws)), np.arange(1.0, 1 + len(x))).astype(np.float32)
 
-    monkeypatch.setattr(predictive, "log_likelihoods", density)
+    monkeypatch.setattr(per_draw, "log_likelihoods", density)
     x, y = np.zeros((3, 1), np.float32), np.array([[12.0, 4.0], [8.0, -1.0], [10.0, -6.0]], np.float32)
     found = of_two.log_likelihoods(x, y, np.array([1]))
     np.testing.assert_allclose(asked[0], [[1, 1], [-1, 0], [0, -1]])
     np.testing.assert_allclose(found, np.array([[[1, 2, 3]], [[2, 4, 6]]]) - np.log(10), rtol=1e-5)
     said = predictive.Moments(np.zeros((3, 2)), np.zeros((3, 2)), np.zeros((3, 2)), np.arange(3.0))
     monkeypatch.setattr(Predictor, "moments", lambda self, x, y: said)
-    np.testing.assert_allclose(of_two.log_density(y), np.arange(3.0) - np.log(10), rtol=1e-6)
+    np.testing.assert_allclose(prediction_table.log_density(of_two, y), np.arange(3.0) - np.log(10), rtol=1e-6)
 
 
 def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, monkeypatch):
@@ -425,7 +434,7 @@ def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, mon
     def samples(self: Predictor, x: Any) -> Any:
         yield from ((rows, values[:, rows]) for rows in (slice(0, 3), slice(3, 6), slice(6, 7)))
 
-    monkeypatch.setattr(Predictor, "samples", samples)
+    monkeypatch.setattr(predictive_samples, "samples", samples)
     found = evaluate.sampled_scores(of_two, np.zeros((7, 1), np.float32), y)
     known = scores.sampled_scores(values, y, np.random.default_rng(0).uniform(size=(7, 2)))
     for one, other in zip(found, known, strict=True):
@@ -455,7 +464,7 @@ def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(o
         kept_draws=lambda count: numbers.append(count) or np.array([0, 3]),
         attributes={"seed": 11},
     )
-    monkeypatch.setattr(Predictor, "sample_each", sample_each)
+    monkeypatch.setattr(predictive_samples, "sample_each", sample_each)
     monkeypatch.setattr(Predictor, "log_likelihoods", log_likelihoods)
     found = evaluate.groups(of_two, x_test, y_test)
     shapes = {group: values["y"].shape for group, values in found.items()}
@@ -515,12 +524,12 @@ def test_quantiles_are_of_a_rows_inputs_wherever_it_stands(regression):
     x = np.random.default_rng(0).normal(size=(6, *predictor.signature.shape)).astype(np.float32)
     x[0] = 0
     order = np.array([3, 0, 0, 5, 3, 1])
-    whole, some, zero = (predictor.quantiles(rows)[:, :, 0] for rows in (x, x[order], -x[:1]))
+    whole, some, zero = (predictive_samples.quantiles(predictor, rows)[:, :, 0] for rows in (x, x[order], -x[:1]))
     np.testing.assert_allclose(some, whole[:, order], rtol=1e-5)
     np.testing.assert_array_equal(some[:, 1], some[:, 2])
     np.testing.assert_allclose(zero[:, 0], whole[:, 0], rtol=1e-5)
-    ((_, alike),) = predictor.samples(x[[0, 0]], np.zeros(2, np.uint32))
-    ((_, apart),) = predictor.samples(x[[0, 0]])
+    ((_, alike),) = predictive_samples.samples(predictor, x[[0, 0]], np.zeros(2, np.uint32))
+    ((_, apart),) = predictive_samples.samples(predictor, x[[0, 0]])
     np.testing.assert_array_equal(alike[:, 0], alike[:, 1])
     assert abs(np.corrcoef(apart[:, 0, 0], apart[:, 1, 0])[0, 1]) < 0.5
 

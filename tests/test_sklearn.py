@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from bnnzoo import zoo
 from bnnzoo.data import load
+from bnnzoo.evaluation import predictive_samples
 from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
 
 SMALL = {
@@ -120,8 +121,9 @@ def test_a_sample_is_of_one_draw_at_all_rows(monkeypatch):
     """Rows come in blocks, and the draw that a sample is of is the same in each."""
     estimator = BayesianRegressor()
     drawn = np.arange(50.0)[:, None, None] + np.zeros((50, 3, 1))
-    predictor = types.SimpleNamespace(samples=lambda x, seed: iter([(None, drawn), (None, drawn[:, :2])]))
-    estimator.run_, estimator._flat = types.SimpleNamespace(predictor=predictor), True
+    blocks = [(None, drawn), (None, drawn[:, :2])]
+    monkeypatch.setattr(predictive_samples, "samples", lambda predictor, x, seed: iter(blocks))
+    estimator.run_, estimator._flat = types.SimpleNamespace(predictor=None), True
     monkeypatch.setattr(estimator, "_inputs", lambda X: X)
     for random_state in (0, None, np.random.RandomState(1)):
         found = estimator.sample_y(np.zeros((5, 1)), 4, random_state=random_state)
@@ -189,18 +191,14 @@ def test_predictions_are_in_the_units_of_the_targets(flat, monkeypatch):
     quantiles = np.arange(12.0).reshape(3, 2, 2)  # quantile, row, target
     asked = []
 
-    def found(x, levels, *, seed):
+    def found(predictor, x, levels, *, seed):
         asked.append((levels, seed))
         return quantiles
 
-    estimator = estimator_of(
-        BayesianRegressor,
-        monkeypatch,
-        moments=lambda x: moments,
-        scaler=scaler,
-        quantiles=found,
-        samples=lambda x, seed: iter([(None, quantiles[:, :1]), (None, quantiles[:, 1:])]),
-    )
+    blocks = [(None, quantiles[:, :1]), (None, quantiles[:, 1:])]
+    monkeypatch.setattr(predictive_samples, "quantiles", found)
+    monkeypatch.setattr(predictive_samples, "samples", lambda predictor, x, seed: iter(blocks))
+    estimator = estimator_of(BayesianRegressor, monkeypatch, moments=lambda x: moments, scaler=scaler)
     estimator._flat = flat
     of = (lambda values: values[:, 0]) if flat else (lambda values: values)
     mean, sd = estimator.predict(np.zeros((2, 1)), return_std=True)
