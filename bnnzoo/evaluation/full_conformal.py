@@ -70,7 +70,7 @@ def prepare(predictor: Predictor, level: float) -> Ready:
         raise UsageError(_refusal(problem))
     x, y = predictor.record.training_rows(_MAX_TRAINING_ROWS)
     if conformal_bayes.least_rank(1 - level, len(x)) < 2:
-        least = math.ceil(1 / (1 - level) - 1e-9) - 1
+        least = math.ceil(round(1 / (1 - level), 6)) - 1
         raise UsageError(
             f"level: {level:g} needs at least {least} training rows (got {len(x)}); use a lower level, "
             "[[interval=bayesian]], or more rows"

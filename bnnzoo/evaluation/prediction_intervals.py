@@ -87,6 +87,17 @@ def calibration_rows(
         return None
     is_test = isinstance(calibration, str) and calibration == TEST_ROWS
     x, y = predictor.test_rows(None if is_test else calibration)
+    return checked_calibration(predictor, x, y, scored=scored)
+
+
+def checked_calibration(
+    predictor: Predictor, x: np.ndarray, y: np.ndarray, *, scored: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return calibration rows unless they are unsuitable; see `calibration_rows`.
+
+    Raises:
+        UsageError: if targets are censored, or if most of the rows are training rows or scored rows.
+    """
     if not uncensored_rows(y).all():
         raise UsageError("calibration: rows with censored targets are not supported; remove them")
     y = y[..., 0] if y.ndim == 3 else y

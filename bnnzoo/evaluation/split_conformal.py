@@ -82,7 +82,7 @@ def _rank(count: int, level: float) -> int:
     """
     rank = math.ceil((count + 1) * level - 1e-9)
     if rank > count:
-        least = math.ceil(level / (1 - level) - 1e-9)
+        least = math.ceil(round(level / (1 - level), 6))
         raise UsageError(
             f"level: {level:g} needs at least {least} calibration rows (got {count}); use a lower level or more rows"
         )
