@@ -115,7 +115,7 @@ class PredictiveDistribution:
             return metrics.entropy(self.probabilities)
         return -self.log_prob(self.sample(_ENTROPY_SAMPLES)).mean(0)
 
-    def log_prob(self, y: ArrayLike) -> Float[np.ndarray, "*point row"]:
+    def log_prob(self, y: Any) -> Float[np.ndarray, "*point row"]:
         """Return log p(y | x), the joint log density of a row's targets, or the log probability of counts or classes.
 
         It is log sum_s w_s p(y | x, theta_s), exact over the draws, per unit of the data.
@@ -138,7 +138,7 @@ class PredictiveDistribution:
         units = float(np.sum(np.log(predictor.scaler.y_sd.astype(np.float64))))
         return logs.reshape(*lead, len(self)) - units
 
-    def cdf(self, y: ArrayLike) -> Float[np.ndarray, "*point row *target"]:
+    def cdf(self, y: float | ArrayLike) -> Float[np.ndarray, "*point row *target"]:
         """Return P(Y <= y | x) of each target, exact over the draws.
 
         Args:
@@ -156,7 +156,7 @@ class PredictiveDistribution:
             raise UsageError(f"cdf: {error}; use sample") from error
         return self._shaped(np.clip(found, 0.0, 1.0).reshape(*lead, len(self), -1))
 
-    def quantile(self, q: ArrayLike) -> Float[np.ndarray, "*level row *target"]:
+    def quantile(self, q: float | ArrayLike) -> Float[np.ndarray, "*level row *target"]:
         """Return the smallest y with P(Y <= y | x) >= q, in original units.
 
         It solves for y on the exact distribution function, up to 1e-6 standard deviations. If the distribution of a
@@ -243,15 +243,15 @@ class PredictiveDistribution:
         """Remove the axis of a single target."""
         return values[..., 0] if len(self.target_names) == 1 else values
 
-    def _points(self, y: ArrayLike) -> tuple[Float[np.ndarray, "point row target"], tuple[int, ...]]:
+    def _points(self, y: Any) -> tuple[Float[np.ndarray, "point row target"], tuple[int, ...]]:
         """Return values in the units of the network, and the shape of the axes in front of the rows.
 
         Raises:
             UsageError: if the values cannot be broadcast against the rows.
         """
         values = np.asarray(y, np.float64)
-        several = len(self.target_names) > 1
-        shape = (len(self), len(self.target_names)) if several else (len(self),)
+        targets = len(self.target_names)
+        shape = (len(self), targets) if targets > 1 else (len(self),)
         try:
             values = np.broadcast_to(values, np.broadcast_shapes(values.shape, shape))
         except ValueError:
@@ -263,9 +263,7 @@ class PredictiveDistribution:
             )
         lead = values.shape[: values.ndim - len(shape)]
         scaler = self._predictor.scaler
-        scaled = (values.reshape(-1, len(self), shape[1] if several else 1) - scaler.y_mean) / scaler.y_sd.astype(
-            np.float64
-        )
+        scaled = (values.reshape(-1, len(self), targets) - scaler.y_mean) / scaler.y_sd.astype(np.float64)
         return scaled, lead
 
     def _by_blocks(

@@ -18,11 +18,11 @@ _POISSON_SIZE = 1e8
 """Size of a negative binomial above which it is computed as Poisson's, because its incomplete beta function fails."""
 
 
-def marginal_cdf(distribution: Any, value: Float[Array, " target"]) -> Float[Array, " target"]:
+def marginal_cdf(distribution: Any, value: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return P(Y_t <= value_t) of each target t.
 
     Args:
-        distribution: the joint distribution of one datum's targets, event shape [target].
+        distribution: the joint distribution of one datum's targets, event shape [target]; or of a batch.
         value: one value for each target; values may be infinite.
 
     Raises:
@@ -33,11 +33,13 @@ def marginal_cdf(distribution: Any, value: Float[Array, " target"]) -> Float[Arr
     if isinstance(distribution, dist.MixtureSameFamily):
         return _cdf_of_mixture(distribution, value)
     if isinstance(distribution, dist.MultivariateNormal):
-        sd = jnp.sqrt(jnp.diagonal(distribution.covariance_matrix, axis1=-2, axis2=-1))
+        covariance: Any = distribution.covariance_matrix
+        sd = jnp.sqrt(jnp.diagonal(covariance, axis1=-2, axis2=-1))
         return marginal_cdf(dist.Normal(distribution.loc, sd), value)
     if isinstance(distribution, ZeroInflatedProbs):
         counted = marginal_cdf(distribution.base_dist, value)
-        return jnp.where(value < 0, 0.0, distribution.gate + (1 - distribution.gate) * counted)
+        gate: Any = distribution.gate
+        return jnp.where(value < 0, 0.0, gate + (1 - gate) * counted)
     if isinstance(distribution, dist.GammaPoisson):
         return _cdf_of_gamma_poisson(distribution, value)
     if hasattr(distribution, "marginal_cdf"):  # a distribution that wraps another one
@@ -47,7 +49,7 @@ def marginal_cdf(distribution: Any, value: Float[Array, " target"]) -> Float[Arr
     return _cdf_on_support(distribution, value)
 
 
-def in_support(distribution: Any, value: Float[Array, " target"]) -> Bool[Array, " target"]:
+def in_support(distribution: Any, value: Float[Array, "..."]) -> Bool[Array, "..."]:
     """Whether each target is a value that the distribution can have."""
     if isinstance(distribution, dist.Independent):
         return in_support(distribution.base_dist, value)
@@ -69,7 +71,7 @@ def is_discrete(distribution: Any) -> bool:
     return bool(distribution.is_discrete)
 
 
-def _cdf_of_mixture(distribution: Any, value: Float[Array, "*target"]) -> Float[Array, "..."]:
+def _cdf_of_mixture(distribution: Any, value: Float[Array, "..."]) -> Float[Array, "..."]:
     parts, mixing = distribution.component_distribution, distribution.mixing_distribution
     event_dims = len(parts.event_shape)
     weights = jnp.asarray(mixing.probs)
@@ -77,7 +79,7 @@ def _cdf_of_mixture(distribution: Any, value: Float[Array, "*target"]) -> Float[
     return jnp.sum(weights.reshape(*weights.shape, *[1] * event_dims) * cdf, -1 - event_dims)
 
 
-def _cdf_on_support(distribution: Any, value: Float[Array, "*target"]) -> Float[Array, "..."]:
+def _cdf_on_support(distribution: Any, value: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return the distribution function, which is 0 below the support and 1 above it."""
     if distribution.is_discrete:
         value = jnp.floor(value)
@@ -89,7 +91,7 @@ def _cdf_on_support(distribution: Any, value: Float[Array, "*target"]) -> Float[
     return jnp.where(value < low, 0.0, jnp.where(value >= high, 1.0, distribution.cdf(inside)))
 
 
-def _cdf_of_gamma_poisson(distribution: dist.GammaPoisson, value: Float[Array, "*target"]) -> Float[Array, "..."]:
+def _cdf_of_gamma_poisson(distribution: dist.GammaPoisson, value: Float[Array, "..."]) -> Float[Array, "..."]:
     size, rate = jnp.asarray(distribution.concentration), jnp.asarray(distribution.rate)
     is_poisson = size > _POISSON_SIZE
     moderate = dist.GammaPoisson(jnp.where(is_poisson, 1.0, size), jnp.where(is_poisson, 1.0, rate))
