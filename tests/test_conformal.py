@@ -214,7 +214,7 @@ def test_split_conformal_covers_on_average():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(60, 1))
     y = x + 0.3 * rng.normal(size=x.shape)
-    narrow = {"likelihood": {"name": "gaussian", "scale": 0.1}, "units": "original", "test_fraction": 0}
+    narrow = {"likelihood": {"name": "gaussian", "scale": 0.1}, "units": "data", "test_fraction": 0}
     run = bnnzoo.sample("linear", "nuts", data=(x, y), progress=False, **narrow, **SHORT)
     calibration = 39
     covered = []
@@ -309,11 +309,11 @@ def test_what_cannot_be_guaranteed_is_refused_with_a_remedy(make, monkeypatch):
         run.predict_interval(x, level=0.999)
     with pytest.raises(UsageError, match=r"level: 0.99 needs at least 99 calibration rows \(got 40\); use a lower"):
         run.predict_interval(x, level=0.99, calibration="test")
-    for level in (0.0, 1.0, 90):
+    for level in (0.0, 1.0, 90.0):
         with pytest.raises(UsageError, match="level: must be above 0 and below 1"):
             run.predict_interval(x, level=level)
     with pytest.raises(UsageError, match="unknown method 'exact' of intervals"):
-        run.predict_interval(x, method="exact")
+        prediction_intervals.check_method("exact")
     training = run.predictor.record.training_rows()
     with pytest.raises(UsageError, match="calibration: most of the rows are training rows"):
         run.predict_interval(x, calibration=training)

@@ -255,7 +255,7 @@ def estimates(
         how: dict[str, Any] = {"calibration": rows, "observer": observer}
         if predictor.classifies:
             members = sets(predictor, x, method, level, **how)
-            inside, name, sizes = members[np.arange(len(y)), y][:, None], "size", members.sum(1)
+            inside, name, sizes = members[np.arange(len(y)), y][:, None], "size", members.sum(1, dtype=np.float64)
         else:
             lower, upper = intervals(predictor, x, method, level, **how)
             inside, name = (lower <= y) & (y <= upper), "width"

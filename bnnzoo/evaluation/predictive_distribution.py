@@ -138,7 +138,7 @@ class PredictiveDistribution:
         units = float(np.sum(np.log(predictor.scaler.y_sd.astype(np.float64))))
         return logs.reshape(*lead, len(self)) - units
 
-    def cdf(self, y: float | ArrayLike) -> Float[np.ndarray, "*point row *target"]:
+    def cdf(self, y: float | int | ArrayLike) -> Float[np.ndarray, "*point row *target"]:
         """Return P(Y <= y | x) of each target, exact over the draws.
 
         Args:
@@ -228,7 +228,7 @@ class PredictiveDistribution:
         """
         matches = np.flatnonzero([as_text(known) == as_text(label) for known in self._classes])
         if not len(matches):
-            raise UsageError(f"log_prob: unknown class {label!r}; the classes are {self._classes.tolist()}")
+            raise UsageError(f"log_prob: unknown class {as_text(label)}; the classes are {self._classes.tolist()}")
         return int(matches[0])
 
     def _require_numbers(self, member: str) -> None:
