@@ -197,11 +197,11 @@ class Run(AbstractRunPredictions):
         x, y = self.predictor.test_rows(data, unseen=unseen)
         tell = observer or (lambda _: None)
         tell(Progress("evaluating", 0, len(x)))
-        estimates = evaluate.of_rows(self.predictor, x, y).estimates
-        if interval is not None:
-            estimates |= evaluate.of_intervals(
-                self.predictor, x, y, interval, level, calibration=calibration, observer=observer
-            )
+        intervals: dict[str, Estimate] = {}
+        if interval is not None:  # first, because intervals may be refused, and metrics take longer
+            how: dict[str, Any] = {"calibration": calibration, "observer": observer}
+            intervals = evaluate.of_intervals(self.predictor, x, y, interval, level, **how)
+        estimates = evaluate.of_rows(self.predictor, x, y).estimates | intervals
         if data is None:
             estimates |= loo.estimates(self.predictor)
             if save and self._file is not None and self.attributes["complete"]:

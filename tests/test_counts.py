@@ -18,7 +18,7 @@ from bnnzoo import cli
 from bnnzoo.assembly import Problem
 from bnnzoo.data import load, load_like
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import counts, metrics
+from bnnzoo.evaluation import counts, metrics, predictive_samples
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.models.linear import Linear
@@ -341,7 +341,7 @@ def test_zero_inflated_constants_have_their_exact_posterior():
 
 
 class _Exact(Predictor):
-    """A predictor whose every draw is the true Poisson of mean 3."""
+    """A predictor of counts; `_poisson` gives its samples."""
 
     has_counts: Any = True
     posterior: Any = SimpleNamespace(likelihood=Poisson())
@@ -349,15 +349,19 @@ class _Exact(Predictor):
     def __init__(self):
         self.record: Any = SimpleNamespace(weights=None, shape=(4, 250))
 
-    def sample_each(self, x, kept, *, seed):
-        return np.random.default_rng(seed).poisson(3.0, size=(4, len(kept), len(x), 1)).astype(np.float32)
+
+def _poisson(predictor: Predictor, x: np.ndarray, kept: np.ndarray, *, seed: int) -> np.ndarray:
+    """Samples where every draw is the true Poisson of mean 3."""
+    return np.random.default_rng(seed).poisson(3.0, size=(4, len(kept), len(x), 1)).astype(np.float32)
 
 
 def _judged(y: np.ndarray) -> tuple[str, dict[str, Estimate]]:
     x, one = np.zeros((len(y), 1)), np.ones((len(y), 1))
     moments = counts.Moments(3.0 * one, 3.0 * one, 0.0 * one, np.zeros(len(y)))
     predictor = _Exact()
-    found = counts.of_rows(predictor, x, y[:, None].astype(np.float32), moments)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predictive_samples, "sample_each", _poisson)
+        found = counts.of_rows(predictor, x, y[:, None].astype(np.float32), moments)
     return counts.caveat(predictor, found), found
 
 

@@ -468,7 +468,7 @@ class Told(bnnzoo.Run):
         costs = {"seconds_compile": 64.0, "seconds_warmup": 2.0, "seconds_sampling": 4.0, "target_evaluations": 7}
         attributes = {"data_sha256": "", "model": "m", "sampler": "s", "exactness": "exact"} | costs | about
         record = SimpleNamespace(attributes=attributes, require_training_rows=lambda what: None, doubt="")
-        self.predictor: Any = SimpleNamespace(record=record, table=lambda x: pd.DataFrame({"log_density": [0.0]}))
+        self.predictor: Any = SimpleNamespace(record=record)
 
     def test_rows(self, *of: Any, **how: Any) -> Any:
         return np.zeros((2, 1)), np.zeros((2, 1))
@@ -488,6 +488,8 @@ def told(monkeypatch):
     nll = lambda by: Estimate(2.0 * by, by * np.array([-1.0, 1.0]))  # noqa: E731
     looked = SimpleNamespace(estimates={"nll": nll(1), "epistemic": nll(5)})
     monkeypatch.setattr(comparison.evaluate, "of_rows", lambda predictor, x, y: looked)
+    table = pd.DataFrame({"log_density": [0.0]})
+    monkeypatch.setattr(comparison.prediction_table, "table", lambda predictor, x: table)
     alone = lambda p: {"loo_nll": nll(2)} if p.record.attributes["exactness"] == "exact" else {}  # noqa: E731
     monkeypatch.setattr(comparison.loo, "estimates", alone)
 

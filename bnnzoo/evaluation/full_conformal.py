@@ -51,6 +51,8 @@ def objection(predictor: Predictor) -> str:
         return f"draws by {attributes['sampler']} are {attributes['exactness']}, and these intervals need exact draws"
     if record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all":
         return "parameters that are not sampled were trained on the training rows alone"
+    if record.keeps_predictions:
+        return "the run keeps predictions at some inputs and no parameters"
     if not record.has_training_rows:
         return "the file has no training rows"
     if record.array("observed_data", "y").ndim == 3:

@@ -274,10 +274,7 @@ class Predictor:
         index: Int[np.ndarray, " some"],
         predicted: Callable[[Float[np.ndarray, "piece both"], int], Shaped[np.ndarray, "piece row ..."]],
     ) -> Shaped[np.ndarray, "some row ..."]:
-        """Evaluate `predicted_site` on the draws `index`, in pieces that fit into memory.
-
-        `predicted_site` takes the thetas of a piece and the position of the first of them in `index`.
-        """
+        """Evaluate `predicted(thetas, position of the first)` on the draws `index`, in pieces that fit into memory."""
         with backend.arithmetic(self.precision):
             piece_values = [
                 predicted(self.thetas[index[cut]], cut.start) for cut in draw_slices(self.thetas, len(index))
