@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import bnnzoo
-from bnnzoo.evaluation import predictive
+from bnnzoo.evaluation import per_draw
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
@@ -94,7 +94,7 @@ def _values(of: NetworkPosterior, run: Any) -> np.ndarray:
     if "constant_data" in run.posterior.children:
         modes = _draws(of, run.posterior["constant_data"], LINEARISED_AT)
         draws = np.concatenate([draws, np.repeat(modes, len(draws) // chains, 0)], 1)
-    return predictive.functions(of, draws, NETWORK_AT[:, None]).reshape(chains, -1, len(NETWORK_AT))
+    return per_draw.functions(of, draws, NETWORK_AT[:, None]).reshape(chains, -1, len(NETWORK_AT))
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 import bnnzoo
-from bnnzoo.evaluation import audit, predictive
+from bnnzoo.evaluation import audit, per_draw
 from bnnzoo.evaluation.audit_result import Audit
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior
@@ -85,7 +85,7 @@ def wrong(name: str, seed: int, seconds: float) -> str:
         modes = approximate._draws(of, run.posterior["constant_data"], approximate.LINEARISED_AT)
         draws = np.concatenate([draws, np.repeat(modes, len(draws) // chains, 0)], 1)
     x = NETWORK_AT[:, None]
-    all_sd = np.sqrt(np.mean(np.var(predictive.functions(of, draws, x).reshape(len(draws), -1), axis=0)))
+    all_sd = np.sqrt(np.mean(np.var(per_draw.functions(of, draws, x).reshape(len(draws), -1), axis=0)))
     are_chains = sampler.exactness == "biased"
     found = audited(of, draws.reshape(chains, -1, draws.shape[1]), x, seed, seconds, are_chains=are_chains)
     true = all_sd / np.sqrt(np.mean(NETWORK_SD**2)) - 1

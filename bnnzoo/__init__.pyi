@@ -5,6 +5,7 @@ from bnnzoo.data import Dataset as Dataset
 from bnnzoo.errors import BnnzooError as BnnzooError
 from bnnzoo.errors import BnnzooWarning as BnnzooWarning
 from bnnzoo.errors import UsageError as UsageError
+from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution as PredictiveDistribution
 from bnnzoo.hookspecs import Entry as Entry
 from bnnzoo.hookspecs import hookimpl as hookimpl
 from bnnzoo.joining import concat as concat

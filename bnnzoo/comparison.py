@@ -14,7 +14,7 @@ from scipy import stats
 
 from bnnzoo import zoo
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import evaluate, loo
+from bnnzoo.evaluation import evaluate, loo, prediction_table
 from bnnzoo.evaluation.evidence import BOUND, Evidence
 from bnnzoo.evaluation.metrics import Estimate, flat
 from bnnzoo.run import Run
@@ -131,7 +131,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
                 "and [[split_seed]]"
             )
     inputs = tests[0][0]
-    truth = None if reference is None else all_runs[-1].predictor.table(inputs)
+    truth = None if reference is None else prediction_table.table(all_runs[-1].predictor, inputs)
     known_evidence, compared = _evidence(opened_runs), []
     loo_by_run = [loo.estimates(run.predictor) for run in opened_runs] if known_evidence else []
     scores = _comparable_metrics([evaluate.of_rows(run.predictor, *tests[0]).estimates for run in opened_runs])
@@ -141,7 +141,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
             estimates.pop("rmse_standardised", None)
         if "nll_rounded" not in scores[i] and loo_by_run and all("loo_nll" in loo_scores for loo_scores in loo_by_run):
             estimates["loo_nll"] = loo_by_run[i]["loo_nll"]
-        numbers = {} if truth is None else distances(run.predictor.table(inputs), truth)
+        numbers = {} if truth is None else distances(prediction_table.table(run.predictor, inputs), truth)
         if known_evidence:
             run_evidence = known_evidence[i]
             numbers |= {"log_evidence": run_evidence.log_evidence, "log_evidence_se": run_evidence.se}

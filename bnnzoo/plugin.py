@@ -29,7 +29,7 @@ COMMANDS = {
     "resume": "sample",
     "show": "sample",
     "evaluate": "evaluate",
-    "predict": "evaluate",
+    "predict": "predict",
     "diagnose": "diagnose",
     "audit": "audit",
     "evidence": "evidence",

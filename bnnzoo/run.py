@@ -8,24 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
-from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from bnnzoo import paths, store
 from bnnzoo.data import Unseen
-from bnnzoo.data.exposure import with_exposure
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import audit, counts, diagnostics, evaluate, evidence, findings, loo, metrics, ood
+from bnnzoo.evaluation import (
+    audit,
+    counts,
+    diagnostics,
+    evaluate,
+    evidence,
+    findings,
+    loo,
+    metrics,
+    prediction_intervals,
+)
 from bnnzoo.evaluation.audit_result import TOLERANCE, Audit
-from bnnzoo.evaluation.csv import csv_text
 from bnnzoo.evaluation.evidence import Evidence
 from bnnzoo.evaluation.findings import Limits
 from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.evaluation.ood import OodScores
+from bnnzoo.evaluation.prediction_intervals import Method
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.run_predictions import AbstractRunPredictions, writable_path
 from bnnzoo.finding import Finding
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
@@ -38,7 +44,7 @@ if TYPE_CHECKING:
 # bnnzoo.report is imported inside the three methods that draw, so matplotlib is loaded with the first picture only.
 
 
-class Run:
+class Run(AbstractRunPredictions):
     """A finished or unfinished run. It delegates all work to `bnnzoo.evaluation` and `bnnzoo.report`.
 
     `path` is its file, or None for a run that is only in memory.
@@ -95,74 +101,6 @@ class Run:
         """Return a short summary of the run."""
         return {"file": str(self.path) if self.path else None, **diagnostics.summary(self.predictor.record)}
 
-    def predict(
-        self,
-        x: Any = None,
-        *,
-        draws: int | None = None,
-        seed: int = 0,
-        unseen: Unseen | None = None,
-        exposure: ArrayLike | None = None,
-    ) -> pd.DataFrame:
-        """Return the predictive distribution in original units, one row per input, or new rows of a density.
-
-        Regression: mean, sd, aleatoric_sd, epistemic_sd, q05, q50, q95, with a prefix `<target>_` for several targets.
-        Classification: p_<class>..., entropy, predicted (the likeliest class). Density: log_density.
-
-        Args:
-            x: an array of inputs like the training inputs, with numeric columns only; or a data frame or anything that
-                `--data` takes, with columns matched by name.
-            draws: number of new rows to draw from the posterior predictive distribution of a density, instead of `x`.
-            seed: seed of the Monte Carlo noise in quantiles and new rows.
-            unseen: "zero" encodes a text level that training did not contain as none of the known levels; "error"
-                refuses it. The default is the setting used in training.
-            exposure: one positive number per row of `x`, for a run whose exposure was given as an array.
-
-        Raises:
-            UsageError: for both or neither of `x` and `draws`, for `draws` where the run has inputs, or for inputs that
-                do not match the training data.
-        """
-        if (x is None) == (draws is None):
-            raise UsageError(
-                "predict: give inputs with [[data=FILE]], or the number of new rows to draw with [[draws]]"
-            )
-        if draws is not None:
-            return self.predictor.new_rows(draws, seed=seed)
-        if exposure is not None:
-            if not self.predictor.signature.exposure:
-                raise UsageError("exposure: the run has none; sample with exposure= to multiply its rates")
-            x = with_exposure(x, exposure)
-        return self.predictor.table(self.predictor.rows_of(x, unseen=unseen), seed=seed)
-
-    def predict_to(
-        self,
-        data: Any,
-        out: str | Path,
-        *,
-        draws: int | None = None,
-        seed: int = 0,
-        force: bool = False,
-        unseen: Unseen | None = None,
-    ) -> Path:
-        """Write the table of `predict` to a .csv or .nc file and return its path.
-
-        Raises:
-            UsageError: for another file type, an existing file, or a column name that NetCDF cannot store.
-        """
-        out = _writable_path(
-            out, (".csv", ".nc"), "predictions need a .csv or a .nc file", force, read=(self._file, data)
-        )
-        frame = self.predict(data, draws=draws, seed=seed, unseen=unseen)
-        if out.suffix == ".csv":
-            write_atomically(out, lambda file: file.write(csv_text(frame).encode()))
-        else:
-            _write_netcdf(out, {str(name): values.to_numpy() for name, values in frame.items()})
-        return out
-
-    def functions(self, x: Any) -> Float[np.ndarray, "chain draw row value"]:
-        """Return the predictions of each draw at the inputs `x`, in the units of the network."""
-        return self.predictor.functions(self.predictor.rows_of(x))
-
     def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
         """Return diagnostics of convergence and validity; see docs/evaluation.md for their names.
 
@@ -200,13 +138,27 @@ class Run:
         observer: Observer | None = None,
         save: bool = True,
         unseen: Unseen | None = None,
+        interval: Method | None = None,
+        level: float | None = None,
+        calibration: Any = None,
     ) -> dict[str, int | float]:
         """Return metrics of the predictions on the test rows, or on `data`, as a flat dictionary.
 
         NAME is followed by its standard error over rows (NAME_se) and its Monte Carlo standard error (NAME_mcse), where
         they exist. The arguments are those of `estimates`. See docs/evaluation.md.
         """
-        return metrics.flat(self.estimates(data, ood=ood, observer=observer, save=save, unseen=unseen))
+        return metrics.flat(
+            self.estimates(
+                data,
+                ood=ood,
+                observer=observer,
+                save=save,
+                unseen=unseen,
+                interval=interval,
+                level=level,
+                calibration=calibration,
+            )
+        )
 
     def estimates(
         self,
@@ -216,6 +168,9 @@ class Run:
         observer: Observer | None = None,
         save: bool = False,
         unseen: Unseen | None = None,
+        interval: Method | None = None,
+        level: float | None = None,
+        calibration: Any = None,
     ) -> dict[str, Estimate]:
         """Return the metrics of `evaluate` as values that keep each row's contribution to their errors.
 
@@ -230,14 +185,23 @@ class Run:
             observer: is called with the progress.
             save: add the groups to the file.
             unseen: treatment of text levels that training did not contain, see `predict`.
+            interval: "conformal" adds coverage and width of conformal intervals beside the Bayesian ones.
+            level: probability of those intervals; 0.9 unless given.
+            calibration: rows for conformal intervals, see `predict_interval`; none of the scored rows.
 
         Raises:
-            UsageError: if there are no test rows and no `data`.
+            UsageError: if there are no test rows and no `data`, or as `predict_interval`.
         """
+        if interval is None:
+            prediction_intervals.refuse_without_interval(level, calibration)
         x, y = self.predictor.test_rows(data, unseen=unseen)
         tell = observer or (lambda _: None)
         tell(Progress("evaluating", 0, len(x)))
-        estimates = evaluate.of_rows(self.predictor, x, y).estimates
+        intervals: dict[str, Estimate] = {}
+        if interval is not None:  # first, because intervals may be refused, and metrics take longer
+            how: dict[str, Any] = {"calibration": calibration, "observer": observer}
+            intervals = evaluate.of_intervals(self.predictor, x, y, interval, level, **how)
+        estimates = evaluate.of_rows(self.predictor, x, y).estimates | intervals
         if data is None:
             estimates |= loo.estimates(self.predictor)
             if save and self._file is not None and self.attributes["complete"]:
@@ -265,38 +229,6 @@ class Run:
             "counts_caveat": counts.caveat(self.predictor, estimates),
         }
         return {name: text for name, text in caveats_by_name.items() if text}
-
-    def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return encoded inputs and targets of the test rows, or of `data`, in original units.
-
-        Raises:
-            UsageError: if there are no test rows and no `data`.
-        """
-        return self.predictor.test_rows(data)
-
-    def pit(self, data: Any = None) -> Float[np.ndarray, "row target"]:
-        """Return probability integral transforms of the targets, which are uniform for calibrated predictions.
-
-        Raises:
-            UsageError: if the run is not a regression.
-        """
-        if self.predictor.signature.task != "regression":
-            raise UsageError(
-                "pit: is for targets of regression; for classes use the reliability diagram (plot calibration)"
-            )
-        return evaluate.sampled_scores(self.predictor, *self.test_rows(data)).pit
-
-    def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
-        """Compare the scores of unfamiliar inputs with those of the test rows, or of `data`.
-
-        Both are computed for the posterior and for its best draw. The best draw has the highest log density. Where the
-        file has none, it has the highest log-likelihood of at most 2000 training rows.
-
-        Args:
-            spec: inputs as for `predict` (labels are not needed), or "noise" for as many rows as there are test rows.
-            unseen: treatment of text levels that training did not contain, see `predict`.
-        """
-        return ood.of_run(self.predictor, spec, self.predictor.test_rows(data, unseen=unseen)[0], unseen=unseen)
 
     def audit(
         self,
@@ -398,7 +330,7 @@ class Run:
         """
         from bnnzoo.report import page
 
-        out = _writable_path(out, (".html", ".htm"), "a report needs a .html file", force, read=(self._file,))
+        out = writable_path(out, (".html", ".htm"), "a report needs a .html file", force, read=(self._file,))
         text = page.page(self.predictor)
         write_atomically(out, lambda file: file.write(text.encode()))
         return out
@@ -415,26 +347,3 @@ def _predictors_by_name(runs: Sequence[Run]) -> dict[str, Predictor]:
     if len(set(names)) < len(names):
         names = [f"{number} {name}" for number, name in enumerate(names, start=1)]
     return dict(zip(names, (run.predictor for run in runs), strict=True))
-
-
-def _write_netcdf(out: Path, columns: Mapping[str, np.ndarray]) -> None:
-    """Write the columns of a table along the dimension `row`, or `row_` if a column has that name."""
-    if paths := [name for name in columns if "/" in name]:
-        raise UsageError(
-            f"{out}: column {paths[0]!r}: NetCDF would read the / as the name of a group; write a .csv file instead"
-        )
-    dim = "row"
-    while dim in columns:
-        dim += "_"
-    store.write_table(out, columns, dim)
-
-
-def _writable_path(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool, *, read: Sequence[Any]) -> Path:
-    """Return `out` as a path that may be written and is none of the files that are read."""
-    out = paths.checked_path(out)
-    if out.suffix not in suffixes:
-        raise UsageError(f"{out}: {where}")
-    paths.refuse_input_as_output(out, read)
-    check_free(out, force=force)
-    store.check_room(out, 0)
-    return out

@@ -108,6 +108,7 @@ TESTS = {
     "posterior/intervals": "censored rounding",
     "posterior/layout": "posterior_numbers layout posterior",
     "posterior/likelihoods": "likelihoods posterior density predict",
+    "posterior/marginals": "predictive_distribution",
     "posterior/network": "posterior layout models density batch_invariance",
     "posterior/numpyro": "posterior_numbers numpyro_posterior",
     "posterior/outputs": "posterior_numbers keep_predictions",
@@ -148,6 +149,19 @@ TESTS = {
     "evaluation/record": "diagnose predict large_runs",
     "evaluation/scores": "calibration evaluate predict",
     "evaluation/weights": "evidence large_runs",
+    "evaluation/blocking": "predict evaluate",
+    "evaluation/per_draw": "predict rounding evaluate",
+    "evaluation/kept_inputs": "keep_predictions",
+    "evaluation/prediction_table": "predict",
+    "evaluation/predictive_samples": "predict evaluate",
+    "evaluation/run_predictions": "predict predictive_distribution conformal",
+    "evaluation/mixture": "predictive_distribution",
+    "evaluation/row_mixtures": "predictive_distribution",
+    "evaluation/predictive_distribution": "predictive_distribution",
+    "evaluation/conformal_bayes": "conformal",
+    "evaluation/full_conformal": "conformal",
+    "evaluation/split_conformal": "conformal",
+    "evaluation/prediction_intervals": "conformal",
 }
 """The modules that are looked at, and the tests that speak of each, those of the fewest seconds first."""
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 import bnnzoo
 from bnnzoo.data import load
-from bnnzoo.evaluation import predictive
+from bnnzoo.evaluation import per_draw
 from bnnzoo.models import Autoregressive
 from bnnzoo.models.autoregressive import Masked
 from bnnzoo.posterior import NetworkPosterior
@@ -73,7 +73,7 @@ def test_rows_are_drawn_column_after_column():
 
     def uniform(arrange: Any) -> np.ndarray:
         zeros, key = np.zeros((4000, 3), np.float32), jax.random.key(1)
-        drawn = predictive.samples(posterior, np.asarray(theta)[None], zeros, arrange=arrange, key=key)[0]
+        drawn = per_draw.samples(posterior, np.asarray(theta)[None], zeros, arrange=arrange, key=key)[0]
         outputs = np.asarray(posterior.outputs(theta, jnp.asarray(drawn)), np.float64).reshape(-1, 3, 3, 2)
         logits, means, raw = np.moveaxis(outputs, 2, 0)
         weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)

@@ -17,6 +17,7 @@ from bnnzoo import cli, zoo
 from bnnzoo.data import Scaler, Signature, load
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import evaluate as evaluation
+from bnnzoo.evaluation import prediction_table, predictive_samples
 from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.ood import OodScores
 from bnnzoo.evaluation.predictive import Moments
@@ -201,21 +202,21 @@ def of_two_targets(monkeypatch: pytest.MonkeyPatch, features: int = 3) -> Any:
     def means(x: np.ndarray) -> np.ndarray:
         return np.stack([2 * x[:, 0], 100 - 3 * x[:, min(1, features - 1)]], 1).astype(float)
 
-    def table(self: Predictor, x: np.ndarray) -> pd.DataFrame:
+    def table(predictor: Predictor, x: np.ndarray) -> pd.DataFrame:
         columns = {f"{target}_mean": means(x)[:, i] for i, target in enumerate("ab")}
         for i, target in enumerate("ab"):
             columns |= {f"{target}_{name}sd": np.full(len(x), 10 * i + sd) for sd, name in SDS}
         return pd.DataFrame(columns)
 
-    def quantiles(self: Predictor, x: np.ndarray, levels: Any) -> np.ndarray:
+    def quantiles(predictor: Predictor, x: np.ndarray, levels: Any) -> np.ndarray:
         return means(x) + 100 * np.array(levels)[:, None, None]
 
     names = tuple(f"x{i}" for i in range(features))
+    monkeypatch.setattr(prediction_table, "table", table)
+    monkeypatch.setattr(predictive_samples, "quantiles", quantiles)
     return said(
         monkeypatch,
         signature=Signature(names, (features,), "float32", ("a", "b"), "regression"),
-        table=table,
-        quantiles=quantiles,
         moments=lambda self, x: Moments(means(x), np.ones((len(x), 2)), np.ones((len(x), 2)), np.zeros(len(x))),
     )
 
@@ -381,11 +382,12 @@ def test_the_bands_of_a_density_are_of_its_weighted_draws_and_its_axes_in_their_
     """Four draws whose densities are 1, 2, 3 and 100 everywhere; the last has no weight."""
     heights = np.array([[1.0, 2.0], [3.0, 100.0]])
     signature = Signature(("a",), (1,), "float32", ("a",), "density")
+    log_density = lambda predictor, rows: -rows[:, 0].astype(float) if rows.shape[1] == 1 else rows @ [0.0, -1.0]  # noqa: E731
+    monkeypatch.setattr(prediction_table, "log_density", log_density)
     predictor = said(
         monkeypatch,
         signature=signature,
         log_likelihoods=lambda self, x, y, kept: np.log(heights)[:, kept, None] + 0 * x[:, 0],
-        log_density=lambda self, rows: -rows[:, 0].astype(float) if rows.shape[1] == 1 else rows @ [0.0, -1.0],
     )
     predictor.record.shape = (2, 2)
     for weights, high in ((None, 85.45), (np.array([0.1, 0.1, 0.8, 0.0]), 3.0)):

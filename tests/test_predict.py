@@ -23,7 +23,16 @@ import bnnzoo
 from bnnzoo import zoo
 from bnnzoo.data import Scaler, Signature
 from bnnzoo.errors import BnnzooWarning, UsageError
-from bnnzoo.evaluation import evaluate, predictive, scores
+from bnnzoo.evaluation import (
+    blocking,
+    evaluate,
+    ood,
+    per_draw,
+    prediction_table,
+    predictive,
+    predictive_samples,
+    scores,
+)
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.models import Cnn, Density, Linear
@@ -66,9 +75,9 @@ def test_a_draw_of_no_weight_changes_nothing(place):
     for bias in (48.0, 200.0):
         wild = np.insert(right, place, np.full_like(right[0], bias), 0)
         weights = np.insert(np.ones(2), place, 0.0)
-        alone, moments = (predictive.moments(posterior, d, X, weights=w) for d, w in ((right, None), (wild, weights)))
+        alone, found = (predictive.moments(posterior, d, X, weights=w) for d, w in ((right, None), (wild, weights)))
         for name in ("mean", "aleatoric", "epistemic"):
-            np.testing.assert_allclose(getattr(moments, name), getattr(alone, name), rtol=1e-4, err_msg=name)
+            np.testing.assert_allclose(getattr(found, name), getattr(alone, name), rtol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("count", [3, 16, 21])
@@ -77,30 +86,30 @@ def test_moments_of_a_gaussian(count):
     posterior = _posterior(Gaussian())
     draws = _draws(posterior, count)
     y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
-    moments = predictive.moments(posterior, draws, X, y)
+    found = predictive.moments(posterior, draws, X, y)
     mean, sd = _outputs(posterior, draws)[..., 0], draws[:, -1:].astype(float)
-    np.testing.assert_allclose(moments.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(moments.epistemic[:, 0], mean.var(0), rtol=1e-4)
-    np.testing.assert_allclose(moments.aleatoric[:, 0], np.mean(sd**2) * np.ones(5), rtol=1e-4)
+    np.testing.assert_allclose(found.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.epistemic[:, 0], mean.var(0), rtol=1e-4)
+    np.testing.assert_allclose(found.aleatoric[:, 0], np.mean(sd**2) * np.ones(5), rtol=1e-4)
     density = special.logsumexp(stats.norm.logpdf(y[:, 0], mean, sd), 0) - np.log(count)
-    np.testing.assert_allclose(moments.log_density, density, rtol=1e-4)
+    np.testing.assert_allclose(found.log_density, density, rtol=1e-4)
 
 
 def test_moments_of_a_mixture():
     posterior = _posterior(Mixture(2))
     draws = _draws(posterior, 11)
     y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
-    moments = predictive.moments(posterior, draws, X, y)
+    found = predictive.moments(posterior, draws, X, y)
     out = _outputs(posterior, draws)
     weight, centre, sd = special.softmax(out[..., :2], -1), out[..., 2:4], _scale(out[..., 4:])
     mean = (weight * centre).sum(-1)
     variance = (weight * (sd**2 + centre**2)).sum(-1) - mean**2
-    np.testing.assert_allclose(moments.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(moments.epistemic[:, 0], mean.var(0), rtol=1e-4)
-    np.testing.assert_allclose(moments.aleatoric[:, 0], variance.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(found.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.epistemic[:, 0], mean.var(0), rtol=1e-4)
+    np.testing.assert_allclose(found.aleatoric[:, 0], variance.mean(0), rtol=1e-4)
     terms = np.log(weight) + stats.norm.logpdf(y[None], centre, sd)
     density = special.logsumexp(special.logsumexp(terms, -1), 0) - np.log(11)
-    np.testing.assert_allclose(moments.log_density, density, rtol=1e-4)
+    np.testing.assert_allclose(found.log_density, density, rtol=1e-4)
 
 
 @pytest.mark.parametrize("likelihood", [Categorical(), Bernoulli()])
@@ -108,28 +117,28 @@ def test_moments_of_classes(likelihood):
     posterior = _posterior(likelihood, 3)
     draws = _draws(posterior, 11)
     labels = np.array([0, 1, 1, 0, 1], np.int32)
-    moments = predictive.moments(posterior, draws, X, labels)
+    found = predictive.moments(posterior, draws, X, labels)
     out = _outputs(posterior, draws)
     logits = np.concatenate([0 * out, out], -1) if isinstance(likelihood, Bernoulli) else out
     probability = special.softmax(logits, -1)
-    np.testing.assert_allclose(moments.mean, probability.mean(0), rtol=1e-4)
-    np.testing.assert_allclose(moments.aleatoric[:, 0], stats.entropy(probability, axis=-1).mean(0), rtol=1e-4)
+    np.testing.assert_allclose(found.mean, probability.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(found.aleatoric[:, 0], stats.entropy(probability, axis=-1).mean(0), rtol=1e-4)
     wanted = np.log(probability[:, np.arange(5), labels].mean(0))
-    np.testing.assert_allclose(moments.log_density, wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.log_density, wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_a_small_spread_around_a_large_mean_survives_float32():
     posterior = _posterior(Gaussian(0.1))
     draws = np.zeros((64, posterior.layout.dim), np.float32)
     draws[:, -1] = 1000 + 1e-2 * np.random.default_rng(0).normal(size=64)
-    moments = predictive.moments(posterior, draws, X)
-    np.testing.assert_allclose(moments.epistemic[:, 0], draws[:, -1].astype(float).var(), rtol=1e-2)
+    found = predictive.moments(posterior, draws, X)
+    np.testing.assert_allclose(found.epistemic[:, 0], draws[:, -1].astype(float).var(), rtol=1e-2)
 
 
 def test_samples_have_the_law_of_the_mixture():
     posterior = _posterior(Heteroscedastic())
     draws = np.repeat(_draws(posterior, 2), 4000, 0)
-    drawn = predictive.samples(posterior, draws, X, key=jax.random.key(0))
+    drawn = per_draw.samples(posterior, draws, X, key=jax.random.key(0))
     assert drawn.shape == (8000, 5, 1)
     out = _outputs(posterior, draws[[0, 4000]])
     for row in range(5):
@@ -144,59 +153,59 @@ def test_log_likelihoods_are_those_of_the_posterior():
     posterior = _posterior(Gaussian())
     draws = _draws(posterior, 10)
     y = np.ones((5, 1), np.float32)
-    result = predictive.log_likelihoods(posterior, draws, X, y)
+    found = per_draw.log_likelihoods(posterior, draws, X, y)
     mean, sd = _outputs(posterior, draws)[..., 0], draws[:, -1:].astype(float)
-    np.testing.assert_allclose(result, stats.norm.logpdf(1.0, mean, sd), rtol=1e-4)
+    np.testing.assert_allclose(found, stats.norm.logpdf(1.0, mean, sd), rtol=1e-4)
 
 
 def test_blocks_cover_every_row_once(monkeypatch):
-    rows = np.concatenate([np.arange(20)[b] for b in predictive.blocks(20, 1)])
+    rows = np.concatenate([np.arange(20)[b] for b in blocking.blocks(20, 1)])
     np.testing.assert_array_equal(rows, np.arange(20))
-    monkeypatch.setattr(predictive, "_INPUT_ELEMENTS", 7 * 2)
-    result = list(predictive._row_blocks(20, 2))
-    assert [(len(rows), count) for rows, count in result] == [(7, 7), (7, 7), (7, 6)]
-    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in result]), [*range(20), 19])
+    monkeypatch.setattr(blocking, "ELEMENTS", 7 * 2)
+    found = list(blocking.row_blocks(20, 2))
+    assert [(len(rows), count) for rows, count in found] == [(7, 7), (7, 7), (7, 6)]
+    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in found]), [*range(20), 19])
     posterior = _posterior(Gaussian(0.5))
     draws = _draws(posterior, 9)
     x = np.random.default_rng(3).normal(size=(20, 2)).astype(np.float32)
     y = np.zeros((20, 1), np.float32)
     blocked = predictive.moments(posterior, draws, x, y)
     monkeypatch.undo()
-    for first, other in zip(blocked, predictive.moments(posterior, draws, x, y), strict=True):
-        np.testing.assert_allclose(first, other, rtol=1e-4, atol=1e-6)
+    for one, other in zip(blocked, predictive.moments(posterior, draws, x, y), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_any_number_of_draws_is_predicted_by_one_program(monkeypatch):
     """A clock ends runs at another draw each time. Each draw has its own prediction and noise, in whatever block."""
-    traced, centre = [], predictive._centre
-    monkeypatch.setattr(predictive, "_centre", lambda *given: traced.append(0) or centre(*given))
+    traced, centre = [], predictive.centre_of_draw
+    monkeypatch.setattr(per_draw, "centre_of_draw", lambda *given: traced.append(0) or centre(*given))
     posterior, x, key = _posterior(Gaussian(0.5)), X[:4], jax.random.key(1)
     draws = _draws(posterior, 1300)
-    result = predictive.functions(posterior, draws, x)
+    found = per_draw.functions(posterior, draws, x)
     programs = len(traced)
     assert programs > 0
-    np.testing.assert_allclose(result, _outputs(posterior, draws)[:, :4], rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(predictive.functions(posterior, draws[:1030], x), result[:1030])
+    np.testing.assert_allclose(found, _outputs(posterior, draws)[:, :4], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(per_draw.functions(posterior, draws[:1030], x), found[:1030])
     assert len(traced) == programs
-    np.testing.assert_array_equal(predictive.functions(posterior, draws[:9], x), result[:9])
-    drawn = predictive.samples(posterior, draws, x, key=key)
+    np.testing.assert_array_equal(per_draw.functions(posterior, draws[:9], x), found[:9])
+    drawn = per_draw.samples(posterior, draws, x, key=key)
     for first in (511, 512, 1299):
-        alone = predictive.samples(posterior, draws[first : first + 1], x, first_draw=first, key=key)
+        alone = per_draw.samples(posterior, draws[first : first + 1], x, first_draw=first, key=key)
         np.testing.assert_array_equal(alone[0], drawn[first])
     assert len(np.unique(drawn)) > 5190
 
 
 @pytest.mark.parametrize(("count", "filled"), [(1, 1), (7, 7), (9, 10), (17, 20), (65, 80), (81, 96), (448, 448)])
 def test_few_numbers_of_draws_are_compiled(count, filled):
-    assert predictive._round_up_size(count) == filled
+    assert blocking.round_up_size(count) == filled
 
 
 def test_blocks_are_of_four_million_numbers():
     """Of four a row, and of inputs of a million each; no block is longer than the others need it to be."""
-    assert [b.stop - b.start for b in predictive.blocks(3 * 2**20, 4)] == [2**20] * 3
-    assert [count for _, count in predictive._row_blocks(4, 2**20)] == [4]
-    assert [count for _, count in predictive._row_blocks(5, 2**20)] == [3, 2]
-    assert [count for _, count in predictive._row_blocks(2, 2**23)] == [1, 1]
+    assert [b.stop - b.start for b in blocking.blocks(3 * 2**20, 4)] == [2**20] * 3
+    assert [count for _, count in blocking.row_blocks(4, 2**20)] == [4]
+    assert [count for _, count in blocking.row_blocks(5, 2**20)] == [3, 2]
+    assert [count for _, count in blocking.row_blocks(2, 2**23)] == [1, 1]
 
 
 def test_moments_keep_one_sum_of_all_draws():
@@ -205,12 +214,12 @@ def test_moments_keep_one_sum_of_all_draws():
     draws, x = _draws(posterior, 60), np.random.default_rng(3).normal(size=(rows, 2)).astype(np.float32)
     apart = predictive.sums(posterior, draws, x).moments()
     tracemalloc.start()
-    moments = predictive.moments(posterior, draws, x)
+    found = predictive.moments(posterior, draws, x)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * 4 * 4 * rows
-    for first, other in zip(moments, apart, strict=True):
-        np.testing.assert_allclose(first, other, rtol=1e-6, atol=1e-9)
+    for one, other in zip(found, apart, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
 
 
 # ---- a run's predictions -------------------------------------------------------------------------
@@ -250,21 +259,17 @@ def classification(tmp_path_factory):
 def test_columns_of_a_regression_are_in_original_units(regression):
     run, folder = regression
     table = _table(folder, 300, seed=9)
-    predictions = run.predict(table)
-    assert list(predictions.columns) == ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95"]
+    found = run.predict(table)
+    assert list(found.columns) == ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95"]
     truth = 1000 + 40 * table["a"] - 3 * table["b"]
-    assert np.abs(predictions["mean"] - truth).max() < 25
-    np.testing.assert_allclose(predictions["aleatoric_sd"], 25, rtol=0.25)
-    np.testing.assert_allclose(
-        predictions["sd"] ** 2, predictions["aleatoric_sd"] ** 2 + predictions["epistemic_sd"] ** 2, rtol=1e-3
-    )
-    assert (predictions["epistemic_sd"] < 0.5 * predictions["aleatoric_sd"]).all()
-    np.testing.assert_allclose(
-        (predictions["q95"] - predictions["q05"]).mean(), 2 * 1.645 * predictions["sd"].mean(), rtol=0.1
-    )
-    assert (predictions["q05"] < predictions["q50"]).all()
-    assert (predictions["q50"] < predictions["q95"]).all()
-    pd.testing.assert_frame_equal(run.predict(table), predictions)
+    assert np.abs(found["mean"] - truth).max() < 25
+    np.testing.assert_allclose(found["aleatoric_sd"], 25, rtol=0.25)
+    np.testing.assert_allclose(found["sd"] ** 2, found["aleatoric_sd"] ** 2 + found["epistemic_sd"] ** 2, rtol=1e-3)
+    assert (found["epistemic_sd"] < 0.5 * found["aleatoric_sd"]).all()
+    np.testing.assert_allclose((found["q95"] - found["q05"]).mean(), 2 * 1.645 * found["sd"].mean(), rtol=0.1)
+    assert (found["q05"] < found["q50"]).all()
+    assert (found["q50"] < found["q95"]).all()
+    pd.testing.assert_frame_equal(run.predict(table), found)
 
 
 def test_opening_a_file_leaves_jax_as_it_is(regression, monkeypatch):
@@ -331,9 +336,9 @@ def test_new_rows_are_of_draws_of_their_own_while_there_are_enough():
 
     def drawn(count: int, **how: int) -> list[int]:
         """The numbers of the draws that rows are of."""
-        result = predictor.new_rows(count, **how)
-        assert list(result) == ["x0"]
-        numbers = (result["x0"].to_numpy() - 10) / 200
+        found = predictive_samples.new_rows(predictor, count, **how)
+        assert list(found) == ["x0"]
+        numbers = (found["x0"].to_numpy() - 10) / 200
         np.testing.assert_allclose(numbers, numbers.round(), atol=1e-4)
         return numbers.round().astype(int).tolist()
 
@@ -344,13 +349,13 @@ def test_new_rows_are_of_draws_of_their_own_while_there_are_enough():
     assert drawn(4, seed=1) == drawn(4, seed=1)
     for wrong in (0, -1):
         with pytest.raises(UsageError, match=rf"must be the number of new rows, 1 or more \(got {wrong}\)"):
-            predictor.new_rows(wrong)
+            predictive_samples.new_rows(predictor, wrong)
 
 
 def test_samples_are_at_least_a_thousand_a_row_and_of_every_draw_as_many():
     for draws, samples in ((6, 1002), (8, 1000)):
         predictor = _gaussians(100.0 * np.arange(draws))
-        ((rows, values),) = predictor.samples(np.zeros((3, 1), np.float32))
+        ((rows, values),) = predictive_samples.samples(predictor, np.zeros((3, 1), np.float32))
         assert (rows, values.shape) == (slice(0, 3), (samples, 3, 1))
         numbers = ((values[:, 0, 0] - 10) / 200).round().astype(int)
         np.testing.assert_array_equal(np.bincount(numbers), np.full(draws, samples // draws))
@@ -363,13 +368,13 @@ def test_the_best_draw_is_the_likeliest_of_two_thousand_training_rows(monkeypatc
 
     def looked(x: Any, y: Any, kept: Any) -> Any:
         asked.append((x, y, kept))
-        result = np.zeros((2, len(kept), len(x)))
-        result[..., 1:] = each[:, kept, None]
-        result[..., 0] = -10 * each[:, kept]
-        return result
+        found = np.zeros((2, len(kept), len(x)))
+        found[..., 1:] = each[:, kept, None]
+        found[..., 0] = -10 * each[:, kept]
+        return found
 
     monkeypatch.setattr(predictor, "log_likelihoods", looked)
-    assert predictor.best_draw() == 4
+    assert ood.best_draw(predictor) == 4
     ((x, y, kept),) = asked
     np.testing.assert_array_equal(x, y)
     assert (len(x), x[0], x[-1], kept.tolist()) == (2000, 0, 2000, [0, 1, 2])
@@ -379,10 +384,10 @@ def test_the_best_draw_is_the_likeliest_of_two_thousand_training_rows(monkeypatc
 def of_two(monkeypatch) -> Predictor:
     """Of a regression on two targets in units of 2 and 5 about 10 and -1: three rows, two chains of two draws."""
     predictor = _gaussians(np.zeros(4))
-    restored_model = predictor._restored_model
-    restored_model.signature = Signature(("x0",), (1,), "float32", ("a", "b"), "regression")
-    restored_model.scaler = Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, -1], [2, 5])))
-    restored_model.inputs = lambda x: x
+    known = predictor._restored_model
+    known.signature = Signature(("x0",), (1,), "float32", ("a", "b"), "regression")
+    known.scaler = Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, -1], [2, 5])))
+    known.inputs = lambda x: x
     return predictor
 
 
@@ -392,35 +397,33 @@ def test_a_table_of_several_targets_is_in_the_units_of_each(of_two, monkeypatch)
     parts = predictive.Moments(mean, *variances, np.zeros(3))
     monkeypatch.setattr(Predictor, "moments", lambda self, x: parts)
     quantiles = np.arange(18.0).reshape(3, 3, 2)
-    monkeypatch.setattr(Predictor, "quantiles", lambda self, x, seed: quantiles)
-    predictions = of_two.table(np.zeros((3, 1), np.float32))
+    monkeypatch.setattr(predictive_samples, "quantiles", lambda predictor, x, seed: quantiles)
+    found = prediction_table.table(of_two, np.zeros((3, 1), np.float32))
     names = ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95"]
-    assert list(predictions) == [f"{target}_{name}" for target in "ab" for name in names]
+    assert list(found) == [f"{target}_{name}" for target in "ab" for name in names]
     for target, wanted in (("a", (10, 10.0, 6.0, 8.0)), ("b", (4, 5 * 160**0.5, 20.0, 60.0))):
-        np.testing.assert_allclose(
-            predictions.loc[0, [f"{target}_{name}" for name in names[:4]]].tolist(), wanted, rtol=1e-6
-        )
-    np.testing.assert_allclose(predictions["b_mean"], [4, 14, -6])
-    np.testing.assert_array_equal(predictions[["a_q05", "a_q50", "a_q95"]], quantiles[..., 0].T)
-    np.testing.assert_array_equal(predictions[["b_q05", "b_q50", "b_q95"]], quantiles[..., 1].T)
+        np.testing.assert_allclose(found.loc[0, [f"{target}_{name}" for name in names[:4]]].tolist(), wanted, rtol=1e-6)
+    np.testing.assert_allclose(found["b_mean"], [4, 14, -6])
+    np.testing.assert_array_equal(found[["a_q05", "a_q50", "a_q95"]], quantiles[..., 0].T)
+    np.testing.assert_array_equal(found[["b_q05", "b_q50", "b_q95"]], quantiles[..., 1].T)
 
 
 def test_a_log_density_of_several_targets_is_of_the_data_as_they_came(of_two, monkeypatch):
     """Targets are seen in the units of the network; a density of both is smaller by the product of the units."""
-    calls: list[Any] = []
+    asked: list[Any] = []
 
     def density(posterior: Any, draws: Any, x: Any, y: Any) -> np.ndarray:
-        calls.append(y)
+        asked.append(y)
         return np.outer(np.arange(1.0, 1 + len(draws)), np.arange(1.0, 1 + len(x))).astype(np.float32)
 
-    monkeypatch.setattr(predictive, "log_likelihoods", density)
+    monkeypatch.setattr(per_draw, "log_likelihoods", density)
     x, y = np.zeros((3, 1), np.float32), np.array([[12.0, 4.0], [8.0, -1.0], [10.0, -6.0]], np.float32)
-    result = of_two.log_likelihoods(x, y, np.array([1]))
-    np.testing.assert_allclose(calls[0], [[1, 1], [-1, 0], [0, -1]])
-    np.testing.assert_allclose(result, np.array([[[1, 2, 3]], [[2, 4, 6]]]) - np.log(10), rtol=1e-5)
+    found = of_two.log_likelihoods(x, y, np.array([1]))
+    np.testing.assert_allclose(asked[0], [[1, 1], [-1, 0], [0, -1]])
+    np.testing.assert_allclose(found, np.array([[[1, 2, 3]], [[2, 4, 6]]]) - np.log(10), rtol=1e-5)
     said = predictive.Moments(np.zeros((3, 2)), np.zeros((3, 2)), np.zeros((3, 2)), np.arange(3.0))
     monkeypatch.setattr(Predictor, "moments", lambda self, x, y: said)
-    np.testing.assert_allclose(of_two.log_density(y), np.arange(3.0) - np.log(10), rtol=1e-6)
+    np.testing.assert_allclose(prediction_table.log_density(of_two, y), np.arange(3.0) - np.log(10), rtol=1e-6)
 
 
 def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, monkeypatch):
@@ -431,11 +434,11 @@ def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, mon
     def samples(self: Predictor, x: Any) -> Any:
         yield from ((rows, values[:, rows]) for rows in (slice(0, 3), slice(3, 6), slice(6, 7)))
 
-    monkeypatch.setattr(Predictor, "samples", samples)
-    sampled = evaluate.sampled_scores(of_two, np.zeros((7, 1), np.float32), y)
-    expected = scores.sampled_scores(values, y, np.random.default_rng(0).uniform(size=(7, 2)))
-    for first, other in zip(sampled, expected, strict=True):
-        np.testing.assert_array_equal(first, other)
+    monkeypatch.setattr(predictive_samples, "samples", samples)
+    found = evaluate.sampled_scores(of_two, np.zeros((7, 1), np.float32), y)
+    known = scores.sampled_scores(values, y, np.random.default_rng(0).uniform(size=(7, 2)))
+    for one, other in zip(found, known, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("has_training_rows", [True, False])
@@ -461,10 +464,10 @@ def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(o
         kept_draws=lambda count: numbers.append(count) or np.array([0, 3]),
         attributes={"seed": 11},
     )
-    monkeypatch.setattr(Predictor, "sample_each", sample_each)
+    monkeypatch.setattr(predictive_samples, "sample_each", sample_each)
     monkeypatch.setattr(Predictor, "log_likelihoods", log_likelihoods)
-    result = evaluate.groups(of_two, x_test, y_test)
-    shapes = {group: values["y"].shape for group, values in result.items()}
+    found = evaluate.groups(of_two, x_test, y_test)
+    shapes = {group: values["y"].shape for group, values in found.items()}
     of_test = {
         "predictions": (2, 2, 3, 2),
         "predictions_log_likelihood": (2, 2, 3),
@@ -472,7 +475,7 @@ def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(o
     }
     of_training = {"posterior_predictive": (2, 2, 4, 2), "log_likelihood": (2, 2, 4)} if has_training_rows else {}
     assert shapes == of_test | of_training
-    assert all(values["draw"].tolist() == [0, 3] for group, values in result.items() if "constant" not in group)
+    assert all(values["draw"].tolist() == [0, 3] for group, values in found.items() if "constant" not in group)
     assert numbers == [8 if has_training_rows else 6]
     wanted = [(x_test, y_test), (x, y)] if has_training_rows else [(x_test, y_test)]
     for (rows, targets), (drawn, kept, seed), (of, at, of_draws) in zip(wanted, sampled, scored, strict=True):
@@ -521,12 +524,12 @@ def test_quantiles_are_of_a_rows_inputs_wherever_it_stands(regression):
     x = np.random.default_rng(0).normal(size=(6, *predictor.signature.shape)).astype(np.float32)
     x[0] = 0
     order = np.array([3, 0, 0, 5, 3, 1])
-    whole, some, zero = (predictor.quantiles(rows)[:, :, 0] for rows in (x, x[order], -x[:1]))
+    whole, some, zero = (predictive_samples.quantiles(predictor, rows)[:, :, 0] for rows in (x, x[order], -x[:1]))
     np.testing.assert_allclose(some, whole[:, order], rtol=1e-5)
     np.testing.assert_array_equal(some[:, 1], some[:, 2])
     np.testing.assert_allclose(zero[:, 0], whole[:, 0], rtol=1e-5)
-    ((_, alike),) = predictor.samples(x[[0, 0]], np.zeros(2, np.uint32))
-    ((_, apart),) = predictor.samples(x[[0, 0]])
+    ((_, alike),) = predictive_samples.samples(predictor, x[[0, 0]], np.zeros(2, np.uint32))
+    ((_, apart),) = predictive_samples.samples(predictor, x[[0, 0]])
     np.testing.assert_array_equal(alike[:, 0], alike[:, 1])
     assert abs(np.corrcoef(apart[:, 0, 0], apart[:, 1, 0])[0, 1]) < 0.5
 
@@ -535,10 +538,10 @@ def test_what_is_too_far_for_float32_is_named_as_it_was_written(tmp_path):
     frame = pd.DataFrame({"a": [1e-30, 2e-30, 3e-30], "b": [1.0, 3, 2], "y": [1e-20, 2e-20, 3e-20]})
     run = bnnzoo.sample("linear", "mala", data=frame, out=tmp_path / "run.nc", test_fraction=0.0, **SHORT)
     (path := tmp_path / "new.csv").write_text("b,a,y\n1,1e-30,1e-20\n2,1e20,1e25\n")
-    message = r": row 2, column a: 1e\+20 is too far from the training rows \(mean 2e-30, sd 8.16e-31\)"
+    said = r": row 2, column a: 1e\+20 is too far from the training rows \(mean 2e-30, sd 8.16e-31\)"
     for predict in (run.predict, run.functions, run.predictor.test_rows):
         for spec, where in ((path, "new.csv"), (pd.read_csv(path), "data")):
-            with pytest.raises(UsageError, match=where + message):
+            with pytest.raises(UsageError, match=where + said):
                 predict(spec)
     path.write_text("b,a,y\n1,1e-30,1e-20\n2,1e-30,1e25\n")
     with pytest.raises(UsageError, match=r"new.csv: row 2, column y: .* is too far"):
@@ -579,12 +582,12 @@ def test_predict_to_files(regression, tmp_path):
 def test_columns_of_any_name_go_to_netcdf_whole_or_not_at_all(regression, tmp_path, monkeypatch):
     """`row` is what the dimension is called, and a / makes a group."""
     run, _ = regression
-    result = pd.DataFrame({"row": [1.5, 2.5]})
-    monkeypatch.setattr(run, "predict", lambda *_, **__: result)
+    found = pd.DataFrame({"row": [1.5, 2.5]})
+    monkeypatch.setattr(run, "predict", lambda *_, **__: found)
     written = xr.open_dataset(run.predict_to(None, tmp_path / "row.nc"), engine="h5netcdf")
-    np.testing.assert_array_equal(written["row"].values, result["row"])
+    np.testing.assert_array_equal(written["row"].values, found["row"])
     assert written["row"].dims == ("row_",)
-    result["mg/dL"] = 1.0
+    found["mg/dL"] = 1.0
     with pytest.raises(UsageError, match="column 'mg/dL'"):
         run.predict_to(None, tmp_path / "both.nc")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["row.nc"]
@@ -595,10 +598,10 @@ def test_several_targets_have_a_prefix():
     x = rng.normal(size=(60, 2))
     y = np.column_stack([x[:, 0], 100 * x[:, 1]]) + 0.1 * rng.normal(size=(60, 2))
     run = bnnzoo.sample("linear", "mala", data=(x, y), **{**SHORT, "draws": 20})
-    predictions = run.predict(x)
-    assert list(predictions.columns)[:2] == ["y0_mean", "y0_sd"]
-    assert len(predictions.columns) == 14
-    assert predictions["y1_mean"].std() > 20 * predictions["y0_mean"].std()
+    found = run.predict(x)
+    assert list(found.columns)[:2] == ["y0_mean", "y0_sd"]
+    assert len(found.columns) == 14
+    assert found["y1_mean"].std() > 20 * found["y0_mean"].std()
     run.evaluate()
     assert run.posterior["predictions"]["y"].shape == (2, 20, 6, 2)
     assert run.posterior["posterior_predictive"]["y"].shape == (2, 20, 54, 2)
@@ -705,16 +708,16 @@ def test_classes(classification):
         run.evaluate()
     assert caught.value.exit_code == 2
     x = np.array([[2.0, 2.0], [-2.0, -2.0]])
-    predictions = run.predict(x)
-    assert list(predictions.columns) == ["p_0", "p_1", "p_2", "entropy", "predicted"]
-    assert [int(label) for label in predictions["predicted"]] == [2, 0]
-    np.testing.assert_allclose(predictions[["p_0", "p_1", "p_2"]].sum(axis=1), 1, rtol=1e-5)
+    found = run.predict(x)
+    assert list(found.columns) == ["p_0", "p_1", "p_2", "entropy", "predicted"]
+    assert [int(label) for label in found["predicted"]] == [2, 0]
+    np.testing.assert_allclose(found[["p_0", "p_1", "p_2"]].sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(
-        predictions["entropy"], stats.entropy(predictions[["p_0", "p_1", "p_2"]], axis=1), rtol=1e-3, atol=1e-6
+        found["entropy"], stats.entropy(found[["p_0", "p_1", "p_2"]], axis=1), rtol=1e-3, atol=1e-6
     )
-    assert predictions["p_2"][0] > 0.8
-    assert predictions["p_0"][1] > 0.8
+    assert found["p_2"][0] > 0.8
+    assert found["p_0"][1] > 0.8
     scores = run.evaluate((x, np.array([2, 0])))
     assert {"nll", "accuracy", "brier", "ece", "rows"} <= set(scores)
     assert scores["accuracy"] == 1
-    np.testing.assert_allclose(scores["nll"], -np.log([predictions["p_2"][0], predictions["p_0"][1]]).mean(), rtol=1e-4)
+    np.testing.assert_allclose(scores["nll"], -np.log([found["p_2"][0], found["p_0"][1]]).mean(), rtol=1e-4)

@@ -11,7 +11,7 @@ from scipy import stats
 from bnnzoo import comparison
 from bnnzoo.data import rounding
 from bnnzoo.data.targets import looks_like_counts, note_of_numbers
-from bnnzoo.evaluation import metrics, noise_scale, predictive, scores
+from bnnzoo.evaluation import metrics, noise_scale, per_draw, predictive, scores
 from bnnzoo.finding import spell_settings
 from bnnzoo.models.linear import Linear
 from bnnzoo.posterior import NetworkPosterior
@@ -80,7 +80,7 @@ def test_a_collapsed_scale_makes_no_better_score_of_rounded_targets():
     for scale in (1e-3, 1e-4):
         posterior = NetworkPosterior.of(network, Gaussian(scale), Normal(), x, y)
         draws, half = np.zeros((2, 2), np.float32), np.full((3, 1), 0.5, np.float32)
-        rounded = predictive.log_intervals(posterior, draws, np.log([0.5, 0.5]), x, y - half, y + half)
+        rounded = per_draw.log_intervals(posterior, draws, np.log([0.5, 0.5]), x, y - half, y + half)
         density = predictive.moments(posterior, draws, x, y).log_density
         results[scale] = float(np.mean(density)), float(np.mean(rounded))
     assert results[1e-4][0] > results[1e-3][0] + 2

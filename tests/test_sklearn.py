@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from bnnzoo import zoo
 from bnnzoo.data import load
+from bnnzoo.evaluation import predictive_samples
 from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
 
 SMALL = {
@@ -88,7 +89,7 @@ def test_left_to_itself_the_data_choose():
         ({"model": "linear", "budget": "3s"}, ("linear", "nuts")),
     ],
 )
-def test_lengths_that_are_left_out_are_chosen_by_sample(given, asked, monkeypatch):
+def test_what_is_left_out_is_left_to_sample(given, asked, monkeypatch):
     """No length is asked for that was not given: the data choose it, or the budget."""
 
     class Asked(Exception):
@@ -120,14 +121,15 @@ def test_a_sample_is_of_one_draw_at_all_rows(monkeypatch):
     """Rows come in blocks, and the draw that a sample is of is the same in each."""
     estimator = BayesianRegressor()
     drawn = np.arange(50.0)[:, None, None] + np.zeros((50, 3, 1))
-    predictor = types.SimpleNamespace(samples=lambda x, seed: iter([(None, drawn), (None, drawn[:, :2])]))
-    estimator.run_, estimator._flat = types.SimpleNamespace(predictor=predictor), True
+    blocks = [(None, drawn), (None, drawn[:, :2])]
+    monkeypatch.setattr(predictive_samples, "samples", lambda predictor, x, seed: iter(blocks))
+    estimator.run_, estimator._flat = types.SimpleNamespace(predictor=None), True
     monkeypatch.setattr(estimator, "_inputs", lambda X: X)
     for random_state in (0, None, np.random.RandomState(1)):
-        result = estimator.sample_y(np.zeros((5, 1)), 4, random_state=random_state)
-        assert result.shape == (5, 4)
-        np.testing.assert_array_equal(result, np.tile(result[:1], (5, 1)))
-        assert len(set(result[0])) == 4
+        found = estimator.sample_y(np.zeros((5, 1)), 4, random_state=random_state)
+        assert found.shape == (5, 4)
+        np.testing.assert_array_equal(found, np.tile(found[:1], (5, 1)))
+        assert len(set(found[0])) == 4
 
 
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
@@ -187,20 +189,16 @@ def test_predictions_are_in_the_units_of_the_targets(flat, monkeypatch):
     )
     scaler = types.SimpleNamespace(y_mean=np.float32([1, -5]), y_sd=np.float32([2, 10]))
     quantiles = np.arange(12.0).reshape(3, 2, 2)  # quantile, row, target
-    calls = []
+    asked = []
 
-    def found(x, levels, *, seed):
-        calls.append((levels, seed))
+    def found(predictor, x, levels, *, seed):
+        asked.append((levels, seed))
         return quantiles
 
-    estimator = estimator_of(
-        BayesianRegressor,
-        monkeypatch,
-        moments=lambda x: moments,
-        scaler=scaler,
-        quantiles=found,
-        samples=lambda x, seed: iter([(None, quantiles[:, :1]), (None, quantiles[:, 1:])]),
-    )
+    blocks = [(None, quantiles[:, :1]), (None, quantiles[:, 1:])]
+    monkeypatch.setattr(predictive_samples, "quantiles", found)
+    monkeypatch.setattr(predictive_samples, "samples", lambda predictor, x, seed: iter(blocks))
+    estimator = estimator_of(BayesianRegressor, monkeypatch, moments=lambda x: moments, scaler=scaler)
     estimator._flat = flat
     of = (lambda values: values[:, 0]) if flat else (lambda values: values)
     mean, sd = estimator.predict(np.zeros((2, 1)), return_std=True)
@@ -209,7 +207,7 @@ def test_predictions_are_in_the_units_of_the_targets(flat, monkeypatch):
     np.testing.assert_array_equal(estimator.predict(np.zeros((2, 1))), mean)
     by_row = np.moveaxis(quantiles, 0, -1)  # row, target, quantile
     np.testing.assert_array_equal(estimator.predict_quantiles(np.zeros((2, 1)), [0.1, 0.5, 0.8]), of(by_row))
-    assert calls == [((0.1, 0.5, 0.8), 5)]
+    assert asked == [((0.1, 0.5, 0.8), 5)]
     samples = estimator.sample_y(np.zeros((2, 1)), 3)
     np.testing.assert_array_equal(np.sort(samples, -1), of(by_row))  # each draw once
     assert estimator.sample_y(np.zeros((2, 1)), 5).shape == (*of(by_row).shape[:-1], 5)

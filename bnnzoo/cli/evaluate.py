@@ -1,30 +1,21 @@
-"""The commands `bnnzoo evaluate` and `bnnzoo predict`."""
+"""The command `bnnzoo evaluate`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bnnzoo.cli import common_options as common
+from bnnzoo.cli import prediction_options
 from bnnzoo.cli.output import echo, print_json, print_rows, print_warning, warn_of_convergence, with_error
 from bnnzoo.progress_bar import observer
 from bnnzoo.shell import quoted
 
 if TYPE_CHECKING:
     from bnnzoo.evaluation.metrics import Estimate
-
-Unseen = Annotated[
-    Literal["error", "zero"] | None,
-    typer.Option(
-        "--unseen",
-        metavar="error|zero",
-        help="levels of text that training did not see: an error, or none of the known ones",
-        show_default=False,
-    ),
-]
 
 _FIRST = ("nll", "nll_rounded", "rmse", "accuracy", "crps", "brier", "coverage_90", "ece", "rows")
 """The main metrics of regression and classification; `--all` and `--json` have the others."""
@@ -43,7 +34,10 @@ def evaluate(
         str | None,
         typer.Option("--ood", metavar="SPEC", help="unfamiliar inputs, as for --data; or noise", show_default=False),
     ] = None,
-    unseen: Unseen = None,
+    interval: prediction_options.Interval = None,
+    level: prediction_options.Level = None,
+    calibration: prediction_options.Calibration = None,
+    unseen: prediction_options.Unseen = None,
     every: Annotated[bool, typer.Option("--all", help="every metric, not only the first few")] = False,
     quiet: common.Quiet = False,
     json: common.Json = False,
@@ -56,6 +50,7 @@ def evaluate(
       bnnzoo evaluate run.nc
       bnnzoo evaluate run.nc --data test.csv --json
       bnnzoo evaluate run.nc --ood noise
+      bnnzoo evaluate run.nc --interval conformal --level 0.9
       bnnzoo evaluate run.nc --all
     """
     del debug
@@ -64,7 +59,16 @@ def evaluate(
 
     with observer(quiet=quiet) as watch:
         opened_run = zoo.open(run)
-        estimates = opened_run.estimates(data, ood=ood, observer=watch, save=True, unseen=unseen)
+        estimates = opened_run.estimates(
+            data,
+            ood=ood,
+            observer=watch,
+            save=True,
+            unseen=unseen,
+            interval=interval,
+            level=level,
+            calibration=calibration,
+        )
     warn_of_convergence(opened_run)
     caveats = opened_run.caveats(estimates)
     for caveat in caveats.values():
@@ -75,6 +79,11 @@ def evaluate(
     _print_estimates(run, estimates, opened_run.predictor.signature.target_names, every=every)
 
 
+def _is_of_interval(name: str) -> bool:
+    """Whether a metric is one of those that --interval adds."""
+    return name == "interval_level" or "_bayesian" in name or "_conformal" in name
+
+
 def _print_estimates(run: Path, estimates: Mapping[str, Estimate], targets: Sequence[str], *, every: bool) -> None:
     """Print a table of metrics, and with several targets a table of targets."""
     target_names = targets if len(targets) > 1 else ()
@@ -83,7 +92,7 @@ def _print_estimates(run: Path, estimates: Mapping[str, Estimate], targets: Sequ
     shown_estimates = {
         name: estimate
         for name, estimate in estimates.items()
-        if name not in by_target and (every or name in first_metrics or "ood" in name)
+        if name not in by_target and (every or name in first_metrics or "ood" in name or _is_of_interval(name))
     }
     rows = [
         {"metric": name, "value": estimate.value, "se": estimate.se, "mcse": estimate.mcse}
@@ -107,63 +116,6 @@ def _print_estimates(run: Path, estimates: Mapping[str, Estimate], targets: Sequ
         typer.echo(f"bnnzoo: {num_hidden} more: bnnzoo evaluate {quoted(run)} --all", err=True)
 
 
-def predict(
-    run: common.Run,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            metavar="FILE",
-            help="inputs; CSV columns are matched by name, no target needed",
-            show_default=False,
-        ),
-    ] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option("--draws", metavar="N", min=1, help="instead: so many new rows of a density", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=common.file,
-            metavar="FILE",
-            help="the .csv or .nc file to write; CSV on stdout unless given",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="INT", min=0, help="of what is drawn")] = 0,
-    unseen: Unseen = None,
-    force: common.Force = False,
-    debug: common.Debug = False,
-) -> None:
-    """Predict for new inputs, one row each, in the units of the data; or draw new rows of a density.
-
-    Regression: mean, sd, aleatoric_sd, epistemic_sd and quantiles.
-
-    Classification: the probability of each class, the entropy, and the most probable class.
-
-    Density: the log density of each row.
-
-    \b
-    Examples:
-      bnnzoo predict run.nc --data new.csv -o predictions.csv
-      bnnzoo predict moons.nc --draws 1000 -o new.csv
-    """
-    del debug
-    from bnnzoo import zoo
-    from bnnzoo.evaluation.csv import csv_text
-
-    opened_run = zoo.open(run)
-    if out is None:
-        predictions = opened_run.predict(data, draws=draws, seed=seed, unseen=unseen)
-        echo(csv_text(predictions), nl=False)
-    else:
-        opened_run.predict_to(data, out, draws=draws, seed=seed, force=force, unseen=unseen)
-    warn_of_convergence(opened_run)
-
-
 def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
+    """Add this command."""
     app.command()(evaluate)
-    app.command()(predict)

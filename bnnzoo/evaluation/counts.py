@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bnnzoo.evaluation import predictive
+from bnnzoo.evaluation import blocking, predictive_samples
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
@@ -106,11 +106,11 @@ def _simulate(
     rounds = ceil(_REPLICATES / (chains * len(kept_draws)))
     pearson = np.zeros((rounds, chains * len(kept_draws)))
     zeros = np.zeros_like(pearson)
-    blocks = list(predictive.blocks(len(x), chains * len(kept_draws) * mean.shape[1]))
+    blocks = list(blocking.blocks(len(x), chains * len(kept_draws) * mean.shape[1]))
     for round_number in range(rounds):
         for number, block in enumerate(blocks):
             seed = 1 + round_number * len(blocks) + number
-            simulated_counts = predictor.sample_each(x[block], kept_draws, seed=seed).reshape(
+            simulated_counts = predictive_samples.sample_each(predictor, x[block], kept_draws, seed=seed).reshape(
                 chains * len(kept_draws), -1, mean.shape[1]
             )
             squared_residuals = (simulated_counts.astype(np.float64) - mean[block]) ** 2 / variance[block]

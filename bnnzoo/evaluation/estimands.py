@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bnnzoo.evaluation import predictive
+from bnnzoo.evaluation import per_draw
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import evenly
 from bnnzoo.posterior import NetworkPosterior
@@ -90,7 +90,7 @@ class Estimands:
         if len(self._between):
             values[self.between] = self._predictions(draws, self._between)
         if self._posterior.task != "classification":
-            scales = predictive.log_scales(self._predicting, draws, self._x)
+            scales = per_draw.log_scales(self._predicting, draws, self._x)
             values[LOG_SDS] = scales.reshape(len(draws), -1).astype(float)
         if self._own:
             parameters = self._posterior.own_parameters()
@@ -103,7 +103,7 @@ class Estimands:
     def _predictions(
         self, draws: Float[np.ndarray, "draw both"], x: Shaped[np.ndarray, "row ..."]
     ) -> Float[np.ndarray, "draw value"]:
-        means = predictive.functions(self._predicting, draws, x).astype(float)
+        means = per_draw.functions(self._predicting, draws, x).astype(float)
         if self._posterior.task == "classification":
             # Two classes have one free probability.
             chances = np.clip(means[..., 1:] if means.shape[2] == 2 else means, _SMALLEST_PROBABILITY, 1)

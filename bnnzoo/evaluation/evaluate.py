@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -11,12 +11,26 @@ from jaxtyping import Float, Shaped
 from bnnzoo.data import rounding
 from bnnzoo.data.bounds import uncensored_rows, uncensored_targets
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import calibration, counts, metrics, noise_scale, predictive, scores
+from bnnzoo.evaluation import (
+    calibration,
+    counts,
+    metrics,
+    noise_scale,
+    per_draw,
+    prediction_intervals,
+    predictive,
+    predictive_samples,
+    scores,
+)
 from bnnzoo.evaluation.calibration import Calibration
+from bnnzoo.evaluation.draws import draw_slices
 from bnnzoo.evaluation.metrics import Estimate
+from bnnzoo.evaluation.prediction_intervals import Method
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.finding import spell_settings, spelling
+from bnnzoo.posterior import backend
+from bnnzoo.progress import Observer
 from bnnzoo.store import schema
 
 _UNEVEN = 0.1
@@ -85,10 +99,33 @@ def _rounded_likelihood(
         return {}
     if predictor.has_continuous_targets:
         try:
-            return {"nll_rounded": metrics.negative_log_likelihood(predictor.log_rounded(x, y))}
+            return {"nll_rounded": metrics.negative_log_likelihood(_log_rounded(predictor, x, y))}
         except UsageError:  # a plugin's distribution without known intervals
             return {}
     return {"nll_rounded": nll} if predictor.has_counts and (steps == 1).all() else {}
+
+
+def _log_rounded(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Float[np.ndarray, "row target"]
+) -> Float[np.ndarray, " row"]:
+    """Return the log predictive probability of the interval that was rounded to each row's targets."""
+    half_step = predictor.rounding_steps / 2
+    inputs, low, high = (
+        predictor.inputs(x),
+        predictor.scaler.scale_targets(y - half_step),
+        predictor.scaler.scale_targets(y + half_step),
+    )
+    weights = predictor.record.weights
+    total, count = np.full(len(x), -np.inf), len(predictor.thetas)
+    log_weights = np.full(count, -np.log(count)) if weights is None else np.log(np.maximum(weights, 1e-300))
+    with backend.arithmetic(predictor.precision):
+        for cut in draw_slices(predictor.thetas, count):
+            draw_numbers = np.arange(count)[cut]
+            log_probabilities = per_draw.log_intervals(
+                predictor.posterior, predictor.thetas[draw_numbers], log_weights[draw_numbers], inputs, low, high
+            )
+            total = np.logaddexp(total, log_probabilities)
+    return total
 
 
 def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
@@ -113,6 +150,22 @@ def _target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
         return sd
     training_sd = uncensored_targets(predictor.record.array("observed_data", "y")).std(0, dtype=np.float64)
     return np.where(training_sd > 0, training_sd, 1.0)
+
+
+def of_intervals(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    y: Shaped[np.ndarray, "row ..."],
+    interval: Method,
+    level: float | None = None,
+    *,
+    calibration: Any = None,
+    observer: Observer | None = None,
+) -> dict[str, Estimate]:
+    """Return coverage and width of the intervals of a method; see `prediction_intervals.estimates`."""
+    return prediction_intervals.estimates(
+        predictor, x, y, interval, level, calibration=calibration, target_sd=_target_sd(predictor), observer=observer
+    )
 
 
 def _of_censored(
@@ -166,10 +219,10 @@ def _sampled_scores_in_batches(
         return values[slice(*(None if end is None else end * samples_per_draw for end in (batch.start, batch.stop)))]
 
     if predictor.is_density:
-        values = predictor.density_samples()
+        values = predictive_samples.density_samples(predictor)
         return [scores.sampled_scores_of_equal_rows(batch_samples(values, batch), y, uniform) for batch in batches]
     parts: list[list[scores.SampledScores]] = [[] for _ in batches]
-    for rows, values in predictor.samples(x):
+    for rows, values in predictive_samples.samples(predictor, x):
         for batch, part in zip(batches, parts, strict=True):
             part.append(scores.sampled_scores(batch_samples(values, batch), y[rows], uniform[rows]))
     joined_scores = []
@@ -195,7 +248,10 @@ def groups(
     seed = int(record.attributes["seed"])
 
     def sampled(x: Shaped[np.ndarray, "row ..."]) -> dict[str, np.ndarray]:
-        return {"y": schema.observed(predictor.sample_each(x, kept_draws, seed=seed)), "draw": kept_draws}
+        return {
+            "y": schema.observed(predictive_samples.sample_each(predictor, x, kept_draws, seed=seed)),
+            "draw": kept_draws,
+        }
 
     def densities(x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> dict[str, np.ndarray]:
         return {"y": predictor.log_likelihoods(x, y, kept_draws), "draw": kept_draws}

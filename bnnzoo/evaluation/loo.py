@@ -44,10 +44,14 @@ def leave_one_out(
     flat = np.moveaxis(values, 2, 0).reshape(-1, count)
     weights, pareto_k = np.empty_like(flat), np.empty(len(flat))
     for row, ratios in enumerate(-power * flat):
-        weights[row], pareto_k[row] = _smooth_weights(ratios, efficiency)
+        weights[row], pareto_k[row] = smooth_weights(ratios, efficiency)
     density = np.asarray(special.logsumexp(weights + flat, 1)) - np.asarray(special.logsumexp(weights, 1))
-    good_k = min(1 - 1 / math.log10(count), 0.7) if count > 10 else 0.0
-    return Loo(density, pareto_k, good_k)
+    return Loo(density, pareto_k, good_pareto_k(count))
+
+
+def good_pareto_k(num_draws: int) -> float:
+    """Return the largest Pareto k of reliable weights, 0.7 or less for few draws (Vehtari et al. 2024)."""
+    return min(1 - 1 / math.log10(num_draws), 0.7) if num_draws > 10 else 0.0
 
 
 def estimates(predictor: Predictor) -> dict[str, Estimate]:
@@ -79,7 +83,7 @@ def caveat(record: Record) -> str:
     return f"loo_: {'; '.join(reasons)}" if reasons else ""
 
 
-def _smooth_weights(
+def smooth_weights(
     log_ratios: Float[np.ndarray, " draw"], efficiency: float
 ) -> tuple[Float[np.ndarray, " draw"], float]:
     """Return smoothed log weights and Pareto k.

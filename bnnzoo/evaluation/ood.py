@@ -11,11 +11,14 @@ from jaxtyping import Float, Shaped
 
 from bnnzoo.data import Unseen
 from bnnzoo.data.bounds import uncensored_targets
-from bnnzoo.evaluation import metrics
+from bnnzoo.evaluation import blocking, metrics
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.store.schema import targets_of
+
+_BEST_OF_ROWS = 2000
+"""Training rows whose likelihood selects the best draw, where the file has no log density."""
 
 Scores = dict[str, Float[np.ndarray, " _"]]
 
@@ -76,7 +79,7 @@ def of_run(
         outside = predictor.rows_of(spec, unseen=unseen)
     unit = 1.0 if predictor.classifies or predictor.is_density else _target_sds(predictor)
     score_sets = []
-    for draw in (None, predictor.best_draw()):
+    for draw in (None, best_draw(predictor)):
         for x in (inside, outside):
             if predictor.is_density:
                 score_sets.append({"nll": -predictor.moments(x, x, draw=draw).log_density})
@@ -131,3 +134,15 @@ def noise(x: Shaped[np.ndarray, "row ..."], rows: int, *, seed: int = 0) -> Shap
     low, high = x.min(axis).astype(np.float64), x.max(axis).astype(np.float64)
     margin = (high - low) if x.ndim == 2 else 0.0
     return generator.uniform(low - margin, high + margin, shape).astype(x.dtype)
+
+
+def best_draw(predictor: Predictor) -> int:
+    """Return the index of the draw with the highest log density, or else with the highest log-likelihood."""
+    if "lp" in predictor.record.statistics:
+        return int(np.argmax(predictor.record.statistics["lp"]))
+    predictor.record.require_training_rows("the best draw")
+    x, y = predictor.record.training_rows(_BEST_OF_ROWS)
+    chains, count = predictor.record.shape
+    pieces = (np.arange(count)[piece] for piece in blocking.blocks(count, chains * len(x)))
+    values = [predictor.log_likelihoods(x, y, piece).sum(2, dtype=np.float64) for piece in pieces]
+    return int(np.argmax(np.concatenate(values, 1)))

@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 from numpyro import handlers
 
 from bnnzoo.errors import UsageError
+from bnnzoo.posterior import marginals
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.numpyro import NumpyroPosterior, is_observation
 from bnnzoo.posterior.predicting import Task
@@ -229,6 +230,20 @@ class _OneRow(dist.Distribution):
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
         del intermediates
         return jnp.sum(jnp.asarray(self.rows.log_prob(self.target.of_row(jnp.asarray(value)))))
+
+    @property
+    def is_discrete(self) -> bool:
+        return marginals.is_discrete(self.rows)
+
+    def marginal_cdf(self, value: Float[Array, " target"]) -> Float[Array, " target"]:
+        """Return P(Y <= value) of each target."""
+        cdf = marginals.marginal_cdf(self.rows, jnp.reshape(value, (1, *self.target.shape)))
+        return jnp.reshape(cdf, self.event_shape)
+
+    def in_support(self, value: Float[Array, " target"]) -> Bool[Array, " target"]:
+        """Whether each target is a value that the site can have."""
+        inside = marginals.in_support(self.rows, jnp.reshape(value, (1, *self.target.shape)))
+        return jnp.reshape(inside, self.event_shape)
 
     def sample(self, key: PRNGKeyArray | None, sample_shape: tuple[int, ...] = ()) -> Array:
         return jnp.reshape(jnp.asarray(self.rows.sample(key, sample_shape)), sample_shape + self.event_shape)

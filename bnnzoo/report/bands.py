@@ -14,6 +14,7 @@ from jaxtyping import Float
 from bnnzoo import plots
 from bnnzoo.data.bounds import uncensored_targets
 from bnnzoo.errors import UsageError
+from bnnzoo.evaluation import prediction_table, predictive_samples
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Band, Of, Picture
 from bnnzoo.report import truth as known
@@ -122,9 +123,9 @@ def around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[np
 def regression(predictor: Predictor, x: Float[np.ndarray, "row feature"], index: int) -> pd.DataFrame:
     """Return mean, sd, its two parts and the quantiles of one target."""
     inputs, targets = x.astype(np.float32), predictor.signature.target_names
-    table = predictor.table(inputs)
+    table = prediction_table.table(predictor, inputs)
     prefix = f"{targets[index]}_" if len(targets) > 1 else ""
     columns = {name: table[f"{prefix}{name}"].to_numpy() for name in ("mean", "sd", "aleatoric_sd", "epistemic_sd")}
-    quantiles = predictor.quantiles(inputs, LEVELS)
+    quantiles = predictive_samples.quantiles(predictor, inputs, LEVELS)
     levels = {f"q{round(100 * q):02d}": quantiles[i, :, index] for i, q in enumerate(LEVELS)}
     return pd.DataFrame(columns | levels)

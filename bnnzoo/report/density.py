@@ -6,7 +6,7 @@ import numpy as np
 
 from bnnzoo import plots
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import metrics, predictive
+from bnnzoo.evaluation import metrics, per_draw, prediction_table
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.plots import Picture
 from bnnzoo.report.bands import around
@@ -35,7 +35,9 @@ def density(predictor: Predictor) -> Picture:
     if len(names) == 2:
         x_grid, y_grid = (around(column, _WIDER, _POINTS_OF_TWO) for column in rows.T)
         x, y = np.meshgrid(x_grid, y_grid)
-        densities = np.exp(predictor.log_density(np.stack([x.ravel(), y.ravel()], 1).astype(np.float32)))
+        densities = np.exp(
+            prediction_table.log_density(predictor, np.stack([x.ravel(), y.ravel()], 1).astype(np.float32))
+        )
         return plots.density_of_two((x_grid, y_grid), densities.reshape(x.shape), rows, columns=names)
     grid = around(rows[:, 0], _WIDER, _POINTS)
     points = grid[:, None].astype(np.float32)
@@ -44,11 +46,11 @@ def density(predictor: Predictor) -> Picture:
     weights = predictor.record.weights
     if weights is not None:
         draw_densities = draw_densities[
-            predictive.sample_indices(
+            per_draw.sample_indices(
                 len(draw_densities), weights.reshape(-1, predictor.record.shape[1])[:, draw_numbers].ravel()
             )
         ]
     low, high = metrics.quantiles(np.sort(draw_densities, 0)[..., None], (0.05, 0.95)).squeeze(-1)
     return plots.density_of_one(
-        grid, np.exp(predictor.log_density(points)), low, high, rows[:, 0], column="".join(names)
+        grid, np.exp(prediction_table.log_density(predictor, points)), low, high, rows[:, 0], column="".join(names)
     )

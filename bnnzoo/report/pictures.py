@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
-from bnnzoo.evaluation import evaluate, findings, metrics, predictive
+from bnnzoo.evaluation import evaluate, findings, metrics, per_draw
 from bnnzoo.evaluation import ood as ood_scores
 from bnnzoo.evaluation.calibration import MARGIN, half_width, of_intervals
 from bnnzoo.evaluation.predictor import Predictor
@@ -90,7 +90,7 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
             weights = predictor.record.weights
             draws = predictor.functions(points(feature))[..., index].reshape(-1, grids.shape[1])
             line = np.average(draws, 0, weights)
-            copies = draws[predictive.sample_indices(len(draws), weights)]
+            copies = draws[per_draw.sample_indices(len(draws), weights)]
             quantiles = metrics.quantiles(np.sort(copies, 0)[..., None], LEVELS)[..., 0]
         else:
             table = regression(predictor, points(feature), index)

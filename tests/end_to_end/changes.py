@@ -129,9 +129,12 @@ SHORTER: dict[tuple[str, ...], list[str]] = {
 """Options that are added to a command, by its first words, so that it takes seconds."""
 
 NO_VERDICT = "of so few draws there is no verdict"
+NO_WEIGHTS = "so few draws have no reliable importance weights"
 CODES: dict[tuple[str, ...], tuple[int, str]] = {
     ("check", "sampler"): (3, NO_VERDICT),
     ("check", "model", "mlp", "--model.hidden", "5", "--sbc"): (3, NO_VERDICT),
+    ("evaluate", "run.nc", "--interval", "conformal"): (2, NO_WEIGHTS),
+    ("predict", "run.nc", "--data", "new.csv", "--interval", "conformal"): (2, NO_WEIGHTS),
     ("diagnose", "run.nc", "--gate"): (3, "so few draws have not converged"),
     ("resume", "run.nc"): (2, "the page's run is complete"),
     ("sample", "mlp", "nuts", "--data"): (2, "the console blocks show errors"),

@@ -25,6 +25,7 @@ import bnnzoo
 from bnnzoo import keywords
 from bnnzoo.data import Scaler, from_arrays, load
 from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.evaluation.ood import best_draw
 from bnnzoo.posterior.backend import arithmetic
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.minibatch import MAX_SIGMA2, MAX_SKEW_BIAS, MIN_ACCEPTANCE, noise_penalty
@@ -336,7 +337,7 @@ def test_what_needs_the_rows_says_that_they_stayed(tmp_path):
         lambda: run.plot("slices"),
         lambda: run.evaluate(ood="noise", save=False),
         lambda: bnnzoo.compare([run, run]),
-        lambda: run.predictor.best_draw(),
+        lambda: best_draw(run.predictor),
     ]
     for ask in requests:
         with pytest.raises(bnnzoo.UsageError, match="needs the training rows, but those of this run stayed"):

@@ -1,0 +1,85 @@
+"""The command `bnnzoo predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bnnzoo.cli import common_options as common
+from bnnzoo.cli import prediction_options
+from bnnzoo.cli.output import echo, warn_of_convergence
+from bnnzoo.progress_bar import observer
+
+
+def predict(
+    run: common.Run,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="inputs; CSV columns are matched by name, no target needed",
+            show_default=False,
+        ),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option("--draws", metavar="N", min=1, help="instead: so many new rows of a density", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            parser=common.file,
+            metavar="FILE",
+            help="the .csv or .nc file to write; CSV on stdout unless given",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="INT", min=0, help="of what is drawn")] = 0,
+    interval: prediction_options.Interval = None,
+    level: prediction_options.Level = None,
+    calibration: prediction_options.Calibration = None,
+    unseen: prediction_options.Unseen = None,
+    quiet: common.Quiet = False,
+    force: common.Force = False,
+    debug: common.Debug = False,
+) -> None:
+    """Predict for new inputs, one row each, in the units of the data; or draw new rows of a density.
+
+    Regression: mean, sd, aleatoric_sd, epistemic_sd and quantiles.
+
+    Classification: the probability of each class, the entropy, and the most probable class.
+
+    Density: the log density of each row.
+
+    With --interval: the ends of an interval, lower and upper, or a set of classes.
+
+    \b
+    Examples:
+      bnnzoo predict run.nc --data new.csv -o predictions.csv
+      bnnzoo predict run.nc --data new.csv --interval conformal --level 0.9
+      bnnzoo predict moons.nc --draws 1000 -o new.csv
+    """
+    del debug
+    from bnnzoo import zoo
+    from bnnzoo.evaluation.csv import csv_text
+
+    with observer(quiet=quiet or interval != "conformal") as watch:
+        opened_run = zoo.open(run)
+        options: dict[str, Any] = {"interval": interval, "level": level, "calibration": calibration, "observer": watch}
+        if out is None:
+            predictions = opened_run.predict(data, draws=draws, seed=seed, unseen=unseen, **options)
+        else:
+            opened_run.predict_to(data, out, draws=draws, seed=seed, force=force, unseen=unseen, **options)
+            predictions = None
+    if predictions is not None:
+        echo(csv_text(predictions), nl=False)
+    warn_of_convergence(opened_run)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command()(predict)

@@ -1,0 +1,54 @@
+"""Arguments in the conventions of scikit-learn: weights, random states and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from bnnzoo.data.check import is_coarse
+from bnnzoo.data.frames import is_frame
+from bnnzoo.errors import UsageError
+
+
+def refuse_weights(others: Mapping[str, Any]) -> None:
+    """Refuse other arguments of `fit` than X and y.
+
+    Raises:
+        UsageError: for sample weights other than one.
+        TypeError: for any other argument.
+    """
+    for name, value in others.items():
+        if name != "sample_weight":
+            raise TypeError(f"fit: unknown argument {name!r}")
+        if value is not None and not np.all(np.asarray(value) == 1):
+            raise UsageError(
+                "sample_weight: is not supported, because each row counts once in the likelihood; repeat rows "
+                "that count several times, or fit without sample_weight"
+            )
+
+
+def integer_seed(random_state: Any) -> int:
+    """Return an integer seed from scikit-learn's `random_state`: an integer, a RandomState, or None."""
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31))
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is a data frame that must be read as a table.
+
+    It is if it has non-numeric columns, missing cells, or numbers that float32 cannot distinguish.
+    """
+    if not is_frame(X):
+        return False
+    from bnnzoo.data.frames import FrameTable
+
+    table = FrameTable(X, "X")
+    return any(
+        column.dtype.kind not in "iuf" or column.isna().any() or is_coarse(column.to_numpy(np.float64))
+        for _, column in table.frame(table.names).items()
+    )

@@ -1,0 +1,115 @@
+"""The estimator for classification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Shaped
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from bnnzoo.data.columns import as_text
+from bnnzoo.evaluation import prediction_intervals
+from bnnzoo.evaluation.prediction_intervals import LEVEL, Method
+from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution
+from bnnzoo.sklearn.arguments import integer_seed, is_table, refuse_weights
+from bnnzoo.sklearn.base import AbstractBayesian
+
+
+class BayesianClassifier(ClassifierMixin, AbstractBayesian):
+    """Bayesian neural network for classification with the options of `bnnzoo sample`; all rows are training rows.
+
+    A data frame may hold text, dates, booleans and missing cells, as described in docs/data.md.
+    """
+
+    def fit(self, X: Any, y: Any, **others: Any) -> BayesianClassifier:
+        """Sample the posterior for X [row, feature] and labels y [row].
+
+        Raises:
+            UsageError: for sample weights other than one.
+            ValueError: for missing labels or a single class.
+        """
+        refuse_weights(others)
+        X, y = self._with_targets(X, y)
+        self._is_table = is_table(X)
+        if self._is_table:
+            validate_data(self, X, skip_check_array=True)
+        else:
+            X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=self._finite_setting())
+            X = self._to_table(X)
+        y = column_or_1d(y, warn=True)
+        if pd.isna(y).any():
+            raise ValueError("y contains missing labels (NaN, None); leave such rows out, or use missing='drop'")
+        check_classification_targets(y)
+        if y.dtype.kind in "OU":  # labels that differ only in spaces are equal
+            y = np.array([as_text(label) if isinstance(label, str) else label for label in y], y.dtype)
+        self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise ValueError("classification needs at least two classes, and y has 1 class")
+        self._sample(X, y, "classification")
+        # A class that occurs only in dropped rows is removed.
+        class_names = self.run_.predictor.signature.class_names
+        self.classes_ = np.array(
+            [label for label in self.classes_ if as_text(label) in class_names], self.classes_.dtype
+        )
+        return self
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "row class"]:
+        """Return the probability of each class [row, class], in the order of `classes_`."""
+        x = self._inputs(X)
+        predictor = self.run_.predictor
+        names = predictor.signature.class_names
+        order = [names.index(as_text(label)) for label in self.classes_]
+        probabilities = np.asarray(predictor.moments(x).mean[:, order], np.float64)
+        return probabilities / probabilities.sum(1, keepdims=True)
+
+    def predict(self, X: Any) -> Shaped[np.ndarray, " row"]:
+        """Return the likeliest class of each row."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(1)]
+
+    def predict_distribution(self, X: Any) -> PredictiveDistribution:
+        """Return the predictive distribution as an object, whose classes are `classes_`.
+
+        Its members `probabilities`, `mode`, `log_prob`, `sample` and `entropy` apply to classes.
+        """
+        return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed, classes=self.classes_)
+
+    def predict_set(
+        self, X: Any, level: float = LEVEL, method: Method = "conformal", calibration: tuple[Any, Any] | None = None
+    ) -> Bool[np.ndarray, "row class"]:
+        """Return whether each class is in the prediction set of a row, in the order of `classes_`.
+
+        Args:
+            X: inputs [row, feature].
+            level: probability that a set holds the label.
+            method: "conformal", which has this probability if rows are exchangeable; or "bayesian", the smallest set
+                with this predictive probability. See docs/evaluation.md.
+            calibration: X and y of rows that were not used to fit, needed for conformal sets if the draws are not
+                exact.
+
+        Raises:
+            UsageError: if conformal sets need calibration rows, or more rows.
+            ValueError: for calibration labels that are not in `classes_`.
+        """
+        predictor, x = self.run_.predictor, self._inputs(X)
+        names = predictor.signature.class_names
+        rows = None
+        if calibration is not None:
+            labels = [as_text(label) for label in calibration[1]]
+            if unknown := sorted(set(labels) - set(names)):
+                raise ValueError(f"calibration: unknown class {unknown[0]!r}")
+            index = np.array([names.index(label) for label in labels], np.int32)
+            rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), index)
+        members = prediction_intervals.sets(predictor, x, method, level, calibration=rows)
+        return members[:, [names.index(as_text(label)) for label in self.classes_]]
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Shaped[np.ndarray, "row sample"]:
+        """Return labels drawn from the predictive distribution, [row, sample]."""
+        chances = self.predict_proba(X).cumsum(1)
+        uniform = np.random.default_rng(integer_seed(random_state)).uniform(size=(len(chances), n_samples))
+        index = (uniform[:, :, None] > chances[:, None, :]).sum(2)
+        return self.classes_[np.minimum(index, len(self.classes_) - 1)]

@@ -1,0 +1,136 @@
+"""The estimator for regression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import _check_y, validate_data
+
+from bnnzoo.data.frames import is_frame
+from bnnzoo.evaluation import prediction_intervals, predictive_samples
+from bnnzoo.evaluation.prediction_intervals import LEVEL, Method
+from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution
+from bnnzoo.sklearn.arguments import integer_seed, is_table, refuse_weights
+from bnnzoo.sklearn.base import AbstractBayesian
+
+
+class BayesianRegressor(RegressorMixin, AbstractBayesian):
+    """Bayesian neural network for regression with the options of `bnnzoo sample`; all rows are training rows.
+
+    A data frame may hold text, dates, booleans and missing cells, as described in docs/data.md.
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, **others: Any) -> BayesianRegressor:
+        """Sample the posterior for X [row, feature] and y [row] or [row, target].
+
+        With `censored`, y is text (<0.5, >100, 1..2) or the smallest and the largest value of each target: [row, 2] or
+        [row, target, 2]. The two are equal for a known value, and infinite where there is no limit.
+
+        Raises:
+            UsageError: for sample weights other than one.
+            ValueError: if `exposure` is set and X is no data frame.
+        """
+        refuse_weights(others)
+        if self.exposure is not None and not is_frame(X):
+            raise ValueError("exposure names a column, so X must be a data frame with that column")
+        if self.censored:
+            return self._fit_censored(X, y)
+        X, y = self._with_targets(X, y)
+        # A table matches columns by name, so the exposure can be moved to the last column.
+        self._is_table = is_table(X) or self.exposure is not None
+        if self._is_table:
+            validate_data(self, X, skip_check_array=True)
+            y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+        else:
+            checks = {"dtype": np.float64, "ensure_all_finite": self._finite_setting()}
+            X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, **checks)
+            X = self._to_table(X)
+        self._flat = np.ndim(y) == 1
+        self._sample(X, np.asarray(y, np.float64), "regression")
+        return self
+
+    def _fit_censored(self, X: Any, y: Any) -> BayesianRegressor:
+        self._is_table = is_table(X) or self.exposure is not None
+        if self._is_table:
+            validate_data(self, X, skip_check_array=True)
+        else:
+            X = self._to_table(validate_data(self, X, dtype=np.float64, ensure_all_finite=self._finite_setting()))
+        check_consistent_length(X, y)
+        self._sample(X, y, "regression")
+        self._flat = len(self.run_.predictor.signature.target_names) == 1
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Return the mean of the predictive distribution [row], and with `return_std` its standard deviation."""
+        x = self._inputs(X)
+        predictor = self.run_.predictor
+        moments, scaler = predictor.moments(x), predictor.scaler
+        mean = self._shape_targets(moments.mean * scaler.y_sd.astype(np.float64) + scaler.y_mean)
+        return (
+            (mean, self._shape_targets(np.sqrt(moments.aleatoric + moments.epistemic) * scaler.y_sd))
+            if return_std
+            else mean
+        )
+
+    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Float[np.ndarray, "row ..."]:
+        """Return predictive quantiles, [row, quantile]; for several targets [row, target, quantile]."""
+        x = self._inputs(X)
+        quantile_values = predictive_samples.quantiles(self.run_.predictor, x, tuple(quantiles), seed=self.seed)
+        return np.moveaxis(self._shape_targets(np.moveaxis(quantile_values, 2, -1)), 0, -1)
+
+    def predict_distribution(self, X: Any) -> PredictiveDistribution:
+        """Return the predictive distribution as an object with `mean`, `sd`, `cdf`, `log_prob`, `quantile`, ....
+
+        Arrays have shape [row], and for several targets [row, target], as those of `Run.predictive`.
+        """
+        return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed)
+
+    def predict_interval(
+        self, X: Any, level: float = LEVEL, method: Method = "conformal", calibration: tuple[Any, Any] | None = None
+    ) -> Float[np.ndarray, "row ..."]:
+        """Return the ends of each target's interval, [row, 2]; for several targets [row, target, 2].
+
+        Args:
+            X: inputs [row, feature].
+            level: probability that an interval holds the target.
+            method: "conformal", which has this probability if rows are exchangeable; or "bayesian", if the model is
+                right. See docs/evaluation.md.
+            calibration: X and y of rows that were not used to fit, needed for conformal intervals if the draws are not
+                exact.
+
+        Raises:
+            UsageError: if conformal intervals need calibration rows, or more rows.
+        """
+        predictor, x = self.run_.predictor, self._inputs(X)
+        rows = None
+        if calibration is not None:
+            targets = np.asarray(calibration[1], np.float32).reshape(len(calibration[1]), -1)
+            rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), targets)
+        found = prediction_intervals.intervals(predictor, x, method, level, calibration=rows)
+        return np.moveaxis(self._shape_targets(np.stack(found)), 0, -1)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
+        """Return samples of the predictive distribution, [row, sample]; for several targets [row, target, sample]."""
+        x = self._inputs(X)
+        seed = integer_seed(random_state)
+        blocks, sample_numbers = [], None
+        for _, samples in predictive_samples.samples(self.run_.predictor, x, seed=seed):
+            if sample_numbers is None:  # all rows use the same draws, so each sample belongs to one function
+                sample_numbers = np.random.default_rng(seed).choice(
+                    len(samples), n_samples, replace=n_samples > len(samples)
+                )
+            blocks.append(samples[sample_numbers])
+        return np.moveaxis(self._shape_targets(np.concatenate(blocks, 1)), 0, -1)
+
+    def _shape_targets(self, values: Float[np.ndarray, "*other row target"]) -> Float[np.ndarray, "..."]:
+        return values[..., 0] if self._flat else values
