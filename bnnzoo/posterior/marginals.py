@@ -112,8 +112,8 @@ def _cdf_of_student_t(distribution: dist.StudentT, value: Float[Array, "..."]) -
     error is below 1e-8 for any df above 2, in float64.
     """
     df = jnp.asarray(distribution.df)
-    loc, scale = jnp.asarray(distribution.loc), jnp.asarray(distribution.scale)
-    t = (value - loc) / scale
+    loc: Any = distribution.loc
+    t = (value - loc) / jnp.asarray(distribution.scale)
     # Beyond nine standard deviations nothing is left of the integrand.
     angle = jnp.minimum(jnp.arctan(jnp.abs(t) / jnp.sqrt(df)), 9.0 / jnp.sqrt(df))
     nodes, weights = (jnp.asarray(part, angle.dtype) for part in np.polynomial.legendre.leggauss(_NODES))
