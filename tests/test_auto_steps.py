@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bnnzoo
-from bnnzoo.evaluation import findings
+from bnnzoo.evaluation import findings, outcome
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
@@ -68,19 +68,19 @@ def test_a_predicted_variance_above_its_limit_is_not_converged_and_names_the_ste
         **{"exactness": "biased", "chains": 4, "rhat": 1.0, "rhat_of": "f", "ess_bulk": 900.0, "ess_bulk_of": "f"},
         **{"ess_tail": 900.0, "ess_tail_of": "f", "draws": 500, "draws_requested": 500, "variance_ratio": 1.09},
     }
-    assert findings.verdict(good, findings.gate_findings(good)).startswith("settled: the chains agree, on the")
+    assert outcome.verdict(good, findings.gate_findings(good)).startswith("settled: the chains agree, on the")
     bad = findings.gate_findings(good | {"variance_ratio": 201.0, "unbiased_step_size": 2.34e-8})
-    verdict = findings.verdict(good, bad)
+    verdict = outcome.verdict(good, bad)
     assert verdict.startswith("not settled: predicted variance over the posterior's 201, trusted up to 1.1; use ")
     assert "--sampler.step-size 2.3e-08" in verdict
-    assert "--sampler" not in findings.verdict(good, findings.gate_findings(good | {"variance_ratio": 1.1}))
+    assert "--sampler" not in outcome.verdict(good, findings.gate_findings(good | {"variance_ratio": 1.1}))
     # No step size helps chains that have diverged; 0 is none.
-    diverged = findings.verdict(
+    diverged = outcome.verdict(
         good, findings.gate_findings(good | {"variance_ratio": np.inf, "unbiased_step_size": 0.0})
     )
     assert "use a smaller --sampler.step-size, or let step size" in diverged
     first = findings.gate_findings(good | {"variance_ratio_worst": 1.3, "unbiased_step_size": 2.34e-8})
-    verdict = findings.verdict(good, first)
+    verdict = outcome.verdict(good, first)
     assert verdict.startswith("not settled: predicted variance over the posterior's, in the stiffest or noisiest")
     assert not findings.gate_findings(good | {"variance_ratio_worst": 1.2})
 

@@ -17,7 +17,8 @@ from bnnzoo import cli, zoo
 from bnnzoo.errors import BnnzooError, DamagedError, InterruptedRunError, UsageError
 from bnnzoo.evaluation.convergence import between_chains, convergence
 from bnnzoo.evaluation.diagnostics import of_quantities, of_statistics, summary
-from bnnzoo.evaluation.findings import gate_findings, verdict
+from bnnzoo.evaluation.findings import gate_findings
+from bnnzoo.evaluation.outcome import verdict
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record, evenly
 from bnnzoo.evaluation.weights import Weights

@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import signal
 
 import bnnzoo
-from bnnzoo.evaluation import findings, identified
+from bnnzoo.evaluation import findings, identified, outcome
 from bnnzoo.evaluation.combination import worst_combination
 from bnnzoo.evaluation.convergence import rhats
 from bnnzoo.evaluation.diagnostics import of_quantities
@@ -125,8 +125,8 @@ def test_a_parameter_that_never_moves_is_not_converged_with_one_chain_too():
         **{"exactness": "exact", "chains": 1, "rhat": 1.0, "rhat_of": "f", "ess_bulk": 900.0, "ess_bulk_of": "f"},
         **{"ess_tail": 900.0, "ess_tail_of": "f", "draws": 500, "draws_requested": 500, "unmoving": 0},
     }
-    assert findings.verdict(good, findings.gate_findings(good)) == "converged"
-    verdict = findings.verdict(good, findings.gate_findings(good | {"unmoving": 1, "unmoving_of": "likelihood_scale"}))
+    assert outcome.verdict(good, findings.gate_findings(good)) == "converged"
+    verdict = outcome.verdict(good, findings.gate_findings(good | {"unmoving": 1, "unmoving_of": "likelihood_scale"}))
     assert verdict.startswith("not settled: sampled parameters that never move (likelihood_scale) 1, trusted up to 0")
 
 

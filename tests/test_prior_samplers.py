@@ -14,7 +14,7 @@ from scipy import stats
 import bnnzoo
 from bnnzoo import cli
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.evaluation import diagnostics
+from bnnzoo.evaluation import weight_tail
 from bnnzoo.finding import sentence
 from bnnzoo.samplers import Importance, Rejection
 from bnnzoo.samplers.rejection import _log_uniform
@@ -106,15 +106,15 @@ def test_importance_has_the_known_moments(weighted):
 
 def test_the_finding_of_weights(weighted):
     log_weights = weighted["log_weight"]
-    assert diagnostics.of_weights(log_weights) == ()
-    (few,) = diagnostics.of_weights(log_weights[:500])
+    assert weight_tail.of_weights(log_weights) == ()
+    (few,) = weight_tail.of_weights(log_weights[:500])
     assert few.kind == "weights"
     assert few.value > few.limit
     assert sentence(few).startswith("Pareto k of the weights ")
     assert "500 draws" in few.advice
-    (none,) = diagnostics.of_weights(np.full(100, -np.inf, np.float32))
+    (none,) = weight_tail.of_weights(np.full(100, -np.inf, np.float32))
     assert "0.0 of 100 draws" in none.advice
-    (wide,) = diagnostics.of_weights(np.linspace(-1e6, 0, 1000))
+    (wide,) = weight_tail.of_weights(np.linspace(-1e6, 0, 1000))
     assert wide.value == np.inf
     assert "1.0 of 1000 draws" in wide.advice
 
@@ -123,7 +123,7 @@ def test_the_shape_of_the_tail():
     """The largest of N Pareto variables of shape 1/k have that k."""
     for k in (0.3, 1.5):
         log_weights = k * np.random.default_rng(0).exponential(size=100_000)
-        assert abs(diagnostics.pareto_k(log_weights) - k) < 0.15
+        assert abs(weight_tail.pareto_k(log_weights) - k) < 0.15
 
 
 def test_rejection_refuses_what_it_cannot_do():

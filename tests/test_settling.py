@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import signal, stats
 
-from bnnzoo.evaluation import findings, settling
+from bnnzoo.evaluation import findings, outcome, settling
 from bnnzoo.evaluation.settling import measure_settling
 
 GOOD = {
@@ -69,7 +69,7 @@ def test_too_few_constant_or_infinite_draws_have_no_test():
 
 
 def test_a_verdict_of_chains_in_different_modes_says_so_and_what_more_chains_would_add():
-    verdict = findings.verdict(GOOD, findings.gate_findings(GOOD))
+    verdict = outcome.verdict(GOOD, findings.gate_findings(GOOD))
     assert verdict.startswith("settled in 3 modes: every chain has mixed within itself, but the chains disagree")
     assert "the Monte Carlo error over chains is 0.4 of the epistemic sd, and would be 0.2 with 16 chains" in verdict
     answer = findings.answer_converged(GOOD, findings.gate_findings(GOOD))
@@ -90,7 +90,7 @@ def test_a_verdict_of_chains_in_different_modes_says_so_and_what_more_chains_wou
 def test_anything_else_has_not_settled(change, ending):
     diagnosis = GOOD | change
     problems = findings.gate_findings(diagnosis)
-    verdict = findings.verdict(diagnosis, problems)
+    verdict = outcome.verdict(diagnosis, problems)
     assert verdict.startswith("not settled: ")
     assert ("settling needs about" in verdict) == bool(ending)
     assert verdict.endswith(ending)

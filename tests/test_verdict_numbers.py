@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import stats
 
 from bnnzoo.data import Scaler
-from bnnzoo.evaluation import calibration, diagnostics, findings, loo, metrics
+from bnnzoo.evaluation import calibration, diagnostics, findings, loo, metrics, outcome, weight_tail
 from bnnzoo.evaluation.convergence import between_chains, convergence, rhats
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
@@ -170,7 +170,7 @@ def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
     assert diagnostics.of_inspection("{}") == {}
     alone = diagnostics.of_inspection('{"variance_ratio": [1.0, 2.0]}')
     assert alone == {"variance_ratio": 1.5}
-    assert findings.bias(alone).endswith("direction is 1.5 times that of the posterior")
+    assert outcome.bias(alone).endswith("direction is 1.5 times that of the posterior")
 
 
 RECORD: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": False}
@@ -348,40 +348,40 @@ def test_weights_are_judged_by_their_tail():
     """Of draws that are exponential to the power k the tail's shape is k."""
     rng = np.random.default_rng(0)
     exponential = rng.exponential(size=4000)
-    assert diagnostics.of_weights(0.3 * exponential) == ()
-    assert diagnostics.pareto_k(0.3 * exponential) == pytest.approx(0.3, abs=0.15)
-    (heavy,) = diagnostics.of_weights(1.2 * exponential)
+    assert weight_tail.of_weights(0.3 * exponential) == ()
+    assert weight_tail.pareto_k(0.3 * exponential) == pytest.approx(0.3, abs=0.15)
+    (heavy,) = weight_tail.of_weights(1.2 * exponential)
     assert (heavy.kind, heavy.limit) == ("weights", 0.7)
     assert heavy.value == pytest.approx(1.2, abs=0.3)
     shares = np.exp(1.2 * exponential)
     assert f"{shares.sum() ** 2 / (shares**2).sum():.1f} of 4000 draws have a large weight" in heavy.advice
-    (large,) = diagnostics.of_weights(1.2 * exponential - 400)
+    (large,) = weight_tail.of_weights(1.2 * exponential - 400)
     assert large.advice == heavy.advice
-    (some,) = diagnostics.of_weights(np.r_[1.2 * exponential, -np.inf])
+    (some,) = weight_tail.of_weights(np.r_[1.2 * exponential, -np.inf])
     assert some.advice == heavy.advice.replace("4000", "4001")
     # Few draws are trusted less: 1 - 1 / log10(100) of a hundred.
-    (few,) = diagnostics.of_weights(1.2 * exponential[:100])
+    (few,) = weight_tail.of_weights(1.2 * exponential[:100])
     assert few.limit == pytest.approx(0.5)
-    assert not np.isnan(diagnostics.pareto_k(exponential[:25]))
-    assert diagnostics.pareto_k(exponential[:36]) < np.inf
-    assert diagnostics.pareto_k(exponential[:24]) == np.inf
-    assert diagnostics.pareto_k(np.r_[exponential[:40], np.full(10, -np.inf)]) < np.inf
-    assert diagnostics.pareto_k(np.zeros(100)) == diagnostics.pareto_k(np.zeros(25)) == 0.0
-    assert diagnostics.pareto_k(np.zeros(24)) == np.inf
+    assert not np.isnan(weight_tail.pareto_k(exponential[:25]))
+    assert weight_tail.pareto_k(exponential[:36]) < np.inf
+    assert weight_tail.pareto_k(exponential[:24]) == np.inf
+    assert weight_tail.pareto_k(np.r_[exponential[:40], np.full(10, -np.inf)]) < np.inf
+    assert weight_tail.pareto_k(np.zeros(100)) == weight_tail.pareto_k(np.zeros(25)) == 0.0
+    assert weight_tail.pareto_k(np.zeros(24)) == np.inf
     # The tail is the largest fifth, or of many 3 sqrt(S), and where it begins: e^700 apart it has no shape.
     for count, length in ((100, 20), (103, 21), (10_000, 300)):
         rising = np.linspace(0.0, 600.0, length)
         for at_the_next, finite in ((-1.0, True), (-200.0, False)):
             values = np.r_[np.full(count - length - 1, -1e4), at_the_next, rising]
-            assert np.isfinite(diagnostics.pareto_k(values)) == finite, (count, at_the_next)
+            assert np.isfinite(weight_tail.pareto_k(values)) == finite, (count, at_the_next)
     # A light tail has a shape however short it is, unless its weights are as good as equal.
-    assert diagnostics.pareto_k(0.02 * exponential) == pytest.approx(0.02, abs=0.15)
-    assert diagnostics.pareto_k(0.02 * exponential) > 0 == diagnostics.pareto_k(1e-4 * exponential)
-    assert diagnostics.pareto_k(np.r_[np.zeros(99), -np.inf]) == np.inf
+    assert weight_tail.pareto_k(0.02 * exponential) == pytest.approx(0.02, abs=0.15)
+    assert weight_tail.pareto_k(0.02 * exponential) > 0 == weight_tail.pareto_k(1e-4 * exponential)
+    assert weight_tail.pareto_k(np.r_[np.zeros(99), -np.inf]) == np.inf
     for span, finite in ((690.0, True), (710.0, False)):
-        result = diagnostics.pareto_k(np.r_[np.full(79, -1.0), np.linspace(0, span, 21)])
+        result = weight_tail.pareto_k(np.r_[np.full(79, -1.0), np.linspace(0, span, 21)])
         assert np.isfinite(result) == finite
-    (none,) = diagnostics.of_weights(np.full(100, -np.inf))
+    (none,) = weight_tail.of_weights(np.full(100, -np.inf))
     assert "0.0 of 100 draws" in none.advice
 
 
@@ -454,10 +454,10 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
     assert "and no number here measures the difference" in findings.answer_ran(biased, ()).text
     measured = findings.answer_ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).text
     assert "direction is 1.25 ± 0.1 times that of the posterior" in measured
-    assert "the variance of an average direction is 1.5 times" in findings.verdict(
+    assert "the variance of an average direction is 1.5 times" in outcome.verdict(
         {"exactness": "biased", "variance_ratio": 1.5}, ()
     )
-    assert findings.verdict({"exactness": "biased"}, ()).endswith("the distribution of a biased sampler")
+    assert outcome.verdict({"exactness": "biased"}, ()).endswith("the distribution of a biased sampler")
     assert findings._join_words(["a", "b", "c"]) == "a, b and c"
     assert findings._join_words(["a"]) == "a"
 
@@ -568,7 +568,7 @@ def test_nothing_seen_of_a_few_rows_is_no_proof():
 
 
 def test_weights_that_are_all_alike_are_the_best_there_are():
-    assert diagnostics.of_weights(np.zeros(4000)) == ()
+    assert weight_tail.of_weights(np.zeros(4000)) == ()
     rng = np.random.default_rng(0)
     certain = np.log1p(-1e-9 * rng.uniform(size=(4, 500, 3)))
     loo_result = loo.leave_one_out(certain)
@@ -599,5 +599,5 @@ def test_a_perfect_separation_of_few_rows_settles_nothing():
 
 
 def test_one_draw_and_chains_that_stand_still_are_not_trusted():
-    assert diagnostics.pareto_k(np.zeros(1)) == np.inf
+    assert weight_tail.pareto_k(np.zeros(1)) == np.inf
     assert (loo.leave_one_out(np.zeros((2, 50, 3)) - 1).pareto_k == np.inf).all()

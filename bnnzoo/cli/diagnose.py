@@ -32,7 +32,8 @@ def diagnose(
     """
     del debug
     from bnnzoo import zoo
-    from bnnzoo.evaluation.findings import Limits, verdict
+    from bnnzoo.evaluation.findings import Limits
+    from bnnzoo.evaluation.outcome import verdict
     from bnnzoo.finding import sentence
 
     opened_run = zoo.open(run)

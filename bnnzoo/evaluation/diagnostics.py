@@ -18,7 +18,6 @@ from bnnzoo.evaluation.noise_scale import noise_scales
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.probing import probe_rows
 from bnnzoo.evaluation.record import Record
-from bnnzoo.finding import Finding, setting
 from bnnzoo.store.schema import SECONDS
 
 _MEANS, _LOG_SDS = "predictive means", "predictive log sds"
@@ -325,40 +324,3 @@ def of_inspection(inspected: str) -> dict[str, float]:
         errors = np.asarray(inspection["variance_ratio_se"], float)
         result["variance_ratio_se"] = float(np.sum(errors**2) ** 0.5 / len(errors))
     return result
-
-
-EQUAL_WEIGHTS_RANGE = 1e-3
-"""Log weights within this range count as equal, and no tail is fitted."""
-
-
-def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
-    """Return the tail shape of the weights, from a generalised Pareto fit to the largest; infinite if there is no fit.
-
-    Vehtari, Simpson, Gelman, Yao and Gabry 2024, J. Mach. Learn. Res. 25(72).
-    """
-    finite = np.sort(log_weights[np.isfinite(log_weights)].astype(np.float64))
-    if 25 <= finite.size == log_weights.size and np.ptp(finite) < EQUAL_WEIGHTS_RANGE:
-        return 0.0
-    tail = finite[-1 - int(np.ceil(min(finite.size / 5, 3 * finite.size**0.5))) :]
-    # Fewer than 25 weights have no tail to fit, and equal ones no shape. Beyond e^700 the smallest weight underflows to
-    # 0.
-    if finite.size < 25 or not 0 < tail[-1] - tail[0] < 700:
-        return float("inf")
-    from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
-
-    # ArviZ expects the negative log weights, and returns NaN where its fit requires a longer tail.
-    with np.errstate(over="ignore", invalid="ignore"):
-        shape = float(array_stats.psislw(-finite)[1])
-    return float("inf") if np.isnan(shape) else shape
-
-
-def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
-    """Return a finding if the weights of the draws have too heavy a tail, with the effective number of draws."""
-    k, size = pareto_k(log_weights), log_weights.size
-    k_limit = min(1 - 1 / np.log10(max(size, 11)), 0.7)
-    if k <= k_limit:
-        return ()
-    relative_weights = np.exp(log_weights - log_weights.max()) if np.isfinite(log_weights).any() else np.zeros(1)
-    effective_draws = relative_weights.sum() ** 2 / max((relative_weights**2).sum(), np.finfo(float).tiny)
-    advice = f"only {effective_draws:.1f} of {size} draws have a large weight: use more {setting('draws')}, or nuts"
-    return (Finding("validity", "weights", "Pareto k of the weights", k, k_limit, advice),)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import diagnostics
+from bnnzoo.evaluation import diagnostics, weight_tail
 from bnnzoo.evaluation.densities import kept_draws, log_likelihoods, log_priors
 from bnnzoo.evaluation.evidence_estimate import Evidence, log_mean_exp
 from bnnzoo.evaluation.power_path import integrate_powers, stepping_stones
@@ -119,7 +119,7 @@ def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0
     values, count = log_weights.astype(np.float64).reshape(-1), log_weights.size
     value, se = log_mean_exp(values)
     problem = "".join(
-        f"; {finding.label} is {finding.value:.2g}: do not trust it" for finding in diagnostics.of_weights(values)
+        f"; {finding.label} is {finding.value:.2g}: do not trust it" for finding in weight_tail.of_weights(values)
     )
     meaning = f"the log of the mean weight of {count} draws, error by the delta method{problem}"
     return Evidence(value + log_unit, se, "importance weights", meaning, trusted=not problem)
@@ -161,7 +161,7 @@ def _of_bound(predictor: Predictor) -> Evidence:
             float(log_ratios.mean()),
             float(log_ratios.std(ddof=1) / math.sqrt(log_ratios.size)) if log_ratios.size > 1 else math.nan,
             log_mean_exp(log_ratios)[0],
-            not diagnostics.of_weights(log_ratios),
+            not weight_tail.of_weights(log_ratios),
         )
         for log_ratios in values
     ]
@@ -190,7 +190,7 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     values = weights[best_chain]
     log_mean, se = log_mean_exp(values)
-    problems = [f"{finding.label} is {finding.value:.2g}" for finding in diagnostics.of_weights(values)]
+    problems = [f"{finding.label} is {finding.value:.2g}" for finding in weight_tail.of_weights(values)]
     if not se <= _MOST_ERROR:
         problems.append(f"their error is {se:.2g} nats, more than {_MOST_ERROR:g}")
     if problems:

@@ -1,6 +1,6 @@
 """Findings of the gate, and answers to four questions: run, convergence, calibration, unfamiliar inputs.
 
-Findings are values, identified by topic and kind. Only `verdict` and the four answers turn them into words.
+Findings are values, identified by topic and kind. Only `outcome.verdict` and the four answers turn them into words.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from bnnzoo.evaluation import calibration, noise_scale, settling
+from bnnzoo.evaluation import calibration, noise_scale, outcome
 from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.diagnostics import is_chain
 from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.finding import Finding, Spelling, Topic, sentences, setting, spell_settings, spelling
+from bnnzoo.finding import Finding, Topic, sentences, setting, spell_settings, spelling
 
 OOD_AUROC_LIMITS = (0.6, 0.8)
 """AUROC thresholds. Below the first, unfamiliar rows are not detected; from the second on, they are detected well."""
@@ -38,11 +38,6 @@ _EXACTNESS = {
     ),
     "approximate": "the draws are from an approximation of the posterior, and no number here measures the difference",
 }
-
-
-_BETWEEN = {"rhat", "rhat_combination", "lp_rhat"}
-_DISAGREEMENT = _BETWEEN | {"ess_bulk", "ess_tail"}
-"""Kinds of findings that chains in different modes cause. The ESS over all chains is small wherever chains disagree."""
 
 
 class Limits(NamedTuple):
@@ -179,82 +174,6 @@ def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
     return max(limits.rhat, round(diagnosis.get("rhat_combination_limit", limits.rhat), 3))
 
 
-def bias(diagnosis: Mapping[str, Any]) -> str:
-    """Describe the bias that a sampler without an accept step estimated for itself; empty if there is no estimate."""
-    if "variance_ratio" not in diagnosis:
-        return ""
-    error = f" ± {diagnosis['variance_ratio_se']:.1g}" if "variance_ratio_se" in diagnosis else ""
-    return (
-        "from its step size, curvature and gradient noise, the variance of an average direction is "
-        f"{diagnosis['variance_ratio']:.3g}{error} times that of the posterior"
-    )
-
-
-def verdict(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spelling: Spelling = "options") -> str:
-    """Return one line that begins with the outcome: converged, settled, or not settled.
-
-    A run has converged if no finding concerns convergence and its sampler is unbiased. It has settled if every chain
-    has mixed within itself (`settling`) but the chains disagree, or if the sampler is biased. Otherwise some chain
-    still drifts, or there are too few draws. Reasons, other problems and the known bias follow.
-    """
-    problem_sentences, exactness = sentences(run_findings, spelling), diagnosis["exactness"]
-    if not is_chain(exactness):
-        return "; ".join(
-            ["not a chain: the draws are from an approximation, so R-hat and ESS do not apply", *problem_sentences]
-        )
-    if any(finding.topic == "convergence" for finding in run_findings):
-        if has_settled(diagnosis, run_findings):
-            return "; ".join([f"settled in {_describe_modes(diagnosis)}", *problem_sentences])
-        return "; ".join(
-            filter(None, [f"not settled: {problem_sentences[0]}", *problem_sentences[1:], _how_long(diagnosis)])
-        )
-    bias_text = bias(diagnosis)
-    bias_note = f": {bias_text}" if bias_text else ""
-    summary = (
-        f"settled: the chains agree, on the distribution of a biased sampler{bias_note}"
-        if exactness == "biased"
-        else "converged"
-    )
-    return f"{summary}, but did not run right: {'; '.join(problem_sentences)}" if problem_sentences else summary
-
-
-def has_settled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> bool:
-    """Whether every chain has mixed within itself, and the only findings on convergence are that chains disagree."""
-    kinds = {finding.kind for finding in run_findings if finding.topic == "convergence"}
-    return (
-        kinds <= _DISAGREEMENT
-        and bool(kinds & _BETWEEN)
-        and diagnosis.get("modes", 1) > 1
-        and diagnosis.get("drift_p", 0.0) >= settling.LEVEL
-        and diagnosis.get("within_ess", 0.0) >= settling.FEWEST_EFFECTIVE
-    )
-
-
-def _describe_modes(diagnosis: Mapping[str, Any]) -> str:
-    """Describe chains that have settled in different modes, and what more chains would add."""
-    chains, modes = diagnosis["chains"], diagnosis["modes"]
-    error = (diagnosis["between_share"] / chains) ** 0.5
-    return (
-        f"{modes} modes: every chain has mixed within itself, but the chains disagree; predictions are a mixture over "
-        "the modes, whose relative weights the draws do not determine; the Monte Carlo error over chains is "
-        f"{error:.2g} of the epistemic sd, and would be {error / 2:.2g} with {4 * chains} chains"
-    )
-
-
-def _how_long(diagnosis: Mapping[str, Any]) -> str:
-    """Return how much longer the chains must run for the test within chains; empty if that is unknown."""
-    if "within_ess" not in diagnosis:
-        return ""
-    factor = settling.FEWEST_EFFECTIVE / max(diagnosis["within_ess"], 1.0)
-    drift_note = f"{diagnosis['drift_of']} still drift within chains" if diagnosis["drift_p"] < settling.LEVEL else ""
-    if drift_note:
-        factor = max(factor, 2.0)
-    if factor <= 1:
-        return ""
-    need = f"settling needs about {float(f'{factor:.2g}'):g} times as many draws"
-    return ", so ".join(filter(None, [drift_note, need]))
-
-
 def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> Answer:
     """Answer whether the run worked, from all findings except those on convergence."""
     problem_sentences = sentences([finding for finding in run_findings if finding.topic == "validity"])
@@ -272,7 +191,7 @@ def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) ->
             "no divergent transition" if not diverging_fraction else f"{diverging_fraction:.2%} divergent transitions"
         )
     if diagnosis["exactness"] in _EXACTNESS:
-        bias_text = bias(diagnosis)
+        bias_text = outcome.bias(diagnosis)
         exactness_text = f"the sampler is biased: {bias_text}" if bias_text else _EXACTNESS[diagnosis["exactness"]]
         return Answer(RAN, "unsure", _sentence([", ".join(good_signs), exactness_text]))
     return Answer(RAN, "yes", _sentence([", ".join(good_signs)]))
@@ -288,9 +207,9 @@ def answer_converged(
         return Answer(CONVERGED, "unsure", "The draws are not a Markov chain, so R-hat and ESS do not apply.")
     problem_sentences = sentences([finding for finding in run_findings if finding.topic == "convergence"])
     if problem_sentences:
-        if has_settled(diagnosis, run_findings):
+        if outcome.has_settled(diagnosis, run_findings):
             return Answer(
-                CONVERGED, "unsure", _sentence([f"Settled in {_describe_modes(diagnosis)}", *problem_sentences])
+                CONVERGED, "unsure", _sentence([f"Settled in {outcome.describe_modes(diagnosis)}", *problem_sentences])
             )
         too_few_draws = f"only {diagnosis['draws']} draws per chain" if diagnosis["draws"] < 100 else ""
         return Answer(CONVERGED, "no", _sentence([too_few_draws, *problem_sentences]))

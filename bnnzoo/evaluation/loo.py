@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from bnnzoo.evaluation import diagnostics, metrics
+from bnnzoo.evaluation import metrics, weight_tail
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
@@ -91,7 +91,7 @@ def smooth_weights(
     If draws repeat so often that there is no tail to fit, the raw weights and an infinite k are returned.
     """
     # If all log ratios are exactly equal, the chains are stuck and provide no information.
-    if 0 < np.ptp(log_ratios) < diagnostics.EQUAL_WEIGHTS_RANGE:
+    if 0 < np.ptp(log_ratios) < weight_tail.EQUAL_WEIGHTS_RANGE:
         return log_ratios, 0.0
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 

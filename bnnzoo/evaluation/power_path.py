@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from bnnzoo.evaluation import diagnostics
+from bnnzoo.evaluation import weight_tail
 from bnnzoo.evaluation.convergence import convergence
 from bnnzoo.evaluation.evidence_estimate import Evidence, log_mean_exp
 
@@ -67,7 +67,7 @@ def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np
         log_ratio_sum += value
         variance += convergence(np.exp(weights - value)[:, :, None])["mcse"] ** 2
         problem = problem or "".join(
-            f"; {finding.label} is {finding.value:.2g}" for finding in diagnostics.of_weights(weights)
+            f"; {finding.label} is {finding.value:.2g}" for finding in weight_tail.of_weights(weights)
         )
     if not math.isfinite(variance):
         problem = problem or "; its error is unknown"

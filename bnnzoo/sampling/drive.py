@@ -18,7 +18,7 @@ import numpy as np
 
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, message_of
-from bnnzoo.evaluation import diagnostics
+from bnnzoo.evaluation import weight_tail
 from bnnzoo.finding import sentence, spelling, to_json
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import to_yaml
@@ -234,7 +234,7 @@ class _Driver:
         )
         means = {name: float(np.mean(values)) for name, values in chain_means.items()}
         if "log_weight" in self.totals:
-            findings += diagnostics.of_weights(self.writer.values("sample_stats", "log_weight"))
+            findings += weight_tail.of_weights(self.writer.values("sample_stats", "log_weight"))
         stuck: dict[int, int] = {}
         if "accepted" in self.totals:
             stuck = find_stuck_chains(self.writer.values("sample_stats", "accepted") > 0, recipe.thin)

@@ -11,7 +11,7 @@ from typing import Any
 from bnnzoo import store
 from bnnzoo.discovery import one_line
 from bnnzoo.errors import BnnzooWarning
-from bnnzoo.evaluation import diagnostics, findings, noise_scale
+from bnnzoo.evaluation import diagnostics, findings, noise_scale, outcome
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.finding import Finding, Spelling, sentence, spell_settings
@@ -82,7 +82,7 @@ def convergence_attributes(diagnosis: Mapping[str, Any], run_findings: Sequence[
     ]
 
     def verdict_text(spelling: Spelling) -> str:
-        text = findings.verdict(diagnosis, run_findings, spelling)
+        text = outcome.verdict(diagnosis, run_findings, spelling)
         return "; ".join(filter(None, [text, spell_settings(noise_scale.remark(diagnosis), spelling)]))
 
     return {

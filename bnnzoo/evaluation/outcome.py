@@ -1,0 +1,90 @@
+"""Outcome of a run as one line: converged, settled or not settled, with reasons and the known bias."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bnnzoo.evaluation import settling
+from bnnzoo.evaluation.diagnostics import is_chain
+from bnnzoo.finding import Finding, Spelling, sentences
+
+_BETWEEN = {"rhat", "rhat_combination", "lp_rhat"}
+_DISAGREEMENT = _BETWEEN | {"ess_bulk", "ess_tail"}
+"""Kinds of findings that chains in different modes cause. The ESS over all chains is small wherever chains disagree."""
+
+
+def bias(diagnosis: Mapping[str, Any]) -> str:
+    """Describe the bias that a sampler without an accept step estimated for itself; empty if there is no estimate."""
+    if "variance_ratio" not in diagnosis:
+        return ""
+    error = f" ± {diagnosis['variance_ratio_se']:.1g}" if "variance_ratio_se" in diagnosis else ""
+    return (
+        "from its step size, curvature and gradient noise, the variance of an average direction is "
+        f"{diagnosis['variance_ratio']:.3g}{error} times that of the posterior"
+    )
+
+
+def verdict(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spelling: Spelling = "options") -> str:
+    """Return one line that begins with the outcome: converged, settled, or not settled.
+
+    A run has converged if no finding concerns convergence and its sampler is unbiased. It has settled if every chain
+    has mixed within itself (`settling`) but the chains disagree, or if the sampler is biased. Otherwise some chain
+    still drifts, or there are too few draws. Reasons, other problems and the known bias follow.
+    """
+    problem_sentences, exactness = sentences(run_findings, spelling), diagnosis["exactness"]
+    if not is_chain(exactness):
+        return "; ".join(
+            ["not a chain: the draws are from an approximation, so R-hat and ESS do not apply", *problem_sentences]
+        )
+    if any(finding.topic == "convergence" for finding in run_findings):
+        if has_settled(diagnosis, run_findings):
+            return "; ".join([f"settled in {describe_modes(diagnosis)}", *problem_sentences])
+        return "; ".join(
+            filter(None, [f"not settled: {problem_sentences[0]}", *problem_sentences[1:], _how_long(diagnosis)])
+        )
+    bias_text = bias(diagnosis)
+    bias_note = f": {bias_text}" if bias_text else ""
+    summary = (
+        f"settled: the chains agree, on the distribution of a biased sampler{bias_note}"
+        if exactness == "biased"
+        else "converged"
+    )
+    return f"{summary}, but did not run right: {'; '.join(problem_sentences)}" if problem_sentences else summary
+
+
+def has_settled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> bool:
+    """Whether every chain has mixed within itself, and the only findings on convergence are that chains disagree."""
+    kinds = {finding.kind for finding in run_findings if finding.topic == "convergence"}
+    return (
+        kinds <= _DISAGREEMENT
+        and bool(kinds & _BETWEEN)
+        and diagnosis.get("modes", 1) > 1
+        and diagnosis.get("drift_p", 0.0) >= settling.LEVEL
+        and diagnosis.get("within_ess", 0.0) >= settling.FEWEST_EFFECTIVE
+    )
+
+
+def describe_modes(diagnosis: Mapping[str, Any]) -> str:
+    """Describe chains that have settled in different modes, and what more chains would add."""
+    chains, modes = diagnosis["chains"], diagnosis["modes"]
+    error = (diagnosis["between_share"] / chains) ** 0.5
+    return (
+        f"{modes} modes: every chain has mixed within itself, but the chains disagree; predictions are a mixture over "
+        "the modes, whose relative weights the draws do not determine; the Monte Carlo error over chains is "
+        f"{error:.2g} of the epistemic sd, and would be {error / 2:.2g} with {4 * chains} chains"
+    )
+
+
+def _how_long(diagnosis: Mapping[str, Any]) -> str:
+    """Return how much longer the chains must run for the test within chains; empty if that is unknown."""
+    if "within_ess" not in diagnosis:
+        return ""
+    factor = settling.FEWEST_EFFECTIVE / max(diagnosis["within_ess"], 1.0)
+    drift_note = f"{diagnosis['drift_of']} still drift within chains" if diagnosis["drift_p"] < settling.LEVEL else ""
+    if drift_note:
+        factor = max(factor, 2.0)
+    if factor <= 1:
+        return ""
+    need = f"settling needs about {float(f'{factor:.2g}'):g} times as many draws"
+    return ", so ".join(filter(None, [drift_note, need]))
