@@ -173,6 +173,9 @@ class Asked:
 PICTURES = "--format pdf --format svg --only band --range -1 2 --band function --truth --overlay --ood k.npz --force"
 
 
+NO_INTERVAL = {"interval": None, "level": None, "calibration": None}
+
+
 @pytest.mark.parametrize(
     ("command", "name", "arguments", "named"),
     [
@@ -187,19 +190,19 @@ PICTURES = "--format pdf --format svg --only band --range -1 2 --band function -
             "evaluate run.nc --data t.csv --ood noise --unseen zero --quiet",
             "estimates",
             ("t.csv",),
-            {"ood": "noise", "unseen": "zero", "observer": None, "save": True},
+            {"ood": "noise", "unseen": "zero", "observer": None, "save": True, **NO_INTERVAL},
         ),
         (
             "predict run.nc --data t.csv --unseen zero --seed 3",
             "predict",
             ("t.csv",),
-            {"draws": None, "seed": 3, "unseen": "zero"},
+            {"draws": None, "seed": 3, "unseen": "zero", "observer": None, **NO_INTERVAL},
         ),
         (
             "predict run.nc --draws 5 --seed 3 --force -o p.csv",
             "predict_to",
             (None, Path("p.csv")),
-            {"draws": 5, "seed": 3, "force": True, "unseen": None},
+            {"draws": 5, "seed": 3, "force": True, "unseen": None, "observer": None, **NO_INTERVAL},
         ),
         ("report run.nc --force -o r.html", "report", (Path("r.html"),), {"force": True}),
         (
