@@ -81,7 +81,7 @@ TESTS = {
     "samplers/kernel": "sampler_numbers penalty_identities nonfinite langevin",
     "samplers/laplace": f"fit_numbers {TRAINED}",
     "samplers/mala": "statistics likelihood_power langevin nonfinite batch_independence",
-    "samplers/_isokinetic": "mams mclmc sampler_numbers",
+    "samplers/isokinetic": "mams mclmc sampler_numbers",
     "samplers/mams": "mams sampler_numbers statistics",
     "samplers/mclmc": "sampler_numbers mclmc statistics",
     "samplers/metric": "regime_advice mclmc",

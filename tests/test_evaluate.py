@@ -376,7 +376,7 @@ def test_compare_pairs_rows(folder, capsys):
     # Which is better; and that neither of two so short runs has converged.
     assert len(found["words"]) == 3
     assert found["words"][0].endswith(out.splitlines()[-3])
-    assert all("not converged" in said for said in found["words"][1:])
+    assert all("not settled" in said for said in found["words"][1:])
 
 
 def test_compare_says_which_is_better_and_by_how_much():

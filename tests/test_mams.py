@@ -13,8 +13,8 @@ from parabolas import Flat
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.layout import Block, Layout
-from bnnzoo.samplers import Mams, _isokinetic, mams
-from bnnzoo.samplers._isokinetic import Point
+from bnnzoo.samplers import Mams, isokinetic, mams
+from bnnzoo.samplers.isokinetic import Point
 from bnnzoo.samplers.kernel import density, metropolis
 from bnnzoo.testing import TARGETS, check_sampler
 
@@ -40,14 +40,14 @@ def test_a_trajectory_from_its_end_in_the_opposite_direction_returns_to_its_star
     posterior, dim = _bowl(5), 5
     rng = np.random.default_rng(0)
     theta = jnp.asarray(rng.normal(size=dim), jnp.float32)
-    direction = _isokinetic.normalise(jnp.asarray(rng.normal(size=dim), jnp.float32))
+    direction = isokinetic.normalise(jnp.asarray(rng.normal(size=dim), jnp.float32))
     scale = jnp.asarray(rng.uniform(0.5, 2.0, size=dim), jnp.float32)
 
     @jax.jit
     def follow(point):
         kinetic = jnp.zeros(())
         for _ in range(5):
-            point, gained = _isokinetic.integrate(posterior, point, step_size=jnp.float32(0.2), scale=scale)
+            point, gained = isokinetic.integrate(posterior, point, step_size=jnp.float32(0.2), scale=scale)
             kinetic += gained
         return point, kinetic
 
@@ -68,7 +68,7 @@ def test_the_kinetic_energy_gained_is_the_log_of_the_contraction_of_volume():
     def follow(values):
         theta, angle = values[:2], values[2]
         direction = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
-        point, kinetic = _isokinetic.integrate(
+        point, kinetic = isokinetic.integrate(
             posterior, _start(posterior, theta, direction), step_size=jnp.float32(0.3), scale=scale
         )
         return jnp.append(point.position, jnp.arctan2(point.direction[1], point.direction[0])), kinetic

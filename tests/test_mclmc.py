@@ -14,7 +14,7 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Mclmc
-from bnnzoo.samplers._isokinetic import turn
+from bnnzoo.samplers.isokinetic import turn
 from bnnzoo.samplers.metric import Metric
 from bnnzoo.sampling import backend
 from bnnzoo.sampling.loop import Keys, chunks

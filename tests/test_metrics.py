@@ -304,7 +304,7 @@ def test_unfamiliar_rows_are_scored_by_all_draws_and_by_the_best(task, monkeypat
     for name, value in {"classifies": task == "classification", "is_density": task == "density"}.items():
         monkeypatch.setattr(Predictor, name, value)
     monkeypatch.setattr(Predictor, "moments", moments)
-    monkeypatch.setattr(Predictor, "best_draw", lambda self: 4)
+    monkeypatch.setattr(ood, "best_draw", lambda predictor: 4)
     monkeypatch.setattr(Predictor, "signature", None)
     monkeypatch.setattr(ood, "_target_sds", lambda predictor: 2.0)
     monkeypatch.setattr(Predictor, "rows_of", lambda self, spec, unseen: outside)

@@ -29,9 +29,9 @@ from bnnzoo.samplers import (
     Sgld,
     Swag,
     _conjugate,
-    _isokinetic,
     _numpyro,
     gibbs,
+    isokinetic,
     kernel,
     nuts,
 )
@@ -181,7 +181,7 @@ def test_a_step_that_ends_where_the_slope_is_no_number_is_not_taken(slope, monke
     state = sampler.init(posterior, jnp.zeros(4), num_warmup=0, key=jax.random.key(1))
     for last in (0.0, slope):
         slopes = iter([jnp.zeros(4), jnp.asarray([last, 1.0, 0.0, 0.0])])
-        monkeypatch.setattr(_isokinetic, "density", lambda p, t, left=slopes: (0.0 * t[0], jnp.zeros(2), next(left)))
+        monkeypatch.setattr(isokinetic, "density", lambda p, t, left=slopes: (0.0 * t[0], jnp.zeros(2), next(left)))
         new, stats = sampler.step(posterior, state, key=KEY)
         assert bool(stats["diverging"]) == (last != 0)
     np.testing.assert_array_equal(new.position, state.position)
@@ -241,9 +241,9 @@ def test_a_window_begins_with_what_the_last_one_learned_alone():
     after = sampler.settle(posterior, state, final=False, key=KEY)
     np.testing.assert_allclose(after.metric.inverse_mass, [0.95 + 5e-5, 3.8 + 5e-5], rtol=1e-5)
     assert (float(after.weight), float(after.excess)) == (0.0, 0.0)
-    _isokinetic.check_dim(of_size(2))
+    isokinetic.check_dim(of_size(2))
     with pytest.raises(UsageError, match="at least 2"):
-        _isokinetic.check_dim(of_size(1))
+        isokinetic.check_dim(of_size(1))
 
 
 # ---- Gibbs and the kernels of NumPyro ------------------------------------------------------------

@@ -15,9 +15,9 @@ from typing_extensions import Doc
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers import _isokinetic
-from bnnzoo.samplers._isokinetic import Point
+from bnnzoo.samplers import isokinetic
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.isokinetic import Point
 from bnnzoo.samplers.kernel import choose, density, metropolis, replace, standard_normal
 from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
@@ -63,11 +63,11 @@ class Mams(AbstractSampler[MamsState]):
     @property
     def gradients(self) -> int:
         """Number of gradients of a draw."""
-        return _isokinetic.GRADIENTS * self.num_steps
+        return isokinetic.GRADIENTS * self.num_steps
 
     def limit_gradients(self, gradients: float) -> Mams:
         """Return this sampler with at most `gradients` gradients a draw, but at least `_FEWEST_STEPS` steps."""
-        num_steps = max(_FEWEST_STEPS, int(gradients / _isokinetic.GRADIENTS))
+        num_steps = max(_FEWEST_STEPS, int(gradients / isokinetic.GRADIENTS))
         return dataclasses.replace(self, num_steps=min(self.num_steps, num_steps))
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
@@ -77,7 +77,7 @@ class Mams(AbstractSampler[MamsState]):
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject posteriors with fewer than two parameters."""
-        _isokinetic.check_dim(posterior)
+        isokinetic.check_dim(posterior)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
@@ -92,12 +92,12 @@ class Mams(AbstractSampler[MamsState]):
         direction_key, jitter_key, accept_key = jax.random.split(key, 3)
         scale, dtype = jnp.sqrt(state.metric.inverse_mass), state.position.dtype
         factor = 1 + self.jitter * jax.random.uniform(jitter_key, (), dtype, -1.0, 1.0)
-        direction = _isokinetic.normalise(standard_normal(state.position, key=direction_key))
+        direction = isokinetic.normalise(standard_normal(state.position, key=direction_key))
         start = Point(state.position, direction, state.log_prior, state.log_likelihoods, state.gradient)
 
         def follow(_: Any, moving: tuple[Point, Array]) -> tuple[Point, Array]:
             point, kinetic = moving
-            point, gained = _isokinetic.integrate(posterior, point, step_size=factor * state.step_size, scale=scale)
+            point, gained = isokinetic.integrate(posterior, point, step_size=factor * state.step_size, scale=scale)
             return point, kinetic + gained
 
         end, kinetic = jax.lax.fori_loop(0, self.num_steps, follow, (start, jnp.zeros_like(state.log_prior)))

@@ -14,9 +14,9 @@ from typing_extensions import Doc
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers import _isokinetic
-from bnnzoo.samplers._isokinetic import Point
+from bnnzoo.samplers import isokinetic
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.isokinetic import Point
 from bnnzoo.samplers.kernel import choose, density, replace, standard_normal
 from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
@@ -70,7 +70,7 @@ class Mclmc(AbstractSampler[MclmcState]):
     @property
     def gradients(self) -> int:
         """Number of gradients of a step."""
-        return _isokinetic.GRADIENTS
+        return isokinetic.GRADIENTS
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Count two gradients per datum."""
@@ -79,7 +79,7 @@ class Mclmc(AbstractSampler[MclmcState]):
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject posteriors with fewer than two parameters."""
-        _isokinetic.check_dim(posterior)
+        isokinetic.check_dim(posterior)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
@@ -89,7 +89,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         parts = density(posterior, theta)
         zero = jnp.zeros((), theta.dtype)
         step_size = jnp.asarray(self.step_size, theta.dtype)
-        direction = _isokinetic.normalise(standard_normal(theta, key=key))
+        direction = isokinetic.normalise(standard_normal(theta, key=key))
         return MclmcState(theta, direction, *parts, step_size, Metric.identity(theta), zero, zero)
 
     def step(self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray) -> tuple[MclmcState, Stats]:
@@ -99,14 +99,14 @@ class Mclmc(AbstractSampler[MclmcState]):
         noise = standard_normal(state.position, key=noise_key)
         # Over a path t the squared cosine with the old direction decays as exp(-2 t / L), L = `length` sqrt(dim).
         strength = jnp.sqrt(jnp.expm1(2 * eps / (self.length * dim**0.5)) / dim)
-        direction = _isokinetic.normalise(state.direction + strength * noise)
+        direction = isokinetic.normalise(state.direction + strength * noise)
         start = Point(state.position, direction, state.log_prior, state.log_likelihoods, state.gradient)
-        end, kinetic = _isokinetic.integrate(posterior, start, step_size=eps, scale=scale)
+        end, kinetic = isokinetic.integrate(posterior, start, step_size=eps, scale=scale)
         change = posterior.likelihood_power * jnp.sum(end.log_likelihoods - state.log_likelihoods)
         error = kinetic - (end.log_prior - state.log_prior + change)
         # If the gradient or the direction is NaN, so is the kinetic energy, and the step is not taken.
         is_taken = jnp.square(error) <= _GUARD * self.energy_variance * dim
-        fresh_direction = _isokinetic.normalise(standard_normal(direction, key=fresh_key))
+        fresh_direction = isokinetic.normalise(standard_normal(direction, key=fresh_key))
         stopped = start._replace(direction=fresh_direction)
         next_state = replace(state, **choose(is_taken, end, stopped)._asdict())
         stats = {
