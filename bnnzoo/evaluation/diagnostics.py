@@ -91,7 +91,7 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
         **of_quantities(
             tested_quantities, exactness=attributes["exactness"], weights=thinned.record.weights, names=names
         ),
-        **(of_settling(tested_quantities, record) if is_chain(attributes["exactness"]) else {}),
+        **(of_settling(tested_quantities, record.statistics) if is_chain(attributes["exactness"]) else {}),
         **distance_from_data(thinned, tested_quantities, num_probes),
         **noise_scale.of_run(thinned, tested_quantities.get(_LOG_SDS)),
         **of_parameters(thinned),
@@ -103,10 +103,10 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
 
 
 def of_settling(
-    tested_quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]], record: Record
+    tested_quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]], stats: Mapping[str, Shaped[Any, "..."]]
 ) -> dict[str, Any]:
     """Return the numbers of the test within chains (`settling`), with the log density as one more quantity."""
-    densities = {"the log density": record.statistics["lp"]} if "lp" in record.statistics else {}
+    densities = {"the log density": np.asarray(stats["lp"])} if "lp" in stats else {}
     return settling.attributes(settling.measure_settling({**tested_quantities, **densities}))
 
 
