@@ -239,7 +239,10 @@ def _problem(data, sampler="mala", **options):
 
 
 def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):
-    """A step takes half as long again as the gradients of its 72 rows: 1.08 ms; the start is paid for first."""
+    """A step takes half as long again as the gradients of its 72 rows: 1.08 ms; the start is paid for first.
+
+    Lengths are rounded down to powers of two.
+    """
 
     def lengths(started, row=1e-5, **options):
         monkeypatch.setattr(budget, "seconds_per_row", lambda *_: row)
@@ -247,12 +250,12 @@ def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):
         result = budget.plan_lengths(problem, place_chains("vectorized", 4), thetas, start_seconds=started).recipe
         return result.warmup, result.thin, result.draws
 
-    assert lengths(0.0) == (20_000, 36, 2000)  # of 22 222 steps at most so many; 38.4 s for a thousand draws
-    assert lengths(30.0) == (11_111, 17, 2000)
-    assert lengths(42.0) == lengths(59.0) == (6666, 11, 2000)  # never less than 18 s
-    assert lengths(42.0, warmup=1000) == (1000, 16, 2000)
-    assert lengths(42.0, warmup=16_000) == (16_000, 10, 2000)  # draws have 10.8 s in any case
-    assert lengths(42.0, draws=200) == (6666, 51, 200)
+    assert lengths(0.0) == (20_000, 32, 2000)  # of 22 222 steps at most so many; 38.4 s for a thousand draws
+    assert lengths(30.0) == (8192, 16, 2000)  # of 11 111 steps, then 19.6 steps a draw
+    assert lengths(42.0) == lengths(59.0) == (4096, 8, 2000)  # never less than 18 s
+    assert lengths(42.0, warmup=1000) == (1000, 8, 2000)
+    assert lengths(42.0, warmup=16_000) == (16_000, 8, 2000)  # draws have 10.8 s in any case
+    assert lengths(42.0, draws=200) == (4096, 32, 200)
     assert lengths(0.0, row=1e-12) == (20_000, 1000, 2000)  # 20 us a step at least
     assert lengths(0.0, row=1.0) == (300, 1, 2000)
 
@@ -308,7 +311,7 @@ def test_a_run_has_enough_by_all_that_the_gate_asks_of_convergence(
     result = tuple(Finding(topic, "rhat", "label", 2.0, 1.01, "advice") for topic in topics)
     diagnosis = {"exactness": exactness, "ess_bulk": ess, "rhat": 1.0, "inspected": {}}
     monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: (diagnosis, result))
-    monkeypatch.setattr(verdict.findings, "bias", lambda *_: "")
+    monkeypatch.setattr(verdict.outcome, "bias", lambda *_: "")
     assert verdict.has_converged(tmp_path / "run.nc", 1, None) == enough
     said = verdict.verdict(tmp_path / "run.nc", 1, 1000, None)
     assert said["converged"] == converged

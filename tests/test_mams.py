@@ -138,3 +138,9 @@ def test_it_counts_two_gradients_a_step_of_the_integrator():
 def test_a_posterior_with_one_parameter_is_refused():
     with pytest.raises(UsageError, match="at least 2 parameters"):
         Mams().check(TARGETS["gaussian"]().posterior)
+
+
+def test_a_budget_shortens_trajectories_to_powers_of_two_but_not_below_four_steps():
+    steps = {gradients: Mams().limit_gradients(gradients).num_steps for gradients in (1.0, 9.0, 17.0, 31.0, 32.0, 1e6)}
+    assert steps == {1.0: 4, 9.0: 4, 17.0: 8, 31.0: 8, 32.0: 16, 1e6: 16}
+    assert Mams(num_steps=3).limit_gradients(1.0).num_steps == 3

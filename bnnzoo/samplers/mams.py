@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -67,8 +68,9 @@ class Mams(AbstractSampler[MamsState]):
 
     def limit_gradients(self, gradients: float) -> Mams:
         """Return this sampler with at most `gradients` gradients a draw, but at least `_FEWEST_STEPS` steps."""
-        num_steps = max(_FEWEST_STEPS, int(gradients / isokinetic.GRADIENTS))
-        return dataclasses.replace(self, num_steps=min(self.num_steps, num_steps))
+        affordable_steps = max(gradients / isokinetic.GRADIENTS, _FEWEST_STEPS)
+        # A power of two, so that a measured time that differs by some percent gives the same trajectories.
+        return dataclasses.replace(self, num_steps=min(self.num_steps, 2 ** int(math.log2(affordable_steps))))
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Count two gradients per datum and step of the integrator."""

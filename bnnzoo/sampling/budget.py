@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
-from math import ceil
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -85,15 +84,25 @@ def plan_lengths(
         for evaluations in (chosen_sampler.warmup_evaluations, chosen_sampler.evaluations)
     )
     max_warmup = max(_MOST_WARMUP_TRAJECTORIES, _MOST_WARMUP // trajectory)
-    lengths = {"warmup": int(np.clip(_WARMUP_SHARE * budget / warmup_step_seconds, _FEWEST_WARMUP, max_warmup))}
+    affordable_warmup = _round_down(_WARMUP_SHARE * budget / warmup_step_seconds, max_warmup)
+    lengths = {"warmup": max(_FEWEST_WARMUP, affordable_warmup)}
     lengths |= {"thin": 1, "draws": _WANTED_DRAWS}
     if is_chain(sampler.stated_exactness):
         draw_seconds = budget - warmup_step_seconds * (recipe.warmup if "warmup" in recipe.where else lengths["warmup"])
         steps = max(draw_seconds, (1 - _WARMUP_SHARE) * budget) / step_seconds
         wanted_draws = recipe.draws if "draws" in recipe.where else _WANTED_DRAWS
-        lengths |= {"thin": int(np.clip(ceil(steps / wanted_draws), 1, _MOST_THIN)), "draws": MOST_DRAWS}
+        lengths |= {"thin": max(1, _round_down(steps / wanted_draws, _MOST_THIN)), "draws": MOST_DRAWS}
     open_lengths: dict[str, Any] = {name: length for name, length in lengths.items() if name not in recipe.where}
     return problem.with_lengths(dataclasses.replace(recipe, **open_lengths), sampler)
+
+
+def _round_down(length: float, largest: int) -> int:
+    """Return the largest power of two that is at most `length`, or `largest` if the length is beyond it.
+
+    Measured times differ by some percent from run to run. Rounded lengths are nearly always the same, and then so are
+    the draws.
+    """
+    return largest if length >= largest else int(2.0 ** np.floor(np.log2(max(length, 1.0))))
 
 
 def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> Problem:
