@@ -91,7 +91,7 @@ def test_the_end_is_accepted_with_the_probability_of_its_energy_error():
     for seed in range(20):
         key = jax.random.key(seed)
         next_state, stats = step(key)
-        accepted, rate, _ = metropolis(-stats["energy_error"], key=jax.random.split(key, 3)[2])
+        accepted, rate, _ = metropolis(-stats["energy_error"], key=jax.random.split(key, 4)[3])
         assert bool(stats["accepted"]) == bool(accepted)
         assert float(stats["acceptance_rate"]) == pytest.approx(float(rate), rel=1e-5)
         assert bool(jnp.all(next_state.position == theta)) != bool(accepted)
@@ -144,3 +144,13 @@ def test_a_budget_shortens_trajectories_to_powers_of_two_but_not_below_four_step
     steps = {gradients: Mams().limit_gradients(gradients).num_steps for gradients in (1.0, 9.0, 17.0, 31.0, 32.0, 1e6)}
     assert steps == {1.0: 4, 9.0: 4, 17.0: 8, 31.0: 8, 32.0: 16, 1e6: 16}
     assert Mams(num_steps=3).limit_gradients(1.0).num_steps == 3
+
+
+def test_one_draw_in_eight_has_short_steps_and_a_small_energy_error():
+    sampler = Mams(step_size=2.0, num_steps=4)
+    theta = jnp.asarray([0.73, -0.41, 0.31])
+    state = sampler.init(TARGET.posterior, theta, num_warmup=0, key=jax.random.key(0))
+    step = eqx.filter_jit(lambda key: sampler.step(TARGET.posterior, state, key=key)[1])
+    energies = np.sort([abs(float(step(jax.random.key(seed))["energy_error"])) for seed in range(64)])
+    short = (energies < energies[-1] / 4).sum()
+    assert 2 <= short <= 20  # binomial with 64 trials and probability 1/8: beyond with probability 1e-4

@@ -23,6 +23,8 @@ from bnnzoo.samplers.kernel import choose, density, metropolis, replace, standar
 from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
+_SHORT_SHARE, _SHORT = 1 / 8, 1 / 8
+"""Fraction of draws with short steps, and the factor of their step size."""
 _FEWEST_STEPS = 4
 """Shortest trajectory that a budget may choose."""
 
@@ -45,8 +47,9 @@ class Mams(AbstractSampler[MamsState]):
     begins in a direction that is uniform on the sphere. The integrator is reversible and known in its change of volume,
     so the end point is accepted with probability min(1, exp(-W)), where W is the sum of the potential and the kinetic
     energy gained. Each draw's step size is multiplied by a factor uniform in 1 +- `jitter`, so that no direction
-    returns to its beginning. Warm-up adapts the step size, and a diagonal metric to the variances of the chains, pooled
-    over all chains.
+    returns to its beginning. One draw in eight has steps of an eighth: a chain that enters a region too narrow for its
+    steps, such as one of small noise, would otherwise reject every proposal. Warm-up adapts the step size, and a
+    diagonal metric to the variances of the chains, pooled over all chains.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -91,9 +94,10 @@ class Mams(AbstractSampler[MamsState]):
 
     def step(self, posterior: AbstractPosterior, state: MamsState, *, key: PRNGKeyArray) -> tuple[MamsState, Stats]:
         """Follow one trajectory, then accept or reject its end point."""
-        direction_key, jitter_key, accept_key = jax.random.split(key, 3)
+        direction_key, jitter_key, short_key, accept_key = jax.random.split(key, 4)
         scale, dtype = jnp.sqrt(state.metric.inverse_mass), state.position.dtype
         factor = 1 + self.jitter * jax.random.uniform(jitter_key, (), dtype, -1.0, 1.0)
+        factor *= jnp.where(jax.random.uniform(short_key) < _SHORT_SHARE, _SHORT, 1.0).astype(dtype)
         direction = isokinetic.normalise(standard_normal(state.position, key=direction_key))
         start = Point(state.position, direction, state.log_prior, state.log_likelihoods, state.gradient)
 
