@@ -45,7 +45,7 @@ print(json.dumps({
     "nll": float(np.log(len(raw)) - np.logaddexp.reduce(single, 0).mean()),
 }))
 """
-SAMPLERS = ("nuts", "hmc", "mala", "penalty", "mclmc", "sgld", "ensemble", "laplace", "bbb", "swag")
+SAMPLERS = ("nuts", "hmc", "mala", "penalty", "mams", "mclmc", "sgld", "ensemble", "laplace", "bbb", "swag")
 COLUMNS = ("table", "rows", "what", "seed", "rmse", "nll", "coverage_90", "rhat", "verdict", "seconds")
 
 

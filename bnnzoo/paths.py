@@ -16,7 +16,7 @@ def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
     """Return the path of a file, which need not exist.
 
     Args:
-        given: the path as the user typed it.
+        path_given: the path as the user typed it.
         folder: whether the path may be a folder.
 
     Raises:
@@ -44,7 +44,7 @@ def refuse_input_as_output(out: Path, inputs: Iterable[Any]) -> None:
 
     Args:
         out: the file to write.
-        read: the files that are read; values that are not paths are ignored.
+        inputs: the files that are read; values that are not paths are ignored.
 
     Raises:
         UsageError: with the file.

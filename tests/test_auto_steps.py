@@ -68,7 +68,9 @@ def test_a_predicted_variance_above_its_limit_is_not_converged_and_names_the_ste
         **{"exactness": "biased", "chains": 4, "rhat": 1.0, "rhat_of": "f", "ess_bulk": 900.0, "ess_bulk_of": "f"},
         **{"ess_tail": 900.0, "ess_tail_of": "f", "draws": 500, "draws_requested": 500, "variance_ratio": 1.09},
     }
-    assert outcome.verdict(good, findings.gate_findings(good)).startswith("settled: the chains agree, on the")
+    assert outcome.verdict(good, findings.gate_findings(good)).startswith(
+        "settled: the draws follow the distribution of a biased"
+    )
     bad = findings.gate_findings(good | {"variance_ratio": 201.0, "unbiased_step_size": 2.34e-8})
     verdict = outcome.verdict(good, bad)
     assert verdict.startswith("not settled: predicted variance over the posterior's 201, trusted up to 1.1; use ")

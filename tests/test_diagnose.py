@@ -405,7 +405,7 @@ def test_every_class_is_judged(tmp_path):
 
 def test_the_verdict_names_the_first_problem():
     assert verdict({"exactness": "exact"}, ()) == "converged"
-    assert verdict({"exactness": "biased"}, ()).startswith("settled: the chains agree, on the distribution of a biased")
+    assert verdict({"exactness": "biased"}, ()).startswith("settled: the draws follow the distribution of a biased")
     assert verdict(GOOD, gate_findings({**GOOD, "rhat": 2.0})).startswith("not settled: R-hat of predictive means 2, ")
     # What the file's `converged` says, and the report.
     wrong = verdict(GOOD, gate_findings({**GOOD, "diverging": 0.2}))

@@ -42,3 +42,36 @@ def test_docstrings_open_with_no_relative_clause():
 def test_the_check_tells_a_clause_from_a_phrase(text, is_refused):
     (_, result), *_ = docstrings(ast.parse(f'"""{text}"""'))
     assert bool(RELATIVE.match(result)) == is_refused
+
+
+def documented_arguments(node: ast.FunctionDef) -> set[str]:
+    """Return the names in the section `Args:` of a docstring."""
+    _, _, section = (ast.get_docstring(node) or "").partition("\nArgs:\n")
+    return set(re.findall(r"^ {4}\*{0,2}(\w+):", re.split(r"\n(?=\S)", section)[0], re.MULTILINE))
+
+
+def functions_with_stale_arguments(tree: ast.Module) -> Iterator[str]:
+    """Yield functions whose docstring describes an argument that they do not have."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            given = node.args
+            names = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+            stale = documented_arguments(node) - {argument.arg for argument in names if argument}
+            if stale:
+                yield f"{node.name}: {', '.join(sorted(stale))}"
+
+
+def test_docstrings_describe_only_arguments_that_exist():
+    stale = [
+        f"{path.relative_to(ROOT)}: {function}"
+        for path in FILES
+        for function in functions_with_stale_arguments(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert stale == []
+
+
+@pytest.mark.parametrize(("argument", "is_stale"), [("x", False), ("rest", False), ("old", True)])
+def test_the_check_of_arguments_finds_a_renamed_one(argument, is_stale):
+    docstring = f'"""Do it.\n\n    Args:\n        {argument}: a value,\n            such: as one.\n    """'
+    text = f"def f(x, *rest):\n    {docstring}"
+    assert bool(list(functions_with_stale_arguments(ast.parse(text)))) == is_stale

@@ -48,7 +48,6 @@ def test_a_drift_of_all_chains_or_of_one_is_found_and_named(moving, sds):
         assert result is not None
         assert result.p < settling.LEVEL
         assert result.drifting == "moving"
-        assert not result.has_settled
 
 
 def test_effective_draws_per_chain_are_measured_within_chains():
@@ -77,13 +76,22 @@ def test_a_verdict_of_chains_in_different_modes_says_so_and_what_more_chains_wou
     assert answer.text.startswith("Settled in 3 modes")
 
 
+def test_chains_of_a_biased_sampler_in_different_modes_say_that_it_is_biased():
+    biased = GOOD | {"exactness": "biased", "variance_ratio": 1.05}
+    verdict = outcome.verdict(biased, findings.gate_findings(biased))
+    assert verdict.startswith("settled in 3 modes: ")
+    assert "; the draws follow the distribution of a biased sampler: from its step size" in verdict
+
+
 @pytest.mark.parametrize(
     ("change", "ending"),
     [
-        ({"drift_p": 1e-4}, "; f still drift within chains, so settling needs about 2 times as many draws"),
+        ({"drift_p": 1e-4}, "; drift within chains (f), so settling needs about 2 times as many draws"),
         ({"within_ess": 20.0}, "; settling needs about 5 times as many draws"),
         ({"modes": 1}, ""),
         ({"ebfmi": 0.1}, ""),
+        ({"still_chains": 1}, ""),
+        ({"diverging": 0.2}, ""),
         ({"unmoving": 1, "unmoving_of": "likelihood_scale"}, ""),
     ],
 )

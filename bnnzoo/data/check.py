@@ -42,7 +42,7 @@ def check_column_names(names: Sequence[str], where: str, checked: Iterable[str] 
     Args:
         names: the names of all columns.
         where: the name of the table in error messages.
-        of: the names of the columns in use, which alone are checked; the default is all columns.
+        checked: the names of the columns in use, which alone are checked; the default is all columns.
 
     Raises:
         UsageError: with the first invalid name.
@@ -105,7 +105,7 @@ def is_coarse(values: NDArray[Any], *, fraction: float = 0.05, origin: Literal["
 
     Args:
         values: the numbers [N].
-        share: the fraction of the standard deviation.
+        fraction: the fraction of the standard deviation.
         origin: "smallest" subtracts the smallest number before rounding.
     """
     exact = values[np.isfinite(values)].astype(np.float64)

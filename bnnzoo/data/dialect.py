@@ -127,9 +127,9 @@ def _has_commas(lines: Sequence[str]) -> bool:
 def unusual_separator(header: str, row: bytes) -> str:
     """Return the sign, other than `MARKS`, that may separate the columns of a header and a row; "" for none."""
     first = row.decode("utf-8", "replace")
-    found = [mark for mark in dict.fromkeys(header) if not mark.isalnum() and mark not in "_-. \"'()[]%"]
-    found = [mark for mark in found if header.strip(mark) == header and header.count(mark) == first.count(mark)]
-    return found[0] if len(found) == 1 else ""
+    marks = [mark for mark in dict.fromkeys(header) if not mark.isalnum() and mark not in "_-. \"'()[]%"]
+    marks = [mark for mark in marks if header.strip(mark) == header and header.count(mark) == first.count(mark)]
+    return marks[0] if len(marks) == 1 else ""
 
 
 def _thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:

@@ -144,8 +144,8 @@ def _twins(levels: Sequence[str]) -> list[str]:
 
 def _visible(text: str) -> str:
     """Return a text without invisible characters, and with the plain form of wide characters and ligatures."""
-    kept = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
-    return " ".join(unicodedata.normalize("NFKC", kept).split())
+    visible = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
+    return " ".join(unicodedata.normalize("NFKC", visible).split())
 
 
 def warn_of_dates(cells: Sequence[Cells], where: str) -> None:

@@ -24,8 +24,10 @@ _DRAWS_A_QUANTITY = 5
 _ROUNDING = 1e-8
 """Variance relative to the largest below which a direction is rounding error."""
 _CUT = 10.0
-_KNOWN, _LOST = 6.0, 2.0
-"""Effective draws per degree of freedom of a standard error, and effective draws used up by the means of the parts."""
+DRAWS_PER_FREEDOM = 6.0
+"""Effective draws per degree of freedom of a standard error, calibrated by simulation (benchmarks/combination.py)."""
+_LOST = 2.0
+"""Effective draws used up by the means of the parts."""
 
 
 class Combination(NamedTuple):
@@ -75,16 +77,23 @@ def rhat_and_limit(values: Float[np.ndarray, "chain draw"], false_alarm: float) 
     are k - 1, with k the number of halves. The second are those of the standard error, a few per hundred effective
     draws. Both constants were calibrated by simulation (benchmarks/combination.py).
     """
-    half_chains = _split(_normal_scores(values)[..., None])[..., 0]
+    half_chains = _split(normal_scores(values[..., None]))[..., 0]
     count, length = half_chains.shape
     within = half_chains.var(1, ddof=1).mean()
     between = half_chains.mean(1).var(ddof=1)
     if not within > 0:
         return np.inf, 1.0
     effective_draws = min(_effective_draws(half_chains), float(length))
-    f = stats.f.isf(false_alarm, count - 1, max(count * effective_draws / _KNOWN, 2.0))
+    f = stats.f.isf(false_alarm, count - 1, max(count * effective_draws / DRAWS_PER_FREEDOM, 2.0))
     limit = np.sqrt(1 + max(f - 1, 0.0) / max(effective_draws - _LOST, 1.0))
     return float(np.sqrt((length - 1) / length + between / within)), float(limit)
+
+
+def normal_scores(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw value"]:
+    """Return the normal scores of each quantity's ranks over all draws (Blom's, as in Vehtari et al. 2021)."""
+    chains, draws, size = values.shape
+    ranks = stats.rankdata(values.reshape(-1, size), axis=0).reshape(values.shape)
+    return special.ndtri((ranks - 0.375) / (chains * draws + 0.25))
 
 
 def _measure_combination(
@@ -145,9 +154,3 @@ def _standardise(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndar
     low, centre, high = np.quantile(values, [0.25, 0.5, 0.75], axis=(0, 1))
     spread = np.where(high > low, (high - low) / 1.349, values.std((0, 1)))
     return np.clip((values - centre) / np.maximum(spread, 1e-300), -_CUT, _CUT)
-
-
-def _normal_scores(values: Float[np.ndarray, "chain draw"]) -> Float[np.ndarray, "chain draw"]:
-    """Return the normal scores of the ranks over all draws."""
-    ranks = stats.rankdata(values).reshape(values.shape)
-    return special.ndtri((ranks - 0.375) / (values.size + 0.25))

@@ -218,6 +218,8 @@ def answer_converged(
         f"ESS at least {diagnosis['ess_bulk']:.0f} (of {diagnosis['ess_bulk_of']}), the tail ESS at least "
         f"{diagnosis['ess_tail']:.0f} (limit {limits.ess * diagnosis['chains']:g})"
     )
+    if diagnosis["exactness"] == "biased":
+        return Answer(CONVERGED, "unsure", _sentence([outcome.describe_bias(diagnosis), text]))
     return Answer(CONVERGED, "yes", _sentence([text]))
 
 

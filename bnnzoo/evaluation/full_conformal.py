@@ -109,8 +109,8 @@ def intervals(
             low, middle, high = start[:, rows]
 
             def log_densities(candidates: Float[np.ndarray, "candidate row"], draws: DrawMixture = draws) -> np.ndarray:
-                found = mixture.log_densities(draws, candidates[:, :, None])
-                return np.asarray(found - units, np.float32)
+                densities = mixture.log_densities(draws, candidates[:, :, None])
+                return np.asarray(densities - units, np.float32)
 
             if sum(map(len, tested)) < _CHECKED_ROWS:
                 ends = np.stack([low, middle, high])[:, : min(count, _CHECKED_ROWS)]

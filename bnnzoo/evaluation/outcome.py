@@ -39,23 +39,19 @@ def verdict(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spell
         )
     if any(finding.topic == "convergence" for finding in run_findings):
         if has_settled(diagnosis, run_findings):
-            return "; ".join([f"settled in {describe_modes(diagnosis)}", *problem_sentences])
-        return "; ".join(
-            filter(None, [f"not settled: {problem_sentences[0]}", *problem_sentences[1:], _how_long(diagnosis)])
-        )
-    bias_text = bias(diagnosis)
-    bias_note = f": {bias_text}" if bias_text else ""
-    summary = (
-        f"settled: the chains agree, on the distribution of a biased sampler{bias_note}"
-        if exactness == "biased"
-        else "converged"
-    )
+            bias_sentences = [describe_bias(diagnosis)] if exactness == "biased" else []
+            return f"settled in {'; '.join([describe_modes(diagnosis), *bias_sentences, *problem_sentences])}"
+        return f"not settled: {'; '.join(filter(None, [*problem_sentences, _how_long(diagnosis)]))}"
+    summary = f"settled: {describe_bias(diagnosis)}" if exactness == "biased" else "converged"
     return f"{summary}, but did not run right: {'; '.join(problem_sentences)}" if problem_sentences else summary
 
 
 def has_settled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> bool:
-    """Whether every chain has mixed within itself, and the only findings on convergence are that chains disagree."""
-    kinds = {finding.kind for finding in run_findings if finding.topic == "convergence"}
+    """Whether every chain has mixed within itself, and the only findings are that chains disagree.
+
+    Any other finding rules it out, on validity too: a stuck chain disagrees with the others as a mode does.
+    """
+    kinds = {finding.kind for finding in run_findings}
     return (
         kinds <= _DISAGREEMENT
         and bool(kinds & _BETWEEN)
@@ -63,6 +59,12 @@ def has_settled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -
         and diagnosis.get("drift_p", 0.0) >= settling.LEVEL
         and diagnosis.get("within_ess", 0.0) >= settling.FEWEST_EFFECTIVE
     )
+
+
+def describe_bias(diagnosis: Mapping[str, Any]) -> str:
+    """Return a sentence on the distribution of a biased sampler, with the size of the bias if it is known."""
+    bias_text = bias(diagnosis)
+    return f"the draws follow the distribution of a biased sampler{f': {bias_text}' if bias_text else ''}"
 
 
 def describe_modes(diagnosis: Mapping[str, Any]) -> str:
@@ -81,7 +83,7 @@ def _how_long(diagnosis: Mapping[str, Any]) -> str:
     if "within_ess" not in diagnosis:
         return ""
     factor = settling.FEWEST_EFFECTIVE / max(diagnosis["within_ess"], 1.0)
-    drift_note = f"{diagnosis['drift_of']} still drift within chains" if diagnosis["drift_p"] < settling.LEVEL else ""
+    drift_note = f"drift within chains ({diagnosis['drift_of']})" if diagnosis["drift_p"] < settling.LEVEL else ""
     if drift_note:
         factor = max(factor, 2.0)
     if factor <= 1:

@@ -208,13 +208,13 @@ def table(
             for row, ranked in zip(members, order, strict=True)
         ]
         return pd.DataFrame({"set": names})
-    found = intervals(predictor, x, method, level, calibration=rows, observer=observer)
+    interval_ends = intervals(predictor, x, method, level, calibration=rows, observer=observer)
     several = len(signature.target_names) > 1
     return pd.DataFrame(
         {
             (f"{target}_{end}" if several else end): values[:, number]
             for number, target in enumerate(signature.target_names)
-            for end, values in found._asdict().items()
+            for end, values in interval_ends._asdict().items()
         }
     )
 
@@ -248,7 +248,7 @@ def estimates(
     known = uncensored_rows(y)
     x, y = (x[known], y[known][..., 0]) if y.ndim == 3 else (x, y)
     rows = calibration_rows(predictor, calibration, scored=x)
-    found: dict[str, Estimate] = {"interval_level": Estimate(level)}
+    results: dict[str, Estimate] = {"interval_level": Estimate(level)}
     methods: tuple[Method, ...] = ("bayesian",) if method == "bayesian" else ("bayesian", "conformal")
     several = len(predictor.signature.target_names) > 1
     for method in methods:
@@ -260,6 +260,6 @@ def estimates(
             lower, upper = intervals(predictor, x, method, level, **how)
             inside, name = (lower <= y) & (y <= upper), "width"
             sizes = ((upper - lower) / (target_sd if several else 1.0)).mean(1)
-        found[f"coverage_{method}"] = metrics.mean(inside.mean(1))._replace(is_fraction=True)
-        found[f"{name}_{method}{'_standardised' if several else ''}"] = metrics.mean(sizes)
-    return found
+        results[f"coverage_{method}"] = metrics.mean(inside.mean(1))._replace(is_fraction=True)
+        results[f"{name}_{method}{'_standardised' if several else ''}"] = metrics.mean(sizes)
+    return results

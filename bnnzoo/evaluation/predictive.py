@@ -97,7 +97,7 @@ def sums(
         y: targets in the units of the network; without them `log_density` has no meaning.
         weights: weights of the draws, with any sum; equal by default.
         parts: batches of draws; about twenty by default.
-        apart: keep the batches separate, for Monte Carlo errors; otherwise add them up in float64.
+        keep_parts: keep the batches separate, for Monte Carlo errors; otherwise add them up in float64.
     """
     parts = batches(1, len(draws)) if parts is None else parts
     weights = np.ones(len(draws)) if weights is None else weights
@@ -114,11 +114,11 @@ def sums(
     def sum_piece(piece: Int[np.ndarray, " piece"], weight: Float[np.ndarray, " piece"]) -> list[np.ndarray]:
         """Return the sums over some draws for all rows; each draw is read once."""
         thetas, shares = jnp.asarray(draws[piece]), jnp.asarray(weight)
-        found = []
+        sums_by_block = []
         for rows, target, centre, (_, count) in zip(inputs, targets, centres, blocks, strict=True):
             sums_of_rows = _accumulate(posterior, thetas, shares, rows, target, centre)
-            found.append([np.asarray(value)[:count] for value in sums_of_rows])
-        return [np.concatenate(values) for values in zip(*found, strict=True)]
+            sums_by_block.append([np.asarray(value)[:count] for value in sums_of_rows])
+        return [np.concatenate(values) for values in zip(*sums_by_block, strict=True)]
 
     pieces = draw_slices(draws, length)
     join_rules, totals = (np.add, np.add, np.add, np.logaddexp), []

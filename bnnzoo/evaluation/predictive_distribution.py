@@ -151,10 +151,10 @@ class PredictiveDistribution:
         self._require_numbers("cdf")
         values, lead = self._points(y)
         try:
-            found = self._by_blocks(mixture.cdf, values)
+            probabilities = self._by_blocks(mixture.cdf, values)
         except NotImplementedError as error:
             raise UsageError(f"cdf: {error}; use sample") from error
-        return self._shaped(np.clip(found, 0.0, 1.0).reshape(*lead, len(self), -1))
+        return self._shaped(np.clip(probabilities, 0.0, 1.0).reshape(*lead, len(self), -1))
 
     def quantile(self, q: float | ArrayLike) -> Float[np.ndarray, "*level row *target"]:
         """Return the smallest y with P(Y <= y | x) >= q, in original units.

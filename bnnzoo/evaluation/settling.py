@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy import special, stats
+from scipy import stats
+
+from bnnzoo.evaluation.combination import DRAWS_PER_FREEDOM, normal_scores
 
 LEVEL = 0.01
 """Probability that the test calls a run drifting whose chains are stationary; docs/correctness.md has measurements."""
@@ -21,8 +23,6 @@ FEWEST_DRAWS = 80
 """Fewest draws per chain for the test, which compares halves of chains."""
 _MOST_COLUMNS, _MOST_DRAWS = 100, 1000
 """Largest numbers of values of a quantity, evenly spaced, and of draws per chain that enter the test."""
-_KNOWN = 6.0
-"""Effective draws per degree of freedom of a standard error; as in `combination`, calibrated by simulation."""
 
 
 class Settling(NamedTuple):
@@ -37,15 +37,8 @@ class Settling(NamedTuple):
     effective_of: str
     """Name of the quantity with the fewest effective draws."""
 
-    @property
-    def has_settled(self) -> bool:
-        """Whether no drift was found and the chains are long enough to find one."""
-        return self.p >= LEVEL and self.effective_draws >= FEWEST_EFFECTIVE
 
-
-def measure_settling(
-    quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]],
-) -> Settling | None:
+def measure_settling(quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]]) -> Settling | None:
     """Test each quantity for a drift between the halves of the chains.
 
     Two tests are made of each value, on normal scores of its deviations from the chain's mean. The first is a t test
@@ -69,7 +62,8 @@ def measure_settling(
         columns = columns[np.linspace(0, len(columns) - 1, min(len(columns), _MOST_COLUMNS)).round().astype(int)]
         stride = -(-flat.shape[1] // _MOST_DRAWS)
         half = flat[:, ::stride].shape[1] // 2
-        scores = _scores_within(flat[:, ::stride][:, : 2 * half, columns])
+        used = flat[:, ::stride][:, : 2 * half, columns]
+        scores = normal_scores(used - used.mean(1, keepdims=True))
         column_p, column_effective = _test_columns(scores.reshape(len(scores), 2, half, -1))
         num_tests += column_p.size
         p_values[name], effective[name] = float(column_p.min()), float(column_effective.min())
@@ -102,7 +96,7 @@ def _test_columns(
     differences = scores[:, 1].mean(1) - scores[:, 0].mean(1)
     error = np.sqrt(2 * variance / effective_half)
     f = np.mean((differences / error) ** 2, 0)
-    p_single = stats.f.sf(f, chains, np.maximum(2 * chains * effective_half / _KNOWN, 2.0))
+    p_single = stats.f.sf(f, chains, np.maximum(2 * chains * effective_half / DRAWS_PER_FREEDOM, 2.0))
     if chains < 3:  # a t test of two differences has no power
         return p_single[None], 2 * effective_half
     spread = differences.std(0, ddof=1) / chains**0.5
@@ -125,10 +119,3 @@ def _effective_draws(parts: Float[np.ndarray, "part draw value"]) -> Float[np.nd
     pairs = np.minimum.accumulate(np.where(is_positive, pairs, 0.0), 0)
     time = np.maximum(2 * pairs.sum(0) - 1, 1 / np.log10(max(length, 11)))
     return np.maximum(length / time, 1.0)
-
-
-def _scores_within(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw value"]:
-    """Return normal scores of the deviations from each chain's mean, ranked over all chains."""
-    deviations = values - values.mean(1, keepdims=True)
-    ranks = stats.rankdata(deviations.reshape(-1, values.shape[2]), axis=0).reshape(values.shape)
-    return special.ndtri((ranks - 0.375) / (values.shape[0] * values.shape[1] + 0.25))

@@ -17,7 +17,7 @@ def check(model: str, build: Callable[[], Any]) -> None:
 
     Args:
         model: name of the model, for the message.
-        make: function that builds the network; it is traced, not run.
+        build: function that builds the network; it is traced, not run.
 
     Raises:
         UsageError: if the network is too large; the message gives both sizes.

@@ -35,7 +35,7 @@ def bands(
     """Draw one panel per run with common axes, or with `overlay` all wide intervals in one panel and the sds below.
 
     Args:
-        found: the predictions of each run.
+        run_bands: the predictions of each run.
         feature: label of the input.
         target: label of the target.
         of: quantity of the bands.

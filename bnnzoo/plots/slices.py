@@ -31,10 +31,10 @@ def slices(feature_slices: Sequence[Slice], *, value: str, interval: str, held_n
     """Draw mean, 50 and 90 % intervals in one panel per feature, with a rug of the training data.
 
     Args:
-        found: the slices.
+        feature_slices: the slices.
         value: label of the vertical axis.
         interval: description of the intervals.
-        held: description of the values of the other inputs.
+        held_note: description of the values of the other inputs.
     """
     columns = 1 if len(feature_slices) == 1 else 2
     rows = -(-len(feature_slices) // columns)

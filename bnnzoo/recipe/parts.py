@@ -46,7 +46,7 @@ def build_all(requests: Iterable[tuple[type, Part, str]]) -> list[Any]:
     """Build several parts and report all their problems together.
 
     Args:
-        wanted: the class, the raw part and the prefix of each.
+        requests: the class, the raw part and the prefix of each.
 
     Raises:
         UsageError: with one line for each problem.

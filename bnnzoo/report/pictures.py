@@ -69,9 +69,9 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
         grids[-1] = np.maximum(grids[-1], x[:, -1].min())
 
     def points(feature: int) -> Float[np.ndarray, "point feature"]:
-        found = np.tile(middle, (grids.shape[1], 1))
-        found[:, feature] = grids[feature]
-        return found
+        grid_rows = np.tile(middle, (grids.shape[1], 1))
+        grid_rows[:, feature] = grids[feature]
+        return grid_rows
 
     classify = predictor.classifies
     index = _class(predictor, target) if classify else target_index(predictor, target)

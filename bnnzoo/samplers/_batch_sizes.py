@@ -120,8 +120,8 @@ def resize_batches(
     faster, K converges over several windows.
 
     Args:
-        now: batches of the window.
-        seen: means of all chains, each [chain].
+        current: batches of the window.
+        means: means of all chains, each [chain].
         num_data: number of data, N.
         sampling: `auto` uses no datum twice from N / 2 on, and then all N if the budget allows it.
         target_acceptance: acceptance to reach.

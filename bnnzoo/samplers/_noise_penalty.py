@@ -35,7 +35,7 @@ def estimate_difference(
         d: the differences, [K].
         known_change: change of the log prior and of the control variate, which has no noise.
         scale: beta N.
-        left: remaining fraction of the variance, 1 - K/N if no datum is used twice.
+        unused_fraction: remaining fraction of the variance, 1 - K/N if no datum is used twice.
         groups: number of batches if the variance is taken over batch means; None for single data.
     """
     num_used, mean = d.shape[0], jnp.mean(d)

@@ -91,7 +91,7 @@ def loss(
         posterior: the target distribution.
         theta: the parameters of the prior's density.
         rows: the mini-batch.
-        seen: parameters of the likelihood, if they differ from `theta`.
+        evaluated_at: parameters of the likelihood, if they differ from `theta`.
         weights: weight of each row; 1 by default.
     """
     log_likelihoods = posterior.log_likelihood(theta if evaluated_at is None else evaluated_at, rows)

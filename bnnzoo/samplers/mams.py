@@ -20,10 +20,10 @@ from bnnzoo.samplers import isokinetic
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.isokinetic import Point
 from bnnzoo.samplers.kernel import choose, density, metropolis, replace, standard_normal
-from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
+from bnnzoo.samplers.metric import Metric, share_metric, update_metric
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
-_SHORT_SHARE, _SHORT = 1 / 8, 1 / 8
+_SHORT_FRACTION, _SHORT_FACTOR = 1 / 8, 1 / 8
 """Fraction of draws with short steps, and the factor of their step size."""
 _FEWEST_STEPS = 4
 """Shortest trajectory that a budget may choose."""
@@ -44,7 +44,7 @@ class Mams(AbstractSampler[MamsState]):
     """Draws from the posterior: `num_steps` steps of the isokinetic integrator of `mclmc`, then Metropolis.
 
     The Metropolis-adjusted microcanonical sampler: Robnik, Cohn-Gordon and Seljak 2025, arXiv 2503.01707. Each draw
-    begins in a direction that is uniform on the sphere. The integrator is reversible and known in its change of volume,
+    begins in a direction that is uniform on the sphere. The integrator is reversible and its change of volume known,
     so the end point is accepted with probability min(1, exp(-W)), where W is the sum of the potential and the kinetic
     energy gained. Each draw's step size is multiplied by a factor uniform in 1 +- `jitter`, so that no direction
     returns to its beginning. One draw in eight has steps of an eighth: a chain that enters a region too narrow for its
@@ -97,7 +97,7 @@ class Mams(AbstractSampler[MamsState]):
         direction_key, jitter_key, short_key, accept_key = jax.random.split(key, 4)
         scale, dtype = jnp.sqrt(state.metric.inverse_mass), state.position.dtype
         factor = 1 + self.jitter * jax.random.uniform(jitter_key, (), dtype, -1.0, 1.0)
-        factor *= jnp.where(jax.random.uniform(short_key) < _SHORT_SHARE, _SHORT, 1.0).astype(dtype)
+        factor *= jnp.where(jax.random.uniform(short_key) < _SHORT_FRACTION, _SHORT_FACTOR, 1.0).astype(dtype)
         direction = isokinetic.normalise(standard_normal(state.position, key=direction_key))
         start = Point(state.position, direction, state.log_prior, state.log_likelihoods, state.gradient)
 
@@ -132,11 +132,7 @@ class Mams(AbstractSampler[MamsState]):
     def settle(self, posterior: AbstractPosterior, state: MamsState, *, final: bool, key: PRNGKeyArray) -> MamsState:
         """Update the metric."""
         del posterior, key
-        if final:
-            return state
-        metric = state.metric.updated()
-        step_size = rescale_step_size(state.step_size, state.metric.inverse_mass, metric.inverse_mass)
-        return replace(state, step_size=step_size, metric=metric)
+        return state if final else update_metric(state)
 
     def tune(
         self, posterior: AbstractPosterior, states: MamsState, *, final: bool, key: PRNGKeyArray, num_steps: int

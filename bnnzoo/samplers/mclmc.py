@@ -18,7 +18,7 @@ from bnnzoo.samplers import isokinetic
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.isokinetic import Point
 from bnnzoo.samplers.kernel import choose, density, replace, standard_normal
-from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
+from bnnzoo.samplers.metric import Metric, share_metric, update_metric
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
 
 _GUARD = 1000.0
@@ -142,10 +142,8 @@ class Mclmc(AbstractSampler[MclmcState]):
         del posterior, key
         if final:
             return state
-        metric = state.metric.updated()
-        step_size = rescale_step_size(state.step_size, state.metric.inverse_mass, metric.inverse_mass)
         zero = jnp.zeros_like(state.weight)
-        return replace(state, step_size=step_size, metric=metric, weight=zero, excess=zero)
+        return replace(update_metric(state), weight=zero, excess=zero)
 
     def tune(
         self, posterior: AbstractPosterior, states: MclmcState, *, final: bool, key: PRNGKeyArray, num_steps: int

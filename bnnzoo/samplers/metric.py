@@ -58,6 +58,17 @@ def rescale_step_size(
     return step_size * jnp.exp(jnp.mean(jnp.log(old) - jnp.log(new), -1) / 2)
 
 
+def update_metric(state: S) -> S:
+    """Return a chain's state with its updated metric, and its step size in the units of the new metric.
+
+    A state must have `metric` and `step_size`.
+    """
+    typed_state: Any = state
+    metric = typed_state.metric.updated()
+    step_size = rescale_step_size(typed_state.step_size, typed_state.metric.inverse_mass, metric.inverse_mass)
+    return eqx.tree_at(lambda s: (s.metric, s.step_size), state, (metric, step_size))
+
+
 def share_metric(states: S) -> S:
     """Return states with a common inverse mass, the mean of the variances that the chains saw, each in its own mode.
 

@@ -64,8 +64,8 @@ def plan_lengths(
         problem: the problem of the run.
         placement: the placement of its chains.
         thetas: the initial positions.
-        started: seconds that finding the initial positions took.
-        chosen: fields of the sampler that it chose itself.
+        start_seconds: seconds that finding the initial positions took.
+        chosen_fields: fields of the sampler that it chose itself.
     """
     recipe = problem.recipe
     if recipe.budget is None:
@@ -99,8 +99,8 @@ def plan_lengths(
 def _round_down(length: float, largest: int) -> int:
     """Return the largest power of two that is at most `length`, or `largest` if the length is beyond it.
 
-    Measured times differ by some percent from run to run. Rounded lengths are nearly always the same, and then so are
-    the draws.
+    Measured times differ by some percent from run to run. Rounded lengths are usually the same, and then so are the
+    draws.
     """
     return largest if length >= largest else int(2.0 ** np.floor(np.log2(max(length, 1.0))))
 

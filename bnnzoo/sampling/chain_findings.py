@@ -62,7 +62,7 @@ def inspect_chains(
         posterior: the posterior of the run.
         states: the last states of all chains.
         key: a key for the inspection.
-        look: the program from `compile_inspection`, if there is one.
+        program: the program from `compile_inspection`, if there is one.
     """
     if type(sampler).inspect is AbstractSampler.inspect:
         return {}
@@ -92,7 +92,7 @@ def gate_findings(
         sampler: the tuned sampler.
         posterior: the posterior of the run.
         means: the mean of each statistic [chain].
-        look: the result of `inspected` [chain]. One inspection is noisy, so a single chain's value counts half, unless
+        inspection: the result of `inspect_chains` [chain]. It is noisy, so a single chain's value counts half, unless
             the mean over chains is larger.
         num_steps: steps per chain. The means of a few steps are too noisy for a single chain, so they are pooled.
     """

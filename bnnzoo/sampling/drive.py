@@ -56,8 +56,8 @@ def drive(
     Args:
         thetas: initial positions, `[chain, dim]`; ignored if `saved` is given.
         restored: the carry of `saved`.
-        began: the `time.perf_counter` from which the run counts its seconds.
-        started: seconds that finding the initial positions took; they count as warm-up.
+        start_time: the `time.perf_counter` from which the run counts its seconds.
+        start_seconds: seconds that finding the initial positions took; they count as warm-up.
 
     Raises:
         InterruptedRunError: if `stop` asked for it; the message holds the command that resumes the run.

@@ -51,7 +51,7 @@ def launch(
         out: the file to write.
         force: replace a file or an unfinished run at `out`.
         starts: initial positions, used instead of the recipe's `init`.
-        began: the `time.perf_counter` from which the run counts its seconds.
+        start_time: the `time.perf_counter` from which the run counts its seconds.
         started_by: the command or the call, for messages that ask to start the run again.
         in_bucket: pad the rows to a round number with rows of weight zero, see `Problem.in_bucket`.
         tell: called with the progress.
@@ -158,7 +158,7 @@ def relaunch(
         allow_inexact: resume even if this machine would not give the same draws.
         model: the model, if no registry has it.
         break_lock: take the lock from an owner without a sign of life.
-        began: as for `launch`.
+        start_time: as for `launch`.
         tell: as for `launch`.
         stop: as for `launch`.
 

@@ -87,7 +87,7 @@ def chunks(
         seconds: filled with the time spent.
         stops: numbers of kept draws at which a chunk must end, so that the caller can test exactly that many.
         outputs: values to keep of each draw; the default is its position.
-        leaving: called before each chunk; returns the number of a signal that stops all processes, or 0.
+        stop_signal: called before each chunk; returns the number of a signal that stops all processes, or 0.
 
     Raises:
         InterruptedRunError: if a process other than the first asked to stop.

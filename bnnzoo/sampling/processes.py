@@ -103,7 +103,7 @@ class Processes(NamedTuple):
 
         Args:
             count: this process's number; only the first one's counts.
-            leaving: the number of a signal for which this process asks all to stop, or 0.
+            stop_signal: the number of a signal for which this process asks all to stop, or 0.
 
         Raises:
             InterruptedRunError: if any process asks to stop.
@@ -125,7 +125,7 @@ class Processes(NamedTuple):
         """Wrap a generator's yield: if the first process closes the generator there, the other processes are told.
 
         Args:
-            before: work to finish before the processes communicate again; None if they do not.
+            finish_pending: work to finish before the processes communicate again; None if they do not.
         """
         try:
             yield

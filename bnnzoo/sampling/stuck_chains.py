@@ -21,7 +21,7 @@ def count_rejected_steps(
 
     Args:
         moved: whether each draw of a chunk is from an accepted step; None for samplers that never reject.
-        quiet: the result for the chunk before.
+        steps_rejected: the result for the chunk before.
         thin: steps per draw.
     """
     if moved is None:

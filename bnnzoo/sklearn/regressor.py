@@ -116,8 +116,8 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         if calibration is not None:
             targets = np.asarray(calibration[1], np.float32).reshape(len(calibration[1]), -1)
             rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), targets)
-        found = prediction_intervals.intervals(predictor, x, method, level, calibration=rows)
-        return np.moveaxis(self._shape_targets(np.stack(found)), 0, -1)
+        interval_ends = prediction_intervals.intervals(predictor, x, method, level, calibration=rows)
+        return np.moveaxis(self._shape_targets(np.stack(interval_ends)), 0, -1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
         """Return samples of the predictive distribution, [row, sample]; for several targets [row, target, sample]."""

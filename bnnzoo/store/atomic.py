@@ -35,7 +35,7 @@ def replacing(
 
     Args:
         path: the file to replace.
-        kept: end of the error message, about the data that remain.
+        on_failure: end of the error message, about the data that remain.
         instead_of: the open file that `path` must still be.
 
     Yields:
@@ -62,7 +62,7 @@ def check_free(path: Path, *, force: bool, remedy: str = "another [[out]], or [[
     Args:
         path: the file to write.
         force: a regular file may be replaced; anything else is refused in any case.
-        cure: remedy in the message if there is a file.
+        remedy: remedy in the message if there is a file.
 
     Raises:
         UsageError: with the remedy.

@@ -108,7 +108,7 @@ class Store:
 
         Args:
             num_parts: number of parts to keep.
-            seen: the run as it was when its checkpoint was read, without the lock.
+            expected: the run as it was when its checkpoint was read, without the lock.
             break_lock: take the lock from an owner without a sign of life.
 
         Raises:

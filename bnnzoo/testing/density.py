@@ -118,7 +118,7 @@ def agreement(
         grid: the grid of the density.
         log_density: log density at each grid point.
         draws: the draws to test.
-        of_draws: log density of each draw.
+        log_densities: log density of each draw.
     """
     masses = grid.masses(log_density)
     masses = masses / masses.sum()

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler, Statistic, Stats, replace
-from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
+from bnnzoo.samplers.metric import Metric, share_metric, update_metric
 from bnnzoo.samplers.statistics import (
     ACCEPTANCE_RATE,
     ACCEPTED,
@@ -117,11 +117,7 @@ class AbstractKernel(AbstractSampler[KernelState]):
     ) -> KernelState:
         """Update the metric, and rescale the step size to its units."""
         del posterior, key
-        if final:
-            return state
-        new = state.metric.updated()
-        step_size = rescale_step_size(state.step_size, state.metric.inverse_mass, new.inverse_mass)
-        return replace(state, step_size=step_size, metric=new)
+        return state if final else update_metric(state)
 
     def tune(
         self, posterior: AbstractPosterior, states: KernelState, *, final: bool, key: PRNGKeyArray, num_steps: int

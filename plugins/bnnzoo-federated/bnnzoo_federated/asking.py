@@ -39,7 +39,7 @@ class Asking:
 
         Args:
             question: the question.
-            words: arguments of the question for each party.
+            messages: arguments of the question for each party.
             read: converts a party's name and message to its answer; raises ValueError if the message is invalid.
 
         Raises:

@@ -16,7 +16,7 @@ def findings(means: Mapping[str, Float[np.ndarray, " chain"]], added_noise: floa
 
     Args:
         means: means of each statistic over a chain's kept steps.
-        known: part of sigma2 that the parties added. That noise is normal with known variance, so it lowers the
+        added_noise: part of sigma2 that the parties added. That noise is normal with known variance, so it lowers the
             acceptance and causes no bias.
     """
     larger_batch = f"use a larger batch_size of the parties, or a smaller {setting('sampler.target_sigma2')}"

@@ -56,7 +56,7 @@ class Log:
             question: the question.
             answer: the answer.
             step: the step of the chains, if the question has one.
-            kept: text of an error, which is logged and not sent.
+            private_error: text of an error, which is logged and not sent.
 
         Raises:
             OSError: if the disk refuses; the file is then unchanged.

@@ -84,7 +84,7 @@ class Recording:
         """Check the complete draws, and write the file.
 
         Args:
-            again: number of repeated questions to each party.
+            repeated_questions: number of repeated questions to each party.
         """
         self._write()
         assert self._chains is not None

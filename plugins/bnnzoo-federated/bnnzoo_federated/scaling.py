@@ -38,7 +38,7 @@ def fit_scaler(
 
     Args:
         offers: offers of the parties, with their moments.
-        like: signature of the rows.
+        signature: signature of the rows.
         standardise: whether to standardise at all.
         scales_targets: whether the likelihood's targets are also scaled.
     """

@@ -1,4 +1,4 @@
-"""What comes to a coordinator over a line: it runs no code, and is looked at before it is believed."""
+"""Messages to a coordinator over a line: they run no code, and are checked before they are believed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bnnzoo.errors import BnnzooError
 # ---- code ----------------------------------------------------------------------------------------
 
 
-class _Code:
+    """A pickle that would run code when it is opened."""
     """What a pickle can do to who opens it."""
 
     def __init__(self, path: Path):

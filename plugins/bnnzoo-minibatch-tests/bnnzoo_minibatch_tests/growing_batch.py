@@ -75,7 +75,7 @@ def estimate_ratio(
 
     Args:
         moments: moments of the differences.
-        known: change without noise: that of the log prior and of the control variate.
+        known_change: change without noise: that of the log prior and of the control variate.
         looks: number of evaluations of the test.
         scale: beta N.
         total: N.
