@@ -20,8 +20,8 @@ from bnnzoo.errors import BnnzooError
 # ---- code ----------------------------------------------------------------------------------------
 
 
+class _Code:
     """A pickle that would run code when it is opened."""
-    """What a pickle can do to who opens it."""
 
     def __init__(self, path: Path):
         self.path = path
