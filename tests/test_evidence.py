@@ -211,7 +211,7 @@ def test_what_does_not_tell_says_what_to_type(tmp_path, capsys):
     with pytest.raises(UsageError, match=r"half.nc: evidence: .* power 0.5"):
         half.evidence()
     with pytest.raises(
-        UsageError, match=r"a path of powers needs 0, 1, and at least one in between, each once (got 0.5, 1)"
+        UsageError, match=r"a path of powers needs 0, 1, and at least one in between, each once \(got 0\.5, 1\)"
     ):
         run.evidence(half)
     none = bnnzoo.sample("linear", "random-walk", **options, likelihood_power=0, out=tmp_path / "none.nc")
@@ -222,7 +222,7 @@ def test_what_does_not_tell_says_what_to_type(tmp_path, capsys):
     with pytest.raises(UsageError, match="trained on the same rows"):
         fitted.evidence()
     narrow = bnnzoo.sample("linear", "random-walk", **options, prior={"name": "normal", "scale": 0.5})
-    with pytest.raises(UsageError, match="not of the prior of"):
+    with pytest.raises(UsageError, match="differs from .* in prior"):
         run.evidence(narrow)
 
 
