@@ -356,7 +356,7 @@ def test_what_the_first_refuses_all_do(tmp_path):
     [
         ([], ["--seed", "1"], "have different recipes, data or checkpoints"),
         (["--chains", "3"], ["--chains", "3"], "2 processes cannot share 3 chains equally"),
-        (["--mesh", "chains=1,data=2"], ["--mesh", "chains=1,data=2"], "must be a multiple of 2, the number of processes"),
+        (["--mesh", "chains=1,data=2"], ["--mesh", "chains=1,data=2"], "a multiple of 2, the number of processes"),
     ],
 )
 def test_processes_that_do_not_fit_are_refused(arguments, more, message, tmp_path):

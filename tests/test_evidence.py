@@ -222,7 +222,7 @@ def test_what_does_not_tell_says_what_to_type(tmp_path, capsys):
     with pytest.raises(UsageError, match="trained on the same rows"):
         fitted.evidence()
     narrow = bnnzoo.sample("linear", "random-walk", **options, prior={"name": "normal", "scale": 0.5})
-    with pytest.raises(UsageError, match="differs from .* in prior"):
+    with pytest.raises(UsageError, match=r"differs from .* in prior"):
         run.evidence(narrow)
 
 
