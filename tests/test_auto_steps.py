@@ -109,7 +109,7 @@ SLOW = {"marks": pytest.mark.slow}
 def test_draws_have_the_exact_variance_by_default(sampler, count, inputs):
     x, y = _rows(count, inputs)
     likelihood = {"name": "gaussian", "scale": NOISE}
-    how: dict[str, Any] = {"standardise": False, "test_fraction": 0.0, "seed": 1}
+    how: dict[str, Any] = {"standardise": False, "test_fraction": 0.0, "seed": 1, "warmup": 1000, "draws": 1000}
     run = bnnzoo.sample("linear", sampler, data=(x, y), likelihood=likelihood, **how)
     assert 0.8 < _ratio(run, x) < 1.25
     assert run.diagnose()["variance_ratio"] < 1.1
