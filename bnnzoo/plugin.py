@@ -249,7 +249,7 @@ def bnnzoo_priors() -> list[Entry]:
         Entry("laplace", f"{module}:Laplace", "Laplace(0, scale) on every parameter"),
         Entry("scale-mixture", f"{module}:ScaleMixture", "a wide and a narrow Gaussian: few large weights"),
         Entry("hierarchical", f"{module}:Hierarchical", "a Gaussian per layer, with sampled scales"),
-        Entry("ard", f"{module}:Ard", "a sampled scale for each input and each layer: irrelevant inputs get no weight"),
+        Entry("ard", "bnnzoo.posterior.ard:Ard", "weights of an input share a scale: irrelevant inputs are suppressed"),
         Entry(
             "fan-in",
             f"{module}:FanIn",

@@ -13,6 +13,7 @@ from bnnzoo.assembly.recipe_parts import check_prior
 from bnnzoo.errors import UsageError
 from bnnzoo.models import Mlp
 from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.ard import Ard
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import AbstractPrior, FanIn, Hierarchical, Laplace, Normal, ScaleMixture
@@ -173,3 +174,49 @@ def test_a_prior_that_would_be_broadcast_is_refused_before_a_run(wrong, message)
     with pytest.raises(UsageError, match=message):
         check_prior(wrong, layout)
     check_prior(_Odd(), layout)
+
+
+class TestArd:
+    """The automatic relevance prior: a multivariate Student-t for the weights of each input."""
+
+    LAYOUT = Layout((Block("0_weight", (3, 2), 0), Block("0_bias", (3,), 6), Block("1_weight", (1, 3), 9)))
+
+    def test_density(self):
+        theta = np.random.default_rng(0).normal(size=12)
+        weights = theta[:6].reshape(3, 2)
+        expected = sum(stats.multivariate_t(shape=0.04 * np.eye(3), df=3.0).logpdf(weights[:, i]) for i in range(2))
+        expected += stats.norm.logpdf(theta[6:9], 0, 0.8).sum()
+        expected += stats.norm.logpdf(theta[9:], 0, 0.8 * 3**-0.5).sum()
+        density = Ard(scale=0.8, input_scale=0.2, df=3.0).log_prob(jnp.asarray(theta, jnp.float32), self.LAYOUT)
+        np.testing.assert_allclose(density, expected, rtol=1e-5)
+
+    def test_draws_have_the_distribution_of_the_density(self):
+        """Kolmogorov-Smirnov at 1e-6: the squared norm of an input's weights is F-distributed, the rest is normal."""
+        keys = jax.random.split(jax.random.key(0), 4000)
+        prior = Ard(scale=0.8, input_scale=0.2, df=3.0)
+        draws = np.asarray(jax.jit(jax.vmap(lambda key: prior.sample(self.LAYOUT, key=key)))(keys), np.float64)
+        inputs = draws[:, :6].reshape(-1, 3, 2)
+        for i in range(2):
+            ratio = np.square(inputs[:, :, i] / 0.2).sum(1) / 3
+            assert stats.kstest(ratio, stats.f(3, 3).cdf).pvalue > 1e-6
+            # Positive control: the squared norm of independent normals of the same scale has another distribution.
+            assert stats.kstest(ratio, lambda r: stats.chi2(3).cdf(3 * r)).pvalue < 1e-6
+        for j, sd in enumerate([0.8] * 3 + [0.8 * 3**-0.5] * 3):
+            assert stats.kstest(draws[:, 6 + j], stats.norm(0, sd).cdf).pvalue > 1e-6
+
+    def test_weights_of_one_input_share_a_scale_and_inputs_do_not(self):
+        keys = jax.random.split(jax.random.key(1), 4000)
+        draws = np.abs(np.asarray(jax.vmap(lambda key: Ard().sample(self.LAYOUT, key=key))(keys)))
+        inputs = draws[:, :6].reshape(-1, 3, 2)
+        assert stats.spearmanr(inputs[:, 0, 0], inputs[:, 1, 0]).statistic > 0.3
+        assert abs(stats.spearmanr(inputs[:, 0, 0], inputs[:, 1, 1]).statistic) < 0.08
+
+    def test_a_network_without_a_matrix_has_normal_parameters(self):
+        layout = Layout((Block("bias", (3,), 0),))
+        theta = jnp.asarray([0.5, -1.0, 2.0])
+        np.testing.assert_allclose(Ard().log_prob(theta, layout), stats.norm.logpdf(theta).sum(), rtol=1e-6)
+        assert Ard().sample(layout, key=jax.random.key(0)).shape == (3,)
+
+    def test_methods_that_need_independent_weights_are_refused(self):
+        with pytest.raises(UsageError, match="weights of an input are dependent"):
+            Ard().distribution(self.LAYOUT)

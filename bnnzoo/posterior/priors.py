@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from annotated_types import Gt, Lt
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
@@ -112,11 +112,23 @@ class Hierarchical(AbstractPrior):
     def distribution(self, layout: Layout) -> dist.Distribution:
         """Raise a UsageError, because the scales must be set first by `with_parameters`."""
         del layout
-        raise _scales_not_set("hierarchical")
+        raise UsageError(
+            "prior hierarchical: not supported here, because its scales are sampled with the weights; use "
+            "another [[prior]]"
+        )
 
     def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
         """Return the logarithms of the layers' scales, [layer]."""
-        return (_scale_parameter(self.scale, self.hyperprior, _num_scales(layout.layer_index())),)
+        count = (int(layout.layer_index()[-1]) + 1,) if layout.blocks else (0,)
+        kind = dist.HalfNormal if self.hyperprior == "half-normal" else dist.HalfCauchy
+
+        def log_prior(u: Array) -> Array:
+            return jnp.sum(kind(self.scale).log_prob(jnp.exp(u)) + u)
+
+        def draw(key: PRNGKeyArray) -> Array:
+            return jnp.log(jnp.asarray(kind(self.scale).sample(key, count)))
+
+        return (Parameter("scale", count, float(np.log(0.5)), exp, log_prior, draw),)
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractPrior:
         """Return the prior with the scales of all layers set."""
@@ -131,74 +143,3 @@ class _Layered(AbstractPrior):
     def distribution(self, layout: Layout) -> dist.Distribution:
         scales: Any = self.scales[layout.layer_index()]
         return dist.Normal(0.0, scales)
-
-class Ard(AbstractPrior):
-    """A sampled scale for each input and each layer, so that irrelevant inputs have small weights.
-
-    Automatic relevance determination (Neal 1996, Bayesian Learning for Neural Networks, section 4.3). The weights of
-    input i are N(0, s_i^2), those of a later layer l are N(0, s_l^2 / fan_in), and biases are N(0, s^2) with the scale
-    of their layer. All scales have the hyperprior. They are sampled as their logarithms and stored as `prior_scale`:
-    first those of the inputs, then those of the layers.
-    """
-
-    scale: Annotated[Number, Gt(0), Doc("of the hyperprior: the typical scale of an input or a layer")] = number(1.0)
-    hyperprior: Annotated[Literal["half-normal", "half-cauchy"], Doc("of the scales")] = "half-normal"
-
-    def distribution(self, layout: Layout) -> dist.Distribution:
-        """Raise a UsageError, because the scales must be set first by `with_parameters`."""
-        del layout
-        raise _scales_not_set("ard")
-
-    def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
-        """Return the logarithms of the scales, [input + layer]."""
-        return (_scale_parameter(self.scale, self.hyperprior, _num_scales(_ard_index(layout))),)
-
-    def with_parameters(self, values: Mapping[str, Array]) -> AbstractPrior:
-        """Return the prior with all scales set."""
-        return _Ard(values["scale"])
-
-
-class _Ard(AbstractPrior):
-    """N(0, s_g^2 / fan_in) on the parameters of group g, where an input's group has fan-in 1."""
-
-    scales: Float[Array, " group"]
-
-    def distribution(self, layout: Layout) -> dist.Distribution:
-        index = _ard_index(layout)
-        num_inputs = index.max() - layout.layer_index().max() if len(index) else 0
-        fan_in = np.where(index < num_inputs, 1.0, layout.fan_in())
-        scales: Any = self.scales[index] / np.sqrt(fan_in).astype(np.float32)
-        return dist.Normal(0.0, scales)
-
-
-def _ard_index(layout: Layout) -> Int[np.ndarray, " dim"]:
-    """Return the group of every parameter: the input of a first weight, otherwise the layer after all inputs."""
-    first = next((block for block in layout.blocks if len(block.shape) == 2), None)
-    num_inputs = first.shape[1] if first else 0
-    index = layout.layer_index() + num_inputs
-    if first:
-        index[first.start : first.stop] = np.tile(np.arange(num_inputs), first.shape[0])
-    return index
-
-
-def _num_scales(index: Int[np.ndarray, " dim"]) -> int:
-    return int(index.max()) + 1 if len(index) else 0
-
-
-def _scale_parameter(scale: Number, hyperprior: str, count: int) -> Parameter:
-    """Return the logarithms of `count` scales as a parameter that is sampled."""
-    kind = dist.HalfNormal if hyperprior == "half-normal" else dist.HalfCauchy
-
-    def log_prior(u: Array) -> Array:
-        return jnp.sum(kind(scale).log_prob(jnp.exp(u)) + u)
-
-    def draw(key: PRNGKeyArray) -> Array:
-        return jnp.log(jnp.asarray(kind(scale).sample(key, (count,))))
-
-    return Parameter("scale", (count,), float(np.log(0.5)), exp, log_prior, draw)
-
-
-def _scales_not_set(name: str) -> UsageError:
-    return UsageError(
-        f"prior {name}: not supported here, because its scales are sampled with the weights; use another [[prior]]"
-    )

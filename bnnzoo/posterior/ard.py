@@ -1,0 +1,95 @@
+"""Automatic relevance determination: a prior under which irrelevant inputs have small weights."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from annotated_types import Gt
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.posterior.layout import Layout
+from bnnzoo.posterior.priors import AbstractPrior
+
+
+class _Split(NamedTuple):
+    """Parameters of a network, split into the weights of its inputs and all others."""
+
+    inputs: Float[Array, "unit input"]
+    others: Float[Array, " rest"]
+
+
+class Ard(AbstractPrior):
+    """A scale s_i for each input, integrated out: N(0, s_i^2) on its weights; elsewhere the prior `fan-in`.
+
+    Automatic relevance determination (Neal 1996, Bayesian Learning for Neural Networks, section 4.3) with an inverse
+    gamma hyperprior: s_i^2 = input_scale^2 * df / chi2(df). The weights of one input then have a multivariate Student-t
+    distribution. Most inputs have weights of about `input_scale`, and a relevant one can have weights many times as
+    large. The scales s_i are not sampled, so the posterior has no narrow funnel. The inputs are those of the network's
+    first matrix. Other weights are N(0, scale^2 / fan_in), and biases are N(0, scale^2).
+    """
+
+    scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input after the first layer")] = number(
+        1.0
+    )
+    input_scale: Annotated[Number, Gt(0), Doc("typical scale of an input's weights")] = number(0.1)
+    df: Annotated[Number, Gt(0), Doc("degrees of freedom of an input's weights")] = number(1.0)
+
+    def distribution(self, layout: Layout) -> dist.Distribution:
+        """Raise a UsageError, because the weights of an input are not independent.
+
+        Raises:
+            UsageError: always.
+        """
+        del layout
+        raise UsageError(
+            "prior ard: not supported here, because the weights of an input are dependent; use another [[prior]]"
+        )
+
+    def log_prob(self, theta: Float[Array, " dim"], layout: Layout) -> Float[Array, ""]:
+        """Return the log density: a multivariate Student-t for each input, and normals for all other parameters."""
+        inputs, others = _split(theta, layout)
+        size = inputs.shape[0]
+        squares = jnp.sum(jnp.square(inputs / self.input_scale), 0)
+        constant = gammaln((self.df + size) / 2) - gammaln(self.df / 2)
+        constant -= size / 2 * jnp.log(self.df * jnp.pi) + size * jnp.log(self.input_scale)
+        log_densities = constant - (self.df + size) / 2 * jnp.log1p(squares / self.df)
+        return jnp.sum(log_densities) + jnp.sum(dist.Normal(0.0, self._other_scales(layout)).log_prob(others))
+
+    def sample(self, layout: Layout, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Draw all parameters once."""
+        scale_key, weight_key = jax.random.split(key)
+        standard = jax.random.normal(weight_key, (layout.dim,))
+        inputs, others = _split(standard, layout)
+        chi_squares = 2 * jax.random.gamma(scale_key, self.df / 2, inputs.shape[1:])
+        inputs = inputs * self.input_scale * jnp.sqrt(self.df / chi_squares)
+        return _join(_Split(inputs, others * self._other_scales(layout)), layout)
+
+    def _other_scales(self, layout: Layout) -> Float[Array, " rest"]:
+        place, _ = _input_columns(layout)
+        fan_in = layout.fan_in()
+        others = np.concatenate([fan_in[: place.start], fan_in[place.stop :]])
+        return jnp.asarray(self.scale / np.sqrt(others))
+
+
+def _input_columns(layout: Layout) -> tuple[slice, tuple[int, ...]]:
+    """Return the place in `theta` and the shape of the first matrix; an empty place if there is none."""
+    first = next((block for block in layout.blocks if len(block.shape) == 2), None)
+    return (slice(first.start, first.stop), first.shape) if first else (slice(0, 0), (0, 0))
+
+
+def _split(theta: Float[Array, " dim"], layout: Layout) -> _Split:
+    place, shape = _input_columns(layout)
+    return _Split(theta[place].reshape(shape), jnp.concatenate([theta[: place.start], theta[place.stop :]]))
+
+
+def _join(split: _Split, layout: Layout) -> Float[Array, " dim"]:
+    start = _input_columns(layout)[0].start
+    return jnp.concatenate([split.others[:start], split.inputs.ravel(), split.others[start:]])
