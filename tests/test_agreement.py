@@ -78,14 +78,14 @@ def test_a_posterior_that_was_given_may_know_fewer_sites_and_no_others(regressio
     """The file of a NumPyro model also has what is computed of its sites; the error names what the file lacks."""
     run = regression[0]
     tree, restored_model = run.posterior, run.predictor._restored_model
-    given = restored_model._replace(data_sha256=tree.attrs["data_sha256"])
+    model = restored_model._replace(data_sha256=tree.attrs["data_sha256"])
     old = {str(name): variable.values for name, variable in tree["posterior"].data_vars.items()}
     more, fewer = damaged(run, "posterior", a=old["bias"]), damaged(run, "posterior", weight=None)
     for changed in (more, fewer):
         changed.attrs.update(tree.attrs)
-    agreement.check(more, None, given)
+    agreement.check(more, None, model)
     with pytest.raises(UsageError, match="the run: has no site weight, but the given posterior has"):
-        agreement.check(fewer, None, given)
+        agreement.check(fewer, None, model)
 
 
 def test_a_partial_linearisation_point_is_refused(regression):

@@ -75,8 +75,8 @@ def test_few_units_are_judged_too():
     rng = np.random.default_rng(2)
     before = rng.normal(size=(8, 2))
     assert drift.find_drift({"f": before}, {"f": before - 5 + 0.1 * rng.normal(size=(8, 2))}).p_value < LEVEL
-    right = [drift.find_drift({"f": before}, {"f": before + rng.normal(size=(8, 2))}).p_value for _ in range(200)]
-    assert np.mean(np.array(right) >= 0.01) > 0.95
+    p_values = [drift.find_drift({"f": before}, {"f": before + rng.normal(size=(8, 2))}).p_value for _ in range(200)]
+    assert np.mean(np.array(p_values) >= 0.01) > 0.95
 
 
 # ---- chains --------------------------------------------------------------------------------------

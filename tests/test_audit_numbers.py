@@ -115,22 +115,22 @@ def tuned(
         tried.append(float(state.step_size))
         return positions, jnp.full(len(positions), rate), jnp.full(len(positions), sigma2)
 
-    settled = lambda sampler, posterior, positions, states, key: At(positions, jnp.ones(len(positions)))  # noqa: E731
-    monkeypatch.setattr(drift, "_settle_pilots", settled)
+    settle = lambda sampler, posterior, positions, states, key: At(positions, jnp.ones(len(positions)))  # noqa: E731
+    monkeypatch.setattr(drift, "_settle_pilots", settle)
     monkeypatch.setattr(drift, "_advance_all", moved)
     monkeypatch.setattr(drift, "problems_of", lambda *args, **more: problems)
     pilots = np.zeros((3, posterior.layout.dim), np.float32)
     return drift.kernel_for(posterior, pilots, key=jax.random.key(0)), np.array(tried)
 
 
-@pytest.mark.parametrize(("rows", "dim", "whole"), [(3, 9, True), (4, 9, False), (4, 500, False), (4, 501, True)])
-def test_a_control_variate_takes_the_place_of_many_rows_for_up_to_500_parameters(rows, dim, whole, monkeypatch):
+@pytest.mark.parametrize(("rows", "dim", "is_full"), [(3, 9, True), (4, 9, False), (4, 500, False), (4, 501, True)])
+def test_a_control_variate_takes_the_place_of_many_rows_for_up_to_500_parameters(rows, dim, is_full, monkeypatch):
     monkeypatch.setattr(drift, "FULL_UP_TO", 3)
     layout = Layout((Block("theta", (dim,), 0),))
     kernel, _ = tuned(monkeypatch, GaussianMean(np.zeros(rows, np.float32), layout=layout))
     sampler = kernel.sampler
-    wanted = (rows, 1, "disjoint", "none") if whole else (50, 20, "importance", "second")
-    assert (sampler.batch_size, sampler.num_batches, sampler.sampling, sampler.control_variate) == wanted
+    expected = (rows, 1, "disjoint", "none") if is_full else (50, 20, "importance", "second")
+    assert (sampler.batch_size, sampler.num_batches, sampler.sampling, sampler.control_variate) == expected
 
 
 def test_all_rows_are_used_if_steps_on_mini_batches_have_a_problem(monkeypatch):
@@ -148,18 +148,18 @@ def test_the_steps_of_the_exact_chains_are_inspected_over_all_rows(monkeypatch):
         sampler, posterior, np.linspace(0.1, 0.5, 4, dtype=np.float32)[:, None], settled=4, key=jax.random.key(0)
     )
     assert drift.problems_of(kernel, posterior, positions, key=jax.random.key(1)) == ()
-    seen: dict[str, float] = {}
+    inspected: dict[str, float] = {}
 
     def lost(self, posterior, state, *, key):
         return {"unseen": 0.4 * jax.random.uniform(key), "step": state.step_size}
 
     monkeypatch.setattr(Penalty, "inspect", lost)
     finding = Finding("validity", "unseen", "rows that steps do not see", 0.5, 0.1, "")
-    monkeypatch.setattr(Penalty, "findings", lambda self, posterior, means: seen.update(means) or (finding,))
+    monkeypatch.setattr(Penalty, "findings", lambda self, posterior, means: inspected.update(means) or (finding,))
     assert drift.problems_of(kernel, posterior, positions, key=jax.random.key(1)) == (finding,)
-    assert 0 < seen["unseen"] < 0.4
-    assert (seen["step"], seen["step_size"]) == pytest.approx((float(kernel.state.step_size) / 8**0.5,) * 2)
-    assert seen["sigma2"] >= 0
+    assert 0 < inspected["unseen"] < 0.4
+    assert (inspected["step"], inspected["step_size"]) == pytest.approx((float(kernel.state.step_size) / 8**0.5,) * 2)
+    assert inspected["sigma2"] >= 0
 
 
 @pytest.mark.parametrize(

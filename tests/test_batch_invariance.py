@@ -54,8 +54,8 @@ class Exact:
 
     def draws(self, count: int) -> np.ndarray:
         rng = np.random.default_rng(1)
-        chosen = self.points[rng.choice(len(self.points), count, p=self.weights)]
-        return chosen + self.cell * (rng.random((count, 2)) - 0.5)
+        draws = self.points[rng.choice(len(self.points), count, p=self.weights)]
+        return draws + self.cell * (rng.random((count, 2)) - 0.5)
 
 
 def _compare(exact: Exact, size: int, batches: int, step: float) -> tuple[np.ndarray, np.ndarray, set[str]]:

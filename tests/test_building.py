@@ -35,7 +35,7 @@ class Scaled(AbstractModel):
         TRACES.append(float(self.size))
         shape = (num_outputs, input_shape[0])
         line = eqx.nn.Linear(input_shape[0], num_outputs, key=key)
-        return eqx.tree_at(lambda made: made.weight, line, float(self.size) * jax.random.normal(key, shape))
+        return eqx.tree_at(lambda network: network.weight, line, float(self.size) * jax.random.normal(key, shape))
 
 
 class Tails(AbstractPrior):
@@ -63,9 +63,9 @@ def test_a_model_may_use_its_numbers_as_python_numbers_where_chains_start():
 
 def test_equal_models_share_one_program():
     problem(Scaled(3.0)).initial_positions(trained=True, key=jax.random.key(0))
-    again = problem(Scaled(3.0))
+    repeat = problem(Scaled(3.0))
     TRACES.clear()
-    again.initial_positions(trained=True, key=jax.random.key(1))
+    repeat.initial_positions(trained=True, key=jax.random.key(1))
     assert not TRACES
     problem(Scaled(4.0)).initial_positions(trained=True, key=jax.random.key(1))
     assert TRACES

@@ -152,11 +152,11 @@ def test_the_model_that_the_wrong_ones_are_made_from_passes():
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_model_is_found(wrong):
-    check, said = WRONG[wrong]
+    check, message = WRONG[wrong]
     report = check_model(Model(wrong), inputs=[(3,)])
     assert check in failed(report), str(report)
     actual = next(result for result in report.failures if result.check == check)
-    assert said in actual.found
+    assert message in actual.found
     assert f"{check}: {CHECKS[check][0]}" in report.verdict
     assert CHECKS[check][1] in str(report)
 

@@ -64,16 +64,16 @@ def network_moments(draws: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
     """
     x, y = TARGETS["network"]().posterior.data
     u, a = 2 * np.random.default_rng(seed).standard_normal((2, draws, HIDDEN, 1))
-    seen, asked = np.tanh(u * x + a), np.tanh(u * NETWORK_AT + a)
+    hidden, hidden_at = np.tanh(u * x + a), np.tanh(u * NETWORK_AT + a)
 
     def covariance(first, two):
         return np.einsum("njx,njy->nxy", first, two) / HIDDEN + 1
 
-    lower = np.linalg.cholesky(covariance(seen, seen) + NOISE**2 * np.eye(len(x)))
+    lower = np.linalg.cholesky(covariance(hidden, hidden) + NOISE**2 * np.eye(len(x)))
     whitened = np.linalg.solve(lower, np.broadcast_to(y[:, None].astype(float), (draws, len(x), 1)))[..., 0]
-    gain = np.linalg.solve(lower, covariance(seen, asked))
+    gain = np.linalg.solve(lower, covariance(hidden, hidden_at))
     mean = np.einsum("nxk,nx->nk", gain, whitened)
-    second = covariance(asked, asked) - np.einsum("nxk,nxl->nkl", gain, gain) + mean[:, :, None] * mean[:, None]
+    second = covariance(hidden_at, hidden_at) - np.einsum("nxk,nxl->nkl", gain, gain) + mean[:, :, None] * mean[:, None]
     diagonal = np.diagonal(lower, axis1=1, axis2=2)
     weight = np.exp(-np.sum(whitened**2, 1) / 2 - np.sum(np.log(diagonal), 1))
     weight /= weight.sum()
@@ -215,14 +215,14 @@ class Langevin(AbstractSampler[Any]):
             seed = jax.pure_callback(lambda _: np.uint32(next(CALLS)), shape, here, vmap_method="sequential")
             key_propose, key_accept = jax.random.split(jax.random.key(seed))
         (lp, gradient) = value(here)
-        there = here + eta * gradient + jnp.sqrt(2 * eta) * jax.random.normal(key_propose, here.shape)
-        lp_there, gradient_there = value(there)
-        forward = jnp.sum((there - here - eta * gradient) ** 2)
-        back = jnp.sum((here - there - eta * gradient_there) ** 2)
+        proposal = here + eta * gradient + jnp.sqrt(2 * eta) * jax.random.normal(key_propose, here.shape)
+        lp_there, gradient_there = value(proposal)
+        forward = jnp.sum((proposal - here - eta * gradient) ** 2)
+        back = jnp.sum((here - proposal - eta * gradient_there) ** 2)
         log_ratio = self.power * (lp_there - lp) + self.ratio * (forward - back) / (4 * eta)
         rate = jnp.exp(jnp.minimum(jnp.nan_to_num(log_ratio, nan=-jnp.inf), 0.0)) * self.moves
         accepted = jax.random.uniform(key_accept) < rate
-        position = jnp.where(accepted, there, here)
+        position = jnp.where(accepted, proposal, here)
         return State(position, eta), {"acceptance_rate": rate, **({"accepted": accepted} if self.says else {})}
 
 
@@ -298,8 +298,8 @@ def test_too_few_draws_decide_nothing():
     assert "mix too slowly" in report.verdict
     # The chance of a false alarm is divided among three tests, of each two-sided over 32 chains.
     assert [row.statistic for row in report.rows] == ["mean", "variance", "distribution"]
-    wanted = [stats.t.isf(LEVEL / 3 / 2, 31)] * 2 + [stats.kstwo.isf(LEVEL / 3, 32) * 32**0.5]
-    assert [row.threshold for row in report.rows] == pytest.approx(wanted)
+    expected = [stats.t.isf(LEVEL / 3 / 2, 31)] * 2 + [stats.kstwo.isf(LEVEL / 3, 32) * 32**0.5]
+    assert [row.threshold for row in report.rows] == pytest.approx(expected)
     counts = {name: _num_tests(TARGETS[name]()) for name in ("skewed", *LARGER)}
     assert counts == {"skewed": 3, "correlated-gaussian": 7, "regression": 12, "network": 14}
     assert LEVEL == 1e-6

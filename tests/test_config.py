@@ -344,12 +344,12 @@ class TestResolve:
         }
         recipe = resolve("mdn", "penalty", [], requested)
         text = to_yaml(as_dict(recipe))
-        again = resolve(None, None, [_layer(recipes, text)])
-        assert to_yaml(as_dict(again)) == text
-        assert again.sampler.fields["step_size"] == 0.1 + 0.2
-        assert np.float32(again.sampler.fields["scale"]) == np.float32(0.1)
-        assert again.target == ("y", "true", "1e3")
-        assert again.likelihood_power == 1e-05
+        restored = resolve(None, None, [_layer(recipes, text)])
+        assert to_yaml(as_dict(restored)) == text
+        assert restored.sampler.fields["step_size"] == 0.1 + 0.2
+        assert np.float32(restored.sampler.fields["scale"]) == np.float32(0.1)
+        assert restored.target == ("y", "true", "1e3")
+        assert restored.likelihood_power == 1e-05
 
     def test_shipped_recipes(self, recipes):
         (recipes / "tutorial.yaml").write_text("# A first run.\n# More.\nmodel: mdn\nsampler: penalty\n")

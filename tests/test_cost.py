@@ -69,9 +69,9 @@ def test_the_way_from_the_prior_is_part_of_the_start(tmp_path, monkeypatch):
     assert planned == [1000.0]
     with pytest.raises(InterruptedRunError):
         zoo.run_recipe(recipe, out=tmp_path / "cut.nc", **tiny.stopped(2))
-    again = zoo.resume(tmp_path / "cut.nc").attributes
-    assert again["target_evaluations"] == result["target_evaluations"]
-    assert again["seconds_warmup"] >= 1000
+    resumed = zoo.resume(tmp_path / "cut.nc").attributes
+    assert resumed["target_evaluations"] == result["target_evaluations"]
+    assert resumed["seconds_warmup"] >= 1000
 
 
 def test_rows_that_training_looks_at():

@@ -97,8 +97,8 @@ def test_a_decimal_option_without_effect_is_questioned(tmp_path):
     assert "has no effect" not in loaded(path, reading=Reading.from_options(decimal=",", separator="comma"))[1]
     quoted = written(tmp_path, "a,y\n" + rows('"{m},5",{i}'))
     assert "has no effect" not in loaded(quoted, reading=Reading.from_options(decimal=","))[1]
-    bare = written(tmp_path, "a,b,y\n" + rows("{m},{s},{i},5"))
-    message = refusal(bare, reading=Reading.from_options(decimal=","))
+    table = written(tmp_path, "a,b,y\n" + rows("{m},{s},{i},5"))
+    message = refusal(table, reading=Reading.from_options(decimal=","))
     assert "for instance 4; if numbers have decimal commas, separate the columns with semicolons" in message
 
 

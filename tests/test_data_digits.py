@@ -60,8 +60,8 @@ def test_different_whole_numbers_are_not_made_one(form, tmp_path):
 
 def test_different_whole_numbers_of_arrays_are_not_made_one():
     x, y = np.array(LONG), np.arange(3.0)
-    for given in ((x, y), (x[:, None], y)):
-        assert f"x: row 1, column 1: {2**53} and another" in message_of(load, given)
+    for arrays in ((x, y), (x[:, None], y)):
+        assert f"x: row 1, column 1: {2**53} and another" in message_of(load, arrays)
     assert f"y: row 1: {2**53} and another" in message_of(load, (y, x), task="regression")
     like = load(pd.DataFrame({"a": [2**53, 2**53 + 2, 2**53 + 50], "y": y})).signature
     assert f"x: row 1, column a: {2**53} and another" in message_of(load_inputs, x, like)

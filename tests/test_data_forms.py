@@ -145,11 +145,11 @@ def test_remarks_and_units_are_told_with_the_lines_to_skip(tmp_path):
 
 
 def test_lines_in_the_middle_are_told_with_their_number(tmp_path):
-    again = written(tmp_path, "a,b,y\n1,2,2.5\n2,3,3.5\na,b,y\n3,4,4.5\n")
-    for line in message_of(load, again).splitlines():
+    second_table = written(tmp_path, "a,b,y\n1,2,2.5\n2,3,3.5\na,b,y\n3,4,4.5\n")
+    for line in message_of(load, second_table).splitlines():
         assert "the header is repeated here" in line
         assert "leave that line out with --skip-rows 4" in line
-    assert load(again, reading=reading(skip_rows=["4"])).num_data == 3
+    assert load(second_table, reading=reading(skip_rows=["4"])).num_data == 3
     remark = written(tmp_path, "a,y\n1,2.5\n# changed sensor\n2,3.5\n")
     assert "header has 2: a remark (#); correct the row, or leave its line out with --skip-rows 3" in message_of(
         load, remark
@@ -195,9 +195,9 @@ def test_remarks_that_training_skipped_may_be_there_or_not(tmp_path):
 def test_a_recipe_keeps_how_a_table_is_read(tmp_path):
     options = {"separator": ";", "decimal": ",", "skip_rows": ["1-2", "4"], "missing_code": ["-9", "y=?"]}
     recipe = resolve("linear", "nuts", [], {"data": "t.csv", **options, "censored": True})
-    words = as_dict(recipe)
-    assert {key: words[key] for key in options} == options
-    assert words["censored"] is True
+    document = as_dict(recipe)
+    assert {key: document[key] for key in options} == options
+    assert document["censored"] is True
     assert resolve("linear", "nuts", [], {"missing_code": -999}, in_memory=True).missing_code == ("-999",)
 
 
@@ -205,8 +205,8 @@ def test_the_command_line_reads_such_a_file(tmp_path, capsys):
     path = written(tmp_path, "a;y\ncm;EUR\n1,5;2,25\n-9;3\n2,5;3,5\n4,5;5\n")
     arguments = ["show", "linear", "nuts", "--data", str(path), "--decimal", ",", "--separator", "semicolon"]
     assert command([*arguments, "--skip-rows", "2", "--missing-code", "a=-9", "--missing", "median"]) == 0
-    shown = capsys.readouterr().out
-    assert all(part in shown for part in ("separator: semicolon", "skip_rows:", "missing_code:", 'decimal: ","'))
+    output = capsys.readouterr().out
+    assert all(part in output for part in ("separator: semicolon", "skip_rows:", "missing_code:", 'decimal: ","'))
     assert command(arguments) == 2
     assert "if row 1 holds units, leave it out with --skip-rows 2" in capsys.readouterr().err
 
@@ -241,8 +241,8 @@ def test_values_that_look_like_codes_are_questioned(code):
     (result,) = find_codes("v", np.append(ordinary, [code, code]))
     assert (result.value, result.count) == (pytest.approx(code), 2)
     assert float(result.text) == pytest.approx(code)
-    once = find_codes("v", np.append(ordinary, [code]))
-    assert len(once) == (code <= -99 or code >= 999)  # others are a mistake, or a wonder
+    codes = find_codes("v", np.append(ordinary, [code]))
+    assert len(codes) == (code <= -99 or code >= 999)  # others are a mistake, or a wonder
 
 
 def test_a_negative_code_among_values_of_a_wide_range_is_questioned():

@@ -188,9 +188,9 @@ def test_encoded_written_read_and_encoded_again(tmp_path, table, missing):
     assert len(train.feature_names) == train.x.shape[1]
     like = Signature.from_json(train.signature.to_json())
     assert like == train.signature
-    again = load_like(path, like)
-    np.testing.assert_array_equal(again.x, train.x)
-    np.testing.assert_array_equal(again.y, train.y)
+    reencoded = load_like(path, like)
+    np.testing.assert_array_equal(reencoded.x, train.x)
+    np.testing.assert_array_equal(reencoded.y, train.y)
     if missing == "median":
         np.testing.assert_array_equal(load_inputs(path, like), train.x)
         frame = pd.read_csv(path, keep_default_na=False, dtype=str)

@@ -41,8 +41,8 @@ def test_split_is_scikit_learns():
 
 
 def test_split_depends_on_the_seed_alone():
-    first, again, other = (split(numbered(50), test_fraction=0.2, seed=seed)[1] for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first.x, again.x)
+    first, same_seed, other = (split(numbered(50), test_fraction=0.2, seed=seed)[1] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first.x, same_seed.x)
     assert not np.array_equal(first.x, other.x)
 
 
@@ -217,9 +217,9 @@ NAMES = ("linear_line", "mdn_sine", "mdn_branches", "mdn_bump", "tutorial_sine",
 
 @pytest.mark.parametrize("name", NAMES)
 def test_registered_sets_are_the_same_every_time(name):
-    first, again = getattr(registered, name)(), getattr(registered, name)()
-    np.testing.assert_array_equal(first.x, again.x)
-    np.testing.assert_array_equal(first.y, again.y)
+    first, second = getattr(registered, name)(), getattr(registered, name)()
+    np.testing.assert_array_equal(first.x, second.x)
+    np.testing.assert_array_equal(first.y, second.y)
     assert first.name == name.replace("_", "-")
     assert first.x.dtype == (np.uint8 if name == "digits" else np.float32)
 

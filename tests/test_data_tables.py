@@ -251,11 +251,11 @@ def test_a_hundred_levels_are_a_category_and_one_more_is_none():
 def test_what_was_asked_for_of_levels_is_remembered_and_can_be_asked_anew():
     frame = pd.DataFrame({"c": ["a", "b", "a"], "y": [1.5, 2, 4]})
     new = pd.DataFrame({"c": ["z", "b"], "y": [1.5, 2]})
-    for asked in ("zero", "error"):
-        like = Signature.from_json(load(frame, unseen=asked).signature.to_json())
+    for choice in ("zero", "error"):
+        like = Signature.from_json(load(frame, unseen=choice).signature.to_json())
         for read in (load_inputs, load_like):
             for unseen in (None, "error", "zero"):
-                if (unseen or asked) == "error":
+                if (unseen or choice) == "error":
                     assert "category 'z' does not occur" in message_of(read, new, like, unseen=unseen)
                 else:
                     x = read(new, like, unseen=unseen)
@@ -266,7 +266,7 @@ def test_what_was_asked_for_of_levels_is_remembered_and_can_be_asked_anew():
 
 
 @pytest.mark.parametrize(
-    ("targets", "shown"),
+    ("targets", "text"),
     [
         (["high", "low", "mid"], "'high'"),
         (["2024-01-01", "2024-01-02", "2024-01-03"], "'2024-01-01'"),
@@ -275,10 +275,10 @@ def test_what_was_asked_for_of_levels_is_remembered_and_can_be_asked_anew():
     ],
     ids=["text", "dates", "categories", "datetimes"],
 )
-def test_targets_of_regression_are_numbers_in_new_tables_too(targets, shown):
+def test_targets_of_regression_are_numbers_in_new_tables_too(targets, text):
     like = load(pd.DataFrame({"a": [1.0, 2.0, 4.0], "y": [0.5, 1.5, 2.5]})).signature
     new = pd.DataFrame({"a": [1.0, 2.0, 4.0], "y": targets})
-    assert f"row 1, column y: not a number ({shown})" in message_of(load_like, new, like)
+    assert f"row 1, column y: not a number ({text})" in message_of(load_like, new, like)
     numbers = new.assign(y=pd.Categorical([2.5, 0.5, 2.5]))
     np.testing.assert_array_equal(load_like(numbers, like).y, [[2.5], [0.5], [2.5]])
 
@@ -544,18 +544,18 @@ def test_polars_and_pandas_frames_are_one_table(kind, missing):
     first = pl.DataFrame({"v": pl.Series(cells, dtype=getattr(pl, of_polars) if of_polars else None), **rest})
     other = pd.DataFrame({"v": pd.Series(cells, dtype=of_pandas), **rest})
 
-    def read(frame: Any) -> str:
-        with warnings.catch_warnings(record=True) as said:
+    def read_frame(frame: Any) -> str:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 data = load(frame, missing=missing)
             except UsageError as error:
                 return str(error)
-        told = [str(each.message) for each in said]
-        return repr((data.feature_names, data.x.tolist(), data.y.tolist(), data.notes, told))
+        messages = [str(warning.message) for warning in caught]
+        return repr((data.feature_names, data.x.tolist(), data.y.tolist(), data.notes, messages))
 
-    result = read(first)
-    assert result == read(other)
+    result = read_frame(first)
+    assert result == read_frame(other)
     assert result.startswith("data: column v: ") == (kind in ("list", "nothing"))
 
 
@@ -683,9 +683,9 @@ def test_columns_are_those_of_their_names_wherever_they_stand(tmp_path, kind):
     assert (data.feature_names, data.target_names) == (("u", "a"), ("y", "b"))
     np.testing.assert_array_equal(data.x, frame[["u", "a"]])
     np.testing.assert_array_equal(data.y, frame[["y", "b"]])
-    again = load_like(spec, data.signature)
-    np.testing.assert_array_equal(again.x, data.x)
-    np.testing.assert_array_equal(again.y, data.y)
+    reloaded = load_like(spec, data.signature)
+    np.testing.assert_array_equal(reloaded.x, data.x)
+    np.testing.assert_array_equal(reloaded.y, data.y)
     assert load(spec, drop="z").target_names == ("a",)
     rows = load(spec, task="density", columns=["a", "b"])
     assert rows.feature_names == rows.target_names == ("b", "a")
@@ -725,9 +725,9 @@ def test_truth_beside_gaps_is_of_its_column_wherever_that_stands(tmp_path):
 
 def test_all_that_a_recipe_says_of_a_table_is_done(tmp_path):
     path = table(tmp_path, "c,a,k,b", "red,1,3,7", "blue,2,5,8", "red,,3,9", "red,4,3,7.5")
-    said = {"data": path, "target": "k", "task": "classification", "missing": "drop", "unseen": "zero"}
-    for chosen in ({"columns": "c,a"}, {"drop": "b"}):
-        data = load_recipe_data(resolve("mlp", "nuts", [], {**said, **chosen}))
+    options = {"data": path, "target": "k", "task": "classification", "missing": "drop", "unseen": "zero"}
+    for columns in ({"columns": "c,a"}, {"drop": "b"}):
+        data = load_recipe_data(resolve("mlp", "nuts", [], {**options, **columns}))
         assert (data.feature_names, data.target_names) == (("c=blue", "c=red", "a"), ("k",))
         assert (data.class_names, data.y.tolist()) == (("3", "5"), [0, 1, 0])
         assert data.left_out == "1 of 4 rows left out, because of missing cells in a (1)"
@@ -902,10 +902,10 @@ def test_what_is_said_of_the_targets_is_of_the_task_they_are_read_for(tmp_path):
 
 def test_arrays_say_which_task_few_whole_numbers_were_taken_for(tmp_path):
     x, y = np.arange(30.0), np.arange(30) % 3
-    taken = {"classes": (y, y.astype(np.uint8)[:, None]), "numbers": (y.astype(float),)}
-    for what, several in taken.items():
+    targets = {"classes": (y, y.astype(np.uint8)[:, None]), "numbers": (y.astype(float),)}
+    for task, several in targets.items():
         for each in several:
-            assert [f"3 whole numbers from 0 to 2, taken as {what}" in note for note in load((x, each)).notes] == [True]
+            assert [f"3 whole numbers from 0 to 2, taken as {task}" in note for note in load((x, each)).notes] == [True]
     np.savez(path := tmp_path / "t.npz", x=x, y=y)
     (note,) = load(path).notes
     assert note.startswith("target y: ")

@@ -28,7 +28,7 @@ DIFFERENCES = np.array([-3.0, -0.4, -1e-3, 1e-3, 0.05, 0.4, 3.0])
 
 def test_what_acts_of_a_row_is_its_odd_part_over_how_often_it_is_drawn():
     """By sums over the number of times that a row is drawn, of what it then adds to the log ratio and its penalty."""
-    drawn = 0.3
+    probability = 0.3
     times = np.arange(60)
 
     def expected(b: np.ndarray, chance: np.ndarray, paid: float) -> np.ndarray:
@@ -36,11 +36,11 @@ def test_what_acts_of_a_row_is_its_odd_part_over_how_often_it_is_drawn():
         each = b[:, None] - paid * b[:, None] ** 2 / 2
         return special.logsumexp(np.log(chance) + times[: len(chance)] * each, axis=1)
 
-    b = DIFFERENCES / drawn
-    poisson, either = stats.poisson.pmf(times, drawn), np.array([1 - drawn, drawn])
-    for chance, paid, disjoint in ((poisson, 1.0, False), (either, 1 - drawn, True)):
+    b = DIFFERENCES / probability
+    poisson, either = stats.poisson.pmf(times, probability), np.array([1 - probability, probability])
+    for chance, paid, disjoint in ((poisson, 1.0, False), (either, 1 - probability, True)):
         odd = (expected(b, chance, paid) - expected(-b, chance, paid)) / 2
-        result = _influence.effective_contribution(jnp.asarray(DIFFERENCES), drawn, disjoint=disjoint)
+        result = _influence.effective_contribution(jnp.asarray(DIFFERENCES), probability, disjoint=disjoint)
         np.testing.assert_allclose(result, odd, rtol=2e-4, atol=1e-7)
 
 
@@ -102,8 +102,8 @@ def test_rows_that_steps_see_raise_no_alarm():
 
 
 def _means(**more: list[float]) -> dict[str, list[float]]:
-    right = {"sigma2": 0.2, "step_size": 0.1, "regime_dof": 0.0, "regime_skew": 0.0, "skew_bias": 0.0}
-    return {name: [value] * 4 for name, value in {**right, "acceptance_rate": 0.5, "unseen": 0.0}.items()} | more
+    means = {"sigma2": 0.2, "step_size": 0.1, "regime_dof": 0.0, "regime_skew": 0.0, "skew_bias": 0.0}
+    return {name: [value] * 4 for name, value in {**means, "acceptance_rate": 0.5, "unseen": 0.0}.items()} | more
 
 
 def test_one_chain_does_not_hide_among_four():
@@ -140,14 +140,14 @@ def test_a_look_at_one_chain_counts_half_and_that_of_all_whole():
     sampler, posterior, most = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000), MAX_UNSEEN
     means = {name: values for name, values in _means().items() if name != "unseen"}
 
-    def found(*unseen: float) -> tuple[Finding, ...]:
+    def findings_of(*unseen: float) -> tuple[Finding, ...]:
         return chain_findings.gate_findings(
             sampler, posterior, means, inspection={"unseen": unseen, "unseen_shift": [0.0] * 4}
         )
 
-    assert found(1.5 * most, 0.5 * most, 0.5 * most, 0.5 * most) == ()
-    assert [item.kind for item in found(*[1.1 * most] * 4)] == ["unseen"]
-    assert "chain 0" in found(2.5 * most, 0.0, 0.0, 0.0)[0].label
+    assert findings_of(1.5 * most, 0.5 * most, 0.5 * most, 0.5 * most) == ()
+    assert [item.kind for item in findings_of(*[1.1 * most] * 4)] == ["unseen"]
+    assert "chain 0" in findings_of(2.5 * most, 0.0, 0.0, 0.0)[0].label
 
 
 def test_what_all_rows_say_stands_above_what_batches_guess():
@@ -218,8 +218,8 @@ def test_only_a_guard_calls_a_run_right():
     assert chain_findings.regime_ok(Penalty(), wrong) == 0
     for sampler in (Penalty(correction=0), Batched(), Sgld(), Nuts()):
         assert chain_findings.regime_ok(sampler, ()) == "not-applicable"
-    guarded = {name for name in registry.entries("samplers") if registry.load("samplers", name)().guarded}
-    assert guarded == {"penalty", "swag", "importance"}
+    with_guard = {name for name in registry.entries("samplers") if registry.load("samplers", name)().guarded}
+    assert with_guard == {"penalty", "swag", "importance"}
 
 
 @pytest.mark.parametrize("sampler", ["sgld", "batched"])

@@ -43,30 +43,30 @@ COMMANDS = {
 """Every command that opens a run, with what it needs beside."""
 
 
-def told(*arguments: Any, folder: Path) -> tuple[int, str]:
+def run_command(*arguments: Any, folder: Path) -> tuple[int, str]:
     """Exit code and output of a command that may use 1 GB of memory; that it takes under 5 seconds of work."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     limited = ["bash", "-c", 'ulimit -d 1048576 && exec "$@"', "bash"]
     command = [*limited, sys.executable, "-m", "bnnzoo", *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime - before.ru_utime < 5
-    return done.returncode, done.stdout + done.stderr
+    return process.returncode, process.stdout + process.stderr
 
 
 def refused(*arguments: Any, folder: Path, naming: str) -> str:
     """What a command says that leaves with 2, one line, and no trace of itself."""
     before = sorted(folder.rglob("*"))
-    code, said = told(*arguments, folder=folder)
-    assert code == 2, said
-    assert said.startswith("bnnzoo: "), said
-    assert len(said.splitlines()) == 1, said
-    assert naming in said
-    assert "Traceback" not in said
-    assert "internal" not in said
-    assert SECRET not in said
+    code, stderr = run_command(*arguments, folder=folder)
+    assert code == 2, stderr
+    assert stderr.startswith("bnnzoo: "), stderr
+    assert len(stderr.splitlines()) == 1, stderr
+    assert naming in stderr
+    assert "Traceback" not in stderr
+    assert "internal" not in stderr
+    assert SECRET not in stderr
     assert sorted(folder.rglob("*")) == before
-    return said
+    return stderr
 
 
 @pytest.mark.parametrize("case", HOSTILE)
@@ -130,7 +130,7 @@ def _arrays(path: Path) -> dict[str, bytes]:
 
 def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
     """In the draws, in what says where they are, and in the words; where nobody looks it does no harm."""
-    content, right = finished.read_bytes(), _arrays(finished)
+    content, arrays = finished.read_bytes(), _arrays(finished)
     path, refused = tmp_path / "run.nc", 0
     places = range(7, len(content), len(content) // 40)
     for number, place in enumerate(places):
@@ -140,7 +140,7 @@ def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
         except (UsageError, OSError):  # at the door, or by the checksum of what is read
             refused += 1
         else:
-            assert result == right, place
+            assert result == arrays, place
     assert refused > 0.5 * len(places)
 
 

@@ -55,11 +55,11 @@ def test_it_is_biased_as_its_energy_variance_says():
 
 
 def test_it_reaches_the_energy_variance_it_was_asked_for():
-    for wanted in (5e-4, 5e-3):
-        result = _run(Mclmc(energy_variance=wanted))
+    for variance in (5e-4, 5e-3):
+        result = _run(Mclmc(energy_variance=variance))
         errors = np.concatenate([c.stats["energy_error"] for c in result if c.phase == "sampling"], 1)
         per_parameter = np.mean(errors**2) / TARGET.posterior.layout.dim
-        assert wanted / 3 < per_parameter < wanted * 3
+        assert variance / 3 < per_parameter < variance * 3
 
 
 def test_the_energy_error_of_many_data_is_not_that_of_rounding():

@@ -57,9 +57,9 @@ def test_the_rules_and_what_they_leave_alone():
 
 def test_every_change_is_another_program():
     source = (ROOT / "bnnzoo/samplers/_noise_penalty.py").read_text()
-    right, result = ast.dump(ast.parse(source)), changes(source)
+    original, result = ast.dump(ast.parse(source)), changes(source)
     assert len(result) > 50
-    assert all(ast.dump(ast.parse(change.made(source))) != right for change in result)
+    assert all(ast.dump(ast.parse(change.made(source))) != original for change in result)
 
 
 def test_every_module_that_is_looked_at_and_its_tests_are_there():

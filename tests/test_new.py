@@ -82,8 +82,8 @@ def test_every_kind_works_at_once(tmp_path, capsys):
     for kind, name in NAMES.items():
         assert re.search(rf"^{kind} +{name.lower()} ", listed.stdout, re.MULTILINE)
         assert re.search(rf"^config +{name.lower()} ", listed.stdout, re.MULTILINE)
-    shown = python(packages, "-m", "bnnzoo", "show", "--config", "class")
-    assert re.search("name: .*:class", shown.stdout), shown.stderr
+    process = python(packages, "-m", "bnnzoo", "show", "--config", "class")
+    assert re.search("name: .*:class", process.stdout), process.stderr
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,7 +111,7 @@ def test_a_plugin_is_one_with_a_sampler(tmp_path, capsys):
     for kind in ("plugin", "sampler"):
         assert cli.run(["new", kind, "walk", "--into", str(tmp_path / kind)]) == 0
     capsys.readouterr()
-    made, sampler = (
+    files, sampler = (
         {
             path.relative_to(tmp_path / kind): path.read_bytes()
             for path in (tmp_path / kind).rglob("*.*")
@@ -119,7 +119,7 @@ def test_a_plugin_is_one_with_a_sampler(tmp_path, capsys):
         }
         for kind in ("plugin", "sampler")
     )
-    assert made == sampler
+    assert files == sampler
 
 
 def test_an_empty_folder_is_taken_and_here_is_the_default(tmp_path, monkeypatch, capsys):
@@ -194,11 +194,11 @@ FILE = re.compile(r"`(bnnzoo-[\w/.-]+)`(?: becomes|, is what)[^`]*?(?:`[^`]+`[^`
 
 def typed(folder: Path) -> list[Path]:
     """The packages of the page: made by its commands, with the files that it shows."""
-    for words in re.findall(r"^bnnzoo (new .*)$", PAGE, re.MULTILINE):
-        assert cli.run([*words.split(), "--into", str(folder)]) == 0
-    shown = FILE.findall(PAGE)
-    assert [Path(path).name for path, _ in shown] == ["sampler.py", "model.py", "waves.yaml"]
-    for path, text in shown:
+    for command in re.findall(r"^bnnzoo (new .*)$", PAGE, re.MULTILINE):
+        assert cli.run([*command.split(), "--into", str(folder)]) == 0
+    files = FILE.findall(PAGE)
+    assert [Path(path).name for path, _ in files] == ["sampler.py", "model.py", "waves.yaml"]
+    for path, text in files:
         assert (folder / path).is_file()
         (folder / path).write_text(text)
     packages = sorted(folder.iterdir())
@@ -231,9 +231,9 @@ def test_the_commands_of_the_page_work_as_printed(tmp_path):
 def test_barkers_proposal_with_the_ratio_reversed_is_found(tmp_path):
     packages = typed(tmp_path)
     source = tmp_path / "bnnzoo-barker" / "bnnzoo_barker" / "sampler.py"
-    right = source.read_text()
-    source.write_text(right.replace("state.log_density + ratio", "state.log_density - ratio"))
-    assert source.read_text() != right
+    original = source.read_text()
+    source.write_text(original.replace("state.log_density + ratio", "state.log_density - ratio"))
+    assert source.read_text() != original
     result = python(packages, "-m", "bnnzoo", "check", "sampler", "barker", "--target", "skewed")
     assert result.returncode == 3, result.stderr
     assert "biased: skewed" in result.stderr

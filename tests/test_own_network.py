@@ -68,14 +68,14 @@ def test_new_weights_have_the_law_of_those_that_were_given():
     """Mean and standard deviation of each matrix are its own, and no two are drawn alike."""
     first, two = eqx.nn.Linear(50, 40, key=jax.random.key(0)), eqx.nn.Linear(50, 40, key=jax.random.key(1))
     moments = ((0.3, 0.02), (-2.0, 5.0))
-    given = [
+    networks = [
         eqx.tree_at(lambda n: n.weight, n, (n.weight - n.weight.mean()) / n.weight.std() * sd + mean)
         for n, (mean, sd) in zip((first, two), moments, strict=True)
     ]
-    model = Own(eqx.nn.Sequential([given[0], eqx.nn.Lambda(lambda x: x[:1].repeat(50)), given[1]]))
-    made = model.build((50,), 40, key=jax.random.key(2))
+    model = Own(eqx.nn.Sequential([networks[0], eqx.nn.Lambda(lambda x: x[:1].repeat(50)), networks[1]]))
+    network = model.build((50,), 40, key=jax.random.key(2))
     scaled = []
-    for layer, (mean, sd) in zip((made[0], made[2]), moments, strict=True):
+    for layer, (mean, sd) in zip((network[0], network[2]), moments, strict=True):
         scaled.append((np.asarray(layer.weight, float) - mean) / sd)
         assert abs(scaled[-1].mean()) < 5 / 2000**0.5
         assert abs(scaled[-1].std() - 1) < 5 / 4000**0.5

@@ -20,9 +20,9 @@ SIZES = {("replacement", 1): 6, ("replacement", 2): 3, ("disjoint", 1): 3, ("dis
 """Data a batch for a mean sigma2 of 1 and of 2: with proposals of one posterior sd it is N/K, or N/K - 1."""
 
 
-def _quick(*chosen: tuple[str, int]) -> list[Any]:
+def _quick(*pairs: tuple[str, int]) -> list[Any]:
     """All of `SIZES`, those not chosen as slow tests."""
-    return [pytest.param(*key, marks=() if key in chosen else pytest.mark.slow) for key in SIZES]
+    return [pytest.param(*key, marks=() if key in pairs else pytest.mark.slow) for key in SIZES]
 
 
 def _sampler(posterior: GaussianMean, size: int, *, num_batches: int = BATCHES, kind: type[Penalty] = Penalty, **more):
@@ -110,8 +110,8 @@ def test_a_wrong_penalty_is_seen(wrong):
     posterior = GaussianMean.of(N)
     sampler = _sampler(posterior, SIZES["replacement", 1], **WRONG[wrong])
     values, _ = from_exact_draws(sampler, posterior)
-    right = _predicted(posterior, _sampler(posterior, SIZES["replacement", 1]))
-    assert abs(scores(values, variance=right.variance)["variance"]) > 2 * Z
+    expected = _predicted(posterior, _sampler(posterior, SIZES["replacement", 1]))
+    assert abs(scores(values, variance=expected.variance)["variance"]) > 2 * Z
 
 
 # ---- a far start ---------------------------------------------------------------------------------

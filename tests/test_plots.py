@@ -23,7 +23,7 @@ VALUES = {"a": RNG.normal(size=(4, 200)), "b": 3 + RNG.normal(size=(4, 200))}
 RHAT, ESS = {"a": 1.0, "b": 1.2}, {"a": 800.0, "b": 700.0}
 
 
-def said(grid: np.ndarray) -> pd.DataFrame:
+def frame_of(grid: np.ndarray) -> pd.DataFrame:
     sd = np.hypot(0.3, 0.1 * grid)
     result = pd.DataFrame({"mean": grid, "sd": sd, "aleatoric_sd": 0.3 + 0 * grid, "epistemic_sd": 0.1 * np.abs(grid)})
     levels = {"q05": -1.645, "q25": -0.674, "q75": 0.674, "q95": 1.645}
@@ -32,7 +32,7 @@ def said(grid: np.ndarray) -> pd.DataFrame:
 
 def one_band(name: str = "a", wider: float = 1.0) -> plots.Band:
     grid = np.linspace(-2, 2, 41)
-    return plots.Band(name, grid, said(grid) * wider, np.linspace(-1, 1, 9), np.zeros(9))
+    return plots.Band(name, grid, frame_of(grid) * wider, np.linspace(-1, 1, 9), np.zeros(9))
 
 
 def band(**options) -> plots.Picture:
@@ -164,7 +164,7 @@ def test_the_mean_loss_is_drawn_where_there_are_draws():
 def test_many_points_are_thinned_and_that_is_said():
     grid = np.linspace(-2, 2, 41)
     x = RNG.uniform(-1, 1, size=5000)
-    picture = plots.band(plots.Band("a", grid, said(grid), x, x), feature="x", target="y")
+    picture = plots.band(plots.Band("a", grid, frame_of(grid), x, x), feature="x", target="y")
     assert "800 of 5000 training data" in picture.figure.axes[0].get_legend_handles_labels()[1]
     assert len(picture.inline_svg()) < 200_000
 
@@ -251,7 +251,7 @@ def test_a_chain_that_never_moves_remembers_everything():
 def test_an_inline_picture_can_be_recoloured_and_asks_for_nothing():
     grid = np.linspace(-2, 2, 41)
     nasty = '<script>"&'
-    svg = plots.band(plots.Band("a", grid, said(grid), grid, grid), feature="x", target=nasty).inline_svg()
+    svg = plots.band(plots.Band("a", grid, frame_of(grid), grid, grid), feature="x", target=nasty).inline_svg()
     assert "<script" not in svg
     assert "http" not in svg
     assert "var(--blue)" in svg
@@ -331,8 +331,8 @@ def test_the_grey_of_coverage_is_what_is_tolerated():
 
 def test_the_bars_of_a_reliability_diagram_are_wilsons():
     """Of 10 rows at 0.75 of which 6 are right, and of 30 at 1 that all are."""
-    confidence, right = np.r_[np.full(10, 0.75), np.ones(30)], np.r_[np.arange(10) < 6, np.ones(30, bool)]
-    picture = plots.reliability(1 - right.astype(int), np.stack([confidence, 1 - confidence], 1))
+    confidence, correct = np.r_[np.full(10, 0.75), np.ones(30)], np.r_[np.arange(10) < 6, np.ones(30, bool)]
+    picture = plots.reliability(1 - correct.astype(int), np.stack([confidence, 1 - confidence], 1))
     above, below = picture.figure.axes
     (bars,) = above.collections
     for segment, (hits, rows, at) in zip(bars.get_segments(), ((6, 10, 0.75), (30, 30, 1.0)), strict=True):

@@ -38,25 +38,25 @@ def _bnnzoo(site, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("fault", fake_plugins.BROKEN)
 def test_a_broken_plugin_stops_nobody(site, fault):
-    source, said = fake_plugins.BROKEN[fault]
+    source, message = fake_plugins.BROKEN[fault]
     fake_plugins.install(site, "broken", source)
     fake_plugins.install_good(site, "good", "fresh")
     with pytest.warns(BnnzooWarning, match=r"plugin broken of broken 0\.2: ") as caught:
         assert registry.find("samplers", "hmc").distribution == "bnnzoo"
-    assert said in str(caught[0].message)
+    assert message in str(caught[0].message)
     assert "\n" not in str(caught[0].message)
     assert registry.find("samplers", "fresh").distribution == "good"
-    assert said in _errors()["broken"]
+    assert message in _errors()["broken"]
 
 
 @pytest.mark.parametrize("fault", fake_plugins.BROKEN)
 def test_strict_raises(site, fault, monkeypatch):
     monkeypatch.setenv("BNNZOO_STRICT_PLUGINS", "1")
-    source, said = fake_plugins.BROKEN[fault]
+    source, message = fake_plugins.BROKEN[fault]
     fake_plugins.install(site, "broken", source)
     with pytest.raises(registry.PluginError) as caught:
         registry.entries("models")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"[console_scripts]\nno equals sign\n", b"[bnnzoo]\nx = \xff\xfe\n"])
@@ -340,9 +340,9 @@ def test_a_class_that_is_listed_where_it_is_imported_again_has_its_name(site):
     (site / "good" / "__init__.py").write_text(f"from good.inner import Thing\n{text}")
     methods = "".join(f"    def {name}(self, *words, **more): ...\n" for name in ("init", "step"))
     (site / "good" / "inner.py").write_text(fake_plugins.THING + methods)
-    thing = registry.load("samplers", "fresh")
-    assert thing.__module__ == "good.inner"
-    assert registry.name_of("samplers", thing()) == "fresh"
+    loaded_class = registry.load("samplers", "fresh")
+    assert loaded_class.__module__ == "good.inner"
+    assert registry.name_of("samplers", loaded_class()) == "fresh"
     assert registry.name_of("samplers", object()) is None
 
 
@@ -412,17 +412,17 @@ def test_a_part_of_another_package_is_not_taken_for_that_of_the_run(site, tmp_pa
 def test_a_plugin_that_was_edited_is_another_one(site, tmp_path):
     """Also under the same version: predictions say so, and the run does not go on."""
     _walk(site, "good")
-    done, stopped = tmp_path / "done.nc", tmp_path / "stopped.nc"
-    zoo.run_recipe(tiny.recipe("walk"), out=done)
+    finished, stopped = tmp_path / "done.nc", tmp_path / "stopped.nc"
+    zoo.run_recipe(tiny.recipe("walk"), out=finished)
     with pytest.raises(InterruptedRunError):
         zoo.run_recipe(tiny.recipe("walk"), out=stopped, **tiny.stopped(1))
-    zoo.open(done).predict(np.zeros((2, 10)))
+    zoo.open(finished).predict(np.zeros((2, 10)))
     target = site / "good_target.py"
     target.write_text(target.read_text() + "# another line\n")
     with pytest.warns(
         BnnzooWarning, match="other plugins than are installed here: the source of sampler good:walk was changed"
     ):
-        zoo.open(done).predict(np.zeros((2, 10)))
+        zoo.open(finished).predict(np.zeros((2, 10)))
     with pytest.raises(UsageError, match="the source of sampler good:walk was changed; use the environment"):
         zoo.resume(stopped)
     with pytest.warns(BnnzooWarning, match="the source of sampler good:walk was changed"):
@@ -437,10 +437,10 @@ def test_what_a_plugin_prints_while_it_works_is_no_result(site, tmp_path):
     loud = "def step(self, *a, **k):\n        print('working')\n        return self._step(*a, **k)\n\n    def _step("
     target.write_text(target.read_text().replace("def step(", loud))
     options = [f"--{k.replace('_', '-')}={v}" for k, v in tiny.options("walk").items()]
-    done = _bnnzoo(site, "sample", "linear", "walk", *options, "-o", str(tmp_path / "r.nc"), "--json", "--quiet")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["sampler"] == "walk"
-    assert "working" in done.stderr
+    process = _bnnzoo(site, "sample", "linear", "walk", *options, "-o", str(tmp_path / "r.nc"), "--json", "--quiet")
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["sampler"] == "walk"
+    assert "working" in process.stderr
     target.write_text(target.read_text().replace("print('working')", "raise RuntimeError('oops')"))
     failed = _bnnzoo(site, "sample", "linear", "walk", *options, "-o", str(tmp_path / "s.nc"), "--quiet")
     assert re.search(r"bnnzoo: plugin good 0\.2 \(.*good_target\.py:\d+\): RuntimeError: oops", failed.stderr), failed

@@ -53,9 +53,9 @@ def test_a_name_is_found_in_any_case_and_with_its_distribution():
 @pytest.mark.parametrize("kind", [kind for kind in registry.KINDS if kind != "datasets"])
 def test_each_target_exists(kind):
     for name, entry in registry.entries(kind).items():
-        thing = registry.load(kind, name)
+        target = registry.load(kind, name)
         if kind == "samplers":
-            assert thing.exactness == entry.exactness
+            assert target.exactness == entry.exactness
 
 
 def test_each_dataset_exists():

@@ -31,9 +31,9 @@ def start(*arguments: object, folder: Path, **more: object) -> subprocess.Popen[
     return subprocess.Popen(command, cwd=folder, text=True, **pipes)  # type: ignore[call-overload]
 
 
-def wait_until(done, process: subprocess.Popen[str]) -> None:
+def wait_until(condition, process: subprocess.Popen[str]) -> None:
     end = time.monotonic() + 300
-    while not done():
+    while not condition():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < end
         time.sleep(0.001)
@@ -41,8 +41,8 @@ def wait_until(done, process: subprocess.Popen[str]) -> None:
 
 def has_begun(process: subprocess.Popen[str]) -> bool:
     """Whether the first line of ours has run: Python itself handles no SIGTERM. Its own start nobody can guard."""
-    words = Path(f"/proc/{process.pid}/status").read_text()
-    caught = int(next(line for line in words.splitlines() if line.startswith("SigCgt")).split()[1], 16)
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt")).split()[1], 16)
     return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
@@ -97,9 +97,9 @@ def test_a_signal_while_all_is_imported(delay, name, tmp_path):
     wait_until(lambda: has_begun(process), process)
     time.sleep(delay)
     # After the imports a run is asked to stop where it can be resumed, and has not begun.
-    said = interrupted(process, name, exactly=delay < 0.4)
-    assert len([line for line in said.splitlines() if line]) <= 2
-    assert all(line.startswith("bnnzoo: ") for line in said.splitlines() if line)
+    message = interrupted(process, name, exactly=delay < 0.4)
+    assert len([line for line in message.splitlines() if line]) <= 2
+    assert all(line.startswith("bnnzoo: ") for line in message.splitlines() if line)
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_a_signal_that_came_too_late_to_stop_a_run_ends_the_command(command, tmp
     """With its code, and saying that the file is whole."""
     out = tmp_path / "run.nc"
 
-    def whole(*_, stop, **__):
+    def run_to_the_end(*_, stop, **__):
         stop.receive(signal.SIGTERM)
 
-    monkeypatch.setattr(zoo, "run_recipe", whole)
-    monkeypatch.setattr(zoo, "resume", whole)
+    monkeypatch.setattr(zoo, "run_recipe", run_to_the_end)
+    monkeypatch.setattr(zoo, "resume", run_to_the_end)
     monkeypatch.setattr(store, "resumable", lambda *_: None)
     arguments = [*tiny.words("mala"), "-o"] if command == "sample" else ["resume", "--quiet"]
     assert cli.run([*arguments, str(out)]) == 143
@@ -285,8 +285,8 @@ LOST = {"left": "2>&1 | true", "left alone": "2> >(true)", "full": "2> /dev/full
 )
 def test_a_run_goes_on_where_nobody_hears_of_it(case, tmp_path):
     """Progress that cannot be shown stops nothing."""
-    words = [word for word in tiny.words("random-walk") if word != "--quiet"]
-    command = ["bash", "-c", f'set -o pipefail; "$@" {LOST[case]}', "bash", *BNNZOO, *words, "-o", "run.nc"]
+    arguments = [word for word in tiny.words("random-walk") if word != "--quiet"]
+    command = ["bash", "-c", f'set -o pipefail; "$@" {LOST[case]}', "bash", *BNNZOO, *arguments, "-o", "run.nc"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert "bnnzoo:" not in result.stdout
@@ -311,7 +311,7 @@ def test_the_page_counts_the_cases():
         "moments of a signal": (len(DELAYS) + len(LOOKING)) * len(CODES),
         "outputs that take nothing": 2 * len(PRINTING),
     }
-    for what, count in counts.items():
-        row = re.search(rf"^\| {what}[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
+    for kind, count in counts.items():
+        row = re.search(rf"^\| {kind}[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
         assert row is not None
         assert row[1] == str(count)

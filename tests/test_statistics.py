@@ -21,15 +21,15 @@ from bnnzoo.sampling import backend
 @tiny.EACH
 def test_every_statistic_is_declared(sampler):
     problem = tiny.problem(sampler)
-    chosen, posterior = problem.sampler, problem.posterior
+    chosen_sampler, posterior = problem.sampler, problem.posterior
     theta, key = jnp.zeros(posterior.layout.dim), jax.random.key(0)
 
     def reported(theta):
-        state = chosen.init(posterior, theta, num_warmup=10, key=key)
-        state, warm = chosen.warmup_step(posterior, state, key=key)
-        return warm | chosen.step(posterior, state, key=key)[1]
+        state = chosen_sampler.init(posterior, theta, num_warmup=10, key=key)
+        state, warm = chosen_sampler.warmup_step(posterior, state, key=key)
+        return warm | chosen_sampler.step(posterior, state, key=key)[1]
 
-    names = [statistic.name for statistic in chosen.statistics]
+    names = [statistic.name for statistic in chosen_sampler.statistics]
     assert len(names) == len(set(names))
     assert set(eqx.filter_eval_shape(reported, theta)) <= set(names)
 
@@ -102,5 +102,5 @@ def test_what_is_called_the_log_density_is_that_of_the_draw(sampler):
     posterior = eqx.tree_at(lambda p: p.likelihood_power, tiny.problem(sampler).posterior, np.float32(0.6))
     run_chunks = tiny.joined(tiny.run(sampler, posterior=posterior))
     with backend.arithmetic("float32"):
-        wanted = jax.vmap(jax.vmap(posterior.log_density))(jnp.asarray(run_chunks["theta"]))
-    np.testing.assert_allclose(run_chunks["lp"], wanted, rtol=1e-4)
+        expected = jax.vmap(jax.vmap(posterior.log_density))(jnp.asarray(run_chunks["theta"]))
+    np.testing.assert_allclose(run_chunks["lp"], expected, rtol=1e-4)

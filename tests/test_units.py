@@ -147,9 +147,9 @@ def test_a_learned_scale_and_targets_that_are_not_scaled_stay_as_they_are():
 @pytest.mark.parametrize("factor", [2.0**-20, 32.0])
 def test_a_target_times_a_power_of_two_multiplies_predictions_exactly(factor):
     """Standardised targets are the same bits, and so are the draws; the way back multiplies by a power of two."""
-    once, scaled = sampled(Y[:, 0]), sampled(Y[:, 0] * np.float32(factor))
-    tiny.assert_same_bits(draws(scaled), draws(once))
-    pd.testing.assert_frame_equal(scaled.predict(X[:5]), once.predict(X[:5]) * np.float32(factor), check_exact=True)
+    original, scaled = sampled(Y[:, 0]), sampled(Y[:, 0] * np.float32(factor))
+    tiny.assert_same_bits(draws(scaled), draws(original))
+    pd.testing.assert_frame_equal(scaled.predict(X[:5]), original.predict(X[:5]) * np.float32(factor), check_exact=True)
 
 
 def test_regime_ok_is_shown_only_where_a_sampler_has_a_guard(tmp_path, capsys):

@@ -77,9 +77,9 @@ def type_a_run(arguments: str, capsys: pytest.CaptureFixture[str], *more: str) -
 def make_shown(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Make the package of the page: by its command, with the files that the page shows."""
     type_(next(re.finditer(rf"^bnnzoo (new \w+ {name})$", PAGE, re.M))[1], capsys)
-    shown = [(Path(path), text) for path, text in SHOWN.findall(PAGE) if path.startswith(f"bnnzoo-{name}/")]
-    assert shown
-    for path, text in shown:
+    files = [(Path(path), text) for path, text in SHOWN.findall(PAGE) if path.startswith(f"bnnzoo-{name}/")]
+    assert files
+    for path, text in files:
         assert path.is_file()
         path.write_text(text)
     install(Path(f"bnnzoo-{name}").resolve(), monkeypatch)

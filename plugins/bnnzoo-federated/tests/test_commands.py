@@ -22,7 +22,7 @@ def call(*arguments: Any) -> int:
 
 def test_a_party_keeps_to_what_it_was_told(monkeypatch, tmp_path):
     calls: list[Any] = []
-    monkeypatch.setattr("bnnzoo_federated.Party", lambda *given, **named: calls.append((given, named)))
+    monkeypatch.setattr("bnnzoo_federated.Party", lambda *args, **named: calls.append((args, named)))
     monkeypatch.setattr("bnnzoo_federated.security", lambda *files, listening: (files, listening))
     monkeypatch.setattr("bnnzoo_federated.serve", lambda party, at, *, listening, ready: calls.append((at, listening)))
     arguments = (
@@ -40,9 +40,9 @@ def test_help_shows_party_and_imports_neither_jax_nor_dask():
         "heavy = {'jax', 'numpy', 'distributed', 'bnnzoo_federated.commands'}\n"
         "print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.splitlines() == ["0 []"]
-    assert "Serve rows that stay here to a coordinator" in done.stdout
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stderr.splitlines() == ["0 []"]
+    assert "Serve rows that stay here to a coordinator" in process.stdout
 
 
 def test_party_is_of_this_package():

@@ -69,8 +69,8 @@ async def _as_dask_reads(address: str) -> Any:
 @pytest.mark.parametrize("at", ["answer", "greeting", "words"])
 def test_an_answer_runs_no_code(impostor, at, tmp_path):
     protocol = pytest.importorskip("distributed.protocol")
-    made = tmp_path / "made"
-    code = protocol.ToPickle(_Code(made))
+    created_file = tmp_path / "made"
+    code = protocol.ToPickle(_Code(created_file))
     if at == "words":
         address = impostor({"__Enum__": True, "__module__": "os", "__name__": "environ", "name": "clear"})
     else:
@@ -78,10 +78,10 @@ def test_an_answer_runs_no_code(impostor, at, tmp_path):
     message = "holds|signature" if at == "words" else "no party is heard there"
     with pytest.raises(BnnzooError, match=rf"^party a: .*({message})"):
         _short(Coordinator({"a": address}, limit=1.0), tmp_path / "run.nc")
-    assert not made.exists()
+    assert not created_file.exists()
     if at != "words":  # the positive control: what Dask's own reading does
         asyncio.run(_as_dask_reads(address))
-        assert made.exists()
+        assert created_file.exists()
 
 
 def test_dask_itself_goes_on_in_the_same_process(impostor):
@@ -145,10 +145,12 @@ class Lying:
     ],
 )
 def test_what_is_no_answer_is_refused_by_the_name_of_the_party(question, change, message, tmp_path):
-    made: dict[str, Any] = dict(parties(tmp_path))
-    made["b"] = Lying(Party(tables()[0], tmp_path / "x", batch_size=40), question, lambda answer: {**answer, **change})
+    members: dict[str, Any] = dict(parties(tmp_path))
+    members["b"] = Lying(
+        Party(tables()[0], tmp_path / "x", batch_size=40), question, lambda answer: {**answer, **change}
+    )
     with pytest.raises(BnnzooError, match=f"^party b: its answer to {question} is none: {message}"):
-        _short(Coordinator(made), tmp_path / "run.nc")
+        _short(Coordinator(members), tmp_path / "run.nc")
 
 
 def test_a_refusal_cannot_write_to_the_terminal_as_it_likes(tmp_path):
@@ -203,10 +205,10 @@ def test_a_party_that_is_started_again_as_another_ends_the_run(more, message, tm
 
 
 def test_a_fingerprint_tells_nothing_without_the_secret(tmp_path):
-    first, again, other = (
+    first, repeat, other = (
         Party(tables()[0], tmp_path / folder, batch_size=20).answer("offer", {})["fingerprint"] for folder in "aab"
     )
-    assert first == again != other
+    assert first == repeat != other
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
@@ -215,16 +217,16 @@ def test_a_party_that_restarts_again_while_it_is_told_changes_no_bit(tmp_path):
     first = _short(Coordinator({"a": make()}), tmp_path / "1.nc", warmup=0)
     # 9: sums, killed; 10: sums, unknown; 11: agree, killed once it has agreed; 12: agree; 13: sums, killed; and so on.
     line = Unreliable(make, {9: "killed", 11: "killed", 13: "killed", 15: "killed", 16: "forgets"})
-    again = _short(Coordinator({"a": line}), tmp_path / "2.nc", warmup=0)
-    assert np.array_equal(_draws(first), _draws(again))
+    repeated_run = _short(Coordinator({"a": line}), tmp_path / "2.nc", warmup=0)
+    assert np.array_equal(_draws(first), _draws(repeated_run))
 
 
 def test_a_party_that_restarts_for_ever_ends_the_run(tmp_path):
     class Forgetful(LocalLine):
-        def begin(self, question: str, words: Any) -> Any:
+        def begin(self, question: str, request: Any) -> Any:
             if question == "sums":
                 self._party._agreed.clear()
-            return super().begin(question, words)
+            return super().begin(question, request)
 
     line = Forgetful(Party(tables()[0], tmp_path / "a", batch_size=20))
     with pytest.raises(BnnzooError, match="party a: was started again 10 times in one step"):

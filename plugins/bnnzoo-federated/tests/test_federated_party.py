@@ -131,9 +131,9 @@ def test_a_run_goes_on_once_there_is_room(tmp_path, monkeypatch):
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    again = _short(Coordinator({"a": party}), tmp_path / "2.nc", warmup=0)
-    assert json.loads(again.attributes["asked_again"]) == {"a": 3}
-    assert np.array_equal(_draws(first), _draws(again))
+    repeated_run = _short(Coordinator({"a": party}), tmp_path / "2.nc", warmup=0)
+    assert json.loads(repeated_run.attributes["asked_again"]) == {"a": 3}
+    assert np.array_equal(_draws(first), _draws(repeated_run))
 
 
 # ---- the secret ----------------------------------------------------------------------------------
@@ -146,11 +146,11 @@ def test_a_secret_is_32_bytes_for_the_party_alone(tmp_path):
     make()
     path = tmp_path / "a" / "secret"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    kept = path.read_bytes()
-    assert len(kept) == 32
+    content = path.read_bytes()
+    assert len(content) == 32
     make()
-    assert path.read_bytes() == kept
-    for wrong in (b"", kept[:31]):
+    assert path.read_bytes() == content
+    for wrong in (b"", content[:31]):
         path.write_bytes(wrong)
         with pytest.raises(UsageError, match=rf"a/secret: holds {len(wrong)} bytes, a secret 32; put back"):
             make()
