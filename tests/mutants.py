@@ -19,15 +19,15 @@ IDENTITIES, INVARIANCE, SGLD, LANGEVIN = (
 BALANCE = f"{IDENTITIES}::test_the_penalised_acceptance_is_in_detailed_balance[float64-1e-06]"
 RATIO = f"{IDENTITIES}::test_a_step_accepts_with_its_penalised_ratio"
 ESTIMATE = f"{IDENTITIES}::test_delta_and_its_variance_are_unbiased_over_all_batches"
-STILL = f"{IDENTITIES}::test_there_is_no_difference_where_nothing_moves"
-MEMORY = f"{IDENTITIES}::test_nothing_but_the_position_and_the_proposal_is_remembered"
+STILL = f"{IDENTITIES}::test_a_step_of_length_zero_has_no_difference"
+MEMORY = f"{IDENTITIES}::test_a_step_depends_only_on_the_position_and_the_proposal"
 KEEPS = f"{INVARIANCE}::test_pooled_variance_keeps_the_posterior[replacement-1]"
 FORMULA = f"{SGLD}::test_the_stationary_variance_is_the_formula[10-replacement]"
 
 MALA = f"{LANGEVIN}::test_mala_is_in_detailed_balance[float64-1e-09]"
 OWN_KEY = f"{LANGEVIN}::test_the_drift_has_a_key_of_its_own[langevin]"
 DRIFT = f"{LANGEVIN}::test_a_drift_on_any_mini_batch_is_in_detailed_balance"
-SKEWED = f"{LANGEVIN}::test_the_skewed_target_is_kept[langevin]"
+SKEWED = f"{LANGEVIN}::test_langevin_samplers_keep_the_skewed_target[langevin]"
 
 Patch = pytest.MonkeyPatch
 
@@ -447,12 +447,12 @@ def _sees_itself(patch: Patch) -> None:
 
 POWER = "tests/test_likelihood_power.py::test_"
 LOSS = f"{POWER}the_training_loss_is_the_log_density_for_each_datum"
-ROWS_DRAWN = "tests/test_row_probabilities.py::test_rows_come_as_often_as_their_probabilities_say"
+ROWS_DRAWN = "tests/test_row_probabilities.py::test_rows_are_drawn_with_their_probabilities"
 SEES = "tests/test_autoregressive.py::test_the_outputs_of_a_column_see_the_columns_before_it[hidden1]"
 WEIGHTED = "tests/test_proposals.py::test_weights_make_the_law_of_the_closed_form[own]"
-KEPT = "tests/test_proposals.py::test_what_is_kept_has_the_law_of_the_closed_form"
+KEPT = "tests/test_proposals.py::test_accepted_draws_have_the_law_of_the_closed_form"
 CORRECTED = "tests/test_evidence.py::test_the_correction_of_the_path_is_of_higher_order"
-UNSEEN = "tests/test_guard.py::test_a_row_that_steps_do_not_see_is_found[OneRow]"
+UNSEEN = "tests/test_guard.py::test_a_row_missed_by_the_batches_is_found[OneRow]"
 
 
 def _steps(*names: str) -> tuple[str, ...]:

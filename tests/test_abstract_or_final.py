@@ -16,7 +16,7 @@ import bnnzoo.sampling
 PACKAGES = (bnnzoo.posterior, bnnzoo.models, bnnzoo.samplers, bnnzoo.sampling)
 
 
-def test_no_module_of_ours_that_can_be_made_is_a_base():
+def test_no_concrete_module_class_has_subclasses():
     result, count = [], 0
     for package in PACKAGES:
         for about in pkgutil.iter_modules(package.__path__, package.__name__ + "."):

@@ -127,7 +127,7 @@ def test_bbb_draws_from_the_average_of_its_path():
     assert off[0] < off[1] / 2
 
 
-def test_the_average_of_a_falling_rate_is_of_the_end():
+def test_the_average_under_a_falling_rate_is_over_the_end():
     """Before, q still moves, and its average would lag behind it."""
     posterior = _network(rows=40)
     sampler = Bbb(batch_size=40, learning_rate=0.05)
@@ -290,7 +290,7 @@ def test_local_noise_has_the_law_of_weight_noise():
         assert stats.ks_2samp(local @ direction, wrong @ direction).pvalue < 1e-6
 
 
-def test_local_noise_is_each_datums_own_and_spares_what_is_fixed():
+def test_local_noise_differs_between_rows_and_skips_fixed_parameters():
     full_network = _network()
     last = full_network.network_at(jnp.zeros(full_network.layout.dim)).layers[-1]
     network = eqx.tree_at(lambda n: n.layers[-1], Mlp((5,)).build((2,), 3, key=jax.random.key(1)), last)
@@ -495,7 +495,7 @@ def test_a_learned_scale_has_its_exact_curvature():
 
 
 @pytest.mark.parametrize("make", [_curvature.full, _curvature.kronecker])
-def test_data_that_say_little_leave_the_prior(make):
+def test_laplace_with_weak_data_keeps_the_prior(make):
     """Two inputs that are always 0: of their weights, and of nothing else, the Gaussian is the prior."""
     posterior = _network(hidden=(6,), rows=2)
     still = eqx.tree_at(lambda p: p.data.x, posterior, np.zeros_like(posterior.data.x))
@@ -505,7 +505,7 @@ def test_data_that_say_little_leave_the_prior(make):
     assert np.linalg.eigvalsh(covariance_of_fit)[0] < 0.9
 
 
-def test_laplace_says_what_it_cannot_do():
+def test_laplace_refuses_unsupported_problems():
     with pytest.raises(UsageError, match=r"curvature=.hessian."):
         Laplace().check(gaussian().posterior)
     with pytest.raises(UsageError, match=r"predictive=.network."):
@@ -610,7 +610,7 @@ def test_predictions_from_the_file_are_linearised(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_unfinished_run_and_its_rest_are_linearised(tmp_path):
+def test_an_unfinished_and_a_resumed_run_are_linearised(tmp_path):
     out = tmp_path / "run.nc"
     reports: list[Progress] = []
 
@@ -757,7 +757,7 @@ def test_dropout_spares_biases_and_norms_that_look_like_weights():
     assert [block.name for block in _droppable_weights(network_layout(network))] == ["second_weight", "last_weight"]
 
 
-def test_dropout_says_what_it_cannot_do():
+def test_dropout_refuses_unsupported_problems():
     with pytest.raises(UsageError, match="weight matrix"):
         Dropout().check(gaussian().posterior)
     with pytest.raises(ValueError, match="masks: must be a divisor of batch_size"):
@@ -818,7 +818,7 @@ def test_after_warm_up_only_the_position_changes(sampler):
 
 
 @pytest.mark.parametrize("sampler", [Bbb(), Dropout(), Ensemble(), Laplace(), Swag()])
-def test_a_gradient_that_is_not_finite_moves_nothing(sampler):
+def test_an_infinite_gradient_moves_no_parameter(sampler):
     posterior = regression().posterior
     broken = eqx.tree_at(lambda p: p.data.y, posterior, np.full_like(posterior.data.y, np.nan))
     start = jnp.ones(3)

@@ -139,7 +139,7 @@ class _Carry(NamedTuple):
     restarted: Any
 
 
-def test_a_chain_left_behind_begins_again_where_another_is_and_is_counted():
+def test_a_straggler_restarts_at_another_chain_and_is_counted():
     posterior = line(100, 5, 25.0)
     position = transported(posterior, from_prior(posterior, 8), key=jax.random.key(2), num_warmup=99)
     position = position.at[jnp.array([2, 5])].add(3.0)
@@ -152,7 +152,7 @@ def test_a_chain_left_behind_begins_again_where_another_is_and_is_counted():
     assert restart_stragglers(posterior, after, key=jax.random.key(0)) is after
 
 
-def test_chains_left_behind_begin_again_at_many_places():
+def test_stragglers_restart_at_different_chains():
     position = jnp.where(jnp.arange(64) < 32, jnp.linspace(-1, 1, 64), 50.0)[:, None]
     carry = _Carry(_State(position, jnp.arange(64)), jnp.arange(64, dtype=jnp.int32))
     after = restart_stragglers(Spiked(), carry, key=jax.random.key(0))
@@ -197,13 +197,13 @@ SAMPLERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(SAMPLERS))
 @pytest.mark.parametrize("problem", list(FAR))
-def test_every_accept_step_arrives(problem, name):
+def test_samplers_with_an_accept_step_reach_the_posterior(problem, name):
     sampler, num_warmup, thin = SAMPLERS[name]
     assert rhat(run(line(*FAR[problem]), sampler, num_warmup=num_warmup, thin=thin, num_draws=200)) <= 1.01
 
 
 @pytest.mark.slow
-def test_networks_on_few_rows_arrive():
+def test_networks_on_few_rows_reach_the_posterior():
     """What a yacht's resistance looks like: 308 rows, six inputs, a few of them with nearly all of the effect."""
     random = np.random.default_rng(3)
     x = random.uniform(-1.7, 1.7, size=(277, 6)).astype(np.float32)
@@ -229,13 +229,13 @@ def test_steps_without_an_acceptance_are_counted_across_chunks():
     assert count_rejected_steps(None, quiet, 2) is quiet
 
 
-def test_only_chains_that_all_stand_still_end_a_run():
+def test_a_run_ends_only_if_all_chains_are_stuck():
     refuse_all_stuck(np.array([5000, 999]), 6000)
     with pytest.raises(BnnzooError, match="each of the 2 chains: no proposal accepted for 1000 steps up to step 7"):
         refuse_all_stuck(np.array([5000, 1000]), 7)
 
 
-def test_stuck_chains_of_a_whole_run():
+def test_stuck_chains_are_listed_for_a_finished_run():
     accepted = np.ones((4, 3000), bool)
     accepted[1, 500:1500] = False
     accepted[2, 500:1499] = False
@@ -268,7 +268,7 @@ class Spiked(AbstractPosterior):
         return jnp.zeros(batch.shape[0]) * theta[0]
 
 
-def test_one_chain_that_stands_still_is_named_and_the_others_go_on(tmp_path):
+def test_one_stuck_chain_is_named_and_the_others_continue(tmp_path):
     start = np.array([[0.0], [100.0], [0.5]], np.float32)
     with pytest.warns(BnnzooWarning, match="chain 1 accepted no proposal for 1500 steps.*use a smaller"):
         run = bnnzoo.sample(
@@ -293,7 +293,7 @@ def test_one_chain_that_stands_still_is_named_and_the_others_go_on(tmp_path):
     assert any("chain 1 accepted no proposal" in item for item in failed)
 
 
-def test_a_run_says_how_many_chains_began_again(tmp_path):
+def test_a_run_reports_the_number_of_restarted_chains(tmp_path):
     with backend.arithmetic("float32"):
         run = bnnzoo.sample(
             Spiked(), RandomWalk(), out=tmp_path / "run.nc", chains=2, warmup=0, draws=5, init=np.zeros((2, 1))

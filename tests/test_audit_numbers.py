@@ -30,7 +30,7 @@ from bnnzoo.samplers.kernel import replace
         ({"weights": np.ones(2) / 2}, "weighted"),
     ],
 )
-def test_a_run_that_cannot_be_audited_says_why(change, why):
+def test_an_unsupported_audit_gives_its_reason(change, why):
     predictor: Any = Predictor.__new__(Predictor)
     about = {"names_a_model": True, "keeps_predictions": False, "weights": None, "attributes": {}}
     predictor.record = types.SimpleNamespace(**about | change)
@@ -38,7 +38,7 @@ def test_a_run_that_cannot_be_audited_says_why(change, why):
         audit.of_run(predictor)
 
 
-def test_flipped_signs_judge_a_dozen_units_and_no_fewer():
+def test_sign_flips_are_used_from_twelve_units_on():
     """All of them fall: of 12 no more than the flips can tell, of 11 what a t test says."""
     before = np.zeros((12, 3))
     after = -1 - 1e-3 * np.random.default_rng(0).random((12, 3))
@@ -52,7 +52,7 @@ def test_flipped_signs_judge_a_dozen_units_and_no_fewer():
     assert drift.find_drift({"f": np.zeros((3, 3))}, {"f": mixed}).p_value == 1
 
 
-def test_signs_are_flipped_unit_by_unit_and_what_is_as_far_counts():
+def test_sign_flips_act_on_units_and_count_ties():
     """Against all 2^12 flips of a few functions, ties among them; the flips that are drawn have an error of 0.005."""
     rng = np.random.default_rng(0)
     signs = np.array(list(itertools.product([-1.0, 1.0], repeat=12)))
@@ -181,7 +181,7 @@ def test_a_step_grows_while_enough_is_accepted_and_its_noise_is_at_most_one(rate
     assert kernel.acceptance == pytest.approx(rate)
 
 
-def test_the_shape_of_a_step_is_the_curvature_that_all_pilots_saw():
+def test_the_preconditioner_averages_the_curvature_of_all_pilots():
     """C = F F' is the inverse of the mean of sum_i g_i g_i' + 1, where a datum's gradient at theta is x_i - theta."""
     posterior, pilots = GaussianMean.of(10), np.array([[0.0], [0.5], [2.0]], np.float32)
     sampler = Penalty(proposal="hmc", batch_size=10, num_batches=1, sampling="disjoint", step_size=1.0)
@@ -191,7 +191,7 @@ def test_the_shape_of_a_step_is_the_curvature_that_all_pilots_saw():
     np.testing.assert_array_equal(states.position, pilots)
 
 
-def test_each_start_moves_from_where_it_is(monkeypatch):
+def test_exact_chains_start_at_their_own_positions(monkeypatch):
     """So many steps, of one each."""
     step_stats = {"acceptance_rate": jnp.asarray(0.25), "sigma2": jnp.asarray(0.0)}
     monkeypatch.setattr(
@@ -204,7 +204,7 @@ def test_each_start_moves_from_where_it_is(monkeypatch):
     assert acceptance == 0.25
 
 
-def test_as_many_chains_are_stepped_together_as_fit(monkeypatch):
+def test_the_number_of_parallel_exact_chains_fits_into_memory(monkeypatch):
     """Steps look at 10 rows of 2 parameters: three times 20 numbers fit into 60."""
     together: list[int] = []
 

@@ -147,6 +147,6 @@ def test_two_moons_are_no_gaussian():
     assert run.plot("density").table["density"].min() >= 0
 
 
-def test_the_model_is_held_to_what_samplers_take_for_granted():
+def test_autoregressive_model_passes_check_model():
     report = check_model(Autoregressive((8,)), inputs=((3,),))
     assert report.passed, report

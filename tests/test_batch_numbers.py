@@ -48,7 +48,7 @@ ONE, KEY = jnp.ones(()), jax.random.key(0)
 # ---- the noise penalty ---------------------------------------------------------------------------
 
 
-def test_a_step_that_sees_all_rows_tells_the_density_of_what_it_keeps():
+def test_a_step_on_all_rows_reports_the_density_of_the_kept_position():
     posterior = parabolas([0.3, 0.5, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0], power=0.5)
     for proposal, row_counts in (("random-walk", {True, False}), ("hmc", {True, False})):
         sampler = Penalty(step_size=1.6, num_steps=1, proposal=proposal, preconditioner="identity")
@@ -116,7 +116,7 @@ def test_the_headroom_of_a_penalised_step():
         ({"batch_size": 1, "num_batches": 1, "sampling": "replacement"}, 10, "one row per step has no variance"),
     ],
 )
-def test_sizes_that_cannot_be_are_refused_and_no_others(fields, num_data, message):
+def test_only_impossible_batch_sizes_are_refused(fields, num_data, message):
     posterior = GaussianMean(np.zeros(num_data))
     if not message:
         return Penalty(**fields).check(posterior)
@@ -125,7 +125,7 @@ def test_sizes_that_cannot_be_are_refused_and_no_others(fields, num_data, messag
     return None
 
 
-def test_what_a_penalised_step_costs():
+def test_the_cost_of_a_penalised_step_counts_likelihood_evaluations():
     posterior, sizes = GaussianMean(np.zeros(1000)), {"batch_size": 5, "num_batches": 2}
 
     def cost(means: dict[str, float], **fields: Any) -> float:
@@ -139,7 +139,7 @@ def test_what_a_penalised_step_costs():
     assert cost({"n_steps": 4.0}, proposal="hmc", control_variate="first") == 90
 
 
-def test_all_rows_are_looked_at_up_to_two_thousand_or_the_budget():
+def test_hmc_is_the_default_proposal_if_the_budget_covers_two_thousand_rows():
     assert Penalty(budget=2000).resolved_proposal(2000) == "hmc"
     assert Penalty(budget=1999).resolved_proposal(2000) == "random-walk"
     assert Penalty(budget=1999).resolved_proposal(1999) == "hmc"
@@ -148,7 +148,7 @@ def test_all_rows_are_looked_at_up_to_two_thousand_or_the_budget():
     assert Penalty(control_variate="first").resolved_proposal(100) == "random-walk"
 
 
-def test_a_step_size_that_warm_up_found_is_not_the_one_that_was_given():
+def test_findings_tell_a_tuned_step_size_from_a_given_one():
     """By more than a ten-thousandth, longer or shorter."""
     posterior = GaussianMean(np.zeros(10**6))
     means = {"sigma2": 7.0, "regime_dof": 0.0, "regime_skew": 0.0, "skew_bias": 0.0, "acceptance_rate": 0.5}
@@ -167,7 +167,7 @@ def test_a_step_size_that_warm_up_found_is_not_the_one_that_was_given():
     assert Batched().findings(posterior, means) == ()
 
 
-def test_a_finding_is_of_the_sampler_as_it_is(monkeypatch):
+def test_findings_depend_on_the_settings_of_the_sampler(monkeypatch):
     """What it is asked by: the advice that it gives would else be of another sampler."""
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(_penalty, "regime", lambda means, sizes, **more: calls.append({"sizes": sizes, **more}) or ())
@@ -196,7 +196,7 @@ def _tuned(sampler: Penalty, posterior: Any, sigma2: float, acceptance: float, *
     return result  # type: ignore[return-value]
 
 
-def test_what_warm_up_may_choose_of_the_sizes():
+def test_warm_up_chooses_only_the_sizes_left_open():
     """Noise that is not used asks for fewer data; a batch's own gradients ask for twice as many instead."""
     posterior = GaussianMean(np.zeros(100_000))
     assert _tuned(Penalty(), posterior, 0.001, 0.5).sizes(100_000) == (4, 20)
@@ -237,7 +237,7 @@ def test_a_step_of_warm_up_counts_no_more_noise_than_ten_times_what_it_aims_at()
     assert float(warm.seen.count) == 1
 
 
-def test_all_rows_leave_no_noise_whatever_the_groups():
+def test_batches_of_all_rows_have_no_noise_for_any_grouping():
     d = jnp.asarray([0.5, -1.0, 2.0, 4.0])
     for groups in (None, 1, 2):
         estimate = estimate_difference(d, jnp.asarray(0.25), scale=jnp.asarray(4.0), unused_fraction=0.0, groups=groups)
@@ -253,7 +253,7 @@ def test_all_rows_leave_no_noise_whatever_the_groups():
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def test_a_look_that_sees_no_influence_says_that_rows_are_alike():
+def test_zero_influence_gives_equal_row_probabilities():
     rows = _row_probabilities.update_probabilities(_row_probabilities.uniform(4), jnp.asarray([1.0, 0.0, 0.0, 0.0]))
     np.testing.assert_allclose(rows.probabilities, [0.625, 0.125, 0.125, 0.125], rtol=1e-5)
     repeat = _row_probabilities.update_probabilities(rows, jnp.zeros(4))
@@ -262,7 +262,7 @@ def test_a_look_that_sees_no_influence_says_that_rows_are_alike():
     assert float(repeat.looks) == 2
 
 
-def test_what_acts_of_a_row_that_nearly_every_step_draws():
+def test_effective_contribution_of_frequently_drawn_rows():
     """Where the log ratio of a row is beyond 5 on either side, in float64 by the definition."""
     for probability, d in ((0.97, [-12.0, -7.0, 5.5, 7.0, 12.0]), (0.3, [-1.2, 1.2]), (0.5, [-3.2, 3.2])):
         b = np.array(d) / probability
@@ -319,7 +319,7 @@ class Wall(NormalPrior):
         return jnp.where((batch == 0) & (theta[0] > 0.5), -jnp.inf, 0.0)
 
 
-def test_an_infinite_difference_counts_as_what_still_has_a_square():
+def test_infinite_differences_are_clipped_to_a_finite_square():
     influence = _influence.row_influence(Walker(), Wall(np.float32([0, 1, 2])), at([0.0]), steps_between=0, key=KEY)
     np.testing.assert_allclose(influence.square, [1e20, 0.0, 0.0], rtol=1e-5)
     np.testing.assert_allclose(influence.unseen, [1.0, 0.0, 0.0], atol=1e-6)
@@ -358,7 +358,7 @@ def test_directions_are_made_of_as_many_rows_as_are_affordable(num_data, dim, kn
 
 
 @pytest.mark.parametrize("order", [None, "first", "second"])
-def test_what_a_polynomial_knows_of_a_row_is_not_its_influence(order):
+def test_the_influence_of_a_row_excludes_its_control_variate(order):
     """By hand, of rows -c (theta - m)^2 / 2: beyond the slope c (m - 0.3) at the anchor, and beyond the bend."""
     posterior = parabolas([1.0, 3.0], [1.1, 0.2], power=0.5)
     anchor = order and make_anchor(posterior, jnp.asarray([0.3]), second=order == "second")
@@ -378,7 +378,7 @@ TWICE = _preconditioner.Preconditioner(jnp.asarray(2.0), jnp.zeros(()), jnp.zero
 """A whitened direction is half as long as that in theta."""
 
 
-def test_directions_are_of_the_curvature_that_is_lost_the_most_first():
+def test_directions_are_sorted_by_lost_curvature():
     """By hand: rows -(y - x'theta)^2 / 2, each of curvature x x', however far off it is."""
     x, y = np.float32([[1.0, 0.5], [-2.0, 3.0], [0.3, 0.1]]), np.float32([2.0, -1.0, 4.0])
     unseen = [0.5, 0.2, 0.9]
@@ -486,7 +486,7 @@ class Quartics(Parabolas):
         return -c * (theta[0] - m) ** 4
 
 
-def test_an_anchor_goes_uphill_or_stays():
+def test_an_anchor_moves_uphill_or_stays():
     """Where the log density bends upwards, Newton's step is not one."""
     posterior = parabolas([-3.0, 0.5], [1.0, 0.0])
     theta = jnp.asarray([0.4])
@@ -497,7 +497,7 @@ def test_an_anchor_goes_uphill_or_stays():
     np.testing.assert_allclose(anchor.point, 3 / 4.5, rtol=1e-5)
 
 
-def test_an_anchor_stays_where_a_step_is_as_high_as_it_began():
+def test_an_anchor_stays_if_the_step_does_not_increase_the_density():
     """The log density is -4 theta^2, of slope -8: with a precision of 4 or 4.5 of its own a step from 1 leads to -1, as
     high as before, or to -7/9, which is higher."""
     posterior, theta = parabolas([7.0], [0.0]), jnp.asarray([1.0])
@@ -576,7 +576,7 @@ def _bowls() -> tuple[Bowls, Any, Any]:
 
 
 @pytest.mark.parametrize(("proposal", "leaps"), [("hmc", 3), ("hmc", 1), ("langevin", 1), ("random-walk", 0)])
-def test_a_proposal_goes_by_the_whole_of_its_shape(proposal, leaps, monkeypatch):
+def test_a_proposal_uses_the_full_preconditioner(proposal, leaps, monkeypatch):
     """Leapfrog steps of momentum, in theta of the mass (F F')^-1; and what their energy is off by."""
     posterior, density, slope = _bowls()
     sampler = Penalty(proposal=proposal, batch_size=2, num_batches=2, sampling="disjoint", step_size=0.3, num_steps=3)
@@ -601,7 +601,7 @@ def test_a_proposal_goes_by_the_whole_of_its_shape(proposal, leaps, monkeypatch)
 
 
 @pytest.mark.parametrize(("kind", "module"), [(Mala, mala), (RandomWalk, random_walk)], ids=["mala", "random-walk"])
-def test_a_step_on_all_rows_goes_by_the_whole_of_its_shape(kind, module, monkeypatch):
+def test_a_step_on_all_rows_uses_the_full_preconditioner(kind, module, monkeypatch):
     """theta + eta C grad + sqrt(2 eta) F eps, and the ratio of the densities N(theta + eta C grad, 2 eta C)."""
     posterior, density, slope = _bowls()
     theta, eps, eta, cov = np.array([0.4, -0.6]), np.array([1.0, -0.4]), 0.3, FACTOR @ FACTOR.T
@@ -620,7 +620,7 @@ def test_a_step_on_all_rows_goes_by_the_whole_of_its_shape(kind, module, monkeyp
     assert float(stats["acceptance_rate"]) == pytest.approx(density(proposed) - density(theta) + ratio, rel=1e-4)
 
 
-def test_what_is_lost_is_looked_at_in_the_units_of_the_whole_shape():
+def test_lost_curvature_is_measured_in_units_of_the_full_preconditioner():
     """By hand, of rows (y - x'theta)^2 / 2 and a shape F F': in its units curvatures are F' x x' F, slopes F' g."""
     x, y, power = np.array([[1.0, 0.5], [-2.0, 3.0], [0.3, 0.1]]), np.array([2.0, -1.0, 4.0]), 0.5
     unseen, theta = np.array([0.5, 0.2, 0.9]), np.array([0.3, -0.2])
@@ -675,7 +675,7 @@ def test_a_row_that_two_blocks_hold_counts_once():
     [Mala(), RandomWalk(), Penalty(batch_size=2, num_batches=2), Penalty(control_variate="first")],
     ids=["mala", "random-walk", "penalty", "first order"],
 )
-def test_the_end_of_a_window_looks_where_the_chain_is_and_that_of_the_last_changes_nothing(sampler):
+def test_settle_updates_the_precision_except_after_the_last_window(sampler):
     posterior, _, _ = _bowls()
     x, y = (np.asarray(a, float) for a in posterior.data)
     state = sampler.init(posterior, jnp.asarray([2.0, -3.0]), num_warmup=9, key=KEY)
@@ -790,7 +790,7 @@ def test_the_noise_of_gradients_is_of_sixty_four_pairs_and_its_error_the_jackkni
     assert float(error) == pytest.approx(each.std(ddof=1) / 8, rel=1e-3)
 
 
-def test_a_step_that_is_as_long_as_it_can_be_has_no_stationary_variance():
+def test_the_longest_step_has_no_stationary_variance():
     def ratios(length: float, noise: float) -> list[float]:
         kinds = (Sgld(), Psgld(), Sghmc(momentum=0.8))
         return [float(k.variance_ratio(jnp.asarray(length), jnp.asarray(noise), num_data=9)) for k in kinds]
@@ -844,7 +844,7 @@ def test_a_step_of_a_sweep_is_a_kick_between_two_free_motions(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
-def test_a_gradient_that_is_no_number_leaves_a_chain_where_it_is(kind):
+def test_a_nan_gradient_leaves_a_chain_in_place(kind):
     """And the next step is another one, with other batches and, where there is one, another momentum."""
     posterior = parabolas([float("nan")] * 3, [0.0] * 3)
     sampler = kind(step_size=0.1, batch_size=3)
@@ -877,7 +877,7 @@ def test_a_batch_has_at_most_all_rows(kind):
 
 
 @pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
-def test_an_automatic_batch_of_distinct_rows_fits_into_the_data(kind):
+def test_automatic_disjoint_batches_fit_into_the_data(kind):
     """Fields at their defaults must not be refused because a table has fewer rows than the usual batch."""
     fields = {} if kind is SmsUbu else {"sampling": "disjoint"}
     small, large = GaussianMean(np.zeros(10)), GaussianMean(np.zeros(60))

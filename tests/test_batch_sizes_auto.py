@@ -62,7 +62,7 @@ def test_noise_that_is_not_used_asks_for_fewer_data():
     assert resize(80, warmup_means(0.0, 0.45)) == 40
 
 
-def test_of_data_that_are_used_once_few_more_take_much_noise_off():
+def test_disjoint_batches_need_few_more_rows_to_reduce_noise():
     """sigma2 goes with 1 / K - 1 / N: a quarter of it at K = 320 of 400 is at 376, of 1000 at 653; 16 times that of
     640 of 1000 is at 100. K itself is the power of two that is near, of 40."""
     for used, num_data, factor, disjoint, replacement in (
@@ -77,7 +77,7 @@ def test_of_data_that_are_used_once_few_more_take_much_noise_off():
         assert resize(used, result, num_data=num_data) == replacement
 
 
-def test_a_proposal_whose_noise_is_all_that_holds_it_counts_as_one_that_moves_a_little():
+def test_batch_sizes_assume_a_moving_proposal_if_only_noise_rejects():
     """The acceptance is higher than the noise alone allows: l^2 is taken as 0.05, and K grows by 0.1 x 0.78 / 0.05."""
     assert (2 * ndtri(0.85 / 2)) ** 2 < 0.15
     assert resize(640, warmup_means(0.15, 0.85)) == 1280
@@ -89,7 +89,7 @@ def test_skewed_differences_and_plain_gradients_ask_for_more_data():
     assert resize(640, warmup_means(0.1, 0.45), least_factor=2.0) == 1280
 
 
-def test_sizes_come_to_rest_where_both_limits_are_met():
+def test_batch_sizes_converge_where_both_limits_are_met():
     """A proposal whose sigma2 is c l^q / K, its step size at the first limit that it meets."""
     for power in (2, 4, 6):
         for c in (300.0, 3e4):
@@ -104,7 +104,7 @@ def test_sizes_come_to_rest_where_both_limits_are_met():
             assert 0.4 < used / max(expected, 40) < 3
 
 
-def test_auto_uses_no_datum_twice_where_it_would_use_half_of_them():
+def test_auto_samples_disjointly_from_half_of_the_rows():
     """From there on a step looks at all data, if the budget allows."""
     asks = {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0, "sampling": "auto"}
 
@@ -119,7 +119,7 @@ def test_auto_uses_no_datum_twice_where_it_would_use_half_of_them():
     assert resized(640, 2003) == Sizes(2003, 1, True)
 
 
-def test_few_data_are_all_looked_at_from_the_start():
+def test_small_data_sets_start_with_batches_of_all_rows():
     for num_data in (2, 97, 308, 1500, 2000):
         n, m = Penalty().sizes(num_data)
         assert n * m == num_data
@@ -140,7 +140,7 @@ def test_a_size_is_cut_into_twenty_batches():
     assert full_batch(21 * 22) == Sizes(21 * 22 // 14, 14, True)
 
 
-def test_what_is_given_stays_and_the_other_moves():
+def test_a_given_size_stays_and_the_other_is_tuned():
     """And of data that leave no room for two batches, none twice, two that may share some."""
     asks: dict[str, Any] = {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0, "budget": 10_000}
 
@@ -246,7 +246,7 @@ def test_control_variates_need_fewer_data(tuned_run):
 
 
 @pytest.mark.slow
-def test_what_was_chosen_is_in_the_file_and_survives_an_interruption(tmp_path):
+def test_chosen_sizes_are_stored_and_survive_an_interruption(tmp_path):
     options = {**AUTO, "warmup": 60, "draws": 10}
     uninterrupted = zoo.run_recipe(tiny.recipe("penalty", **options), out=tmp_path / "whole.nc")
     tuned = json.loads(uninterrupted.attributes["tuned"])

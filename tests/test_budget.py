@@ -22,7 +22,7 @@ from bnnzoo.sampling.placement import place_chains
 
 
 @pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("5m", 300), ("1.5h", 5400), (" 2 m ", 120)])
-def test_times_as_they_are_typed(text, expected):
+def test_durations_are_parsed_from_text(text, expected):
     assert duration.seconds(text) == expected
 
 
@@ -33,7 +33,7 @@ def test_an_invalid_time_is_refused(text):
         resolve("linear", "mala", options={"budget": text})
 
 
-def test_data_of_ones_own_get_a_budget_unless_a_length_is_said():
+def test_own_data_get_a_budget_unless_a_length_is_given():
     def resolved(**options):
         result = resolve("mlp", "mala", options=options, in_memory="data" not in options and bool(options))
         return result.budget, result.until
@@ -55,12 +55,12 @@ def test_data_of_ones_own_get_a_budget_unless_a_length_is_said():
 
 @pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize("more", [{}, {"data": "houses.csv", "draws": 100}])
-def test_the_end_of_no_budget_is_refused(more):
+def test_until_without_budget_is_refused(more):
     with pytest.raises(UsageError, match="--until: requires a budget; add --budget 5m, or remove --until"):
         resolve("linear", "mala", options={"until": "budget", **more})
 
 
-def test_what_is_shown_leaves_to_the_budget_what_nobody_asked_for(tmp_path, monkeypatch):
+def test_show_leaves_open_lengths_to_the_budget(tmp_path, monkeypatch):
     """Written out it would be asked for, and the run of what is shown another one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "houses.csv").write_text("size,price\n" + "".join(f"{i // 2},{i * i % 7}.5\n" for i in range(30)))
@@ -102,7 +102,7 @@ def run(data, tmp_path_factory):
     return bnnzoo.sample("linear", "mala", data=data, out=out, budget="60s", warmup=2000, thin=20, **SHORT)
 
 
-def test_it_ends_on_the_ladder_once_it_has_converged(run):
+def test_a_converged_run_ends_at_a_planned_stop(run):
     about = run.attributes
     assert (about["ended"], about["converged"], about["budget"]) == ("converged", 1, "60s")
     assert about["draws_done"] == about["draws_requested"] in json.loads(about["stops"])
@@ -111,7 +111,7 @@ def test_it_ends_on_the_ladder_once_it_has_converged(run):
     assert not [finding for finding in run.findings() if finding.kind == "draws"]
 
 
-def test_its_recipe_in_counts_repeats_it(run, data, tmp_path):
+def test_the_stored_recipe_repeats_a_budgeted_run(run, data, tmp_path):
     recipe = recipe_from(run.attributes["recipe"])
     assert (recipe.budget, recipe.until, recipe.draws) == (None, None, run.attributes["draws_done"])
     path = tmp_path / "data.npz"
@@ -123,7 +123,7 @@ def test_its_recipe_in_counts_repeats_it(run, data, tmp_path):
     )
 
 
-def test_a_budget_of_seconds_is_not_spent_on_looks():
+def test_budgets_below_ten_seconds_are_spent_without_checks():
     """Each takes about a second; who asks for them gets them."""
     assert resolve("mlp", "mala", options={"budget": "9.9s"}).until == "budget"
     assert resolve("mlp", "mala", options={"budget": "3s", "until": "converged"}).until == "converged"
@@ -144,7 +144,7 @@ def test_a_run_until_converged_needs_no_budget(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_where_it_looks_looks_when_it_goes_on(tmp_path, monkeypatch):
+def test_a_run_interrupted_at_a_check_repeats_the_check_on_resume(tmp_path, monkeypatch):
     """And ends at the draw where it ends without the signal."""
     out, stops, at = tmp_path / "run.nc", [], [0]
     monkeypatch.setattr(verdict, "has_converged", lambda *_: bool(stops.append(at[0])) or True)
@@ -161,7 +161,7 @@ def test_a_run_that_was_stopped_where_it_looks_looks_when_it_goes_on(tmp_path, m
 
 
 @pytest.mark.slow
-def test_of_draws_that_take_much_room_every_kth_is_looked_at(tmp_path, monkeypatch):
+def test_large_draws_are_thinned_for_the_convergence_check(tmp_path, monkeypatch):
     """The file names the stops where the run was asked, and no others."""
     a_draw = tiny.CHAINS * tiny.problem("random-walk").posterior.layout.dim * 4
     recipe = tiny.recipe("random-walk", until="converged", draws=1000)
@@ -176,7 +176,7 @@ def test_of_draws_that_take_much_room_every_kth_is_looked_at(tmp_path, monkeypat
     assert ended(99, at=0) == ("draws", 1000, [])
 
 
-def test_the_verdict_of_a_large_run_is_by_every_kth_draw(tmp_path, monkeypatch):
+def test_the_verdict_of_a_large_run_uses_every_kth_draw(tmp_path, monkeypatch):
     looked = []
     monkeypatch.setattr(verdict, "_diagnose_parts", lambda _, every, __: looked.append(every))
     monkeypatch.setattr(verdict, "_BYTES", 1000)
@@ -185,7 +185,7 @@ def test_the_verdict_of_a_large_run_is_by_every_kth_draw(tmp_path, monkeypatch):
     assert looked == [1, 3, 1000]  # of the third run too few are left
 
 
-def test_every_kth_draw_of_a_run_under_way(tmp_path):
+def test_open_parts_reads_every_kth_draw(tmp_path):
     out = tmp_path / "run.nc"
     reports: list[Progress] = []
 
@@ -262,7 +262,7 @@ def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):
     assert lengths(0.0, row=1.0) == (300, 1, 2000)
 
 
-def test_the_steps_of_training_that_a_budget_leaves_time_for(monkeypatch, data):
+def test_training_steps_fit_into_the_budget(monkeypatch, data):
     """By the second look, of fifty steps: the first compiles."""
     clock, requests = [0.0], []
 
@@ -307,9 +307,7 @@ def test_the_ladder_ends_before_the_last_draw():
         ("approximate", 9000.0, (), False, "not-applicable"),
     ],
 )
-def test_a_run_has_enough_by_all_that_the_gate_asks_of_convergence(
-    exactness, ess, topics, enough, converged, monkeypatch, tmp_path
-):
+def test_the_verdict_requires_every_convergence_limit(exactness, ess, topics, enough, converged, monkeypatch, tmp_path):
     result = tuple(Finding(topic, "rhat", "label", 2.0, 1.01, "advice") for topic in topics)
     diagnosis = {"exactness": exactness, "ess_bulk": ess, "rhat": 1.0, "inspected": {}}
     monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: (diagnosis, result))

@@ -63,7 +63,7 @@ def test_quantiles_of_equal_samples_are_that_sample():
         assert (result == value).all()
 
 
-def test_too_sure_here_and_not_sure_enough_there_do_not_cancel():
+def test_overconfidence_and_underconfidence_do_not_cancel():
     """ECE 0.397, and the mean confidence equals the accuracy."""
     confidence = np.repeat([0.55, 0.95], 500)
     labels, probabilities = classes(confidence, np.repeat([0.95, 0.55], 500))
@@ -78,7 +78,7 @@ def test_too_sure_here_and_not_sure_enough_there_do_not_cancel():
     ("sd", "shift", "message"),
     [(1.6, 0.0, "too wide"), (0.6, 0.0, "too narrow"), (1.0, 0.7, "too high"), (1.0, -0.7, "too low")],
 )
-def test_what_is_off_is_named(sd, shift, message):
+def test_the_direction_of_miscalibration_is_named(sd, shift, message):
     """At sd 1.6 half of the probability holds 0.72 of the targets."""
     pit = normal_pit(500, sd, shift)
     if sd == 1.6:
@@ -123,7 +123,7 @@ def test_one_target_of_several_is_named():
     assert answer_calibrated(calibration.of_intervals(both), 1000).outcome == "no"
 
 
-def test_a_yes_is_not_for_want_of_rows():
+def test_few_rows_do_not_give_a_calibrated_answer():
     """Of 200 predictions of 300 rows whose 90 % intervals hold 83 %, at most one in ten is called calibrated."""
     sd = stats.norm.ppf(0.915) / stats.norm.ppf(0.95)
     messages = [

@@ -94,7 +94,7 @@ def test_the_moments_of_the_network_are_reproduced():
     np.testing.assert_allclose(NETWORK_SD, [0.1551, 0.1524, 0.1759, 0.3010], atol=5 * 0.0012)
 
 
-def test_the_network_that_is_looked_at_is_the_posteriors():
+def test_the_network_target_predicts_like_its_posterior():
     target = TARGETS["network"]()
     theta = np.random.default_rng(0).normal(size=(3, 49)).astype(np.float32)
     u, a, v, b = (theta[:, i : i + 16] for i in (0, 16, 32, 48))
@@ -156,7 +156,7 @@ def test_a_shape_with_the_right_moments_is_seen():
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_numbers_that_are_none_never_pass(broken):
+def test_nan_draws_never_pass(broken):
     target = TARGETS["gaussian"]()
     draws = exact_draws("gaussian", 64, 20, seed=1)
     draws[3, 7] = broken
@@ -274,13 +274,13 @@ def test_a_sampler_that_forgets_the_power_or_the_prior_fails(forgets, size):
 @pytest.mark.parametrize(
     ("forgets", "message"), [("key", "with different keys are the same"), ("JAX", "with one key differ")]
 )
-def test_randomness_that_is_not_the_keys_is_found(forgets, message):
+def test_randomness_outside_the_key_is_found(forgets, message):
     report = check_sampler(Langevin(forgets=forgets), targets=["gaussian"], chains=32, draws=128)
     assert not report.passed
     assert message in report.verdict
 
 
-def test_a_frozen_sampler_fails_whether_it_says_so_or_not():
+def test_a_frozen_sampler_fails_with_or_without_reporting_it():
     silent = check_sampler(Langevin(moves=False, says=False), targets=["gaussian"], warmup=45, draws=256)
     assert not silent.passed
     assert only_variance(silent, "gaussian").effect > 2
@@ -308,7 +308,7 @@ def test_too_few_draws_decide_nothing():
 # ---- what the report says ------------------------------------------------------------------------
 
 
-def test_a_target_that_does_not_apply_is_never_passed():
+def test_an_inapplicable_target_does_not_count_as_passed():
     report = check_sampler(Penalty(batch_size=50, num_batches=20), targets=["skewed", "network"])
     assert not report.passed
     assert report.rows == ()
@@ -395,7 +395,7 @@ UNDECIDED = {"minibatch-barker": {"network"}}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(registry.entries("samplers")))
-def test_every_registered_sampler_is_what_it_says(name):
+def test_registered_samplers_have_their_declared_exactness(name):
     entry = registry.find("samplers", name)
     # Laplace's own choice needs a network's outputs, which most targets have not, and is exact for linear regression.
     settings = {"curvature": "hessian", "predictive": "network"} if name == "laplace" else {}

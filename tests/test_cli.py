@@ -231,7 +231,7 @@ NO_INTERVAL = {"interval": None, "level": None, "calibration": None}
         ("evidence run.nc", "evidence", (), {}),
     ],
 )
-def test_a_run_is_asked_what_the_command_says(command, name, arguments, named, monkeypatch, capsys):
+def test_commands_call_the_run_with_their_options(command, name, arguments, named, monkeypatch, capsys):
     """And whatever is computed of draws that do not agree comes with a warning."""
     run = Asked()
     monkeypatch.setattr(zoo, "open", lambda path: run)
@@ -242,7 +242,7 @@ def test_a_run_is_asked_what_the_command_says(command, name, arguments, named, m
     assert (capsys.readouterr().err == "bnnzoo: warning: run.nc: not converged\n") != says_so_itself
 
 
-def test_a_run_that_goes_on_or_is_joined_warns_and_takes_its_options(tmp_path, monkeypatch, capsys):
+def test_resume_and_merge_warn_and_pass_their_options(tmp_path, monkeypatch, capsys):
     run, messages = Asked(), list[Any]()
     monkeypatch.setattr(zoo, "open", lambda path: run)
     monkeypatch.setattr(store.reading, "check", lambda path: None)
@@ -278,7 +278,7 @@ def test_a_run_that_goes_on_or_is_joined_warns_and_takes_its_options(tmp_path, m
         ("check model mlp --input 3 --input 2,4 --seed 5", "check_model", {"inputs": [(3,), (2, 4)], "seed": 5}),
     ],
 )
-def test_a_check_is_the_one_that_was_asked_for(arguments, function, named, monkeypatch, capsys):
+def test_check_commands_pass_their_options(arguments, function, named, monkeypatch, capsys):
     calls: list[Any] = []
     report = SimpleNamespace(passed=False, verdict="biased")
 
@@ -302,7 +302,7 @@ def test_a_check_is_the_one_that_was_asked_for(arguments, function, named, monke
 def finished_draws(tmp_path_factory):
     """The uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "run.nc"
-    assert call(*tiny.words("random-walk", **LONG), "-o", out) == 0
+    assert call(*tiny.arguments("random-walk", **LONG), "-o", out) == 0
     return draws(out)
 
 
@@ -312,7 +312,7 @@ def environment(tmp_path_factory):
 
 
 def start(out: Path, environment: dict[str, str], *prefix: str) -> subprocess.Popen[str]:
-    command = [*prefix, sys.executable, "-m", "bnnzoo", *tiny.words("random-walk", **LONG), "-o", str(out)]
+    command = [*prefix, sys.executable, "-m", "bnnzoo", *tiny.arguments("random-walk", **LONG), "-o", str(out)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
@@ -330,7 +330,7 @@ def sampling(out: Path) -> bool:
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.slow)])
-def test_a_signal_stops_where_it_can_be_resumed(name, code, finished_draws, environment, tmp_path):
+def test_a_signal_leaves_a_resumable_run(name, code, finished_draws, environment, tmp_path):
     out = tmp_path / "run.nc"
     process = start(out, environment)
     wait_for(lambda: sampling(out), process)
@@ -358,7 +358,7 @@ def _killed_and_resumed(out: Path, environment: dict[str, str], expected: dict[s
         assert all(np.isfinite(v).all() for n, v in result.items() if n.startswith("posterior"))
     if not (store.parts_folder(out) / "header.json").exists():
         if not out.exists():  # it held the name, and had not begun: the same words begin again
-            assert call(*tiny.words("random-walk", **LONG), "-o", out) == 0
+            assert call(*tiny.arguments("random-walk", **LONG), "-o", out) == 0
         tiny.assert_same_bits(draws(out), expected)
         return
     tree = bnnzoo.open(out).posterior
@@ -367,7 +367,9 @@ def _killed_and_resumed(out: Path, environment: dict[str, str], expected: dict[s
         assert np.isfinite(tree["posterior"]["weight"].values).all()
     resumable = (store.parts_folder(out) / "checkpoint.npz").exists()
     code = (
-        call("resume", out, "--quiet") if resumable else call(*tiny.words("random-walk", **LONG), "-o", out, "--force")
+        call("resume", out, "--quiet")
+        if resumable
+        else call(*tiny.arguments("random-walk", **LONG), "-o", out, "--force")
     )
     assert code == 0
     tiny.assert_same_bits(draws(out), expected)

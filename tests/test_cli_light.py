@@ -91,7 +91,7 @@ def test_list_without_a_kind_groups_the_zoo_and_only_counts_the_recipes(capsys):
         ("tutorial", ["# the tutorial"]),
     ],
 )
-def test_show_describes_whatever_has_the_name(name, headings, capsys):
+def test_show_describes_a_name_of_any_kind(name, headings, capsys):
     assert cli.run(["show", name]) == 0
     out = capsys.readouterr().out
     assert all(heading in out for heading in headings)
@@ -253,7 +253,7 @@ def test_an_interrupt_outside_of_a_run(capsys, monkeypatch):
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_reader_that_leaves_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
     command = f"{sys.executable} -m bnnzoo list | head -1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert result.stdout.startswith("models:")
@@ -315,12 +315,12 @@ def test_plain_progress_lines():
         (2 * 3600 + 2 * 60 + 20, "2 h 2 min"),
     ],
 )
-def test_what_is_left_is_the_rest_at_this_pace(seconds, remaining):
+def test_the_remaining_time_extrapolates_the_pace(seconds, remaining):
     line = describe_progress(Progress("sampling", 30, 90, 0.5), 60 / seconds)
     assert line == f"sampling 30/90, {60 / seconds:.3g}/s, acceptance 0.50, {remaining} left"
 
 
-def test_a_pace_is_that_of_the_phase():
+def test_the_pace_is_that_of_the_current_phase():
     """Where a run goes on, what was done before is not of this pace; nor is another phase."""
     clock = [0.0]
     pace = Pace(lambda: clock[0])
@@ -409,7 +409,7 @@ def test_a_file_can_be_pasted_whatever_its_name(path, pasted):
 FORGED = "a\nbnnzoo: warning: all is well \x1b[2J\r\u202e"
 
 
-def test_what_a_stranger_calls_a_thing_forges_no_line(capsys):
+def test_a_hostile_name_cannot_forge_an_output_line(capsys):
     """Neither on stdout, nor among the messages."""
     print_table(("name", FORGED), [(FORGED, "b")])
     print_record({FORGED: FORGED, "more": [FORGED, "c"]})

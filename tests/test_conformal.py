@@ -303,7 +303,7 @@ def test_an_estimator_of_numbers(make):
 
 
 @quiet
-def test_what_cannot_be_guaranteed_is_refused_with_a_remedy(make, monkeypatch):
+def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypatch):
     run, x = make("line.nc"), [[0.0]]
     message = r"draws by sgld are biased, and these intervals need exact draws; give rows .* with calibration=\"FILE\""
     biased = make("biased.nc", "sgld")
@@ -377,7 +377,7 @@ def test_bayesian_sets_are_the_smallest(make):
 
 
 @quiet
-def test_the_commands(make, tmp_path, capsys, monkeypatch):
+def test_predict_and_evaluate_take_interval_options(make, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run, classes, biased = make("line.nc"), make("classes.nc", classes=True), make("biased.nc", "sgld")
     pd.DataFrame({"x0": [-0.5, 0.5]}).to_csv("new.csv", index=False)

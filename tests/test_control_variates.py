@@ -242,7 +242,7 @@ def test_exact_draws_stay_exact(order, proposal):
 
 
 @pytest.mark.parametrize("proposal", ["random-walk", pytest.param("langevin", marks=pytest.mark.slow)])
-def test_chains_from_afar_arrive(proposal):
+def test_chains_from_distant_positions_converge(proposal):
     posterior = slope_only()
     grid, law = exact_law(posterior)
     step = {"random-walk": 0.3, "langevin": 0.04}[proposal]
@@ -252,7 +252,7 @@ def test_chains_from_afar_arrive(proposal):
     assert np.abs(scores(draws, grid, law)).max() < THRESHOLD
 
 
-def test_a_forgotten_sum_over_all_data_is_seen(monkeypatch):
+def test_a_missing_sum_over_all_rows_is_detected(monkeypatch):
     posterior = slope_only()
     grid, law = exact_law(posterior)
     starts = np.interp(np.random.default_rng(1).uniform(size=CHAINS), law, grid)

@@ -99,7 +99,7 @@ def test_rates_beyond_single_precision_have_no_nan(y):
 
 
 @pytest.mark.parametrize(
-    "likelihood", [NegativeBinomial(0.7), ZeroInflatedPoisson()], ids=lambda one: type(one).__name__
+    "likelihood", [NegativeBinomial(0.7), ZeroInflatedPoisson()], ids=lambda likelihood: type(likelihood).__name__
 )
 def test_samples_agree_with_the_density_and_its_bound(likelihood):
     output = jnp.array([0.6, -0.4])[: likelihood.num_outputs(1)]
@@ -140,7 +140,7 @@ def test_the_learned_dispersion_is_a_parameter_with_a_half_normal_prior():
     ("likelihood", "name"),
     [(NegativeBinomial(), "negative-binomial"), (ZeroInflatedPoisson(), "zero-inflated-poisson")],
 )
-def test_what_is_no_count_is_refused(likelihood, name):
+def test_targets_that_are_not_counts_are_refused(likelihood, name):
     with pytest.raises(UsageError, match=rf"likelihood {name}: row 2, target 1: not a count \(got 0.5\)"):
         likelihood.check(np.array([[1.0], [0.5]]), 1)
 
@@ -161,7 +161,7 @@ def _problem(frame: pd.DataFrame = FRAME, likelihood: str = "poisson", **options
     )
 
 
-@pytest.mark.parametrize("likelihood", ALL, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("likelihood", ALL, ids=lambda likelihood: type(likelihood).__name__)
 def test_the_log_exposure_is_added_to_the_log_rate_alone(likelihood):
     width = likelihood.num_outputs(1)
     network = Linear().build((1,), width, key=jax.random.key(0))

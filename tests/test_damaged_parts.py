@@ -189,18 +189,21 @@ FIRST = "p000-000000.npz"
 DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "manifest names another folder": (
         "p000.json",
-        change_manifest(lambda words: words["parts"][0].update(file="../../secret")),
+        change_manifest(lambda fields: fields["parts"][0].update(file="../../secret")),
     ),
-    "manifest names a device": ("p000.json", change_manifest(lambda words: words["parts"][0].update(file="/dev/zero"))),
+    "manifest names a device": (
+        "p000.json",
+        change_manifest(lambda fields: fields["parts"][0].update(file="/dev/zero")),
+    ),
     "manifest names other data": (
         "p000.json",
-        change_manifest(lambda words: words["static"][0].update(file="../secret")),
+        change_manifest(lambda fields: fields["static"][0].update(file="../secret")),
     ),
     "manifest with a path in a variable's name": (
         "p000.json",
-        change_manifest(lambda words: words["variables"].update({"posterior/../x": ["float32", [1]]})),
+        change_manifest(lambda fields: fields["variables"].update({"posterior/../x": ["float32", [1]]})),
     ),
-    "manifest of negative sizes": ("p000.json", change_manifest(lambda words: words.update(chains=-4))),
+    "manifest of negative sizes": ("p000.json", change_manifest(lambda fields: fields.update(chains=-4))),
     "manifest that is a list": ("p000.json", lambda folder: (folder / "p000.json").write_text("[]") and None),
     "manifest of a thousand brackets": (
         "p000.json",
@@ -210,28 +213,34 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "manifest is a device": ("p000.json", instead("p000.json", lambda path: path.symlink_to("/dev/zero"))),
     "more draws than there are": (
         "p000.json",
-        change_manifest(lambda words: words["parts"][0]["draws"].update(posterior=10**9)),
+        change_manifest(lambda fields: fields["parts"][0]["draws"].update(posterior=10**9)),
     ),
-    "more chains than there are": (FIRST, change_manifest(lambda words: words.update(chains=10**9))),
-    "manifest without a part": ("p000.json", change_manifest(lambda words: words["parts"].pop(1))),
+    "more chains than there are": (FIRST, change_manifest(lambda fields: fields.update(chains=10**9))),
+    "manifest without a part": ("p000.json", change_manifest(lambda fields: fields["parts"].pop(1))),
     "manifest with a part twice": (
         "p000.json",
-        change_manifest(lambda words: words["parts"].insert(1, words["parts"][0])),
+        change_manifest(lambda fields: fields["parts"].insert(1, fields["parts"][0])),
     ),
-    "manifest in reversed order": ("p000.json", change_manifest(lambda words: words["parts"].reverse())),
-    "manifest with another seed": ("p000.json", change_manifest(lambda words: words["attributes"].update(seed=5))),
+    "manifest in reversed order": ("p000.json", change_manifest(lambda fields: fields["parts"].reverse())),
+    "manifest with another seed": ("p000.json", change_manifest(lambda fields: fields["attributes"].update(seed=5))),
     "manifest with parameters that are data": (
         "p000.json",
-        change_manifest(lambda words: words["static"][0]["arrays"].update({"posterior/zz": ["float32", [2]]})),
+        change_manifest(lambda fields: fields["static"][0]["arrays"].update({"posterior/zz": ["float32", [2]]})),
     ),
-    "a dimension called ..": ("header.json", resealed(lambda words: words["dims"].update(x=["../r", "a"]))),
-    "two dimensions of one name": ("p000.json", resealed(lambda words: words["dims"].update(x=["row", "row"]))),
-    "a dimension of two sizes": ("p000.json", resealed(lambda words: words["dims"].update(x_test=["row", "feature"]))),
+    "a dimension called ..": ("header.json", resealed(lambda fields: fields["dims"].update(x=["../r", "a"]))),
+    "two dimensions of one name": ("p000.json", resealed(lambda fields: fields["dims"].update(x=["row", "row"]))),
+    "a dimension of two sizes": (
+        "p000.json",
+        resealed(lambda fields: fields["dims"].update(x_test=["row", "feature"])),
+    ),
     "header of another seed than its recipe's": (
         "header.json",
-        resealed(lambda words: words["attributes"].update(seed=8)),
+        resealed(lambda fields: fields["attributes"].update(seed=8)),
     ),
-    "header changed": ("header.json", change_manifest(lambda words: words["attributes"].update(seed=8), "header.json")),
+    "header changed": (
+        "header.json",
+        change_manifest(lambda fields: fields["attributes"].update(seed=8), "header.json"),
+    ),
     "another option in the header": (
         "header.json",
         lambda folder: (
@@ -269,7 +278,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_damage_is_found_before_anything_is_used(case, run):
+def test_damaged_parts_are_refused_before_use(case, run):
     """`resume` and, but for the checkpoint, what opens the run; without the command line, for the time it takes."""
     name, damage = DAMAGE[case]
     damage(store.parts_folder(run))
@@ -297,7 +306,7 @@ def test_damage_is_refused_from_the_command_line(case, run):
 
 
 @pytest.mark.usefixtures("as_options")
-def test_a_run_goes_back_to_its_last_whole_state(run, finished_run):
+def test_a_damaged_run_resumes_from_its_last_intact_state(run, finished_run):
     """A damaged last part costs what came after the checkpoint before it, and no bit of the rest."""
     folder = store.parts_folder(run)
     parts = manifest(folder)["parts"]
@@ -312,7 +321,7 @@ def test_a_run_goes_back_to_its_last_whole_state(run, finished_run):
 
 
 @pytest.mark.usefixtures("as_options")
-def test_a_run_whose_parts_are_all_damaged_goes_back_to_the_end_of_warm_up(run, finished_run):
+def test_a_run_without_intact_parts_resumes_from_the_end_of_warm_up(run, finished_run):
     folder = store.parts_folder(run)
     for part in manifest(folder)["parts"]:
         flipped(part["file"])(folder)
@@ -340,7 +349,7 @@ def test_without_any_checkpoint_there_is_only_a_new_start(run):
 
 
 @pytest.mark.usefixtures("as_options")
-def test_a_finished_file_is_not_hidden_by_what_was_left_beside_it(finished_run, tmp_path):
+def test_a_finished_file_is_read_despite_leftover_parts(finished_run, tmp_path):
     out = tmp_path / "run.nc"
     finished_run.save(out)
     (tmp_path / "run.nc.parts").mkdir()
@@ -353,7 +362,7 @@ def test_a_finished_file_is_not_hidden_by_what_was_left_beside_it(finished_run, 
         zoo.run_recipe(tiny.recipe("random-walk"), out=out)
 
 
-def test_the_old_file_stays_until_the_new_one_is_whole(finished_run, run):
+def test_the_old_file_stays_until_the_new_one_is_complete(finished_run, run):
     """`--force` over a finished run, stopped on the way: the old one is read, the new one can be resumed."""
     finished_run.save(run)
     assert bnnzoo.open(run).attributes["complete"] == 1
@@ -377,7 +386,7 @@ def test_force_stopped_before_its_first_checkpoint_leaves_the_old_run(finished_r
     tiny.assert_same_bits(draws(bnnzoo.open(out)), draws(finished_run))
 
 
-def test_a_folder_that_a_kill_left_at_the_start_keeps_nobody_away(tmp_path):
+def test_a_folder_left_by_an_early_kill_does_not_block_a_run(tmp_path):
     out = tmp_path / "run.nc"
     store.parts_folder(out).mkdir()
     (store.parts_folder(out) / "lock").touch()
@@ -440,17 +449,17 @@ def _redated(change: Callable[[dict[str, np.ndarray]], Any]) -> Callable[[Path],
 
 
 LIES: dict[str, Callable[[Path], None]] = {
-    "no step yet": _reworded(lambda words: words.update(next_step=0)),
-    "a step before the first": _reworded(lambda words: words.update(next_step=-5)),
-    "a step beyond the last": _reworded(lambda words: words.update(next_step=2**62)),
-    "another step": _reworded(lambda words: words.update(next_step=words["next_step"] + 1)),
-    "fewer parts": _reworded(lambda words: words.update(num_parts=words["num_parts"] - 1)),
-    "more parts": _reworded(lambda words: words.update(num_parts=99)),
-    "a field that no sampler has": _reworded(lambda words: words.update(tuned={"zzz": 1})),
-    "a field of another kind": _reworded(lambda words: words.update(tuned={"step_size": "x"})),
-    "seconds of something else": _reworded(lambda words: words["seconds"].update(zz=1.0)),
-    "sums of one chain": _reworded(lambda words: words["totals"].update(lp=[1.0])),
-    "no draws at all": change_manifest(lambda words: words.update(parts=[], chains=0, variables={})),
+    "no step yet": _reworded(lambda fields: fields.update(next_step=0)),
+    "a step before the first": _reworded(lambda fields: fields.update(next_step=-5)),
+    "a step beyond the last": _reworded(lambda fields: fields.update(next_step=2**62)),
+    "another step": _reworded(lambda fields: fields.update(next_step=fields["next_step"] + 1)),
+    "fewer parts": _reworded(lambda fields: fields.update(num_parts=fields["num_parts"] - 1)),
+    "more parts": _reworded(lambda fields: fields.update(num_parts=99)),
+    "a field that no sampler has": _reworded(lambda fields: fields.update(tuned={"zzz": 1})),
+    "a field of another kind": _reworded(lambda fields: fields.update(tuned={"step_size": "x"})),
+    "seconds of something else": _reworded(lambda fields: fields["seconds"].update(zz=1.0)),
+    "sums of one chain": _reworded(lambda fields: fields["totals"].update(lp=[1.0])),
+    "no draws at all": change_manifest(lambda fields: fields.update(parts=[], chains=0, variables={})),
     "other rows": _redated(lambda arrays: arrays["constant_data/x"].__iadd__(1)),
     "fewer targets": _redated(lambda arrays: arrays.update({"observed_data/y": arrays["observed_data/y"][:5]})),
     "no targets": _redated(lambda arrays: arrays.pop("observed_data/y")),
@@ -461,7 +470,7 @@ LIES: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("case", LIES)
-def test_a_lie_is_found_before_anything_is_written(case, run):
+def test_a_false_checkpoint_is_refused_before_anything_is_written(case, run):
     folder = store.parts_folder(run)
     LIES[case](folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")}

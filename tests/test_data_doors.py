@@ -104,7 +104,7 @@ def test_counts_rarely_look_like_a_scale_with_codes():
     assert result < 20  # 1 percent
 
 
-def test_a_code_of_a_class_is_questioned(tmp_path):
+def test_a_missing_code_among_classes_is_questioned(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,y\n" + "".join(f"{i % 7}.5,{i % 5 + 1}\n" for i in range(30)) + "1.5,99\n2.5,99\n")
     with pytest.warns(BnnzooWarning, match=r"target y \(99 in 2 of 32 rows, others 1 to 5\)"):

@@ -89,7 +89,7 @@ def messages(folder: Path) -> str:
     return "\n\n".join(results) + "\n"
 
 
-def test_every_message_is_as_it_was(tmp_path):
+def test_messages_about_bad_tables_match_the_golden_file(tmp_path):
     assert messages(tmp_path) == GOLDEN.read_text(encoding="utf-8")
 
 

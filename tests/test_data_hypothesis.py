@@ -171,7 +171,7 @@ def mixed_tables(draw):
 @pytest.mark.filterwarnings("ignore:.*rows left out:bnnzoo.errors.BnnzooWarning")
 @SETTINGS
 @given(mixed_tables(), st.sampled_from(["drop", "median"]))
-def test_encoded_written_read_and_encoded_again(tmp_path, table, missing):
+def test_encoded_tables_survive_a_round_trip(tmp_path, table, missing):
     names, rows = table
     path = put(tmp_path, encode(names, rows, "\n", False, False))
     try:

@@ -77,7 +77,7 @@ def test_a_density_is_of_numbers():
         Autoregressive.default_likelihood("regression")
 
 
-def test_how_data_come_to_have_no_inputs(table, tmp_path):
+def test_density_data_have_no_inputs(table, tmp_path):
     rows = np.random.default_rng(1).normal(size=(9, 2)).astype(np.float32)
     for name, arrays in {"x": {"x": rows}, "y": {"y": rows}, "both": {"x": rows[:, 0], "y": rows[:, 1]}}.items():
         np.savez(tmp_path / f"{name}.npz", **arrays)
@@ -167,7 +167,7 @@ def test_a_report_and_unfamiliar_rows_of_a_density(line, tmp_path):
     assert run.evaluate(ood="noise")["ood_auroc_nll"] > 0.5
 
 
-def test_the_regions_of_highest_density_hold_what_they_say():
+def test_highest_density_regions_contain_their_mass():
     grid = np.linspace(-5, 5, 201)
     x, y = np.meshgrid(grid, grid)
     density = np.exp(-0.5 * (x**2 + y**2)) / (2 * np.pi)

@@ -44,7 +44,7 @@ def test_devices_before_anything_else():
     assert "JAX had started" not in err
 
 
-def test_none_is_no_number_of_devices():
+def test_zero_is_not_a_number_of_devices():
     with pytest.raises(bnnzoo.UsageError, match="at least 1"):
         bnnzoo.devices(0)
 

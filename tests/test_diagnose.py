@@ -86,7 +86,7 @@ def test_a_shifted_a_stuck_and_a_bimodal_chain_are_seen():
     assert between_chains(shifted[..., 2:])["modes"] == 2
 
 
-def test_a_chain_that_stops_on_the_way_is_still():
+def test_a_chain_that_stops_midway_is_stuck():
     late = draws()
     late[0, 150:] = late[0, 150]
     assert still_chains(late) == 1
@@ -147,7 +147,7 @@ def test_energy_density_and_its_estimate():
     assert "lp_rhat" not in of_statistics({"lp_estimate": shifted})
 
 
-def test_a_block_in_a_row():
+def test_rhat_of_a_block_is_the_largest_of_its_parameters():
     """Two units in the other order: weights differ between the chains, their norm does not."""
     swapped = draws()[..., :2] + np.array([3.0, -3.0])
     swapped[2:] = swapped[2:, :, ::-1]
@@ -250,7 +250,7 @@ def test_attributes_of_one_number_are_that_number():
     assert (result["a"], result["b"], result["d"]) == (3, 0.5, "text")
 
 
-def test_what_is_doubted_of_a_run_is_its_verdict():
+def test_a_runs_doubt_is_its_verdict():
     def doubt(**about: Any) -> str:
         return record({"verdict": "words", **about}).doubt
 
@@ -318,14 +318,14 @@ def test_rows_of_a_record_are_finite_and_as_many_as_are_asked_for():
     rows().require_training_rows("this")
 
 
-def test_so_many_draws_are_kept_of_a_group_as_fill_thirty_two_megabytes():
+def test_groups_are_thinned_to_thirty_two_megabytes():
     """Two chains of sixteen draws, four bytes a number: of 2^18 numbers a draw all, of more every second, and so on."""
     full_record = record({}, posterior={"theta": (("chain", "draw"), np.zeros((2, 16)))})
     for numbers, step in ((1, 1), (2**18, 1), (2**18 + 1, 2), (3 * 2**18, 3), (3 * 2**18 + 1, 4), (2**40, 2**22)):
         np.testing.assert_array_equal(full_record.kept_draws(numbers), np.arange(0, 16, step))
 
 
-def test_a_run_in_a_dozen_numbers():
+def test_the_record_of_a_run_has_a_dozen_numbers():
     """Means of what has a limit, and of the acceptance; counts of what diverged, and of a draw's numbers."""
     about = {"model": "mlp", "sampler": "s", "exactness": "exact", "draws_done": 3, "regime_ok": 1, "complete": 0}
     about |= {f"seconds_{of}": seconds for of, seconds in (("compile", 1.256), ("warmup", 2.0), ("sampling", 3.0))}
@@ -431,14 +431,14 @@ def test_the_verdict_names_the_first_problem():
         ({"draws_requested": 9000}, "validity", "draws", "bnnzoo resume"),
     ],
 )
-def test_a_limit_that_is_not_held_is_a_finding(change, topic, kind, message):
+def test_a_violated_limit_is_a_finding(change, topic, kind, message):
     assert gate_findings(GOOD) == ()
     (finding,) = gate_findings({**GOOD, **change})
     assert (finding.topic, finding.kind) == (topic, kind)
     assert message in sentence(finding)
 
 
-def test_what_the_sampler_found_is_held_against_the_run():
+def test_findings_of_the_sampler_fail_the_run():
     assert gate_findings(GOOD, of_sampler=[NOISY]) == (NOISY,)
     assert sentence(NOISY) == "mean sigma2 6.3, trusted up to 2; use more --sampler.num-batches"
     assert from_json(to_json([NOISY])) == (NOISY,)

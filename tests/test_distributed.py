@@ -169,7 +169,7 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
         ([(-1, 0), (9, 15)], [0, 0]),  # there is nothing left to stop
     ],
 )
-def test_how_processes_meet_before_a_chunk(requests, result, monkeypatch):
+def test_processes_agree_on_the_length_of_a_chunk(requests, result, monkeypatch):
     acts = [lambda own, a=a: outcome_of(lambda: own.agree_on_rows(a[0], stop_signal=a[1])) for a in requests]
     assert side_by_side(monkeypatch, *acts) == result
 
@@ -182,7 +182,7 @@ def test_how_processes_meet_before_a_chunk(requests, result, monkeypatch):
         (InterruptedRunError("stopped", 15), "InterruptedRunError 143: the first process of this run has ended"),
     ],
 )
-def test_what_ends_the_first_ends_all_alike(error, result, monkeypatch):
+def test_an_error_in_the_first_process_ends_all(error, result, monkeypatch):
     def act(own: Processes) -> Any:
         def body() -> str:
             with own.share_first_error():
@@ -197,7 +197,7 @@ def test_what_ends_the_first_ends_all_alike(error, result, monkeypatch):
     assert other.startswith(result)
 
 
-def test_processes_that_would_run_different_things_are_told_so(monkeypatch, tmp_path):
+def test_processes_with_different_recipes_are_refused(monkeypatch, tmp_path):
     same, out = tiny.problem("mala"), tmp_path / "run.nc"
     store.parts_folder(out).mkdir()
     recipe = dataclasses.replace(same.recipe, seed=9)
@@ -219,7 +219,7 @@ def test_processes_that_would_run_different_things_are_told_so(monkeypatch, tmp_
 
 
 @pytest.mark.parametrize("size", [1, 2000, 5000, 3_000_000])
-def test_all_have_what_each_says(size, monkeypatch):
+def test_every_process_receives_all_values(size, monkeypatch):
     """In pieces, whatever the size."""
     shares = [np.random.default_rng(rank).normal(size=(1, size)) for rank in (0, 1)]
     result = side_by_side(monkeypatch, *(lambda own, share=share: own.gather({"a": share}) for share in shares))
@@ -229,7 +229,7 @@ def test_all_have_what_each_says(size, monkeypatch):
 
 @pytest.mark.parametrize("draws", [1, 1000, 100_000])
 @pytest.mark.parametrize("fails", [0, 1])
-def test_a_goodbye_is_not_taken_for_draws(fails, draws, monkeypatch):
+def test_a_failing_process_is_an_error_in_the_others(fails, draws, monkeypatch):
     """A process that fails with an error of Python's parts; the others are in the middle of a chunk."""
     ways = [lambda own: own.gather(np.ones((1, draws))), lambda own: own.gather(np.ones((1, draws)))]
     ways[fails] = lambda own: own.wait_for_all()
@@ -239,7 +239,7 @@ def test_a_goodbye_is_not_taken_for_draws(fails, draws, monkeypatch):
     assert side_by_side(monkeypatch, *[lambda own: own.wait_for_all()] * 2) == [None, None]
 
 
-def test_what_is_said_at_different_places_is_not_mistaken(monkeypatch):
+def test_exchanging_different_values_is_an_error(monkeypatch):
     """The first says that it is well where another says how many rows it has."""
     ways = (lambda own: own.broadcast_first(0), lambda own: own.gather(np.ones((1, 3))))
     assert all(isinstance(item, LostProcessError) for item in side_by_side(monkeypatch, *ways))
@@ -296,7 +296,7 @@ def test_a_process_that_dies_leaves_a_run_that_goes_on_in_one(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dies", [0, 1])
-def test_a_run_is_gone_on_with_by_two_processes(dies, tmp_path):
+def test_two_processes_resume_a_run_of_one(dies, tmp_path):
     out, reference = tmp_path / "run.nc", tmp_path / "whole.nc"
     arguments = ("sample", "mlp", "penalty", "--warmup", "60", "--draws", "3000", "--checkpoint-every", "0", *SHORT)
     processes = begun([*arguments, "-o", str(out)])
@@ -343,7 +343,7 @@ def test_a_budget_ends_all_at_the_same_draw(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_the_first_refuses_all_do(tmp_path):
+def test_an_error_of_the_first_process_is_raised_by_all(tmp_path):
     out = tmp_path / "run.nc"
     out.write_bytes(b"mine")
     outcomes = ended(begun(["sample", "mlp", "mala", *SHORT, "-o", str(out)]))
@@ -361,13 +361,13 @@ def test_what_the_first_refuses_all_do(tmp_path):
         (["--mesh", "chains=1,data=2"], ["--mesh", "chains=1,data=2"], "a multiple of 2, the number of processes"),
     ],
 )
-def test_processes_that_do_not_fit_are_refused(arguments, more, message, tmp_path):
+def test_inconsistent_processes_are_refused(arguments, more, message, tmp_path):
     outcomes = ended(begun(["sample", "mlp", "mala", *SHORT, "-o", str(tmp_path / "run.nc")], arguments, more))
     assert [code for code, _, _ in outcomes] == [2, 2], outcomes
     assert message in outcomes[0][2]
 
 
-def test_a_rank_without_the_rest_is_said_to_be_too_little():
+def test_a_rank_without_address_and_count_is_refused():
     process = subprocess.run(
         [sys.executable, "-m", "bnnzoo", "sample", "mlp", "mala", "--rank", "1"],
         capture_output=True,

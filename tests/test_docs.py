@@ -115,7 +115,7 @@ def test_every_field_is_documented(kind, page):
             assert re.search(rf"`{field.name}\b", page_of(page)), f"{name}: {field.name}"
 
 
-def test_exactness_is_said_right():
+def test_documented_exactness_agrees_with_the_registry():
     page = page_of("samplers.md")
     for name, entry in registry.entries("samplers").items():
         assert f"| `{name}` | {entry.exactness} |" in page

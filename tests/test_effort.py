@@ -42,7 +42,7 @@ def lightened(result: Any, *how: int) -> Any:
     return other
 
 
-def test_as_many_draws_are_judged_as_are_affordable():
+def test_diagnosis_uses_an_affordable_number_of_draws():
     """Of 4 chains of 10 000 draws, 150 rows each: by their cost, by their bytes, and never fewer than 250 a chain."""
     work, limit = 5e10 / 150, 2**27
 
@@ -67,7 +67,7 @@ def test_rows_of_the_log_density_are_as_many_as_are_affordable():
         assert thinning.density_rows(sized(2, 50, row_cost=5e10 / 100 / rows), 50) == expected
 
 
-def test_a_page_is_of_as_many_draws_and_rows_as_are_affordable():
+def test_the_report_uses_an_affordable_number_of_draws_and_rows():
     """2 chains of 1000 draws: 50 of each predict the rows eight times."""
 
     def make_page(rows: float, **more: Any) -> Any:

@@ -169,7 +169,7 @@ def test_leave_one_out_is_that_of_arviz():
     np.testing.assert_allclose(result.pareto_k, expected.pareto_k.values, atol=0.1)
 
 
-def test_leave_one_out_is_the_truth():
+def test_leave_one_out_agrees_with_the_closed_form():
     """A Gaussian mean with prior N(0, 1): y_i given the rest is N(sum / N, 1 + 1 / N). With half the power as well."""
     rng = np.random.default_rng(0)
     y = rng.normal(size=30)
@@ -408,7 +408,7 @@ def test_compare_says_which_is_better_and_by_how_much():
     assert verdict_of(accuracy=-0.5) == "b is better than a: accuracy higher by 0.5 ± 0.1"
 
 
-def test_a_difference_that_another_seed_would_not_give_is_none():
+def test_a_difference_within_monte_carlo_error_is_not_reported():
     """Clear over the rows, and less than the Monte Carlo error of both; and of few rows t decides."""
     from bnnzoo.comparison import Compared, Comparison, Difference, _differences
 
@@ -473,7 +473,7 @@ class Told(bnnzoo.Run):
         self.path, self._evidence = Path(path), evidence
         costs = {"seconds_compile": 64.0, "seconds_warmup": 2.0, "seconds_sampling": 4.0, "target_evaluations": 7}
         attributes = {"data_sha256": "", "model": "m", "sampler": "s", "exactness": "exact"} | costs | about
-        record = SimpleNamespace(attributes=attributes, require_training_rows=lambda what: None, doubt="")
+        record = SimpleNamespace(attributes=attributes, require_training_rows=lambda purpose: None, doubt="")
         self.predictor: Any = SimpleNamespace(record=record)
 
     def test_rows(self, *of: Any, **how: Any) -> Any:
@@ -518,7 +518,7 @@ def test_runs_are_compared_by_the_evidence_where_every_one_tells_more_than_a_bou
     assert [numbers[name] for name in ("log_evidence", "log_evidence_se", "log_evidence_trusted")] == [-5.0, 0.4, 0.0]
 
 
-def test_what_a_run_costs_is_its_warm_up_too_and_not_what_compiled_it(attributes_of_runs):
+def test_the_cost_of_a_run_includes_warm_up_but_not_compilation(attributes_of_runs):
     compared, none = comparison.compare([Told("a.nc", None), Told("b.nc", None, seconds_sampling=0.0)]).compared
     costs = {"seconds": 6.0, "target_evaluations": 7.0, "rhat": 1.5, "ess_bulk": 20.0, "ess_per_second": 5.0}
     assert compared.numbers == costs
@@ -557,7 +557,7 @@ def test_compare_refuses_other_data(folder, tmp_path, capsys):
         ({"exactness": "exact", "regime_ok": "not-applicable"}, "last", "including the one left out"),
     ],
 )
-def test_leave_one_out_says_what_it_is_not(attributes_of_runs, stochastic, why):
+def test_leave_one_out_has_a_caveat_for_biased_draws(attributes_of_runs, stochastic, why):
     """Features that saw the row left out, and draws of another law: the number carries the sentence."""
     recipe = json.dumps(as_dict(tiny.recipe("nuts", "mlp", stochastic=stochastic)))
     caveat = loo.caveat(
@@ -577,7 +577,7 @@ def test_the_caveat_is_in_every_output(folder, monkeypatch, capsys, tmp_path):
     assert "loo_: not quite." in page.read_text(encoding="utf-8")
 
 
-def test_what_is_told_of_a_run_is_of_its_task(tmp_path):
+def test_compared_metrics_are_those_of_the_task(tmp_path):
     """Transforms are of numbers; a run is found wherever one works in later, or said to be gone."""
     out = tmp_path / "run.nc"
     run = bnnzoo.zoo.run_recipe(tiny.recipe("random-walk"), out=out)

@@ -200,7 +200,7 @@ def test_bayes_by_backprop_is_below_by_a_divergence(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_does_not_tell_says_what_to_type(tmp_path, capsys):
+def test_runs_without_evidence_name_the_command_for_it(tmp_path, capsys):
     out = tmp_path / "walk.nc"
     options = {**LINE, "warmup": 20, "draws": 20}
     run = bnnzoo.sample("linear", "random-walk", **options, out=out)
@@ -287,7 +287,7 @@ def test_compare_says_whose_evidence_cannot_be_trusted():
     assert "trust" not in verdict
 
 
-def test_an_infinite_loss_is_no_tie():
+def test_an_infinite_loss_is_not_a_tie():
     infinite, finite = metrics.mean(np.array([0.1, 0.2, np.inf])), metrics.mean(np.array([0.1, 0.2, 0.3]))
     worse, both = (Estimate(infinite.value - other.value, infinite.influence) for other in (finite, infinite))
     (verdict,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", worse)]).words

@@ -147,6 +147,6 @@ def test_a_likelihood_of_half_the_power_is_seen(model):
     assert not _passes(_posterior(model), _sampler("random-walk", model), 0.5)
 
 
-def test_steps_that_are_never_rejected_are_seen():
+def test_steps_without_rejection_are_detected():
     """The positive control: the unadjusted Langevin algorithm."""
     assert not _passes(_posterior("mlp"), _sampler("sgld", "mlp"))

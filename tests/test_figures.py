@@ -188,7 +188,7 @@ def picture_error(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Any:
     rows = SKEWED, np.stack([SKEWED[:, 0], 100 + SKEWED[:, 1]], 1)
     result.record = SimpleNamespace(
         training_rows=lambda: rows,
-        require_training_rows=lambda what: None,
+        require_training_rows=lambda purpose: None,
         array=lambda group, name: rows[0],
         weights=None,
         names_a_model=True,

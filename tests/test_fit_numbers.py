@@ -51,7 +51,7 @@ VECTORIZED = Placement("vectorized", None)
 # ---- training ------------------------------------------------------------------------------------
 
 
-def test_as_many_rows_as_there_are_are_all_of_them():
+def test_a_batch_as_large_as_the_data_has_all_rows():
     posterior = parabolas([1.0, 2.0, 3.0], [0.0] * 3)
     for size in (3, 4):
         np.testing.assert_array_equal(_training.batch(posterior, size, key=KEY)[0], [1.0, 2.0, 3.0])
@@ -116,7 +116,7 @@ def test_a_start_on_all_rows_is_judged_by_the_density_that_it_climbs():
     np.testing.assert_allclose(result.losses, expected / 40, rtol=1e-5)
 
 
-def test_how_fast_a_start_is_trained_and_how_many_rows_judge_it():
+def test_the_learning_rate_and_held_out_rows_of_training():
     rates = [float(start._learning_rate(jnp.asarray(step), jnp.asarray(100))) for step in (0, 50, 100, 110)]
     np.testing.assert_allclose(rates, [5e-3, 0.51 * 5e-3, 1e-4, 1e-4], rtol=1e-5)
     assert [start.num_held_out(rows, 0.1) for rows in (99, 100, 20_480, 20_490, 10**6)] == [0, 10, 2048, 2048, 2048]
@@ -152,7 +152,7 @@ def test_the_noise_of_several_targets_is_their_geometric_mean():
     )
 
 
-def test_a_network_that_says_its_noise_learns_the_mean_first(monkeypatch):
+def test_a_network_with_noise_outputs_learns_the_mean_first(monkeypatch):
     """The control: where all rows count alike at once, what is not fitted yet is taken for noise."""
     posterior = _steep(Heteroscedastic())
     thetas = np.stack([posterior.start(key=jax.random.key(i)) for i in range(4)])
@@ -181,7 +181,7 @@ class Whole(Parabolas):
 
 
 @pytest.mark.parametrize("kind", [Parabolas, Whole])
-def test_the_way_from_the_prior_goes_down_the_density_of_the_posterior(kind):
+def test_transport_follows_the_gradient_of_the_posterior(kind):
     """Of rows that are all alike any batch says what all say, to the likelihood's power, with a share of the prior."""
     posterior = kind((np.full(300, 2.0, np.float32), np.full(300, 0.5, np.float32)), likelihood_power=np.float32(0.25))
     for theta in (jnp.asarray([1.5]), jnp.asarray([-3.0])):
@@ -190,7 +190,7 @@ def test_the_way_from_the_prior_goes_down_the_density_of_the_posterior(kind):
     assert transport.evaluations(posterior, 3) == 30 * (128 if kind is Parabolas else 300) + 600
 
 
-def test_the_way_from_the_prior_is_in_steps_of_its_spread_that_fall_by_a_thousand():
+def test_transport_steps_are_in_prior_deviations_and_fall_a_thousandfold():
     posterior = OneEach(np.arange(40, dtype=np.float32), likelihood_power=np.float32(0.5))
     spread = transport._spread(posterior, KEY)
     np.testing.assert_allclose(spread, np.linspace(1, 40, 40), rtol=0.45)  # of 64 draws
@@ -239,7 +239,7 @@ def test_a_step_of_bbb_descends_by_a_share_of_the_kl_and_tells_the_bound_with_al
 
 
 @pytest.mark.parametrize("sampler", [Bbb(), Dropout(rate=0.5), Laplace(), Swag(rank=2)])
-def test_a_draw_knows_nothing_of_the_draw_before_it(sampler):
+def test_a_draw_is_independent_of_the_draw_before(sampler):
     """The same noise, from wherever the last draw was: draws are independent, and dropped units come back."""
     network = Linear().build((3,), 1, key=KEY)
     x = np.eye(3, dtype=np.float32)
@@ -276,7 +276,7 @@ def test_local_noise_has_the_noise_scale_that_was_drawn(monkeypatch):
     assert float(slope[2]) == pytest.approx(0.7 * 1.5 * (squares * math.exp(-2 * u) - 1), rel=1e-4)
 
 
-def test_local_noise_is_of_inputs_as_the_network_takes_them():
+def test_local_noise_uses_the_arranged_inputs():
     """Bytes are scaled on the device, here too."""
     network = Linear().build((2,), 1, key=KEY)
     x = np.array([[10, 200], [90, 3]], np.uint8)
@@ -303,7 +303,7 @@ def test_the_distance_of_a_mean_is_told_without_the_noise_of_the_pairs():
 
 
 @pytest.mark.parametrize(("sampler", "name"), [(Laplace(), "mode_distance"), (Bbb(), "mean_distance")])
-def test_a_quarter_of_a_squared_deviation_a_parameter_is_near_enough(sampler, name):
+def test_the_tolerated_distance_is_a_quarter_of_a_squared_deviation(sampler, name):
     posterior = of_size(2)
     assert sampler.findings(posterior, {}) == ()
     assert sampler.findings(posterior, {name: 0.5}) == ()
@@ -455,7 +455,7 @@ def test_a_climb_begins_where_a_parameter_is_a_hundredth_of_a_deviation_off():
         assert bool(jnp.any(_climb.climb_to_mode(posterior, start, _Scaled()) != start)) == moves
 
 
-def test_as_far_off_as_is_near_is_near(monkeypatch):
+def test_a_distance_at_the_tolerance_counts_as_near(monkeypatch):
     """Of four parameters, each one deviation off: four is the limit itself, where a parameter may be one off."""
     posterior = given_arguments(lambda t: -jnp.sum(t**2) / 2)
     for near, end in ((1.0, 1.0), (0.99, 0.0)):
@@ -806,7 +806,7 @@ def test_the_bound_is_raised_to_the_likelihoods_power():
         assert float(result) == pytest.approx(-0.6 * np.sum((theta - np.array([0.2, -0.4, 0.3])) ** 2) / 2, rel=1e-4)
 
 
-def test_what_a_draw_by_rejection_tells_of_the_bound(monkeypatch):
+def test_rejection_reports_the_excess_over_its_bound(monkeypatch):
     """Its log to the likelihood's power, and by how much it was exceeded so far: of a thinned draw the last step speaks
     for all. The second of two proposals that are looked at together, which is not taken, counts."""
     proposals = jnp.asarray([[0.1], [0.3]]), jnp.asarray([-0.2, 0.4]), jnp.asarray([True, True])
@@ -914,7 +914,7 @@ class Torn(Parabolas):
         return jnp.where(theta[0] < -1, jnp.nan, super().log_likelihood(theta, batch) + jnp.sqrt(0.0 * theta[0]))
 
 
-def test_a_bound_is_searched_for_among_what_is_a_number():
+def test_the_search_for_a_bound_skips_nan():
     """The log ratio is b - 15 (theta - 4/5)^2 / 8, to whose top one of thousands of proposals is near."""
     posterior = Torn((np.float32([3.0]), np.float32([1.0])))
     state = Rejection(proposal=Wide()).init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)

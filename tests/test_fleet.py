@@ -225,7 +225,7 @@ def test_a_job_whose_run_another_process_has_finished_meanwhile_is_done(state, t
             child._run(job)
 
 
-def test_a_file_of_the_users_is_no_module_of_a_job(tmp_path):
+def test_a_job_does_not_import_files_of_the_working_directory(tmp_path):
     (tmp_path / "random.py").write_text("raise SystemExit('not the standard library')")
     job = Job("one", tiny.recipe("nuts", data="gone.csv"), tmp_path / "one.nc", tmp_path, False)
     outcome = Children().run(job, lambda _: None)
@@ -287,7 +287,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 
 
 @pytest.mark.slow
-def test_runs_that_were_stopped_are_held_to_their_rows_too(tmp_path):
+def test_stopped_runs_are_checked_for_their_rows(tmp_path):
     table = tmp_path / "t.csv"
     lines = ["a,b", *(f"{i % 9},{i % 7 + 0.5}" for i in range(40))]
     table.write_text("\n".join(lines))
@@ -302,7 +302,7 @@ def test_runs_that_were_stopped_are_held_to_their_rows_too(tmp_path):
         missing_jobs([job], force=False)
 
 
-def test_what_is_left_of_a_run_that_was_stopped_is_no_run(tmp_path):
+def test_parts_of_a_stopped_run_are_not_a_run(tmp_path):
     job = Job("one", tiny.recipe("random-walk", warmup=20, draws=4000), tmp_path / "one.nc", tmp_path, False)
     RunFiles().prepare([job], force=False)
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
@@ -345,7 +345,7 @@ def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
     assert missing_jobs(jobs[1:], force=False) == []
 
 
-def test_what_another_fleet_has_begun_is_not_tidied_away(tmp_path):
+def test_files_of_another_fleet_are_not_removed(tmp_path):
     job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False)
     first, second = RunFiles(), RunFiles()
     first.prepare([job], force=False)
@@ -361,7 +361,7 @@ def test_what_another_fleet_has_begun_is_not_tidied_away(tmp_path):
     assert not recipe_file.exists()
 
 
-def test_an_exception_of_a_strangers_costs_one_row(tmp_path, monkeypatch):
+def test_an_exception_of_a_plugin_fails_one_run(tmp_path, monkeypatch):
     job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False)
     monkeypatch.setattr(bnnzoo.zoo, "open", lambda path: {}[path])
     assert row_of(job, None)["error"].startswith("KeyError: ")

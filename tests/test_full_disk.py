@@ -22,7 +22,7 @@ from bnnzoo import cli, store, zoo
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 DRAWS = 400
-WORDS = tiny.words("random-walk", draws=DRAWS, checkpoint_every=0)
+WORDS = tiny.arguments("random-walk", draws=DRAWS, checkpoint_every=0)
 K = 1024
 LIMITS = {
     "evaluate run.nc --quiet": (0, 1, 4 * K, 16 * K, 32 * K, 48 * K, 56 * K, 64 * K, 128 * K),
@@ -40,7 +40,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)), resource.RLIM_I
 from bnnzoo.__main__ import main
 main()
 """
-CASES = [(words, limit) for words, limits in LIMITS.items() for limit in limits]
+CASES = [(arguments, limit) for arguments, limits in LIMITS.items() for limit in limits]
 BY_DEFAULT = {("evaluate run.nc --quiet", 32 * K), ("sample", 2 * K)}
 
 

@@ -104,7 +104,7 @@ PARTS = st.one_of(
 CHANGES: dict[str, st.SearchStrategy[Any]] = {
     "run": st.lists(RUN, min_size=1, max_size=3),
     "parts": st.tuples(st.lists(PARTS, min_size=1, max_size=3), st.booleans()).map(
-        lambda found: [*found[0], *([("seal",)] if found[1] else [])]
+        lambda pair: [*pair[0], *([("seal",)] if pair[1] else [])]
     ),
     "recipe": st.lists(
         st.one_of(st.tuples(st.just("line"), st.integers(-50, 50), VALUE), BYTES), min_size=1, max_size=3
@@ -231,7 +231,7 @@ def test_files_of_earlier_findings_are_refused(case, worker):
 
 
 @pytest.mark.parametrize("door", COMMANDS)
-def test_a_file_that_nobody_changed_is_taken(door, worker):
+def test_an_unchanged_file_is_accepted(door, worker):
     """The positive control."""
     result = worker(of(door))
     check(of(door), result)

@@ -109,7 +109,7 @@ def _drawn() -> np.ndarray:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_steps_of_a_chain_pass_every_look(look):
+def test_noise_of_a_chain_passes_every_randomness_test(look):
     assert LOOKS[look](_drawn()) > ENOUGH
 
 
@@ -136,7 +136,7 @@ WORSE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 @pytest.mark.parametrize("look", WORSE)
-def test_each_look_refuses_what_is_worse(look):
+def test_each_randomness_test_rejects_a_worse_generator(look):
     assert LOOKS[look](WORSE[look](_drawn())) < ENOUGH
 
 

@@ -295,7 +295,7 @@ def test_a_conditional_that_cannot_be_drawn_counts_as_a_rejection():
     assert float(stats["acceptance_rate"]) < 0.7
 
 
-def test_metropolis_goes_on_elsewhere():
+def test_other_parameters_move_by_metropolis():
     """The hidden layer moves by Metropolis, the last one and the scale are drawn: one eta is left to adapt."""
     x, y = _rows(40)
     network = Mlp((3,)).build((1,), 1, key=jax.random.key(1))
@@ -349,7 +349,7 @@ class Parabola(eqx.Module):
 
 
 @pytest.mark.parametrize("height", [0.0, 99.0, -99.0, 1e5])
-def test_affine_is_what_bends_by_less_than_a_thousandth_of_one_and_the_outputs(height, monkeypatch):
+def test_a_layer_counts_as_affine_within_a_thousandth(height, monkeypatch):
     """From w = 0 to 1 and -1, a second difference of twice the bend."""
     monkeypatch.setattr(_conjugate, "standard_normal", lambda like, *, key: jnp.ones_like(like))
     x, y = _rows(3)

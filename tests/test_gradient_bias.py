@@ -48,7 +48,7 @@ def test_sgld_measures_its_stationary_variance(size):
     assert error < 0.1 * (expected - 1)
 
 
-def test_the_estimate_is_of_the_error_that_is_there():
+def test_the_bias_estimate_agrees_with_the_actual_error():
     """Without noise only the step is left; psgld's step is its own, sghmc's momentum multiplies the noise."""
     posterior = GaussianMean.of(N)
     eta = LENGTH * posterior.sd**2

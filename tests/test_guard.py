@@ -26,7 +26,7 @@ from bnnzoo.sampling import chain_findings
 DIFFERENCES = np.array([-3.0, -0.4, -1e-3, 1e-3, 0.05, 0.4, 3.0])
 
 
-def test_what_acts_of_a_row_is_its_odd_part_over_how_often_it_is_drawn():
+def test_the_effective_contribution_of_a_row_is_its_odd_part_over_its_probability():
     """By sums over the number of times that a row is drawn, of what it then adds to the log ratio and its penalty."""
     probability = 0.3
     times = np.arange(60)
@@ -81,14 +81,14 @@ def _unseen(posterior: OneRow, sampling: str, *, chains: int = 6) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", [OneRow, Unlucky])
-def test_a_row_that_steps_do_not_see_is_found(kind):
+def test_a_row_missed_by_the_batches_is_found(kind):
     """Also where no batch of the run has drawn it: the look is at all rows."""
     result = _unseen(kind.of(), "replacement")
     assert result.max() > 2 * MAX_UNSEEN
     assert result.mean() > MAX_UNSEEN
 
 
-def test_rows_that_steps_see_raise_no_alarm():
+def test_rows_seen_by_the_batches_raise_no_alarm():
     """By the rule of `judgement.judged`: what a look says of a chain counts half, but where all agree."""
     x, y = OneRow.of().data
     ordinary = OneRow((np.column_stack([x[:, 0], np.roll(x[:, 0], 1)]), y))
@@ -135,7 +135,7 @@ def test_chains_of_fewer_than_four_hundred_steps_are_judged_together():
     assert (finding.label, finding.value) == ("mean sigma2", pytest.approx(2.075))
 
 
-def test_a_look_at_one_chain_counts_half_and_that_of_all_whole():
+def test_a_finding_of_one_chain_has_twice_the_limit():
     """A look is noisy: of four chains of a right run one is often above the limit; of a wrong one all are."""
     sampler, posterior, most = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000), MAX_UNSEEN
     means = {name: values for name, values in _means().items() if name != "unseen"}
@@ -150,7 +150,7 @@ def test_a_look_at_one_chain_counts_half_and_that_of_all_whole():
     assert "chain 0" in findings_of(2.5 * most, 0.0, 0.0, 0.0)[0].label
 
 
-def test_what_all_rows_say_stands_above_what_batches_guess():
+def test_the_estimate_from_all_rows_replaces_the_mini_batch_estimate():
     """Heavy tails of ordinary differences make a sample skewness; a shift that all rows agree on is another thing."""
     sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
     means = _means(skew_bias=[0.03] * 4)
@@ -173,7 +173,7 @@ class Outliers(OneRow):
 
 
 @pytest.mark.slow
-def test_outliers_move_the_mean_as_far_as_the_look_says():
+def test_outliers_shift_the_mean_by_the_reported_amount():
     """The shift of the chains' mean, measured, against what one look at all rows predicts of it."""
     results = {}
     for size in (1.0, 20.0):
@@ -212,7 +212,7 @@ def test_totals_are_kept_by_chain():
 # ---- what has no guard ---------------------------------------------------------------------------
 
 
-def test_only_a_guard_calls_a_run_right():
+def test_only_guarded_samplers_report_a_valid_regime():
     wrong = (Finding("validity", "sigma2", "mean sigma2", 7.0, 2.0),)
     assert chain_findings.regime_ok(Penalty(), ()) == 1
     assert chain_findings.regime_ok(Penalty(), wrong) == 0

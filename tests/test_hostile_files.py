@@ -100,7 +100,7 @@ def test_a_hostile_file_is_refused_from_the_command_line(case, finished, tmp_pat
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_that_opens_a_run_goes_through_the_same_door(command, finished, tmp_path):
+def test_every_command_opens_run_files_with_the_same_checks(command, finished, tmp_path):
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)
     (tmp_path / "secret").write_text(SECRET)
@@ -108,7 +108,7 @@ def test_every_command_that_opens_a_run_goes_through_the_same_door(command, fini
     refused(command, "run.nc", *COMMANDS[command], folder=tmp_path, naming="run.nc")
 
 
-def test_a_long_file_of_ours_is_taken(finished, monkeypatch):
+def test_a_long_file_of_bnnzoo_is_accepted(finished, monkeypatch):
     """However many draws it has: each array's dimensions have names, which lie outside the array."""
     monkeypatch.setattr(hdf5_validation, "_MOST_TEXT", finished.stat().st_size // 10)
     hdf5_validation.check(finished)
@@ -168,7 +168,7 @@ def test_many_packed_pieces_are_looked_at_once(finished, tmp_path):
     assert time.process_time() - started < 3
 
 
-def test_words_that_were_changed_are_named(finished, tmp_path):
+def test_changed_attributes_are_named(finished, tmp_path):
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)
     with h5py.File(path, "r+") as file:
@@ -193,7 +193,7 @@ assert not {{"jax", "xarray", "pandas", "equinox"}} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_an_honest_file_is_not_refused(finished, tmp_path):
+def test_an_unmodified_file_is_not_refused(finished, tmp_path):
     """The positive control, also packed as other tools pack it and with groups of others in it."""
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)

@@ -96,7 +96,7 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
         bnnzoo.concat([first, other])
 
 
-def test_what_was_wrong_with_a_run_is_wrong_with_the_whole(folder, tmp_path):
+def test_findings_of_a_run_are_findings_of_the_joined_run(folder, tmp_path):
     """Of all chains by their new numbers: the worst of each kind, and that a chain stood still."""
 
     def joined_findings(*findings: Finding, stuck: tuple[int, ...] = ()):
@@ -130,7 +130,7 @@ def test_what_was_wrong_with_a_run_is_wrong_with_the_whole(folder, tmp_path):
     assert bnnzoo.open(tmp_path / "both.nc").findings() == both.findings()
 
 
-def test_what_is_of_one_run_alone_is_said_of_none(folder, tmp_path):
+def test_attributes_of_single_runs_are_summed_or_dropped(folder, tmp_path):
     def with_restarts(restarted):
         of_one = {"ended": "budget", "stops": "[100]", "inspected": '{"unseen": [0.1]}'}
         return lambda file: file.attrs.update({**of_one, "tuned": '{"batch_size": 7}', "restarted": restarted})
@@ -142,7 +142,7 @@ def test_what_is_of_one_run_alone_is_said_of_none(folder, tmp_path):
     assert not {"ended", "stops", "inspected"} & set(about)
 
 
-def test_that_one_went_on_elsewhere_is_said_of_all(folder, tmp_path):
+def test_a_run_resumed_in_another_environment_is_noted_after_joining(folder, tmp_path):
     def with_difference(difference):
         return lambda file: file.attrs.update({"inexact_resume": difference})
 
@@ -219,7 +219,7 @@ def test_runs_of_other_rows_are_not_joined(name, second, folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_was_evaluated_is_joined_where_it_is_of_the_same_draws(folder, tmp_path, monkeypatch):
+def test_evaluation_groups_are_joined_if_they_have_the_same_draws(folder, tmp_path, monkeypatch):
     files = [Path(shutil.copy(folder / f"{seed}.nc", tmp_path)) for seed in range(3)]
     monkeypatch.setattr(record, "_GROUP_BYTES", 20_000)
     for path in files:
@@ -288,7 +288,7 @@ def test_predictions_kept_at_other_rows_are_not_joined(folder, tmp_path):
         bnnzoo.concat([folder / "0.nc", other])
 
 
-def test_a_whole_of_two_versions_names_both(folder, tmp_path):
+def test_a_joined_run_of_two_versions_names_both(folder, tmp_path):
     def change(file):
         file.attrs["versions"] = json.dumps(json.loads(file.attrs["versions"]) | {"jax": "9.9"})
         file.attrs["plugins"] = json.dumps({"extra": "1"})

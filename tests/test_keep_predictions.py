@@ -48,7 +48,7 @@ BY_DEFAULT = ("a learned scale",)
 @pytest.mark.parametrize(
     "kind", [kind if kind in BY_DEFAULT else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )
-def test_it_is_the_run_that_keeps_draws(kind, table, tmp_path):
+def test_kept_predictions_agree_with_a_run_that_keeps_draws(kind, table, tmp_path):
     """Every number that both can say is the same, to float32; what both keep is the same bit for bit."""
     at = table.with_name("at.csv")
     draws_run = zoo.run_recipe(recipe(table, kind), out=tmp_path / "draws.nc")
@@ -72,7 +72,7 @@ def test_it_is_the_run_that_keeps_draws(kind, table, tmp_path):
 
 
 @pytest.mark.slow
-def test_stopped_it_resumes_to_the_same_bits(table, tmp_path):
+def test_a_run_that_keeps_predictions_resumes_to_the_same_bits(table, tmp_path):
     requested = recipe(table, "a learned scale", keep="predictions", keep_warmup=True)
     uninterrupted = zoo.run_recipe(requested, out=tmp_path / "whole.nc")
     for chunk in (3, 5):
@@ -96,7 +96,7 @@ def test_chains_of_several_seeds_are_joined(table, tmp_path):
 
 @pytest.mark.usefixtures("as_options")
 @pytest.mark.slow
-def test_what_needs_parameters_says_so(table, tmp_path):
+def test_functions_that_need_parameters_refuse_kept_predictions(table, tmp_path):
     run = zoo.run_recipe(recipe(table, "a learned scale", keep="predictions"), out=tmp_path / "run.nc")
     with pytest.raises(UsageError, match=r"row 2 is none of these inputs; sample again with these inputs as --keep-at"):
         run.predict(np.concatenate([run.test_rows()[0][:1], [[0.5, 0.5]]]))
@@ -143,7 +143,7 @@ def test_a_damaged_file_is_refused(change, table, tmp_path):
 @pytest.mark.slow
 def test_the_command_line_keeps_and_predicts(table, tmp_path, capsys):
     out, at = tmp_path / "run.nc", table.with_name("at.csv")
-    arguments = tiny.words("mala", data=table, keep="predictions", keep_at=at, test_fraction=0)
+    arguments = tiny.arguments("mala", data=table, keep="predictions", keep_at=at, test_fraction=0)
     assert cli.run([*arguments, "-o", str(out)]) == 0
     capsys.readouterr()
     assert cli.run(["predict", str(out), "--data", str(at)]) == 0

@@ -30,7 +30,7 @@ assert jax.config.jax_debug_key_reuse
 COMMANDS = """
 for sampler in tiny.SAMPLERS:
     start = "map" if sampler == "random-walk" else "prior"
-    assert cli.run([*tiny.words(sampler, init=start), "-o", f"{sampler}.nc"]) == 0, sampler
+    assert cli.run([*tiny.arguments(sampler, init=start), "-o", f"{sampler}.nc"]) == 0, sampler
 for proposal in ("langevin", "hmc"):
     tiny.run("penalty", sampler_object=Penalty(proposal=proposal, batch_size=20, num_batches=5))
 """

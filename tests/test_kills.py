@@ -54,22 +54,22 @@ class Zoo:
         process.start()
         return process
 
-    def said(self) -> str:
-        return (self.folder / "said").read_text()
+    def output(self) -> str:
+        return (self.folder / "output").read_text()
 
 
 def _run(folder: Path, arguments: tuple[str, ...]) -> None:
-    output = os.open(folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
     # Python's own end would wait for threads.
     os._exit(cli.run(arguments))
 
 
-class Whole(NamedTuple):
+class FinishedRun(NamedTuple):
     """A run that nothing stopped."""
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     seconds: float
     draws: dict[str, np.ndarray]
 
@@ -79,13 +79,13 @@ def zoo(tmp_path_factory) -> Iterator[Zoo]:
     # The cache of the processes' own: the first run compiles, the others read.
     before = os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-    yield Zoo(tmp_path_factory.mktemp("said"))
+    yield Zoo(tmp_path_factory.mktemp("output"))
     os.environ.pop("XDG_CACHE_HOME")
     if before is not None:
         os.environ["XDG_CACHE_HOME"] = before
 
 
-def uninterrupted(zoo: Zoo, out: Path, name: str) -> Whole:
+def uninterrupted(zoo: Zoo, out: Path, name: str) -> FinishedRun:
     """Twice: the first compiles, the second says how long it takes."""
     arguments = ("sample", *name.split(), *_TRAINED, "--warmup", "100", *RUNS[name])
     results = []
@@ -93,8 +93,8 @@ def uninterrupted(zoo: Zoo, out: Path, name: str) -> Whole:
         path, began = out.with_name(f"{number}-{out.name}"), time.monotonic()
         process = zoo.start(*arguments, "-o", str(path))
         process.join()
-        assert process.exitcode == 0, zoo.said()
-        results.append(Whole(arguments, time.monotonic() - began, draws(path)))
+        assert process.exitcode == 0, zoo.output()
+        results.append(FinishedRun(arguments, time.monotonic() - began, draws(path)))
     tiny.assert_same_bits(results[0].draws, results[1].draws)
     return results[1]
 
@@ -130,16 +130,16 @@ def killed(process: Any, out: Path, moment: Callable[[Path], bool]) -> bool:
     return alive
 
 
-def words_that_go_on(out: Path, reference: Whole) -> tuple[str, ...]:
+def continuing_arguments(out: Path, reference: FinishedRun) -> tuple[str, ...]:
     """What a person would type after a kill."""
     folder = store.parts_folder(out)
     if (folder / "checkpoint.npz").exists():
         return ("resume", str(out), "--quiet")
     force = ("--force",) if folder.exists() else ()
-    return (*reference.words, "-o", str(out), *force)
+    return (*reference.arguments, "-o", str(out), *force)
 
 
-def check_what_is_there(out: Path, reference: Whole) -> None:
+def check_what_is_there(out: Path, reference: FinishedRun) -> None:
     """All draws that can be seen are those of the run that nothing stopped."""
     if not run_parts.holds_run(store.parts_folder(out)) and not out.exists():
         return
@@ -152,7 +152,7 @@ def check_what_is_there(out: Path, reference: Whole) -> None:
 
 def check_end(process: Any, zoo: Zoo, out: Path) -> None:
     """Done; or, where the kill before came after the last rename, nothing to do."""
-    output = zoo.said()
+    output = zoo.output()
     assert process.exitcode == 0 or "nothing to resume" in output or f"{out}: exists" in output, output
     assert store.how_far(out) == "complete"
 
@@ -165,7 +165,7 @@ def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
     kills = number = 0
     while kills < int(os.environ.get("BNNZOO_KILLS", KILLS)):
         out = tmp_path / f"run-{number}.nc"
-        arguments, number = (*reference.words, "-o", str(out)), number + 1
+        arguments, number = (*reference.arguments, "-o", str(out)), number + 1
         for turn in range(IN_A_ROW):
             special = {0: in_warm_up, 5: in_the_final_write}.get((kills + turn) % 10)
             process = zoo.start(*arguments)
@@ -174,7 +174,7 @@ def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
                 break
             kills += 1
             check_what_is_there(out, reference)
-            arguments = words_that_go_on(out, reference)
+            arguments = continuing_arguments(out, reference)
         else:
             process = zoo.start(*arguments)
             process.join()

@@ -173,7 +173,7 @@ def _final(sampler: Any, *, far: bool = False) -> tuple[dict[str, float], dict[s
 
 
 @pytest.mark.parametrize("sampler", ["mala", "langevin", pytest.param("hmc", marks=pytest.mark.slow)])
-def test_the_skewed_target_is_kept(sampler):
+def test_langevin_samplers_keep_the_skewed_target(sampler):
     result, means = _final(SAMPLERS[sampler])
     assert agrees(result), result
     assert 0.3 < means["acceptance_rate"] < 0.95
@@ -183,7 +183,7 @@ def test_the_skewed_target_is_kept(sampler):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_skewed_target_is_reached_from_afar(sampler):
+def test_chains_reach_the_skewed_target_from_distant_positions(sampler):
     result, _ = _final(SAMPLERS[sampler], far=True)
     assert agrees(result), result
 

@@ -62,7 +62,7 @@ def summarise(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_pieces_say_what_the_whole_says(small, request):
+def test_piecewise_evaluation_agrees_with_evaluation_at_once(small, request):
     expected = summarise(small)
     counts = request.getfixturevalue("in_pieces")
     pieces = summarise(small)
@@ -74,7 +74,7 @@ def test_pieces_say_what_the_whole_says(small, request):
     assert pieces["rows"] == [pytest.approx(row) for row in expected["rows"]]
 
 
-def test_a_draw_is_the_same_however_it_is_asked_for(small, request):
+def test_draws_read_in_pieces_agree_for_every_index(small, request):
     draws = bnnzoo.open(small).predictor.draws[:]
     request.getfixturevalue("in_pieces")
     result = bnnzoo.open(small).predictor.draws
@@ -83,7 +83,7 @@ def test_a_draw_is_the_same_however_it_is_asked_for(small, request):
 
 
 @pytest.mark.parametrize("length", [10, 3])
-def test_what_blocks_of_parameters_do_is_the_same_piece_by_piece(length, monkeypatch):
+def test_parameter_blocks_are_summarised_alike_in_pieces(length, monkeypatch):
     """Two chains of five draws; pieces of three begin with one that stands still, one that moves, and one alone."""
     first = [[3, 4], [3, 4], [0, 0], [0, 0], [6, 8]]
     second = [[6, 8], [0, 0], [0, 0], [3, 4], [0, 5]]

@@ -212,7 +212,7 @@ def test_the_training_loss_is_the_log_density_for_each_datum():
 
 
 @pytest.mark.parametrize("sampler", [Laplace(), Ensemble(), Swag()], ids=["laplace", "ensemble", "swag"])
-def test_what_training_tells_of_the_density_is_the_density(sampler):
+def test_training_reports_the_log_density_of_the_posterior(sampler):
     """Of rows that are all the same every batch tells the whole."""
     network, row = Linear().build((1,), 1, key=jax.random.key(0)), np.ones((ROWS, 1), np.float32)
     posterior = NetworkPosterior.of(network, Gaussian(scale=0.5), Normal(), 0.7 * row, -row, likelihood_power=0.25)

@@ -238,14 +238,14 @@ def test_a_learned_scale_is_set_by_its_value():
 @pytest.mark.parametrize(
     ("bad", "message"), [(-1.0, r"row 2, target 1: not a count \(got -1\)"), (0.5, "row 2"), (1e-3, "row 2")]
 )
-def test_poisson_refuses_what_is_no_count(bad, message):
+def test_poisson_refuses_targets_that_are_not_counts(bad, message):
     with pytest.raises(UsageError, match=message):
         Poisson().check(np.array([[1.0], [bad], [2.0]]), 1)
     Poisson().check(np.array([[0.0], [7.0]]), 1)
 
 
 @pytest.mark.parametrize(("y", "f"), [(0, -90.0), (0, 90.0), (3, 90.0), (3, -90.0), (1e6, 0.0)])
-def test_poisson_has_no_gradient_that_is_no_number(y, f):
+def test_poisson_gradients_are_finite(y, f):
     value, gradient = jax.value_and_grad(lambda f: Poisson().log_prob(f[None], jnp.array([float(y)])))(jnp.float32(f))
     assert not np.isnan(value)
     with np.errstate(over="ignore"):
@@ -325,14 +325,14 @@ def test_a_law_without_mean_or_variance_is_refused_before_a_run(law, message):
     check_likelihood(_Law("gumbel"), 1, targets)
 
 
-def test_what_is_no_count_is_said_with_its_row_of_the_table_wherever_the_split_puts_it():
+def test_an_invalid_count_is_reported_with_its_table_row():
     frame = pd.DataFrame({"a": np.arange(60) % 7, "y": [3 + i % 5 - (i == 57) * 6 for i in range(60)]})
     for seed in range(4):
         with pytest.raises(UsageError, match=r"data: likelihood poisson: row 58, target 1: not a count \(got -1\)"):
             bnnzoo.sample("linear", "nuts", data=frame, task="regression", likelihood="poisson", split_seed=seed)
 
 
-def test_what_is_no_count_is_not_scored(tmp_path):
+def test_invalid_counts_are_not_scored(tmp_path):
     frame = pd.DataFrame({"a": np.arange(60) % 7, "y": np.arange(60) % 5})
     lengths = {"chains": 2, "warmup": 20, "draws": 20, "init": "prior", "out": tmp_path / "run.nc"}
     run = bnnzoo.sample("linear", "random-walk", data=frame, task="regression", likelihood="poisson", **lengths)

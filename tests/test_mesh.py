@@ -72,7 +72,7 @@ def posterior() -> Any:
         ("linear", "penalty", 60_000, "parallel"),  # looks at few of them
     ],
 )
-def test_chains_read_rows_together_where_reading_is_all_there_is_to_do(model, sampler, rows, method):
+def test_chains_are_vectorised_if_reading_rows_dominates(model, sampler, rows, method):
     x = np.random.default_rng(0).normal(size=(rows, 20)).astype(np.float32)
     requested = keywords.recipe_of(model, sampler, data=None, in_memory=True, test_fraction=0, chains=2)
     problem = assembly.Problem.from_recipe(requested, load_recipe_data(requested, (x, x @ np.ones(20))))
@@ -82,7 +82,7 @@ def test_chains_read_rows_together_where_reading_is_all_there_is_to_do(model, sa
 
 
 @pytest.mark.parametrize("text", ["", "chains", "chains=0", "chains=-1", "data=2,data=2", "chains=2;data=2", "rows=2"])
-def test_a_mesh_that_is_none_is_refused(text):
+def test_an_invalid_mesh_is_refused(text):
     with pytest.raises(ValueError, match="must be chains=C, data=D"):
         axes(text)
 
@@ -108,7 +108,7 @@ def test_rows_on_two_devices_give_the_same_draws_but_for_rounding(sampler, tmp_p
     np.testing.assert_allclose(split[:, 0], alone[:, 0], rtol=2e-3, atol=2e-3)
 
 
-def test_a_row_too_many_would_be_seen(tmp_path, monkeypatch):
+def test_one_row_too_many_is_detected(tmp_path, monkeypatch):
     """The control of the test above: the copies that fill up the last device's rows counted as data."""
     alone = draw(tmp_path / "a.nc", "mala", None)
     padded = NetworkPosterior.padded
@@ -140,7 +140,7 @@ def test_passes_over_rows_of_many_devices_are_those_over_all(mesh, block, monkey
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-4), result, expected)
 
 
-def test_each_device_has_its_rows_alone_and_none_travel():
+def test_devices_keep_their_rows_and_exchange_only_sums():
     """A gradient by all rows sends sums: less than the rows that a device has."""
     placement = placed("mala", "chains=2,data=2")
     spread = placement.put_posterior(posterior())
@@ -159,7 +159,7 @@ def test_each_device_has_its_rows_alone_and_none_travel():
     assert max(sizes) < 166
 
 
-def test_a_run_on_a_mesh_goes_on_where_it_was(tmp_path):
+def test_a_run_on_a_mesh_resumes_to_the_same_bits(tmp_path):
     """And only on the same: sums of other groups of rows round otherwise."""
     uninterrupted = draw(tmp_path / "a.nc", "mala", "chains=2,data=2")
     with pytest.raises(InterruptedRunError):
@@ -176,7 +176,7 @@ def test_a_run_on_a_mesh_goes_on_where_it_was(tmp_path):
         ("data=100000", "needs 100000 devices \\(got 4: cpu\\); use a smaller mesh"),
     ],
 )
-def test_a_mesh_that_does_not_fit_says_why(mesh, message, tmp_path):
+def test_a_mesh_that_does_not_fit_is_refused_with_the_reason(mesh, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         zoo.run_recipe(recipe("mala", mesh), out=tmp_path / "run.nc")
     assert not list(tmp_path.iterdir())

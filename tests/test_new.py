@@ -87,7 +87,7 @@ def test_every_kind_works_at_once(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_is_told_and_nothing_of_the_template_is_left(kind, tmp_path, capsys):
+def test_new_lists_its_files_and_leaves_no_template_name(kind, tmp_path, capsys):
     assert cli.run(["new", kind, "barker", "--into", str(tmp_path / "some" / "where")]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -122,7 +122,7 @@ def test_a_plugin_is_one_with_a_sampler(tmp_path, capsys):
     assert files == sampler
 
 
-def test_an_empty_folder_is_taken_and_here_is_the_default(tmp_path, monkeypatch, capsys):
+def test_new_writes_into_an_empty_folder_by_default_the_current_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bnnzoo-barker").mkdir()
     assert cli.run(["new", "sampler", "barker"]) == 0
@@ -168,7 +168,7 @@ def test_wrong_usage_is_one_line_and_writes_nothing(arguments, message, tmp_path
     ("kind", "name", "cls"),
     [("model", "network", "ModelNetwork"), ("model", "callable", "ModelCallable"), ("prior", "123", "Prior123")],
 )
-def test_a_class_takes_no_name_of_its_template(kind, name, cls, tmp_path, capsys):
+def test_a_class_name_never_clashes_with_the_template(kind, name, cls, tmp_path, capsys):
     assert cli.run(["new", kind, name, "--into", str(tmp_path)]) == 0
     folder = tmp_path / f"bnnzoo-{name}" / f"bnnzoo_{name}"
     source = (folder / f"{kind}.py").read_text()

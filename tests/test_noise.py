@@ -72,7 +72,7 @@ def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, expected
     ],
     ids=["named", "a field of it named", "lengths given", "nothing trained", "few rows", "nothing held out"],
 )
-def test_nothing_is_chosen_where_a_word_was_said_or_nothing_can_judge(of):
+def test_no_likelihood_is_selected_if_one_is_named_or_no_row_is_held_out(of):
     assert not likelihood_choice.is_likelihood_open(of)
     result, notes, spent = choose_likelihood(of)
     assert result == "gaussian"
@@ -80,7 +80,7 @@ def test_nothing_is_chosen_where_a_word_was_said_or_nothing_can_judge(of):
     assert not spent.evaluations
 
 
-def test_compiling_is_not_of_the_budget_and_large_networks_are_not_compared(monkeypatch):
+def test_compilation_is_outside_the_budget_and_large_networks_are_not_compared(monkeypatch):
     """Pilots compile, and only what is trained after them is counted."""
     clock = [0.0]
 
@@ -172,12 +172,12 @@ def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkey
     assert keys == [jax.random.key_data(Keys.from_seed(7).noise).tolist()] * 2
 
 
-def test_a_signal_ends_the_choice():
+def test_a_signal_ends_the_likelihood_selection():
     with pytest.raises(InterruptedRunError, match="networks to choose the likelihood"):
         choose_likelihood(problem(0.3), stop=lambda: 2)
 
 
-def test_what_is_open_is_not_shown_as_asked_for():
+def test_an_open_likelihood_is_not_shown_as_requested():
     for options, expected in ({}, False), ({"likelihood": "gaussian"}, True):
         of = problem(0.3, **options)
         assert ("likelihood:" in zoo.resolved_recipe(of.recipe, of.train)) == expected

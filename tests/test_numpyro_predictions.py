@@ -83,7 +83,7 @@ def test_a_conjugate_regression_is_predicted_as_its_closed_form(regression):
     np.testing.assert_allclose(run.functions(new)[..., 0], draws @ new.T, atol=1e-5)
 
 
-def test_its_metrics_are_those_of_the_closed_form(regression):
+def test_metrics_of_a_conjugate_regression_have_their_closed_form(regression):
     (x, y), (new, target) = _rows(40), _rows(300, seed=1)
     cov = np.linalg.inv(np.eye(2) + x.T @ x / 0.25)
     mean, sd = new @ cov @ (x.T @ y / 0.25), np.sqrt(np.einsum("ij,jk,ik->i", new, cov, new) + 0.25)
@@ -97,7 +97,7 @@ def test_its_metrics_are_those_of_the_closed_form(regression):
         regression[1].evaluate()
 
 
-def test_opened_again_it_says_the_same(regression, tmp_path):
+def test_a_reopened_run_predicts_the_same(regression, tmp_path):
     posterior, run = regression
     new, target = _rows(7, seed=1)
     reopened = bnnzoo.open(run.path, model=NumpyroPosterior.of(line, *_rows(40)))
@@ -108,7 +108,7 @@ def test_opened_again_it_says_the_same(regression, tmp_path):
     assert bnnzoo.open(tmp_path / "copy.nc", model=posterior).predict(new).equals(run.predict(new))
 
 
-def test_its_predictions_are_judged_and_drawn(regression, tmp_path):
+def test_a_numpyro_run_is_diagnosed_and_plotted(regression, tmp_path):
     _, run = regression
     diagnosis = run.diagnose()
     assert diagnosis["rhat_of"] in ("predictive means", "the training rows' log density")
@@ -122,7 +122,7 @@ def test_its_predictions_are_judged_and_drawn(regression, tmp_path):
     assert (run.posterior["observed_data"]["y"].values == _rows(40)[1]).all()
 
 
-def test_without_its_posterior_a_file_has_draws_alone(regression, tmp_path):
+def test_without_its_posterior_a_file_has_only_draws(regression, tmp_path):
     _, run = regression
     run_alone = bnnzoo.open(run.path)
     assert run_alone.diagnose()["rhat_of"] == "the parameters"
@@ -293,7 +293,7 @@ def _never_alone(x, y):
         (_never_alone, "the model fails on one row (RuntimeError: too few); write it for any number of rows"),
     ],
 )
-def test_what_does_not_predict_is_sampled_and_says_why(model, message):
+def test_a_model_without_predictions_is_sampled_and_gives_the_reason(model, message):
     posterior = NumpyroPosterior.of(model, *_rows(30))
     with pytest.raises(UsageError, match=re.escape(message)):
         predicted_site(posterior)
@@ -325,6 +325,6 @@ def test_a_run_that_does_not_predict_is_judged_by_its_parameters(tmp_path):
     run.report(tmp_path / "page.html")
 
 
-def test_runs_of_it_are_not_joined(regression):
+def test_runs_of_a_numpyro_model_are_not_joined(regression):
     with pytest.raises(UsageError, match=r"made in Python, .* sample more chains of it"):
         bnnzoo.concat([regression[1], regression[1]])

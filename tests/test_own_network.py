@@ -43,7 +43,7 @@ def path(data, tmp_path_factory):
     return out
 
 
-def test_its_file_predicts_with_the_network_and_only_with_it(data, path):
+def test_the_file_of_an_own_network_predicts_only_with_that_network(data, path):
     run = bnnzoo.open(path, model=net())
     assert run.attributes["model"] == "own:net"
     assert next(iter(run.posterior["posterior"].data_vars)).startswith("hidden")
@@ -100,13 +100,13 @@ def test_an_object_of_a_registered_class_is_its_name_and_fields(data, tmp_path):
     tiny.assert_same_bits(first, second)
 
 
-def test_a_run_shows_itself(path):
+def test_a_run_has_a_readable_repr(path):
     run = bnnzoo.open(path)
     assert repr(run) == f"<Run own:net by mala: 2 chains of 40 draws, {path}>"
     assert "<th>verdict</th>" in run._repr_html_()
 
 
-def test_a_network_that_returns_more_than_its_outputs_is_told_so(data):
+def test_a_network_that_returns_extra_values_is_refused(data):
     class Pair(eqx.Module):
         inner: Net
 
@@ -117,7 +117,7 @@ def test_a_network_that_returns_more_than_its_outputs_is_told_so(data):
         bnnzoo.sample(Pair(net()), "mala", data=data, **SHORT)
 
 
-def test_runs_of_it_are_joined(data, tmp_path):
+def test_runs_of_an_own_network_are_joined(data, tmp_path):
     runs = [
         bnnzoo.sample(net(), "random-walk", data=data, out=tmp_path / f"{s}.nc", **SHORT | {"seed": s}) for s in (0, 1)
     ]

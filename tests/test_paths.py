@@ -14,7 +14,7 @@ import bnnzoo
 from bnnzoo import cli, zoo
 from bnnzoo.errors import UsageError
 
-SAMPLE = tiny.words("random-walk")
+SAMPLE = tiny.arguments("random-walk")
 LONG = "r" * 300 + ".nc"
 OUTS = {
     "sample": [*SAMPLE, "-o"],
@@ -84,7 +84,7 @@ def test_a_path_that_names_no_file_to_write_is_refused(command, path, run_folder
 
 @pytest.mark.parametrize("command", ["sample", "predict", "report", "merge"])
 @pytest.mark.parametrize("force", [[], ["--force"]])
-def test_a_link_to_nothing_is_no_place_to_write(command, force, run_folder, capsys):
+def test_a_broken_link_is_not_a_place_to_write(command, force, run_folder, capsys):
     suffix = {"report": "html"}.get(command, "nc")
     for name in ("dangling", "loop"):
         path = f"{name}.{suffix}"
@@ -102,7 +102,7 @@ def test_a_path_that_is_no_run_is_refused(command, path, run_folder, capsys):
 
 
 @pytest.mark.parametrize("path", ["", ".", LONG, "nosuch/", "nul\0.nc"])
-def test_in_python_too(path, run_folder):
+def test_invalid_paths_are_refused_in_python(path, run_folder):
     x, y = np.zeros((30, 2)), np.arange(30.0)
     run = bnnzoo.open("run.nc")
     for use in (

@@ -164,7 +164,7 @@ def test_more_terms_come_closer_to_that_mean(sigma2):
     assert errors[2] < 2e-3
 
 
-def test_the_penalty_without_terms_or_with_infinite_knowledge():
+def test_the_penalty_with_no_terms_or_infinite_degrees_of_freedom():
     with backend.arithmetic("float64"):
         sigma2 = np.array([0.1, 1.0, 10.0])
         np.testing.assert_array_equal(_penalties(sigma2, 5, 0), 0.0)
@@ -321,7 +321,7 @@ def _walk(**more: Any) -> tuple[GaussianMean, Penalty, Any]:
     return posterior, sampler, state
 
 
-def test_there_is_no_difference_where_nothing_moves():
+def test_a_step_of_length_zero_has_no_difference():
     """Both points see the same batch: with the proposal at theta every datum's difference is exactly zero."""
     posterior, sampler, state = _walk()
     still = eqx.tree_at(lambda s: s.step_size, state, jnp.zeros(()))
@@ -340,7 +340,7 @@ def test_a_step_without_differences_has_finite_statistics():
     assert {name for name, value in result.items() if not np.isfinite(value)} == set()
 
 
-def test_nothing_but_the_position_and_the_proposal_is_remembered():
+def test_a_step_depends_only_on_the_position_and_the_proposal():
     """NaN in every number of the state that no proposal needs: a remembered loss would show."""
     posterior, sampler, state = _walk()
     needed = (state.position, state.step_size, state.preconditioner.factor)

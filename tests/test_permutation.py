@@ -63,13 +63,13 @@ def test_pairs_of_a_large_total_are_independent():
     assert stats.chisquare(counts, 40_000 * (expected / expected.sum()).ravel()).pvalue > ENOUGH
 
 
-def test_a_skewed_law_is_seen():
+def test_a_skewed_distribution_is_detected():
     """The positive control: remainders of a power of two."""
     draws = np.random.default_rng(0).integers(0, 128, 6000) % 100
     assert stats.chisquare(np.bincount(draws, minlength=100)).pvalue < ENOUGH
 
 
-def test_large_totals_take_the_network():
+def test_large_totals_use_the_feistel_network():
     total = 100_003
     draws = _draw(50, total, 400)
     assert all(len(np.unique(row)) == 50 for row in draws)
@@ -83,6 +83,6 @@ def test_large_totals_take_the_network():
     assert stats.poisson.sf(shared - 1, mean) > 1e-6
 
 
-def test_too_many_are_refused():
+def test_more_indices_than_the_total_are_refused():
     with pytest.raises(ValueError, match="6 distinct indices out of 5"):
         distinct_indices(6, 5, key=jax.random.key(0))

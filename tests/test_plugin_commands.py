@@ -86,7 +86,7 @@ def test_a_typer_app_is_a_group_and_a_function_one_command(site, capsys):
     assert capsys.readouterr().err == "bnnzoo: Missing argument 'name'; try bnnzoo greet hello --help\n"
 
 
-def test_what_a_plugins_command_raises_names_the_plugin(site, capsys):
+def test_an_error_in_a_plugins_command_names_the_plugin(site, capsys):
     install(site)
     assert cli.run(["greet", "fail"]) == 1
     err = capsys.readouterr().err
@@ -203,7 +203,7 @@ def test_a_wrong_name_is_compared_with_the_commands_of_plugins_too(site, capsys)
         (["party", "serve", "a"], "which is not installed: pip install bnnzoo-federated"),
     ],
 )
-def test_what_another_package_offers_says_which_one_to_install(arguments, message, monkeypatch, capsys):
+def test_a_command_of_a_missing_package_names_the_package(arguments, message, monkeypatch, capsys):
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     registry.reset()
     assert cli.run(arguments) == 2

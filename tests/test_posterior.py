@@ -34,7 +34,7 @@ def linear_posterior(rows: int = 10, **more: Any) -> NetworkPosterior:
 THETA = jnp.asarray([0.3, -0.8, 0.1], jnp.float32)
 
 
-def test_a_problem_is_of_the_rows_units_and_precision_that_were_asked_for():
+def test_a_problem_has_the_requested_rows_units_and_precision():
     """The split has a seed of its own; another likelihood changes nothing else; counts stay counts."""
     rng = np.random.default_rng(0)
     x, counts = rng.normal(size=(30, 2)) * [1, 50] + [3, -100], rng.poisson(6, 30)
@@ -96,7 +96,7 @@ def test_a_learned_scale_is_a_block_of_theta():
 
 
 @pytest.mark.parametrize("rows", [64, 150])
-def test_blocks_give_what_one_pass_gives(rows, monkeypatch):
+def test_sums_in_blocks_agree_with_one_pass(rows, monkeypatch):
     posterior = linear_posterior(rows)
     value, gradient = jax.jit(jax.value_and_grad(posterior.log_density))(THETA)
     each = posterior.log_likelihoods(THETA)
@@ -213,7 +213,7 @@ def test_rows_that_fill_a_mesh_do_not_count():
     np.testing.assert_allclose(loss(longer, theta, longer.all_rows()), -posterior.log_density(theta) / 10, rtol=1e-5)
 
 
-def test_what_the_file_holds_goes_back_to_theta():
+def test_natural_values_of_the_file_return_to_theta():
     posterior = linear_posterior(likelihood=Gaussian())
     theta = np.array([0.3, -0.8, 0.1, -1.5], np.float32)
     natural = posterior.natural(theta[None])

@@ -59,7 +59,7 @@ def test_a_pass_is_over_blocks_of_as_many_rows_as_its_widest_value_allows(monkey
 
 
 @pytest.mark.parametrize(("rows", "blocks"), [(500, [100, 200]), (400, [200]), (201, [1, 200]), (200, [200]), (7, [7])])
-def test_values_and_gradient_come_of_one_sweep(rows, blocks, monkeypatch):
+def test_values_and_gradient_need_one_sweep(rows, blocks, monkeypatch):
     """In blocks of 200 rows; none is computed again, as the derivative of a checkpointed pass would."""
     rng = np.random.default_rng(0)
     data, theta = rng.normal(size=(500, 7)), rng.normal(size=7)
@@ -179,7 +179,7 @@ def test_integers_below_a_number_are_the_high_word_of_a_product(total):
 # ---- the posterior itself ------------------------------------------------------------------------
 
 
-def test_what_a_posterior_is_that_says_nothing_of_itself():
+def test_defaults_of_a_posterior():
     posterior = GaussianMean(np.arange(10.0))
     assert posterior.padded(5) is posterior
     with pytest.raises(UsageError, match="data=3 does not divide 10 rows"):
@@ -213,14 +213,14 @@ def test_the_layer_of_each_parameter():
     assert layout.name_of(16) == "layers_1_weight[0, 0]"
 
 
-def test_numbers_are_single_and_what_is_none_stays():
+def test_numbers_become_float32_and_none_stays():
     for value in (1, 0.5, np.float64(0.5), np.int64(3)):
         assert isinstance(as_number(value), np.float32)
         assert as_number(value) == value
     assert as_number("auto") == "auto"
 
 
-def test_what_is_kept_of_a_draw_is_its_outputs_and_what_is_not_the_networks():
+def test_kept_predictions_contain_outputs_and_likelihood_parameters():
     x = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
     network = Linear().build((2,), 1, key=KEY)
     posterior = NetworkPosterior.of(network, Gaussian(), Normal(2.0), x, x[:, :1], input_mean=5.0, input_sd=2.0)
@@ -271,7 +271,7 @@ def _data(rows: int) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 6])
-def test_a_row_is_all_that_is_seen_of_it(rows):
+def test_the_likelihood_of_a_row_depends_only_on_the_row(rows):
     args = _data(rows)
     posterior = NumpyroPosterior.of(_two_sites, *args)
     assert posterior.by_row == (rows > 1)
@@ -302,7 +302,7 @@ def test_draws_are_named_on_their_natural_scale_whatever_axes_lead():
     np.testing.assert_allclose(natural["twice"], 2 * draws[..., 0], rtol=1e-6)
 
 
-def test_a_chain_starts_within_two_of_nothing():
+def test_chains_start_within_two_of_zero():
     posterior = NumpyroPosterior.of(_two_sites, *_data(4))
     starts = np.asarray(jax.vmap(lambda key: posterior.start(key=key))(jax.random.split(KEY, 500)))
     assert -2 <= starts.min() < -1.95
@@ -358,7 +358,7 @@ def _by_its_ends(y: Any) -> None:
     numpyro.sample("y", dist.Normal(level, 1.0), obs=y)
 
 
-def test_what_is_one_datum_and_what_has_none():
+def test_independent_sites_are_split_into_rows():
     y = np.float32([1.0, 2.0, 3.0, 4.0])
     assert not NumpyroPosterior.of(_of_two_lengths, y, y[:3]).by_row
     assert NumpyroPosterior.of(_of_two_lengths, y, y).by_row
@@ -429,7 +429,7 @@ def test_programs_are_forgotten_from_a_third_of_the_maps_on(monkeypatch, tmp_pat
         assert len(cleared) == times
 
 
-def test_arithmetic_is_what_it_says_whatever_was_set():
+def test_double_precision_ignores_the_global_setting():
     with jax.threefry_partitionable(False):
         for precision, kind in (("float32", jnp.float32), ("float64", jnp.float64)):
             with backend.arithmetic(precision):

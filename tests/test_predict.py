@@ -336,7 +336,7 @@ def _gaussians(means: np.ndarray) -> Predictor:
     return predictor
 
 
-def test_new_rows_are_of_draws_of_their_own_while_there_are_enough():
+def test_new_rows_use_different_draws_while_there_are_enough():
     """Four draws, of Gaussians far from one another."""
     predictor = _gaussians(100.0 * np.arange(4))
 
@@ -450,7 +450,7 @@ def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, mon
 
 
 @pytest.mark.parametrize("has_training_rows", [True, False])
-def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(of_two, has_training_rows, monkeypatch):
+def test_evaluate_stores_groups_of_test_and_training_rows(of_two, has_training_rows, monkeypatch):
     """Of as many draws as fit of the larger: four training rows of two targets are eight numbers, three test rows 6."""
     sampled: list[tuple[Any, ...]] = []
     scored: list[tuple[Any, ...]] = []
@@ -495,7 +495,7 @@ def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(o
         assert (indices, seed, of_draws) == ([0, 3], 11, [0, 3])
 
 
-def test_what_a_row_costs_is_what_its_layers_multiply_and_no_less_than_two_a_parameter():
+def test_the_cost_of_a_row_counts_multiplications():
     """Of 36 pixels each of two filters of nine weights multiplies and adds."""
     assert _gaussians(np.zeros(4)).row_cost == 2 * 2
     model = Cnn((2,), hidden=())
@@ -510,7 +510,7 @@ def test_what_a_row_costs_is_what_its_layers_multiply_and_no_less_than_two_a_par
     assert 2 * products < predictor.row_cost < 4 * products
 
 
-def test_a_thousand_parameters_stand_for_all():
+def test_a_thousand_parameters_represent_a_large_network():
     draws = np.random.default_rng(0).normal(size=(2, 3, 1500)).astype(np.float32)
     groups = {"/posterior": xr.Dataset({"theta": (("chain", "draw", "place"), draws)})}
     numbers, values = Predictor(Record(xr.DataTree.from_dict(groups), None)).some_parameters()
@@ -544,7 +544,7 @@ def test_quantiles_are_of_a_rows_inputs_wherever_it_stands(regression):
     assert abs(np.corrcoef(apart[:, 0, 0], apart[:, 1, 0])[0, 1]) < 0.5
 
 
-def test_what_is_too_far_for_float32_is_named_as_it_was_written(tmp_path):
+def test_inputs_too_far_for_float32_are_named_as_written(tmp_path):
     frame = pd.DataFrame({"a": [1e-30, 2e-30, 3e-30], "b": [1.0, 3, 2], "y": [1e-20, 2e-20, 3e-20]})
     run = bnnzoo.sample("linear", "mala", data=frame, out=tmp_path / "run.nc", test_fraction=0.0, **SHORT)
     (path := tmp_path / "new.csv").write_text("b,a,y\n1,1e-30,1e-20\n2,1e20,1e25\n")
@@ -694,7 +694,7 @@ def test_evaluate_twice_and_on_other_data(regression, tmp_path):
         run.evaluate(path)
 
 
-def test_what_an_evaluation_replaces_is_closed(regression, tmp_path):
+def test_evaluate_closes_the_groups_that_it_replaces(regression, tmp_path):
     """Open, it would take its space on the disk for as long as the run is there."""
     path = tmp_path / "copy.nc"
     shutil.copyfile(regression[0].path, path)

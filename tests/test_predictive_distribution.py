@@ -90,7 +90,7 @@ CONTINUOUS = [Gaussian(), StudentT(), Heteroscedastic(), Mixture(2), MixturePerT
 COUNTS = [Poisson(), NegativeBinomial(), ZeroInflatedPoisson()]
 
 
-@pytest.mark.parametrize("likelihood", [*CONTINUOUS, *COUNTS], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("likelihood", [*CONTINUOUS, *COUNTS], ids=lambda likelihood: type(likelihood).__name__)
 def test_a_mixture_agrees_with_scipy(likelihood):
     """Densities, distribution functions and quantiles, for values of all sizes, and impossible ones."""
     draws_mixture, draws, out, weights = _mixture(likelihood, 1)
@@ -127,7 +127,7 @@ def test_a_mixture_agrees_with_scipy(likelihood):
 
 
 @pytest.mark.parametrize(
-    "likelihood", [Gaussian(), Mixture(2), MixturePerTarget(2)], ids=lambda one: type(one).__name__
+    "likelihood", [Gaussian(), Mixture(2), MixturePerTarget(2)], ids=lambda likelihood: type(likelihood).__name__
 )
 def test_several_targets_have_marginals_and_a_joint_density(likelihood):
     """A sample's frequencies are those of the marginals, and the integral over one target leaves the other."""
@@ -241,7 +241,7 @@ def test_rows_and_points_come_in_blocks(run, monkeypatch):
 
 
 @quiet
-def test_what_does_not_apply_says_so(run):
+def test_inapplicable_methods_are_refused(run):
     distribution = run.predictive([[0.0]])
     assert "1 rows, 200 draws, targets ['y']" in repr(distribution)
     assert (len(distribution), distribution.target_names) == (1, ("y",))

@@ -111,7 +111,7 @@ def kept_as_the_closed_form_says(target: Target, sampler: Any) -> None:
     assert abs(estimate.log_evidence - target.log_evidence) < Z * estimate.se + 2e-3
 
 
-def test_what_is_kept_has_the_law_of_the_closed_form():
+def test_accepted_draws_have_the_law_of_the_closed_form():
     kept_as_the_closed_form_says(SKEWED, Rejection(proposal=Logistic(), block=8))
     # Control: without the proposal's density in the ratio.
     wrong = draw_many(Rejection(proposal=Logistic(np.float32(0.0)), block=8), SKEWED, 3000)
@@ -130,7 +130,7 @@ def test_draws_by_any_proposal_have_the_law_of_the_closed_form(proposal, monkeyp
 
 
 @pytest.mark.usefixtures("as_options")
-def test_a_stated_bound_is_held_to():
+def test_a_run_fails_if_its_stated_bound_is_exceeded():
     grid = np.linspace(-30, 10, 100_001)
     peak = float(np.max(2 * grid - np.exp(grid) + 2 * np.log1p(np.exp(-grid))))
 
@@ -190,6 +190,6 @@ def test_from_the_command_line(tmp_path, capsys):
     assert "importance weights" in capsys.readouterr().out
 
 
-def test_a_proposal_that_there_is_not(capsys):
+def test_an_unknown_proposal_is_refused(capsys):
     assert cli.run(["show", "linear", "rejection", "--sampler.proposal", "flat"]) == 2
     assert "--sampler.proposal: must be one of prior, gaussian, laplace (got 'flat')" in capsys.readouterr().err

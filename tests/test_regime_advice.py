@@ -33,7 +33,7 @@ def advice(means: dict[str, float], sizes: Sizes, **more: Any) -> str:
     return spell_settings(finding.advice, "options")
 
 
-def test_what_is_advised_is_as_much_as_is_needed():
+def test_advised_batch_sizes_are_just_large_enough():
     sizes = Sizes(50, 20, False)
     noisy = {"sigma2": 6.0}
     assert advice(noisy, sizes) == "use --sampler.num-batches 80, or --sampler.step-size 0.05"
@@ -59,7 +59,7 @@ def test_what_is_advised_is_as_much_as_is_needed():
     assert "batch-size 1 --sampler.num-batches 7" in spell_settings(_regime._all_data_setting(7), "options")
 
 
-def test_what_is_at_the_limit_of_the_regime_is_held():
+def test_values_at_the_limit_are_within_the_regime():
     at = {"sigma2": 2.0, "regime_dof": 0.01, "regime_skew": 0.5, "skew_bias": 0.015, "acceptance_rate": 0.01}
     more = {"num_data": 10_000, "budget": 0, "tuned": False, "target_sigma2": 1.5, "pooled": True}
     options: Any = {**more, "langevin": False, "importance": False}
@@ -74,7 +74,7 @@ def test_what_is_at_the_limit_of_the_regime_is_held():
     )
 
 
-def test_a_step_tells_how_far_skewed_noise_biases_it():
+def test_a_step_reports_the_bias_from_skewed_noise():
     """|skewness| sigma^3 / 6, times its acceptance in the mean; more than a twentieth without that is a bias."""
 
     def statistics_of(sigma2: float, skewness: float) -> Any:

@@ -16,7 +16,7 @@ def _only_our_own(monkeypatch):
     registry.reset()
 
 
-def test_the_zoo_registers_like_a_stranger():
+def test_built_in_parts_are_registered_through_the_hooks():
     (zoo,) = registry.plugins()
     assert (zoo.name, zoo.distribution, zoo.error) == ("zoo", "bnnzoo", "")
     listed = {kind: len(registry.entries(kind)) for kind in (*registry.KINDS, registry.RECIPES, registry.COMMANDS)}

@@ -123,7 +123,7 @@ def test_a_good_run_is_called_good(good):
     assert len(page.all("details")) >= len(page.all("svg"))
 
 
-def test_the_page_asks_for_nothing_and_trusts_no_name(good):
+def test_the_page_loads_nothing_and_escapes_names(good):
     report(good)
     text = (good.parent / "report.html").read_text()
     assert len(text) < 2_000_000
@@ -147,7 +147,7 @@ def test_files_are_not_replaced_unasked(good, tmp_path, capsys):
     assert not (tmp_path / "new.html").exists()
 
 
-def test_plot_writes_what_was_asked_for(good, tmp_path, capsys):
+def test_plot_writes_the_requested_pictures(good, tmp_path, capsys):
     out = tmp_path / "pictures"
     arguments = ["plot", str(good), "-o", str(out), "--only", "pit", "--only", "slices", "--json"]
     assert cli.run([*arguments, "--format", "svg", "--format", "png"]) == 0
@@ -292,14 +292,14 @@ def test_right_and_converged(change, is_right, has_converged):
     )
 
 
-def test_what_the_sampler_found_says_that_it_did_not_run_right():
+def test_findings_of_the_sampler_answer_ran_right():
     problems = findings.gate_findings(GOOD, of_sampler=[NOISY])
     assert findings.answer_ran(GOOD, problems) == (findings.RAN, "no", "Mean sigma2 6, trusted up to 2.")
     assert findings.answer_converged(GOOD, problems).outcome == "yes"
 
 
 @pytest.mark.parametrize(("area", "answer"), [(0.95, "yes"), (0.7, "unsure"), (0.5, "no")])
-def test_knows(area, answer):
+def test_report_answers_knows_what_it_does_not_know(area, answer):
     scores = {"ood_auroc_entropy": Estimate(area), "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
     assert findings.answer_knows(scores).outcome == answer
 

@@ -42,7 +42,7 @@ def test_the_step_of_rounded_targets_is_recognised(values, step):
     assert rounding.rounding_step(np.asarray(values, np.float32)) == pytest.approx(step)
 
 
-def test_new_targets_are_held_to_the_grid():
+def test_new_targets_must_lie_on_the_grid_of_rounded_targets():
     assert rounding.is_on_grid(np.array([0.1, 0.7, -3.2], np.float32), 0.1, 0.5)
     assert not rounding.is_on_grid(np.array([0.1, 0.75], np.float32), 0.1, 0.5)
 

@@ -117,7 +117,7 @@ def _rows(square: np.ndarray) -> RowProbabilities:
     return _row_probabilities.update_probabilities(_row_probabilities.uniform(len(square)), jnp.asarray(square))
 
 
-def test_rows_come_as_often_as_their_probabilities_say():
+def test_rows_are_drawn_with_their_probabilities():
     square = np.array([0.0, 1.0, 0.0, 5.0, 2.0, 0.0, 0.0])
     rows, draws = _rows(square), 20_000
     expected = 0.5 * square / square.sum() + 0.5 / len(square)

@@ -149,7 +149,7 @@ def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:regime")
-def test_what_a_run_that_failed_keeps_is_where_it_says(tmp_path, monkeypatch):
+def test_a_failed_run_names_the_place_of_its_draws(tmp_path, monkeypatch):
     """In parts, beside the complete run that it was to replace."""
     append, calls, out = Store.append, itertools.count(), tmp_path / "run.nc"
     recipe = tiny.recipe("random-walk", draws=1000)
@@ -281,7 +281,7 @@ class _Stepping(NamedTuple):
     step_size: Any
 
 
-def test_the_step_size_goes_where_the_tightest_limit_lets_it_and_ends_at_the_average_of_its_path():
+def test_the_step_size_follows_the_tightest_limit_and_ends_at_its_average():
     """The moves by hand: of the limit whose mean, which forgets after ten steps, is least; bounded by a factor e."""
     headrooms = np.random.default_rng(0).normal(size=(25, 2)) * [0.5, 0.3] + [0.1, -0.1]
     headrooms[0], headrooms[4] = (3.0, 2.0), (-30.0, 1.0)
@@ -303,7 +303,7 @@ def test_the_step_size_goes_where_the_tightest_limit_lets_it_and_ends_at_the_ave
     assert warmup.final(still, _Breaks) is _Breaks
 
 
-class _Told(NamedTuple):
+class _WitnessState(NamedTuple):
     position: Any
     step_size: Any
     begun: Any
@@ -313,15 +313,15 @@ class _Told(NamedTuple):
 
 
 class _Witness(AbstractSampler[Any]):
-    """Writes down what it is told, and with which keys."""
+    """Record every call and its keys."""
 
     exactness = "biased"
     statistics = (ACCEPTANCE_RATE,)
-    told: Any = eqx.field(static=True, default=())
+    calls: Any = eqx.field(static=True, default=())
 
     def init(self, posterior: Any, theta: Any, *, num_warmup: int, key: Any) -> Any:
         began = jnp.append(jax.random.key_data(key), jnp.uint32(num_warmup))
-        return _Told(theta, jnp.float32(0.5), began, jnp.zeros(3, jnp.uint32))
+        return _WitnessState(theta, jnp.float32(0.5), began, jnp.zeros(3, jnp.uint32))
 
     def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
         return state, {"key": jax.random.key_data(key), "acceptance_rate": jnp.ones(())}
@@ -332,26 +332,26 @@ class _Witness(AbstractSampler[Any]):
     def tune(self, posterior: Any, states: Any, *, final: bool, key: Any, num_steps: int) -> Any:
         settled_flags = tuple(map(bool, states.settled[:, 2]))
         call = (num_steps, final, tuple(jax.random.key_data(key).tolist()), settled_flags)
-        return dataclasses.replace(self, told=(*self.told, call)), states
+        return dataclasses.replace(self, calls=(*self.calls, call)), states
 
     def headroom(self, stats: Any) -> Any:
         return stats["acceptance_rate"][None]
 
 
-def _words(key: Any, *numbers: int) -> tuple[int, ...]:
-    """Of the key that comes of folding the numbers in, one after the other."""
+def _folded_key(key: Any, *numbers: int) -> tuple[int, ...]:
+    """Return the words of the key after folding in the numbers, one after the other."""
     return tuple(jax.random.key_data(functools.reduce(jax.random.fold_in, numbers, key)).tolist())
 
 
-def test_what_a_sampler_is_told_when_and_with_which_keys(monkeypatch):
+def test_the_run_loop_calls_tune_and_settle_with_their_keys(monkeypatch):
     """Every key of a run, by hand: none serves twice. Two windows, at whose ends tuning begins anew."""
     behind, keys = list[Any](), Keys.from_seed(0)
-    monkeypatch.setattr(loop, "restart_stragglers", lambda _, carry, *, key: behind.append(_words(key)) or carry)
+    monkeypatch.setattr(loop, "restart_stragglers", lambda _, carry, *, key: behind.append(_folded_key(key)) or carry)
     how = {"num_warmup": 45, "num_draws": 3, "thin": 2, "keep_warmup": True, "chunk_seconds": ONE_BY_ONE}
     run_chunks = {chunk.next_step: chunk for chunk in _toy_run(Toy(), _Witness(), **how)}
-    assert behind == [_words(keys.restart, 22)]  # never at the end of the last window
-    expected = tuple((end, end == 45, _words(keys.tune, end), (end == 45,) * 2) for end in (22, 45))
-    assert [run_chunks[step].sampler.told for step in (21, 22, 44, 45, 51)] == [
+    assert behind == [_folded_key(keys.restart, 22)]  # never at the end of the last window
+    expected = tuple((end, end == 45, _folded_key(keys.tune, end), (end == 45,) * 2) for end in (22, 45))
+    assert [run_chunks[step].sampler.calls for step in (21, 22, 44, 45, 51)] == [
         (),
         expected[:1],
         expected[:1],
@@ -362,13 +362,13 @@ def test_what_a_sampler_is_told_when_and_with_which_keys(monkeypatch):
     for chain in range(2):
         for end in (22, 45):
             settled_flags = run_chunks[end].carry.states.settled[chain].tolist()
-            assert settled_flags == [*_words(keys.settle, end, chain), end == 45]
-        assert run_chunks[51].carry.states.begun[chain].tolist() == [*_words(keys.states, chain), 45]
+            assert settled_flags == [*_folded_key(keys.settle, end, chain), end == 45]
+        assert run_chunks[51].carry.states.begun[chain].tolist() == [*_folded_key(keys.states, chain), 45]
         steps = np.concatenate([chunk.stats["key"][chain] for chunk in run_chunks.values()])
         # Of the two steps to a draw the last one's.
         numbers = [*range(45), 46, 48, 50]
-        np.testing.assert_array_equal(steps, [_words(keys.chain, chain, number) for number in numbers])
-        used += [_words(keys.states, chain), *(_words(keys.settle, end, chain) for end in (22, 45))]
+        np.testing.assert_array_equal(steps, [_folded_key(keys.chain, chain, number) for number in numbers])
+        used += [_folded_key(keys.states, chain), *(_folded_key(keys.settle, end, chain) for end in (22, 45))]
         used += map(tuple, steps.tolist())
     assert len(set(used)) == len(used) == 1 + 2 + 2 * (1 + 2 + 48)
     for end, count in ((22, 21), (45, 22)):
@@ -385,7 +385,9 @@ def test_the_keys_of_a_seed_are_always_the_same_nine():
     with jax.default_prng_impl("rbg"):
         result = Keys.from_seed(3)._asdict()
     root = jax.random.key(3, impl="threefry2x32")
-    assert {name: _words(key) for name, key in result.items()} == {n: _words(root, i) for n, i in numbers.items()}
+    assert {name: _folded_key(key) for name, key in result.items()} == {
+        n: _folded_key(root, i) for n, i in numbers.items()
+    }
 
 
 # ---- placement -----------------------------------------------------------------------------------
@@ -509,7 +511,7 @@ def test_a_run_like_another_traces_no_step_again():
     assert not traced
 
 
-def test_a_last_look_is_traced_once(monkeypatch):
+def test_inspect_is_traced_once(monkeypatch):
     problem, traced = tiny.problem("penalty"), list[int]()
     inspect = type(problem.sampler).inspect
     monkeypatch.setattr(type(problem.sampler), "inspect", lambda *a, **k: traced.append(1) or inspect(*a, **k))
@@ -836,7 +838,7 @@ class _Edged(Toy):
         return jnp.where((batch == 3) & (theta[0] > 1), -jnp.inf, -(theta[0] ** 2))
 
 
-def test_a_start_that_cannot_be_is_named_by_its_chain_and_row_or_parameter():
+def test_an_invalid_start_is_named_by_chain_and_row_or_parameter():
     placement, start = Placement("vectorized", None), [0.5, 1.0]
     initial.check_start(_Edged(), placement, np.array([start, start], np.float32))
     with pytest.raises(UsageError, match=r"^chain 2: the log density is -inf at the start, at training row 4; check"):

@@ -42,7 +42,7 @@ ONE, KEY = jnp.ones(()), jax.random.key(0)
 # ---- what every sampler has ----------------------------------------------------------------------
 
 
-def test_what_a_sampler_is_that_says_nothing_of_itself():
+def test_defaults_of_a_sampler():
     posterior = GaussianMean(np.zeros(10))
     sampler: Any = RandomWalk(target_acceptance=0.4)
     np.testing.assert_allclose(sampler.headroom({"acceptance_rate": jnp.asarray(0.6)}), [0.5], rtol=1e-5)
@@ -87,7 +87,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_what_a_field_is_that_nobody_names_and_what_it_may_be(name):
+def test_defaults_and_limits_of_sampler_fields(name):
     results = []
     for field in fields_of(registry.load("samplers", name)):
         limits = field.allowed if any(sign in field.allowed for sign in "<>") else ""
@@ -108,7 +108,7 @@ def test_a_ratio_is_accepted_with_its_own_probability(monkeypatch):
 # ---- microcanonical ------------------------------------------------------------------------------
 
 
-def test_the_direction_forgets_as_its_length_says():
+def test_the_momentum_is_refreshed_over_the_length():
     """Without a gradient it is turned by nothing but the noise of half an angle's memory."""
     posterior, theta = Flat(np.zeros(2, np.float32)), jnp.zeros(4)
     for step_size, length in ((0.5, 1.0), (0.5, 3.0), (2.0, 1.0)):
@@ -175,7 +175,7 @@ def test_a_step_is_taken_up_to_a_thousand_times_the_energy_that_is_wanted():
 
 
 @pytest.mark.parametrize("slope", [float("nan"), float("inf"), 1e30])
-def test_a_step_that_ends_where_the_slope_is_no_number_is_not_taken(slope, monkeypatch):
+def test_a_step_to_a_nan_gradient_is_not_taken(slope, monkeypatch):
     """Though the densities are: the direction would be none, and where its square overflows neither."""
     posterior, sampler = Flat(np.zeros(2, np.float32)), Mclmc(step_size=0.5)
     state = sampler.init(posterior, jnp.zeros(4), num_warmup=0, key=jax.random.key(1))
@@ -344,7 +344,7 @@ def test_a_sweep_is_accepted_where_one_block_is():
     np.testing.assert_array_equal(after.position[3:], state.position[3:])
 
 
-def test_a_draw_from_a_conditional_that_is_no_number_is_not_made(monkeypatch):
+def test_a_nan_draw_from_a_conditional_is_rejected(monkeypatch):
     posterior = _three()
     sampler = Gibbs(conditionals="conjugate", step_size=1e-6)
     expected = _conjugate.Conjugate(slice(3, 5), slice(0, 0))
@@ -367,7 +367,7 @@ def test_a_draw_from_a_conditional_that_is_no_number_is_not_made(monkeypatch):
     sampler.check(of_size(5, num_data=2, power=0.5))
 
 
-def test_a_draw_from_a_conditional_has_numbers_of_its_own(monkeypatch):
+def test_conditional_draws_use_their_own_key(monkeypatch):
     """Not those by which a block before it was proposed and accepted: what it drew would depend on that."""
     posterior, keys = _three(), []
     monkeypatch.setattr(gibbs, "conjugate", lambda posterior: _conjugate.Conjugate(slice(4, 5), slice(0, 0)))
@@ -390,7 +390,7 @@ class Edged(Parabolas):
 
 
 @pytest.mark.parametrize(("value", "broken"), [(99.0, False), (101.0, True), (-99.0, False), (-101.0, True)])
-def test_a_draw_from_a_conditional_without_a_density_is_not_made(value, broken, monkeypatch):
+def test_a_conditional_draw_without_density_is_rejected(value, broken, monkeypatch):
     posterior = Edged((np.ones(3, np.float32), np.float32([0, 1, 2])), layout=blocks_of(("a", 2), ("b", 2)))
     expected = _conjugate.Conjugate(slice(2, 4), slice(0, 0))
     monkeypatch.setattr(gibbs, "conjugate", lambda posterior: expected)
@@ -442,7 +442,7 @@ class Doubling(HMC):
         return old._replace(adapt_state=Adapted(2 * eta), energy=eta, i=old.i + 1)
 
 
-def test_a_trajectory_has_a_step_size_near_its_own_and_tells_it_without_the_jitter():
+def test_a_trajectory_reports_its_step_size_without_the_jitter():
     def inner(i: int) -> Any:
         return Inner(jnp.zeros(2), jnp.asarray(i), jax.random.key(7), Adapted(0.5 * ONE), 3.0 * ONE, *[ONE] * 4)
 
@@ -468,14 +468,14 @@ def test_a_kernel_of_numpyros_has_the_fields_that_were_given(monkeypatch):
     posterior, state = parabolas([1.0, 3.0], [0.5, -1.0], power=0.5), _numpyro.HamiltonianState(None, 10)
     fixed = Hmc(step_size=0.3, num_steps=7, target_acceptance=0.6).kernel(posterior)
     tree = Nuts(step_size=0.3, target_acceptance=0.6).kernel(posterior)
-    for kernel in (fixed, tree):
-        assert float(kernel._step_size) == pytest.approx(0.3)
-        assert float(kernel._target_accept_prob) == pytest.approx(0.6)
-        assert kernel._adapt_step_size
-        assert kernel._adapt_mass_matrix
-        assert not kernel._dense_mass
+    for sampler_kernel in (fixed, tree):
+        assert float(sampler_kernel._step_size) == pytest.approx(0.3)
+        assert float(sampler_kernel._target_accept_prob) == pytest.approx(0.6)
+        assert sampler_kernel._adapt_step_size
+        assert sampler_kernel._adapt_mass_matrix
+        assert not sampler_kernel._dense_mass
         theta = jnp.asarray([0.7])
-        assert float(kernel._potential_fn(theta)) == pytest.approx(-float(posterior.log_density(theta)))
+        assert float(sampler_kernel._potential_fn(theta)) == pytest.approx(-float(posterior.log_density(theta)))
     assert (fixed._num_steps, fixed._trajectory_length) == (7, None)
     calls: list[dict[str, Any]] = []
     statistics = {"n_steps": ONE, "lp": ONE}

@@ -108,6 +108,6 @@ def test_the_level_is_kept_and_what_is_wrong_is_named():
 
 
 @pytest.mark.parametrize("kwargs", [{"input_shape": (0,)}])
-def test_inputs_that_the_model_refuses(kwargs):
+def test_inputs_refused_by_the_model_are_reported(kwargs):
     with pytest.raises(ValueError, match="no inputs"):
         check_calibration(Linear(), Mala(), **kwargs)

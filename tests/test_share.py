@@ -46,7 +46,7 @@ def test_a_commit_has_a_fifth_of_the_tests_and_another_commit_another(tmp_path):
     assert _run(tmp_path, "--share", "b")[1] != first
 
 
-def test_what_fails_in_the_share_fails_the_run(tmp_path):
+def test_a_failure_in_the_share_fails_the_run(tmp_path):
     some = sorted(_run(tmp_path, "--share", "a")[1])[0]
     code, begun, line = _run(tmp_path, "--share", "a", wrong=int(re.findall(r"\[(\d+)\]", some)[0]))
     assert (code, len(begun), line) == (1, 4, "share: 4 of 4 tests ran, 0 not begun in time")

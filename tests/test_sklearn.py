@@ -74,7 +74,7 @@ def test_labels_beside_a_frame_of_text_are_as_they_are_written():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
-def test_left_to_itself_the_data_choose():
+def test_an_estimator_without_settings_chooses_a_recipe():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
     run = BayesianRegressor(budget="2s", start_steps=250).fit(x, x[:, 0] + 0.1 * rng.normal(size=60)).run_
@@ -89,7 +89,7 @@ def test_left_to_itself_the_data_choose():
         ({"model": "linear", "budget": "3s"}, ("linear", "nuts")),
     ],
 )
-def test_what_is_left_out_is_left_to_sample(parameters, keywords, monkeypatch):
+def test_omitted_parameters_are_left_to_sample(parameters, keywords, monkeypatch):
     """No length is asked for that was not given: the data choose it, or the budget."""
 
     class Asked(Exception):
@@ -149,7 +149,7 @@ def test_rows_that_are_left_out_leave_no_trace():
     assert BayesianRegressor(**SMALL, missing="drop").fit(x, prices).run_.attributes["rows"] == 37
 
 
-def test_columns_may_be_called_as_nothing_else_is(monkeypatch):
+def test_columns_may_have_any_name(monkeypatch):
     """A frame with a column y, beside targets without a name; and one of numbers near each other and far from 0."""
 
     class Asked(Exception):
@@ -213,7 +213,7 @@ def test_predictions_are_in_the_units_of_the_targets(flat, monkeypatch):
     assert estimator.sample_y(np.zeros((2, 1)), 5).shape == (*of(by_row).shape[:-1], 5)
 
 
-def test_chances_are_those_of_the_classes_as_they_are_named(monkeypatch):
+def test_sampled_classes_have_their_names_and_probabilities(monkeypatch):
     chances = np.array([[0.2, 0.1, 0.7], [0.5, 0.3, 0.2]])
     moments, signature = types.SimpleNamespace(mean=chances), types.SimpleNamespace(class_names=("9", "10", "2"))
     estimator = estimator_of(BayesianClassifier, monkeypatch, moments=lambda x: moments, signature=signature)
@@ -228,7 +228,7 @@ def test_chances_are_those_of_the_classes_as_they_are_named(monkeypatch):
     assert not np.array_equal(draws, estimator.sample_y(x, 20_000, random_state=4))
 
 
-def test_all_that_an_estimator_was_told_is_asked_for(monkeypatch):
+def test_every_parameter_of_an_estimator_reaches_sample(monkeypatch):
     """By its name; what it does with the cells of tables is said where there is one."""
 
     class Asked(Exception):

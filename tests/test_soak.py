@@ -25,7 +25,7 @@ pytestmark = pytest.mark.soak
 
 SECONDS = float(os.environ.get("BNNZOO_SOAK_SECONDS", "3600"))
 BETWEEN = min(60.0, SECONDS / 5)
-WORDS = tiny.words("random-walk", thin=1000, draws=10**6, checkpoint_every=2)
+WORDS = tiny.arguments("random-walk", thin=1000, draws=10**6, checkpoint_every=2)
 """More than an hour's draws."""
 
 

@@ -78,7 +78,7 @@ def test_without_a_split_the_last_layer_is_the_module_of_the_last_parameter():
 
 
 @pytest.mark.parametrize("stochastic", ["layers_9_*", "last,LAYERS_0_WEIGHT", "", "likelihood_scale"])
-def test_a_pattern_that_matches_nothing_is_wrong_usage(stochastic, tmp_path, capsys):
+def test_a_pattern_without_a_match_is_refused(stochastic, tmp_path, capsys):
     out = tmp_path / "run.nc"
     assert cli.run(["sample", "mlp", "mala", "--stochastic", stochastic, "-o", str(out), "--quiet"]) == 2
     word = stochastic.split(",")[-1]
@@ -87,7 +87,7 @@ def test_a_pattern_that_matches_nothing_is_wrong_usage(stochastic, tmp_path, cap
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_message_says_where_a_recipe_said_it(tmp_path):
+def test_the_message_names_the_place_in_the_recipe(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("model: mlp\nsampler: mala\nstochastic: layer_*\n")
     recipe = resolve(None, None, [read_layer(str(path))])
@@ -145,7 +145,7 @@ def test_a_split_is_the_network(model):
     np.testing.assert_allclose(last(features(x)), network(x), rtol=1e-6)
 
 
-def test_a_position_is_made_of_what_is_sampled():
+def test_a_position_contains_only_sampled_parameters():
     posterior = problem("mlp").posterior
     network = Mlp((5,)).build((10,), 1, key=jax.random.key(7))
     theta = posterior.position(network)

@@ -335,6 +335,6 @@ def test_cyclical_sgld_explores_without_noise_and_draws_from_the_rest(size):
         ({"exploration": 0.95, "schedule": "cyclical", "cycle": 10}, "leaves no steps for draws"),
     ],
 )
-def test_an_exploration_that_cannot_be_is_refused(fields, message):
+def test_an_invalid_exploration_is_refused(fields, message):
     with pytest.raises(UsageError, match=message):
         Sgld(batch_size=5, **fields).check(GaussianMean.of(40))

@@ -188,7 +188,7 @@ def test_an_unfinished_run_is_readable_at_any_moment(out):
     assert parts_folder(out).is_dir()
 
 
-def test_a_part_that_no_manifest_names_does_not_count(out):
+def test_a_part_missing_from_the_manifest_is_ignored(out):
     """Killed between the part and its manifest."""
     writer = started(out)
     np.savez(writer.folder / "p000-000002.npz", junk=np.zeros(1))
@@ -316,7 +316,7 @@ def test_a_host_whose_locks_are_not_seen_is_seen_by_its_card(out):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda card: card.symlink_to("/dev/zero")])
-def test_a_card_that_is_no_file_is_none_and_never_read(out, make):
+def test_a_card_that_is_not_a_file_is_ignored(out, make):
     """A pipe that nobody writes to would be waited for, and what has no end read for ever."""
     writer = started(out)
     writer.release()
@@ -348,7 +348,7 @@ def test_a_writer_gives_signs_of_life(out, monkeypatch):
         time.sleep(0.01)
 
 
-def test_who_is_done_takes_nothing_from_who_comes_next(out, monkeypatch):
+def test_releasing_a_lock_keeps_the_lock_of_the_next_writer(out, monkeypatch):
     first, second = started(out, parts=((0, 8),)), Store(out)
     first.update({"draws_done": 8})
 
@@ -364,7 +364,7 @@ def test_who_is_done_takes_nothing_from_who_comes_next(out, monkeypatch):
         Store(out).claim(force=True)
 
 
-def test_a_lock_whose_file_has_gone_is_none(out, monkeypatch):
+def test_a_lock_without_its_file_is_not_held(out, monkeypatch):
     """It was opened before its last owner removed it, and locked after."""
     writer = Store(out)
     gone = []
@@ -478,7 +478,7 @@ def test_damaged_parts_are_a_message(out):
         open_tree(out)
 
 
-def test_what_no_reader_would_take_is_not_written(out):
+def test_unreadable_contents_are_not_written(out):
     writer = started(out)
     with pytest.raises(BnnzooError, match="the file would be unreadable: its attribute target_evaluations"):
         writer.update({"target_evaluations": np.nan})
@@ -598,7 +598,7 @@ def test_groups_are_not_added_to_another_run(out, monkeypatch):
 # ---- words about variables -----------------------------------------------------------------------
 
 
-def test_what_is_said_of_a_statistic_is_in_the_file(out):
+def test_attributes_of_a_statistic_are_in_the_file(out):
     attributes = {"n_steps": {"long_name": "steps of the integrator", "limit": 2.5}, "not there": {"limit": 1.0}}
     writer = Store(out)
     writer.claim(force=False)
@@ -654,7 +654,7 @@ def groups(draw: st.DrawFn) -> tuple[list[int], dict[str, dict[str, np.ndarray]]
 
 @settings(max_examples=25, deadline=None)
 @given(groups())
-def test_what_is_written_is_read(given_):
+def test_written_groups_are_read_back(given_):
     """T25: from the parts and from the finished file, bit for bit."""
     ends, groups = given_
     with tempfile.TemporaryDirectory() as folder:
@@ -720,7 +720,7 @@ def test_parts_are_not_written_where_they_cannot_be_read(tmp_path):
     check(open_tree(long), 8)
 
 
-def test_what_is_added_goes_to_the_file_that_a_link_stands_for_and_keeps_its_mode(out, tmp_path):
+def test_groups_are_added_to_the_target_of_a_link_with_its_mode(out, tmp_path):
     writer = started(out)
     writer.update({"draws_done": 8})
     writer.finish(complete=True)
@@ -733,7 +733,7 @@ def test_what_is_added_goes_to_the_file_that_a_link_stands_for_and_keeps_its_mod
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
 
 
-def test_a_folder_that_was_removed_is_not_another_processs(out):
+def test_a_removed_folder_is_not_attributed_to_another_process(out):
     store = Store(out)
     store.claim(force=False)
     shutil.rmtree(parts_folder(out))

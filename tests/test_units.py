@@ -87,7 +87,7 @@ def test_the_stored_recipe_repeats_a_run_in_units_of_the_data_bit_for_bit(tmp_pa
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.parametrize("units", [[], ["--units", "data"]])
-def test_a_note_says_the_scale_in_the_other_units(units, tmp_path, capsys):
+def test_a_note_states_the_scale_in_other_units(units, tmp_path, capsys):
     table = tmp_path / "t.csv"
     pd.DataFrame({"a": X[:, 0], "y": 4 * X[:, 0] + 2}).to_csv(table, index=False)
     arguments = ["linear", "random-walk", "--data", str(table), "--likelihood", "gaussian", "--likelihood.scale", "0.3"]
@@ -120,7 +120,7 @@ def test_a_note_says_the_scale_in_the_other_units(units, tmp_path, capsys):
         assert "use --units data" in captured.err
 
 
-def test_help_and_info_say_the_units(capsys):
+def test_help_and_info_state_the_units(capsys):
     assert cli.run(["info", "likelihood", "gaussian"]) == 0
     assert "with --units data in the data's" in capsys.readouterr().out
     assert cli.run(["sample", "linear", "nuts", "--help"]) == 0

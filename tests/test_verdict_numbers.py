@@ -67,7 +67,7 @@ def test_of_several_curves_the_interval_holds_them_all_and_the_surest_is_named()
     assert calibration._combine_curves(none).direction == "chance"
 
 
-def test_claims_of_what_hardly_happens_and_words_for_sums_that_turn():
+def test_rare_claims_and_changes_of_direction_are_worded():
     """What is claimed as seldom as it happens has the spread of the claims; sums that turn are told by both halves."""
     none = calibration._Cumulative.from_claims(np.full(100, 0.02), np.zeros(100, bool))
     assert none.spread == pytest.approx(np.sqrt(100 * 0.02 * 0.98) / 100)  # not that of what was seen, 100 * 0.02^2
@@ -122,7 +122,7 @@ def test_four_draws_a_chain_are_enough_to_say_something():
     assert np.isfinite(convergence(np.random.default_rng(0).normal(size=(1, 8, 1)))["rhat"])
 
 
-def test_what_never_moves_is_worth_no_draw():
+def test_a_constant_quantity_has_effective_sample_size_zero():
     nothing = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
     assert convergence(np.ones((4, 20, 2))) == nothing
     assert convergence(np.random.default_rng(0).normal(size=(4, 3, 2))) == nothing
@@ -162,7 +162,7 @@ def test_groups_of_chains_are_by_their_distance_and_through_one_another():
         assert [item["modes"] for item in apart] == [1, 2]
 
 
-def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
+def test_the_final_inspection_is_summarised_by_mean_or_half_of_the_worst():
     attributes = '{"unseen": [0.1, 0.1, 0.5, 0.1], "unseen_shift": [0.2, 0.3], "variance_ratio": [1.1, 1.3, 1.2], '
     inspection = diagnostics.of_inspection(attributes + '"variance_ratio_se": [0.3, 0.4, 1.2]}')
     expected = {"unseen": 0.25, "unseen_shift": 0.25, "variance_ratio": 1.2, "variance_ratio_se": 1.3 / 3}
@@ -176,7 +176,7 @@ def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
 RECORD: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": False}
 
 
-def test_how_far_predictions_are_from_the_data_is_in_the_datas_own_sds(monkeypatch):
+def test_remoteness_is_in_standard_deviations_of_the_data(monkeypatch):
     """Targets of mean 10 and sd 0.25, predicted as 11.5 or, in a third of all draws, 1000; one never varies."""
     monkeypatch.setattr(Predictor, "classifies", False)
     monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [0.25, 1]))))
@@ -233,7 +233,7 @@ def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
     assert not result["deficit"] <= 100
 
 
-def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(monkeypatch):
+def test_convergence_is_tested_on_means_spreads_densities_and_parameters(monkeypatch):
     """Means are in the units of the data; a spread that is not finite is left out, with all of its row."""
     means = np.arange(24.0).reshape(2, 3, 2, 2)
     scales = means.copy()
@@ -285,7 +285,7 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
     np.testing.assert_array_equal(judge(rows=False)["the parameters"], means[..., 0])
 
 
-def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
+def test_a_diagnosis_uses_some_draws_and_all_steps(monkeypatch):
     """Ten draws of every second step, of which five are judged: no energies of successive steps."""
     energy = np.random.default_rng(0).normal(size=(2, 10))
     diverging = np.zeros((2, 10))
@@ -325,7 +325,7 @@ def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
     assert diagnostics.of_run(all_draws)["ebfmi"] > 1
 
 
-def test_surprise_is_a_rows_loss_over_that_of_guessing(monkeypatch):
+def test_surprise_is_a_rows_loss_relative_to_guessing(monkeypatch):
     """Of three classes: log densities of all four rows, -8 on average over the draws; given, or taken anew."""
     monkeypatch.setattr(Predictor, "classifies", True)
     monkeypatch.setattr(Predictor, "signature", types.SimpleNamespace(class_names=("a", "b", "c")))
@@ -401,7 +401,7 @@ def test_statistics_of_steps_are_averaged_or_tested():
     assert diagnostics.of_statistics({"energy": energy})["ebfmi"] == pytest.approx(expected)
 
 
-def test_answers_turn_at_their_limits():
+def test_answers_change_at_their_limits():
     def knows(area: float) -> str:
         scores = {"ood_auroc_entropy": Estimate(area), "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
         return findings.answer_knows(scores).outcome
@@ -428,7 +428,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
+def test_values_at_their_limit_pass_and_messages_state_the_numbers():
     at = {"ebfmi": 0.3, "diverging": 0.01, "remoteness": 100.0, "surprise": 100.0, "lp_rhat": 1.01}
     assert findings.gate_findings({**GOOD, **at}) == ()
     (two,) = findings.gate_findings({**GOOD, "rhat": 1.2, "modes": 2})
@@ -462,7 +462,7 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
     assert findings._join_words(["a"]) == "a"
 
 
-def test_a_few_rows_of_what_a_calibration_turns_on():
+def test_calibration_of_a_few_rows_depends_on_its_interval():
     def answer(low: float, high: float) -> str:
         return findings.answer_calibrated(findings.Calibration(0.1, low, high, "too sure"), 10).outcome
 
@@ -556,7 +556,7 @@ def test_two_rows_have_an_error_and_ties_count_as_inside():
     )
 
 
-def test_nothing_seen_of_a_few_rows_is_no_proof():
+def test_perfect_predictions_of_few_rows_are_not_proof():
     """Right once, at 99.9 %: what it would be at another row is not known; and its interval holds the truth."""
     assert (
         findings.answer_calibrated(calibration.of_classes(np.array([1]), np.array([[0.001, 0.999]])), 1).outcome

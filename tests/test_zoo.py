@@ -179,7 +179,7 @@ def test_another_environment_does_not_resume_silently(finished_runs, tmp_path, m
     tiny.assert_same_bits(groups(result), groups(finished_runs("random-walk")))
 
 
-def test_what_would_change_the_draws_of_a_run_that_goes_on():
+def test_resume_reports_changes_that_affect_the_draws():
     about = {"device": "cpu x 4", "placement": "parallel on 4", "precision": "float32"}
     packages = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
     attributes = {**about, "versions": json.dumps(dict.fromkeys(packages, "2"))}
@@ -415,7 +415,7 @@ def test_a_posterior_of_your_own(tmp_path):
     assert xr.open_datatree(run.path, engine="h5netcdf")["posterior"].sizes["chain"] == 32
 
 
-def test_a_posterior_of_your_own_starts_where_you_say(tmp_path):
+def test_a_given_posterior_starts_at_given_positions(tmp_path):
     start = np.array([[5.0, 5.0], [-5.0, -5.0]], np.float32)
     options: dict[str, Any] = {"chains": 2, "warmup": 0, "draws": 3, "chain_method": "vectorized"}
     run = bnnzoo.sample(Plane(), RandomWalk(step_size=1e-6), init=start, **options)
@@ -476,7 +476,7 @@ def test_a_run_that_breaks_keeps_the_draws_before(tmp_path):
     np.testing.assert_array_equal(place[0, :, 0], 6 + np.arange(place.shape[1]))
 
 
-def test_a_run_that_cannot_be_judged_is_a_file_all_the_same(tmp_path, monkeypatch):
+def test_a_run_without_a_verdict_is_written(tmp_path, monkeypatch):
     def fails(predictor: object) -> None:
         raise NotImplementedError("no classes")
 

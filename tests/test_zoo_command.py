@@ -72,7 +72,7 @@ def test_the_runs_of_a_sweep_have_its_values_and_their_names(tmp_path):
         ("runs", ["a!"], ""),
     ],
 )
-def test_what_one_does_next_is_with_runs_that_are_there(folder, names, arguments):
+def test_next_command_names_existing_runs(folder, names, arguments):
     """Those with a ! have failed."""
     rows = [{"recipe": name.rstrip("!"), **({"error": "exit code 2"} if "!" in name else {})} for name in names]
     assert next_command(Path(folder), rows) == arguments
@@ -89,7 +89,7 @@ def test_a_table_of_runs_has_the_columns_that_one_of_them_has(capsys):
     assert compare_files([Path("gone.nc")]) == compare_files([Path("gone.nc")] * 5) == []
 
 
-def test_rows_are_read_anew_for_every_word_that_decides_them(tmp_path):
+def test_rows_are_read_again_if_a_data_option_changes(tmp_path):
     """The rows of several jobs are read once: whatever says which they are tells one job's from another's."""
     path = tmp_path / "t.csv"
     path.write_text(
@@ -137,7 +137,7 @@ def jobs_of(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
-def test_the_recipe_under_way_ends_with_the_command(tmp_path):
+def test_interrupting_the_command_ends_the_current_recipe(tmp_path):
     """A SIGTERM to `zoo run` alone leaves no process behind and starts no other recipe."""
     command = [sys.executable, "-m", "bnnzoo", "zoo", "run", "mdn.random-walk", "mdn.nuts", "-o", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

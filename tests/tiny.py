@@ -70,7 +70,7 @@ def recipe(sampler: str, model: str = "linear", **more: Any) -> Recipe:
     return resolve(model, sampler, [], options(sampler, **more))
 
 
-def words(sampler: str, **more: Any) -> list[str]:
+def arguments(sampler: str, **more: Any) -> list[str]:
     """The arguments of `bnnzoo sample linear SAMPLER` for `options`."""
     given_options = options(sampler, **more)
     pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given_options.items() if value is not None]

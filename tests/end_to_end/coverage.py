@@ -57,7 +57,8 @@ def _words() -> str:
         f"{len(cases.everything())} more cases are every model, likelihood, task, format (of {len(formats)}) and "
         "start, with other options at random. "
         f"{lines} commands and {python} Python blocks of README, these pages and those of the plugins are typed in "
-        f"their order, with short runs; {unlisted} lines are not, each with its reason in `tests/end_to_end/changes.py`."
+        f"their order, with short runs; {unlisted} lines are not, each with its reason in "
+        "`tests/end_to_end/changes.py`."
     )
     return textwrap.fill(phrases, 118, break_long_words=False, break_on_hyphens=False)
 

@@ -20,7 +20,7 @@ def call(*arguments: Any) -> int:
     return cli.run([str(word) for word in arguments])
 
 
-def test_a_party_keeps_to_what_it_was_told(monkeypatch, tmp_path):
+def test_party_command_passes_its_options_to_the_party(monkeypatch, tmp_path):
     calls: list[Any] = []
     monkeypatch.setattr("bnnzoo_federated.Party", lambda *args, **named: calls.append((args, named)))
     monkeypatch.setattr("bnnzoo_federated.security", lambda *files, listening: (files, listening))
@@ -45,7 +45,7 @@ def test_help_shows_party_and_imports_neither_jax_nor_dask():
     assert "Serve rows that stay here to a coordinator" in process.stdout
 
 
-def test_party_is_of_this_package():
+def test_plugins_attributes_the_party_command_to_this_package():
     entry = registry.find(registry.COMMANDS, "party")
     assert (entry.distribution, entry.target) == ("bnnzoo-federated", "bnnzoo_federated.commands:app")
     assert registry.import_failures() == []

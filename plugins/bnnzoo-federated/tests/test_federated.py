@@ -139,7 +139,7 @@ def _chains(ask: Any = lambda *_: np.zeros((2, 3, 3)), **fields: Any) -> chains.
 
 
 @pytest.mark.parametrize("correction", [0, 1, 3])
-def test_a_step_is_accepted_with_what_the_sums_are_worth(correction):
+def test_a_step_is_accepted_with_the_penalised_ratio_of_the_sums(correction):
     """By hand: each party's variance has a penalty of its own, and its known noise half of its variance."""
     rng, questions = np.random.default_rng(4), list[Any]()
     d = [rng.normal(0.01, 0.1, size=(3, item.used)) for item in PLAN]
@@ -174,7 +174,7 @@ def test_a_step_is_accepted_with_what_the_sums_are_worth(correction):
         assert not free["penalty"].any()
 
 
-def test_a_step_is_proposed_in_the_shape_that_warm_up_found():
+def test_proposals_use_the_shape_from_warm_up():
     calls = list[Any]()
     for factor in (np.eye(2), np.array([[2.0, 0.0], [1.5, 0.5]])):
         chains = _chains(lambda *arguments: calls.append(arguments) or np.zeros((2, 3, 3)))
@@ -185,7 +185,7 @@ def test_a_step_is_proposed_in_the_shape_that_warm_up_found():
     np.testing.assert_allclose(shaped, plain @ factor.T, rtol=1e-5)
 
 
-def test_what_limits_the_step_size_over_parties():
+def test_headroom_of_federated_steps_has_its_closed_form():
     """The limits are the acceptance that the parties' own noise leaves, and the noise of batches without theirs."""
     chains = _chains(target_acceptance=0.6, target_sigma2=2.0)
     expected = (0.5 * 30 / 10 * 0.4) ** 2
@@ -197,7 +197,7 @@ def test_what_limits_the_step_size_over_parties():
     np.testing.assert_allclose(chains._headroom(step_stats, True), [0.5 / (0.6 * acceptance) - 1, noise], rtol=1e-6)
 
 
-def test_the_shape_of_proposals_is_that_of_where_chains_were_and_its_diagonal_where_that_was_little():
+def test_proposal_shape_is_the_covariance_of_positions_or_its_diagonal_for_few():
     chains, positions = _chains(), np.random.default_rng(0).normal(size=(4, 3, 2)) @ [[1.0, 0.8], [0.0, 0.3]]
     chains._set_proposal_shape(positions)
     covariance = np.cov(positions.reshape(12, 2).T)
@@ -206,7 +206,7 @@ def test_the_shape_of_proposals_is_that_of_where_chains_were_and_its_diagonal_wh
     assert float(chains.step_size) == pytest.approx(2.38 / 2**0.5)
 
 
-def test_chains_arrive_without_the_penalty_and_end_with_it(monkeypatch):
+def test_warm_up_starts_without_the_penalty_and_ends_with_it(monkeypatch):
     """Two windows: at the end of the first proposals take the shape of its later half; the second tunes the size."""
     steps, shapes, messages = list[Any](), list[Any](), list[int]()
     coordinator_chains = _chains(target_acceptance=0.5)
@@ -234,7 +234,7 @@ def test_chains_arrive_without_the_penalty_and_end_with_it(monkeypatch):
     assert messages == [part for number in range(45) for part in (number + 1, 0.4)]
 
 
-def test_the_guard_of_a_run_over_parties():
+def test_the_guard_of_a_federated_run_has_the_limits_of_the_penalty():
     """The worst chain counts, without the noise that parties added; NaN exceeds every limit."""
     good_means = {"sigma2": 2.0, "regime_dof": 0.01, "skew_bias": MAX_SKEW_BIAS, "acceptance_rate": MIN_ACCEPTANCE}
     means = {
@@ -292,7 +292,7 @@ def test_the_law_is_that_of_the_pooled_rows(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.slow
-def test_the_law_is_another_where_noise_is_not_paid_for(tmp_path, monkeypatch):
+def test_draws_without_the_penalty_have_another_law(tmp_path, monkeypatch):
     """The positive control: the test above sees it. A variance that is not stratified is seen further up."""
     monkeypatch.setattr(chains, "combine_strata", _unpaid)
     result = _law(tmp_path, sampling="disjoint", noise_sd=0.2)
@@ -331,7 +331,7 @@ def _short(coordinator: Coordinator, out: Path, **more: Any) -> bnnzoo.Run:
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
-def test_what_needs_the_rows_says_that_they_stayed(tmp_path):
+def test_functions_that_need_rows_say_that_rows_stay_at_the_parties(tmp_path):
     """And a page says so in its place; it is written all the same."""
     parties = {name: Party(tables()[i], tmp_path / name, batch_size=20) for i, name in enumerate("ab")}
     run = _short(Coordinator(parties), tmp_path / "run.nc", test=tables()[2])
@@ -355,7 +355,7 @@ def _draws(run: bnnzoo.Run) -> np.ndarray:
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.slow
-def test_a_party_that_restarts_or_is_late_changes_no_bit(tmp_path):
+def test_a_restarted_or_late_party_changes_no_bit(tmp_path):
     make = lambda name, i: lambda: Party(tables()[i], tmp_path / name, batch_size=20, noise_sd=0.1)  # noqa: E731
     first = _short(Coordinator({"a": make("a", 0)(), "b": make("b", 1)()}), tmp_path / "1.nc")
     faulty = {
@@ -379,7 +379,7 @@ def test_a_party_that_never_answers_ends_the_run(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
-def test_the_log_shows_that_no_row_left(tmp_path):
+def test_the_log_contains_sums_but_no_row(tmp_path):
     """Every line is of an agreed kind and shape, whatever the number of rows; and no value of a row is in it."""
     coordinator_parties = parties(tmp_path)
     _short(Coordinator(coordinator_parties), tmp_path / "run.nc")
@@ -440,7 +440,7 @@ def test_a_request_that_differs_in_anything_is_answered_by_another_batch(part):
     assert first.digest(b"t" * 32) != first.digest(secret)
 
 
-def test_what_parties_send_is_of_their_own_rows_in_the_scaling_of_all(tmp_path):
+def test_party_sums_use_its_own_rows_in_the_common_scaling(tmp_path):
     """All rows of each, and so the sums of powers of their differences, by hand: from here to there."""
     coordinator = Coordinator(parties(tmp_path, sizes=ROWS, sampling="disjoint"))
     recipe = keywords.recipe_of("linear", "penalty", data=None, in_memory=True, **{**OPTIONS, "standardise": True})
@@ -484,7 +484,7 @@ def test_parties_with_other_columns_are_refused(tmp_path):
         ("penalty", {"init": "map"}, "init: not with rows at parties"),
     ],
 )
-def test_what_needs_the_rows_is_refused(sampler, more, message, tmp_path):
+def test_options_that_need_rows_are_refused(sampler, more, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         Coordinator(parties(tmp_path)).sample("linear", sampler, out=tmp_path / "run.nc", **OPTIONS, **more)
 
@@ -492,7 +492,7 @@ def test_what_needs_the_rows_is_refused(sampler, more, message, tmp_path):
 # ---- the scaling, and the run --------------------------------------------------------------------
 
 
-def test_the_scaler_is_that_of_the_rows_together():
+def test_the_scaler_is_that_of_the_pooled_rows():
     sets = [from_arrays(x, y) for x, y in tables()]
     x, y = (np.concatenate(parts) for parts in zip(*tables(), strict=True))
     pooled = from_arrays(x, y)
@@ -506,7 +506,7 @@ def test_the_scaler_is_that_of_the_rows_together():
 @pytest.mark.parametrize("standardise", [True, False])
 @pytest.mark.filterwarnings("ignore:.*the same in every row")
 @pytest.mark.parametrize("task", ["classification", "regression", "density"])
-def test_the_scaler_is_that_of_the_rows_together_whatever_they_are(task, standardise):
+def test_the_scaler_is_that_of_any_pooled_rows(task, standardise):
     """Pictures of whole numbers with labels; a column that says nothing; rows that are inputs and targets at once."""
     rng, counts = np.random.default_rng(0), (5, 9)
     columns = [np.column_stack([np.full(rows, 3.7), 9 * rng.normal(size=rows)]) for rows in counts]
@@ -530,7 +530,7 @@ def test_the_scaler_is_that_of_the_rows_together_whatever_they_are(task, standar
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
-def test_a_kept_draw_is_of_its_last_step_and_the_file_counts_them_all(tmp_path, monkeypatch):
+def test_statistics_of_thinned_draws_are_means_or_last_values(tmp_path, monkeypatch):
     statistics, step = list[Any](), chains.Chains.step
 
     def heard(self: chains.Chains, number: int, **how: Any) -> chains.Stats:
@@ -568,7 +568,7 @@ def test_a_kept_draw_is_of_its_last_step_and_the_file_counts_them_all(tmp_path, 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.slow
-def test_a_run_is_a_file_as_any_other(tmp_path):
+def test_a_federated_run_file_works_with_every_function(tmp_path):
     """Warm-up from draws of the prior arrives; diagnose, summary, predict and evaluate work without training rows."""
     test, most = tables(seed=9)[1], parties(tmp_path, sizes=(50, 200, 100), sampling="disjoint")
     lengths = {"chains": 6, "warmup": 300, "draws": 250, "thin": 2, "seed": 1}

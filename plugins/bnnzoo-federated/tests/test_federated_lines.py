@@ -93,7 +93,7 @@ def test_dask_itself_goes_on_in_the_same_process(impostor):
         assert client.submit(lambda path: path / "b", Path("a")).result(20) == Path("a") / "b"
 
 
-def test_where_no_party_listens_is_said(impostor, tmp_path):
+def test_an_unreachable_party_is_named_in_the_error(impostor, tmp_path):
     line = DaskLine("nonsense://127.0.0.1:1")
     with pytest.raises(BnnzooError, match=r"party a: nonsense://.*bnnzoo party serve"):
         _short(Coordinator({"a": line}), tmp_path / "run.nc")
@@ -144,7 +144,7 @@ class Lying:
         ("sums", {"unknown": "x"}, "holds other than"),
     ],
 )
-def test_what_is_no_answer_is_refused_by_the_name_of_the_party(question, change, message, tmp_path):
+def test_an_invalid_reply_is_refused_naming_the_party(question, change, message, tmp_path):
     members: dict[str, Any] = dict(parties(tmp_path))
     members["b"] = Lying(
         Party(tables()[0], tmp_path / "x", batch_size=40), question, lambda answer: {**answer, **change}
@@ -153,7 +153,7 @@ def test_what_is_no_answer_is_refused_by_the_name_of_the_party(question, change,
         _short(Coordinator(members), tmp_path / "run.nc")
 
 
-def test_a_refusal_cannot_write_to_the_terminal_as_it_likes(tmp_path):
+def test_a_refusal_cannot_send_control_characters_to_the_terminal(tmp_path):
     line = Lying(Party(tables()[0], tmp_path / "x", batch_size=40), "offer", lambda _: {"refused": "\x1b[2J" * 999})
     with pytest.raises(BnnzooError) as error:
         _short(Coordinator({"a": line}), tmp_path / "run.nc")
@@ -162,7 +162,7 @@ def test_a_refusal_cannot_write_to_the_terminal_as_it_likes(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
-def test_a_step_to_where_nothing_has_a_likelihood_is_refused(tmp_path):
+def test_a_step_with_an_infinite_log_likelihood_is_rejected(tmp_path):
     """Sums that are not finite end no run."""
     first = []
 
@@ -204,7 +204,7 @@ def test_a_party_that_is_started_again_as_another_ends_the_run(more, message, tm
         _short(Coordinator({"a": line}), tmp_path / "run.nc", warmup=0)
 
 
-def test_a_fingerprint_tells_nothing_without_the_secret(tmp_path):
+def test_a_fingerprint_depends_on_the_secret(tmp_path):
     first, repeat, other = (
         Party(tables()[0], tmp_path / folder, batch_size=20).answer("offer", {})["fingerprint"] for folder in "aab"
     )
@@ -212,7 +212,7 @@ def test_a_fingerprint_tells_nothing_without_the_secret(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
-def test_a_party_that_restarts_again_while_it_is_told_changes_no_bit(tmp_path):
+def test_a_party_that_restarts_during_the_agreement_changes_no_bit(tmp_path):
     make = partial(Party, tables()[0], tmp_path / "a", batch_size=20)
     first = _short(Coordinator({"a": make()}), tmp_path / "1.nc", warmup=0)
     # 9: sums, killed; 10: sums, unknown; 11: agree, killed once it has agreed; 12: agree; 13: sums, killed; and so on.

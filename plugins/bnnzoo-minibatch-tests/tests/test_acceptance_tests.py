@@ -51,7 +51,7 @@ def test_the_correction_makes_a_normal_logistic_to_the_stated_error():
 
 @pytest.mark.parametrize(("precision", "bound"), [("float64", 2 * LOG_ODDS_ERROR), ("float32", 2e-4)])
 @pytest.mark.parametrize("sigma2", [0.0, 0.3, 0.95])
-def test_barkers_acceptance_is_kept_under_normal_noise(precision, bound, sigma2):
+def test_normal_noise_keeps_barkers_acceptance(precision, bound, sigma2):
     """E rate(D + noise) = 1 / (1 + e^-D), by Gauss and Hermite's quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(160)
     with backend.arithmetic(precision):
@@ -73,9 +73,9 @@ def test_barkers_acceptance_is_kept_under_normal_noise(precision, bound, sigma2)
 def test_noise_that_comes_on_top_of_barkers_is_noticed(monkeypatch):
     """The positive control of the test above."""
     wrong = lambda log_ratio, sigma2: correction.barker_rate(log_ratio, 0 * sigma2)  # noqa: E731
-    monkeypatch.setitem(test_barkers_acceptance_is_kept_under_normal_noise.__globals__, "barker_rate", wrong)
+    monkeypatch.setitem(test_normal_noise_keeps_barkers_acceptance.__globals__, "barker_rate", wrong)
     with pytest.raises(AssertionError):
-        test_barkers_acceptance_is_kept_under_normal_noise("float32", 2e-4, 0.3)
+        test_normal_noise_keeps_barkers_acceptance("float32", 2e-4, 0.3)
 
 
 def test_the_rate_is_a_step_function_of_the_table_where_the_noise_is_all_of_the_normal():
@@ -103,7 +103,7 @@ def test_a_batch_that_grows_to_the_end_has_seen_every_row_once(total, size):
     assert int(looks) == -(-total // size)
 
 
-def test_a_batch_stops_growing_where_it_is_enough():
+def test_a_batch_stops_growing_once_it_decides():
     posterior = GaussianMean(np.arange(30.0))
     enough = lambda moments, looks: moments.count >= 15  # noqa: E731
     result, _, looks = grow_batch(posterior, 10, lambda rows: (rows, rows), enough, key=jax.random.key(0))
@@ -177,7 +177,7 @@ def test_austerity_widens_the_posterior_and_with_all_rows_it_does_not():
 
 
 @pytest.mark.slow
-def test_the_confidence_test_is_wide_where_its_bound_is_no_bound():
+def test_the_confidence_test_is_too_wide_if_its_bound_is_violated():
     reference, _ = _law(Confidence, 50)
     assert agrees(reference)
     wide, _ = _law(NoRange, 50, error=0.9)
@@ -272,7 +272,7 @@ def test_the_bound_holds_as_often_as_it_says():
 # ---- what a run is told --------------------------------------------------------------------------
 
 
-def test_the_error_that_barkers_test_tells_is_that_of_skewed_noise():
+def test_barkers_test_reports_the_error_of_skewed_noise():
     """Noise of a gamma law's shape: at D = 0 the acceptance is off by what is told, and nowhere by more."""
     shape, sigma2 = 400.0, 0.8
     noise = np.linspace(-8, 9, 4001)
@@ -323,7 +323,7 @@ def test_a_control_variate_takes_the_noise_off(order):
 @pytest.mark.parametrize(
     ("rows_read", "total", "enough"), [(6, 100, False), (49, 100, False), (50, 100, True), (8, 8, True)]
 )
-def test_barkers_test_is_not_asked_before_its_variance_is_known(rows_read, total, enough):
+def test_barkers_test_waits_for_a_variance_estimate(rows_read, total, enough):
     """To stop at the first small estimate of sigma2 is to choose batches that look narrower than the data."""
     unit = jnp.ones(())
     estimate = Estimate(unit, unit / 10, unit, unit, rows_read * unit, total, jnp.asarray(3))

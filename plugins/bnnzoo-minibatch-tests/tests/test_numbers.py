@@ -63,7 +63,7 @@ def test_the_estimate_from_some_of_the_rows_is_its_formula():
     assert float(estimate_ratio(single, ONE, jnp.asarray(1), scale=ONE, total=8).sigma2) == 0
 
 
-def test_a_test_on_all_rows_tells_the_density_of_what_it_keeps():
+def test_a_test_on_all_rows_reports_the_density_of_the_kept_position():
     posterior = parabolas([0.3, 0.5, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0], power=0.5)
     sampler = MinibatchBarker(step_size=1.6, batch_size=50, preconditioner="identity")
     state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
@@ -86,7 +86,7 @@ def test_a_test_on_all_rows_tells_the_density_of_what_it_keeps():
 
 
 @pytest.mark.parametrize("order", ["first", "second"])
-def test_a_test_gives_back_what_its_polynomial_takes_off_the_rows(order):
+def test_the_control_variate_adds_back_its_sum_over_all_rows(order):
     """With all rows the log ratio is that of the density with its likelihood power, for any anchor."""
     c, m = np.array([0.5, 2.0, 1.0]), np.array([0.4, -1.0, 0.1])
     posterior = Quartics((np.float32(c), np.float32(m)), likelihood_power=np.float32(0.7))
