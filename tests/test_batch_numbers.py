@@ -15,7 +15,7 @@ from gaussian_mean import GaussianMean, NormalPrior
 from parabolas import Flat, Parabolas, of_size, parabolas
 from scipy import linalg
 from test_gradient_bias import _ubu
-from test_row_probabilities import OneRow, settled
+from test_row_probabilities import OneRow, settle_chains
 
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import spell_settings
@@ -327,7 +327,7 @@ def test_infinite_differences_are_clipped_to_a_finite_square():
 
 def test_batches_without_repeats_lose_rows_too():
     posterior = OneRow.of()
-    sampler, state, _ = settled("disjoint", posterior)
+    sampler, state, _ = settle_chains("disjoint", posterior)
     inspection = eqx.filter_jit(lambda: sampler.inspect(posterior, state, key=jax.random.key(3)))()
     assert float(inspection["unseen"]) > 0.1
     assert Penalty(correction=0).inspect(posterior, state, key=KEY) == {}

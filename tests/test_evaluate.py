@@ -548,7 +548,7 @@ def test_compare_refuses_other_data(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("told", "stochastic", "why"),
+    ("attributes", "stochastic", "why"),
     [
         ({"exactness": "exact", "regime_ok": "not-applicable"}, "all", ""),
         ({"exactness": "noise-corrected", "regime_ok": 1}, "all", ""),
@@ -557,12 +557,10 @@ def test_compare_refuses_other_data(folder, tmp_path, capsys):
         ({"exactness": "exact", "regime_ok": "not-applicable"}, "last", "including the one left out"),
     ],
 )
-def test_leave_one_out_has_a_caveat_for_biased_draws(attributes_of_runs, stochastic, why):
+def test_leave_one_out_has_a_caveat_for_biased_draws(attributes, stochastic, why):
     """Features that saw the row left out, and draws of another law: the number carries the sentence."""
     recipe = json.dumps(as_dict(tiny.recipe("nuts", "mlp", stochastic=stochastic)))
-    caveat = loo.caveat(
-        Record(xr.DataTree(xr.Dataset(attrs={**attributes_of_runs, "recipe": recipe, "signature": ""})), None)
-    )
+    caveat = loo.caveat(Record(xr.DataTree(xr.Dataset(attrs={**attributes, "recipe": recipe, "signature": ""})), None))
     assert why in caveat
     assert bool(caveat) == bool(why)
 

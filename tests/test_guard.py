@@ -13,7 +13,7 @@ import pytest
 import tiny
 from gaussian_mean import GaussianMean
 from scipy import special, stats
-from test_row_probabilities import OneRow, settled
+from test_row_probabilities import OneRow, settle_chains
 
 from bnnzoo import registry, zoo
 from bnnzoo.finding import Finding
@@ -70,7 +70,7 @@ class Unlucky(OneRow):
 def _unseen(posterior: OneRow, sampling: str, *, chains: int = 6) -> np.ndarray:
     """The last look of chains that start at exact draws."""
     mean, covariance = posterior.exact
-    sampler, state, _ = settled(sampling, posterior)
+    sampler, state, _ = settle_chains(sampling, posterior)
     starts = np.random.default_rng(1).multivariate_normal(mean, covariance, size=chains)
 
     @eqx.filter_jit
@@ -179,7 +179,7 @@ def test_outliers_shift_the_mean_by_the_reported_amount():
     for size in (1.0, 20.0):
         posterior = Outliers.of(size=size)
         mean, covariance = posterior.exact
-        sampler, state, factor = settled("replacement", posterior)
+        sampler, state, factor = settle_chains("replacement", posterior)
         starts = np.random.default_rng(1).multivariate_normal(mean, covariance, size=256).astype(np.float32)
 
         @eqx.filter_jit

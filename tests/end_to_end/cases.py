@@ -1,6 +1,6 @@
 """Generated cases: combinations of model, likelihood, task, format, start, sampler, prior, entrance and options.
 
-`once()` gives every value of every option at least once and is spread over ten commits. `everything()` is every
+`single_cases()` gives every value of every option at least once and is spread over ten commits. `everything()` is every
 (model, likelihood, task, format, start); `all_of(number)` makes a case of it with other options at random, so that
 options meet.
 """
@@ -27,7 +27,7 @@ TASKS = ("regression", "classification", "density")
 ESTIMATOR = set(inspect.signature(BayesianRegressor).parameters)
 """Options that estimators take."""
 _MOST_OPTIONS = 5
-"""Options of the run that a case of `once()` gives at most, so that a failure says which."""
+"""Options of the run that a case of `single_cases()` gives at most, so that a failure says which."""
 _LEFT_OUT = 0.7
 """How often an option of a random case is left out."""
 

@@ -29,7 +29,7 @@ _PARTS = {
 def table() -> str:
     """The table in Markdown: options of a run by name, fields of parts by the part."""
     documented = values.documented()
-    used = {(name, str(value)) for case in cases.once() for name, value in case.used()}
+    used = {(name, str(value)) for case in cases.single_cases() for name, value in case.used()}
     fields: dict[str, list[str]] = defaultdict(list)
     for name in documented:
         fields[name.partition(".")[0] if "." in name else name].append(name)
@@ -52,7 +52,7 @@ def _words() -> str:
     formats = {kind for images in (False, True) for kind in tables.formats("", images=images)}
     phrases = (
         "The tests list values of each option: all choices, and one or a few examples of a number or a text. "
-        f"{len(cases.once())} generated cases, each from `sample` to the report, type every value in the list at least "
+        f"{len(cases.single_cases())} generated cases, each from `sample` to the report, type every value in the list at least "
         "once: with some model and sampler, not with all. A commit runs a tenth of them. With `-m slow`, "
         f"{len(cases.everything())} more cases are every model, likelihood, task, format (of {len(formats)}) and "
         "start, with other options at random. "
@@ -87,7 +87,7 @@ def _zoo_alone() -> Iterator[None]:
 def _forget() -> None:
     """Read the registry anew, and all that follows from it."""
     registry.reset()
-    of_cases = (cases.combinations, cases.dimensions, cases.once, cases.everything)
+    of_cases = (cases.combinations, cases.dimensions, cases.single_cases, cases.everything)
     for expected in (values.run_values, values.part_values, *of_cases):
         expected.cache_clear()
 
