@@ -52,8 +52,8 @@ def _words() -> str:
     formats = {kind for images in (False, True) for kind in tables.formats("", images=images)}
     phrases = (
         "The tests list values of each option: all choices, and one or a few examples of a number or a text. "
-        f"{len(cases.single_cases())} generated cases, each from `sample` to the report, type every value in the list at least "
-        "once: with some model and sampler, not with all. A commit runs a tenth of them. With `-m slow`, "
+        f"{len(cases.single_cases())} generated cases, each from `sample` to the report, type every value in the list "
+        "at least once: with some model and sampler, not with all. A commit runs a tenth of them. With `-m slow`, "
         f"{len(cases.everything())} more cases are every model, likelihood, task, format (of {len(formats)}) and "
         "start, with other options at random. "
         f"{lines} commands and {python} Python blocks of README, these pages and those of the plugins are typed in "

@@ -42,7 +42,7 @@ def test_help_shows_party_and_imports_neither_jax_nor_dask():
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stderr.splitlines() == ["0 []"]
-    assert "Serve rows that stay here to a coordinator" in process.stdout
+    assert "Serve local rows to a coordinator" in process.stdout
 
 
 def test_plugins_attributes_the_party_command_to_this_package():

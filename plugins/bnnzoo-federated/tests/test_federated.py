@@ -463,7 +463,7 @@ def test_party_sums_use_its_own_rows_in_the_common_scaling(tmp_path):
 def test_a_party_refuses_in_words(tmp_path):
     party = parties(tmp_path)["a"]
     for question in ("sums", "rows"):
-        assert party.answer(question, {}) == {"refused": f"{question}: KeyError; the party's own log says why"}
+        assert party.answer(question, {}) == {"refused": f"{question}: KeyError; the reason is in the party's log"}
     assert [line["question"] for line in read_log(tmp_path / "a")] == ["sums", "rows"]
     with pytest.raises(UsageError, match="batch_size"):
         Party(tables()[0], tmp_path / "b", batch_size=61, sampling="disjoint")
@@ -472,16 +472,16 @@ def test_a_party_refuses_in_words(tmp_path):
 def test_parties_with_other_columns_are_refused(tmp_path):
     x, y = tables()[0]
     both = {"a": Party((x, y), tmp_path / "a", batch_size=9), "b": Party((x[:, :1], y), tmp_path / "b", batch_size=9)}
-    with pytest.raises(UsageError, match="parties a and b: their columns differ"):
+    with pytest.raises(UsageError, match="parties a and b: have different columns"):
         _short(Coordinator(both), tmp_path / "run.nc")
 
 
 @pytest.mark.parametrize(
     ("sampler", "more", "message"),
     [
-        ("nuts", {}, "sampler nuts: it asks for more than sums"),
-        ({"name": "penalty", "batch_size": 20}, {}, "sampler.batch_size: batches are the parties' affair"),
-        ("penalty", {"init": "map"}, "init: not with rows at parties"),
+        ("nuts", {}, "sampler nuts: requires more than sums"),
+        ({"name": "penalty", "batch_size": 20}, {}, "sampler.batch_size: each party sets its own batch size"),
+        ("penalty", {"init": "map"}, "init: not supported for federated data"),
     ],
 )
 def test_options_that_need_rows_are_refused(sampler, more, message, tmp_path):

@@ -75,7 +75,7 @@ def test_an_answer_runs_no_code(impostor, at, tmp_path):
         address = impostor({"__Enum__": True, "__module__": "os", "__name__": "environ", "name": "clear"})
     else:
         address = impostor({"x": code}) if at == "answer" else impostor({}, x=code)
-    message = "holds|signature" if at == "words" else "no party is heard there"
+    message = "must contain|signature" if at == "words" else "no party answers at this address"
     with pytest.raises(BnnzooError, match=rf"^party a: .*({message})"):
         _short(Coordinator({"a": address}, limit=1.0), tmp_path / "run.nc")
     assert not created_file.exists()
@@ -97,7 +97,7 @@ def test_an_unreachable_party_is_named_in_the_error(impostor, tmp_path):
     line = DaskLine("nonsense://127.0.0.1:1")
     with pytest.raises(BnnzooError, match=r"party a: nonsense://.*bnnzoo party serve"):
         _short(Coordinator({"a": line}), tmp_path / "run.nc")
-    with pytest.raises(BnnzooError, match=r"party a: tcp://.*no mapping"):
+    with pytest.raises(BnnzooError, match=r"party a: tcp://.*the reply is not a mapping"):
         _short(Coordinator({"a": impostor([1, 2])}), tmp_path / "run.nc")
 
 
@@ -121,27 +121,27 @@ class Lying:
 @pytest.mark.parametrize(
     ("question", "change", "message"),
     [
-        ("offer", {"rows": 0}, "rows: not what an offer holds"),
+        ("offer", {"rows": 0}, "rows: invalid values in the offer"),
         ("offer", {"rows": True}, "rows, batch_size"),
         ("offer", {"rows": "60"}, "rows, batch_size"),
-        ("offer", {"batch_size": 1}, "batch_size: not"),
-        ("offer", {"sampling": "all"}, "sampling: not"),
-        ("offer", {"noise_sd": float("nan")}, "noise_sd: not"),
-        ("offer", {"noise_sd": -1.0}, "noise_sd: not"),
-        ("offer", {"fingerprint": ""}, "fingerprint: not"),
-        ("offer", {"signature": "{"}, "signature: names no columns"),
-        ("offer", {"signature": 3}, "signature: names no columns"),
-        ("offer", {"x_sum": [1.0]}, "x_sum: not 2 numbers"),
-        ("offer", {"x_sum": [1.0, float("inf")]}, "x_sum: not all finite"),
-        ("offer", {"y_square": ["1"]}, "y_square: not 1 numbers"),
-        ("offer", {"more": 1}, "holds other than"),
-        ("agree", {"agreed": "another"}, "not the agreement that it was told"),
-        ("sums", {"sums": [[1.0, 2.0, 3.0]]}, "sums: not 3 x 3 numbers"),
-        ("sums", {"sums": [[1.0, 2.0, 3.0], [1.0], [1.0, 2.0, 3.0]]}, "sums: not 3 x 3 numbers"),
-        ("sums", {"sums": [["1", "2", "3"]] * 3}, "sums: not 3 x 3 numbers"),
-        ("sums", {"sums": [[10**400] * 3] * 3}, "sums: not 3 x 3 numbers"),
-        ("sums", {"used": 39}, "used: not the 40 rows of its offer"),
-        ("sums", {"unknown": "x"}, "holds other than"),
+        ("offer", {"batch_size": 1}, "batch_size: invalid"),
+        ("offer", {"sampling": "all"}, "sampling: invalid"),
+        ("offer", {"noise_sd": float("nan")}, "noise_sd: invalid"),
+        ("offer", {"noise_sd": -1.0}, "noise_sd: invalid"),
+        ("offer", {"fingerprint": ""}, "fingerprint: invalid"),
+        ("offer", {"signature": "{"}, "signature: unreadable"),
+        ("offer", {"signature": 3}, "signature: unreadable"),
+        ("offer", {"x_sum": [1.0]}, "x_sum: must be 2 numbers"),
+        ("offer", {"x_sum": [1.0, float("inf")]}, "x_sum: must be finite"),
+        ("offer", {"y_square": ["1"]}, "y_square: must be 1 numbers"),
+        ("offer", {"more": 1}, "must contain exactly"),
+        ("agree", {"agreed": "another"}, "expected a confirmation of the agreement"),
+        ("sums", {"sums": [[1.0, 2.0, 3.0]]}, "sums: must be 3 x 3 numbers"),
+        ("sums", {"sums": [[1.0, 2.0, 3.0], [1.0], [1.0, 2.0, 3.0]]}, "sums: must be 3 x 3 numbers"),
+        ("sums", {"sums": [["1", "2", "3"]] * 3}, "sums: must be 3 x 3 numbers"),
+        ("sums", {"sums": [[10**400] * 3] * 3}, "sums: must be 3 x 3 numbers"),
+        ("sums", {"used": 39}, "used: must be 40, as offered"),
+        ("sums", {"unknown": "x"}, "must contain exactly"),
     ],
 )
 def test_an_invalid_reply_is_refused_naming_the_party(question, change, message, tmp_path):
@@ -149,7 +149,7 @@ def test_an_invalid_reply_is_refused_naming_the_party(question, change, message,
     members["b"] = Lying(
         Party(tables()[0], tmp_path / "x", batch_size=40), question, lambda answer: {**answer, **change}
     )
-    with pytest.raises(BnnzooError, match=f"^party b: its answer to {question} is none: {message}"):
+    with pytest.raises(BnnzooError, match=f"^party b: invalid reply to {question}: {message}"):
         _short(Coordinator(members), tmp_path / "run.nc")
 
 
@@ -199,7 +199,7 @@ def test_a_party_that_is_started_again_as_another_ends_the_run(more, message, tm
     settings = {"data": tables()[0], "batch_size": 20}
     line = Unreliable(lambda: Party(folder=tmp_path / "a", **{**settings, **starts.pop(0)}), {9: "killed"})
     with pytest.raises(
-        BnnzooError, match=f"^party a: agree: {message}: not as in its offer; start the party as it was"
+        BnnzooError, match=f"^party a: agree: {message}: changed since the offer; start the party with the offered"
     ):
         _short(Coordinator({"a": line}), tmp_path / "run.nc", warmup=0)
 
@@ -229,5 +229,5 @@ def test_a_party_that_restarts_for_ever_ends_the_run(tmp_path):
             return super().begin(question, request)
 
     line = Forgetful(Party(tables()[0], tmp_path / "a", batch_size=20))
-    with pytest.raises(BnnzooError, match="party a: was started again 10 times in one step"):
+    with pytest.raises(BnnzooError, match="party a: restarted 10 times in one step"):
         Coordinator({"a": line}).sample("linear", out=tmp_path / "run.nc", chains=2, warmup=0, draws=2, **OPTIONS)

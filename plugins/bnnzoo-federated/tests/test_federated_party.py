@@ -29,7 +29,7 @@ def test_a_refusal_holds_no_row_and_the_log_says_why(tmp_path):
     party = Party((x, y), tmp_path / "a", batch_size=20)
     with pytest.raises(BnnzooError) as error:
         Coordinator({"a": party}).sample("linear", out=tmp_path / "run.nc", likelihood="poisson")
-    assert str(error.value) == "party a: agree: UsageError; the party's own log says why"
+    assert str(error.value) == "party a: agree: UsageError; the reason is in the party's log"
     *_, last = read_log(tmp_path / "a")
     assert last["sent"] == {"refused": {"shape": [], "values": str(error.value).removeprefix("party a: ")}}
     assert str(VALUE) in last["kept"]
@@ -58,7 +58,7 @@ def test_a_party_survives_any_request(question, fields, kind, tmp_path):
     message = party.answer(question, fields)["refused"]
     assert message.isprintable()
     if kind != "_Refusal":
-        assert message.endswith(f"{kind}; the party's own log says why")
+        assert message.endswith(f"{kind}; the reason is in the party's log")
     assert "rows" in party.answer("offer", {})
 
 
@@ -152,9 +152,9 @@ def test_a_secret_is_32_bytes_for_the_party_alone(tmp_path):
     assert path.read_bytes() == content
     for wrong in (b"", content[:31]):
         path.write_bytes(wrong)
-        with pytest.raises(UsageError, match=rf"a/secret: holds {len(wrong)} bytes, a secret 32; put back"):
+        with pytest.raises(UsageError, match=rf"a/secret: must have 32 bytes \(got {len(wrong)}\); restore it"):
             make()
-        with pytest.raises(UsageError, match=f"^secret: holds {len(wrong)} bytes, a secret 32"):
+        with pytest.raises(UsageError, match=rf"^secret: must have 32 bytes \(got {len(wrong)}\)"):
             make(secret=wrong)
 
 

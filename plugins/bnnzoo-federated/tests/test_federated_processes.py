@@ -147,5 +147,5 @@ def test_half_of_the_certificates_are_refused(tmp_path):
     from bnnzoo_federated import security
 
     assert security(None, None, None) == {}
-    with pytest.raises(UsageError, match="go together"):
+    with pytest.raises(UsageError, match="require each other"):
         security(tmp_path / "ca.pem", None, None)
