@@ -232,7 +232,8 @@ def _is_file(name: str) -> bool:
 def _recipes(
     names: Sequence[str], over: Sequence[Layer], options: Mapping[str, Any], seeds: Sequence[int]
 ) -> dict[str, Recipe]:
-    """Return the recipe of each run by name: the named recipes under the layers, at every point of their sweeps."""
+    """Return the recipe of each run by its name: the named recipes with the layers applied, at each point of a
+    sweep."""
     recipes: dict[str, Recipe] = {}
     for name in names:
         model, _, sampler = ("", "", "") if _is_file(name) else name.partition(".")

@@ -133,7 +133,7 @@ def warn_of_text(
 
 
 def _twins(levels: Sequence[str]) -> list[str]:
-    """Return descriptions of categories that look alike: in other capitals, or with invisible or wide characters."""
+    """Return descriptions of categories that differ only in case, or in invisible or wide characters."""
     folded = Counter(level.casefold() for level in levels)
     twins = [level for level in levels if folded[level.casefold()] > 1]
     texts = [f"categories that differ only in capital letters: {list_names(twins)}"] if twins else []

@@ -137,11 +137,9 @@ def estimate(
     """Estimate the biases of a run's moments.
 
     A chain that preserves the posterior, with mean m and variance V, forgets its start X. After some steps its values
-    have
-    the mean m + b (E X - m) and the variance V + c (Var X - V). Here b is the slope of later values on starts, and c
-    the
-    slope of their squares. It is b^2 for an autoregression, and b for a chain that either stays or forgets everything.
-    These two equations give m and V. Their errors come from a jackknife over the chains.
+    have the mean m + b (E X - m) and the variance V + c (Var X - V). Here b is the slope of later values on starts, and
+    c the slope of their squares. It is b^2 for an autoregression, and b for a chain that either stays or forgets
+    everything. These two equations give m and V. Their errors come from a jackknife over the chains.
 
     Args:
         run: moments of the run's draws.

@@ -230,7 +230,7 @@ def answer_converged(
 def answer_calibrated(curve: Calibration, rows: int) -> Answer:
     """Answer whether the run is calibrated, from the largest gap over the whole curve.
 
-    The answer is "no" if the whole interval of the gap exceeds the tolerance, whatever the p-value.
+    The answer is "no" if the whole interval of the gap exceeds the tolerance, regardless of the p-value.
     """
     interval = f"{calibration.LEVEL:.0%} interval {100 * curve.low:.1f} to {100 * curve.high:.1f} %"
     text = (

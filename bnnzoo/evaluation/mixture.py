@@ -121,8 +121,8 @@ def quantiles(
 ) -> Float[Array, "level row target"]:
     """Return the smallest y with P(Y_t <= y) >= level, by bracketing and root finding on the distribution function.
 
-    The method is ITP (Oliveira and Takahashi 2020): never more steps than bisection, plus one, and about ten for a
-    smooth function. Whole numbers use bisection and are exact.
+    The method is ITP (Oliveira and Takahashi 2020). It takes at most one step more than bisection, and about ten steps
+    for a smooth function. Whole numbers use bisection and are exact.
 
     Args:
         mixture: the distributions of the rows.

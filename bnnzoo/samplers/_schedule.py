@@ -12,7 +12,7 @@ from bnnzoo.posterior.hyperparameter import Number
 Schedule = Literal["constant", "decreasing", "cyclical"]
 
 _TYPICAL = 256
-"""Steps that stand for all steps of a schedule."""
+"""Steps that represent all steps of a schedule."""
 
 
 def scheduled_step_size(

@@ -79,7 +79,7 @@ class Placement(eqx.Module):
         """Run `local(shared, *chains)` on each device, or group of devices, for its part of the chains.
 
         Chains are split explicitly, since they never interact. Along the data axis the compiler divides the work: it
-        recognises sums over rows, and adds up across devices there.
+        recognises sums over rows, and adds these up across devices.
 
         Args:
             local: the function to run.
