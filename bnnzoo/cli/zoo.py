@@ -232,8 +232,7 @@ def _is_file(name: str) -> bool:
 def _recipes(
     names: Sequence[str], over: Sequence[Layer], options: Mapping[str, Any], seeds: Sequence[int]
 ) -> dict[str, Recipe]:
-    """Return the recipe of each run by its name: the named recipes with the layers applied, at each point of a
-    sweep."""
+    """Return each recipe by the name of its run, with the layers applied, at every point of a sweep."""
     recipes: dict[str, Recipe] = {}
     for name in names:
         model, _, sampler = ("", "", "") if _is_file(name) else name.partition(".")

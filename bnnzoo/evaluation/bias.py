@@ -23,8 +23,8 @@ _CONFIDENCE = 0.95
 MAX_REMEMBERED = 0.1
 """The largest fraction of a start that may be left in a function's later values.
 
-`estimate` assumes one rate of forgetting. A part of the function that a chain never forgets, such as the mode it is in,
-shows in no drift and in no bias, only in this fraction: the part's share of the variance."""
+`estimate` assumes one rate of forgetting. A chain may never forget a part of the function, such as the mode it is in.
+That part shows neither as drift nor as bias. This fraction is the part's share of the variance."""
 
 
 class Moments(NamedTuple):

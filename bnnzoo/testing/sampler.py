@@ -311,7 +311,7 @@ def _num_tests(target: Target) -> int:
 
 
 def _next_test(num_tested: int, draws: int) -> int:
-    """Return the draws of the next test, half as many again as the last; the final test is at the last draw."""
+    """Return the number of draws at the next test, 1.5 times that of the last; the final test is at the last draw."""
     return min(draws, num_tested * 3 // 2 or _FIRST_LOOK)
 
 
