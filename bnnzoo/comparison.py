@@ -26,7 +26,7 @@ _BETTER = {
     **dict.fromkeys((*_LOWER_IS_BETTER, "loo_nll"), "lower"),
     "accuracy": "higher",
 }
-"""Metrics that show on their own which run predicts better; the first one that a run has decides."""
+"""Metrics that show on their own which run predicts better. The first that the runs have is used."""
 _SIGNIFICANT_ERRORS = 2.0
 """Standard errors that a difference must exceed."""
 

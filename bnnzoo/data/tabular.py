@@ -295,8 +295,8 @@ def join_frame(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], 
     """Join a data frame of inputs and their targets (arrays, a series or a frame) into one frame.
 
     Returns:
-        The frame, the names of the targets, and their kind. Text outside a frame is class labels ("label"), as in
-            arrays, even if it could be numbers or gaps.
+        The frame, the names of the targets, and their kind. The kind of text targets outside a frame is "label" (class
+        labels), as for arrays, even if the text looks like numbers or gaps.
     """
     import pandas as pd
 

@@ -156,7 +156,7 @@ def _outermost(
     inside: Bool[np.ndarray, "candidate row"],
     default: Float[np.ndarray, " row"],
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"], Bool[np.ndarray, " row"]]:
-    """Return the last candidate inside (or the default), the one after it, and whether the final candidate is inside."""
+    """Return the last candidate inside (or the default), the next one, and whether the final candidate is inside."""
     count, some = len(points), inside.any(0)
     last = np.where(some, count - 1 - inside[::-1].argmax(0), -1)
     columns = np.arange(points.shape[1])

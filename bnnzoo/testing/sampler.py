@@ -198,8 +198,8 @@ def _check(
         outcome = Outcome(target.name, "stopped", stop_reason, num_tested, acceptance, seconds)
     elif _resolution(rows) > COARSEST and all(row.passed for row in rows):
         reason = (
-            f"after {num_tested} draws per chain a bias of {100 * _resolution(rows):.2g} % is detected with "
-            "probability one half only, because the chains mix too slowly; use another step size, or more draws"
+            f"after {num_tested} draws per chain a bias of {100 * _resolution(rows):.2g} % has only an even "
+            "chance of detection, because the chains mix too slowly; use another step size, or more draws"
         )
         outcome = Outcome(target.name, "undecided", reason, num_tested, acceptance, seconds)
     else:
