@@ -26,7 +26,7 @@ _BETTER = {
     **dict.fromkeys((*_LOWER_IS_BETTER, "loo_nll"), "lower"),
     "accuracy": "higher",
 }
-"""Metrics that show on their own which run predicts better; the first one that a run has decides."""
+"""Metrics that show on their own which run predicts better. The first that the runs have is used."""
 _SIGNIFICANT_ERRORS = 2.0
 """Standard errors that a difference must exceed."""
 
@@ -98,8 +98,8 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     """Compare runs on their test rows, and by evidence and leave-one-out score if every run has an evidence estimate.
 
     The standard error of a difference is computed from the differences per row. It is much smaller than the runs' own
-    errors if the same rows are difficult for both. `mcse` is the Monte Carlo error of both runs, by which two runs of
-    one recipe differ.
+    errors if the same rows are difficult for both. `mcse` is the combined Monte Carlo error of the two runs. Two runs
+    of one recipe differ by about that much.
 
     Args:
         runs: runs or their files.

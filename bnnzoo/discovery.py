@@ -2,9 +2,9 @@
 
 Each plugin is loaded on its own. A failure is recorded and does not affect the other plugins.
 
-A plugin is an entry point of the group `bnnzoo`; the zoo itself is one. Three environment variables select the plugins.
-`BNNZOO_PLUGINS=a,b` loads these distributions only. `BNNZOO_DISABLE_PLUGINS=1` loads only the zoo itself.
-`BNNZOO_STRICT_PLUGINS=1` turns a plugin that fails into an error; plugin authors use it, and CI.
+A plugin is an entry point of the group `bnnzoo`. The built-in parts form such a plugin too. Three environment variables
+select the plugins. `BNNZOO_PLUGINS=a,b` loads these distributions only. `BNNZOO_DISABLE_PLUGINS=1` loads only the zoo
+itself. `BNNZOO_STRICT_PLUGINS=1` turns a plugin that fails into an error; plugin authors use it, and CI.
 """
 
 from __future__ import annotations

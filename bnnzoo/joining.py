@@ -107,7 +107,8 @@ def _check(runs: Sequence[Run]) -> None:
             )
         if any(run.attributes.get(name) != first.attributes.get(name) for name in _ROW_ATTRIBUTES):
             raise UsageError(f"{run.path}: was trained on other rows than {first.path}")
-        constant, first_constant = (_constant(variables) for variables in (run, first))
+        # A posterior defined in Python has no constant_data.
+        constant, first_constant = (each.predictor.record.group(schema.CONSTANT_DATA) for each in (run, first))
         if not _equal(
             *(
                 {name: variables[name] for name in _SCALES if name in variables}
@@ -147,11 +148,6 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
 def _seeds(run: Run) -> list[int]:
     """Return the seed of a run, or the seeds of the runs that it was joined from."""
     return json.loads(run.attributes.get("seeds", "[]")) or [int(run.attributes["seed"])]
-
-
-def _constant(run: Run) -> dict[str, np.ndarray]:
-    """Return the variables of constant_data; a posterior defined in Python has none."""
-    return run.predictor.record.group(schema.CONSTANT_DATA)
 
 
 def _check_same_variables(group: str, run: Run, first: Run) -> None:

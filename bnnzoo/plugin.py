@@ -78,127 +78,80 @@ def bnnzoo_models() -> list[Entry]:
 def bnnzoo_samplers() -> list[Entry]:
     """List the samplers of the zoo."""
     return [
-        Entry(
+        _sampler(
+            "exact",
             "random-walk",
-            "bnnzoo.samplers.random_walk:RandomWalk",
+            "random_walk:RandomWalk",
             "random-walk Metropolis: no gradients, the simplest exact method",
-            "exact",
         ),
-        Entry(
-            "gibbs",
-            "bnnzoo.samplers.gibbs:Gibbs",
-            "Metropolis within Gibbs: layers, arrays or single numbers in turn",
-            "exact",
+        _sampler("exact", "gibbs", "gibbs:Gibbs", "Metropolis within Gibbs: layers, arrays or single numbers in turn"),
+        _sampler(
+            "exact", "mala", "mala:Mala", "Metropolis-adjusted Langevin: one gradient per step, then accept or reject"
         ),
-        Entry(
-            "mala",
-            "bnnzoo.samplers.mala:Mala",
-            "Metropolis-adjusted Langevin: one gradient per step, then accept or reject",
-            "exact",
-        ),
-        Entry(
-            "penalty",
-            "bnnzoo.samplers.penalty:Penalty",
-            "the penalty method: Metropolis on mini-batches, corrected for their noise",
+        _sampler(
             "noise-corrected",
+            "penalty",
+            "penalty:Penalty",
+            "the penalty method: Metropolis on mini-batches, corrected for their noise",
         ),
-        Entry(
-            "batched",
-            "bnnzoo.samplers.batched:Batched",
-            "the penalty method without its penalty, for comparison",
+        _sampler("biased", "batched", "batched:Batched", "the penalty method without its penalty, for comparison"),
+        _sampler(
+            "biased", "sgld", "sgld:Sgld", "stochastic gradient Langevin dynamics: mini-batch gradients, no accept step"
+        ),
+        _sampler(
+            "biased", "sghmc", "sghmc:Sghmc", "stochastic gradient HMC: mini-batch gradients with momentum and friction"
+        ),
+        _sampler(
+            "biased", "sms-ubu", "sms_ubu:SmsUbu", "Langevin with momentum and symmetric sweeps over the mini-batches"
+        ),
+        _sampler("biased", "psgld", "psgld:Psgld", "SGLD with a step size for every parameter (RMSprop)"),
+        _sampler("exact", "hmc", "hmc:Hmc", "Hamiltonian Monte Carlo with a trajectory of fixed length"),
+        _sampler(
+            "exact", "mams", "mams:Mams", "microcanonical trajectories with an accept step: the exact form of mclmc"
+        ),
+        _sampler(
             "biased",
-        ),
-        Entry(
-            "sgld",
-            "bnnzoo.samplers.sgld:Sgld",
-            "stochastic gradient Langevin dynamics: mini-batch gradients, no accept step",
-            "biased",
-        ),
-        Entry(
-            "sghmc",
-            "bnnzoo.samplers.sghmc:Sghmc",
-            "stochastic gradient HMC: mini-batch gradients with momentum and friction",
-            "biased",
-        ),
-        Entry(
-            "sms-ubu",
-            "bnnzoo.samplers.sms_ubu:SmsUbu",
-            "Langevin with momentum and symmetric sweeps over the mini-batches",
-            "biased",
-        ),
-        Entry(
-            "psgld",
-            "bnnzoo.samplers.psgld:Psgld",
-            "SGLD with a step size for every parameter (RMSprop)",
-            "biased",
-        ),
-        Entry(
-            "hmc",
-            "bnnzoo.samplers.hmc:Hmc",
-            "Hamiltonian Monte Carlo with a trajectory of fixed length",
-            "exact",
-        ),
-        Entry(
-            "mams",
-            "bnnzoo.samplers.mams:Mams",
-            "microcanonical trajectories with an accept step: the exact form of mclmc",
-            "exact",
-        ),
-        Entry(
             "mclmc",
-            "bnnzoo.samplers.mclmc:Mclmc",
+            "mclmc:Mclmc",
             "microcanonical Langevin: long moves with two gradients per step, no accept step",
-            "biased",
         ),
-        Entry(
+        _sampler(
+            "exact",
             "rejection",
-            "bnnzoo.samplers.rejection:Rejection",
+            "rejection:Rejection",
             "rejection: independent draws from the prior or another proposal; for few data",
-            "exact",
         ),
-        Entry(
+        _sampler(
+            "approximate",
             "importance",
-            "bnnzoo.samplers.importance:Importance",
+            "importance:Importance",
             "importance sampling: weighted draws from the prior or another proposal; for few data",
+        ),
+        _sampler("exact", "nuts", "nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its trajectory length"),
+        _sampler(
+            "approximate", "bbb", "bbb:Bbb", "Bayes by Backprop: the closest Gaussian with independent parameters"
+        ),
+        _sampler(
             "approximate",
-        ),
-        Entry(
-            "nuts",
-            "bnnzoo.samplers.nuts:Nuts",
-            "the No-U-Turn sampler: HMC that chooses its trajectory length",
-            "exact",
-        ),
-        Entry(
-            "bbb",
-            "bnnzoo.samplers.bbb:Bbb",
-            "Bayes by Backprop: the closest Gaussian with independent parameters",
-            "approximate",
-        ),
-        Entry(
             "dropout",
-            "bnnzoo.samplers.dropout:Dropout",
+            "dropout:Dropout",
             "Monte Carlo dropout: a trained network with randomly dropped units",
-            "approximate",
         ),
-        Entry(
-            "ensemble",
-            "bnnzoo.samplers.ensemble:Ensemble",
-            "deep ensemble: one trained network per chain",
+        _sampler("approximate", "ensemble", "ensemble:Ensemble", "deep ensemble: one trained network per chain"),
+        _sampler(
             "approximate",
-        ),
-        Entry(
             "laplace",
-            "bnnzoo.samplers.laplace:Laplace",
+            "laplace:Laplace",
             "Laplace approximation: the Gaussian with the posterior's curvature at a mode",
-            "approximate",
         ),
-        Entry(
-            "swag",
-            "bnnzoo.samplers.swag:Swag",
-            "SWAG: a Gaussian through the path of stochastic gradient descent",
-            "approximate",
+        _sampler(
+            "approximate", "swag", "swag:Swag", "SWAG: a Gaussian through the path of stochastic gradient descent"
         ),
     ]
+
+
+def _sampler(exactness: str, name: str, target: str, summary: str) -> Entry:
+    return Entry(name, f"bnnzoo.samplers.{target}", summary, exactness)
 
 
 @hookimpl

@@ -304,7 +304,10 @@ def _by_name(kind: str) -> dict[str, list[Registered]]:
 
 
 def _choose(candidates: list[Registered]) -> Registered | None:
-    """Return the entry that a bare name selects. A built-in entry has priority; two plugins with one name give None."""
+    """Return the entry that a bare name selects; None if two plugins have entries of this name.
+
+    A built-in entry has priority.
+    """
     built_in = [entry for entry in candidates if entry.distribution == OWN]
     if built_in:
         return built_in[0]

@@ -132,7 +132,7 @@ def changed(case: Path, door: str, change: Change, checkpoint: Any) -> None:
     return None
 
 
-def told(case: Path, arguments: list[str]) -> dict[str, Any]:
+def run_command(case: Path, arguments: list[str]) -> dict[str, Any]:
     """What a command says, how it ends, and what it takes."""
     Path("/proc/self/clear_refs").write_text("5")
     resident = _status("VmRSS")
@@ -186,7 +186,7 @@ def main() -> None:
             # Some changes have no place once others were done, and some values no file can hold.
             with contextlib.suppress(Exception):
                 changed(case, contents["door"], change, checkpoint)
-        result = told(case, pick(COMMANDS[contents["door"]], contents["command"]))
+        result = run_command(case, pick(COMMANDS[contents["door"]], contents["command"]))
         print(json.dumps(result), file=answers, flush=True)
         if number % 100 == 99:
             backend.forget_programs()

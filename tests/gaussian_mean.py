@@ -113,6 +113,6 @@ def scores(values: np.ndarray, *, variance: float = 1.0, mean: float = 0.0) -> d
     }
 
 
-def agrees(found: dict[str, float]) -> bool:
+def agrees(statistics: dict[str, float]) -> bool:
     """Whether scores pass at the level of one false alarm in a million each."""
-    return abs(found["mean"]) <= Z and abs(found["variance"]) <= Z and found["ks"] >= LEVEL
+    return abs(statistics["mean"]) <= Z and abs(statistics["variance"]) <= Z and statistics["ks"] >= LEVEL

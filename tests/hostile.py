@@ -75,11 +75,11 @@ def _many_inflate_more(file: h5py.File, _: Path) -> None:
     """A chunk of 64 bytes whose packed bytes unpack to 64 MB."""
     import zlib
 
-    made = h5p.create(h5p.DATASET_CREATE)
-    made.set_chunk((16,))
-    made.set_deflate(1)
+    properties = h5p.create(h5p.DATASET_CREATE)
+    properties.set_chunk((16,))
+    properties.set_deflate(1)
     space = h5s.create_simple((16,))
-    dataset = h5d.create(file["posterior"].id, b"out", h5t.NATIVE_FLOAT, space, made)
+    dataset = h5d.create(file["posterior"].id, b"out", h5t.NATIVE_FLOAT, space, properties)
     dataset.write_direct_chunk((0,), zlib.compress(b"\0" * 2**26))
 
 

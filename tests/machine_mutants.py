@@ -244,9 +244,9 @@ def every(only: str) -> Iterator[Mutant]:
             lines, alike = source.splitlines(), Counter[tuple[str, ...]]()
             for change in changes(source):
                 text = lines[change.line - 1].strip()
-                what = text, change.kind, change.before, change.after
-                yield Mutant(module, text, change, alike[what])
-                alike[what] += 1
+                fields = text, change.kind, change.before, change.after
+                yield Mutant(module, text, change, alike[fields])
+                alike[fields] += 1
 
 
 def digest() -> str:
@@ -260,7 +260,7 @@ def reached(
 ) -> Reached:
     """The tests that reach each line of some modules when nothing is wrong, a file of the folder for each test file."""
     folder.mkdir(exist_ok=True)
-    now = digest()
+    current_digest = digest()
 
     def of(name: str) -> None:
         file = folder / f"{name}.json"
@@ -271,7 +271,7 @@ def reached(
             code, printed = tree.pytest([f"tests/test_{name}.py"], 3600.0, "--reached", str(tree.root / file.name))
             if code not in (0, 5):  # 5: all of its tests are long ones
                 raise RuntimeError(f"tests/test_{name}.py does not pass without a mutant:\n{printed}")
-            file.write_text(json.dumps({"tree": now, **json.loads((tree.root / file.name).read_text())}))
+            file.write_text(json.dumps({"tree": current_digest, **json.loads((tree.root / file.name).read_text())}))
         finally:
             trees.put(tree)
 
@@ -280,7 +280,7 @@ def reached(
     result = Reached({}, {}, set())
     for item in (json.loads((folder / f"{name}.json").read_text()) for name in names):
         result.seconds.update(item["seconds"])
-        if item["tree"] == now:
+        if item["tree"] == current_digest:
             result.sound.update(item["seconds"])
         for module, lines in item["lines"].items():
             for line, tests in lines.items():
@@ -288,7 +288,7 @@ def reached(
     return result
 
 
-def judged(
+def test_mutant(
     mutant: Mutant, trees: queue.Queue[Tree], sound: set[str], reached: Reached, timeout: float
 ) -> dict[str, Any]:
     """What stands of a mutant in the table; `sound` are tests that are known to pass without one."""
@@ -304,10 +304,10 @@ def judged(
         match = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", printed, re.MULTILINE)
         by = match[1] if match else "tests/conftest.py"
         if code and by not in sound:
-            words = [by] if match else ["--collect-only", "tests/test_layers.py"]
-            without, said = tree.pytest(words, timeout)
+            selection = [by] if match else ["--collect-only", "tests/test_layers.py"]
+            without, output = tree.pytest(selection, timeout)
             if without != 0:
-                raise RuntimeError(f"{by} does not pass without a mutant:\n{said}")
+                raise RuntimeError(f"{by} does not pass without a mutant:\n{output}")
             sound.add(by)
     finally:
         trees.put(tree)
@@ -318,21 +318,21 @@ def judged(
     return about | ({"by": by} if code else {}) | {"seconds": seconds}
 
 
-def told(rows: list[dict[str, Any]], population: int) -> int:
+def report(rows: list[dict[str, Any]], population: int) -> int:
     """Prints the counts and the survivors; how many of these are neither killed nor explained."""
     explained = {tuple(item[key] for key in SAME) for item in tomllib.loads(EQUIVALENT.read_text())["mutant"]}
     survivors = [row for row in rows if row["result"] == "survived"]
-    left = [row for row in survivors if tuple(row[key] for key in SAME) not in explained]
-    for row in left:
+    unexplained = [row for row in survivors if tuple(row[key] for key in SAME) not in explained]
+    for row in unexplained:
         print(f"{row['module']}.py:{row['line']}: {row['kind']}: {row['before']}  ->  {row['after']}")
     print("\n| part | mutants | killed | too slow | equivalent | left |\n|---|---|---|---|---|---|")
     for part in (*sorted({row["module"].split("/")[0] for row in rows}), ""):
         some = [row for row in rows if row["module"].startswith(part)]
         count = Counter(row["result"] for row in some)
-        open_ = sum(row["module"].startswith(part) for row in left)
+        open_ = sum(row["module"].startswith(part) for row in unexplained)
         numbers = (len(some), count["killed"], count["timeout"], count["survived"] - open_, open_)
         print(f"| {part or f'all, of {population}'} | {' | '.join(map(str, numbers))} |")
-    return len(left)
+    return len(unexplained)
 
 
 def main() -> None:
@@ -345,38 +345,38 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     parser.add_argument("--only", default="*", help="modules, as 'samplers/*'")
     parser.add_argument("--again", action="store_true", help="run those anew that survived or took too long")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
-    mutants = sorted(every(given.only), key=lambda mutant: mutant.place(given.seed))
-    rows = [json.loads(line) for line in given.table.read_text().splitlines()] if given.table.exists() else []
-    if given.again:
+    mutants = sorted(every(arguments.only), key=lambda mutant: mutant.place(arguments.seed))
+    rows = [json.loads(line) for line in arguments.table.read_text().splitlines()] if arguments.table.exists() else []
+    if arguments.again:
         rows = [row for row in rows if row["result"] == "killed"]
-        given.table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        arguments.table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     expected = {tuple(row[key] for key in NAME): row for row in rows}
-    chosen = mutants[: given.sample]
-    sound, until = {row["by"] for row in rows if "by" in row}, time.monotonic() + 60 * given.minutes
-    beside = given.table.with_name(f"{given.table.name}.reached")
+    sample = mutants[: arguments.sample]
+    sound, until = {row["by"] for row in rows if "by" in row}, time.monotonic() + 60 * arguments.minutes
+    beside = arguments.table.with_name(f"{arguments.table.name}.reached")
 
     def run(mutant: Mutant) -> None:
         if mutant.name in expected or time.monotonic() > until:
             return
-        row = expected[mutant.name] = judged(mutant, trees, sound, seen, given.timeout)
-        with given.table.open("a") as file:
+        row = expected[mutant.name] = test_mutant(mutant, trees, sound, coverage, arguments.timeout)
+        with arguments.table.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{row['result']:<9}{row['module']}:{row['line']} {row['kind']} ({row['seconds']} s)", flush=True)
 
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         trees: queue.Queue[Tree] = queue.Queue()
-        for number in range(given.jobs):
+        for number in range(arguments.jobs):
             trees.put(Tree(Path(folder) / str(number)))
         try:
-            seen = reached(beside, {mutant.module for mutant in mutants}, trees, pool)
-            sound |= seen.sound
-            list(pool.map(run, chosen))
+            coverage = reached(beside, {mutant.module for mutant in mutants}, trees, pool)
+            sound |= coverage.sound
+            list(pool.map(run, sample))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    sys.exit(min(1, told([expected[mutant.name] for mutant in chosen if mutant.name in expected], len(mutants))))
+    sys.exit(min(1, report([expected[mutant.name] for mutant in sample if mutant.name in expected], len(mutants))))
 
 
 if __name__ == "__main__":

@@ -19,15 +19,15 @@ IDENTITIES, INVARIANCE, SGLD, LANGEVIN = (
 BALANCE = f"{IDENTITIES}::test_the_penalised_acceptance_is_in_detailed_balance[float64-1e-06]"
 RATIO = f"{IDENTITIES}::test_a_step_accepts_with_its_penalised_ratio"
 ESTIMATE = f"{IDENTITIES}::test_delta_and_its_variance_are_unbiased_over_all_batches"
-STILL = f"{IDENTITIES}::test_there_is_no_difference_where_nothing_moves"
-MEMORY = f"{IDENTITIES}::test_nothing_but_the_position_and_the_proposal_is_remembered"
+STILL = f"{IDENTITIES}::test_a_step_of_length_zero_has_no_difference"
+MEMORY = f"{IDENTITIES}::test_a_step_depends_only_on_the_position_and_the_proposal"
 KEEPS = f"{INVARIANCE}::test_pooled_variance_keeps_the_posterior[replacement-1]"
 FORMULA = f"{SGLD}::test_the_stationary_variance_is_the_formula[10-replacement]"
 
 MALA = f"{LANGEVIN}::test_mala_is_in_detailed_balance[float64-1e-09]"
 OWN_KEY = f"{LANGEVIN}::test_the_drift_has_a_key_of_its_own[langevin]"
 DRIFT = f"{LANGEVIN}::test_a_drift_on_any_mini_batch_is_in_detailed_balance"
-SKEWED = f"{LANGEVIN}::test_the_skewed_target_is_kept[langevin]"
+SKEWED = f"{LANGEVIN}::test_langevin_samplers_keep_the_skewed_target[langevin]"
 
 Patch = pytest.MonkeyPatch
 
@@ -57,9 +57,11 @@ def _penalty(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], None]:
         from bnnzoo.samplers import _noise_penalty
         from bnnzoo.samplers import _penalty as penalty
 
-        right = _noise_penalty.noise_penalty
+        original = _noise_penalty.noise_penalty
         for module in (_noise_penalty, penalty):
-            patch.setattr(module, "noise_penalty", lambda sigma2, dof, terms: wrong(right(sigma2, dof, terms), sigma2))
+            patch.setattr(
+                module, "noise_penalty", lambda sigma2, dof, terms: wrong(original(sigma2, dof, terms), sigma2)
+            )
 
     return make
 
@@ -70,10 +72,10 @@ def _difference(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
     def make(patch: Patch) -> None:
         from bnnzoo.samplers._penalty import AbstractPenalty
 
-        right = AbstractPenalty.difference
+        original = AbstractPenalty.difference
 
         def difference(self: Any, posterior: Any, d: Any, known_change: Any) -> Any:
-            result = right(self, posterior, d, known_change)
+            result = original(self, posterior, d, known_change)
             return wrong(result, self, known_change, *self.sizes(posterior.num_data), posterior.num_data)
 
         patch.setattr(AbstractPenalty, "difference", difference)
@@ -84,24 +86,24 @@ def _difference(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
 def _sigma2(variance: str, factor: Callable[[int, int], float]) -> Callable[[Patch], None]:
     """The variance of one kind times `factor(n, M)`."""
 
-    def wrong(found: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
-        return found._replace(sigma2=found.sigma2 * (factor(size, batches) if sampler.variance == variance else 1))
+    def wrong(result: Any, sampler: Any, fixed: Any, size: int, batches: int, total: int) -> Any:
+        return result._replace(sigma2=result.sigma2 * (factor(size, batches) if sampler.variance == variance else 1))
 
     return _difference(wrong)
 
 
-def _not_scaled(result: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
+def _not_scaled(result: Any, sampler: Any, fixed: Any, size: int, batches: int, total: int) -> Any:
     share = size * batches / total
-    return result._replace(delta=(result.delta + known) * share - known, sigma2=result.sigma2 * share**2)
+    return result._replace(delta=(result.delta + fixed) * share - fixed, sigma2=result.sigma2 * share**2)
 
 
-def _prior_scaled(result: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
-    return result._replace(delta=result.delta + known - known * (total / (size * batches)))
+def _prior_scaled(result: Any, sampler: Any, fixed: Any, size: int, batches: int, total: int) -> Any:
+    return result._replace(delta=result.delta + fixed - fixed * (total / (size * batches)))
 
 
-def _infinite_population(result: Any, sampler: Any, known: Any, size: int, batches: int, total: int) -> Any:
-    left = 1 - size * batches / total if sampler.sampling == "disjoint" else 1
-    return result._replace(sigma2=result.sigma2 / left)
+def _infinite_population(result: Any, sampler: Any, fixed: Any, size: int, batches: int, total: int) -> Any:
+    correction = 1 - size * batches / total if sampler.sampling == "disjoint" else 1
+    return result._replace(sigma2=result.sigma2 / correction)
 
 
 def _ratio(wrong: Callable[[Any], Any]) -> Callable[[Patch], None]:
@@ -110,10 +112,10 @@ def _ratio(wrong: Callable[[Any], Any]) -> Callable[[Patch], None]:
     def make(patch: Patch) -> None:
         from bnnzoo.samplers._penalty import AbstractPenalty
 
-        right = AbstractPenalty._propose
+        original = AbstractPenalty._propose
 
         def propose(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
-            proposal, log_ratio, number = right(self, posterior, state, key=key)
+            proposal, log_ratio, number = original(self, posterior, state, key=key)
             return proposal, wrong(log_ratio), number
 
         patch.setattr(AbstractPenalty, "_propose", propose)
@@ -129,11 +131,11 @@ def _outside(patch: Patch) -> None:
 
     noise_penalty, metropolis, last = penalty.noise_penalty, penalty.metropolis, []
 
-    def told(sigma2: Any, dof: Any, terms: int) -> Any:
+    def outside_regime(sigma2: Any, dof: Any, terms: int) -> Any:
         last[:] = [noise_penalty(sigma2, dof, terms)]
         return last[0]
 
-    patch.setattr(penalty, "noise_penalty", told)
+    patch.setattr(penalty, "noise_penalty", outside_regime)
     patch.setattr(
         penalty, "metropolis", lambda ratio, *, key: metropolis(jnp.minimum(ratio + last[0], 0) - last[0], key=key)
     )
@@ -143,11 +145,11 @@ def _during_steps(patch: Patch, begin: Callable[..., None]) -> None:
     """Calls `begin(sampler, posterior, state, key)` at the start of every step of the penalty."""
     from bnnzoo.samplers._penalty import AbstractPenalty
 
-    right = AbstractPenalty.step
+    original = AbstractPenalty.step
 
     def step(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
         begin(self, posterior, state, key)
-        return right(self, posterior, state, key=key)
+        return original(self, posterior, state, key=key)
 
     patch.setattr(AbstractPenalty, "step", step)
 
@@ -170,12 +172,12 @@ def _one_batch(patch: Patch) -> None:
     """The acceptance looks at the batch that the drift has seen."""
     from bnnzoo.samplers._penalty import AbstractPenalty
 
-    right, keys = AbstractPenalty._batch, []
+    original, keys = AbstractPenalty._batch, []
     _during_steps(patch, lambda *_: keys.clear())
 
     def batch(self: Any, posterior: Any, rows: Any, *, key: Any) -> Any:
         keys.append(key)
-        return right(self, posterior, rows, key=keys[0])
+        return original(self, posterior, rows, key=keys[0])
 
     patch.setattr(AbstractPenalty, "_batch", batch)
 
@@ -186,7 +188,7 @@ def _other_batch(patch: Patch) -> None:
 
     from bnnzoo.samplers._penalty import AbstractPenalty
 
-    right = AbstractPenalty.step
+    original = AbstractPenalty.step
 
     def step(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
         # Not `fold_in(key, 1)`: that is the second of the keys that the step splits its own into.
@@ -200,7 +202,7 @@ def _other_batch(patch: Patch) -> None:
 
         with Patch.context() as inside:
             inside.setattr(kind, "log_likelihood", log_likelihood)
-            return right(self, posterior, state, key=key)
+            return original(self, posterior, state, key=key)
 
     patch.setattr(AbstractPenalty, "step", step)
 
@@ -217,8 +219,8 @@ def _remembered(patch: Patch) -> None:
 
     init, step, difference, current = AbstractPenalty.init, AbstractPenalty.step, AbstractPenalty.difference, {}
 
-    def wrong_init(self: Any, *given: Any, **named: Any) -> Any:
-        state = init(self, *given, **named)
+    def wrong_init(self: Any, *args: Any, **named: Any) -> Any:
+        state = init(self, *args, **named)
         return Remembering(*(getattr(state, field.name) for field in dataclasses.fields(state)))
 
     def wrong_step(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
@@ -234,14 +236,17 @@ def _remembered(patch: Patch) -> None:
         with Patch.context() as inside:
             inside.setattr(kind, "log_likelihood", log_likelihood)
             moved, stats = step(self, posterior, state, key=key)
-        here, there = means
-        old = jnp.where(jnp.isnan(state.old), here, state.old)
-        return eqx.tree_at(lambda s: s.old, moved, jnp.where(stats["accepted"], there, old)), stats
+        theta_mean, proposal = means
+        old = jnp.where(jnp.isnan(state.old), theta_mean, state.old)
+        return eqx.tree_at(lambda s: s.old, moved, jnp.where(stats["accepted"], proposal, old)), stats
 
     def wrong_difference(self: Any, posterior: Any, d: Any, known_change: Any) -> Any:
-        here = current["means"][0]
+        theta_mean = current["means"][0]
         return difference(
-            self, posterior, d + here - jnp.where(jnp.isnan(current["old"]), here, current["old"]), known_change
+            self,
+            posterior,
+            d + theta_mean - jnp.where(jnp.isnan(current["old"]), theta_mean, current["old"]),
+            known_change,
         )
 
     for name, wrong in (("init", wrong_init), ("step", wrong_step), ("difference", wrong_difference)):
@@ -262,7 +267,7 @@ def _mala(patch: Patch) -> None:
         current.update(posterior=posterior, state=state)
         return step(self, posterior, state, key=key)
 
-    def told(posterior: Any, theta: Any) -> Any:
+    def score(posterior: Any, theta: Any) -> Any:
         current["proposal"] = density(posterior, theta)
         return current["proposal"]
 
@@ -273,7 +278,7 @@ def _mala(patch: Patch) -> None:
         return metropolis(2 * (prior - state.log_prior + change) - log_ratio, key=key)
 
     patch.setattr(mala.Mala, "step", wrong_step)
-    patch.setattr(mala, "density", told)
+    patch.setattr(mala, "density", score)
     patch.setattr(mala, "metropolis", reversed_ratio)
 
 
@@ -281,8 +286,8 @@ def _noise_of_sgld(factor: float) -> Callable[[Patch], None]:
     def make(patch: Patch) -> None:
         from bnnzoo.samplers import sgld
 
-        right = sgld.standard_normal
-        patch.setattr(sgld, "standard_normal", lambda like, *, key: factor * right(like, key=key))
+        original = sgld.standard_normal
+        patch.setattr(sgld, "standard_normal", lambda like, *, key: factor * original(like, key=key))
 
     return make
 
@@ -295,10 +300,10 @@ def _gradient_of_sgld(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], Non
 
         from bnnzoo.samplers.sgld import Sgld
 
-        right = Sgld.gradient
+        original = Sgld.gradient
 
         def gradient(self: Any, posterior: Any, theta: Any, anchor: Any, batch: Any) -> Any:
-            value, result = right(self, posterior, theta, anchor, batch)
+            value, result = original(self, posterior, theta, anchor, batch)
             return value, wrong(result, jax.grad(posterior.log_prior)(theta))
 
         patch.setattr(Sgld, "gradient", gradient)
@@ -319,14 +324,14 @@ def _without_power(place: Callable[[], tuple[Any, str]]) -> Callable[[Patch], No
         from bnnzoo.posterior import AbstractPosterior
 
         owner, name = place()
-        right = getattr(owner, name)
+        original = getattr(owner, name)
 
-        def whole(given: Any) -> Any:
-            if not isinstance(given, AbstractPosterior):
-                return given
-            return eqx.tree_at(lambda p: p.likelihood_power, given, np.float32(1.0))
+        def without_power(args: Any) -> Any:
+            if not isinstance(args, AbstractPosterior):
+                return args
+            return eqx.tree_at(lambda p: p.likelihood_power, args, np.float32(1.0))
 
-        patch.setattr(owner, name, lambda *given, **named: right(*map(whole, given), **named))
+        patch.setattr(owner, name, lambda *args, **named: original(*map(without_power, args), **named))
 
     return make
 
@@ -362,13 +367,13 @@ def _sum_without_power(patch: Patch) -> None:
     """What a control variate knows of all data."""
     from bnnzoo.samplers._control_variate import Anchor
 
-    right, powers = Anchor.whole_part, [1.0]
+    original, powers = Anchor.whole_part, [1.0]
 
     def begin(sampler: Any, posterior: Any, state: Any, key: Any) -> None:
         powers[0] = posterior.likelihood_power
 
     _during_steps(patch, begin)
-    patch.setattr(Anchor, "whole_part", lambda self, start, end: right(self, start, end) / powers[0])
+    patch.setattr(Anchor, "whole_part", lambda self, start, end: original(self, start, end) / powers[0])
 
 
 def _loss(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
@@ -377,14 +382,16 @@ def _loss(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
     def make(patch: Patch) -> None:
         from bnnzoo.samplers import _training
 
-        right = _training.loss
-        patch.setattr(_training, "loss", lambda p, theta, rows, *, seen=None: wrong(right, p, theta, rows, seen))
+        original = _training.loss
+        patch.setattr(
+            _training, "loss", lambda p, theta, rows, *, rows_seen=None: wrong(original, p, theta, rows, rows_seen)
+        )
 
     return make
 
 
-def _without_prior(right: Any, posterior: Any, theta: Any, rows: Any, seen: Any) -> Any:
-    return right(posterior, theta, rows, seen=seen) + posterior.log_prior(theta) / posterior.num_data
+def _without_prior(original: Any, posterior: Any, theta: Any, rows: Any, rows_seen: Any) -> Any:
+    return original(posterior, theta, rows, seen=rows_seen) + posterior.log_prior(theta) / posterior.num_data
 
 
 def _gibbs_for_ever(patch: Patch) -> None:
@@ -398,10 +405,10 @@ def _forgotten_weights(patch: Patch) -> None:
 
     from bnnzoo.samplers._row_probabilities import RowProbabilities
 
-    right = RowProbabilities.draw
+    original = RowProbabilities.draw
 
     def draw(self: Any, size: int, *, key: Any) -> Any:
-        rows, weights = right(self, size, key=key)
+        rows, weights = original(self, size, key=key)
         return rows, jnp.ones_like(weights)
 
     patch.setattr(RowProbabilities, "draw", draw)
@@ -416,14 +423,14 @@ def _without_density(patch: Patch) -> None:
 def _trapezoids_alone(patch: Patch) -> None:
     from bnnzoo.evaluation import power_path
 
-    right = power_path._weights
-    patch.setattr(power_path, "_weights", lambda powers: right(powers) * [1.0, 0.0])
+    original = power_path._weights
+    patch.setattr(power_path, "_weights", lambda powers: original(powers) * [1.0, 0.0])
 
 
 def _all_seen(patch: Patch) -> None:
     from bnnzoo.samplers import _influence
 
-    patch.setattr(_influence, "effective_contribution", lambda d, drawn, *, disjoint: d)
+    patch.setattr(_influence, "effective_contribution", lambda d, probability, *, disjoint: d)
 
 
 def _sees_itself(patch: Patch) -> None:
@@ -440,12 +447,12 @@ def _sees_itself(patch: Patch) -> None:
 
 POWER = "tests/test_likelihood_power.py::test_"
 LOSS = f"{POWER}the_training_loss_is_the_log_density_for_each_datum"
-ROWS_DRAWN = "tests/test_row_probabilities.py::test_rows_come_as_often_as_their_probabilities_say"
+ROWS_DRAWN = "tests/test_row_probabilities.py::test_rows_are_drawn_with_their_probabilities"
 SEES = "tests/test_autoregressive.py::test_the_outputs_of_a_column_see_the_columns_before_it[hidden1]"
 WEIGHTED = "tests/test_proposals.py::test_weights_make_the_law_of_the_closed_form[own]"
-KEPT = "tests/test_proposals.py::test_what_is_kept_has_the_law_of_the_closed_form"
+KEPT = "tests/test_proposals.py::test_accepted_draws_have_the_law_of_the_closed_form"
 CORRECTED = "tests/test_evidence.py::test_the_correction_of_the_path_is_of_higher_order"
-UNSEEN = "tests/test_guard.py::test_a_row_that_steps_do_not_see_is_found[OneRow]"
+UNSEEN = "tests/test_guard.py::test_a_row_missed_by_the_batches_is_found[OneRow]"
 
 
 def _steps(*names: str) -> tuple[str, ...]:

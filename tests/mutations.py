@@ -51,9 +51,9 @@ ARRAYS: tuple[Callable[[], Any], ...] = (
 )
 
 
-def pick(there: Sequence[T], place: Any) -> T:
+def pick(choices: Sequence[T], place: Any) -> T:
     """The one called so, or by number."""
-    return there[place % len(there)] if isinstance(place, int) else there[there.index(place)]
+    return choices[place % len(choices)] if isinstance(place, int) else choices[choices.index(place)]
 
 
 def change_bytes(content: bytes, change: Change) -> bytes:
@@ -73,13 +73,13 @@ def change_bytes(content: bytes, change: Change) -> bytes:
     return content[:at] + content[at : at + rest[0]] * rest[1] + content[at + rest[0] :]
 
 
-def change_words(words: Any, path: Sequence[Any], value: Any) -> Any:
+def change_words(document: Any, path: Sequence[Any], value: Any) -> Any:
     """JSON with a value put where `path` leads; what is no place ends the way."""
-    if not path or not isinstance(words, dict | list) or not words:
+    if not path or not isinstance(document, dict | list) or not document:
         return value
-    key = pick(list(words) if isinstance(words, dict) else range(len(words)), path[0])
-    words[key] = change_words(words[key], path[1:], value)
-    return words
+    key = pick(list(document) if isinstance(document, dict) else range(len(document)), path[0])
+    document[key] = change_words(document[key], path[1:], value)
+    return document
 
 
 def change_run_file(path: Path, change: Change) -> None:
@@ -91,11 +91,11 @@ def change_run_file(path: Path, change: Change) -> None:
         file.visit(lambda name: names.append(name))
         if kind == "attribute":
             holder = file[pick(["/", *names], rest[0])]
-            there = [*holder.attrs, "new"]
-            _put(holder.attrs, pick(there, rest[1]), rest[2])
+            present = [*holder.attrs, "new"]
+            _put(holder.attrs, pick(present, rest[1]), rest[2])
         elif kind == "json":
-            there = [name for name in file.attrs if str(file.attrs[name])[:1] in ("{", "[")]
-            name = pick(there, rest[0])
+            present = [name for name in file.attrs if str(file.attrs[name])[:1] in ("{", "[")]
+            name = pick(present, rest[0])
             file.attrs[name] = json.dumps(change_words(json.loads(file.attrs[name]), rest[1], rest[2]))
         elif kind == "recipe":
             file.attrs["recipe"] = change_line(file.attrs["recipe"], *rest)
@@ -184,9 +184,9 @@ def seal(folder: Path, checkpoint: Any) -> None:
 def seal_words(folder: Path) -> None:
     """Write the manifest's digest of itself anew, where its words are a manifest's."""
     with suppress(ValidationError):
-        words = Manifest.model_validate_json((folder / "p000.json").read_bytes())
-        words.seal = run_parts.seal(words)
-        run_parts.write_json(folder / "p000.json", words)
+        manifest = Manifest.model_validate_json((folder / "p000.json").read_bytes())
+        manifest.seal = run_parts.seal(manifest)
+        run_parts.write_json(folder / "p000.json", manifest)
 
 
 def checkpoint_of(folder: Path) -> Any:

@@ -57,5 +57,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if terminalreporter.config.getoption("share") is None:
         return
     begun = {item.nodeid for kind in ("passed", "failed", "error") for item in terminalreporter.getreports(kind)}
-    left = sum(OVER in str(report.longrepr) for report in terminalreporter.getreports("skipped"))
-    terminalreporter.write_line(f"share: {len(begun)} of {len(begun) + left} tests ran, {left} not begun in time")
+    skipped = sum(OVER in str(report.longrepr) for report in terminalreporter.getreports("skipped"))
+    terminalreporter.write_line(f"share: {len(begun)} of {len(begun) + skipped} tests ran, {skipped} not begun in time")

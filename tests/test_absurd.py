@@ -19,7 +19,7 @@ from bnnzoo.errors import BnnzooError, BnnzooWarning
 from bnnzoo.samplers import RandomWalk
 
 
-def made(tmp_path, sampler: str, name: str = "run.nc", **more: Any) -> bnnzoo.Run:
+def sample_run(tmp_path, sampler: str, name: str = "run.nc", **more: Any) -> bnnzoo.Run:
     return zoo.run_recipe(tiny.recipe(sampler, **more), out=tmp_path / name, force=True)
 
 
@@ -29,7 +29,7 @@ def kinds(run: bnnzoo.Run) -> set[str]:
 
 @pytest.mark.parametrize(("sampler", "step_size"), [("sgld", 1e6), pytest.param("sghmc", 1.0, marks=pytest.mark.slow)])
 def test_a_regression_that_left_the_data_says_so(sampler, step_size, tmp_path, capsys):
-    run = made(tmp_path, sampler, **{"sampler.step_size": step_size})
+    run = sample_run(tmp_path, sampler, **{"sampler.step_size": step_size})
     assert run.attributes["complete"] == 1
     assert "distance of predictions from the data" in run.attributes["absurd"]
     assert {"remoteness", "still_chains"} & kinds(run)
@@ -39,14 +39,14 @@ def test_a_regression_that_left_the_data_says_so(sampler, step_size, tmp_path, c
 
 def test_a_classification_that_is_sure_of_the_wrong_labels_says_so(tmp_path):
     more = {"data": "breast-cancer", "likelihood": "categorical", "likelihood.scale": None}
-    run = made(tmp_path, "sgld", **more, **{"sampler.step_size": 1.0})
+    run = sample_run(tmp_path, "sgld", **more, **{"sampler.step_size": 1.0})
     assert "surprise" in kinds(run)
     assert "surprise at the labels" in run.attributes["absurd"]
 
 
-def test_a_run_that_predicts_as_the_data_are_says_nothing_of_it(tmp_path):
+def test_a_plausible_run_has_no_finding_of_implausibility(tmp_path):
     """The control."""
-    run = made(tmp_path, "sgld", init="map")
+    run = sample_run(tmp_path, "sgld", init="map")
     assert not {"remoteness", "surprise", "still_chains"} & kinds(run)
     assert run.attributes["absurd"] == ""
 
@@ -62,14 +62,14 @@ def test_targets_far_from_zero_are_not_far_from_their_predictions(tmp_path):
     assert run.attributes["absurd"] == ""
 
 
-def test_what_is_said_of_a_run_is_not_of_the_file_that_it_replaces(tmp_path):
-    made(tmp_path, "sgld", init="map")
-    run = made(tmp_path, "sgld", **{"sampler.step_size": 1e6})
+def test_findings_of_a_replaced_file_are_not_shown(tmp_path):
+    sample_run(tmp_path, "sgld", init="map")
+    run = sample_run(tmp_path, "sgld", **{"sampler.step_size": 1e6})
     assert run.attributes["absurd"]
     assert not run.attributes["rhat"] < 1000
 
 
-def test_a_lone_chain_that_is_stuck_at_its_last_draw_is_whole_and_named(tmp_path):
+def test_a_single_chain_stuck_at_its_last_draw_is_kept_and_named(tmp_path):
     start = np.array([[100.0]], np.float32)
     arguments: dict[str, Any] = {"chains": 1, "warmup": 0, "init": start, "chain_method": "vectorized"}
     with pytest.warns(BnnzooWarning, match="chain 0 accepted no proposal for 1000 steps"):
@@ -84,11 +84,13 @@ def test_a_lone_chain_that_is_stuck_at_its_last_draw_is_whole_and_named(tmp_path
 
 
 @pytest.mark.slow
-def test_the_command_says_so_too_and_is_done(tmp_path):
+def test_the_command_reports_stuck_chains_and_exits_with_0(tmp_path):
     out = tmp_path / "run.nc"
-    arguments = tiny.words("random-walk", chains=1, warmup=0, draws=1000, **{"sampler.step_size": 1e8})
-    done = subprocess.run([sys.executable, "-m", "bnnzoo", *arguments, "-o", str(out)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "chain 0 accepted no proposal for 1000 steps" in done.stderr
-    assert "Traceback" not in done.stderr
+    arguments = tiny.arguments("random-walk", chains=1, warmup=0, draws=1000, **{"sampler.step_size": 1e8})
+    process = subprocess.run(
+        [sys.executable, "-m", "bnnzoo", *arguments, "-o", str(out)], capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    assert "chain 0 accepted no proposal for 1000 steps" in process.stderr
+    assert "Traceback" not in process.stderr
     assert json.loads(bnnzoo.open(out).attributes["stuck_chains"]) == [0]

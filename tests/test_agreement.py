@@ -74,18 +74,18 @@ def test_a_file_whose_arrays_are_not_its_models_is_refused(group, change, messag
         agreement.check(damaged(run, group, **change(old)), None, run.predictor._restored_model)
 
 
-def test_a_posterior_that_was_given_may_know_fewer_sites_and_no_others(regression):
+def test_a_given_posterior_may_lack_sites_but_not_add_any(regression):
     """The file of a NumPyro model also has what is computed of its sites; the error names what the file lacks."""
     run = regression[0]
     tree, restored_model = run.posterior, run.predictor._restored_model
-    given = restored_model._replace(data_sha256=tree.attrs["data_sha256"])
+    model = restored_model._replace(data_sha256=tree.attrs["data_sha256"])
     old = {str(name): variable.values for name, variable in tree["posterior"].data_vars.items()}
     more, fewer = damaged(run, "posterior", a=old["bias"]), damaged(run, "posterior", weight=None)
     for changed in (more, fewer):
         changed.attrs.update(tree.attrs)
-    agreement.check(more, None, given)
+    agreement.check(more, None, model)
     with pytest.raises(UsageError, match="the run: has no site weight, but the given posterior has"):
-        agreement.check(fewer, None, given)
+        agreement.check(fewer, None, model)
 
 
 def test_a_partial_linearisation_point_is_refused(regression):
@@ -104,7 +104,7 @@ def test_a_partial_linearisation_point_is_refused(regression):
         )
 
 
-def test_draws_that_no_run_keeps_are_refused(regression):
+def test_draws_that_no_run_can_store_are_refused(regression):
     """A weight that is not finite, or a scale that no logarithm is of; not a large one, and not a scale that left."""
     posterior = regression[0].predictor.posterior
     good = np.ones((3, posterior.layout.dim), np.float32)

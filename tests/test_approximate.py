@@ -120,14 +120,14 @@ def test_bbb_draws_from_the_average_of_its_path():
         return jax.lax.scan(lambda s, k: (sampler.warmup_step(target.posterior, s, key=k)[0], s.mean), state, keys)
 
     ends, path = trained(jax.random.split(jax.random.key(1), 16))
-    settled = jax.vmap(lambda s: sampler.settle(target.posterior, s, final=True, key=jax.random.key(0)))(ends)
+    final_states = jax.vmap(lambda s: sampler.settle(target.posterior, s, final=True, key=jax.random.key(0)))(ends)
     last = np.concatenate([np.asarray(path)[:, 301:], np.asarray(ends.mean)[:, None]], 1)
-    np.testing.assert_allclose(settled.mean, last.mean(1), atol=1e-4)
-    off = [np.mean((np.asarray(states.mean) - target.mean) ** 2) for states in (settled, ends)]
+    np.testing.assert_allclose(final_states.mean, last.mean(1), atol=1e-4)
+    off = [np.mean((np.asarray(states.mean) - target.mean) ** 2) for states in (final_states, ends)]
     assert off[0] < off[1] / 2
 
 
-def test_the_average_of_a_falling_rate_is_of_the_end():
+def test_the_average_under_a_falling_rate_is_over_the_end():
     """Before, q still moves, and its average would lag behind it."""
     posterior = _network(rows=40)
     sampler = Bbb(batch_size=40, learning_rate=0.05)
@@ -139,9 +139,9 @@ def test_the_average_of_a_falling_rate_is_of_the_end():
         return jax.lax.scan(lambda s, k: ((new := sampler.warmup_step(posterior, s, key=k)[0]), new.mean), state, keys)
 
     end, path = trained(state)
-    settled = sampler.settle(posterior, end, final=True, key=jax.random.key(0))
-    np.testing.assert_allclose(settled.mean, path[-21:].mean(0), atol=1e-4)
-    assert np.abs(settled.mean - path[-80:].mean(0)).max() > 1e-2
+    final_state = sampler.settle(posterior, end, final=True, key=jax.random.key(0))
+    np.testing.assert_allclose(final_state.mean, path[-21:].mean(0), atol=1e-4)
+    assert np.abs(final_state.mean - path[-80:].mean(0)).max() > 1e-2
 
 
 def test_bbb_measures_how_far_its_mean_is_from_the_best():
@@ -154,9 +154,9 @@ def test_bbb_measures_how_far_its_mean_is_from_the_best():
     state = sampler.init(target.posterior, start, num_warmup=0, key=jax.random.key(0))
     state = dataclasses.replace(state, rho=jnp.asarray(np.log(np.expm1(scale)), jnp.float32))
     inspection = jax.jit(lambda s: sampler.inspect(target.posterior, s, key=jax.random.key(1)))(state)
-    wanted = float(np.sum((scale * (precision @ error)) ** 2))
-    assert float(inspection["mean_distance"]) == pytest.approx(wanted, rel=1e-2)
-    (finding,) = sampler.findings(target.posterior, {"mean_distance": wanted})
+    expected = float(np.sum((scale * (precision @ error)) ** 2))
+    assert float(inspection["mean_distance"]) == pytest.approx(expected, rel=1e-2)
+    (finding,) = sampler.findings(target.posterior, {"mean_distance": expected})
     assert finding.kind == "mean"
     assert sampler.findings(target.posterior, {"mean_distance": 0.1}) == ()
 
@@ -164,24 +164,24 @@ def test_bbb_measures_how_far_its_mean_is_from_the_best():
 def test_a_pass_of_parts_is_all_of_the_data():
     """90 rows in parts of 40: every row once, in the next pass in another order; the parts' mean is the whole's."""
     posterior = _network(rows=90)
-    sampler, whole = Bbb(batch_size=40, sampling="partition"), Bbb(batch_size=90)
+    sampler, full = Bbb(batch_size=40, sampling="partition"), Bbb(batch_size=90)
     state = sampler.init(posterior, jnp.ones(posterior.layout.dim), num_warmup=100, key=jax.random.key(0))
-    seen, weights, fits = [], [], []
-    for done in range(6):
-        at = eqx.tree_at(lambda s: s.adam.done, state, jnp.asarray(float(done)))
-        rows, weight = sampler._rows(posterior, at, key=jax.random.key(done))
+    row_sets, weights, fits = [], [], []
+    for steps_done in range(6):
+        at = eqx.tree_at(lambda s: s.adam.done, state, jnp.asarray(float(steps_done)))
+        rows, weight = sampler._rows(posterior, at, key=jax.random.key(steps_done))
         assert weight is not None
-        seen.append(np.asarray(rows.x)[np.asarray(weight) > 0])
+        row_sets.append(np.asarray(rows.x)[np.asarray(weight) > 0])
         weights.append(float(weight.sum()))
         fits.append(sampler._fit(posterior, state.mean, state.mean, rows, weight, key=jax.random.key(9))[1])
     for first in (0, 3):
-        assert len(np.unique(np.concatenate(seen[first : first + 3]), axis=0)) == 90
-        assert sum(map(len, seen[first : first + 3])) == 90
-    assert not np.array_equal(seen[0], seen[3])
+        assert len(np.unique(np.concatenate(row_sets[first : first + 3]), axis=0)) == 90
+        assert sum(map(len, row_sets[first : first + 3])) == 90
+    assert not np.array_equal(row_sets[0], row_sets[3])
     assert np.mean(weights[:3]) == pytest.approx(40)
-    rows, weight = whole._rows(posterior, state, key=jax.random.key(0))
+    rows, weight = full._rows(posterior, state, key=jax.random.key(0))
     assert weight is None
-    expected = whole._fit(posterior, state.mean, state.mean, rows, None, key=jax.random.key(9))[1]
+    expected = full._fit(posterior, state.mean, state.mean, rows, None, key=jax.random.key(9))[1]
     np.testing.assert_allclose(np.mean(fits[:3]), expected, rtol=1e-5)
     assert abs(fits[0] - expected) > 1e-3  # a part alone is not the whole
 
@@ -290,12 +290,16 @@ def test_local_noise_has_the_law_of_weight_noise():
         assert stats.ks_2samp(local @ direction, wrong @ direction).pvalue < 1e-6
 
 
-def test_local_noise_is_each_datums_own_and_spares_what_is_fixed():
-    whole = _network()
-    last = whole.network_at(jnp.zeros(whole.layout.dim)).layers[-1]
+def test_local_noise_differs_between_rows_and_skips_fixed_parameters():
+    full_network = _network()
+    last = full_network.network_at(jnp.zeros(full_network.layout.dim)).layers[-1]
     network = eqx.tree_at(lambda n: n.layers[-1], Mlp((5,)).build((2,), 3, key=jax.random.key(1)), last)
     part = NetworkPosterior.of(
-        network, whole.likelihood, whole.prior, *whole.data, sampled=lambda leaf: leaf is network.layers[-1].bias
+        network,
+        full_network.likelihood,
+        full_network.prior,
+        *full_network.data,
+        sampled=lambda leaf: leaf is network.layers[-1].bias,
     )
     x = jnp.zeros((2, 2))
     mean, scale = jnp.zeros(3), jnp.ones(3)
@@ -422,10 +426,10 @@ def test_the_gauss_newton_matrix_of_a_softmax_is_the_hessian(monkeypatch):
     dim = posterior.layout.dim
     theta = 0.5 * jax.random.normal(jax.random.key(0), (dim,))
     hessian = -np.asarray(jax.jit(jax.hessian(posterior.log_density))(theta), float)
-    wanted = np.linalg.inv(hessian)
-    np.testing.assert_allclose(_covariance(_curvature.full, posterior, theta), wanted, rtol=1e-3, atol=1e-6)
+    expected = np.linalg.inv(hessian)
+    np.testing.assert_allclose(_covariance(_curvature.full, posterior, theta), expected, rtol=1e-3, atol=1e-6)
     monkeypatch.setattr(_curvature, "_ELEMENTS", 7 * dim * 3)
-    np.testing.assert_allclose(_covariance(_curvature.full, posterior, theta), wanted, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(_covariance(_curvature.full, posterior, theta), expected, rtol=1e-3, atol=1e-6)
 
 
 def test_a_kronecker_product_is_found_where_there_is_one():
@@ -445,14 +449,14 @@ def test_a_kronecker_product_of_one_gradient_is_its_square(outputs):
     posterior = _network(outputs=outputs, hidden=(), rows=1, prior=Normal(0.8))
     theta = 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,))
     slope = np.asarray(jax.grad(lambda t: posterior.log_likelihoods(t)[0])(theta), float)
-    wanted = np.zeros((posterior.layout.dim,) * 2)
+    expected = np.zeros((posterior.layout.dim,) * 2)
     for block in posterior.layout.blocks:
         part = slope[block.start : block.stop]
-        wanted[block.start : block.stop, block.start : block.stop] = np.linalg.inv(
+        expected[block.start : block.stop, block.start : block.stop] = np.linalg.inv(
             np.outer(part, part) + np.eye(block.size) / 0.64
         )
     make = lambda posterior, theta, kind: _curvature.kronecker(posterior, theta, "fisher")  # noqa: E731
-    np.testing.assert_allclose(_covariance(make, posterior, theta), wanted, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(_covariance(make, posterior, theta), expected, rtol=1e-3, atol=1e-5)
 
 
 def test_a_kronecker_product_leaves_the_prior_beside_one_sharp_row():
@@ -491,7 +495,7 @@ def test_a_learned_scale_has_its_exact_curvature():
 
 
 @pytest.mark.parametrize("make", [_curvature.full, _curvature.kronecker])
-def test_data_that_say_little_leave_the_prior(make):
+def test_laplace_with_weak_data_keeps_the_prior(make):
     """Two inputs that are always 0: of their weights, and of nothing else, the Gaussian is the prior."""
     posterior = _network(hidden=(6,), rows=2)
     still = eqx.tree_at(lambda p: p.data.x, posterior, np.zeros_like(posterior.data.x))
@@ -501,7 +505,7 @@ def test_data_that_say_little_leave_the_prior(make):
     assert np.linalg.eigvalsh(covariance_of_fit)[0] < 0.9
 
 
-def test_laplace_says_what_it_cannot_do():
+def test_laplace_refuses_unsupported_problems():
     with pytest.raises(UsageError, match=r"curvature=.hessian."):
         Laplace().check(gaussian().posterior)
     with pytest.raises(UsageError, match=r"predictive=.network."):
@@ -548,14 +552,14 @@ def test_any_posterior_has_its_hessian(covariance):
     precision = x.T @ noise @ x + np.linalg.inv([[1, 0.9], [0.9, 1]])
     sampler = Laplace(curvature="hessian", predictive="network", covariance=covariance)
     sampler.check(posterior)
-    wanted = np.linalg.inv(precision if covariance == "auto" else np.diag(np.diag(precision)))
+    expected = np.linalg.inv(precision if covariance == "auto" else np.diag(np.diag(precision)))
     mean = jnp.asarray(np.linalg.solve(precision, x.T @ noise @ y), jnp.float32)
 
     def make(posterior, theta, kind):
         return sampler.init(posterior, theta, num_warmup=0, key=jax.random.key(0)).factor
 
-    np.testing.assert_allclose(_covariance(make, posterior, mean), wanted, rtol=1e-3, atol=1e-6)
-    volume = np.log(2 * np.pi) + np.linalg.slogdet(wanted)[1] / 2
+    np.testing.assert_allclose(_covariance(make, posterior, mean), expected, rtol=1e-3, atol=1e-6)
+    volume = np.log(2 * np.pi) + np.linalg.slogdet(expected)[1] / 2
     state = jax.jit(lambda mean: sampler.init(posterior, mean, num_warmup=0, key=jax.random.key(0)))(mean)
     evidence = sampler.inspect(posterior, state, key=jax.random.key(0))["log_evidence"]
     assert float(evidence - posterior.log_density(mean)) == pytest.approx(volume, abs=1e-3)
@@ -577,13 +581,13 @@ def _by_hand(run: bnnzoo.Run, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     def f(w0, b0, w1, b1):
         return jnp.tanh(scaled @ w0.T + b0) @ w1[0] + b1[0]
 
-    def one(draw, mode):
+    def predict(draw, mode):
         value, change = jax.jvp(f, mode, jax.tree.map(jnp.subtract, draw, mode))
         return f(*draw), value + change
 
     draws = tuple(jnp.asarray(tree["posterior"][n].values) for n in names)
     modes = tuple(jnp.asarray(constant[f"linearised_at_{n}"].values) for n in names)
-    plain, linear = jax.vmap(jax.vmap(one, (0, None)))(draws, modes)
+    plain, linear = jax.vmap(jax.vmap(predict, (0, None)))(draws, modes)
     return np.asarray(plain), np.asarray(linear)
 
 
@@ -606,15 +610,15 @@ def test_predictions_from_the_file_are_linearised(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_unfinished_run_and_its_rest_are_linearised(tmp_path):
+def test_an_unfinished_and_a_resumed_run_are_linearised(tmp_path):
     out = tmp_path / "run.nc"
-    seen: list[Progress] = []
+    reports: list[Progress] = []
 
     def stop() -> int:
-        return 15 if seen[-1].phase == "sampling" and seen[-1].done else 0
+        return 15 if reports[-1].phase == "sampling" and reports[-1].done else 0
 
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(_laplace_recipe(draws=5000), out=out, observer=seen.append, stop=stop)
+        zoo.run_recipe(_laplace_recipe(draws=5000), out=out, observer=reports.append, stop=stop)
     part = bnnzoo.open(out)
     x = part.posterior["constant_data"]["x_test"].values[:6]
     assert 0 < part.attributes["draws_done"] < 5000
@@ -642,8 +646,8 @@ def test_a_last_layer_is_its_own_linearisation(tmp_path):
     posterior, draws = run.predictor.posterior, run.predictor.draws[:]
     scaled = run.predictor.inputs(x)
     with backend.arithmetic("float32"):
-        wanted = jax.vmap(lambda d: posterior.outputs(d, jnp.asarray(scaled)))(jnp.asarray(draws))
-    np.testing.assert_allclose(run.functions(x).reshape(wanted.shape), wanted, atol=1e-4)
+        expected = jax.vmap(lambda d: posterior.outputs(d, jnp.asarray(scaled)))(jnp.asarray(draws))
+    np.testing.assert_allclose(run.functions(x).reshape(expected.shape), expected, atol=1e-4)
 
 
 # ---- SWAG ----------------------------------------------------------------------------------------
@@ -651,9 +655,9 @@ def test_a_last_layer_is_its_own_linearisation(tmp_path):
 
 def test_swag_draws_from_the_snapshots_of_its_path():
     sampler = Swag(interval=3, rank=4, batch_size=20)
-    kept = tiny.run("swag", sampler_object=sampler, keep_warmup=True, num_draws=4)
-    path = tiny.joined(kept, "warm-up")["theta"].astype(float)
-    state = kept[-1].carry.states
+    chunks = tiny.run("swag", sampler_object=sampler, keep_warmup=True, num_draws=4)
+    path = tiny.joined(chunks, "warm-up")["theta"].astype(float)
+    state = chunks[-1].carry.states
     first = tiny.WARMUP // 2
     snapshots = path[:, first + 2 :: 3]
     assert snapshots.shape[1] == state.snapshots[0] == (tiny.WARMUP - first) // 3
@@ -701,11 +705,11 @@ def test_dropout_drops_inputs_of_the_later_layers():
     point = posterior.position(Mlp((50, 20)).build((2,), 3, key=jax.random.key(1)))
     state = sampler.init(posterior, point, num_warmup=0, key=jax.random.key(0))
     result = posterior.layout.unflatten(_draws(posterior, sampler, state, 2000))
-    whole = posterior.layout.unflatten(np.asarray(point))
+    parameters = posterior.layout.unflatten(np.asarray(point))
     for name in ("layers_0_weight", "layers_0_bias", "layers_1_bias", "layers_2_bias"):
-        np.testing.assert_array_equal(result[name], np.broadcast_to(whole[name], result[name].shape))
+        np.testing.assert_array_equal(result[name], np.broadcast_to(parameters[name], result[name].shape))
     for name in ("layers_1_weight", "layers_2_weight"):
-        factor = result[name] / whole[name]
+        factor = result[name] / parameters[name]
         np.testing.assert_allclose(factor, np.broadcast_to(factor[:, :1], factor.shape), atol=1e-5)
         columns = factor[:, 0]
         assert set(np.round(np.unique(columns), 4)) == {0.0, np.round(np.float32(1 / 0.7), 4)}
@@ -753,7 +757,7 @@ def test_dropout_spares_biases_and_norms_that_look_like_weights():
     assert [block.name for block in _droppable_weights(network_layout(network))] == ["second_weight", "last_weight"]
 
 
-def test_dropout_says_what_it_cannot_do():
+def test_dropout_refuses_unsupported_problems():
     with pytest.raises(UsageError, match="weight matrix"):
         Dropout().check(gaussian().posterior)
     with pytest.raises(ValueError, match="masks: must be a divisor of batch_size"):
@@ -767,8 +771,8 @@ def test_dropout_trains_for_its_masks():
     before, after = (_trained(sampler, target.posterior, chains=1, steps=steps) for steps in (1, 500))
 
     def fit(states):
-        drawn = _draws(target.posterior, sampler, jax.tree.map(lambda a: a[0], states), 100)
-        return float(jnp.mean(jax.jit(jax.vmap(target.posterior.log_likelihoods))(drawn)))
+        draws = _draws(target.posterior, sampler, jax.tree.map(lambda a: a[0], states), 100)
+        return float(jnp.mean(jax.jit(jax.vmap(target.posterior.log_likelihoods))(draws)))
 
     assert fit(after) > fit(before) + 0.5
 
@@ -814,7 +818,7 @@ def test_after_warm_up_only_the_position_changes(sampler):
 
 
 @pytest.mark.parametrize("sampler", [Bbb(), Dropout(), Ensemble(), Laplace(), Swag()])
-def test_a_gradient_that_is_not_finite_moves_nothing(sampler):
+def test_an_infinite_gradient_moves_no_parameter(sampler):
     posterior = regression().posterior
     broken = eqx.tree_at(lambda p: p.data.y, posterior, np.full_like(posterior.data.y, np.nan))
     start = jnp.ones(3)

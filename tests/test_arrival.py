@@ -53,11 +53,13 @@ def run(posterior: AbstractPosterior, sampler: AbstractSampler, *, far: bool = T
     arguments: dict[str, Any] = {"num_warmup": 400, "num_draws": 200, "thin": 4, **more}
     thetas, keys = from_prior(posterior), Keys.from_seed(0)
     if far:
-        thetas = near(posterior, thetas, key=keys.transport, num_warmup=arguments["num_warmup"])
+        thetas = transported(posterior, thetas, key=keys.transport, num_warmup=arguments["num_warmup"])
     return list(chunks(posterior, sampler, thetas, keys=keys, placement=VECTORIZED, **arguments))
 
 
-def near(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], **how: Any) -> Float[Array, "chain dim"]:
+def transported(
+    posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], **how: Any
+) -> Float[Array, "chain dim"]:
     """Where transport brings them."""
     *_, (_, arrived) = transport(posterior, thetas, placement=VECTORIZED, **how)
     return arrived
@@ -77,7 +79,7 @@ def test_transport_brings_every_chain_to_the_posterior(rows, noise):
     posterior = line(rows, 5, 25.0, noise)
     density = jax.jit(jax.vmap(posterior.log_density))
     before = from_prior(posterior, 16)
-    after = near(posterior, before, key=jax.random.key(2), num_warmup=200)
+    after = transported(posterior, before, key=jax.random.key(2), num_warmup=200)
     best = np.max(np.asarray(density(after)))
     assert np.all(np.asarray(density(before)) < best - 100 * rows**0.5)
     assert np.all(np.asarray(density(after)) > best - 25)
@@ -86,26 +88,26 @@ def test_transport_brings_every_chain_to_the_posterior(rows, noise):
 def test_transport_moves_no_chain_downhill():
     """From where nothing better is to be found, a chain stays."""
     posterior = line(100, 5, 25.0)
-    best = near(posterior, from_prior(posterior, 16), key=jax.random.key(2), num_warmup=200)
-    again = near(posterior, best, key=jax.random.key(3), num_warmup=1)
-    np.testing.assert_array_equal(again, best)
+    best = transported(posterior, from_prior(posterior, 16), key=jax.random.key(2), num_warmup=200)
+    repeat = transported(posterior, best, key=jax.random.key(3), num_warmup=1)
+    np.testing.assert_array_equal(repeat, best)
 
 
 @pytest.mark.parametrize("asked", [1, 3])
 def test_transport_is_shown_and_can_be_stopped(asked, tmp_path):
     """Between its calls of 200 steps, of which there are three here; nothing is left then."""
-    seen: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
 
     def watch(progress):
         if progress.note == "moving the chains to the posterior":
-            seen.append((progress.done, progress.total))
+            reports.append((progress.done, progress.total))
 
     def stop() -> int:
-        return 2 if len(seen) == asked else 0
+        return 2 if len(reports) == asked else 0
 
     with pytest.raises(InterruptedRunError, match="stopped while moving the chains to the posterior: nothing was"):
         zoo.run_recipe(tiny.recipe("random-walk"), out=tmp_path / "run.nc", observer=watch, stop=stop)
-    assert seen == [(200, 450), (400, 450), (450, 450)][:asked]
+    assert reports == [(200, 450), (400, 450), (450, 450)][:asked]
     assert not list(tmp_path.iterdir())
 
 
@@ -137,9 +139,9 @@ class _Carry(NamedTuple):
     restarted: Any
 
 
-def test_a_chain_left_behind_begins_again_where_another_is_and_is_counted():
+def test_a_straggler_restarts_at_another_chain_and_is_counted():
     posterior = line(100, 5, 25.0)
-    position = near(posterior, from_prior(posterior, 8), key=jax.random.key(2), num_warmup=99)
+    position = transported(posterior, from_prior(posterior, 8), key=jax.random.key(2), num_warmup=99)
     position = position.at[jnp.array([2, 5])].add(3.0)
     carry = _Carry(_State(position, jnp.arange(8.0)), jnp.zeros(8, jnp.int32))
     after = restart_stragglers(posterior, carry, key=jax.random.key(0))
@@ -150,7 +152,7 @@ def test_a_chain_left_behind_begins_again_where_another_is_and_is_counted():
     assert restart_stragglers(posterior, after, key=jax.random.key(0)) is after
 
 
-def test_chains_left_behind_begin_again_at_many_places():
+def test_stragglers_restart_at_different_chains():
     position = jnp.where(jnp.arange(64) < 32, jnp.linspace(-1, 1, 64), 50.0)[:, None]
     carry = _Carry(_State(position, jnp.arange(64)), jnp.arange(64, dtype=jnp.int32))
     after = restart_stragglers(Spiked(), carry, key=jax.random.key(0))
@@ -195,13 +197,13 @@ SAMPLERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(SAMPLERS))
 @pytest.mark.parametrize("problem", list(FAR))
-def test_every_accept_step_arrives(problem, name):
+def test_samplers_with_an_accept_step_reach_the_posterior(problem, name):
     sampler, num_warmup, thin = SAMPLERS[name]
     assert rhat(run(line(*FAR[problem]), sampler, num_warmup=num_warmup, thin=thin, num_draws=200)) <= 1.01
 
 
 @pytest.mark.slow
-def test_networks_on_few_rows_arrive():
+def test_networks_on_few_rows_reach_the_posterior():
     """What a yacht's resistance looks like: 308 rows, six inputs, a few of them with nearly all of the effect."""
     random = np.random.default_rng(3)
     x = random.uniform(-1.7, 1.7, size=(277, 6)).astype(np.float32)
@@ -227,13 +229,13 @@ def test_steps_without_an_acceptance_are_counted_across_chunks():
     assert count_rejected_steps(None, quiet, 2) is quiet
 
 
-def test_only_chains_that_all_stand_still_end_a_run():
+def test_a_run_ends_only_if_all_chains_are_stuck():
     refuse_all_stuck(np.array([5000, 999]), 6000)
     with pytest.raises(BnnzooError, match="each of the 2 chains: no proposal accepted for 1000 steps up to step 7"):
         refuse_all_stuck(np.array([5000, 1000]), 7)
 
 
-def test_stuck_chains_of_a_whole_run():
+def test_stuck_chains_are_listed_for_a_finished_run():
     accepted = np.ones((4, 3000), bool)
     accepted[1, 500:1500] = False
     accepted[2, 500:1499] = False
@@ -266,10 +268,10 @@ class Spiked(AbstractPosterior):
         return jnp.zeros(batch.shape[0]) * theta[0]
 
 
-def test_one_chain_that_stands_still_is_named_and_the_others_go_on(tmp_path):
+def test_one_stuck_chain_is_named_and_the_others_continue(tmp_path):
     start = np.array([[0.0], [100.0], [0.5]], np.float32)
     with pytest.warns(BnnzooWarning, match="chain 1 accepted no proposal for 1500 steps.*use a smaller"):
-        made = bnnzoo.sample(
+        run = bnnzoo.sample(
             Spiked(),
             RandomWalk(step_size=2.0),
             out=tmp_path / "run.nc",
@@ -279,28 +281,28 @@ def test_one_chain_that_stands_still_is_named_and_the_others_go_on(tmp_path):
             init=start,
             chain_method="vectorized",
         )
-    about = made.attributes
+    about = run.attributes
     assert about["complete"] == 1
     assert json.loads(about["stuck_chains"]) == [1]
     assert about["regime_ok"] == 0
-    assert made.summary()["stuck_chains"] == "[1]"
-    draws = made.posterior["posterior"]["theta"].values[:, :, 0]
+    assert run.summary()["stuck_chains"] == "[1]"
+    draws = run.posterior["posterior"]["theta"].values[:, :, 0]
     assert np.all(draws[1] == 100)
     assert abs(draws[[0, 2]].mean()) < 0.5
-    failed = [sentence(finding) for finding in made.findings()]
+    failed = [sentence(finding) for finding in run.findings()]
     assert any("chain 1 accepted no proposal" in item for item in failed)
 
 
-def test_a_run_says_how_many_chains_began_again(tmp_path):
+def test_a_run_reports_the_number_of_restarted_chains(tmp_path):
     with backend.arithmetic("float32"):
-        made = bnnzoo.sample(
+        run = bnnzoo.sample(
             Spiked(), RandomWalk(), out=tmp_path / "run.nc", chains=2, warmup=0, draws=5, init=np.zeros((2, 1))
         )
-    assert made.attributes["restarted"] == 0
-    assert "restarted" not in made.summary()
+    assert run.attributes["restarted"] == 0
+    assert "restarted" not in run.summary()
     # In the first of eleven windows; what is counted there is not forgotten in the others.
     start = np.array([[0.0], [1e6], [0.5], [-0.5]])
     with backend.arithmetic("float32"):
-        made = bnnzoo.sample(Spiked(), RandomWalk(), out=tmp_path / "far.nc", chains=4, warmup=200, draws=5, init=start)
-    assert made.attributes["restarted"] == made.summary()["restarted"] == 1
-    assert np.abs(made.posterior["posterior"]["theta"].values).max() < 10
+        run = bnnzoo.sample(Spiked(), RandomWalk(), out=tmp_path / "far.nc", chains=4, warmup=200, draws=5, init=start)
+    assert run.attributes["restarted"] == run.summary()["restarted"] == 1
+    assert np.abs(run.posterior["posterior"]["theta"].values).max() < 10

@@ -56,7 +56,7 @@ def plots():
             del matplotlib.style.core
 
 
-def test_what_is_compared_with_the_observations_is_of_their_rows(tree):
+def test_predictive_groups_have_the_rows_of_the_observations(tree):
     observed = tree["observed_data"]["y"]
     assert observed.dims == ("row",)
     assert observed.shape == (ROWS,)

@@ -51,7 +51,7 @@ def test_the_p_value_of_exchangeable_pairs_is_uniform(monkeypatch):
     assert stats.kstest(p_values(spread=2.0), "uniform").pvalue < 1e-6
 
 
-def test_what_drifts_is_named_with_its_sign():
+def test_a_drifting_function_is_named_with_its_sign():
     rng = np.random.default_rng(1)
     start = rng.normal(size=(50, 3))
     still = {"means": start, "density": start[:, :1]}
@@ -70,13 +70,13 @@ def test_one_unit_that_moves_far_does_not_hide_the_others():
     assert drift.find_drift({"f": before}, {"f": after}).p_value < LEVEL
 
 
-def test_few_units_are_judged_too():
+def test_drift_is_tested_for_few_units():
     """Eight members of an ensemble: no flipped signs of eight are as rare as the level."""
     rng = np.random.default_rng(2)
     before = rng.normal(size=(8, 2))
     assert drift.find_drift({"f": before}, {"f": before - 5 + 0.1 * rng.normal(size=(8, 2))}).p_value < LEVEL
-    right = [drift.find_drift({"f": before}, {"f": before + rng.normal(size=(8, 2))}).p_value for _ in range(200)]
-    assert np.mean(np.array(right) >= 0.01) > 0.95
+    p_values = [drift.find_drift({"f": before}, {"f": before + rng.normal(size=(8, 2))}).p_value for _ in range(200)]
+    assert np.mean(np.array(p_values) >= 0.01) > 0.95
 
 
 # ---- chains --------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from bnnzoo.samplers.kernel import replace
         ({"weights": np.ones(2) / 2}, "weighted"),
     ],
 )
-def test_a_run_that_cannot_be_audited_says_why(change, why):
+def test_an_unsupported_audit_gives_its_reason(change, why):
     predictor: Any = Predictor.__new__(Predictor)
     about = {"names_a_model": True, "keeps_predictions": False, "weights": None, "attributes": {}}
     predictor.record = types.SimpleNamespace(**about | change)
@@ -38,7 +38,7 @@ def test_a_run_that_cannot_be_audited_says_why(change, why):
         audit.of_run(predictor)
 
 
-def test_flipped_signs_judge_a_dozen_units_and_no_fewer():
+def test_sign_flips_are_used_from_twelve_units_on():
     """All of them fall: of 12 no more than the flips can tell, of 11 what a t test says."""
     before = np.zeros((12, 3))
     after = -1 - 1e-3 * np.random.default_rng(0).random((12, 3))
@@ -52,7 +52,7 @@ def test_flipped_signs_judge_a_dozen_units_and_no_fewer():
     assert drift.find_drift({"f": np.zeros((3, 3))}, {"f": mixed}).p_value == 1
 
 
-def test_signs_are_flipped_unit_by_unit_and_what_is_as_far_counts():
+def test_sign_flips_act_on_units_and_count_ties():
     """Against all 2^12 flips of a few functions, ties among them; the flips that are drawn have an error of 0.005."""
     rng = np.random.default_rng(0)
     signs = np.array(list(itertools.product([-1.0, 1.0], repeat=12)))
@@ -115,22 +115,22 @@ def tuned(
         tried.append(float(state.step_size))
         return positions, jnp.full(len(positions), rate), jnp.full(len(positions), sigma2)
 
-    settled = lambda sampler, posterior, positions, states, key: At(positions, jnp.ones(len(positions)))  # noqa: E731
-    monkeypatch.setattr(drift, "_settle_pilots", settled)
+    settle = lambda sampler, posterior, positions, states, key: At(positions, jnp.ones(len(positions)))  # noqa: E731
+    monkeypatch.setattr(drift, "_settle_pilots", settle)
     monkeypatch.setattr(drift, "_advance_all", moved)
     monkeypatch.setattr(drift, "problems_of", lambda *args, **more: problems)
     pilots = np.zeros((3, posterior.layout.dim), np.float32)
     return drift.kernel_for(posterior, pilots, key=jax.random.key(0)), np.array(tried)
 
 
-@pytest.mark.parametrize(("rows", "dim", "whole"), [(3, 9, True), (4, 9, False), (4, 500, False), (4, 501, True)])
-def test_a_control_variate_takes_the_place_of_many_rows_for_up_to_500_parameters(rows, dim, whole, monkeypatch):
+@pytest.mark.parametrize(("rows", "dim", "is_full"), [(3, 9, True), (4, 9, False), (4, 500, False), (4, 501, True)])
+def test_a_control_variate_takes_the_place_of_many_rows_for_up_to_500_parameters(rows, dim, is_full, monkeypatch):
     monkeypatch.setattr(drift, "FULL_UP_TO", 3)
     layout = Layout((Block("theta", (dim,), 0),))
     kernel, _ = tuned(monkeypatch, GaussianMean(np.zeros(rows, np.float32), layout=layout))
     sampler = kernel.sampler
-    wanted = (rows, 1, "disjoint", "none") if whole else (50, 20, "importance", "second")
-    assert (sampler.batch_size, sampler.num_batches, sampler.sampling, sampler.control_variate) == wanted
+    expected = (rows, 1, "disjoint", "none") if is_full else (50, 20, "importance", "second")
+    assert (sampler.batch_size, sampler.num_batches, sampler.sampling, sampler.control_variate) == expected
 
 
 def test_all_rows_are_used_if_steps_on_mini_batches_have_a_problem(monkeypatch):
@@ -148,18 +148,18 @@ def test_the_steps_of_the_exact_chains_are_inspected_over_all_rows(monkeypatch):
         sampler, posterior, np.linspace(0.1, 0.5, 4, dtype=np.float32)[:, None], settled=4, key=jax.random.key(0)
     )
     assert drift.problems_of(kernel, posterior, positions, key=jax.random.key(1)) == ()
-    seen: dict[str, float] = {}
+    inspected: dict[str, float] = {}
 
     def lost(self, posterior, state, *, key):
         return {"unseen": 0.4 * jax.random.uniform(key), "step": state.step_size}
 
     monkeypatch.setattr(Penalty, "inspect", lost)
     finding = Finding("validity", "unseen", "rows that steps do not see", 0.5, 0.1, "")
-    monkeypatch.setattr(Penalty, "findings", lambda self, posterior, means: seen.update(means) or (finding,))
+    monkeypatch.setattr(Penalty, "findings", lambda self, posterior, means: inspected.update(means) or (finding,))
     assert drift.problems_of(kernel, posterior, positions, key=jax.random.key(1)) == (finding,)
-    assert 0 < seen["unseen"] < 0.4
-    assert (seen["step"], seen["step_size"]) == pytest.approx((float(kernel.state.step_size) / 8**0.5,) * 2)
-    assert seen["sigma2"] >= 0
+    assert 0 < inspected["unseen"] < 0.4
+    assert (inspected["step"], inspected["step_size"]) == pytest.approx((float(kernel.state.step_size) / 8**0.5,) * 2)
+    assert inspected["sigma2"] >= 0
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_step_grows_while_enough_is_accepted_and_its_noise_is_at_most_one(rate
     assert kernel.acceptance == pytest.approx(rate)
 
 
-def test_the_shape_of_a_step_is_the_curvature_that_all_pilots_saw():
+def test_the_preconditioner_averages_the_curvature_of_all_pilots():
     """C = F F' is the inverse of the mean of sum_i g_i g_i' + 1, where a datum's gradient at theta is x_i - theta."""
     posterior, pilots = GaussianMean.of(10), np.array([[0.0], [0.5], [2.0]], np.float32)
     sampler = Penalty(proposal="hmc", batch_size=10, num_batches=1, sampling="disjoint", step_size=1.0)
@@ -191,7 +191,7 @@ def test_the_shape_of_a_step_is_the_curvature_that_all_pilots_saw():
     np.testing.assert_array_equal(states.position, pilots)
 
 
-def test_each_start_moves_from_where_it_is(monkeypatch):
+def test_exact_chains_start_at_their_own_positions(monkeypatch):
     """So many steps, of one each."""
     step_stats = {"acceptance_rate": jnp.asarray(0.25), "sigma2": jnp.asarray(0.0)}
     monkeypatch.setattr(
@@ -204,7 +204,7 @@ def test_each_start_moves_from_where_it_is(monkeypatch):
     assert acceptance == 0.25
 
 
-def test_as_many_chains_are_stepped_together_as_fit(monkeypatch):
+def test_the_number_of_parallel_exact_chains_fits_into_memory(monkeypatch):
     """Steps look at 10 rows of 2 parameters: three times 20 numbers fit into 60."""
     together: list[int] = []
 

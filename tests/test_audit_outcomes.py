@@ -124,7 +124,7 @@ def test_a_narrow_run_whose_log_posterior_drifts_does_not_pass():
     assert "passed" not in drifted.record()
 
 
-def test_a_part_of_a_function_that_chains_never_forget_does_not_pass():
+def test_a_function_with_infinite_autocorrelation_does_not_pass():
     """Modes in the proportions 80 to 20, not 50 to 50: the mean is 0.3 sds off, and no chain leaves its mode."""
     rng = np.random.default_rng(5)
 
@@ -143,7 +143,7 @@ def test_a_part_of_a_function_that_chains_never_forget_does_not_pass():
     assert estimated(rng).remembered.max() < 0.1
 
 
-def test_a_significant_bias_is_a_drift_whatever_the_signs_say():
+def test_a_significant_bias_is_a_drift_for_any_sign_test():
     result = decided(values=0.3)
     assert result.outcome == "drifted"
     assert result.drifted == MEANS

@@ -41,14 +41,14 @@ def _posterior(x: np.ndarray, y: np.ndarray) -> tuple[NetworkPosterior, Any]:
 def test_a_control_variate_and_a_stable_step_are_chosen_for_many_rows():
     """The step of the posterior's own scale: at least a hundredth of its variance, and never an unstable one."""
     posterior, starts = _posterior(*_rows(20_000, 4))
-    chosen = Sghmc().choose(posterior, starts)
-    assert chosen["control_variate"] == "first"
-    assert 1e-3 < chosen["step_size"] * 20_000 / NOISE**2 < 0.5
-    assert chosen == Sghmc().choose(posterior, starts)
+    fields = Sghmc().choose(posterior, starts)
+    assert fields["control_variate"] == "first"
+    assert 1e-3 < fields["step_size"] * 20_000 / NOISE**2 < 0.5
+    assert fields == Sghmc().choose(posterior, starts)
     # What is given is not chosen, and with a step size of one's own nothing is.
-    given = Sghmc(batch_size=100, control_variate="none").choose(posterior, starts)
-    assert given.keys() == {"step_size"}
-    assert given["step_size"] < chosen["step_size"] / 10
+    fixed_fields = Sghmc(batch_size=100, control_variate="none").choose(posterior, starts)
+    assert fixed_fields.keys() == {"step_size"}
+    assert fixed_fields["step_size"] < fields["step_size"] / 10
     assert Sghmc(step_size=1e-6).choose(posterior, starts) == {}
 
 
@@ -91,8 +91,8 @@ def _ratio(run: Any, x: np.ndarray) -> float:
     """The mean over weights of the drawn variance, over the exact one."""
     design = np.c_[x, np.ones(len(x))].astype(float)
     exact = np.diag(np.linalg.inv(design.T @ design / NOISE**2 + np.eye(design.shape[1])))
-    drawn = [run.posterior["posterior"][name].values.reshape(4000, -1) for name in ("weight", "bias")]
-    return float(np.mean(np.concatenate(drawn, 1).var(0) / exact))
+    draws = [run.posterior["posterior"][name].values.reshape(4000, -1) for name in ("weight", "bias")]
+    return float(np.mean(np.concatenate(draws, 1).var(0) / exact))
 
 
 SLOW = {"marks": pytest.mark.slow}

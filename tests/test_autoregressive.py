@@ -73,11 +73,11 @@ def test_rows_are_drawn_column_after_column():
 
     def uniform(arrange: Any) -> np.ndarray:
         zeros, key = np.zeros((4000, 3), np.float32), jax.random.key(1)
-        drawn = per_draw.samples(posterior, np.asarray(theta)[None], zeros, arrange=arrange, key=key)[0]
-        outputs = np.asarray(posterior.outputs(theta, jnp.asarray(drawn)), np.float64).reshape(-1, 3, 3, 2)
+        draws = per_draw.samples(posterior, np.asarray(theta)[None], zeros, arrange=arrange, key=key)[0]
+        outputs = np.asarray(posterior.outputs(theta, jnp.asarray(draws)), np.float64).reshape(-1, 3, 3, 2)
         logits, means, raw = np.moveaxis(outputs, 2, 0)
         weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-        return (weights * stats.norm.cdf(drawn[..., None], means, np.log1p(np.exp(raw)) + 1e-4)).sum(-1)
+        return (weights * stats.norm.cdf(draws[..., None], means, np.log1p(np.exp(raw)) + 1e-4)).sum(-1)
 
     # Three tests, 1e-6 together.
     assert min(stats.kstest(column, "uniform").pvalue for column in uniform(model.arrange).T) > 1e-6 / 3
@@ -100,7 +100,7 @@ def test_nuts_draws_from_the_posterior_of_one_gaussian():
         **options,
     )
     draws = run.posterior["posterior"]
-    drawn = np.concatenate([draws["layers_0_bias"].values, draws["layers_0_weight"].values[..., 0]], 2)
+    parameters = np.concatenate([draws["layers_0_bias"].values, draws["layers_0_weight"].values[..., 0]], 2)
 
     def moments(prior: float) -> np.ndarray:
         m, r = np.meshgrid(np.linspace(-2, 3, 501), np.linspace(-4, 4, 801), indexing="ij")
@@ -113,7 +113,9 @@ def test_nuts_draws_from_the_posterior_of_one_gaussian():
         # The masked weights are those of the prior.
         return np.array([*first, *((weight * v**2).sum() for v in (m, r)), 0, 0, 1, 1])
 
-    values = np.concatenate([drawn[..., :2], drawn[..., :2] ** 2, drawn[..., 2:], drawn[..., 2:] ** 2], 2).mean(1)
+    values = np.concatenate(
+        [parameters[..., :2], parameters[..., :2] ** 2, parameters[..., 2:], parameters[..., 2:] ** 2], 2
+    ).mean(1)
     limit = stats.t.isf(1e-6 / 16, len(values) - 1)
     error = values.std(0, ddof=1) / len(values) ** 0.5  # chains are the units
     assert np.abs((values.mean(0) - moments(1.0)) / error).max() < limit
@@ -138,13 +140,13 @@ def test_two_moons_are_no_gaussian():
     np.testing.assert_allclose(
         evaluation["nll"] - evaluation["nll_standardised"], np.log(data.y.std(0)).sum(), rtol=1e-4
     )
-    drawn = run.predict(draws=500).to_numpy()
+    draws = run.predict(draws=500).to_numpy()
     # New rows lie where the rows are: three sds of the noise and no more from a half circle.
-    away = np.min(np.linalg.norm(drawn[:, None] - data.y[None], axis=2), 1)
+    away = np.min(np.linalg.norm(draws[:, None] - data.y[None], axis=2), 1)
     assert np.quantile(away, 0.9) < 0.3
     assert run.plot("density").table["density"].min() >= 0
 
 
-def test_the_model_is_held_to_what_samplers_take_for_granted():
+def test_autoregressive_model_passes_check_model():
     report = check_model(Autoregressive((8,)), inputs=((3,),))
     assert report.passed, report

@@ -61,9 +61,9 @@ def _run(sampler: Any, posterior: Any, starts: np.ndarray, draws: int = STEPS) -
     return {name: np.concatenate([chunk.stats[name] for chunk in run_chunks], 1) for name in run_chunks[0].stats}
 
 
-def _shared_rows(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _shared_rows(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """How many rows of a batch [pair, row] without repeats are in the other as well."""
-    return (one[:, :, None] == other[:, None, :]).sum((1, 2))
+    return (first[:, :, None] == second[:, None, :]).sum((1, 2))
 
 
 def _pairs(rows: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -76,21 +76,21 @@ def _pairs(rows: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     }
 
 
-def _overlap_p(one: np.ndarray, other: np.ndarray) -> float:
+def _overlap_p(first: np.ndarray, second: np.ndarray) -> float:
     """p that the shared rows of distinct-row batches are hypergeometric."""
-    counts = np.bincount(_shared_rows(one, other), minlength=SIZE + 1).astype(float)
-    wanted = len(one) * stats.hypergeom(N, SIZE, SIZE).pmf(np.arange(SIZE + 1))
-    tail = np.flatnonzero(wanted[::-1].cumsum()[::-1] >= 8)[-1]
+    counts = np.bincount(_shared_rows(first, second), minlength=SIZE + 1).astype(float)
+    expected = len(first) * stats.hypergeom(N, SIZE, SIZE).pmf(np.arange(SIZE + 1))
+    tail = np.flatnonzero(expected[::-1].cumsum()[::-1] >= 8)[-1]
     fold = lambda values: np.append(values[:tail], values[tail:].sum())  # noqa: E731
-    return float(stats.chisquare(fold(counts), fold(wanted)).pvalue)
+    return float(stats.chisquare(fold(counts), fold(expected)).pvalue)
 
 
-def _coincidences_z(one: np.ndarray, other: np.ndarray) -> float:
+def _coincidences_z(first: np.ndarray, second: np.ndarray) -> float:
     """z of the equal pairs of rows of two batches drawn with replacement: mean SIZE^2/N a pair of batches.
 
     Pairs of places are pairwise independent, so that the variance is that of SIZE^2 independent ones.
     """
-    equal = _shared_rows(one, other)
+    equal = _shared_rows(first, second)
     variance = SIZE**2 / N * (1 - 1 / N)
     return float((equal.mean() - SIZE**2 / N) / (variance / len(equal)) ** 0.5)
 

@@ -54,8 +54,8 @@ class Exact:
 
     def draws(self, count: int) -> np.ndarray:
         rng = np.random.default_rng(1)
-        chosen = self.points[rng.choice(len(self.points), count, p=self.weights)]
-        return chosen + self.cell * (rng.random((count, 2)) - 0.5)
+        draws = self.points[rng.choice(len(self.points), count, p=self.weights)]
+        return draws + self.cell * (rng.random((count, 2)) - 0.5)
 
 
 def _compare(exact: Exact, size: int, batches: int, step: float) -> tuple[np.ndarray, np.ndarray, set[str]]:
@@ -118,12 +118,12 @@ def test_a_batch_too_small_for_its_step_does(clean):
     ("size", "batches", "step"),
     [(3, 4, 0.1), (4, 5, 0.25), (10, 5, 0.2), (25, 8, 0.4), (25, 8, 0.1), (50, 16, 0.8)],
 )
-def test_with_outliers_the_variance_holds_or_the_guard_speaks(size, batches, step, contaminated):
+def test_with_outliers_the_variance_is_right_or_the_guard_reports(size, batches, step, contaminated):
     _, ratio, findings = _compare(contaminated, size, batches, step)
     assert findings or np.abs(ratio - 1).max() <= 0.05 + 5.4 * (2 / CHAINS) ** 0.5
 
 
-def test_outliers_bias_what_the_guard_refuses(contaminated):
+def test_runs_refused_by_the_guard_are_biased_by_outliers(contaminated):
     """The positive control: far outside the regime the variance does not hold."""
     _, ratio, findings = _compare(contaminated, 4, 5, 0.25)
     assert findings

@@ -15,7 +15,7 @@ from gaussian_mean import GaussianMean, NormalPrior
 from parabolas import Flat, Parabolas, of_size, parabolas
 from scipy import linalg
 from test_gradient_bias import _ubu
-from test_row_probabilities import OneRow, settled
+from test_row_probabilities import OneRow, settle_chains
 
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import spell_settings
@@ -48,16 +48,16 @@ ONE, KEY = jnp.ones(()), jax.random.key(0)
 # ---- the noise penalty ---------------------------------------------------------------------------
 
 
-def test_a_step_that_sees_all_rows_tells_the_density_of_what_it_keeps():
+def test_a_step_on_all_rows_reports_the_density_of_the_kept_position():
     posterior = parabolas([0.3, 0.5, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0], power=0.5)
-    for proposal, seen in (("random-walk", {True, False}), ("hmc", {True, False})):
+    for proposal, row_counts in (("random-walk", {True, False}), ("hmc", {True, False})):
         sampler = Penalty(step_size=1.6, num_steps=1, proposal=proposal, preconditioner="identity")
         state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
         step = jax.vmap(lambda key, s=sampler, at=state: s.step(posterior, at, key=key))
-        states, told = jax.jit(step)(jax.random.split(jax.random.key(1), 40))
+        states, statistics = jax.jit(step)(jax.random.split(jax.random.key(1), 40))
         expected = jax.vmap(posterior.log_density)(states.position)
-        np.testing.assert_allclose(told["lp_estimate"], expected, rtol=1e-4, atol=1e-5)
-        assert set(np.asarray(told["accepted"]).tolist()) == seen
+        np.testing.assert_allclose(statistics["lp_estimate"], expected, rtol=1e-4, atol=1e-5)
+        assert set(np.asarray(statistics["accepted"]).tolist()) == row_counts
 
 
 def test_rows_drawn_by_their_influence_estimate_the_density_without_bias():
@@ -116,7 +116,7 @@ def test_the_headroom_of_a_penalised_step():
         ({"batch_size": 1, "num_batches": 1, "sampling": "replacement"}, 10, "one row per step has no variance"),
     ],
 )
-def test_sizes_that_cannot_be_are_refused_and_no_others(fields, num_data, message):
+def test_only_impossible_batch_sizes_are_refused(fields, num_data, message):
     posterior = GaussianMean(np.zeros(num_data))
     if not message:
         return Penalty(**fields).check(posterior)
@@ -125,7 +125,7 @@ def test_sizes_that_cannot_be_are_refused_and_no_others(fields, num_data, messag
     return None
 
 
-def test_what_a_penalised_step_costs():
+def test_the_cost_of_a_penalised_step_counts_likelihood_evaluations():
     posterior, sizes = GaussianMean(np.zeros(1000)), {"batch_size": 5, "num_batches": 2}
 
     def cost(means: dict[str, float], **fields: Any) -> float:
@@ -139,7 +139,7 @@ def test_what_a_penalised_step_costs():
     assert cost({"n_steps": 4.0}, proposal="hmc", control_variate="first") == 90
 
 
-def test_all_rows_are_looked_at_up_to_two_thousand_or_the_budget():
+def test_hmc_is_the_default_proposal_if_the_budget_covers_two_thousand_rows():
     assert Penalty(budget=2000).resolved_proposal(2000) == "hmc"
     assert Penalty(budget=1999).resolved_proposal(2000) == "random-walk"
     assert Penalty(budget=1999).resolved_proposal(1999) == "hmc"
@@ -148,7 +148,7 @@ def test_all_rows_are_looked_at_up_to_two_thousand_or_the_budget():
     assert Penalty(control_variate="first").resolved_proposal(100) == "random-walk"
 
 
-def test_a_step_size_that_warm_up_found_is_not_the_one_that_was_given():
+def test_findings_tell_a_tuned_step_size_from_a_given_one():
     """By more than a ten-thousandth, longer or shorter."""
     posterior = GaussianMean(np.zeros(10**6))
     means = {"sigma2": 7.0, "regime_dof": 0.0, "regime_skew": 0.0, "skew_bias": 0.0, "acceptance_rate": 0.5}
@@ -167,7 +167,7 @@ def test_a_step_size_that_warm_up_found_is_not_the_one_that_was_given():
     assert Batched().findings(posterior, means) == ()
 
 
-def test_a_finding_is_of_the_sampler_as_it_is(monkeypatch):
+def test_findings_depend_on_the_settings_of_the_sampler(monkeypatch):
     """What it is asked by: the advice that it gives would else be of another sampler."""
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(_penalty, "regime", lambda means, sizes, **more: calls.append({"sizes": sizes, **more}) or ())
@@ -196,15 +196,15 @@ def _tuned(sampler: Penalty, posterior: Any, sigma2: float, acceptance: float, *
     return result  # type: ignore[return-value]
 
 
-def test_what_warm_up_may_choose_of_the_sizes():
+def test_warm_up_chooses_only_the_sizes_left_open():
     """Noise that is not used asks for fewer data; a batch's own gradients ask for twice as many instead."""
     posterior = GaussianMean(np.zeros(100_000))
     assert _tuned(Penalty(), posterior, 0.001, 0.5).sizes(100_000) == (4, 20)
     assert _tuned(Penalty(proposal="langevin"), posterior, 0.001, 0.5).sizes(100_000) == (128, 20)
     anchored_there = Penalty(proposal="langevin", control_variate="first")
     assert _tuned(anchored_there, posterior, 0.001, 0.5).sizes(100_000) == (4, 20)
-    given = Penalty(batch_size=100)
-    assert _tuned(given, posterior, 0.001, 0.5).sizes(100_000) == (100, 1)
+    fixed_sampler = Penalty(batch_size=100)
+    assert _tuned(fixed_sampler, posterior, 0.001, 0.5).sizes(100_000) == (100, 1)
     assert _tuned(Penalty(batch_size=100, variance="batch-means"), posterior, 0.001, 0.5).sizes(100_000) == (100, 2)
     fixed = Penalty(batch_size=40, num_batches=3)
     state = jax.tree.map(lambda a: a[None], fixed.init(posterior, jnp.zeros(1), num_warmup=9, key=KEY))
@@ -218,8 +218,8 @@ def test_chains_share_their_rows_before_the_last_window():
     posterior, sampler = GaussianMean(np.zeros(4)), Penalty(batch_size=2, num_batches=2, sampling="importance")
     state = sampler.init(posterior, jnp.zeros(1), num_warmup=9, key=KEY)
     looks = ([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0])
-    seen = [_row_probabilities.update_probabilities(state.rows, jnp.asarray(look)) for look in looks]
-    each = [eqx.tree_at(lambda s: s.rows, state, rows) for rows in seen]
+    probabilities = [_row_probabilities.update_probabilities(state.rows, jnp.asarray(look)) for look in looks]
+    each = [eqx.tree_at(lambda s: s.rows, state, rows) for rows in probabilities]
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
     own = [[0.625, 0.125, 0.125, 0.125], [0.125, 0.625, 0.125, 0.125]]
     for final, expected in ((False, [[0.375, 0.375, 0.125, 0.125]] * 2), (True, own)):
@@ -237,7 +237,7 @@ def test_a_step_of_warm_up_counts_no_more_noise_than_ten_times_what_it_aims_at()
     assert float(warm.seen.count) == 1
 
 
-def test_all_rows_leave_no_noise_whatever_the_groups():
+def test_batches_of_all_rows_have_no_noise_for_any_grouping():
     d = jnp.asarray([0.5, -1.0, 2.0, 4.0])
     for groups in (None, 1, 2):
         estimate = estimate_difference(d, jnp.asarray(0.25), scale=jnp.asarray(4.0), unused_fraction=0.0, groups=groups)
@@ -253,21 +253,21 @@ def test_all_rows_leave_no_noise_whatever_the_groups():
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def test_a_look_that_sees_no_influence_says_that_rows_are_alike():
+def test_zero_influence_gives_equal_row_probabilities():
     rows = _row_probabilities.update_probabilities(_row_probabilities.uniform(4), jnp.asarray([1.0, 0.0, 0.0, 0.0]))
     np.testing.assert_allclose(rows.probabilities, [0.625, 0.125, 0.125, 0.125], rtol=1e-5)
-    again = _row_probabilities.update_probabilities(rows, jnp.zeros(4))
+    repeat = _row_probabilities.update_probabilities(rows, jnp.zeros(4))
     expected = 0.25 + (np.array([0.625, 0.125, 0.125, 0.125]) - 0.25) / 3
-    np.testing.assert_allclose(again.probabilities, expected, rtol=1e-5)
-    assert float(again.looks) == 2
+    np.testing.assert_allclose(repeat.probabilities, expected, rtol=1e-5)
+    assert float(repeat.looks) == 2
 
 
-def test_what_acts_of_a_row_that_nearly_every_step_draws():
+def test_effective_contribution_of_frequently_drawn_rows():
     """Where the log ratio of a row is beyond 5 on either side, in float64 by the definition."""
-    for drawn, d in ((0.97, [-12.0, -7.0, 5.5, 7.0, 12.0]), (0.3, [-1.2, 1.2]), (0.5, [-3.2, 3.2])):
-        b = np.array(d) / drawn
-        each = [np.log(1 - drawn + drawn * np.exp(s * b - (1 - drawn) * b**2 / 2)) for s in (1, -1)]
-        result = _influence.effective_contribution(jnp.asarray(d, jnp.float32), drawn, disjoint=True)
+    for probability, d in ((0.97, [-12.0, -7.0, 5.5, 7.0, 12.0]), (0.3, [-1.2, 1.2]), (0.5, [-3.2, 3.2])):
+        b = np.array(d) / probability
+        each = [np.log(1 - probability + probability * np.exp(s * b - (1 - probability) * b**2 / 2)) for s in (1, -1)]
+        result = _influence.effective_contribution(jnp.asarray(d, jnp.float32), probability, disjoint=True)
         np.testing.assert_allclose(result, (each[0] - each[1]) / 2, rtol=1e-4)
 
 
@@ -303,13 +303,13 @@ def test_a_look_is_at_eight_proposals_and_the_last_one_at_sixteen_with_steps_bet
     influence = _influence.row_influence(Walker(), posterior, at([1.0]), steps_between=0, key=KEY)
     np.testing.assert_array_equal(influence.positions, np.ones((8, 1)))
     np.testing.assert_allclose(influence.square, [(0.5 * (4 - 1) / 2) ** 2, 0.0], rtol=1e-6)
-    seen = []
+    counts = []
     look = _influence.row_influence
-    monkeypatch.setattr(_influence, "row_influence", lambda *a, **k: seen.append(look(*a, **k)) or seen[-1])
+    monkeypatch.setattr(_influence, "row_influence", lambda *a, **k: counts.append(look(*a, **k)) or counts[-1])
     _influence.unseen_bias(Walker(), posterior, at([0.0]), key=KEY)
-    np.testing.assert_array_equal(seen[0].positions[:, 0], 25.0 * np.arange(1, 17))
+    np.testing.assert_array_equal(counts[0].positions[:, 0], 25.0 * np.arange(1, 17))
     everything = _influence.unseen_bias(Walker(disjoint=True), posterior, at([0.0]), key=KEY)
-    assert (float(everything["unseen"]), float(everything["unseen_shift"]), len(seen)) == (0.0, 0.0, 1)
+    assert (float(everything["unseen"]), float(everything["unseen_shift"]), len(counts)) == (0.0, 0.0, 1)
 
 
 class Wall(NormalPrior):
@@ -319,7 +319,7 @@ class Wall(NormalPrior):
         return jnp.where((batch == 0) & (theta[0] > 0.5), -jnp.inf, 0.0)
 
 
-def test_an_infinite_difference_counts_as_what_still_has_a_square():
+def test_infinite_differences_are_clipped_to_a_finite_square():
     influence = _influence.row_influence(Walker(), Wall(np.float32([0, 1, 2])), at([0.0]), steps_between=0, key=KEY)
     np.testing.assert_allclose(influence.square, [1e20, 0.0, 0.0], rtol=1e-5)
     np.testing.assert_allclose(influence.unseen, [1.0, 0.0, 0.0], atol=1e-6)
@@ -327,7 +327,7 @@ def test_an_infinite_difference_counts_as_what_still_has_a_square():
 
 def test_batches_without_repeats_lose_rows_too():
     posterior = OneRow.of()
-    sampler, state, _ = settled("disjoint", posterior)
+    sampler, state, _ = settle_chains("disjoint", posterior)
     inspection = eqx.filter_jit(lambda: sampler.inspect(posterior, state, key=jax.random.key(3)))()
     assert float(inspection["unseen"]) > 0.1
     assert Penalty(correction=0).inspect(posterior, state, key=KEY) == {}
@@ -358,7 +358,7 @@ def test_directions_are_made_of_as_many_rows_as_are_affordable(num_data, dim, kn
 
 
 @pytest.mark.parametrize("order", [None, "first", "second"])
-def test_what_a_polynomial_knows_of_a_row_is_not_its_influence(order):
+def test_the_influence_of_a_row_excludes_its_control_variate(order):
     """By hand, of rows -c (theta - m)^2 / 2: beyond the slope c (m - 0.3) at the anchor, and beyond the bend."""
     posterior = parabolas([1.0, 3.0], [1.1, 0.2], power=0.5)
     anchor = order and make_anchor(posterior, jnp.asarray([0.3]), second=order == "second")
@@ -378,7 +378,7 @@ TWICE = _preconditioner.Preconditioner(jnp.asarray(2.0), jnp.zeros(()), jnp.zero
 """A whitened direction is half as long as that in theta."""
 
 
-def test_directions_are_of_the_curvature_that_is_lost_the_most_first():
+def test_directions_are_sorted_by_lost_curvature():
     """By hand: rows -(y - x'theta)^2 / 2, each of curvature x x', however far off it is."""
     x, y = np.float32([[1.0, 0.5], [-2.0, 3.0], [0.3, 0.1]]), np.float32([2.0, -1.0, 4.0])
     unseen = [0.5, 0.2, 0.9]
@@ -413,7 +413,7 @@ def test_the_share_of_the_curvature_that_is_lost():
 def test_a_row_that_bends_upwards_is_missed_as_much_as_one_that_bends_downwards(monkeypatch):
     """Without it steps see more curvature than there is: of 1 - 3 + 5 and the prior's 1 they miss 0.5 - 3."""
     rows = _influence_of([0.5, 1.0, 0.0], [[0.0]])
-    monkeypatch.setattr(_influence, "row_influence", lambda *given, **more: rows)
+    monkeypatch.setattr(_influence, "row_influence", lambda *args, **more: rows)
     posterior = parabolas([1.0, -3.0, 5.0], [0.0] * 3)
     result = jax.jit(lambda state: _influence.unseen_bias(Walker(), posterior, state, key=KEY))(at([0.4]))
     assert float(result["unseen"]) == pytest.approx(2.5 / 4, rel=1e-5)
@@ -430,12 +430,12 @@ def test_the_shift_of_a_mean_by_what_is_lost(anchor):
         rows = _influence_of(unseen, [[place] for place in places])
         centre = np.mean(places)
         slopes = np.array(c) * (np.array(m) - centre)
-        lost, whole = np.array(unseen) @ slopes, slopes.sum() - centre
+        lost, slope = np.array(unseen) @ slopes, slopes.sum() - centre
         if anchor:  # the polynomial's own slope is that at the anchor, of all rows
             lost -= np.array(unseen) @ (np.array(c) * (np.array(m) - 0.3))
         total = (sum(c) + 1) * lost**2
         share = np.array(unseen) @ np.array(c) / (sum(c) + 1)
-        expected = abs(lost**2 - share * whole * lost) / np.sqrt(max(total, lost**2 / 4)) / max(1 - share, 0.1)
+        expected = abs(lost**2 - share * slope * lost) / np.sqrt(max(total, lost**2 / 4)) / max(1 - share, 0.1)
         return float(_influence._mean_shift(posterior, state, rows, shape)), expected
 
     for case in (
@@ -486,25 +486,25 @@ class Quartics(Parabolas):
         return -c * (theta[0] - m) ** 4
 
 
-def test_an_anchor_goes_uphill_or_stays():
+def test_an_anchor_moves_uphill_or_stays():
     """Where the log density bends upwards, Newton's step is not one."""
     posterior = parabolas([-3.0, 0.5], [1.0, 0.0])
-    there = jnp.asarray([0.4])
-    anchor = next_anchor(make_anchor(posterior, jnp.asarray([2.0]), second=True), posterior, there)
-    np.testing.assert_array_equal(anchor.point, there)
+    theta = jnp.asarray([0.4])
+    anchor = next_anchor(make_anchor(posterior, jnp.asarray([2.0]), second=True), posterior, theta)
+    np.testing.assert_array_equal(anchor.point, theta)
     concave = parabolas([3.0, 0.5], [1.0, 0.0])
-    anchor = next_anchor(make_anchor(concave, jnp.asarray([2.0]), second=True), concave, there)
+    anchor = next_anchor(make_anchor(concave, jnp.asarray([2.0]), second=True), concave, theta)
     np.testing.assert_allclose(anchor.point, 3 / 4.5, rtol=1e-5)
 
 
-def test_an_anchor_stays_where_a_step_is_as_high_as_it_began():
+def test_an_anchor_stays_if_the_step_does_not_increase_the_density():
     """The log density is -4 theta^2, of slope -8: with a precision of 4 or 4.5 of its own a step from 1 leads to -1, as
     high as before, or to -7/9, which is higher."""
-    posterior, there = parabolas([7.0], [0.0]), jnp.asarray([1.0])
-    old = make_anchor(posterior, there, second=True)
+    posterior, theta = parabolas([7.0], [0.0]), jnp.asarray([1.0])
+    old = make_anchor(posterior, theta, second=True)
     for precision, point in ((4.0, 1.0), (4.5, -7 / 9), (3.9, 1.0)):
-        given = eqx.tree_at(lambda a: a.hessian, old, jnp.asarray([[1.0 - precision]]))
-        anchor = next_anchor(given, posterior, there)
+        given_anchor = eqx.tree_at(lambda a: a.hessian, old, jnp.asarray([[1.0 - precision]]))
+        anchor = next_anchor(given_anchor, posterior, theta)
         np.testing.assert_allclose(anchor.point, [point], rtol=1e-6)
         np.testing.assert_allclose(anchor.hessian, [[-7.0]], rtol=1e-6)
         np.testing.assert_allclose(anchor.gradient, [-7.0 * point], rtol=1e-6)
@@ -532,17 +532,17 @@ def test_the_precision_of_a_window_is_fishers_or_the_hessian_where_that_is_conca
     slopes = (y - x @ np.array([0.3, -0.2]))[:, None] * x
     fisher, hessian = 0.5 * slopes.T @ slopes + np.eye(2), 0.5 * x.T @ x + np.eye(2)
 
-    def only(matrix: np.ndarray) -> np.ndarray:
+    def diagonal_of(matrix: np.ndarray) -> np.ndarray:
         return matrix if shape == "dense" else np.diag(matrix)
 
     empty = _preconditioner.identity(shape, theta)
     first = _preconditioner.update_precision(empty, posterior, theta)
-    np.testing.assert_allclose(first.precision, only(fisher), rtol=1e-4)
+    np.testing.assert_allclose(first.precision, diagonal_of(fisher), rtol=1e-4)
     two = _preconditioner.update_precision(first, posterior, theta, jnp.asarray(-x.T @ x))
-    np.testing.assert_allclose(two.precision, only(fisher / 3 + hessian * 2 / 3), rtol=1e-4)
+    np.testing.assert_allclose(two.precision, diagonal_of(fisher / 3 + hessian * 2 / 3), rtol=1e-4)
     assert float(two.count) == 2
     convex = _preconditioner.update_precision(empty, posterior, theta, jnp.asarray(np.diag([-9.0, 9.0])))
-    np.testing.assert_allclose(convex.precision, only(fisher), rtol=1e-4)
+    np.testing.assert_allclose(convex.precision, diagonal_of(fisher), rtol=1e-4)
     broken = _preconditioner.update_precision(two, posterior, jnp.asarray([jnp.nan, 0.0]))
     np.testing.assert_array_equal(broken.precision, two.precision)
     assert float(broken.count) == 2
@@ -576,51 +576,51 @@ def _bowls() -> tuple[Bowls, Any, Any]:
 
 
 @pytest.mark.parametrize(("proposal", "leaps"), [("hmc", 3), ("hmc", 1), ("langevin", 1), ("random-walk", 0)])
-def test_a_proposal_goes_by_the_whole_of_its_shape(proposal, leaps, monkeypatch):
+def test_a_proposal_uses_the_full_preconditioner(proposal, leaps, monkeypatch):
     """Leapfrog steps of momentum, in theta of the mass (F F')^-1; and what their energy is off by."""
     posterior, density, slope = _bowls()
     sampler = Penalty(proposal=proposal, batch_size=2, num_batches=2, sampling="disjoint", step_size=0.3, num_steps=3)
-    here, eps = np.array([0.4, -0.6]), np.array([1.0, -0.4])
-    state = sampler.init(posterior, jnp.asarray(here, jnp.float32), num_warmup=0, key=KEY)
+    theta, eps = np.array([0.4, -0.6]), np.array([1.0, -0.4])
+    state = sampler.init(posterior, jnp.asarray(theta, jnp.float32), num_warmup=0, key=KEY)
     state = eqx.tree_at(lambda s: s.preconditioner, state, SHAPE)
     monkeypatch.setattr(_penalty, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
-    monkeypatch.setattr(jax.random, "randint", lambda *given, **more: jnp.asarray(leaps))
+    monkeypatch.setattr(jax.random, "randint", lambda *args, **more: jnp.asarray(leaps))
     mass, velocity = np.linalg.inv(FACTOR @ FACTOR.T), FACTOR @ eps
-    there, eta = here + 0.3 * velocity * (leaps == 0), 0.6**0.5 if proposal == "langevin" else 0.3
+    proposed, eta = theta + 0.3 * velocity * (leaps == 0), 0.6**0.5 if proposal == "langevin" else 0.3
     for _ in range(leaps):
-        velocity = velocity + eta / 2 * FACTOR @ FACTOR.T @ slope(there)
-        there = there + eta * velocity
-        velocity = velocity + eta / 2 * FACTOR @ FACTOR.T @ slope(there)
+        velocity = velocity + eta / 2 * FACTOR @ FACTOR.T @ slope(proposed)
+        proposed = proposed + eta * velocity
+        velocity = velocity + eta / 2 * FACTOR @ FACTOR.T @ slope(proposed)
     result, ratio, number = jax.jit(lambda state: sampler._propose(posterior, state, key=KEY))(state)
-    np.testing.assert_allclose(result, there, rtol=1e-5)
+    np.testing.assert_allclose(result, proposed, rtol=1e-5)
     assert float(ratio) == pytest.approx((eps @ eps - velocity @ mass @ velocity) / 2, rel=1e-4)
     assert int(number) == leaps
     _, stats = jax.jit(lambda state: sampler.step(posterior, state, key=KEY))(state)
-    log_ratio = density(there) - density(here) + float(ratio)
+    log_ratio = density(proposed) - density(theta) + float(ratio)
     assert float(stats["acceptance_rate"]) == pytest.approx(np.exp(min(log_ratio, 0.0)), rel=1e-3)
 
 
 @pytest.mark.parametrize(("kind", "module"), [(Mala, mala), (RandomWalk, random_walk)], ids=["mala", "random-walk"])
-def test_a_step_on_all_rows_goes_by_the_whole_of_its_shape(kind, module, monkeypatch):
+def test_a_step_on_all_rows_uses_the_full_preconditioner(kind, module, monkeypatch):
     """theta + eta C grad + sqrt(2 eta) F eps, and the ratio of the densities N(theta + eta C grad, 2 eta C)."""
     posterior, density, slope = _bowls()
-    here, eps, eta, cov = np.array([0.4, -0.6]), np.array([1.0, -0.4]), 0.3, FACTOR @ FACTOR.T
+    theta, eps, eta, cov = np.array([0.4, -0.6]), np.array([1.0, -0.4]), 0.3, FACTOR @ FACTOR.T
     sampler = kind(step_size=eta)
-    state = sampler.init(posterior, jnp.asarray(here, jnp.float32), num_warmup=0, key=KEY)
+    state = sampler.init(posterior, jnp.asarray(theta, jnp.float32), num_warmup=0, key=KEY)
     state = eqx.tree_at(lambda s: s.preconditioner, state, SHAPE)
     monkeypatch.setattr(module, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
     monkeypatch.setattr(module, "metropolis", lambda ratio, *, key: (jnp.asarray(True), ratio, jnp.asarray(False)))
     after, stats = jax.jit(lambda state: sampler.step(posterior, state, key=KEY))(state)
-    there, ratio = here + eta * FACTOR @ eps, 0.0
+    proposed, ratio = theta + eta * FACTOR @ eps, 0.0
     if kind is Mala:
-        there = here + eta * cov @ slope(here) + (2 * eta) ** 0.5 * FACTOR @ eps
-        back = here - there - eta * cov @ slope(there)
+        proposed = theta + eta * cov @ slope(theta) + (2 * eta) ** 0.5 * FACTOR @ eps
+        back = theta - proposed - eta * cov @ slope(proposed)
         ratio = eps @ eps / 2 - back @ np.linalg.solve(cov, back) / (4 * eta)
-    np.testing.assert_allclose(after.position, there, rtol=1e-5)
-    assert float(stats["acceptance_rate"]) == pytest.approx(density(there) - density(here) + ratio, rel=1e-4)
+    np.testing.assert_allclose(after.position, proposed, rtol=1e-5)
+    assert float(stats["acceptance_rate"]) == pytest.approx(density(proposed) - density(theta) + ratio, rel=1e-4)
 
 
-def test_what_is_lost_is_looked_at_in_the_units_of_the_whole_shape():
+def test_lost_curvature_is_measured_in_units_of_the_full_preconditioner():
     """By hand, of rows (y - x'theta)^2 / 2 and a shape F F': in its units curvatures are F' x x' F, slopes F' g."""
     x, y, power = np.array([[1.0, 0.5], [-2.0, 3.0], [0.3, 0.1]]), np.array([2.0, -1.0, 4.0]), 0.5
     unseen, theta = np.array([0.5, 0.2, 0.9]), np.array([0.3, -0.2])
@@ -640,8 +640,8 @@ def test_what_is_lost_is_looked_at_in_the_units_of_the_whole_shape():
     directions, share, total, shift = look(jnp.asarray(along, jnp.float32))
     lost = FACTOR.T @ (x.T * unseen) @ x @ FACTOR
     np.testing.assert_allclose(np.asarray(directions).T @ np.asarray(directions), lost, rtol=1e-4)
-    whole = bend(1.0, along) + float(np.sum((FACTOR @ along) ** 2))
-    np.testing.assert_allclose([share, total], [bend(unseen, along) / whole, whole], rtol=1e-4)
+    bound = bend(1.0, along) + float(np.sum((FACTOR @ along) ** 2))
+    np.testing.assert_allclose([share, total], [bend(unseen, along) / bound, bound], rtol=1e-4)
     slopes = power * (y - x @ theta)[:, None] * x
     push, slope = FACTOR.T @ (unseen @ slopes), FACTOR.T @ (slopes.sum(0) - theta)
     most = bend(1.0, push) + float(np.sum((FACTOR @ push) ** 2))
@@ -675,7 +675,7 @@ def test_a_row_that_two_blocks_hold_counts_once():
     [Mala(), RandomWalk(), Penalty(batch_size=2, num_batches=2), Penalty(control_variate="first")],
     ids=["mala", "random-walk", "penalty", "first order"],
 )
-def test_the_end_of_a_window_looks_where_the_chain_is_and_that_of_the_last_changes_nothing(sampler):
+def test_settle_updates_the_precision_except_after_the_last_window(sampler):
     posterior, _, _ = _bowls()
     x, y = (np.asarray(a, float) for a in posterior.data)
     state = sampler.init(posterior, jnp.asarray([2.0, -3.0]), num_warmup=9, key=KEY)
@@ -790,7 +790,7 @@ def test_the_noise_of_gradients_is_of_sixty_four_pairs_and_its_error_the_jackkni
     assert float(error) == pytest.approx(each.std(ddof=1) / 8, rel=1e-3)
 
 
-def test_a_step_that_is_as_long_as_it_can_be_has_no_stationary_variance():
+def test_the_longest_step_has_no_stationary_variance():
     def ratios(length: float, noise: float) -> list[float]:
         kinds = (Sgld(), Psgld(), Sghmc(momentum=0.8))
         return [float(k.variance_ratio(jnp.asarray(length), jnp.asarray(noise), num_data=9)) for k in kinds]
@@ -844,7 +844,7 @@ def test_a_step_of_a_sweep_is_a_kick_between_two_free_motions(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
-def test_a_gradient_that_is_no_number_leaves_a_chain_where_it_is(kind):
+def test_a_nan_gradient_leaves_a_chain_in_place(kind):
     """And the next step is another one, with other batches and, where there is one, another momentum."""
     posterior = parabolas([float("nan")] * 3, [0.0] * 3)
     sampler = kind(step_size=0.1, batch_size=3)
@@ -877,7 +877,7 @@ def test_a_batch_has_at_most_all_rows(kind):
 
 
 @pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
-def test_an_automatic_batch_of_distinct_rows_fits_into_the_data(kind):
+def test_automatic_disjoint_batches_fit_into_the_data(kind):
     """Fields at their defaults must not be refused because a table has fewer rows than the usual batch."""
     fields = {} if kind is SmsUbu else {"sampling": "disjoint"}
     small, large = GaussianMean(np.zeros(10)), GaussianMean(np.zeros(60))

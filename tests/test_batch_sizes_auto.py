@@ -22,27 +22,27 @@ from bnnzoo.sampling import backend
 AUTO = {"sampler.batch_size": "auto", "sampler.num_batches": "auto"}
 
 
-def seen(sigma2: float, acceptance: float, skew_bias: float = 0.0) -> WarmupMeans:
+def warmup_means(sigma2: float, acceptance: float, skew_bias: float = 0.0) -> WarmupMeans:
     first = WarmupMeans(*(jnp.asarray(value, jnp.float32) for value in (100.0, sigma2, acceptance, skew_bias)))
     return jax.tree.map(lambda value: jnp.broadcast_to(value, (4,)), first)
 
 
-def again(used: int, result: WarmupMeans, most: int = 10_000, least_factor: float = 0.0, **more: Any) -> int:
-    arguments: dict[str, Any] = {"num_data": 10**9, "sampling": "replacement", "budget": most, **more}
-    now = split_batches(used, disjoint=arguments["sampling"] == "disjoint")
+def resize(used: int, result: WarmupMeans, limit: int = 10_000, least_factor: float = 0.0, **more: Any) -> int:
+    arguments: dict[str, Any] = {"num_data": 10**9, "sampling": "replacement", "budget": limit, **more}
+    sizes = split_batches(used, disjoint=arguments["sampling"] == "disjoint")
     return resize_batches(
-        now, result, target_acceptance=0.45, target_sigma2=1.5, least_factor=least_factor, **arguments
+        sizes, result, target_acceptance=0.45, target_sigma2=1.5, least_factor=least_factor, **arguments
     ).num_used
 
 
 def test_both_limits_met_change_nothing():
-    assert again(1280, seen(1.5, 0.45)) == 1280
+    assert resize(1280, warmup_means(1.5, 0.45)) == 1280
 
 
 def test_noise_that_stops_the_step_size_asks_for_more_data():
-    assert again(640, seen(1.5, 0.53)) == 2560
-    assert again(640, seen(1.5, 0.53), most=1000) == 1000
-    assert again(640, seen(1.5, 0.53), num_data=900) == 900
+    assert resize(640, warmup_means(1.5, 0.53)) == 2560
+    assert resize(640, warmup_means(1.5, 0.53), limit=1000) == 1000
+    assert resize(640, warmup_means(1.5, 0.53), num_data=900) == 900
 
 
 def test_batch_sizes_are_chosen_from_the_mean_of_all_chains():
@@ -52,17 +52,17 @@ def test_batch_sizes_are_chosen_from_the_mean_of_all_chains():
         return jax.vmap(WarmupMeans)(*(jnp.asarray(value) for value in ([100.0] * 4, sigma2, acceptance, skew_bias)))
 
     mixed = chains([0.5, 3.0, 1.0, 1.5], [0.43, 0.63, 0.5, 0.56], [0.0] * 4)
-    assert again(640, mixed) == again(640, jax.tree.map(lambda v: v[::-1], mixed)) == 2560
+    assert resize(640, mixed) == resize(640, jax.tree.map(lambda v: v[::-1], mixed)) == 2560
     for one_of_four, used in ((0.021, 160), (0.019, 40)):
-        assert again(80, chains([0.0] * 4, [0.45] * 4, [0.0, 0.0, 0.0, one_of_four])) == used
+        assert resize(80, chains([0.0] * 4, [0.45] * 4, [0.0, 0.0, 0.0, one_of_four])) == used
 
 
 def test_noise_that_is_not_used_asks_for_fewer_data():
-    assert again(1280, seen(0.01, 0.45)) == 80
-    assert again(80, seen(0.0, 0.45)) == 40
+    assert resize(1280, warmup_means(0.01, 0.45)) == 80
+    assert resize(80, warmup_means(0.0, 0.45)) == 40
 
 
-def test_of_data_that_are_used_once_few_more_take_much_noise_off():
+def test_disjoint_batches_need_few_more_rows_to_reduce_noise():
     """sigma2 goes with 1 / K - 1 / N: a quarter of it at K = 320 of 400 is at 376, of 1000 at 653; 16 times that of
     640 of 1000 is at 100. K itself is the power of two that is near, of 40."""
     for used, num_data, factor, disjoint, replacement in (
@@ -72,24 +72,24 @@ def test_of_data_that_are_used_once_few_more_take_much_noise_off():
     ):
         noise = (1 / used - 1 / num_data) * factor
         assert 2**-0.75 <= disjoint * (noise + 1 / num_data) <= 2**0.75
-        result = seen(1.5, 0.53) if factor < 1 else seen(0.0, 0.45)
-        assert again(used, result, num_data=num_data, sampling="disjoint") == disjoint
-        assert again(used, result, num_data=num_data) == replacement
+        result = warmup_means(1.5, 0.53) if factor < 1 else warmup_means(0.0, 0.45)
+        assert resize(used, result, num_data=num_data, sampling="disjoint") == disjoint
+        assert resize(used, result, num_data=num_data) == replacement
 
 
-def test_a_proposal_whose_noise_is_all_that_holds_it_counts_as_one_that_moves_a_little():
+def test_batch_sizes_assume_a_moving_proposal_if_only_noise_rejects():
     """The acceptance is higher than the noise alone allows: l^2 is taken as 0.05, and K grows by 0.1 x 0.78 / 0.05."""
     assert (2 * ndtri(0.85 / 2)) ** 2 < 0.15
-    assert again(640, seen(0.15, 0.85)) == 1280
+    assert resize(640, warmup_means(0.15, 0.85)) == 1280
 
 
 def test_skewed_differences_and_plain_gradients_ask_for_more_data():
-    assert again(640, seen(0.1, 0.45)) < 640
-    assert again(640, seen(0.1, 0.45, skew_bias=0.015)) == 1280
-    assert again(640, seen(0.1, 0.45), least_factor=2.0) == 1280
+    assert resize(640, warmup_means(0.1, 0.45)) < 640
+    assert resize(640, warmup_means(0.1, 0.45, skew_bias=0.015)) == 1280
+    assert resize(640, warmup_means(0.1, 0.45), least_factor=2.0) == 1280
 
 
-def test_sizes_come_to_rest_where_both_limits_are_met():
+def test_batch_sizes_converge_where_both_limits_are_met():
     """A proposal whose sigma2 is c l^q / K, its step size at the first limit that it meets."""
     for power in (2, 4, 6):
         for c in (300.0, 3e4):
@@ -99,27 +99,27 @@ def test_sizes_come_to_rest_where_both_limits_are_met():
                 sigma2 = c * ell**power / used
                 accepted = 2 * ndtr(-np.sqrt(ell**2 + sigma2) / 2)
                 best = np.flatnonzero((accepted >= 0.45) & (sigma2 <= 1.5))[-1]
-                used = again(used, seen(sigma2[best], accepted[best]), most=10**9)
-            wanted = c * ((2 * ndtri(0.225)) ** 2 - 1.5) ** (power / 2) / 1.5
-            assert 0.4 < used / max(wanted, 40) < 3
+                used = resize(used, warmup_means(sigma2[best], accepted[best]), limit=10**9)
+            expected = c * ((2 * ndtri(0.225)) ** 2 - 1.5) ** (power / 2) / 1.5
+            assert 0.4 < used / max(expected, 40) < 3
 
 
-def test_auto_uses_no_datum_twice_where_it_would_use_half_of_them():
+def test_auto_samples_disjointly_from_half_of_the_rows():
     """From there on a step looks at all data, if the budget allows."""
     asks = {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0, "sampling": "auto"}
 
-    def then(used: int, num_data: int, budget: int = 10_000) -> Sizes:
+    def resized(used: int, num_data: int, budget: int = 10_000) -> Sizes:
         return resize_batches(
-            split_batches(used, disjoint=False), seen(1.5, 0.53), num_data=num_data, budget=budget, **asks
+            split_batches(used, disjoint=False), warmup_means(1.5, 0.53), num_data=num_data, budget=budget, **asks
         )
 
-    assert then(640, 10_000) == Sizes(128, 20, False)
-    assert then(640, 5000) == Sizes(250, 20, True)
-    assert then(640, 4000, budget=3000) == Sizes(128, 20, True)
-    assert then(640, 2003) == Sizes(2003, 1, True)
+    assert resized(640, 10_000) == Sizes(128, 20, False)
+    assert resized(640, 5000) == Sizes(250, 20, True)
+    assert resized(640, 4000, budget=3000) == Sizes(128, 20, True)
+    assert resized(640, 2003) == Sizes(2003, 1, True)
 
 
-def test_few_data_are_all_looked_at_from_the_start():
+def test_small_data_sets_start_with_batches_of_all_rows():
     for num_data in (2, 97, 308, 1500, 2000):
         n, m = Penalty().sizes(num_data)
         assert n * m == num_data
@@ -140,23 +140,23 @@ def test_a_size_is_cut_into_twenty_batches():
     assert full_batch(21 * 22) == Sizes(21 * 22 // 14, 14, True)
 
 
-def test_what_is_given_stays_and_the_other_moves():
+def test_a_given_size_stays_and_the_other_is_tuned():
     """And of data that leave no room for two batches, none twice, two that may share some."""
     asks: dict[str, Any] = {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0, "budget": 10_000}
 
-    def then(now: Sizes, num_data: int, sampling: str = "replacement", **given: int) -> Sizes:
-        return resize_batches(now, seen(1.5, 0.53), num_data=num_data, sampling=sampling, **asks, **given)
+    def resized(sizes: Sizes, num_data: int, sampling: str = "replacement", **fixed: int) -> Sizes:
+        return resize_batches(sizes, warmup_means(1.5, 0.53), num_data=num_data, sampling=sampling, **asks, **fixed)
 
-    assert then(Sizes(32, 20, False), 10**6) == Sizes(128, 20, False)
-    assert then(Sizes(32, 20, False), 10**6, size=32) == Sizes(32, 80, False)
-    assert then(Sizes(64, 10, False), 10**6, batches=10) == Sizes(256, 10, False)
-    assert then(Sizes(400, 2, False), 10**6, size=4000) == Sizes(4000, 1, False)
-    assert then(Sizes(400, 2, False), 10**6, size=4000, fewest=2) == Sizes(4000, 2, False)
-    assert then(Sizes(32, 20, False), 3000, "auto", size=300) == Sizes(300, 10, True)
-    assert then(Sizes(32, 20, False), 3001, "auto", size=300) == Sizes(300, 10, True)
-    assert then(Sizes(32, 20, False), 3000, "auto", batches=7) == Sizes(428, 7, True)
-    assert then(Sizes(32, 20, True), 3000, "disjoint", size=3000, fewest=2) == Sizes(3000, 1, True)
-    assert then(Sizes(32, 20, False), 3000, "auto", size=1600, fewest=2) == Sizes(1600, 2, False)
+    assert resized(Sizes(32, 20, False), 10**6) == Sizes(128, 20, False)
+    assert resized(Sizes(32, 20, False), 10**6, size=32) == Sizes(32, 80, False)
+    assert resized(Sizes(64, 10, False), 10**6, batches=10) == Sizes(256, 10, False)
+    assert resized(Sizes(400, 2, False), 10**6, size=4000) == Sizes(4000, 1, False)
+    assert resized(Sizes(400, 2, False), 10**6, size=4000, fewest=2) == Sizes(4000, 2, False)
+    assert resized(Sizes(32, 20, False), 3000, "auto", size=300) == Sizes(300, 10, True)
+    assert resized(Sizes(32, 20, False), 3001, "auto", size=300) == Sizes(300, 10, True)
+    assert resized(Sizes(32, 20, False), 3000, "auto", batches=7) == Sizes(428, 7, True)
+    assert resized(Sizes(32, 20, True), 3000, "disjoint", size=3000, fewest=2) == Sizes(3000, 1, True)
+    assert resized(Sizes(32, 20, False), 3000, "auto", size=1600, fewest=2) == Sizes(1600, 2, False)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ def test_warm_up_keeps_the_size_that_is_given(name, value):
 def test_one_batch_of_all_data_is_not_made_smaller():
     """41 to 47 data: of one batch of 40 of them nothing is known of the variance, and every step would be refused."""
     for num_data in (41, 45, 47):
-        now = Sizes(num_data, 1, True)
+        sizes = Sizes(num_data, 1, True)
         asks: Any = {"num_data": num_data, "sampling": "disjoint", "budget": 10_000, "batches": 1, "fewest": 2}
         asks |= {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0}
-        assert resize_batches(now, seen(0.0, 0.5), **asks) == now
+        assert resize_batches(sizes, warmup_means(0.0, 0.5), **asks) == sizes
 
 
 def test_batch_means_of_all_data_move_whatever_their_number():
@@ -193,15 +193,15 @@ def test_batch_means_of_all_data_move_whatever_their_number():
     assert (stats["sigma2"] == 0).all()
     assert (stats["skew_bias"] == 0).all()
     assert stats["accepted"].mean() > 0.2
-    settled, _ = sampler.tune(
+    sampler_after, _ = sampler.tune(
         posterior,
         jax.tree.map(lambda leaf: leaf[None], state),
         final=True,
         key=jax.random.key(2),
         num_steps=1,
     )
-    assert (settled.batch_size, settled.num_batches, settled.sampling) == (23, 1, "disjoint")
-    settled.check(posterior)
+    assert (sampler_after.batch_size, sampler_after.num_batches, sampler_after.sampling) == (23, 1, "disjoint")
+    sampler_after.check(posterior)
     for fields in ({"num_batches": 1}, {"num_batches": 1, "batch_size": 20, "sampling": "disjoint"}):
         with pytest.raises(UsageError, match="needs 2 or more batches"):
             Penalty(variance="batch-means", **fields).check(posterior)
@@ -217,36 +217,36 @@ def test_sizes_without_warm_up_are_the_start():
 
 
 @pytest.fixture(scope="module")
-def chosen():
+def tuned_run():
     with backend.arithmetic("float32"):
         sampler = Penalty(sampling="replacement")
         return tiny.run("penalty", sampler_object=sampler, num_warmup=600, num_draws=200)
 
 
-def test_warm_up_chooses_sizes_and_then_freezes_them(chosen):
+def test_warm_up_chooses_sizes_and_then_freezes_them(tuned_run):
     after = {
-        chunk.sampler.sizes(tiny.problem("penalty").posterior.num_data) for chunk in chosen if chunk.next_step >= 300
+        chunk.sampler.sizes(tiny.problem("penalty").posterior.num_data) for chunk in tuned_run if chunk.next_step >= 300
     }
     assert len(after) == 1
-    assert isinstance(chosen[-1].sampler.batch_size, int)
-    assert isinstance(chosen[-1].sampler.num_batches, int)
-    values = tiny.joined(chosen)
+    assert isinstance(tuned_run[-1].sampler.batch_size, int)
+    assert isinstance(tuned_run[-1].sampler.num_batches, int)
+    values = tiny.joined(tuned_run)
     assert 0.2 < values["sigma2"].mean() < 2.0
     assert 0.3 < values["acceptance_rate"].mean() < 0.8
     assert len(np.unique(values["step_size"])) == 1
 
 
 @pytest.mark.slow
-def test_control_variates_need_fewer_data(chosen):
+def test_control_variates_need_fewer_data(tuned_run):
     posterior = tiny.problem("penalty").posterior
     sampler = Penalty(control_variate="second", proposal="langevin")
     run_chunks = tiny.run("penalty", sampler_object=sampler, num_warmup=400, num_draws=20)
-    few, many = (int(np.prod(run[-1].sampler.sizes(posterior.num_data))) for run in (run_chunks, chosen))
+    few, many = (int(np.prod(run[-1].sampler.sizes(posterior.num_data))) for run in (run_chunks, tuned_run))
     assert few == 40 < many
 
 
 @pytest.mark.slow
-def test_what_was_chosen_is_in_the_file_and_survives_an_interruption(tmp_path):
+def test_chosen_sizes_are_stored_and_survive_an_interruption(tmp_path):
     options = {**AUTO, "warmup": 60, "draws": 10}
     uninterrupted = zoo.run_recipe(tiny.recipe("penalty", **options), out=tmp_path / "whole.nc")
     tuned = json.loads(uninterrupted.attributes["tuned"])

@@ -52,8 +52,8 @@ def test_two_classes_of_a_file_are_taken_by_the_command_line(labels, tmp_path, m
         "run.nc",
         *lengths,
     ]
-    for words in (sample, ["evaluate", "run.nc", "--data", "two.csv"], ["predict", "run.nc", "--data", "two.csv"]):
-        assert cli.run(words) == 0, capsys.readouterr().err
+    for arguments in (sample, ["evaluate", "run.nc", "--data", "two.csv"], ["predict", "run.nc", "--data", "two.csv"]):
+        assert cli.run(arguments) == 0, capsys.readouterr().err
 
 
 def test_a_classifier_fits_with_the_bernoulli_likelihood():

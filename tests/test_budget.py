@@ -21,9 +21,9 @@ from bnnzoo.sampling import budget, verdict
 from bnnzoo.sampling.placement import place_chains
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("90s", 90), ("5m", 300), ("1.5h", 5400), (" 2 m ", 120)])
-def test_times_as_they_are_typed(text, wanted):
-    assert duration.seconds(text) == wanted
+@pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("5m", 300), ("1.5h", 5400), (" 2 m ", 120)])
+def test_durations_are_parsed_from_text(text, expected):
+    assert duration.seconds(text) == expected
 
 
 @pytest.mark.usefixtures("as_options")
@@ -33,21 +33,21 @@ def test_an_invalid_time_is_refused(text):
         resolve("linear", "mala", options={"budget": text})
 
 
-def test_data_of_ones_own_get_a_budget_unless_a_length_is_said():
-    def asked(**options):
+def test_own_data_get_a_budget_unless_a_length_is_given():
+    def resolved(**options):
         result = resolve("mlp", "mala", options=options, in_memory="data" not in options and bool(options))
         return result.budget, result.until
 
-    assert asked(data="houses.csv") == ("2m", "converged")
-    assert asked(data="houses.csv", thin=3) == ("2m", "converged")
-    assert asked(data="houses.csv", budget="5m") == ("5m", "converged")
-    assert asked(data="houses.csv", budget="5m", until="budget") == ("5m", "budget")
-    assert asked(data="houses.csv", draws=100) == (None, None)
-    assert asked(data="houses.csv", until="converged") == ("2m", "converged")
-    assert asked(data="houses.csv", until="budget") == ("2m", "budget")
-    assert asked(data="houses.csv", draws=100, until="converged") == (None, "converged")
-    assert asked(seed=1) == ("2m", "converged")  # in memory
-    assert asked() == (None, None)  # the shipped example has lengths of its own
+    assert resolved(data="houses.csv") == ("2m", "converged")
+    assert resolved(data="houses.csv", thin=3) == ("2m", "converged")
+    assert resolved(data="houses.csv", budget="5m") == ("5m", "converged")
+    assert resolved(data="houses.csv", budget="5m", until="budget") == ("5m", "budget")
+    assert resolved(data="houses.csv", draws=100) == (None, None)
+    assert resolved(data="houses.csv", until="converged") == ("2m", "converged")
+    assert resolved(data="houses.csv", until="budget") == ("2m", "budget")
+    assert resolved(data="houses.csv", draws=100, until="converged") == (None, "converged")
+    assert resolved(seed=1) == ("2m", "converged")  # in memory
+    assert resolved() == (None, None)  # the shipped example has lengths of its own
     assert resolve("mlp", "ensemble", options={"data": "houses.csv"}).budget is None  # as has the shipped recipe
     assert resolve("mlp", "mala", options={"budget": "5m"}).until == "converged"
     assert resolve("mlp", "mala", options={"budget": "10s"}).until == "converged"
@@ -55,35 +55,35 @@ def test_data_of_ones_own_get_a_budget_unless_a_length_is_said():
 
 @pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize("more", [{}, {"data": "houses.csv", "draws": 100}])
-def test_the_end_of_no_budget_is_refused(more):
+def test_until_without_budget_is_refused(more):
     with pytest.raises(UsageError, match="--until: requires a budget; add --budget 5m, or remove --until"):
         resolve("linear", "mala", options={"until": "budget", **more})
 
 
-def test_what_is_shown_leaves_to_the_budget_what_nobody_asked_for(tmp_path, monkeypatch):
+def test_show_leaves_open_lengths_to_the_budget(tmp_path, monkeypatch):
     """Written out it would be asked for, and the run of what is shown another one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "houses.csv").write_text("size,price\n" + "".join(f"{i // 2},{i * i % 7}.5\n" for i in range(30)))
 
-    def shown(**options):
+    def show(**options):
         recipe = resolve("mlp", "nuts", options={"data": "houses.csv", **options})
         (tmp_path / "shown.yaml").write_text(zoo.resolved_recipe(recipe))
         return recipe, resolve(None, None, [read_layer("shown.yaml")])
 
-    recipe, again = shown()
-    assert (again.budget, again.until) == (recipe.budget, recipe.until) == ("2m", "converged")
-    assert not {"warmup", "draws", "thin"} & again.where.keys()
-    assert "max_tree_depth" not in again.sampler.fields
-    assert "target_acceptance" in again.sampler.fields
-    _, again = shown(thin=3, **{"sampler.max_tree_depth": 5})
-    assert "thin" in again.where
-    assert again.sampler.fields["max_tree_depth"] == 5
-    assert "step_size" in again.sampler.fields
+    recipe, restored = show()
+    assert (restored.budget, restored.until) == (recipe.budget, recipe.until) == ("2m", "converged")
+    assert not {"warmup", "draws", "thin"} & restored.where.keys()
+    assert "max_tree_depth" not in restored.sampler.fields
+    assert "target_acceptance" in restored.sampler.fields
+    _, restored = show(thin=3, **{"sampler.max_tree_depth": 5})
+    assert "thin" in restored.where
+    assert restored.sampler.fields["max_tree_depth"] == 5
+    assert "step_size" in restored.sampler.fields
     (tmp_path / "shown.yaml").write_text(zoo.resolved_recipe(resolve("mlp", "sgld", options={"data": "houses.csv"})))
     assert resolve(None, None, [read_layer("shown.yaml")]).sampler.fields.keys() >= {"batch_size", "schedule"}
     assert resolve(None, None, [read_layer("shown.yaml")]).sampler.fields["step_size"] == "auto"
-    _, again = shown(draws=7)
-    assert {"warmup", "draws", "thin"} <= again.where.keys()
+    _, restored = show(draws=7)
+    assert {"warmup", "draws", "thin"} <= restored.where.keys()
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def run(data, tmp_path_factory):
     return bnnzoo.sample("linear", "mala", data=data, out=out, budget="60s", warmup=2000, thin=20, **SHORT)
 
 
-def test_it_ends_on_the_ladder_once_it_has_converged(run):
+def test_a_converged_run_ends_at_a_planned_stop(run):
     about = run.attributes
     assert (about["ended"], about["converged"], about["budget"]) == ("converged", 1, "60s")
     assert about["draws_done"] == about["draws_requested"] in json.loads(about["stops"])
@@ -111,17 +111,19 @@ def test_it_ends_on_the_ladder_once_it_has_converged(run):
     assert not [finding for finding in run.findings() if finding.kind == "draws"]
 
 
-def test_its_recipe_in_counts_repeats_it(run, data, tmp_path):
+def test_the_stored_recipe_repeats_a_budgeted_run(run, data, tmp_path):
     recipe = recipe_from(run.attributes["recipe"])
     assert (recipe.budget, recipe.until, recipe.draws) == (None, None, run.attributes["draws_done"])
     path = tmp_path / "data.npz"
     np.savez(path, x=data[0], y=data[1])
     recipe = recipe_from(run.attributes["recipe"].replace("data: null", f"data: {path}"))
-    again = zoo.run_recipe(recipe, out=tmp_path / "again.nc")
-    tiny.assert_same_bits(*({name: v.values for name, v in r.posterior["posterior"].items()} for r in (again, run)))
+    repeated_run = zoo.run_recipe(recipe, out=tmp_path / "again.nc")
+    tiny.assert_same_bits(
+        *({name: v.values for name, v in r.posterior["posterior"].items()} for r in (repeated_run, run))
+    )
 
 
-def test_a_budget_of_seconds_is_not_spent_on_looks():
+def test_budgets_below_ten_seconds_are_spent_without_checks():
     """Each takes about a second; who asks for them gets them."""
     assert resolve("mlp", "mala", options={"budget": "9.9s"}).until == "budget"
     assert resolve("mlp", "mala", options={"budget": "3s", "until": "converged"}).until == "converged"
@@ -142,10 +144,10 @@ def test_a_run_until_converged_needs_no_budget(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_where_it_looks_looks_when_it_goes_on(tmp_path, monkeypatch):
+def test_a_run_interrupted_at_a_check_repeats_the_check_on_resume(tmp_path, monkeypatch):
     """And ends at the draw where it ends without the signal."""
-    out, asked, at = tmp_path / "run.nc", [], [0]
-    monkeypatch.setattr(verdict, "has_converged", lambda *_: bool(asked.append(at[0])) or True)
+    out, stops, at = tmp_path / "run.nc", [], [0]
+    monkeypatch.setattr(verdict, "has_converged", lambda *_: bool(stops.append(at[0])) or True)
     recipe = tiny.recipe("random-walk", until="converged", draws=800)
 
     def watch(progress):
@@ -153,13 +155,13 @@ def test_a_run_that_was_stopped_where_it_looks_looks_when_it_goes_on(tmp_path, m
 
     with pytest.raises(bnnzoo.errors.InterruptedRunError, match="after 100 of 800 draws"):
         zoo.run_recipe(recipe, out=out, observer=watch, stop=lambda: 2 if at[0] == 100 else 0)
-    assert asked == []
+    assert stops == []
     assert zoo.resume(out).attributes["draws_done"] == 100
-    assert len(asked) == 1
+    assert len(stops) == 1
 
 
 @pytest.mark.slow
-def test_of_draws_that_take_much_room_every_kth_is_looked_at(tmp_path, monkeypatch):
+def test_large_draws_are_thinned_for_the_convergence_check(tmp_path, monkeypatch):
     """The file names the stops where the run was asked, and no others."""
     a_draw = tiny.CHAINS * tiny.problem("random-walk").posterior.layout.dim * 4
     recipe = tiny.recipe("random-walk", until="converged", draws=1000)
@@ -174,7 +176,7 @@ def test_of_draws_that_take_much_room_every_kth_is_looked_at(tmp_path, monkeypat
     assert ended(99, at=0) == ("draws", 1000, [])
 
 
-def test_the_verdict_of_a_large_run_is_by_every_kth_draw(tmp_path, monkeypatch):
+def test_the_verdict_of_a_large_run_uses_every_kth_draw(tmp_path, monkeypatch):
     looked = []
     monkeypatch.setattr(verdict, "_diagnose_parts", lambda _, every, __: looked.append(every))
     monkeypatch.setattr(verdict, "_BYTES", 1000)
@@ -183,18 +185,18 @@ def test_the_verdict_of_a_large_run_is_by_every_kth_draw(tmp_path, monkeypatch):
     assert looked == [1, 3, 1000]  # of the third run too few are left
 
 
-def test_every_kth_draw_of_a_run_under_way(tmp_path):
+def test_open_parts_reads_every_kth_draw(tmp_path):
     out = tmp_path / "run.nc"
-    seen: list[Progress] = []
+    reports: list[Progress] = []
 
     def stop() -> int:
-        return 2 if seen[-1].phase == "sampling" and seen[-1].done > 50 else 0
+        return 2 if reports[-1].phase == "sampling" and reports[-1].done > 50 else 0
 
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
-        zoo.run_recipe(tiny.recipe("random-walk", draws=100_000), out=out, observer=seen.append, stop=stop)
-    whole, third = store.open_parts(out), store.open_parts(out, every=3)
+        zoo.run_recipe(tiny.recipe("random-walk", draws=100_000), out=out, observer=reports.append, stop=stop)
+    every_draw, third = store.open_parts(out), store.open_parts(out, every=3)
     for group in ("posterior", "sample_stats"):
-        for name, values in whole[group].data_vars.items():
+        for name, values in every_draw[group].data_vars.items():
             np.testing.assert_array_equal(third[group][name].values, values.values[:, ::3])
     assert verdict.has_converged(out, 3, None) is False
 
@@ -227,8 +229,8 @@ def test_lengths_follow_from_the_budget_and_the_speed_of_the_machine(monkeypatch
     swag = planned("swag", 1e-7, budget="1m", **steep)
     assert 0 < swag.sampler.learning_rate < 1e-6
     assert f", learning rate {swag.sampler.learning_rate:g}, then draws" in budget.sentence(swag)
-    asked = planned("sgld", 1e-7, budget="1m", **steep, **{"sampler.step_size": 1e-3})
-    assert asked.sampler.step_size == np.float32(1e-3)
+    plan = planned("sgld", 1e-7, budget="1m", **steep, **{"sampler.step_size": 1e-3})
+    assert plan.sampler.step_size == np.float32(1e-3)
     assert planned("sgld", 1e-7, budget="1m", **steep).sampler.step_size == "auto"
 
 
@@ -260,13 +262,13 @@ def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):
     assert lengths(0.0, row=1.0) == (300, 1, 2000)
 
 
-def test_the_steps_of_training_that_a_budget_leaves_time_for(monkeypatch, data):
+def test_training_steps_fit_into_the_budget(monkeypatch, data):
     """By the second look, of fifty steps: the first compiles."""
-    clock, asked = [0.0], []
+    clock, requests = [0.0], []
 
     def training(*looks):
         def train(*_, most_steps, held_out, steps_a_look, **__):
-            asked.append((most_steps, held_out, steps_a_look))
+            requests.append((most_steps, held_out, steps_a_look))
             for seconds in looks:
                 clock[0] += seconds
                 yield None if seconds is None else seconds
@@ -281,7 +283,7 @@ def test_the_steps_of_training_that_a_budget_leaves_time_for(monkeypatch, data):
     assert training(100.0, 0.05) == 5000
     assert training(100.0, 50.0) == 250
     assert training(100.0) == 5000  # it ended before
-    assert set(asked) == {(5000, 0.2, 50)}
+    assert set(requests) == {(5000, 0.2, 50)}
     training(100.0, 0.5)
     planned = budget.with_start(problem, place_chains("vectorized", 4), key=jax.random.key(0))
     assert planned.recipe.start_steps == 1600  # four tenths of the budget
@@ -305,17 +307,15 @@ def test_the_ladder_ends_before_the_last_draw():
         ("approximate", 9000.0, (), False, "not-applicable"),
     ],
 )
-def test_a_run_has_enough_by_all_that_the_gate_asks_of_convergence(
-    exactness, ess, topics, enough, converged, monkeypatch, tmp_path
-):
+def test_the_verdict_requires_every_convergence_limit(exactness, ess, topics, enough, converged, monkeypatch, tmp_path):
     result = tuple(Finding(topic, "rhat", "label", 2.0, 1.01, "advice") for topic in topics)
     diagnosis = {"exactness": exactness, "ess_bulk": ess, "rhat": 1.0, "inspected": {}}
     monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: (diagnosis, result))
     monkeypatch.setattr(verdict.outcome, "bias", lambda *_: "")
     assert verdict.has_converged(tmp_path / "run.nc", 1, None) == enough
-    said = verdict.verdict(tmp_path / "run.nc", 1, 1000, None)
-    assert said["converged"] == converged
-    assert ("rhat" in said) == (exactness != "approximate")
+    answer = verdict.verdict(tmp_path / "run.nc", 1, 1000, None)
+    assert answer["converged"] == converged
+    assert ("rhat" in answer) == (exactness != "approximate")
     monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: None)
     assert not verdict.has_converged(tmp_path / "run.nc", 1, None)
     assert verdict.verdict(tmp_path / "run.nc", 1, 1000, None) == {}

@@ -35,7 +35,7 @@ class Scaled(AbstractModel):
         TRACES.append(float(self.size))
         shape = (num_outputs, input_shape[0])
         line = eqx.nn.Linear(input_shape[0], num_outputs, key=key)
-        return eqx.tree_at(lambda made: made.weight, line, float(self.size) * jax.random.normal(key, shape))
+        return eqx.tree_at(lambda network: network.weight, line, float(self.size) * jax.random.normal(key, shape))
 
 
 class Tails(AbstractPrior):
@@ -63,9 +63,9 @@ def test_a_model_may_use_its_numbers_as_python_numbers_where_chains_start():
 
 def test_equal_models_share_one_program():
     problem(Scaled(3.0)).initial_positions(trained=True, key=jax.random.key(0))
-    again = problem(Scaled(3.0))
+    repeat = problem(Scaled(3.0))
     TRACES.clear()
-    again.initial_positions(trained=True, key=jax.random.key(1))
+    repeat.initial_positions(trained=True, key=jax.random.key(1))
     assert not TRACES
     problem(Scaled(4.0)).initial_positions(trained=True, key=jax.random.key(1))
     assert TRACES
@@ -93,7 +93,7 @@ def test_rows_are_arranged_with_numbers_in_compiled_programs_too():
     )
 
 
-def test_no_program_keeps_the_arrays_of_a_network_of_ones_own():
+def test_no_compiled_program_contains_the_arrays_of_a_given_network():
     network = eqx.nn.Linear(2, 1, key=jax.random.key(0))
     weight = weakref.ref(network.weight)
     posed = problem(Own(network))
@@ -112,7 +112,7 @@ def test_a_prior_that_decides_by_its_numbers_is_compiled_with_them(df, law):
     np.testing.assert_allclose(value, law.log_prob(theta).sum(), rtol=1e-5)
 
 
-def test_the_numbers_of_other_priors_stay_arguments_of_the_program():
+def test_numbers_of_other_priors_are_program_arguments():
     from bnnzoo.posterior.priors import Normal
 
     assert isinstance(compilable_prior(Normal(2.0), Layout((Block("w", (3,), 0),))).scale, np.float32)

@@ -41,7 +41,7 @@ def test_the_scores_of_two_rows_of_classes():
     p = np.array([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4]])
     parts = Moments(p, np.array([[0.6], [0.8]]), np.array([[0.1], [0.3]]), np.log([0.7, 0.4]))
     result = {name: item.value for name, item in scores.classification(np.array([0, 2]), parts).items()}
-    wanted = {
+    expected = {
         "nll": -np.log(0.28) / 2,
         "accuracy": 0.5,
         "confidence": 0.6,
@@ -53,7 +53,7 @@ def test_the_scores_of_two_rows_of_classes():
         "aleatoric": 0.7,
         "epistemic": 0.2,
     }
-    assert result == pytest.approx(wanted)
+    assert result == pytest.approx(expected)
 
 
 def test_quantiles_of_equal_samples_are_that_sample():
@@ -63,7 +63,7 @@ def test_quantiles_of_equal_samples_are_that_sample():
         assert (result == value).all()
 
 
-def test_too_sure_here_and_not_sure_enough_there_do_not_cancel():
+def test_overconfidence_and_underconfidence_do_not_cancel():
     """ECE 0.397, and the mean confidence equals the accuracy."""
     confidence = np.repeat([0.55, 0.95], 500)
     labels, probabilities = classes(confidence, np.repeat([0.95, 0.55], 500))
@@ -78,7 +78,7 @@ def test_too_sure_here_and_not_sure_enough_there_do_not_cancel():
     ("sd", "shift", "message"),
     [(1.6, 0.0, "too wide"), (0.6, 0.0, "too narrow"), (1.0, 0.7, "too high"), (1.0, -0.7, "too low")],
 )
-def test_what_is_off_is_named(sd, shift, message):
+def test_the_direction_of_miscalibration_is_named(sd, shift, message):
     """At sd 1.6 half of the probability holds 0.72 of the targets."""
     pit = normal_pit(500, sd, shift)
     if sd == 1.6:
@@ -114,23 +114,23 @@ def test_a_class_claimed_too_often_is_named():
 
 def test_one_target_of_several_is_named():
     """One in ten has sds three times too small; and of two, one is as much too wide as the other is too narrow."""
-    right = np.random.default_rng(0).uniform(size=(1000, 10))
-    right[:, 4:5] = normal_pit(1000, 1 / 3)
-    answer = answer_calibrated(calibration.of_intervals(right, [f"y{i}" for i in range(10)]), 1000)
+    pit = np.random.default_rng(0).uniform(size=(1000, 10))
+    pit[:, 4:5] = normal_pit(1000, 1 / 3)
+    answer = answer_calibrated(calibration.of_intervals(pit, [f"y{i}" for i in range(10)]), 1000)
     assert answer.outcome == "no"
     assert "ntervals of y4 too narrow" in answer.text
     both = np.hstack([normal_pit(1000, 1.5, seed=1), normal_pit(1000, 1 / 1.5, seed=2)])
     assert answer_calibrated(calibration.of_intervals(both), 1000).outcome == "no"
 
 
-def test_a_yes_is_not_for_want_of_rows():
+def test_few_rows_do_not_give_a_calibrated_answer():
     """Of 200 predictions of 300 rows whose 90 % intervals hold 83 %, at most one in ten is called calibrated."""
     sd = stats.norm.ppf(0.915) / stats.norm.ppf(0.95)
-    said = [
+    messages = [
         answer_calibrated(calibration.of_intervals(normal_pit(300, sd, seed=repeat)), 300).outcome
         for repeat in range(200)
     ]
-    assert said.count("yes") <= 20
+    assert messages.count("yes") <= 20
 
 
 def test_half_a_percent_is_not_wrong_however_many_rows_show_it():
@@ -146,7 +146,7 @@ def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
     """500 right predictions of 200 rows each: a "no" in at most 1 %, for the interval alone allows as much; and of 500
     whose intervals are too narrow the interval holds the true gap in at least 97.6 % (99 % claimed, 3.1 sd)."""
     rng = np.random.default_rng(0)
-    right, holds = 0, 0
+    alarms_absent, holds = 0, 0
     z = np.linspace(0, 5, 5001)
     truth = np.max(np.abs(stats.norm.cdf(0.7 * z) - stats.norm.cdf(z))) * 2
     for repeat in range(500):
@@ -154,10 +154,10 @@ def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
         confidence = rng.uniform(0.5, 1, 200)
         labels, probabilities = classes(confidence, confidence, seed=repeat)
         for curve in (calibration.of_intervals(pit), calibration.of_classes(labels, probabilities)):
-            right += answer_calibrated(curve, 200).outcome == "no"
+            alarms_absent += answer_calibrated(curve, 200).outcome == "no"
         narrow = calibration.of_intervals(normal_pit(200, 0.7, seed=repeat))
         holds += narrow.low <= truth <= narrow.high
-    assert right <= 10
+    assert alarms_absent <= 10
     assert holds >= 488
 
 

@@ -77,8 +77,8 @@ def test_normal_intervals_and_their_gradients_are_right_in_float32():
     exact = np.array([_log_normal(float(a), float(b)) for a, b in zip(low, high, strict=True)])
     np.testing.assert_allclose(values, exact, rtol=3e-5, atol=1e-6)
     for slope, end, sign in zip(slopes, (low, high), (-1, 1), strict=True):
-        wanted = np.where(np.isfinite(end), sign * np.exp(stats.norm.logpdf(end.astype(float)) - exact), 0)
-        np.testing.assert_allclose(slope, wanted, rtol=2e-3, atol=1e-5)
+        expected = np.where(np.isfinite(end), sign * np.exp(stats.norm.logpdf(end.astype(float)) - exact), 0)
+        np.testing.assert_allclose(slope, expected, rtol=2e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("df", [2.5, 30.0])
@@ -105,10 +105,10 @@ def test_poisson_intervals_and_their_gradients_are_right_in_float32(rate):
     function = jax.value_and_grad(intervals.log_poisson_interval, 2)
     values, slopes = jax.jit(jax.vmap(function, (0, 0, None)))(low, high, jnp.float32(rate))
     step = 1e-4 * rate
-    wanted = [exact(*ends, rate) for ends in COUNTS]
-    np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-4)
-    wanted = [(exact(*ends, rate + step) - exact(*ends, rate - step)) / (2 * step) for ends in COUNTS]
-    np.testing.assert_allclose(slopes, wanted, rtol=1e-2, atol=1e-4)
+    expected = [exact(*ends, rate) for ends in COUNTS]
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-4)
+    expected = [(exact(*ends, rate + step) - exact(*ends, rate - step)) / (2 * step) for ends in COUNTS]
+    np.testing.assert_allclose(slopes, expected, rtol=1e-2, atol=1e-4)
 
 
 LAWS = [
@@ -138,9 +138,9 @@ def test_an_interval_has_the_integral_of_the_density(law, num_targets):
     nodes, weights = np.polynomial.legendre.leggauss(60)
     points = jnp.asarray(1.1 + 0.9 * nodes, jnp.float32)
     densities = jax.vmap(lambda y: jnp.exp(law.log_prob(output, jnp.append(others, y))))(points)
-    wanted = np.log(0.9 * np.sum(weights * np.asarray(densities)))
+    expected = np.log(0.9 * np.sum(weights * np.asarray(densities)))
     low, high = jnp.append(others, 0.2), jnp.append(others, 2.0)
-    np.testing.assert_allclose(Censored(law).log_prob(output, jnp.stack([low, high], -1)), wanted, rtol=1e-4)
+    np.testing.assert_allclose(Censored(law).log_prob(output, jnp.stack([low, high], -1)), expected, rtol=1e-4)
 
 
 def test_the_gradient_by_a_learned_scale_is_finite_at_an_infinite_end():
@@ -170,8 +170,8 @@ def test_cells_of_a_censored_target_are_numbers_and_bounds(tmp_path):
     data = load(path, reading=CENSORED)
     after, before = np.nextafter(np.float32(2), np.float32(9)), np.nextafter(np.float32(1), np.float32(0))
     included = np.nextafter(np.float32(3), np.float32(9))
-    wanted = [[2.5, 2.5], [-INF, 0.5], [100, INF], [before, after], [1, 2], [-INF, included], [2, 2]]
-    np.testing.assert_array_equal(data.y[:, 0], np.array(wanted, np.float32))
+    expected = [[2.5, 2.5], [-INF, 0.5], [100, INF], [before, after], [1, 2], [-INF, included], [2, 2]]
+    np.testing.assert_array_equal(data.y[:, 0], np.array(expected, np.float32))
     assert (data.task, data.y.shape) == ("regression", (7, 1, 2))
     assert "target y: 2 below a limit, 1 above a limit, 2 in an interval of 7 cells are censored" in data.notes
 
@@ -268,9 +268,9 @@ def test_a_tobit_line_has_the_posterior_of_quadrature_and_dropping_the_bounds_ha
     below = special.log_ndtr((bounds[:, 1] - mean) / 0.5)
     by_row = np.where(np.isinf(bounds[:, 0]), below, expected)
     np.testing.assert_allclose(scores["nll"], -np.mean(special.logsumexp(by_row, 0) - np.log(len(theta))), rtol=1e-3)
-    again = bnnzoo.open(run.path)
-    np.testing.assert_allclose(again.predict(x[:3, None])["mean"], mean.mean(0)[:3], rtol=1e-3, atol=1e-3)
-    assert again.attributes["likelihood"] == "gaussian"
+    reopened = bnnzoo.open(run.path)
+    np.testing.assert_allclose(reopened.predict(x[:3, None])["mean"], mean.mean(0)[:3], rtol=1e-3, atol=1e-3)
+    assert reopened.attributes["likelihood"] == "gaussian"
 
 
 def test_an_exposure_multiplies_the_rates_of_censored_counts():
@@ -290,7 +290,7 @@ def test_an_exposure_multiplies_the_rates_of_censored_counts():
     order = problem.train.x[:, 0].argsort()
     rate = (np.exp(0.3 * frame["a"] - 0.2) * frame["time"]).to_numpy()
     cdf = stats.poisson.cdf
-    wanted = [
+    expected = [
         stats.poisson.pmf(2, rate[0]),
         cdf(2, rate[1]),
         1 - cdf(1, rate[2]),
@@ -299,7 +299,7 @@ def test_an_exposure_multiplies_the_rates_of_censored_counts():
         stats.poisson.pmf(5, rate[5]),
     ]
     log_likelihoods = np.asarray(problem.posterior.log_likelihoods(jnp.asarray(theta)))
-    np.testing.assert_allclose(log_likelihoods[order], np.log(wanted)[frame["a"].argsort()], rtol=1e-4)
+    np.testing.assert_allclose(log_likelihoods[order], np.log(expected)[frame["a"].argsort()], rtol=1e-4)
 
 
 def test_an_exposure_beside_a_censored_number_is_refused_by_the_name_of_the_likelihood():

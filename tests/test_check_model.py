@@ -152,11 +152,11 @@ def test_the_model_that_the_wrong_ones_are_made_from_passes():
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_model_is_found(wrong):
-    check, said = WRONG[wrong]
+    check, message = WRONG[wrong]
     report = check_model(Model(wrong), inputs=[(3,)])
     assert check in failed(report), str(report)
     actual = next(result for result in report.failures if result.check == check)
-    assert said in actual.found
+    assert message in actual.found
     assert f"{check}: {CHECKS[check][0]}" in report.verdict
     assert CHECKS[check][1] in str(report)
 
@@ -167,7 +167,7 @@ def test_a_deep_network_is_not_blamed_for_its_depth():
     assert report.passed, str(report)
 
 
-def test_only_the_split_is_wrong_where_only_the_split_is():
+def test_a_wrong_split_fails_only_the_check_of_splits():
     assert failed(check_model(Model("splits before the activation"), inputs=[(3,)])) == {"split"}
 
 
@@ -192,7 +192,7 @@ def test_a_likelihood_that_does_not_fit_is_found():
     assert failed(check_model(Vague(), inputs=[(3,)])) & {"gradient", "likelihood"}
 
 
-def test_a_model_that_takes_none_of_the_inputs_is_not_passed():
+def test_a_model_that_accepts_no_input_does_not_pass():
     report = check_model(registry.load("models", "cnn")(), inputs=[(5,)])
     assert not report.passed
     assert report.verdict.startswith("not tested: the model supports none of the inputs; model cnn: needs images")
@@ -230,9 +230,7 @@ def test_command_fails_with_code_3_and_json(capsys, monkeypatch):
         (["-o", "ranks.png"], "-o: names the picture of --sbc"),
     ],
 )
-def test_a_picture_that_cannot_be_is_refused_before_anything_is_sampled(
-    arguments, message, tmp_path, monkeypatch, capsys
-):
+def test_an_impossible_picture_is_refused_before_sampling(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here.png").write_text("mine")
     monkeypatch.setattr("bnnzoo.testing.check_calibration", None)

@@ -64,16 +64,16 @@ def network_moments(draws: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
     """
     x, y = TARGETS["network"]().posterior.data
     u, a = 2 * np.random.default_rng(seed).standard_normal((2, draws, HIDDEN, 1))
-    seen, asked = np.tanh(u * x + a), np.tanh(u * NETWORK_AT + a)
+    hidden, hidden_at = np.tanh(u * x + a), np.tanh(u * NETWORK_AT + a)
 
     def covariance(first, two):
         return np.einsum("njx,njy->nxy", first, two) / HIDDEN + 1
 
-    lower = np.linalg.cholesky(covariance(seen, seen) + NOISE**2 * np.eye(len(x)))
+    lower = np.linalg.cholesky(covariance(hidden, hidden) + NOISE**2 * np.eye(len(x)))
     whitened = np.linalg.solve(lower, np.broadcast_to(y[:, None].astype(float), (draws, len(x), 1)))[..., 0]
-    gain = np.linalg.solve(lower, covariance(seen, asked))
+    gain = np.linalg.solve(lower, covariance(hidden, hidden_at))
     mean = np.einsum("nxk,nx->nk", gain, whitened)
-    second = covariance(asked, asked) - np.einsum("nxk,nxl->nkl", gain, gain) + mean[:, :, None] * mean[:, None]
+    second = covariance(hidden_at, hidden_at) - np.einsum("nxk,nxl->nkl", gain, gain) + mean[:, :, None] * mean[:, None]
     diagonal = np.diagonal(lower, axis1=1, axis2=2)
     weight = np.exp(-np.sum(whitened**2, 1) / 2 - np.sum(np.log(diagonal), 1))
     weight /= weight.sum()
@@ -94,7 +94,7 @@ def test_the_moments_of_the_network_are_reproduced():
     np.testing.assert_allclose(NETWORK_SD, [0.1551, 0.1524, 0.1759, 0.3010], atol=5 * 0.0012)
 
 
-def test_the_network_that_is_looked_at_is_the_posteriors():
+def test_the_network_target_predicts_like_its_posterior():
     target = TARGETS["network"]()
     theta = np.random.default_rng(0).normal(size=(3, 49)).astype(np.float32)
     u, a, v, b = (theta[:, i : i + 16] for i in (0, 16, 32, 48))
@@ -156,7 +156,7 @@ def test_a_shape_with_the_right_moments_is_seen():
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_numbers_that_are_none_never_pass(broken):
+def test_nan_draws_never_pass(broken):
     target = TARGETS["gaussian"]()
     draws = exact_draws("gaussian", 64, 20, seed=1)
     draws[3, 7] = broken
@@ -215,14 +215,14 @@ class Langevin(AbstractSampler[Any]):
             seed = jax.pure_callback(lambda _: np.uint32(next(CALLS)), shape, here, vmap_method="sequential")
             key_propose, key_accept = jax.random.split(jax.random.key(seed))
         (lp, gradient) = value(here)
-        there = here + eta * gradient + jnp.sqrt(2 * eta) * jax.random.normal(key_propose, here.shape)
-        lp_there, gradient_there = value(there)
-        forward = jnp.sum((there - here - eta * gradient) ** 2)
-        back = jnp.sum((here - there - eta * gradient_there) ** 2)
+        proposal = here + eta * gradient + jnp.sqrt(2 * eta) * jax.random.normal(key_propose, here.shape)
+        lp_there, gradient_there = value(proposal)
+        forward = jnp.sum((proposal - here - eta * gradient) ** 2)
+        back = jnp.sum((here - proposal - eta * gradient_there) ** 2)
         log_ratio = self.power * (lp_there - lp) + self.ratio * (forward - back) / (4 * eta)
         rate = jnp.exp(jnp.minimum(jnp.nan_to_num(log_ratio, nan=-jnp.inf), 0.0)) * self.moves
         accepted = jax.random.uniform(key_accept) < rate
-        position = jnp.where(accepted, there, here)
+        position = jnp.where(accepted, proposal, here)
         return State(position, eta), {"acceptance_rate": rate, **({"accepted": accepted} if self.says else {})}
 
 
@@ -274,13 +274,13 @@ def test_a_sampler_that_forgets_the_power_or_the_prior_fails(forgets, size):
 @pytest.mark.parametrize(
     ("forgets", "message"), [("key", "with different keys are the same"), ("JAX", "with one key differ")]
 )
-def test_randomness_that_is_not_the_keys_is_found(forgets, message):
+def test_randomness_outside_the_key_is_found(forgets, message):
     report = check_sampler(Langevin(forgets=forgets), targets=["gaussian"], chains=32, draws=128)
     assert not report.passed
     assert message in report.verdict
 
 
-def test_a_frozen_sampler_fails_whether_it_says_so_or_not():
+def test_a_frozen_sampler_fails_with_or_without_reporting_it():
     silent = check_sampler(Langevin(moves=False, says=False), targets=["gaussian"], warmup=45, draws=256)
     assert not silent.passed
     assert only_variance(silent, "gaussian").effect > 2
@@ -298,8 +298,8 @@ def test_too_few_draws_decide_nothing():
     assert "mix too slowly" in report.verdict
     # The chance of a false alarm is divided among three tests, of each two-sided over 32 chains.
     assert [row.statistic for row in report.rows] == ["mean", "variance", "distribution"]
-    wanted = [stats.t.isf(LEVEL / 3 / 2, 31)] * 2 + [stats.kstwo.isf(LEVEL / 3, 32) * 32**0.5]
-    assert [row.threshold for row in report.rows] == pytest.approx(wanted)
+    expected = [stats.t.isf(LEVEL / 3 / 2, 31)] * 2 + [stats.kstwo.isf(LEVEL / 3, 32) * 32**0.5]
+    assert [row.threshold for row in report.rows] == pytest.approx(expected)
     counts = {name: _num_tests(TARGETS[name]()) for name in ("skewed", *LARGER)}
     assert counts == {"skewed": 3, "correlated-gaussian": 7, "regression": 12, "network": 14}
     assert LEVEL == 1e-6
@@ -308,7 +308,7 @@ def test_too_few_draws_decide_nothing():
 # ---- what the report says ------------------------------------------------------------------------
 
 
-def test_a_target_that_does_not_apply_is_never_passed():
+def test_an_inapplicable_target_does_not_count_as_passed():
     report = check_sampler(Penalty(batch_size=50, num_batches=20), targets=["skewed", "network"])
     assert not report.passed
     assert report.rows == ()
@@ -395,7 +395,7 @@ UNDECIDED = {"minibatch-barker": {"network"}}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(registry.entries("samplers")))
-def test_every_registered_sampler_is_what_it_says(name):
+def test_registered_samplers_have_their_declared_exactness(name):
     entry = registry.find("samplers", name)
     # Laplace's own choice needs a network's outputs, which most targets have not, and is exact for linear regression.
     settings = {"curvature": "hessian", "predictive": "network"} if name == "laplace" else {}

@@ -28,8 +28,8 @@ def _tree(dtype=np.float32, size=3):
 
 
 def _checkpoint(tree, num_parts=3):
-    words = {"batch_size": 5}, {"compile": 0.1}, {"sigma2": [1.5, 4.0]}
-    return Checkpoint(carry.flatten(tree), 17, num_parts, *words)
+    records = {"batch_size": 5}, {"compile": 0.1}, {"sigma2": [1.5, 4.0]}
+    return Checkpoint(carry.flatten(tree), 17, num_parts, *records)
 
 
 def test_a_checkpoint_reads_back_as_it_was_written(tmp_path):
@@ -39,11 +39,11 @@ def test_a_checkpoint_reads_back_as_it_was_written(tmp_path):
     loaded_data = load(tmp_path / "checkpoint.npz", run="this")
     assert loaded_data._replace(arrays={}) == _checkpoint(tree, 0)._replace(arrays={})
     assert set(loaded_data.arrays) == {"position", "count", "key"}
-    again = carry.restore(loaded_data.arrays, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, tree)))
-    np.testing.assert_array_equal(again.position, tree.position)
-    np.testing.assert_array_equal(again.count, tree.count)
-    assert again.position.dtype == np.float32
-    np.testing.assert_array_equal(jax.random.key_data(again.key), jax.random.key_data(tree.key))
+    restored_tree = carry.restore(loaded_data.arrays, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, tree)))
+    np.testing.assert_array_equal(restored_tree.position, tree.position)
+    np.testing.assert_array_equal(restored_tree.count, tree.count)
+    assert restored_tree.position.dtype == np.float32
+    np.testing.assert_array_equal(jax.random.key_data(restored_tree.key), jax.random.key_data(tree.key))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-000000.npz", "checkpoint.npz"]
 
 

@@ -65,7 +65,7 @@ def table(tmp_path, monkeypatch):
     return "houses.csv"
 
 
-def test_what_was_chosen_can_be_shown_and_overruled(table, tmp_path, capsys):
+def test_the_chosen_recipe_is_shown_and_can_be_overridden(table, tmp_path, capsys):
     assert cli.run(["show", "--data", table]) == 0
     text = capsys.readouterr().out
     assert "name: mams" in text
@@ -108,7 +108,7 @@ def test_one_command_from_a_table_to_an_answer(table, capsys):
 
 
 @pytest.mark.slow
-def test_the_same_from_python(table, tmp_path):
+def test_sample_chooses_the_same_recipe_from_python(table, tmp_path):
     random = np.random.default_rng(0)
     x = random.normal(size=(60, 2)).astype(np.float32)
     run = bnnzoo.sample(data=(x, np.arange(60) % 2), out=tmp_path / "run.nc", **SHORT)
@@ -123,7 +123,7 @@ def test_the_same_from_python(table, tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
 @pytest.mark.parametrize("held_out", [None, 0.0], ids=["as chosen", "control: all rows trained on to the end"])
-def test_networks_are_not_trained_to_know_noise(held_out):
+def test_networks_do_not_overfit_pure_noise(held_out):
     """Targets that nothing explains: 90 % intervals hold nearly so many new ones, and no density is absurd."""
     random = np.random.default_rng(5)
     x, y = random.normal(size=(1300, 10)), random.normal(size=1300)

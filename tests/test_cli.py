@@ -231,7 +231,7 @@ NO_INTERVAL = {"interval": None, "level": None, "calibration": None}
         ("evidence run.nc", "evidence", (), {}),
     ],
 )
-def test_a_run_is_asked_what_the_command_says(command, name, arguments, named, monkeypatch, capsys):
+def test_commands_call_the_run_with_their_options(command, name, arguments, named, monkeypatch, capsys):
     """And whatever is computed of draws that do not agree comes with a warning."""
     run = Asked()
     monkeypatch.setattr(zoo, "open", lambda path: run)
@@ -242,22 +242,22 @@ def test_a_run_is_asked_what_the_command_says(command, name, arguments, named, m
     assert (capsys.readouterr().err == "bnnzoo: warning: run.nc: not converged\n") != says_so_itself
 
 
-def test_a_run_that_goes_on_or_is_joined_warns_and_takes_its_options(tmp_path, monkeypatch, capsys):
-    run, told = Asked(), list[Any]()
+def test_resume_and_merge_warn_and_pass_their_options(tmp_path, monkeypatch, capsys):
+    run, messages = Asked(), list[Any]()
     monkeypatch.setattr(zoo, "open", lambda path: run)
     monkeypatch.setattr(store.reading, "check", lambda path: None)
-    monkeypatch.setattr(store, "resumable", lambda path, part: told.append((path, part)))
-    monkeypatch.setattr(zoo, "resume", lambda path, *, observer, stop, **how: told.append(how) or run)
-    monkeypatch.setattr("bnnzoo.joining.concat", lambda runs: told.append(runs) or run)
+    monkeypatch.setattr(store, "resumable", lambda path, part: messages.append((path, part)))
+    monkeypatch.setattr(zoo, "resume", lambda path, *, observer, stop, **how: messages.append(how) or run)
+    monkeypatch.setattr("bnnzoo.joining.concat", lambda runs: messages.append(runs) or run)
     monkeypatch.setitem(ANSWERS, "save", None)
     assert call("resume", "run.nc", "--from-part", 3, "--break-lock", "--quiet") == 0
     assert call("resume", "run.nc", "--allow-inexact-resume", "--quiet") == 0
     assert call("merge", "a.nc", "b.nc", "-o", tmp_path / "all.nc", "--force") == 0
     how = {"progress": False, "allow_inexact": False, "from_part": 3, "break_lock": True}
-    assert told[:2] == [(Path("run.nc"), 3), how]
-    assert told[2] == (Path("run.nc"), None)
-    assert told[3] == {"progress": False, "allow_inexact": True, "from_part": None, "break_lock": False}
-    assert told[4] == [Path("a.nc"), Path("b.nc")]
+    assert messages[:2] == [(Path("run.nc"), 3), how]
+    assert messages[2] == (Path("run.nc"), None)
+    assert messages[3] == {"progress": False, "allow_inexact": True, "from_part": None, "break_lock": False}
+    assert messages[4] == [Path("a.nc"), Path("b.nc")]
     assert run.asked["save"] == ((tmp_path / "all.nc",), {"force": True})
     assert capsys.readouterr().err == 3 * "bnnzoo: warning: run.nc: not converged\n"
 
@@ -278,7 +278,7 @@ def test_a_run_that_goes_on_or_is_joined_warns_and_takes_its_options(tmp_path, m
         ("check model mlp --input 3 --input 2,4 --seed 5", "check_model", {"inputs": [(3,), (2, 4)], "seed": 5}),
     ],
 )
-def test_a_check_is_the_one_that_was_asked_for(arguments, function, named, monkeypatch, capsys):
+def test_check_commands_pass_their_options(arguments, function, named, monkeypatch, capsys):
     calls: list[Any] = []
     report = SimpleNamespace(passed=False, verdict="biased")
 
@@ -299,10 +299,10 @@ def test_a_check_is_the_one_that_was_asked_for(arguments, function, named, monke
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def finished_draws(tmp_path_factory):
     """The uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "run.nc"
-    assert call(*tiny.words("random-walk", **LONG), "-o", out) == 0
+    assert call(*tiny.arguments("random-walk", **LONG), "-o", out) == 0
     return draws(out)
 
 
@@ -312,13 +312,13 @@ def environment(tmp_path_factory):
 
 
 def start(out: Path, environment: dict[str, str], *prefix: str) -> subprocess.Popen[str]:
-    command = [*prefix, sys.executable, "-m", "bnnzoo", *tiny.words("random-walk", **LONG), "-o", str(out)]
+    command = [*prefix, sys.executable, "-m", "bnnzoo", *tiny.arguments("random-walk", **LONG), "-o", str(out)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(done, process: subprocess.Popen[str]) -> None:
+def wait_for(condition, process: subprocess.Popen[str]) -> None:
     end = time.monotonic() + 90
-    while not done():
+    while not condition():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -330,7 +330,7 @@ def sampling(out: Path) -> bool:
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.slow)])
-def test_a_signal_stops_where_it_can_be_resumed(name, code, whole, environment, tmp_path):
+def test_a_signal_leaves_a_resumable_run(name, code, finished_draws, environment, tmp_path):
     out = tmp_path / "run.nc"
     process = start(out, environment)
     wait_for(lambda: sampling(out), process)
@@ -343,12 +343,12 @@ def test_a_signal_stops_where_it_can_be_resumed(name, code, whole, environment, 
     part = draws(out)
     count = part["posterior/weight"].shape[1]
     assert 0 < count < LONG["draws"]
-    tiny.assert_same_bits(part, {n: v[:, :count] for n, v in whole.items()})
+    tiny.assert_same_bits(part, {n: v[:, :count] for n, v in finished_draws.items()})
     assert call("resume", out, "--quiet") == 0
-    tiny.assert_same_bits(draws(out), whole)
+    tiny.assert_same_bits(draws(out), finished_draws)
 
 
-def _killed_and_resumed(out: Path, environment: dict[str, str], whole: dict[str, np.ndarray], after) -> None:
+def _killed_and_resumed(out: Path, environment: dict[str, str], expected: dict[str, np.ndarray], after) -> None:
     process = start(out, environment)
     after(process)
     process.kill()
@@ -358,8 +358,8 @@ def _killed_and_resumed(out: Path, environment: dict[str, str], whole: dict[str,
         assert all(np.isfinite(v).all() for n, v in result.items() if n.startswith("posterior"))
     if not (store.parts_folder(out) / "header.json").exists():
         if not out.exists():  # it held the name, and had not begun: the same words begin again
-            assert call(*tiny.words("random-walk", **LONG), "-o", out) == 0
-        tiny.assert_same_bits(draws(out), whole)
+            assert call(*tiny.arguments("random-walk", **LONG), "-o", out) == 0
+        tiny.assert_same_bits(draws(out), expected)
         return
     tree = bnnzoo.open(out).posterior
     if "posterior" in tree.children:
@@ -367,20 +367,22 @@ def _killed_and_resumed(out: Path, environment: dict[str, str], whole: dict[str,
         assert np.isfinite(tree["posterior"]["weight"].values).all()
     resumable = (store.parts_folder(out) / "checkpoint.npz").exists()
     code = (
-        call("resume", out, "--quiet") if resumable else call(*tiny.words("random-walk", **LONG), "-o", out, "--force")
+        call("resume", out, "--quiet")
+        if resumable
+        else call(*tiny.arguments("random-walk", **LONG), "-o", out, "--force")
     )
     assert code == 0
-    tiny.assert_same_bits(draws(out), whole)
+    tiny.assert_same_bits(draws(out), expected)
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_bits(whole, environment, tmp_path):
+def test_a_killed_run_resumes_to_the_same_bits(finished_draws, environment, tmp_path):
     out = tmp_path / "run.nc"
-    _killed_and_resumed(out, environment, whole, lambda process: wait_for(lambda: sampling(out), process))
+    _killed_and_resumed(out, environment, finished_draws, lambda process: wait_for(lambda: sampling(out), process))
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_any_time_resumes_to_the_same_bits(whole, environment, tmp_path):
+def test_a_run_killed_at_any_time_resumes_to_the_same_bits(finished_draws, environment, tmp_path):
     """Twenty random times between the start and the end."""
     out = tmp_path / "first.nc"
     began = time.monotonic()
@@ -393,11 +395,11 @@ def test_a_run_killed_at_any_time_resumes_to_the_same_bits(whole, environment, t
         def wait(process: subprocess.Popen[str], seconds: float = share * longest) -> None:
             time.sleep(seconds)
 
-        _killed_and_resumed(out, environment, whole, wait)
+        _killed_and_resumed(out, environment, finished_draws, wait)
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_a_message_and_loses_nothing(whole, environment, tmp_path):
+def test_a_full_disk_is_a_message_and_loses_nothing(finished_draws, environment, tmp_path):
     """No file may grow beyond 64 KiB; the parts fit, the file built from them does not."""
     out = tmp_path / "run.nc"
     quiet = {**environment, "JAX_ENABLE_COMPILATION_CACHE": "false"}
@@ -409,4 +411,4 @@ def test_a_full_disk_is_a_message_and_loses_nothing(whole, environment, tmp_path
     assert "Traceback" not in errors
     assert bnnzoo.open(out).posterior["posterior"].sizes["draw"] == LONG["draws"]
     assert call("resume", out, "--quiet") == 0
-    tiny.assert_same_bits(draws(out), whole)
+    tiny.assert_same_bits(draws(out), finished_draws)

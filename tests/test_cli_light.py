@@ -91,7 +91,7 @@ def test_list_without_a_kind_groups_the_zoo_and_only_counts_the_recipes(capsys):
         ("tutorial", ["# the tutorial"]),
     ],
 )
-def test_show_describes_whatever_has_the_name(name, headings, capsys):
+def test_show_describes_a_name_of_any_kind(name, headings, capsys):
     assert cli.run(["show", name]) == 0
     out = capsys.readouterr().out
     assert all(heading in out for heading in headings)
@@ -253,7 +253,7 @@ def test_an_interrupt_outside_of_a_run(capsys, monkeypatch):
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_reader_that_leaves_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
     command = f"{sys.executable} -m bnnzoo list | head -1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert result.stdout.startswith("models:")
@@ -275,8 +275,8 @@ def test_our_warnings_are_shown_and_those_of_libraries_are_not(capsys, monkeypat
 
 def test_fields_of_parts_are_taken_out_of_the_arguments():
     arguments = ["mdn", "--chains=3", "--sampler.step-size", "-1", "-orun.nc", "--model.hidden=5,5", "--", "-x"]
-    words, fields = split_fields(arguments)
-    assert words == ["mdn", "--chains=3", "-orun.nc", "--", "-x"]
+    options, fields = split_fields(arguments)
+    assert options == ["mdn", "--chains=3", "-orun.nc", "--", "-x"]
     assert fields == {"--sampler.step-size": "-1", "--model.hidden": "5,5"}
 
 
@@ -292,12 +292,12 @@ def test_arguments_of_every_form_reach_the_recipe(before, capsys):
 
 
 def test_plain_progress_lines():
-    now = [0.0]
+    clock = [0.0]
     written: list[str] = []
-    lines = PlainLines(written.append, clock=lambda: now[0])
-    for second, done in enumerate([0, 10, 20, 30, 40, 50, 60, 100]):
-        now[0] = float(second)
-        lines(Progress("sampling", done, 100, 0.7))
+    lines = PlainLines(written.append, clock=lambda: clock[0])
+    for second, steps_done in enumerate([0, 10, 20, 30, 40, 50, 60, 100]):
+        clock[0] = float(second)
+        lines(Progress("sampling", steps_done, 100, 0.7))
     assert written == [
         "bnnzoo: sampling 50/100, 10/s, acceptance 0.70, 5 s left",
         "bnnzoo: sampling 100/100, 14.3/s, acceptance 0.70",
@@ -315,19 +315,24 @@ def test_plain_progress_lines():
         (2 * 3600 + 2 * 60 + 20, "2 h 2 min"),
     ],
 )
-def test_what_is_left_is_the_rest_at_this_pace(seconds, remaining):
-    said = describe_progress(Progress("sampling", 30, 90, 0.5), 60 / seconds)
-    assert said == f"sampling 30/90, {60 / seconds:.3g}/s, acceptance 0.50, {remaining} left"
+def test_the_remaining_time_extrapolates_the_pace(seconds, remaining):
+    line = describe_progress(Progress("sampling", 30, 90, 0.5), 60 / seconds)
+    assert line == f"sampling 30/90, {60 / seconds:.3g}/s, acceptance 0.50, {remaining} left"
 
 
-def test_a_pace_is_that_of_the_phase():
+def test_the_pace_is_that_of_the_current_phase():
     """Where a run goes on, what was done before is not of this pace; nor is another phase."""
-    now = [0.0]
-    pace = Pace(lambda: now[0])
+    clock = [0.0]
+    pace = Pace(lambda: clock[0])
     results = []
-    for second, phase, done in ((3, "warm-up", 0), (5, "warm-up", 30), (9, "sampling", 400), (11, "sampling", 420)):
-        now[0] = float(second)
-        results.append(pace.update(Progress(phase, done, 1000)))
+    for second, phase, steps_done in (
+        (3, "warm-up", 0),
+        (5, "warm-up", 30),
+        (9, "sampling", 400),
+        (11, "sampling", 420),
+    ):
+        clock[0] = float(second)
+        results.append(pace.update(Progress(phase, steps_done, 1000)))
     assert [None if math.isnan(rate) else rate for rate in results] == [None, 15.0, None, 10.0]
     assert describe_progress(Progress("compile", 0, 0), math.nan) == "compile"
     assert describe_progress(Progress("warm-up", 5, 10, note="128 rows"), math.nan) == "warm-up 5/10, 128 rows"
@@ -356,8 +361,8 @@ def test_results_as_json_and_as_lines(capsys):
     }
     assert "\x07" not in out
     print_record({"a": 1 / 3, "long": ["x", 2], "none": None, "ok": False, "empty": [], "bell": "\x07"})
-    wanted = ["a      0.3333", "long   x", "       2", "ok     no", "empty", "bell   \\u0007"]
-    assert capsys.readouterr().out.splitlines() == wanted
+    expected = ["a      0.3333", "long   x", "       2", "ok     no", "empty", "bell   \\u0007"]
+    assert capsys.readouterr().out.splitlines() == expected
     print_rows([{"name": "a", "value": 1234567.0}, {"value": 2, "more": True}])
     assert capsys.readouterr().out.splitlines() == ["name  value      more", "a     1.235e+06", "      2          yes"]
 
@@ -380,9 +385,9 @@ def test_advice_in_common_is_given_once_after_the_last():
         "close 1.01004, trusted up to 1.01",
         "none is not a number (limit 1.01)",
     ]
-    again = from_json(to_json(result))
-    assert again[:4] == tuple(result[:4])
-    assert again[4].kind == "none"
+    restored = from_json(to_json(result))
+    assert restored[:4] == tuple(result[:4])
+    assert restored[4].kind == "none"
 
 
 def test_near_names_are_nearest_first_whatever_their_case():
@@ -404,7 +409,7 @@ def test_a_file_can_be_pasted_whatever_its_name(path, pasted):
 FORGED = "a\nbnnzoo: warning: all is well \x1b[2J\r\u202e"
 
 
-def test_what_a_stranger_calls_a_thing_forges_no_line(capsys):
+def test_a_hostile_name_cannot_forge_an_output_line(capsys):
     """Neither on stdout, nor among the messages."""
     print_table(("name", FORGED), [(FORGED, "b")])
     print_record({FORGED: FORGED, "more": [FORGED, "c"]})

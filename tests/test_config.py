@@ -250,7 +250,7 @@ class TestResolve:
         assert recipe.sampler.fields == {"step_size": 1e-3}
         assert resolve("mlp", None, [layer]).model.name == "mlp"
 
-    def test_nobody_names_a_sampler(self, recipes):
+    def test_a_missing_sampler_is_refused(self, recipes):
         with pytest.raises(UsageError, match="no sampler; name one"):
             resolve("mdn", None)
 
@@ -275,7 +275,7 @@ class TestResolve:
             assert example.likelihood is not None
             assert example.sampler.fields == {"num_steps": 3}
 
-    def test_an_example_of_ones_own_holds_for_its_own_data(self, recipes):
+    def test_options_of_an_example_apply_only_to_its_data(self, recipes):
         (recipes / "mdn.yaml").write_text("example: {data: mdn-sine, thin: 9, seed: 4}\n")
         layer = _layer(recipes, "model: mdn\nexample: {data: tutorial-sine, draws: 20, prior: laplace}\n")
         mine = resolve(None, "hmc", [layer])
@@ -291,7 +291,7 @@ class TestResolve:
         assert resolve(None, "hmc", [layer], {"draws": "7"}).draws == 7
 
     @pytest.mark.parametrize("inner", ["example: {draws: 1}", "sweep: {seed: [0, 1]}", "requires: [here]"])
-    def test_what_is_of_a_whole_recipe_is_refused_in_its_example(self, recipes, inner):
+    def test_options_of_a_recipe_are_refused_in_its_example(self, recipes, inner):
         layer = _layer(recipes, f"model: mdn\nexample:\n  {inner}\n")
         with pytest.raises(UsageError) as caught:
             resolve(None, "hmc", [layer])
@@ -344,12 +344,12 @@ class TestResolve:
         }
         recipe = resolve("mdn", "penalty", [], requested)
         text = to_yaml(as_dict(recipe))
-        again = resolve(None, None, [_layer(recipes, text)])
-        assert to_yaml(as_dict(again)) == text
-        assert again.sampler.fields["step_size"] == 0.1 + 0.2
-        assert np.float32(again.sampler.fields["scale"]) == np.float32(0.1)
-        assert again.target == ("y", "true", "1e3")
-        assert again.likelihood_power == 1e-05
+        restored = resolve(None, None, [_layer(recipes, text)])
+        assert to_yaml(as_dict(restored)) == text
+        assert restored.sampler.fields["step_size"] == 0.1 + 0.2
+        assert np.float32(restored.sampler.fields["scale"]) == np.float32(0.1)
+        assert restored.target == ("y", "true", "1e3")
+        assert restored.likelihood_power == 1e-05
 
     def test_shipped_recipes(self, recipes):
         (recipes / "tutorial.yaml").write_text("# A first run.\n# More.\nmodel: mdn\nsampler: penalty\n")
@@ -411,11 +411,11 @@ class TestYaml:
         assert result == value
         assert type(result) is type(value)
 
-    def test_what_would_not_be_read_is_not_written(self):
+    def test_unreadable_yaml_is_not_written(self):
         with pytest.raises(UsageError, match="the whole recipe: larger than 250 kB"):
             yaml.write({"a": "x" * yaml.MAX_BYTES})
 
-    def test_an_empty_file_says_nothing(self, tmp_path):
+    def test_an_empty_recipe_sets_no_option(self, tmp_path):
         assert _layer(tmp_path, "# nothing\n").run == {}
 
     @pytest.mark.parametrize(
@@ -449,7 +449,7 @@ class TestYaml:
         with pytest.raises(UsageError, match=r"latin.yaml: not UTF-8 \(byte 9\)"):
             read_layer(path)
 
-    def test_a_byte_order_mark_is_no_matter(self, tmp_path):
+    def test_a_byte_order_mark_is_ignored(self, tmp_path):
         path = tmp_path / "bom.yaml"
         path.write_bytes(b"\xef\xbb\xbfmodel: mdn\n")
         assert read_layer(path).parts["model"].name is not None
@@ -486,7 +486,7 @@ class TestYaml:
         assert peak < 200e6
 
 
-def test_names_of_columns_are_what_is_written(tmp_path):
+def test_column_names_keep_their_text(tmp_path):
     """Not the number that YAML makes of it."""
     path = tmp_path / "r.yaml"
     path.write_text("target: 1.10\ndrop: [007, 1e3]\ndata: 010\nseed: 007\n")
@@ -509,7 +509,7 @@ class Narrow:
         ("share", 0.999999999999, "must be < 1 in single precision (got 0.999999999999, which becomes 1.0)"),
     ],
 )
-def test_a_number_that_single_precision_does_not_hold_is_a_line(field, raw, message):
+def test_a_number_beyond_float32_is_refused_in_one_line(field, raw, message):
     """Samplers compute with it there: the file would say what no recipe may."""
     with pytest.raises(UsageError) as caught:
         build(Narrow, Part("narrow", {field: raw}), "sampler")
@@ -517,7 +517,7 @@ def test_a_number_that_single_precision_does_not_hold_is_a_line(field, raw, mess
     assert build(Narrow, Part("narrow", {"share": 2.0**-126}), "sampler").share == 2.0**-126
 
 
-def test_a_field_may_not_be_called_as_the_part_is():
+def test_a_field_called_name_is_refused():
     @dataclasses.dataclass
     class Named:
         name: str = "x"
@@ -526,6 +526,6 @@ def test_a_field_may_not_be_called_as_the_part_is():
         fields_of(Named)
 
 
-def test_a_number_that_no_machine_counts_to_is_a_line():
+def test_an_integer_beyond_int64_is_refused_in_one_line():
     with pytest.raises(UsageError, match=r"--draws: must be an integer >= 1 \(got '1000"):
         resolve("mlp", "nuts", [], {"draws": "1" + "0" * 320})

@@ -96,9 +96,9 @@ def test_importance_weights_agree_with_the_refitted_posterior():
         line = Line(1000 + seed, 1.0)
         low, high = line.bayesian()
         candidates = np.linspace(2 * low - high, 2 * high - low, 41)
-        found = line.contains(candidates[:, None])[:, 0]
+        contained = line.contains(candidates[:, None])[:, 0]
         exact = np.array([line.rank(candidate) for candidate in candidates]) > 1 - LEVEL
-        differing.append(np.mean(found != exact))
+        differing.append(np.mean(contained != exact))
     assert np.mean(differing) < 0.02
 
 
@@ -116,10 +116,10 @@ def test_the_coverage_of_sets_of_classes():
             weights = rng.choice(grid, DRAWS, p=special.softmax(logs))
             training = TrainingScores.from_log_likelihoods(special.log_expit(weights[:, None] * x[:-1] * signs[:-1]))
             log_densities = special.log_expit(weights[:, None, None] * x[-1] * np.array([-1.0, 1.0])[:, None])
-            found = conformal_bayes.included(
+            sets = conformal_bayes.included(
                 training, log_densities.astype(np.float32), np.zeros(DRAWS, np.float32), power=1.0, alpha=1 - LEVEL
             )
-            members.append(found[y[-1], 0])
+            members.append(sets[y[-1], 0])
         assert _holds(np.array(members), LEVEL), (prior_sd, least_bayesian, np.mean(members))
 
 
@@ -127,9 +127,9 @@ def test_ranks_are_those_of_the_definition():
     assert [conformal_bayes.least_rank(0.1, count) for count in (8, 9, 18, 19, 99)] == [1, 2, 2, 3, 11]
     training = TrainingScores.from_log_likelihoods(np.log([[0.1, 0.2, 0.3, 0.4]]))
     new = np.log(np.array([0.05, 0.1, 0.25, 0.9]))[None, :, None].astype(np.float32)
-    for alpha, wanted in ((0.2, [False, True, True, True]), (0.5, [False, False, True, True])):
-        found = conformal_bayes.included(training, new, np.zeros(1, np.float32), power=1.0, alpha=alpha)
-        assert found[:, 0].tolist() == wanted
+    for alpha, expected in ((0.2, [False, True, True, True]), (0.5, [False, False, True, True])):
+        sets = conformal_bayes.included(training, new, np.zeros(1, np.float32), power=1.0, alpha=alpha)
+        assert sets[:, 0].tolist() == expected
     impossible = np.full((1, 1, 1), -np.inf, np.float32)
     assert not conformal_bayes.included(training, impossible, np.zeros(1, np.float32), power=1.0, alpha=0.2).any()
 
@@ -164,7 +164,7 @@ def make(tmp_path_factory) -> Callable[..., bnnzoo.Run]:
     """A run of 160 rows of a line, with units far from those of the network."""
     folder = tmp_path_factory.mktemp("conformal")
 
-    def made(name: str, sampler: str = "nuts", **options: Any) -> bnnzoo.Run:
+    def make_run(name: str, sampler: str = "nuts", **options: Any) -> bnnzoo.Run:
         if (folder / name).exists():
             return bnnzoo.open(folder / name)
         rng = np.random.default_rng(0)
@@ -172,40 +172,47 @@ def make(tmp_path_factory) -> Callable[..., bnnzoo.Run]:
         y = 1000 + 50 * (x + 0.3 * rng.normal(size=x.shape))
         if options.pop("classes", False):
             y = np.digitize(y[:, 0], [980, 1015])
-        given = {"data": (x, y), "test_fraction": 0.25, "out": folder / name, "progress": False, **SHORT, **options}
-        return bnnzoo.sample("linear", sampler, **given)
+        options_given = {
+            "data": (x, y),
+            "test_fraction": 0.25,
+            "out": folder / name,
+            "progress": False,
+            **SHORT,
+            **options,
+        }
+        return bnnzoo.sample("linear", sampler, **options_given)
 
-    return made
+    return make_run
 
 
 @quiet
 def test_intervals_of_a_run_are_in_original_units_and_use_no_test_rows(make):
     run = make("line.nc")
     x = np.linspace(-1, 1, 7)[:, None]
-    found = run.predict_interval(x, level=0.8)
-    assert list(found) == ["lower", "upper"]
+    intervals = run.predict_interval(x, level=0.8)
+    assert list(intervals) == ["lower", "upper"]
     bayesian = run.predict_interval(x, level=0.8, method="bayesian")
     np.testing.assert_allclose(bayesian.to_numpy().T, run.predictive(x).interval(0.8))
     # The model is right, so both have about the width of the noise, 2.56 x 15.
-    for table in (found, bayesian):
+    for table in (intervals, bayesian):
         np.testing.assert_allclose(table["upper"] - table["lower"], 38.4, rtol=0.25)
     joined = run.predict(x, interval="conformal", level=0.8)
     assert list(joined)[-2:] == ["lower", "upper"]
-    np.testing.assert_array_equal(joined["lower"], found["lower"])
+    np.testing.assert_array_equal(joined["lower"], intervals["lower"])
     other = bnnzoo.open(run.path)
     other.posterior["constant_data"]["y_test"].values[:] += 1e4
-    np.testing.assert_array_equal(other.predict_interval(x, level=0.8)["upper"], found["upper"])
+    np.testing.assert_array_equal(other.predict_interval(x, level=0.8)["upper"], intervals["upper"])
 
 
 @quiet
 def test_a_noise_scale_that_is_much_too_small_is_repaired(make):
     """On 40 test rows: the Bayesian intervals hold few of them, the conformal ones about as many as they should."""
     run = make("narrow.nc", likelihood={"name": "gaussian", "scale": 0.08})
-    found = run.evaluate(save=False, interval="conformal", level=0.8)
-    assert found["interval_level"] == 0.8
-    assert found["coverage_bayesian"] < 0.5
-    assert _holds(np.arange(40) < round(40 * found["coverage_conformal"]), 0.8)
-    assert found["width_conformal"] > 2 * found["width_bayesian"]
+    scores = run.evaluate(save=False, interval="conformal", level=0.8)
+    assert scores["interval_level"] == 0.8
+    assert scores["coverage_bayesian"] < 0.5
+    assert _holds(np.arange(40) < round(40 * scores["coverage_conformal"]), 0.8)
+    assert scores["width_conformal"] > 2 * scores["width_bayesian"]
 
 
 @quiet
@@ -247,10 +254,10 @@ def test_counts_have_whole_ends(make):
         "linear", "nuts", data=(x, y), likelihood="poisson", test_fraction=0.25, progress=False, **SHORT
     )
     for options in ({}, {"calibration": "test"}, {"method": "bayesian"}):
-        found = run.predict_interval([[-1.0], [0.0], [1.0]], **options)
-        assert (found % 1 == 0).all(axis=None)
-        assert (found["lower"] >= 0).all()
-        assert (found["lower"] < found["upper"]).all()
+        intervals = run.predict_interval([[-1.0], [0.0], [1.0]], **options)
+        assert (intervals % 1 == 0).all(axis=None)
+        assert (intervals["lower"] >= 0).all()
+        assert (intervals["lower"] < intervals["upper"]).all()
 
 
 @quiet
@@ -263,9 +270,9 @@ def test_sets_of_a_run_and_of_an_estimator(make):
         assert sets.iloc[-1].startswith("2")
         assert sets.str.contains("|", regex=False).any()
         assert [names.split("|")[0] for names in sets] == run.predict(x)["predicted"].tolist()
-    found = run.evaluate(save=False, interval="conformal")
-    assert _holds(np.arange(40) < round(40 * found["coverage_conformal"]), 0.9)
-    assert 1 <= found["size_conformal"] <= 3
+    intervals = run.evaluate(save=False, interval="conformal")
+    assert _holds(np.arange(40) < round(40 * intervals["coverage_conformal"]), 0.9)
+    assert 1 <= intervals["size_conformal"] <= 3
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 1))
@@ -285,18 +292,18 @@ def test_an_estimator_of_numbers(make):
     y = 5 * x[:, 0] + rng.normal(size=90)
     estimator = BayesianRegressor("linear", "nuts", **SHORT).fit(x[:60], y[:60])
     for options in ({}, {"calibration": (x[60:], y[60:])}, {"method": "bayesian"}):
-        found = estimator.predict_interval([[0.0], [1.0]], 0.8, **options)
-        assert found.shape == (2, 2)
-        np.testing.assert_allclose(found[:, 1] - found[:, 0], 2.56, rtol=0.35)
+        intervals = estimator.predict_interval([[0.0], [1.0]], 0.8, **options)
+        assert intervals.shape == (2, 2)
+        np.testing.assert_allclose(intervals[:, 1] - intervals[:, 0], 2.56, rtol=0.35)
     several = BayesianRegressor("linear", "nuts", **SHORT).fit(x[:60], np.stack([y, -y], 1)[:60])
     with pytest.raises(UsageError, match="there are several targets; give rows"):
         several.predict_interval(x[:2])
-    found = several.predict_interval(x[:2], calibration=(x[60:], np.stack([y, -y], 1)[60:]))
-    assert found.shape == (2, 2, 2)
+    intervals = several.predict_interval(x[:2], calibration=(x[60:], np.stack([y, -y], 1)[60:]))
+    assert intervals.shape == (2, 2, 2)
 
 
 @quiet
-def test_what_cannot_be_guaranteed_is_refused_with_a_remedy(make, monkeypatch):
+def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypatch):
     run, x = make("line.nc"), [[0.0]]
     message = r"draws by sgld are biased, and these intervals need exact draws; give rows .* with calibration=\"FILE\""
     biased = make("biased.nc", "sgld")
@@ -354,8 +361,8 @@ def test_more_draws_and_rows_than_are_needed_are_left_out(make, monkeypatch):
     x = np.linspace(-1, 1, 5)[:, None]
     blocks = full_conformal.intervals(ready, x)
     monkeypatch.undo()
-    for one, other in zip(blocks, full_conformal.intervals(ready, x), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4)
+    for first, second in zip(blocks, full_conformal.intervals(ready, x), strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-4)
 
 
 def test_bayesian_sets_are_the_smallest(make):
@@ -370,7 +377,7 @@ def test_bayesian_sets_are_the_smallest(make):
 
 
 @quiet
-def test_the_commands(make, tmp_path, capsys, monkeypatch):
+def test_predict_and_evaluate_take_interval_options(make, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run, classes, biased = make("line.nc"), make("classes.nc", classes=True), make("biased.nc", "sgld")
     pd.DataFrame({"x0": [-0.5, 0.5]}).to_csv("new.csv", index=False)
@@ -378,9 +385,9 @@ def test_the_commands(make, tmp_path, capsys, monkeypatch):
     x = rng.uniform(-1, 1, 30)
     pd.DataFrame({"x0": x, "y": 1000 + 50 * (x + 0.3 * rng.normal(size=30))}).to_csv("more.csv", index=False)
 
-    def typed(*words: Any, code: int = 0) -> tuple[str, str]:
+    def typed(*args: Any, code: int = 0) -> tuple[str, str]:
         capsys.readouterr()
-        assert cli.run([str(word) for word in words]) == code
+        assert cli.run([str(word) for word in args]) == code
         return tuple(capsys.readouterr())
 
     predict = ("predict", run.path, "--data", "new.csv")
@@ -393,7 +400,7 @@ def test_the_commands(make, tmp_path, capsys, monkeypatch):
     typed("predict", classes.path, "--data", "new.csv", "--interval", "conformal", "-q", "-o", "sets.csv")
     assert pd.read_csv("sets.csv", dtype=str)["set"].str.contains("1").any()
     out, _ = typed("evaluate", run.path, "--interval", "conformal")
-    assert all(f"{what}_{kind}" in out for what in ("coverage", "width") for kind in ("bayesian", "conformal"))
+    assert all(f"{quantity}_{kind}" in out for quantity in ("coverage", "width") for kind in ("bayesian", "conformal"))
     out, _ = typed("evaluate", run.path, "--interval", "conformal", "--calibration", "more.csv", "--json", "-q")
     assert 0.5 < json.loads(out)["coverage_conformal"] <= 1
     _, err = typed("predict", biased.path, "--data", "new.csv", "--interval", "conformal", code=2)

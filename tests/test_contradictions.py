@@ -85,8 +85,8 @@ CONTRADICTIONS: dict[str, Callable[[Path], None]] = {
     "another precision than the recipe's": _says("precision", "float64"),
     "another power than the recipe's": _says("likelihood_power", 0.5),
     "another seed than the recipe's": _says("seed", 99),
-    "ten columns of one name": _signature(lambda words: words.update(feature_names=["age"] * 10)),
-    "a column too few": _signature(lambda words: words.update(feature_names=words["feature_names"][:9], shape=[9])),
+    "ten columns of one name": _signature(lambda fields: fields.update(feature_names=["age"] * 10)),
+    "a column too few": _signature(lambda fields: fields.update(feature_names=fields["feature_names"][:9], shape=[9])),
 }
 
 

@@ -40,10 +40,10 @@ def slope_only(rows: int = 300) -> NetworkPosterior:
     rng = np.random.default_rng(5)
     x = (1 + rng.normal(size=(rows, 1))).astype(np.float32)
     y = (rng.uniform(size=rows) < 1 / (1 + np.exp(-1.5 * x[:, 0]))).astype(np.int32)
-    whole = Linear().build((1,), 1, key=jax.random.key(0))
-    bare = eqx.tree_at(lambda m: m.bias, whole, jnp.zeros((1,)))
-    weight_only = jax.tree.map(lambda leaf: leaf is bare.weight, bare)
-    return NetworkPosterior.of(bare, Bernoulli(), Normal(1.0), x, y, sampled=weight_only)
+    network = Linear().build((1,), 1, key=jax.random.key(0))
+    slope = eqx.tree_at(lambda m: m.bias, network, jnp.zeros((1,)))
+    weight_only = jax.tree.map(lambda leaf: leaf is slope.weight, slope)
+    return NetworkPosterior.of(slope, Bernoulli(), Normal(1.0), x, y, sampled=weight_only)
 
 
 def anchor_of(posterior: NetworkPosterior, order: str, point) -> Anchor | None:
@@ -69,14 +69,14 @@ def test_the_whole_part_is_the_sum_of_the_batch_part(order):
         np.testing.assert_allclose(parts.sum(), anchor.whole_part(start, end), rtol=1e-12)
 
         # q_i against the polynomial written out, datum by datum.
-        def one(theta, i):
+        def row_part(theta, i):
             return posterior.log_likelihood(theta, posterior.take(i[None]))[0]
 
         @jax.jit
         def polynomial(theta, i):
             away = theta - point
-            value = jax.grad(one)(point, i) @ away
-            return value + (away @ jax.hessian(one)(point, i) @ away / 2 if order == "second" else 0.0)
+            value = jax.grad(row_part)(point, i) @ away
+            return value + (away @ jax.hessian(row_part)(point, i) @ away / 2 if order == "second" else 0.0)
 
         for i in range(posterior.num_data):
             row = jnp.asarray(i)
@@ -98,8 +98,10 @@ def test_delta_and_sigma2_are_unbiased_over_all_batches(order, sampling):
         if anchor is not None:
             d = d - eqx.filter_jit(anchor.batch_part)(posterior, start, end, posterior.data)
             expected = expected + posterior.likelihood_power * anchor.whole_part(start, end)
-        whole = range(posterior.num_data)
-        batches = itertools.permutations(whole, 3) if sampling == "disjoint" else itertools.product(whole, repeat=3)
+        all_rows = range(posterior.num_data)
+        batches = (
+            itertools.permutations(all_rows, 3) if sampling == "disjoint" else itertools.product(all_rows, repeat=3)
+        )
         each = jax.jit(jax.vmap(lambda rows: sampler.difference(posterior, d[rows], expected)))
         result = each(jnp.array(list(batches)))
         np.testing.assert_allclose(np.mean(result.delta), truth, rtol=1e-12)
@@ -240,7 +242,7 @@ def test_exact_draws_stay_exact(order, proposal):
 
 
 @pytest.mark.parametrize("proposal", ["random-walk", pytest.param("langevin", marks=pytest.mark.slow)])
-def test_chains_from_afar_arrive(proposal):
+def test_chains_from_distant_positions_converge(proposal):
     posterior = slope_only()
     grid, law = exact_law(posterior)
     step = {"random-walk": 0.3, "langevin": 0.04}[proposal]
@@ -250,7 +252,7 @@ def test_chains_from_afar_arrive(proposal):
     assert np.abs(scores(draws, grid, law)).max() < THRESHOLD
 
 
-def test_a_forgotten_sum_over_all_data_is_seen(monkeypatch):
+def test_a_missing_sum_over_all_rows_is_detected(monkeypatch):
     posterior = slope_only()
     grid, law = exact_law(posterior)
     starts = np.interp(np.random.default_rng(1).uniform(size=CHAINS), law, grid)

@@ -26,7 +26,7 @@ def _pair(channels: int, kernel: int, *shape: int) -> tuple[eqx.nn.Conv2d, jax.A
         *(pytest.param(*other, marks=pytest.mark.slow) for other in ((1, 1), (3, 3), (5, 1), (9, 1), (9, 3))),
     ],
 )
-def test_it_is_the_convolution(kernel, channels):
+def test_convolution_agrees_with_jax(kernel, channels):
     """Also of a kernel that is larger than the image."""
     layer, images = _pair(channels, kernel, 6)
 

@@ -14,7 +14,7 @@ from bnnzoo.sampling import budget, initial, start
 
 
 @pytest.mark.slow
-def test_gradients_of_warmup_and_draws_are_those_that_were_taken(tmp_path):
+def test_counted_gradients_agree_with_gradient_calls(tmp_path):
     """Trees of `nuts` are not as deep in warm-up as later, and a kept draw is of several steps.
 
     Before it are ten gradients on 128 rows for each step of warm-up, and two looks at all rows.
@@ -52,7 +52,7 @@ def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_way_from_the_prior_is_part_of_the_start(tmp_path, monkeypatch):
+def test_transport_from_the_prior_counts_as_start(tmp_path, monkeypatch):
     """Its time is of warm-up and of the budget, and a run that goes on does not forget it."""
     clock, planned = [0.0], []
 
@@ -69,12 +69,12 @@ def test_the_way_from_the_prior_is_part_of_the_start(tmp_path, monkeypatch):
     assert planned == [1000.0]
     with pytest.raises(InterruptedRunError):
         zoo.run_recipe(recipe, out=tmp_path / "cut.nc", **tiny.stopped(2))
-    again = zoo.resume(tmp_path / "cut.nc").attributes
-    assert again["target_evaluations"] == result["target_evaluations"]
-    assert again["seconds_warmup"] >= 1000
+    resumed = zoo.resume(tmp_path / "cut.nc").attributes
+    assert resumed["target_evaluations"] == result["target_evaluations"]
+    assert resumed["seconds_warmup"] >= 1000
 
 
-def test_rows_that_training_looks_at():
+def test_the_cost_of_training_counts_its_rows():
     """Two chains of 100 and 50 steps on 1000 rows: batches of 128, and 100 rows held out looked at every 50 steps."""
     assert start.evaluations(1000, np.array([100, 50]), 0.1) == 150 * 128 + 3 * 100
     assert start.evaluations(1000, np.array([50]), 0.0) == 50 * 128 + 1000

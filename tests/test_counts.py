@@ -44,15 +44,15 @@ def _logpmf(y: float, f: float, dispersion: float) -> float:
 def test_the_negative_binomial_density_is_exact(dispersion):
     look = jax.jit(jax.vmap(lambda f, y: NegativeBinomial(dispersion).log_prob(f[None], y[None])))
     y, f = (a.ravel() for a in np.meshgrid([0, 1, 9, 10, 300, 4000], np.linspace(-4, 9, 14)))
-    found = look(jnp.asarray(f, jnp.float32), jnp.asarray(y, jnp.float32))
-    wanted = [_logpmf(a, np.float32(b), np.float32(dispersion)) for a, b in zip(y, f, strict=True)]
-    np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+    log_density = look(jnp.asarray(f, jnp.float32), jnp.asarray(y, jnp.float32))
+    expected = [_logpmf(a, np.float32(b), np.float32(dispersion)) for a, b in zip(y, f, strict=True)]
+    np.testing.assert_allclose(log_density, expected, rtol=2e-5, atol=2e-5)
 
 
 def test_the_negative_binomial_without_dispersion_is_poisson():
     target, f = jnp.array([0.0, 3.0, 500.0]), jnp.array([0.3, 1.5, 6.0])
-    found = NegativeBinomial(1e-20).of_targets(3).log_prob(f, target)
-    np.testing.assert_allclose(found, Poisson().log_prob(f, target), rtol=2e-5)
+    log_density = NegativeBinomial(1e-20).of_targets(3).log_prob(f, target)
+    np.testing.assert_allclose(log_density, Poisson().log_prob(f, target), rtol=2e-5)
 
 
 @pytest.mark.parametrize("y", [0, 1, 12, 10**6, 10**9])
@@ -69,13 +69,13 @@ def test_large_counts_keep_digits_and_finite_gradients(y, dispersion):
     for f in (at - 80, at - 0.5, at, at + 0.5, at + 80, 1000.0):
         assert np.isfinite(gradients(jnp.float32(f), a)).all()
     low, high = (jnp.float32(at + step) for step in (-0.5, 0.5))
-    found = float(density_of(high, a) - density_of(low, a))
+    difference = float(density_of(high, a) - density_of(low, a))
     size = 1 / float(np.float32(dispersion))
-    wanted = y * (float(high) - float(low)) - (y + size) * (
+    expected = y * (float(high) - float(low)) - (y + size) * (
         np.logaddexp(np.log(size), float(high)) - np.logaddexp(np.log(size), float(low))
     )
     # Of a log density of a hundred thousand, single precision has steps of 0.008.
-    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3 + 3e-6 * abs(float(density_of(high, a))))
+    np.testing.assert_allclose(difference, expected, rtol=1e-3, atol=1e-3 + 3e-6 * abs(float(density_of(high, a))))
 
 
 @pytest.mark.parametrize("y", [0, 1, 7, 10**6])
@@ -85,21 +85,21 @@ def test_the_zero_inflated_density_is_exact(y):
             jnp.array([f, logit])
         )
         gate = special.expit(logit)
-        wanted = np.log1p(-gate) + stats.poisson.logpmf(y, np.exp(f))
-        wanted = np.logaddexp(np.log(gate), wanted) if y == 0 else wanted
-        np.testing.assert_allclose(value, wanted, rtol=2e-5)
+        expected = np.log1p(-gate) + stats.poisson.logpmf(y, np.exp(f))
+        expected = np.logaddexp(np.log(gate), expected) if y == 0 else expected
+        np.testing.assert_allclose(value, expected, rtol=2e-5)
         assert np.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("y", [0.0, 5.0])
 def test_rates_beyond_single_precision_have_no_nan(y):
     for logit in (-200.0, 200.0):
-        found = jax.grad(lambda o: ZeroInflatedPoisson().log_prob(o, jnp.array([y])))(jnp.array([200.0, logit]))
-        assert not np.isnan(found).any()
+        gradient = jax.grad(lambda o: ZeroInflatedPoisson().log_prob(o, jnp.array([y])))(jnp.array([200.0, logit]))
+        assert not np.isnan(gradient).any()
 
 
 @pytest.mark.parametrize(
-    "likelihood", [NegativeBinomial(0.7), ZeroInflatedPoisson()], ids=lambda one: type(one).__name__
+    "likelihood", [NegativeBinomial(0.7), ZeroInflatedPoisson()], ids=lambda likelihood: type(likelihood).__name__
 )
 def test_samples_agree_with_the_density_and_its_bound(likelihood):
     output = jnp.array([0.6, -0.4])[: likelihood.num_outputs(1)]
@@ -109,10 +109,10 @@ def test_samples_agree_with_the_density_and_its_bound(likelihood):
     law, mass = likelihood.distribution(output), np.exp(logs)
     mean = np.sum(mass * y)
     np.testing.assert_allclose([law.mean[0], law.variance[0]], [mean, np.sum(mass * (y - mean) ** 2)], rtol=1e-3)
-    drawn = np.asarray(
+    draws = np.asarray(
         jax.jit(jax.vmap(lambda k: likelihood.sample(output, key=k)))(jax.random.split(jax.random.key(0), 4000))
     )
-    counts_ = np.bincount(np.minimum(drawn.ravel(), 6).astype(int), minlength=7)
+    counts_ = np.bincount(np.minimum(draws.ravel(), 6).astype(int), minlength=7)
     expected = 4000 * np.append(mass[:6], 1 - mass[:6].sum())
     assert stats.chisquare(counts_, expected, sum_check=False).pvalue > 1e-6
     bounds = jax.vmap(lambda y: likelihood.upper_bound(y[None]))(jnp.asarray(y, jnp.float32))
@@ -130,8 +130,8 @@ def test_the_learned_dispersion_is_a_parameter_with_a_half_normal_prior():
     (parameter,) = NegativeBinomial().of_targets(2).parameters()
     assert (parameter.name, parameter.shape) == ("dispersion", (2,))
     u = np.array([-1.0, 0.3])
-    found = parameter.log_prior(jnp.asarray(u, jnp.float32))
-    np.testing.assert_allclose(found, np.sum(stats.halfnorm.logpdf(np.exp(u)) + u), rtol=1e-5)
+    log_prior = parameter.log_prior(jnp.asarray(u, jnp.float32))
+    np.testing.assert_allclose(log_prior, np.sum(stats.halfnorm.logpdf(np.exp(u)) + u), rtol=1e-5)
     fixed = NegativeBinomial().with_parameters({"dispersion": jnp.asarray(0.3)})
     np.testing.assert_allclose(fixed.log_prob(jnp.zeros(1), jnp.ones(1)), _logpmf(1, 0.0, 0.3), rtol=1e-5)
 
@@ -140,7 +140,7 @@ def test_the_learned_dispersion_is_a_parameter_with_a_half_normal_prior():
     ("likelihood", "name"),
     [(NegativeBinomial(), "negative-binomial"), (ZeroInflatedPoisson(), "zero-inflated-poisson")],
 )
-def test_what_is_no_count_is_refused(likelihood, name):
+def test_targets_that_are_not_counts_are_refused(likelihood, name):
     with pytest.raises(UsageError, match=rf"likelihood {name}: row 2, target 1: not a count \(got 0.5\)"):
         likelihood.check(np.array([[1.0], [0.5]]), 1)
 
@@ -154,14 +154,14 @@ FRAME = pd.DataFrame({"days": DAYS, "x": X[:, 0], "y": Y})
 
 
 def _problem(frame: pd.DataFrame = FRAME, likelihood: str = "poisson", **options: Any) -> Problem:
-    words = {"likelihood": likelihood, "exposure": "days", "warmup": 10, "draws": 10, **options}
-    recipe = resolve("linear", "mala", options=words, in_memory=True)
+    given_options = {"likelihood": likelihood, "exposure": "days", "warmup": 10, "draws": 10, **options}
+    recipe = resolve("linear", "mala", options=given_options, in_memory=True)
     return Problem.from_recipe(
         recipe, load(frame, target=["y"], exposure="days", missing=options.get("missing", "error"))
     )
 
 
-@pytest.mark.parametrize("likelihood", ALL, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("likelihood", ALL, ids=lambda likelihood: type(likelihood).__name__)
 def test_the_log_exposure_is_added_to_the_log_rate_alone(likelihood):
     width = likelihood.num_outputs(1)
     network = Linear().build((1,), width, key=jax.random.key(0))
@@ -174,8 +174,8 @@ def test_the_log_exposure_is_added_to_the_log_rate_alone(likelihood):
     shift[:, 0] = np.log(DAYS)
     np.testing.assert_allclose(posterior.outputs(theta, jnp.asarray(x)), plain + shift, rtol=1e-5, atol=1e-5)
     outputs, targets = jnp.asarray(plain + shift, jnp.float32), jnp.asarray(Y[:, None], jnp.float32)
-    wanted = jax.vmap(likelihood.log_prob)(outputs, targets)
-    np.testing.assert_allclose(posterior.log_likelihoods(theta), np.asarray(wanted), rtol=1e-4, atol=1e-4)
+    expected = jax.vmap(likelihood.log_prob)(outputs, targets)
+    np.testing.assert_allclose(posterior.log_likelihoods(theta), np.asarray(expected), rtol=1e-4, atol=1e-4)
 
 
 def test_the_exposure_is_the_last_column_and_is_not_scaled():
@@ -191,8 +191,8 @@ def test_the_exposure_is_the_last_column_and_is_not_scaled():
 
 def test_only_the_last_layer_sampled_keeps_the_exposure():
     data = load(FRAME, target=["y"], exposure="days")
-    words = {"likelihood": "poisson", "exposure": "days", "stochastic": "last", "test_fraction": 0.0}
-    problem = Problem.from_recipe(resolve("mlp", "mala", options={**words, "model.hidden": "4"}, in_memory=True), data)
+    shared = {"likelihood": "poisson", "exposure": "days", "stochastic": "last", "test_fraction": 0.0}
+    problem = Problem.from_recipe(resolve("mlp", "mala", options={**shared, "model.hidden": "4"}, in_memory=True), data)
     fixed = {k: np.ones_like(v) / 3 for k, v in (("layers_0_weight", np.zeros((4, 1))), ("layers_0_bias", np.zeros(4)))}
     last = problem.with_fixed(fixed)
     theta = jnp.arange(5.0) / 7
@@ -208,12 +208,12 @@ def test_kept_predictions_hold_the_exposure_once():
     problem = _problem(test_fraction=0.0)
     posterior, x = problem.network_posterior, problem.network_posterior.data.x
     outputs, theta = Outputs.at_inputs(posterior, np.asarray(x)), jnp.array([0.3, -0.2])
-    _, found = outputs.table().predictive(outputs.values_at(theta), jnp.arange(len(X)))
-    np.testing.assert_allclose(found, posterior.outputs(theta, jnp.asarray(x)), rtol=1e-6)
+    _, outputs_found = outputs.table().predictive(outputs.values_at(theta), jnp.arange(len(X)))
+    np.testing.assert_allclose(outputs_found, posterior.outputs(theta, jnp.asarray(x)), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("exposure", "message"),
     [
         ({"days": np.where(np.arange(40) == 3, 0.0, DAYS)}, r"row 4, column days: .* positive and finite \(got 0"),
         ({"days": np.where(np.arange(40) == 3, -2.0, DAYS)}, r"row 4, column days: .* \(got -2"),
@@ -222,9 +222,9 @@ def test_kept_predictions_hold_the_exposure_once():
     ],
 )
 @pytest.mark.parametrize("missing", ["error", "median"])
-def test_an_exposure_must_be_a_positive_number(bad, said, missing):
-    with pytest.raises(UsageError, match=said):
-        _problem(FRAME.assign(**bad), missing=missing)
+def test_an_exposure_must_be_a_positive_number(exposure, message, missing):
+    with pytest.raises(UsageError, match=message):
+        _problem(FRAME.assign(**exposure), missing=missing)
 
 
 def test_other_likelihoods_refuse_an_exposure_in_one_line():
@@ -235,16 +235,16 @@ def test_other_likelihoods_refuse_an_exposure_in_one_line():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "message"),
     [
         ({"target": ["days"]}, "column days is both the exposure and the target"),
         ({"target": ["y"], "drop": ["days"]}, "column days is both the exposure and dropped"),
         ({"target": ["y"], "task": "classification"}, "--exposure days is for counts"),
     ],
 )
-def test_an_exposure_is_an_input_of_a_regression(words, said):
-    with pytest.raises(UsageError, match=said):
-        load(FRAME, exposure="days", **words)
+def test_an_exposure_is_an_input_of_a_regression(options, message):
+    with pytest.raises(UsageError, match=message):
+        load(FRAME, exposure="days", **options)
     with pytest.raises(UsageError, match="no column named dais"):
         load(FRAME, exposure="dais", target=["y"])
 
@@ -253,8 +253,8 @@ def test_new_rows_need_the_exposure():
     like = _problem().require_description().signature
     with pytest.raises(UsageError, match="no column named days, the exposure of the training rows"):
         load_like(FRAME.drop(columns="days"), like)
-    again = load_like(FRAME[["y", "x", "days"]], like)
-    np.testing.assert_array_equal(again.x[:, 1], DAYS.astype(np.float32))
+    reloaded = load_like(FRAME[["y", "x", "days"]], like)
+    np.testing.assert_array_equal(reloaded.x[:, 1], DAYS.astype(np.float32))
     with pytest.raises(UsageError, match="give it as the last column"):
         bnnzoo.data.load_inputs(X, like)
 
@@ -264,9 +264,11 @@ def test_new_rows_need_the_exposure():
 def test_counts_at_different_exposures_have_their_exact_means(tmp_path, capsys):
     """Public case c01, against the exact posterior means by quadrature of the same model."""
     data = str(CASES / "c01_exposure.csv")
-    words = ["--likelihood", "poisson", "--exposure", "exposure", "--test-fraction", "0", "--warmup", "300"]
+    arguments = ["--likelihood", "poisson", "--exposure", "exposure", "--test-fraction", "0", "--warmup", "300"]
     out = str(tmp_path / "run.nc")
-    assert cli.run(["sample", "linear", "nuts", "--data", data, *words, "--draws", "500", "-o", out, "--quiet"]) == 0
+    assert (
+        cli.run(["sample", "linear", "nuts", "--data", data, *arguments, "--draws", "500", "-o", out, "--quiet"]) == 0
+    )
     new = tmp_path / "new.csv"
     new.write_text("x,exposure\n0,10\n0,40\n1,10\n")
     frame = pd.read_csv(data)
@@ -275,14 +277,14 @@ def test_counts_at_different_exposures_have_their_exact_means(tmp_path, capsys):
     rates = slope[..., None] * (x - x.mean()) / x.std() + bias[..., None] + np.log(e)
     logs = (y * rates - np.exp(rates)).sum(-1) - (slope**2 + bias**2) / 2
     weight = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
-    wanted = [
+    expected = [
         np.sum(weight * exposure * np.exp(slope * (at - x.mean()) / x.std() + bias))
         for at, exposure in ((0, 10), (0, 40), (1, 10))
     ]
-    found = bnnzoo.open(out).predict(str(new))["mean"].to_numpy()
-    np.testing.assert_allclose(found, wanted, rtol=0.01)
-    np.testing.assert_allclose(found, [15.25, 60.14, 33.87], rtol=0.03)
-    np.testing.assert_allclose(found[1] / found[0], 4.0, rtol=1e-5)
+    means = bnnzoo.open(out).predict(str(new))["mean"].to_numpy()
+    np.testing.assert_allclose(means, expected, rtol=0.01)
+    np.testing.assert_allclose(means, [15.25, 60.14, 33.87], rtol=0.03)
+    np.testing.assert_allclose(means[1] / means[0], 4.0, rtol=1e-5)
 
 
 # Exact posteriors.
@@ -295,9 +297,9 @@ def test_a_negative_binomial_line_has_its_exact_posterior():
     x = random.normal(size=60)
     x = ((x - x.mean()) / x.std()).astype(np.float32)
     y = random.negative_binomial(1.5, 1.5 / (1.5 + np.exp(1.0 + 0.5 * x))).astype(np.float32)
-    words: dict[str, Any] = {"standardise": False, "test_fraction": 0, "warmup": 500, "draws": 1500, "seed": 1}
+    options: dict[str, Any] = {"standardise": False, "test_fraction": 0, "warmup": 500, "draws": 1500, "seed": 1}
     run = bnnzoo.sample(
-        "linear", "nuts", data=(x[:, None], y), likelihood="negative-binomial", task="regression", **words
+        "linear", "nuts", data=(x[:, None], y), likelihood="negative-binomial", task="regression", **options
     )
     slope, bias, u = np.meshgrid(np.linspace(-0.7, 1.7, 61), np.linspace(0, 2, 61), np.linspace(-4, 1.5, 61))
     size = np.exp(-u)[..., None]
@@ -319,9 +321,9 @@ def test_zero_inflated_constants_have_their_exact_posterior():
     """Four parameters; at x = 0 the biases alone, and slopes of their prior."""
     random = np.random.default_rng(4)
     y = (random.poisson(3.0, 80) * (random.uniform(size=80) > 0.4)).astype(np.float32)
-    words: dict[str, Any] = {"standardise": False, "test_fraction": 0, "warmup": 500, "draws": 1500, "seed": 1}
+    options: dict[str, Any] = {"standardise": False, "test_fraction": 0, "warmup": 500, "draws": 1500, "seed": 1}
     x = np.zeros((80, 1), np.float32)
-    run = bnnzoo.sample("linear", "nuts", data=(x, y), likelihood="zero-inflated-poisson", task="regression", **words)
+    run = bnnzoo.sample("linear", "nuts", data=(x, y), likelihood="zero-inflated-poisson", task="regression", **options)
     f, logit = np.meshgrid(np.linspace(0.3, 1.8, 201), np.linspace(-3, 2, 201))
     gate, rate = special.expit(logit), np.exp(f)
     logs = -(f**2 + logit**2) / 2
@@ -329,12 +331,12 @@ def test_zero_inflated_constants_have_their_exact_posterior():
         counted = (1 - gate) * stats.poisson.pmf(value, rate)
         logs += np.log(counted + gate * (value == 0))
     weight = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
-    drawn = run.posterior["posterior"]["bias"].to_numpy().reshape(-1, 2)
+    draws = run.posterior["posterior"]["bias"].to_numpy().reshape(-1, 2)
     for column, values in enumerate((f, logit)):
         mean = np.sum(weight * values)
         sd = np.sqrt(np.sum(weight * (values - mean) ** 2))
-        assert abs(drawn[:, column].mean() - mean) < 0.12 * sd
-        assert abs(drawn[:, column].std() / sd - 1) < 0.1
+        assert abs(draws[:, column].mean() - mean) < 0.12 * sd
+        assert abs(draws[:, column].std() / sd - 1) < 0.1
 
 
 # Spread and zeros.
@@ -350,19 +352,19 @@ class _Exact(Predictor):
         self.record: Any = SimpleNamespace(weights=None, shape=(4, 250))
 
 
-def _poisson(predictor: Predictor, x: np.ndarray, kept: np.ndarray, *, seed: int) -> np.ndarray:
+def _poisson(predictor: Predictor, x: np.ndarray, indices: np.ndarray, *, seed: int) -> np.ndarray:
     """Samples where every draw is the true Poisson of mean 3."""
-    return np.random.default_rng(seed).poisson(3.0, size=(4, len(kept), len(x), 1)).astype(np.float32)
+    return np.random.default_rng(seed).poisson(3.0, size=(4, len(indices), len(x), 1)).astype(np.float32)
 
 
 def _judged(y: np.ndarray) -> tuple[str, dict[str, Estimate]]:
-    x, one = np.zeros((len(y), 1)), np.ones((len(y), 1))
-    moments = counts.Moments(3.0 * one, 3.0 * one, 0.0 * one, np.zeros(len(y)))
+    x, targets_of_one = np.zeros((len(y), 1)), np.ones((len(y), 1))
+    moments = counts.Moments(3.0 * targets_of_one, 3.0 * targets_of_one, 0.0 * targets_of_one, np.zeros(len(y)))
     predictor = _Exact()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predictive_samples, "sample_each", _poisson)
-        found = counts.of_rows(predictor, x, y[:, None].astype(np.float32), moments)
-    return counts.caveat(predictor, found), found
+        findings_found = counts.of_rows(predictor, x, y[:, None].astype(np.float32), moments)
+    return counts.caveat(predictor, findings_found), findings_found
 
 
 def test_poisson_counts_are_called_too_spread_as_seldom_as_stated():
@@ -374,13 +376,16 @@ def test_poisson_counts_are_called_too_spread_as_seldom_as_stated():
 
 def test_overdispersed_and_inflated_counts_are_named_with_a_likelihood_to_try():
     random = np.random.default_rng(1)
-    said, found = _judged(random.negative_binomial(1.0, 1 / 4.0, 100))
-    assert said.startswith("the intervals are too narrow, because the counts are overdispersed")
-    assert "try --likelihood negative-binomial" in said
-    assert found["dispersion"].value > 2
+    messages, findings_found = _judged(random.negative_binomial(1.0, 1 / 4.0, 100))
+    assert messages.startswith("the intervals are too narrow, because the counts are overdispersed")
+    assert "try --likelihood negative-binomial" in messages
+    assert findings_found["dispersion"].value > 2
     # Of the same variance as Poisson's, but with zeros in place of ones and twos.
     y = np.where(np.arange(100) < 14, 0, 2 + random.binomial(4, 0.4, 100))
-    said, found = _judged(y)
-    assert said.startswith("too few zeros are predicted"), (said, {k: v.value for k, v in found.items()})
-    assert "try --likelihood zero-inflated-poisson" in said
-    assert metrics.flat(found)["zeros"] == 0.14
+    messages, findings_found = _judged(y)
+    assert messages.startswith("too few zeros are predicted"), (
+        messages,
+        {k: v.value for k, v in findings_found.items()},
+    )
+    assert "try --likelihood zero-inflated-poisson" in messages
+    assert metrics.flat(findings_found)["zeros"] == 0.14

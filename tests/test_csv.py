@@ -24,8 +24,8 @@ def column(values) -> list[str]:
 def test_a_column_reads_back_as_the_same_float32_in_one_notation(values):
     array = np.array(values, np.float32)
     text = csv_text(pd.DataFrame({"mean": array, "label": "x"}))
-    read = pd.read_csv(io.StringIO(text))["mean"].to_numpy(np.float64).astype(np.float32)
-    np.testing.assert_array_equal(read, array)
+    values_read = pd.read_csv(io.StringIO(text))["mean"].to_numpy(np.float64).astype(np.float32)
+    np.testing.assert_array_equal(values_read, array)
     cells = [line.split(",")[0] for line in text.splitlines()[1:]]
     finite = [cell for cell in cells if cell not in ("", "inf", "-inf")]
     assert len({"e" in cell for cell in finite}) <= 1

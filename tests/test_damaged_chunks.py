@@ -60,7 +60,7 @@ ARRAYS = ("posterior/weight", "sample_stats/lp", "constant_data/x_test", "observ
     # Pictures show no training targets.
     [(c, n) for c in ("report", "plot", "merge") for n in ARRAYS if (c, n) != ("plot", "observed_data/y")],
 )
-def test_an_array_that_is_not_what_was_written(name, command, finished, tmp_path, capsys):
+def test_a_changed_array_is_refused(name, command, finished, tmp_path, capsys):
     run = Path(shutil.copy(finished[0], tmp_path / "run.nc"))
     damage(run, name)
     options = {
@@ -71,7 +71,7 @@ def test_an_array_that_is_not_what_was_written(name, command, finished, tmp_path
     refused(tmp_path, capsys, name, *options)
 
 
-def test_of_several_files_the_damaged_one_is_named(finished, tmp_path, capsys):
+def test_the_damaged_file_of_several_is_named(finished, tmp_path, capsys):
     run = Path(shutil.copy(finished[0], tmp_path / "run.nc"))
     with h5py.File(run, "r+") as file:
         file["posterior/weight"][0, 0, 0] = float("nan")
@@ -99,7 +99,7 @@ def _changed(file: h5py.File) -> None:
     ],
 )
 @pytest.mark.parametrize("turned", [False, True])
-def test_nothing_is_left_out_in_silence(change, expected_message, turned, finished, tmp_path, capsys):
+def test_unreadable_arrays_are_refused_by_merge(change, expected_message, turned, finished, tmp_path, capsys):
     run = Path(shutil.copy(finished[0], tmp_path / "run.nc"))
     with h5py.File(run, "r+") as file:
         change(file)

@@ -50,7 +50,7 @@ def stopped(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> bnnzoo.Run:
+def finished_run(tmp_path_factory) -> bnnzoo.Run:
     return zoo.run_recipe(recipe(), out=tmp_path_factory.mktemp("whole") / "run.nc")
 
 
@@ -66,7 +66,7 @@ def manifest(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "p000.json").read_text())
 
 
-def says(change: Callable[[dict[str, Any]], Any], name: str = "p000.json") -> Callable[[Path], None]:
+def change_manifest(change: Callable[[dict[str, Any]], Any], name: str = "p000.json") -> Callable[[Path], None]:
     """Other words, by somebody who also writes the manifest's digest of itself."""
 
     def make(folder: Path) -> None:
@@ -123,10 +123,10 @@ def sealed(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
 
     def change(folder: Path) -> None:
         make(folder / name)
-        words = manifest(folder)
-        part = next(part for part in words["parts"] if part["file"] == name)
+        document = manifest(folder)
+        part = next(part for part in document["parts"] if part["file"] == name)
         part["bytes"], part["sha256"] = (folder / name).stat().st_size, npz.sha256(folder / name)
-        (folder / "p000.json").write_text(json.dumps(words))
+        (folder / "p000.json").write_text(json.dumps(document))
         mutations.seal_words(folder)
 
     return change
@@ -136,8 +136,8 @@ def resealed(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
     """Another header, by somebody who also writes its digest."""
 
     def make(folder: Path) -> None:
-        says(change, "header.json")(folder)
-        says(lambda words: words.update(header=npz.sha256(folder / "header.json")))(folder)
+        change_manifest(change, "header.json")(folder)
+        change_manifest(lambda manifest: manifest.update(header=npz.sha256(folder / "header.json")))(folder)
 
     return make
 
@@ -189,15 +189,21 @@ FIRST = "p000-000000.npz"
 DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "manifest names another folder": (
         "p000.json",
-        says(lambda words: words["parts"][0].update(file="../../secret")),
+        change_manifest(lambda fields: fields["parts"][0].update(file="../../secret")),
     ),
-    "manifest names a device": ("p000.json", says(lambda words: words["parts"][0].update(file="/dev/zero"))),
-    "manifest names other data": ("p000.json", says(lambda words: words["static"][0].update(file="../secret"))),
+    "manifest names a device": (
+        "p000.json",
+        change_manifest(lambda fields: fields["parts"][0].update(file="/dev/zero")),
+    ),
+    "manifest names other data": (
+        "p000.json",
+        change_manifest(lambda fields: fields["static"][0].update(file="../secret")),
+    ),
     "manifest with a path in a variable's name": (
         "p000.json",
-        says(lambda words: words["variables"].update({"posterior/../x": ["float32", [1]]})),
+        change_manifest(lambda fields: fields["variables"].update({"posterior/../x": ["float32", [1]]})),
     ),
-    "manifest of negative sizes": ("p000.json", says(lambda words: words.update(chains=-4))),
+    "manifest of negative sizes": ("p000.json", change_manifest(lambda fields: fields.update(chains=-4))),
     "manifest that is a list": ("p000.json", lambda folder: (folder / "p000.json").write_text("[]") and None),
     "manifest of a thousand brackets": (
         "p000.json",
@@ -205,24 +211,36 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     ),
     "manifest cut": ("p000.json", cut("p000.json")),
     "manifest is a device": ("p000.json", instead("p000.json", lambda path: path.symlink_to("/dev/zero"))),
-    "more draws than there are": ("p000.json", says(lambda words: words["parts"][0]["draws"].update(posterior=10**9))),
-    "more chains than there are": (FIRST, says(lambda words: words.update(chains=10**9))),
-    "manifest without a part": ("p000.json", says(lambda words: words["parts"].pop(1))),
-    "manifest with a part twice": ("p000.json", says(lambda words: words["parts"].insert(1, words["parts"][0]))),
-    "manifest in reversed order": ("p000.json", says(lambda words: words["parts"].reverse())),
-    "manifest with another seed": ("p000.json", says(lambda words: words["attributes"].update(seed=5))),
+    "more draws than there are": (
+        "p000.json",
+        change_manifest(lambda fields: fields["parts"][0]["draws"].update(posterior=10**9)),
+    ),
+    "more chains than there are": (FIRST, change_manifest(lambda fields: fields.update(chains=10**9))),
+    "manifest without a part": ("p000.json", change_manifest(lambda fields: fields["parts"].pop(1))),
+    "manifest with a part twice": (
+        "p000.json",
+        change_manifest(lambda fields: fields["parts"].insert(1, fields["parts"][0])),
+    ),
+    "manifest in reversed order": ("p000.json", change_manifest(lambda fields: fields["parts"].reverse())),
+    "manifest with another seed": ("p000.json", change_manifest(lambda fields: fields["attributes"].update(seed=5))),
     "manifest with parameters that are data": (
         "p000.json",
-        says(lambda words: words["static"][0]["arrays"].update({"posterior/zz": ["float32", [2]]})),
+        change_manifest(lambda fields: fields["static"][0]["arrays"].update({"posterior/zz": ["float32", [2]]})),
     ),
-    "a dimension called ..": ("header.json", resealed(lambda words: words["dims"].update(x=["../r", "a"]))),
-    "two dimensions of one name": ("p000.json", resealed(lambda words: words["dims"].update(x=["row", "row"]))),
-    "a dimension of two sizes": ("p000.json", resealed(lambda words: words["dims"].update(x_test=["row", "feature"]))),
+    "a dimension called ..": ("header.json", resealed(lambda fields: fields["dims"].update(x=["../r", "a"]))),
+    "two dimensions of one name": ("p000.json", resealed(lambda fields: fields["dims"].update(x=["row", "row"]))),
+    "a dimension of two sizes": (
+        "p000.json",
+        resealed(lambda fields: fields["dims"].update(x_test=["row", "feature"])),
+    ),
     "header of another seed than its recipe's": (
         "header.json",
-        resealed(lambda words: words["attributes"].update(seed=8)),
+        resealed(lambda fields: fields["attributes"].update(seed=8)),
     ),
-    "header changed": ("header.json", says(lambda words: words["attributes"].update(seed=8), "header.json")),
+    "header changed": (
+        "header.json",
+        change_manifest(lambda fields: fields["attributes"].update(seed=8), "header.json"),
+    ),
     "another option in the header": (
         "header.json",
         lambda folder: (
@@ -260,7 +278,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_damage_is_found_before_anything_is_used(case, run):
+def test_damaged_parts_are_refused_before_use(case, run):
     """`resume` and, but for the checkpoint, what opens the run; without the command line, for the time it takes."""
     name, damage = DAMAGE[case]
     damage(store.parts_folder(run))
@@ -288,7 +306,7 @@ def test_damage_is_refused_from_the_command_line(case, run):
 
 
 @pytest.mark.usefixtures("as_options")
-def test_a_run_goes_back_to_its_last_whole_state(run, whole):
+def test_a_damaged_run_resumes_from_its_last_intact_state(run, finished_run):
     """A damaged last part costs what came after the checkpoint before it, and no bit of the rest."""
     folder = store.parts_folder(run)
     parts = manifest(folder)["parts"]
@@ -298,27 +316,27 @@ def test_a_run_goes_back_to_its_last_whole_state(run, whole):
         zoo.resume(run)
     number = int(str(caught.value).rsplit(" ", 1)[1])
     assert 0 < number <= last
-    again = zoo.resume(run, from_part=number)
-    tiny.assert_same_bits(draws(again), draws(whole))
+    resumed = zoo.resume(run, from_part=number)
+    tiny.assert_same_bits(draws(resumed), draws(finished_run))
 
 
 @pytest.mark.usefixtures("as_options")
-def test_a_run_whose_parts_are_all_damaged_goes_back_to_the_end_of_warm_up(run, whole):
+def test_a_run_without_intact_parts_resumes_from_the_end_of_warm_up(run, finished_run):
     folder = store.parts_folder(run)
     for part in manifest(folder)["parts"]:
         flipped(part["file"])(folder)
     with pytest.raises(UsageError, match="--from-part 0"):
         zoo.resume(run)
-    tiny.assert_same_bits(draws(zoo.resume(run, from_part=0)), draws(whole))
+    tiny.assert_same_bits(draws(zoo.resume(run, from_part=0)), draws(finished_run))
 
 
 @pytest.mark.usefixtures("as_options")
-def test_a_damaged_checkpoint_is_not_the_only_one(run, whole):
+def test_a_damaged_checkpoint_is_not_the_only_one(run, finished_run):
     cut("checkpoint.npz")(store.parts_folder(run))
     with pytest.raises(UsageError, match=r"--from-part (\d+)") as caught:
         zoo.resume(run)
     number = int(str(caught.value).rsplit(" ", 1)[1])
-    tiny.assert_same_bits(draws(zoo.resume(run, from_part=number)), draws(whole))
+    tiny.assert_same_bits(draws(zoo.resume(run, from_part=number)), draws(finished_run))
 
 
 @pytest.mark.usefixtures("as_options")
@@ -331,9 +349,9 @@ def test_without_any_checkpoint_there_is_only_a_new_start(run):
 
 
 @pytest.mark.usefixtures("as_options")
-def test_a_finished_file_is_not_hidden_by_what_was_left_beside_it(whole, tmp_path):
+def test_a_finished_file_is_read_despite_leftover_parts(finished_run, tmp_path):
     out = tmp_path / "run.nc"
-    whole.save(out)
+    finished_run.save(out)
     (tmp_path / "run.nc.parts").mkdir()
     assert bnnzoo.open(out).attributes["complete"] == 1
     assert zoo.resume(out).attributes["complete"] == 1
@@ -344,9 +362,9 @@ def test_a_finished_file_is_not_hidden_by_what_was_left_beside_it(whole, tmp_pat
         zoo.run_recipe(tiny.recipe("random-walk"), out=out)
 
 
-def test_the_old_file_stays_until_the_new_one_is_whole(whole, run):
+def test_the_old_file_stays_until_the_new_one_is_complete(finished_run, run):
     """`--force` over a finished run, stopped on the way: the old one is read, the new one can be resumed."""
-    whole.save(run)
+    finished_run.save(run)
     assert bnnzoo.open(run).attributes["complete"] == 1
     writer = store.Store(run)
     writer.reopen(1)
@@ -354,9 +372,9 @@ def test_the_old_file_stays_until_the_new_one_is_whole(whole, run):
     assert bnnzoo.open(run).attributes["complete"] == 1
 
 
-def test_force_stopped_before_its_first_checkpoint_leaves_the_old_run(whole, tmp_path):
+def test_force_stopped_before_its_first_checkpoint_leaves_the_old_run(finished_run, tmp_path):
     out = tmp_path / "run.nc"
-    whole.save(out)
+    finished_run.save(out)
     writer = store.Store(out)
     writer.claim(force=True)
     writer.create({}, {}, {})
@@ -365,10 +383,10 @@ def test_force_stopped_before_its_first_checkpoint_leaves_the_old_run(whole, tmp
         UsageError, match="is finished, but the run that was to replace it stopped before its first check"
     ):
         zoo.resume(out)
-    tiny.assert_same_bits(draws(bnnzoo.open(out)), draws(whole))
+    tiny.assert_same_bits(draws(bnnzoo.open(out)), draws(finished_run))
 
 
-def test_a_folder_that_a_kill_left_at_the_start_keeps_nobody_away(tmp_path):
+def test_a_folder_left_by_an_early_kill_does_not_block_a_run(tmp_path):
     out = tmp_path / "run.nc"
     store.parts_folder(out).mkdir()
     (store.parts_folder(out) / "lock").touch()
@@ -378,10 +396,10 @@ def test_a_folder_that_a_kill_left_at_the_start_keeps_nobody_away(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
 
 
-def test_a_bit_lost_in_a_finished_file_is_seen_when_it_is_read(whole, tmp_path):
+def test_a_bit_lost_in_a_finished_file_is_seen_when_it_is_read(finished_run, tmp_path):
     out = tmp_path / "run.nc"
-    whole.save(out)
-    weight = draws(whole)["weight"]
+    finished_run.save(out)
+    weight = draws(finished_run)["weight"]
     content = bytearray(out.read_bytes())
     place = content.index(np.ascontiguousarray(weight[1, 100:120]).tobytes())
     content[place] ^= 1
@@ -425,23 +443,23 @@ def _redated(change: Callable[[dict[str, np.ndarray]], Any]) -> Callable[[Path],
         npz.write(folder / "data.npz", arrays)
         about = {name: [array.dtype.name, list(array.shape)] for name, array in arrays.items()}
         digest = npz.sha256(folder / "data.npz")
-        says(lambda words: words["static"][0].update(sha256=digest, arrays=about))(folder)
+        change_manifest(lambda manifest: manifest["static"][0].update(sha256=digest, arrays=about))(folder)
 
     return make
 
 
 LIES: dict[str, Callable[[Path], None]] = {
-    "no step yet": _reworded(lambda words: words.update(next_step=0)),
-    "a step before the first": _reworded(lambda words: words.update(next_step=-5)),
-    "a step beyond the last": _reworded(lambda words: words.update(next_step=2**62)),
-    "another step": _reworded(lambda words: words.update(next_step=words["next_step"] + 1)),
-    "fewer parts": _reworded(lambda words: words.update(num_parts=words["num_parts"] - 1)),
-    "more parts": _reworded(lambda words: words.update(num_parts=99)),
-    "a field that no sampler has": _reworded(lambda words: words.update(tuned={"zzz": 1})),
-    "a field of another kind": _reworded(lambda words: words.update(tuned={"step_size": "x"})),
-    "seconds of something else": _reworded(lambda words: words["seconds"].update(zz=1.0)),
-    "sums of one chain": _reworded(lambda words: words["totals"].update(lp=[1.0])),
-    "no draws at all": says(lambda words: words.update(parts=[], chains=0, variables={})),
+    "no step yet": _reworded(lambda fields: fields.update(next_step=0)),
+    "a step before the first": _reworded(lambda fields: fields.update(next_step=-5)),
+    "a step beyond the last": _reworded(lambda fields: fields.update(next_step=2**62)),
+    "another step": _reworded(lambda fields: fields.update(next_step=fields["next_step"] + 1)),
+    "fewer parts": _reworded(lambda fields: fields.update(num_parts=fields["num_parts"] - 1)),
+    "more parts": _reworded(lambda fields: fields.update(num_parts=99)),
+    "a field that no sampler has": _reworded(lambda fields: fields.update(tuned={"zzz": 1})),
+    "a field of another kind": _reworded(lambda fields: fields.update(tuned={"step_size": "x"})),
+    "seconds of something else": _reworded(lambda fields: fields["seconds"].update(zz=1.0)),
+    "sums of one chain": _reworded(lambda fields: fields["totals"].update(lp=[1.0])),
+    "no draws at all": change_manifest(lambda fields: fields.update(parts=[], chains=0, variables={})),
     "other rows": _redated(lambda arrays: arrays["constant_data/x"].__iadd__(1)),
     "fewer targets": _redated(lambda arrays: arrays.update({"observed_data/y": arrays["observed_data/y"][:5]})),
     "no targets": _redated(lambda arrays: arrays.pop("observed_data/y")),
@@ -452,7 +470,7 @@ LIES: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("case", LIES)
-def test_a_lie_is_found_before_anything_is_written(case, run):
+def test_a_false_checkpoint_is_refused_before_anything_is_written(case, run):
     folder = store.parts_folder(run)
     LIES[case](folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")}

@@ -83,7 +83,7 @@ def test_lines_above_the_header_are_skipped_as_the_message_says(tmp_path, above)
     assert loaded(path, reading=Reading.from_options(skip_rows=[lines]))[0].num_data == 24
 
 
-def test_names_of_rows_beside_one_column_are_no_title(tmp_path):
+def test_row_names_beside_one_column_are_not_a_title(tmp_path):
     path = written(tmp_path, '"a"\n' + rows('"n{i}",{i}.5'))
     assert "row names (as R's write.table writes them)" in refusal(path)
 
@@ -97,8 +97,8 @@ def test_a_decimal_option_without_effect_is_questioned(tmp_path):
     assert "has no effect" not in loaded(path, reading=Reading.from_options(decimal=",", separator="comma"))[1]
     quoted = written(tmp_path, "a,y\n" + rows('"{m},5",{i}'))
     assert "has no effect" not in loaded(quoted, reading=Reading.from_options(decimal=","))[1]
-    bare = written(tmp_path, "a,b,y\n" + rows("{m},{s},{i},5"))
-    message = refusal(bare, reading=Reading.from_options(decimal=","))
+    table = written(tmp_path, "a,b,y\n" + rows("{m},{s},{i},5"))
+    message = refusal(table, reading=Reading.from_options(decimal=","))
     assert "for instance 4; if numbers have decimal commas, separate the columns with semicolons" in message
 
 
@@ -149,7 +149,7 @@ def test_levels_that_look_alike_are_questioned(tmp_path):
     ("name", "cure"),
     [("t.xlsx", "save the table as CSV"), ("t.csv.gz", "unpack it first"), ("t.txt", "rename it to .csv")],
 )
-def test_files_of_other_kinds_are_told_with_a_cure(tmp_path, name, cure):
+def test_files_of_other_formats_are_refused_with_a_remedy(tmp_path, name, cure):
     assert cure in refusal(written(tmp_path, "a,y\n1,2\n", name))
 
 
@@ -163,7 +163,7 @@ def test_several_marks_for_missing_cells_are_named(tmp_path):
     assert loaded(path, missing="drop", reading=Reading.from_options(missing_code=codes))[0].num_data == 24
 
 
-def test_missing_codes_that_match_nothing_are_told(tmp_path):
+def test_missing_codes_without_a_match_are_reported(tmp_path):
     path = written(tmp_path, "a,y\n" + rows("{m},{i}.5") + "-9,1.5\n-8,2.5\n")
     for code in ("-9,-8", "a=-9,-8"):
         data, notes = loaded(path, missing="drop", reading=Reading.from_options(missing_code=[code]))
@@ -208,7 +208,7 @@ def test_months_in_other_orders_are_no_levels(tmp_path, cell):
     assert "column d: not a date" in refusal(written(tmp_path, "d,y\n" + rows(cell + ",{i}.5")))
 
 
-def test_booleans_beside_zero_and_one_are_told(tmp_path):
+def test_booleans_beside_zero_and_one_are_reported(tmp_path):
     message = refusal(written(tmp_path, "a,y\n" + "true,1.5\n0,2.5\n1,3.5\n" * 8))
     assert "not a number ('true'): other cells are 0 or 1" in message
 
@@ -256,7 +256,7 @@ NEW = {
 
 
 @pytest.mark.parametrize("case", NEW)
-def test_new_files_without_the_skipped_lines_are_told_their_own_fault(tmp_path, case):
+def test_new_files_without_the_skipped_lines_report_their_own_fault(tmp_path, case):
     path = written(tmp_path, "a,b,y\nkg,m,EUR\n" + rows("{s}.5,{m}.5,{i}.5"))
     like = loaded(path, reading=Reading.from_options(skip_rows=["2"]))[0].signature
     content, fault = NEW[case]
@@ -267,7 +267,7 @@ def test_new_files_without_the_skipped_lines_are_told_their_own_fault(tmp_path, 
     np.testing.assert_array_equal(load_inputs(written(tmp_path, "a,b\nkg\n2,3\n", "new.csv"), like), [[2, 3]])
 
 
-def test_an_array_for_a_model_of_text_is_told_to_be_a_table(tmp_path):
+def test_an_array_for_a_model_with_text_columns_is_refused(tmp_path):
     like = loaded(written(tmp_path, "c,y\n" + rows("{w},{i}.5")))[0].signature
     with pytest.raises(UsageError, match="give a data frame or a file with the columns c"):
         load_inputs(np.array([["r"], ["g"]], object), like)

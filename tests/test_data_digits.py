@@ -41,7 +41,7 @@ def spec(form: str, numbers: list[int], folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_different_whole_numbers_are_not_made_one(form, tmp_path):
+def test_different_whole_numbers_stay_different(form, tmp_path):
     message = message_of(load, spec(form, LONG, tmp_path), missing="median")
     assert (
         f"row 1, column a: {LONG[0]} and another whole number above 2^53 would become equal (and 1 more); " in message
@@ -58,17 +58,17 @@ def test_different_whole_numbers_are_not_made_one(form, tmp_path):
     assert levels == tuple(f"a={number}" for number in written)
 
 
-def test_different_whole_numbers_of_arrays_are_not_made_one():
+def test_different_whole_numbers_of_arrays_stay_different():
     x, y = np.array(LONG), np.arange(3.0)
-    for given in ((x, y), (x[:, None], y)):
-        assert f"x: row 1, column 1: {2**53} and another" in message_of(load, given)
+    for arrays in ((x, y), (x[:, None], y)):
+        assert f"x: row 1, column 1: {2**53} and another" in message_of(load, arrays)
     assert f"y: row 1: {2**53} and another" in message_of(load, (y, x), task="regression")
     like = load(pd.DataFrame({"a": [2**53, 2**53 + 2, 2**53 + 50], "y": y})).signature
     assert f"x: row 1, column a: {2**53} and another" in message_of(load_inputs, x, like)
     np.testing.assert_array_equal(load_inputs(x[:1], like), [[0]])
 
 
-def test_what_float64_makes_one():
+def test_whole_numbers_that_float64_cannot_tell_apart_are_found():
     for numbers, rows in (
         ([2**53, 2**53 + 1, 3, 2**53], [0, 1, 3]),
         ([2**53 - 1, 2**53, 2**53 - 1], []),

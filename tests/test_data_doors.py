@@ -36,7 +36,7 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def told(folder: Path, capsys, door: str, content: str) -> str:
+def warnings_of(folder: Path, capsys, door: str, content: str) -> str:
     """The messages of a command on a new file."""
     path = folder / "new.csv"
     path.write_text(content)
@@ -45,14 +45,14 @@ def told(folder: Path, capsys, door: str, content: str) -> str:
 
 
 def test_codes_in_few_new_rows_are_questioned(folder, capsys):
-    text = told(folder, capsys, "predict", "a,d,c\n-999,2024-01-11,red\n3,9999-12-31,red\n")
+    text = warnings_of(folder, capsys, "predict", "a,d,c\n-999,2024-01-11,red\n3,9999-12-31,red\n")
     assert "column a (-999 in 1 of 2 rows, training rows 0.5 to 100.5), column d (9999-12-31)" in text
-    assert "outside the training rows" in told(folder, capsys, "predict", "a,d,c\n9999,2024-01-11,red\n")
-    assert "outside" not in told(folder, capsys, "predict", "a,d,c\n99.5,2024-01-11,red\n250,2025-01-11,red\n")
+    assert "outside the training rows" in warnings_of(folder, capsys, "predict", "a,d,c\n9999,2024-01-11,red\n")
+    assert "outside" not in warnings_of(folder, capsys, "predict", "a,d,c\n99.5,2024-01-11,red\n250,2025-01-11,red\n")
 
 
 def test_codes_in_targets_of_new_rows_are_questioned(folder, capsys):
-    text = told(folder, capsys, "evaluate", "a,d,c,y\n3,2024-01-11,red,-999\n4,2024-01-11,red,5\n")
+    text = warnings_of(folder, capsys, "evaluate", "a,d,c,y\n3,2024-01-11,red,-999\n4,2024-01-11,red,5\n")
     assert "target y (-999 in 1 of 2 rows, training rows 0.5 to 39.5)" in text
 
 
@@ -104,7 +104,7 @@ def test_counts_rarely_look_like_a_scale_with_codes():
     assert result < 20  # 1 percent
 
 
-def test_a_code_of_a_class_is_questioned(tmp_path):
+def test_a_missing_code_among_classes_is_questioned(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,y\n" + "".join(f"{i % 7}.5,{i % 5 + 1}\n" for i in range(30)) + "1.5,99\n2.5,99\n")
     with pytest.warns(BnnzooWarning, match=r"target y \(99 in 2 of 32 rows, others 1 to 5\)"):

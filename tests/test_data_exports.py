@@ -59,14 +59,14 @@ AMOUNTS = {
 
 
 @pytest.mark.parametrize("case", AMOUNTS)
-def test_dressed_numbers_are_no_levels(tmp_path, case):
+def test_numbers_with_units_are_not_levels(tmp_path, case):
     assert "column a: not a number" in message_of(written(tmp_path, AMOUNTS[case]))
 
 
 @pytest.mark.parametrize(
     "cells", ["{j}/1{j}/2024", "1. März 202{j}", "3 janvier 202{j}", "36:1{j}:00", "2024010{k}T1000"]
 )
-def test_dates_of_other_orders_with_one_other_cell_are_no_levels(tmp_path, cells):
+def test_dates_in_other_orders_are_not_levels(tmp_path, cells):
     path = written(tmp_path, "d,y\nunknown,1.5\n" + rows(cells + ",{i}.5"))
     assert "column d: not a" in message_of(path)
 
@@ -76,7 +76,7 @@ def test_seconds_may_have_a_decimal_comma(tmp_path):
     assert data.x[1, 0] * 86400 == pytest.approx(1, rel=1e-3)
 
 
-def test_a_word_beside_decimals_is_no_level(tmp_path):
+def test_a_word_among_decimals_is_not_a_level(tmp_path):
     path = written(tmp_path, "q,y\n" + "".join(f"ND,{i}.5\nND,{i}.1\n{i}.25,{i}.3\n" for i in range(9)))
     assert "--missing-code q=ND" in message_of(path)
     data, _ = loaded(path, missing="median", reading=Reading.from_options(missing_code=["q=ND"]))
@@ -139,13 +139,13 @@ DOUBTS = {
 
 
 @pytest.mark.parametrize("case", DOUBTS)
-def test_tables_that_are_hardly_meant_so_are_questioned(tmp_path, case):
+def test_unlikely_tables_are_questioned(tmp_path, case):
     content, warning = DOUBTS[case]
     _, notes = loaded(written(tmp_path, content))
     assert warning in notes
 
 
-def test_cures_of_warnings_silence_them(tmp_path):
+def test_the_remedy_of_a_warning_silences_it(tmp_path):
     for case, options in {
         "thousands": {"reading": Reading.from_options(decimal=".")},
         "units": {"categories": ["a"]},

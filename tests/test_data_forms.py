@@ -72,7 +72,7 @@ def test_forms_of_tables_are_recognised_and_stated(tmp_path, case):
     assert any("detected; --" in note for note in data.notes) != plain
 
 
-def test_what_a_file_leaves_open_is_not_guessed(tmp_path):
+def test_ambiguous_decimal_marks_are_not_guessed(tmp_path):
     thousands = written(tmp_path, "a;y\n1,234;2\n2,345;3\n")
     message = message_of(load, thousands)
     assert "not a number ('1,234'): a decimal comma or a thousands separator (and 1 more)" in message
@@ -144,12 +144,12 @@ def test_remarks_and_units_are_told_with_the_lines_to_skip(tmp_path):
     np.testing.assert_array_equal(data.x[:, 0], np.float32([1.1, 1.52, 2]))
 
 
-def test_lines_in_the_middle_are_told_with_their_number(tmp_path):
-    again = written(tmp_path, "a,b,y\n1,2,2.5\n2,3,3.5\na,b,y\n3,4,4.5\n")
-    for line in message_of(load, again).splitlines():
+def test_faulty_lines_in_the_middle_are_named_by_number(tmp_path):
+    second_table = written(tmp_path, "a,b,y\n1,2,2.5\n2,3,3.5\na,b,y\n3,4,4.5\n")
+    for line in message_of(load, second_table).splitlines():
         assert "the header is repeated here" in line
         assert "leave that line out with --skip-rows 4" in line
-    assert load(again, reading=reading(skip_rows=["4"])).num_data == 3
+    assert load(second_table, reading=reading(skip_rows=["4"])).num_data == 3
     remark = written(tmp_path, "a,y\n1,2.5\n# changed sensor\n2,3.5\n")
     assert "header has 2: a remark (#); correct the row, or leave its line out with --skip-rows 3" in message_of(
         load, remark
@@ -165,7 +165,7 @@ def test_lines_in_the_middle_are_told_with_their_number(tmp_path):
 # ---------------------------------------------------------------------------------------------- new files
 
 
-def test_new_files_are_read_as_the_training_file_unless_they_say_otherwise(tmp_path):
+def test_new_files_are_read_in_the_format_of_the_training_file(tmp_path):
     train = written(tmp_path, "größe;y\ncm;EUR\n1,5;2,25\n2,5;3,5\n4,5;5\n".encode("cp1252"))
     options = {"encoding": "cp1252", "skip_rows": ["2"]}
     like = Signature.from_json(load(train, reading=reading(**options)).signature.to_json())
@@ -195,9 +195,9 @@ def test_remarks_that_training_skipped_may_be_there_or_not(tmp_path):
 def test_a_recipe_keeps_how_a_table_is_read(tmp_path):
     options = {"separator": ";", "decimal": ",", "skip_rows": ["1-2", "4"], "missing_code": ["-9", "y=?"]}
     recipe = resolve("linear", "nuts", [], {"data": "t.csv", **options, "censored": True})
-    words = as_dict(recipe)
-    assert {key: words[key] for key in options} == options
-    assert words["censored"] is True
+    document = as_dict(recipe)
+    assert {key: document[key] for key in options} == options
+    assert document["censored"] is True
     assert resolve("linear", "nuts", [], {"missing_code": -999}, in_memory=True).missing_code == ("-999",)
 
 
@@ -205,8 +205,8 @@ def test_the_command_line_reads_such_a_file(tmp_path, capsys):
     path = written(tmp_path, "a;y\ncm;EUR\n1,5;2,25\n-9;3\n2,5;3,5\n4,5;5\n")
     arguments = ["show", "linear", "nuts", "--data", str(path), "--decimal", ",", "--separator", "semicolon"]
     assert command([*arguments, "--skip-rows", "2", "--missing-code", "a=-9", "--missing", "median"]) == 0
-    shown = capsys.readouterr().out
-    assert all(part in shown for part in ("separator: semicolon", "skip_rows:", "missing_code:", 'decimal: ","'))
+    output = capsys.readouterr().out
+    assert all(part in output for part in ("separator: semicolon", "skip_rows:", "missing_code:", 'decimal: ","'))
     assert command(arguments) == 2
     assert "if row 1 holds units, leave it out with --skip-rows 2" in capsys.readouterr().err
 
@@ -241,8 +241,8 @@ def test_values_that_look_like_codes_are_questioned(code):
     (result,) = find_codes("v", np.append(ordinary, [code, code]))
     assert (result.value, result.count) == (pytest.approx(code), 2)
     assert float(result.text) == pytest.approx(code)
-    once = find_codes("v", np.append(ordinary, [code]))
-    assert len(once) == (code <= -99 or code >= 999)  # others are a mistake, or a wonder
+    codes = find_codes("v", np.append(ordinary, [code]))
+    assert len(codes) == (code <= -99 or code >= 999)  # others are a mistake, or a wonder
 
 
 def test_a_negative_code_among_values_of_a_wide_range_is_questioned():
@@ -280,7 +280,7 @@ def test_no_column_of_public_tables_is_questioned():
         ] == []
 
 
-def test_a_mark_for_missing_cells_is_told_with_its_code_and_a_point_is_one(tmp_path):
+def test_a_mark_for_missing_cells_is_reported_with_its_code(tmp_path):
     content = "a,y\n1,2.5\n{0},3.5\n3,4.5\n4,5.5\n{0},5.7\n"
     for mark, typed in (("?", "'a=?'"), ("-", "a=-"), ("#DIV/0!", "'a=#DIV/0!'")):
         path = written(tmp_path, content.format(mark))
@@ -292,7 +292,7 @@ def test_a_mark_for_missing_cells_is_told_with_its_code_and_a_point_is_one(tmp_p
     assert load(column, missing="median").feature_names == ("a", "a is missing")
 
 
-def test_every_fault_of_a_column_is_told_and_no_target_is_to_be_dropped(tmp_path):
+def test_every_fault_of_a_column_is_reported(tmp_path):
     rows = ["1,2.5", "<0.5,NA", "x,3.5", '"1,5",4', ",5", "$7,6.5", "7,Broken", "8,1", "9,2", "10,3"]
     lines = message_of(load, written(tmp_path, "\n".join(["a,y", *rows]))).splitlines()
     problems = [line.split("t.csv: ")[1].split(";")[0] for line in lines]
@@ -320,7 +320,7 @@ def test_options_in_warnings_name_the_columns(tmp_path):
     assert "--drop 'my col'" in message_of(load, spaced)
 
 
-def test_a_file_cannot_hold_a_reading_that_no_option_gives():
+def test_a_stored_table_format_must_be_a_possible_option():
     text = load(
         pd.DataFrame({"a": [1.0, 2], "y": [1.5, 2.5]}), reading=reading(missing_code=["-9"])
     ).signature.to_json()

@@ -70,10 +70,10 @@ def messages(folder: Path) -> str:
             warnings.simplefilter("always", BnnzooWarning)
             try:
                 function(*arguments, **options)
-                said = [f"warning: {warning.message}" for warning in caught]
+                messages_shown = [f"warning: {warning.message}" for warning in caught]
             except UsageError as error:
-                said = str(error).splitlines()
-        results.append("\n".join([f"[{case}]", *(line.replace(f"{folder}/", "") for line in said)]))
+                messages_shown = str(error).splitlines()
+        results.append("\n".join([f"[{case}]", *(line.replace(f"{folder}/", "") for line in messages_shown)]))
 
     for case, (content, _) in BAD_TABLES.items():
         add(case, load, written(folder, content))
@@ -89,7 +89,7 @@ def messages(folder: Path) -> str:
     return "\n\n".join(results) + "\n"
 
 
-def test_every_message_is_as_it_was(tmp_path):
+def test_messages_about_bad_tables_match_the_golden_file(tmp_path):
     assert messages(tmp_path) == GOLDEN.read_text(encoding="utf-8")
 
 
@@ -98,10 +98,10 @@ def test_bad_tables_are_refused_without_jax_and_at_once(tmp_path, options):
     path = written(tmp_path, TRAINING["two kinds of fault"][0])
     arguments = ["sample", "mlp", "nuts", "--data", path, "-o", str(tmp_path / "run.nc"), *options]
     code = "import sys; from bnnzoo import cli; code = cli.run(sys.argv[1:]); sys.exit(('jax' in sys.modules) or code)"
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
-    assert done.returncode == 2, done.stderr
-    assert "column b: not a number ('x')" in done.stderr
-    assert ("column a: an empty cell" in done.stderr) == (not options)
+    process = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert process.returncode == 2, process.stderr
+    assert "column b: not a number ('x')" in process.stderr
+    assert ("column a: an empty cell" in process.stderr) == (not options)
     assert not (tmp_path / "run.nc").exists()
 
 

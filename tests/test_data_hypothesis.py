@@ -171,7 +171,7 @@ def mixed_tables(draw):
 @pytest.mark.filterwarnings("ignore:.*rows left out:bnnzoo.errors.BnnzooWarning")
 @SETTINGS
 @given(mixed_tables(), st.sampled_from(["drop", "median"]))
-def test_encoded_written_read_and_encoded_again(tmp_path, table, missing):
+def test_encoded_tables_survive_a_round_trip(tmp_path, table, missing):
     names, rows = table
     path = put(tmp_path, encode(names, rows, "\n", False, False))
     try:
@@ -188,9 +188,9 @@ def test_encoded_written_read_and_encoded_again(tmp_path, table, missing):
     assert len(train.feature_names) == train.x.shape[1]
     like = Signature.from_json(train.signature.to_json())
     assert like == train.signature
-    again = load_like(path, like)
-    np.testing.assert_array_equal(again.x, train.x)
-    np.testing.assert_array_equal(again.y, train.y)
+    reencoded = load_like(path, like)
+    np.testing.assert_array_equal(reencoded.x, train.x)
+    np.testing.assert_array_equal(reencoded.y, train.y)
     if missing == "median":
         np.testing.assert_array_equal(load_inputs(path, like), train.x)
         frame = pd.read_csv(path, keep_default_na=False, dtype=str)

@@ -723,5 +723,5 @@ def test_importing_the_folder_is_cheap():
         "import sys, bnnzoo.data;"
         "sys.exit(', '.join({'jax', 'pandas', 'sklearn', 'scipy', 'pyarrow'} & set(sys.modules)) or None)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stderr) == (0, "")

@@ -41,8 +41,8 @@ def test_split_is_scikit_learns():
 
 
 def test_split_depends_on_the_seed_alone():
-    first, again, other = (split(numbered(50), test_fraction=0.2, seed=seed)[1] for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first.x, again.x)
+    first, same_seed, other = (split(numbered(50), test_fraction=0.2, seed=seed)[1] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first.x, same_seed.x)
     assert not np.array_equal(first.x, other.x)
 
 
@@ -72,7 +72,7 @@ def test_split_with_no_test_rows():
     assert train.test is None
 
 
-def test_a_test_set_of_its_own_wins():
+def test_a_given_test_set_is_used():
     own = numbered(3)
     train, test = split(replace(numbered(5), test=own), test_fraction=0.1, seed=0)
     assert test is own
@@ -126,7 +126,7 @@ def test_scaler_standardises_and_back():
 
 
 @pytest.mark.parametrize("size", [1e-36, 1e-38, 1e-40, 1e-42])
-def test_what_it_divides_by_is_what_a_file_may_hold(size):
+def test_scales_are_within_the_range_that_a_file_may_contain(size):
     values = size * np.arange(5.0)
     data = from_arrays(values, values, task="regression")
     if size < 1e-38:
@@ -217,9 +217,9 @@ NAMES = ("linear_line", "mdn_sine", "mdn_branches", "mdn_bump", "tutorial_sine",
 
 @pytest.mark.parametrize("name", NAMES)
 def test_registered_sets_are_the_same_every_time(name):
-    first, again = getattr(registered, name)(), getattr(registered, name)()
-    np.testing.assert_array_equal(first.x, again.x)
-    np.testing.assert_array_equal(first.y, again.y)
+    first, second = getattr(registered, name)(), getattr(registered, name)()
+    np.testing.assert_array_equal(first.x, second.x)
+    np.testing.assert_array_equal(first.y, second.y)
     assert first.name == name.replace("_", "-")
     assert first.x.dtype == (np.uint8 if name == "digits" else np.float32)
 
@@ -294,12 +294,12 @@ def test_the_moons_face_one_another():
             assert abs(data.x[lower == number, 1].mean() - height) < 0.2
 
 
-def test_tumours_are_benign_where_it_says_so():
+def test_breast_cancer_labels_have_their_meaning():
     data = registered.breast_cancer()
     assert (data.target_names, data.class_names, data.y.sum()) == (("benign",), ("0", "1"), 357)
 
 
-def test_digits_fill_the_byte():
+def test_digits_use_the_full_range_of_a_byte():
     data = registered.digits()
     assert (data.x.min(), data.x.max(), len(np.unique(data.x))) == (0, 255, 17)
 

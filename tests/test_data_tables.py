@@ -94,7 +94,7 @@ def test_gaps_are_filled_by_medians_of_the_training_rows():
     np.testing.assert_array_equal(own.x, filled[1:3])
 
 
-def test_columns_of_codes_are_categories_where_that_is_asked_for(tmp_path):
+def test_columns_of_codes_become_categories_on_request(tmp_path):
     """Whole numbers, digits with zeros before them, and text that is half numbers; new rows may have numbers."""
     path = table(tmp_path, "month,zip,code,y", "1,01,1,3.5", "2,1,2,4.5", "10,01,x,5.5", "2,1,3,6.5")
     assert "column code: not a number ('x')" in (message := message_of(load, path))
@@ -141,7 +141,7 @@ def test_labels_that_float64_cannot_tell_apart_are_refused(tmp_path):
     assert load(path, task="classification").class_names == (str(2**53 - 2), str(2**53 - 1))
 
 
-def test_a_comma_within_columns_of_another_separator_is_none(tmp_path):
+def test_a_comma_beside_another_separator_does_not_split(tmp_path):
     for mark in ";|":
         rows = (f"1,5{mark}100", f"2,5{mark}150", f"3,5{mark}170")
         data = load(table(tmp_path, f"size{mark}price, EUR", *rows))
@@ -248,14 +248,14 @@ def test_a_hundred_levels_are_a_category_and_one_more_is_none():
     assert "column c: text with 101 categories, more than 100" in message_of(load, frame)
 
 
-def test_what_was_asked_for_of_levels_is_remembered_and_can_be_asked_anew():
+def test_the_treatment_of_unseen_levels_is_stored_and_can_be_changed():
     frame = pd.DataFrame({"c": ["a", "b", "a"], "y": [1.5, 2, 4]})
     new = pd.DataFrame({"c": ["z", "b"], "y": [1.5, 2]})
-    for asked in ("zero", "error"):
-        like = Signature.from_json(load(frame, unseen=asked).signature.to_json())
+    for choice in ("zero", "error"):
+        like = Signature.from_json(load(frame, unseen=choice).signature.to_json())
         for read in (load_inputs, load_like):
             for unseen in (None, "error", "zero"):
-                if (unseen or asked) == "error":
+                if (unseen or choice) == "error":
                     assert "category 'z' does not occur" in message_of(read, new, like, unseen=unseen)
                 else:
                     x = read(new, like, unseen=unseen)
@@ -266,7 +266,7 @@ def test_what_was_asked_for_of_levels_is_remembered_and_can_be_asked_anew():
 
 
 @pytest.mark.parametrize(
-    ("targets", "shown"),
+    ("targets", "text"),
     [
         (["high", "low", "mid"], "'high'"),
         (["2024-01-01", "2024-01-02", "2024-01-03"], "'2024-01-01'"),
@@ -275,10 +275,10 @@ def test_what_was_asked_for_of_levels_is_remembered_and_can_be_asked_anew():
     ],
     ids=["text", "dates", "categories", "datetimes"],
 )
-def test_targets_of_regression_are_numbers_in_new_tables_too(targets, shown):
+def test_targets_of_regression_are_numbers_in_new_tables_too(targets, text):
     like = load(pd.DataFrame({"a": [1.0, 2.0, 4.0], "y": [0.5, 1.5, 2.5]})).signature
     new = pd.DataFrame({"a": [1.0, 2.0, 4.0], "y": targets})
-    assert f"row 1, column y: not a number ({shown})" in message_of(load_like, new, like)
+    assert f"row 1, column y: not a number ({text})" in message_of(load_like, new, like)
     numbers = new.assign(y=pd.Categorical([2.5, 0.5, 2.5]))
     np.testing.assert_array_equal(load_like(numbers, like).y, [[2.5], [0.5], [2.5]])
 
@@ -293,7 +293,7 @@ def test_targets_of_regression_are_numbers_in_new_tables_too(targets, shown):
         (["0", "1", "0"], ("0", "1"), [False, True, False]),
     ],
 )
-def test_labels_are_known_again(tmp_path, labels, names, same):
+def test_labels_of_new_tables_match_the_training_labels(tmp_path, labels, names, same):
     frame = pd.DataFrame({"a": [1.0, 2.0, 4.0], "k": labels})
     data = load(frame, task="classification")
     assert data.class_names == names
@@ -347,7 +347,7 @@ def test_labels_that_differ_in_spaces_are_one_class():
     assert Signature.from_json(data.signature.to_json()) == data.signature
 
 
-def test_a_signature_with_many_faults_is_told_one():
+def test_only_the_first_fault_of_a_signature_is_reported():
     """A file of a few megabytes would be a message of hundreds."""
     with pytest.raises(ValueError, match="feature_names") as result:
         Signature.from_json('{"feature_names": [' + "1, " * 10_000 + "1]}")
@@ -369,7 +369,7 @@ def test_data_sets_of_another_task_are_read_for_the_models():
 
 
 @pytest.mark.parametrize("spec", [(), (np.ones(3),), (np.ones(3),) * 3, (pd.DataFrame({"a": [1.0]}),)])
-def test_a_tuple_that_is_no_pair_is_refused(spec):
+def test_a_tuple_that_is_not_a_pair_is_refused(spec):
     like = load((np.ones((3, 1)), np.array([1.5, 2.5, 3.5]))).signature
     for message in (message_of(load, spec), message_of(load_like, spec, like)):
         assert message == f"data: must be a pair (x, y) (got a tuple of {len(spec)})"
@@ -417,7 +417,7 @@ def test_arrays_are_no_columns_of_text(tmp_path):
         (["na"] * 3 + ["1", "2", "red"], "not a number ('red')"),
     ],
 )
-def test_what_half_the_cells_are_the_others_are_mistakes(tmp_path, cells, problem):
+def test_cells_unlike_half_of_their_column_are_mistakes(tmp_path, cells, problem):
     path = table(tmp_path, "v,y", *(f"{cell},{i}.5" for i, cell in enumerate(cells)))
     assert f"row {len(cells)}, column v: {problem}" in message_of(load, path, missing="median")
 
@@ -435,7 +435,7 @@ def test_what_half_the_cells_are_the_others_are_mistakes(tmp_path, cells, proble
         (["TRUE", "false", "True", "FALSE"], [1, 0, 1, 0]),
     ],
 )
-def test_what_a_cell_says_is_this_number(tmp_path, cells, numbers):
+def test_numbers_are_parsed_from_cells(tmp_path, cells, numbers):
     path = table(tmp_path, "v,y", *(f"{cell},{i}.5" for i, cell in enumerate(cells)))
     frame = pd.DataFrame({"v": cells, "y": np.arange(len(cells)) + 0.5})
     for spec in (path, frame):
@@ -463,7 +463,7 @@ GAPS = ("nan", "+nan", "-nan", "NA", "n/a", "#N/A", "#na", "NULL", "None", "<NA>
 
 
 @pytest.mark.parametrize("gap", GAPS)
-def test_words_for_nothing_are_gaps_whatever_their_case(tmp_path, gap):
+def test_words_for_missing_values_are_gaps_in_any_case(tmp_path, gap):
     for cell in (gap, gap.upper(), gap.lower()):
         path = table(tmp_path, "v,c,y", "1,a,1.5", f"{cell},{cell},2", "3,b,4")
         frame = pd.DataFrame({"v": ["1", cell, "3"], "c": ["a", cell, "b"], "y": [1.5, 2, 4]})
@@ -473,7 +473,7 @@ def test_words_for_nothing_are_gaps_whatever_their_case(tmp_path, gap):
             np.testing.assert_array_equal(data.x, [[1, 0, 1, 0, 0], [2, 1, 0, 0, 1], [3, 0, 0, 1, 0]])
 
 
-def test_truth_and_numbers_are_taken_for_each_other_where_training_saw_one():
+def test_booleans_and_zero_or_one_are_interchangeable_in_new_tables():
     for trained in ([True, False, True], ["true", "False", "TRUE"], [1.0, 0.0, 5.0]):
         like = load(pd.DataFrame({"v": trained, "y": [1.5, 2, 4]})).signature
         for new in ([True, False, True], ["true", "FALSE", "True"], [1, 0, 1], [1.0, 0.0, 1.0], ["1", "0", "1"]):
@@ -481,7 +481,7 @@ def test_truth_and_numbers_are_taken_for_each_other_where_training_saw_one():
             np.testing.assert_array_equal(x[:, 0], [1, 0, 1])
 
 
-def test_categories_keep_their_order_and_those_that_no_row_has_are_none():
+def test_categories_keep_their_order_and_unused_ones_are_dropped():
     pl = pytest.importorskip("polars")
     cells, order = ["mid", "low", "mid"], ["none", "mid", "low", "high"]
     rest = {"y": [1.5, 2, 4]}
@@ -505,7 +505,7 @@ def test_numbers_as_text_are_not_known_by_value_where_one_is_written_otherwise()
 @pytest.mark.parametrize(
     "levels", [("yes", "no", "maybe"), ("t", "f", "on"), ("am", "pm", "12:30"), ("may", "june", "1")]
 )
-def test_ordinary_words_are_text(tmp_path, levels):
+def test_ordinary_levels_are_read_as_text(tmp_path, levels):
     path = table(tmp_path, "v,y", *(f"{word},{i}.5" for i, word in enumerate(levels)))
     assert load(path).feature_names == tuple(f"v={word}" for word in sorted(levels))
 
@@ -544,18 +544,18 @@ def test_polars_and_pandas_frames_are_one_table(kind, missing):
     first = pl.DataFrame({"v": pl.Series(cells, dtype=getattr(pl, of_polars) if of_polars else None), **rest})
     other = pd.DataFrame({"v": pd.Series(cells, dtype=of_pandas), **rest})
 
-    def read(frame: Any) -> str:
-        with warnings.catch_warnings(record=True) as said:
+    def read_frame(frame: Any) -> str:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 data = load(frame, missing=missing)
             except UsageError as error:
                 return str(error)
-        told = [str(each.message) for each in said]
-        return repr((data.feature_names, data.x.tolist(), data.y.tolist(), data.notes, told))
+        messages = [str(warning.message) for warning in caught]
+        return repr((data.feature_names, data.x.tolist(), data.y.tolist(), data.notes, messages))
 
-    result = read(first)
-    assert result == read(other)
+    result = read_frame(first)
+    assert result == read_frame(other)
     assert result.startswith("data: column v: ") == (kind in ("list", "nothing"))
 
 
@@ -605,7 +605,7 @@ def test_levels_of_a_long_wide_file_are_as_written(tmp_path):
 # ---------------------------------------------------------------------------------------------- lines and headers
 
 
-def test_lines_that_end_in_two_carriage_returns_are_whole(tmp_path):
+def test_lines_ending_in_two_carriage_returns_are_complete(tmp_path):
     ends = "a,y\r\r\n1,1.5\r\r\n,2.5\r\r\n3,3.5\r\r\n4,4.5\r\r\n"
     data = load(write(tmp_path, ends), missing="drop")
     np.testing.assert_array_equal(np.hstack([data.x, data.y]), [[1, 1.5], [3, 3.5], [4, 4.5]])
@@ -618,7 +618,7 @@ def test_the_last_cell_of_the_last_line_may_be_missing(tmp_path):
     np.testing.assert_array_equal(load(path, target="y", missing="drop").x, [[1], [2]])
 
 
-def test_spaces_before_quotes_are_none_of_the_cell(tmp_path):
+def test_spaces_before_quotes_do_not_belong_to_the_cell(tmp_path):
     path = table(tmp_path, "a,c,y", '1, "p, q",2.5', '2,  "r",3')
     assert load(path).feature_names == ("a", "c=p, q", "c=r")
 
@@ -649,7 +649,7 @@ def test_rows_are_counted_alike_wherever_the_pieces_of_a_file_end(tmp_path, monk
 
 
 @pytest.mark.parametrize("header", ["0,1,2", "1,2,k", "k,2019,2020,2021", "0,kind,1", "7,a"])
-def test_numbers_that_are_names(tmp_path, header):
+def test_column_names_may_be_numbers(tmp_path, header):
     names = header.split(",")
     rows = [",".join("pqrs"[i] if name == "7" else f"{i}.25" for name in names) for i in range(4)]
     data = load(table(tmp_path, header, *rows), task="regression")
@@ -683,9 +683,9 @@ def test_columns_are_those_of_their_names_wherever_they_stand(tmp_path, kind):
     assert (data.feature_names, data.target_names) == (("u", "a"), ("y", "b"))
     np.testing.assert_array_equal(data.x, frame[["u", "a"]])
     np.testing.assert_array_equal(data.y, frame[["y", "b"]])
-    again = load_like(spec, data.signature)
-    np.testing.assert_array_equal(again.x, data.x)
-    np.testing.assert_array_equal(again.y, data.y)
+    reloaded = load_like(spec, data.signature)
+    np.testing.assert_array_equal(reloaded.x, data.x)
+    np.testing.assert_array_equal(reloaded.y, data.y)
     assert load(spec, drop="z").target_names == ("a",)
     rows = load(spec, task="density", columns=["a", "b"])
     assert rows.feature_names == rows.target_names == ("b", "a")
@@ -723,11 +723,11 @@ def test_truth_beside_gaps_is_of_its_column_wherever_that_stands(tmp_path):
     np.testing.assert_array_equal(load_inputs(new, like), [[1, 0, 0], [np.nan, 1, 1], [0, 0, np.nan]])
 
 
-def test_all_that_a_recipe_says_of_a_table_is_done(tmp_path):
+def test_every_table_option_of_a_recipe_is_applied(tmp_path):
     path = table(tmp_path, "c,a,k,b", "red,1,3,7", "blue,2,5,8", "red,,3,9", "red,4,3,7.5")
-    said = {"data": path, "target": "k", "task": "classification", "missing": "drop", "unseen": "zero"}
-    for chosen in ({"columns": "c,a"}, {"drop": "b"}):
-        data = load_recipe_data(resolve("mlp", "nuts", [], {**said, **chosen}))
+    options = {"data": path, "target": "k", "task": "classification", "missing": "drop", "unseen": "zero"}
+    for columns in ({"columns": "c,a"}, {"drop": "b"}):
+        data = load_recipe_data(resolve("mlp", "nuts", [], {**options, **columns}))
         assert (data.feature_names, data.target_names) == (("c=blue", "c=red", "a"), ("k",))
         assert (data.class_names, data.y.tolist()) == (("3", "5"), [0, 1, 0])
         assert data.left_out == "1 of 4 rows left out, because of missing cells in a (1)"
@@ -815,7 +815,7 @@ def test_zones_as_programs_write_them(zone):
         (["--", "2", "7", "--", "--"], "not a number ('--')"),
     ],
 )
-def test_what_only_looks_like_text_is_not_guessed(cells, message):
+def test_ambiguous_text_is_not_guessed(cells, message):
     for name in ("inputs", "targets"):
         columns = {"t": cells, "y": np.arange(len(cells)) + 0.5}
         frame = pd.DataFrame(columns if name == "inputs" else dict(reversed(columns.items())))
@@ -839,7 +839,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("cells", TEXTS)
-def test_what_is_text_stays_text(tmp_path, cells):
+def test_text_columns_stay_text(tmp_path, cells):
     frame = pd.DataFrame({"t": cells, "y": np.arange(len(cells)) + 0.5})
     frame.to_csv(tmp_path / "t.csv", index=False)
     for spec in (frame, tmp_path / "t.csv"):
@@ -861,7 +861,7 @@ def test_whole_numbers_of_an_array_are_classes_where_they_are_few():
     assert len(load((x, np.arange(600) * 3), task="classification").class_names) == 600
 
 
-def test_columns_that_nobody_takes_may_be_called_anything(tmp_path):
+def test_unused_columns_may_have_any_name(tmp_path):
     path = table(tmp_path, ",a,b,b,y", "0,1,2,3,1.5", "1,2,3,4,2.5")
     assert "column 1 has no name" in message_of(load, path)
     assert load(path, columns=["a"], target="y").feature_names == ("a",)
@@ -877,7 +877,7 @@ def test_columns_that_nobody_takes_may_be_called_anything(tmp_path):
         ("a b y\n1 2 1.5\n3 4 2.5\n", "the header is one column, 'a b y', and the rows contain spaces"),
     ],
 )
-def test_what_separates_columns_is_told(tmp_path, content, message):
+def test_the_separator_is_stated(tmp_path, content, message):
     assert message in message_of(load, write(tmp_path, content, "t.csv"))
 
 
@@ -894,18 +894,18 @@ def test_a_column_cannot_be_asked_for_and_dropped(tmp_path):
     assert "name another --target" in message_of(load, empty)
 
 
-def test_what_is_said_of_the_targets_is_of_the_task_they_are_read_for(tmp_path):
+def test_notes_about_targets_depend_on_the_task(tmp_path):
     path = table(tmp_path, "a,y", *(f"{i / 7},{i % 3}" for i in range(30)))
     assert any("taken as classes" in note for note in load(path).notes)
     assert not any("taken as" in note for note in load(path).as_task("regression").notes)
 
 
-def test_arrays_say_which_task_few_whole_numbers_were_taken_for(tmp_path):
+def test_arrays_of_few_whole_numbers_state_the_task(tmp_path):
     x, y = np.arange(30.0), np.arange(30) % 3
-    taken = {"classes": (y, y.astype(np.uint8)[:, None]), "numbers": (y.astype(float),)}
-    for what, several in taken.items():
+    targets = {"classes": (y, y.astype(np.uint8)[:, None]), "numbers": (y.astype(float),)}
+    for task, several in targets.items():
         for each in several:
-            assert [f"3 whole numbers from 0 to 2, taken as {what}" in note for note in load((x, each)).notes] == [True]
+            assert [f"3 whole numbers from 0 to 2, taken as {task}" in note for note in load((x, each)).notes] == [True]
     np.savez(path := tmp_path / "t.npz", x=x, y=y)
     (note,) = load(path).notes
     assert note.startswith("target y: ")

@@ -41,8 +41,8 @@ def test_the_likelihood_is_the_mixture_of_the_parameters_alone():
     posterior = NetworkPosterior.of(network, Mixture(2), Normal(), x, y)
     assert [block.name for block in posterior.layout.blocks] == ["outputs"]
     theta = jnp.arange(10.0) / 7
-    wanted = [Mixture(2).log_prob(theta, jnp.asarray(row)) for row in y]
-    np.testing.assert_allclose(posterior.log_likelihoods(theta), wanted, rtol=1e-6)
+    expected = [Mixture(2).log_prob(theta, jnp.asarray(row)) for row in y]
+    np.testing.assert_allclose(posterior.log_likelihoods(theta), expected, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -77,20 +77,20 @@ def test_a_density_is_of_numbers():
         Autoregressive.default_likelihood("regression")
 
 
-def test_how_data_come_to_have_no_inputs(table, tmp_path):
+def test_density_data_have_no_inputs(table, tmp_path):
     rows = np.random.default_rng(1).normal(size=(9, 2)).astype(np.float32)
     for name, arrays in {"x": {"x": rows}, "y": {"y": rows}, "both": {"x": rows[:, 0], "y": rows[:, 1]}}.items():
         np.savez(tmp_path / f"{name}.npz", **arrays)
-    whole = [load(rows), load(rows, task="density"), load((rows[:, 0], rows[:, 1]), task="density")]
-    whole += [load(tmp_path / f"{name}.npz", task="density") for name in ("x", "y", "both")]
-    whole += [load(tmp_path / "x.npz"), load(tmp_path / "y.npz")]
-    for data in whole:
+    data_sets = [load(rows), load(rows, task="density"), load((rows[:, 0], rows[:, 1]), task="density")]
+    data_sets += [load(tmp_path / f"{name}.npz", task="density") for name in ("x", "y", "both")]
+    data_sets += [load(tmp_path / "x.npz"), load(tmp_path / "y.npz")]
+    for data in data_sets:
         assert data.task == "density"
         np.testing.assert_array_equal(data.x, rows)
         np.testing.assert_array_equal(data.y, rows)
         np.testing.assert_array_equal(load_like(rows, data.signature).y, rows)
         assert Signature.from_json(data.signature.to_json()) == data.signature
-    np.testing.assert_array_equal(load_inputs(tmp_path / "both.npz", whole[0].signature), rows)
+    np.testing.assert_array_equal(load_inputs(tmp_path / "both.npz", data_sets[0].signature), rows)
     tables = [load(table, task="density"), load(table, target=["a", "b"]), load(table, target=["b"], task="density")]
     assert [data.target_names for data in tables] == [("a", "b"), ("a", "b"), ("b",)]
     assert all(data.feature_names == data.target_names for data in tables)
@@ -101,13 +101,13 @@ def test_how_data_come_to_have_no_inputs(table, tmp_path):
 def test_a_row_of_a_density_is_of_numbers(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("size,colour\n1,red\n2,blue\n3,red\n")
-    for data, said in (
+    for data, message in (
         (path, "column colour: text cannot be modelled by a density; use --drop colour"),
         (np.zeros((5, 4, 4)), r"a density needs columns \[N, D\]"),
         (np.array([[1.0], [np.nan]]), r"row 2, column x0: not a number|row 2, column 1: not a number"),
         ("digits", "class labels cannot be modelled by a density"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             load(data, task="density")
     with pytest.raises(UsageError, match="the data have no inputs, because all columns are modelled"):
         load("two-moons", task="regression")
@@ -130,13 +130,13 @@ def test_the_predictive_density_and_its_draws_are_in_the_units_of_the_data(line,
     np.testing.assert_allclose(np.trapezoid(np.exp(log_density), grid), 1.0, atol=1e-3)
     test = run.test_rows()[0]
     np.testing.assert_allclose(run.evaluate()["nll"], -run.predict(test)["log_density"].mean(), rtol=1e-5)
-    drawn = run.predict(draws=2000)["x0"].to_numpy()
-    assert len(drawn) == 2000
+    draws = run.predict(draws=2000)["x0"].to_numpy()
+    assert len(draws) == 2000
     cdf = np.concatenate([[0], np.cumsum((np.exp(log_density[1:]) + np.exp(log_density[:-1])) / 2 * np.diff(grid))])
-    uniform = np.interp(drawn, grid, cdf)
+    uniform = np.interp(draws, grid, cdf)
     # Draws of one parameter share nothing but it: the predictive distribution is that of each. Level 1e-6.
     assert stats.kstest(uniform, "uniform").pvalue > 1e-6
-    assert stats.kstest(np.interp(drawn + 5, grid, cdf), "uniform").pvalue < 1e-6
+    assert stats.kstest(np.interp(draws + 5, grid, cdf), "uniform").pvalue < 1e-6
     path = tmp_path / "run.nc"
     run.save(path)
     assert cli.run(["predict", str(path), "--draws", "3", "--seed", "4"]) == 0
@@ -167,7 +167,7 @@ def test_a_report_and_unfamiliar_rows_of_a_density(line, tmp_path):
     assert run.evaluate(ood="noise")["ood_auroc_nll"] > 0.5
 
 
-def test_the_regions_of_highest_density_hold_what_they_say():
+def test_highest_density_regions_contain_their_mass():
     grid = np.linspace(-5, 5, 201)
     x, y = np.meshgrid(grid, grid)
     density = np.exp(-0.5 * (x**2 + y**2)) / (2 * np.pi)

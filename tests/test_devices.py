@@ -14,19 +14,19 @@ RUN = "bnnzoo.sample('linear', 'random-walk', chains=4, warmup=0, draws=5, init=
 USED = "import jax; jax.numpy.zeros(3) + 1"
 
 
-def said(*lines: str) -> tuple[int, str, str]:
+def run_script(*lines: str) -> tuple[int, str, str]:
     """What a program of its own prints; ours has four devices, as the tests have."""
     environment = {name: value for name, value in os.environ.items() if name not in ("JAX_NUM_CPU_DEVICES", "NPROC")}
     code = "\n".join(["import bnnzoo", *lines])
     how = {"capture_output": True, "text": True, "check": False, "env": environment, "timeout": 200}
-    done = subprocess.run([sys.executable, "-c", code], **how)
-    return done.returncode, done.stdout, done.stderr
+    process = subprocess.run([sys.executable, "-c", code], **how)
+    return process.returncode, process.stdout, process.stderr
 
 
 def test_devices_set_after_jax_started_give_a_warning():
     """All chains share the one device: a warning says so, with what to call first; and then that is too late."""
     tried = "try:\n    bnnzoo.devices(4)\nexcept bnnzoo.UsageError as error:\n    print(error)"
-    code, out, err = said(USED, f"print({RUN}.attributes['device'])", tried)
+    code, out, err = run_script(USED, f"print({RUN}.attributes['device'])", tried)
     assert code == 0, err
     assert out.splitlines()[0].endswith("x 1")
     assert out.splitlines()[1].startswith(
@@ -38,20 +38,20 @@ def test_devices_set_after_jax_started_give_a_warning():
 
 @pytest.mark.slow
 def test_devices_before_anything_else():
-    code, out, err = said("bnnzoo.devices(2)", USED, "bnnzoo.devices(2)", f"print({RUN}.attributes['device'])")
+    code, out, err = run_script("bnnzoo.devices(2)", USED, "bnnzoo.devices(2)", f"print({RUN}.attributes['device'])")
     assert code == 0, err
     assert out.endswith("x 2\n")
     assert "JAX had started" not in err
 
 
-def test_none_is_no_number_of_devices():
+def test_zero_is_not_a_number_of_devices():
     with pytest.raises(bnnzoo.UsageError, match="at least 1"):
         bnnzoo.devices(0)
 
 
 def test_chains_that_factorise_at_once_do_not_wait_for_ever():
     """Without a thread to spare the second call of this never came back, where there are no more cores than devices."""
-    code, out, err = said(
+    code, out, err = run_script(
         "bnnzoo.devices(4)",
         "import jax, jax.numpy as jnp",
         "from jax.sharding import PartitionSpec as P",

@@ -86,7 +86,7 @@ def test_a_shifted_a_stuck_and_a_bimodal_chain_are_seen():
     assert between_chains(shifted[..., 2:])["modes"] == 2
 
 
-def test_a_chain_that_stops_on_the_way_is_still():
+def test_a_chain_that_stops_midway_is_stuck():
     late = draws()
     late[0, 150:] = late[0, 150]
     assert still_chains(late) == 1
@@ -119,14 +119,14 @@ def test_numbers_are_those_of_arviz():
     values = (np.cumsum(draws(), 1) / 20 + draws()) * [0.1, 1.0, 10.0]
     tree = from_dict({"posterior": {"f": values}})
     measures = convergence(values)
-    for key, wanted in (
+    for key, expected in (
         ("rhat", arviz_stats.rhat(tree)["f"].max()),
         ("ess_bulk", arviz_stats.ess(tree)["f"].min()),
         ("ess_tail", arviz_stats.ess(tree, method="tail")["f"].min()),
         ("mcse", arviz_stats.mcse(tree)["f"].max()),
         ("mcse_over_sd", (arviz_stats.mcse(tree)["f"] / values.std((0, 1))).max()),
     ):
-        assert measures[key] == pytest.approx(float(wanted)), key
+        assert measures[key] == pytest.approx(float(expected)), key
 
 
 def test_energy_density_and_its_estimate():
@@ -147,7 +147,7 @@ def test_energy_density_and_its_estimate():
     assert "lp_rhat" not in of_statistics({"lp_estimate": shifted})
 
 
-def test_a_block_in_a_row():
+def test_rhat_of_a_block_is_the_largest_of_its_parameters():
     """Two units in the other order: weights differ between the chains, their norm does not."""
     swapped = draws()[..., :2] + np.array([3.0, -3.0])
     swapped[2:] = swapped[2:, :, ::-1]
@@ -167,8 +167,8 @@ def test_an_approximation_is_not_judged_as_a_chain():
     assert result["judged"] == 0
     assert np.isnan([result[name] for name in ("rhat", "ess_bulk", "ess_tail", "mcse")]).all()
     assert result["between_share"] == 1
-    whole = {**GOOD, **result, "exactness": "approximate", "still_chains": 4}
-    assert gate_findings(whole) == ()
+    diagnosis = {**GOOD, **result, "exactness": "approximate", "still_chains": 4}
+    assert gate_findings(diagnosis) == ()
     assert verdict({"exactness": "approximate"}, ()).startswith("not a chain")
     biased = of_quantities({"f": ensemble}, exactness="biased")
     assert gate_findings({**GOOD, **biased, "exactness": "biased"})
@@ -204,8 +204,8 @@ def test_steps_between_draws_and_rows_to_look_at_are_of_a_run_that_names_its_mod
     some, none = ({"x": (("row", "feature"), np.zeros((rows, 2)))} for rows in (3, 0))
     tests = {**none, "x_test": (("test_row", "feature"), np.zeros((3, 2)))}
     expected = [(named, some, True), (named, none, False), (named, tests, True), ({}, some, False), ({}, none, False)]
-    for about, constant, wanted in expected:
-        assert Predictor(record(about, constant_data=constant)).has_rows == wanted
+    for about, constant, expected_rows in expected:
+        assert Predictor(record(about, constant_data=constant)).has_rows == expected_rows
 
 
 def test_a_lighter_record_has_every_kth_draw_and_some_test_rows_evenly():
@@ -220,9 +220,9 @@ def test_a_lighter_record_has_every_kth_draw_and_some_test_rows_evenly():
             "y_test": (("test_row",), np.arange(9)),
         },
     }
-    whole = record({"task": "classification"}, **groups)
-    for most, rows in ((3, [0, 4, 8]), (9, range(9)), (20, range(9)), (None, range(9))):
-        result = whole.thinned(3, most)
+    full_record = record({"task": "classification"}, **groups)
+    for limit, rows in ((3, [0, 4, 8]), (9, range(9)), (20, range(9)), (None, range(9))):
+        result = full_record.thinned(3, limit)
         assert result.shape == (2, 3)
         np.testing.assert_array_equal(result.group("posterior")["theta"], draws[:, ::3])
         np.testing.assert_array_equal(result.group("sample_stats")["lp"], -draws[:, ::3])
@@ -250,12 +250,12 @@ def test_attributes_of_one_number_are_that_number():
     assert (result["a"], result["b"], result["d"]) == (3, 0.5, "text")
 
 
-def test_what_is_doubted_of_a_run_is_its_verdict():
+def test_a_runs_doubt_is_its_verdict():
     def doubt(**about: Any) -> str:
         return record({"verdict": "words", **about}).doubt
 
-    said = [doubt(converged=0), doubt(absurd="far"), doubt(converged=1, absurd="far"), doubt(converged=0, absurd="")]
-    assert said == ["words"] * 4
+    doubts = [doubt(converged=0), doubt(absurd="far"), doubt(converged=1, absurd="far"), doubt(converged=0, absurd="")]
+    assert doubts == ["words"] * 4
     assert [doubt(converged=1, absurd=""), doubt(converged="not-applicable"), doubt()] == [""] * 3
 
 
@@ -265,8 +265,8 @@ def test_a_statistic_is_a_number_a_draw():
 
     for values in (np.ones((2, 3)), np.ones((2, 3), bool), np.ones((2, 3), np.uint8)):
         np.testing.assert_array_equal(stats("sample_stats", "chain", "draw", values=values).statistics["a"], values)
-    whole = stats("warmup_sample_stats", "chain", "draw", values=np.ones((2, 3)))
-    assert (list(whole.warmup_statistics), list(whole.statistics)) == (["a"], [])
+    statistic = stats("warmup_sample_stats", "chain", "draw", values=np.ones((2, 3)))
+    assert (list(statistic.warmup_statistics), list(statistic.statistics)) == (["a"], [])
     for dims, values in ((("chain",), np.ones(2)), (("chain", "draw"), np.ones((2, 3), complex))):
         with pytest.raises(DamagedError, match=r"damaged: sample_stats/a is .*, expected one number per draw"):
             _ = stats("sample_stats", *dims, values=values).statistics
@@ -281,7 +281,7 @@ def test_rows_of_a_record_are_finite_and_as_many_as_are_asked_for():
         x = np.arange(18.0).reshape(9, 2)
         return record({}, constant_data={"x": (("row", "f"), x), **more}, observed_data={"y": (("row",), x[:, 0])})
 
-    for most, wanted in (
+    for most, expected in (
         (None, range(9)),
         (3, [0, 4, 8]),
         (8, [0, 1, 2, 3, 5, 6, 7, 8]),
@@ -289,7 +289,7 @@ def test_rows_of_a_record_are_finite_and_as_many_as_are_asked_for():
         (99, range(9)),
     ):
         x, y = rows().training_rows(most)
-        np.testing.assert_array_equal(y[:, 0], 2 * np.array(wanted))
+        np.testing.assert_array_equal(y[:, 0], 2 * np.array(expected))
         np.testing.assert_array_equal(x, y + np.array([0, 1]))
     assert evenly(5, 1).tolist() == [0]
     broken = (("row", "f"), np.where(np.arange(18.0).reshape(9, 2) == 7, np.nan, 0))
@@ -306,22 +306,26 @@ def test_rows_of_a_record_are_finite_and_as_many_as_are_asked_for():
     np.testing.assert_array_equal(rows(**tests).test_rows(), np.stack([np.full((3, 2), 5.0), np.full((3, 2), 6.0)]))
     named = {"signature": "", "recipe": json.dumps(as_dict(tiny.recipe("nuts", keep="predictions")))}
     at = {"x_kept": (("kept_row", "f"), np.full((3, 2), 7.0)), **tests}
-    kept = record(named, constant_data=at)
-    where, x = kept.probes(1)
+    record_kept = record(named, constant_data=at)
+    where, x = record_kept.probes(1)
     assert (where, x.tolist()) == ("kept row", [[7, 7]])
-    assert (Predictor(kept).has_rows, kept.has_training_rows, record({}).has_training_rows) == (True, False, True)
+    assert (Predictor(record_kept).has_rows, record_kept.has_training_rows, record({}).has_training_rows) == (
+        True,
+        False,
+        True,
+    )
     assert record({}, constant_data=at).has_training_rows
     rows().require_training_rows("this")
 
 
-def test_so_many_draws_are_kept_of_a_group_as_fill_thirty_two_megabytes():
+def test_groups_are_thinned_to_thirty_two_megabytes():
     """Two chains of sixteen draws, four bytes a number: of 2^18 numbers a draw all, of more every second, and so on."""
-    whole = record({}, posterior={"theta": (("chain", "draw"), np.zeros((2, 16)))})
+    full_record = record({}, posterior={"theta": (("chain", "draw"), np.zeros((2, 16)))})
     for numbers, step in ((1, 1), (2**18, 1), (2**18 + 1, 2), (3 * 2**18, 3), (3 * 2**18 + 1, 4), (2**40, 2**22)):
-        np.testing.assert_array_equal(whole.kept_draws(numbers), np.arange(0, 16, step))
+        np.testing.assert_array_equal(full_record.kept_draws(numbers), np.arange(0, 16, step))
 
 
-def test_a_run_in_a_dozen_numbers():
+def test_the_record_of_a_run_has_a_dozen_numbers():
     """Means of what has a limit, and of the acceptance; counts of what diverged, and of a draw's numbers."""
     about = {"model": "mlp", "sampler": "s", "exactness": "exact", "draws_done": 3, "regime_ok": 1, "complete": 0}
     about |= {f"seconds_{of}": seconds for of, seconds in (("compile", 1.256), ("warmup", 2.0), ("sampling", 3.0))}
@@ -361,9 +365,9 @@ def tampered(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> dic
     tree = bnnzoo.open(path).posterior
     posterior = {str(k): v.values.copy() for k, v in tree["posterior"].data_vars.items()}
     change(posterior)
-    whole = {name: group.to_dataset() for name, group in tree.children.items()} | {"/": tree.to_dataset()}
-    whole["posterior"] = whole["posterior"].assign({k: (tree["posterior"][k].dims, v) for k, v in posterior.items()})
-    return bnnzoo.Run(xr.DataTree.from_dict(whole), None).diagnose()
+    groups = {name: group.to_dataset() for name, group in tree.children.items()} | {"/": tree.to_dataset()}
+    groups["posterior"] = groups["posterior"].assign({k: (tree["posterior"][k].dims, v) for k, v in posterior.items()})
+    return bnnzoo.Run(xr.DataTree.from_dict(groups), None).diagnose()
 
 
 def judged_run(folder: Path, name: str) -> Path:
@@ -427,14 +431,14 @@ def test_the_verdict_names_the_first_problem():
         ({"draws_requested": 9000}, "validity", "draws", "bnnzoo resume"),
     ],
 )
-def test_a_limit_that_is_not_held_is_a_finding(change, topic, kind, message):
+def test_a_violated_limit_is_a_finding(change, topic, kind, message):
     assert gate_findings(GOOD) == ()
     (finding,) = gate_findings({**GOOD, **change})
     assert (finding.topic, finding.kind) == (topic, kind)
     assert message in sentence(finding)
 
 
-def test_what_the_sampler_found_is_held_against_the_run():
+def test_findings_of_the_sampler_fail_the_run():
     assert gate_findings(GOOD, of_sampler=[NOISY]) == (NOISY,)
     assert sentence(NOISY) == "mean sigma2 6.3, trusted up to 2; use more --sampler.num-batches"
     assert from_json(to_json([NOISY])) == (NOISY,)

@@ -54,7 +54,7 @@ def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, st
     finally:
         for process in processes:
             process.kill()
-    return [(process.returncode, *said) for process, said in zip(processes, spoken, strict=True)]
+    return [(process.returncode, *outputs) for process, outputs in zip(processes, spoken, strict=True)]
 
 
 def alone(*arguments: str) -> None:
@@ -66,17 +66,17 @@ def draws_of(path: Path, group: str = "posterior") -> dict[str, np.ndarray]:
     return {str(name): result[name].values for name in result.data_vars}
 
 
-def assert_same(one: Path, other: Path) -> None:
+def assert_same(path: Path, other_path: Path) -> None:
     for group in ("posterior", "sample_stats"):
-        first, second = draws_of(one, group), draws_of(other, group)
+        first, second = draws_of(path, group), draws_of(other_path, group)
         assert set(first) == set(second)
         for name in first:
             np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
-def wait_for(said: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 120
-    while not said():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
 
@@ -104,31 +104,31 @@ def test_a_process_has_its_share_and_alone_has_all():
         pass
 
 
-def side_by_side(monkeypatch: pytest.MonkeyPatch, *each: Callable[[Processes], Any]) -> list[Any]:
+def side_by_side(monkeypatch: pytest.MonkeyPatch, *functions: Callable[[Processes], Any]) -> list[Any]:
     """What threads return or raise that exchange arrays as processes do."""
-    here, arrays = threading.local(), [np.zeros(0)] * len(each)
-    barrier = threading.Barrier(len(each), timeout=20)
+    thread_local, arrays = threading.local(), [np.zeros(0)] * len(functions)
+    barrier = threading.Barrier(len(functions), timeout=20)
 
     def gathered(piece: np.ndarray) -> np.ndarray:
-        arrays[here.rank] = piece
+        arrays[thread_local.rank] = piece
         barrier.wait()
         result = np.stack(arrays)  # unequal sizes are an error here, and undefined elsewhere
         barrier.wait()
         return result
 
     def run(rank: int) -> Any:
-        here.rank = rank
+        thread_local.rank = rank
         try:
-            return each[rank](Processes(len(each), rank))
+            return functions[rank](Processes(len(functions), rank))
         except LostProcessError as error:
             return error
 
     monkeypatch.setattr(processes.multihost_utils, "process_allgather", gathered)
-    with concurrent.futures.ThreadPoolExecutor(len(each)) as pool:
-        return list(pool.map(run, range(len(each))))
+    with concurrent.futures.ThreadPoolExecutor(len(functions)) as pool:
+        return list(pool.map(run, range(len(functions))))
 
 
-def said(act: Callable[[], Any]) -> Any:
+def outcome_of(act: Callable[[], Any]) -> Any:
     """What it returns, or which error it ends with."""
     try:
         return act()
@@ -146,12 +146,12 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
         }
         for rank in (0, 1)
     ]
-    for found in side_by_side(monkeypatch, *(lambda own, tree=tree: own.gather(tree) for tree in trees)):
-        for leaf, *each in zip(*map(jax.tree.leaves, (found, *trees)), strict=True):
+    for gathered in side_by_side(monkeypatch, *(lambda own, tree=tree: own.gather(tree) for tree in trees)):
+        for leaf, *each in zip(*map(jax.tree.leaves, (gathered, *trees)), strict=True):
             is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-            words = [np.asarray(jax.random.key_data(item) if is_key else item) for item in (leaf, *each)]
-            assert words[0].dtype == words[1].dtype
-            np.testing.assert_array_equal(words[0], np.concatenate(words[1:]))
+            leaves = [np.asarray(jax.random.key_data(item) if is_key else item) for item in (leaf, *each)]
+            assert leaves[0].dtype == leaves[1].dtype
+            np.testing.assert_array_equal(leaves[0], np.concatenate(leaves[1:]))
     firsts = side_by_side(
         monkeypatch, *(lambda own, n=n: own.broadcast_first((n, n / 4, np.full(2, n))) for n in (3, 5))
     )
@@ -161,7 +161,7 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "result"),
+    ("requests", "result"),
     [
         ([(5, 0), (9, 0)], [5, 5]),  # the first's word
         ([(5, 0), (9, 15)], ["InterruptedRunError 143: another process of this run was stopped"] * 2),
@@ -169,8 +169,8 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
         ([(-1, 0), (9, 15)], [0, 0]),  # there is nothing left to stop
     ],
 )
-def test_how_processes_meet_before_a_chunk(asked, result, monkeypatch):
-    acts = [lambda own, a=a: said(lambda: own.agree_on_rows(a[0], stop_signal=a[1])) for a in asked]
+def test_processes_agree_on_the_length_of_a_chunk(requests, result, monkeypatch):
+    acts = [lambda own, a=a: outcome_of(lambda: own.agree_on_rows(a[0], stop_signal=a[1])) for a in requests]
     assert side_by_side(monkeypatch, *acts) == result
 
 
@@ -182,7 +182,7 @@ def test_how_processes_meet_before_a_chunk(asked, result, monkeypatch):
         (InterruptedRunError("stopped", 15), "InterruptedRunError 143: the first process of this run has ended"),
     ],
 )
-def test_what_ends_the_first_ends_all_alike(error, result, monkeypatch):
+def test_an_error_in_the_first_process_ends_all(error, result, monkeypatch):
     def act(own: Processes) -> Any:
         def body() -> str:
             with own.share_first_error():
@@ -190,20 +190,20 @@ def test_what_ends_the_first_ends_all_alike(error, result, monkeypatch):
                     raise error
             return "went on"
 
-        return said(body)
+        return outcome_of(body)
 
     first, other = side_by_side(monkeypatch, act, act)
     assert str(error) in first
     assert other.startswith(result)
 
 
-def test_processes_that_would_run_different_things_are_told_so(monkeypatch, tmp_path):
+def test_processes_with_different_recipes_are_refused(monkeypatch, tmp_path):
     same, out = tiny.problem("mala"), tmp_path / "run.nc"
     store.parts_folder(out).mkdir()
     recipe = dataclasses.replace(same.recipe, seed=9)
     rows = dataclasses.replace(same.train, y=same.train.y + 1)
     differ = "UsageError 2: the processes of this run have different recipes, data or checkpoints"
-    for other, place, step, words in (
+    for other, place, step, message in (
         (same, out, 3, ""),
         (dataclasses.replace(same, recipe=recipe), out, 3, differ),
         (dataclasses.replace(same, train=rows), out, 3, differ),
@@ -211,13 +211,15 @@ def test_processes_that_would_run_different_things_are_told_so(monkeypatch, tmp_
         (same, tmp_path / "else.nc", 3, "process 1 of 2 cannot see this file"),
     ):
         each = ((same, out, 3), (other, place, step))
-        acts = [lambda own, a=a: said(lambda: launch._same_everywhere(a[0], a[1], own, step=a[2]) or "") for a in each]
+        acts = [
+            lambda own, a=a: outcome_of(lambda: launch._same_everywhere(a[0], a[1], own, step=a[2]) or "") for a in each
+        ]
         for item in side_by_side(monkeypatch, *acts):
-            assert words in item if words else item == ""
+            assert message in item if message else item == ""
 
 
 @pytest.mark.parametrize("size", [1, 2000, 5000, 3_000_000])
-def test_all_have_what_each_says(size, monkeypatch):
+def test_every_process_receives_all_values(size, monkeypatch):
     """In pieces, whatever the size."""
     shares = [np.random.default_rng(rank).normal(size=(1, size)) for rank in (0, 1)]
     result = side_by_side(monkeypatch, *(lambda own, share=share: own.gather({"a": share}) for share in shares))
@@ -227,7 +229,7 @@ def test_all_have_what_each_says(size, monkeypatch):
 
 @pytest.mark.parametrize("draws", [1, 1000, 100_000])
 @pytest.mark.parametrize("fails", [0, 1])
-def test_a_goodbye_is_not_taken_for_draws(fails, draws, monkeypatch):
+def test_a_failing_process_is_an_error_in_the_others(fails, draws, monkeypatch):
     """A process that fails with an error of Python's parts; the others are in the middle of a chunk."""
     ways = [lambda own: own.gather(np.ones((1, draws))), lambda own: own.gather(np.ones((1, draws)))]
     ways[fails] = lambda own: own.wait_for_all()
@@ -237,7 +239,7 @@ def test_a_goodbye_is_not_taken_for_draws(fails, draws, monkeypatch):
     assert side_by_side(monkeypatch, *[lambda own: own.wait_for_all()] * 2) == [None, None]
 
 
-def test_what_is_said_at_different_places_is_not_mistaken(monkeypatch):
+def test_exchanging_different_values_is_an_error(monkeypatch):
     """The first says that it is well where another says how many rows it has."""
     ways = (lambda own: own.broadcast_first(0), lambda own: own.gather(np.ones((1, 3))))
     assert all(isinstance(item, LostProcessError) for item in side_by_side(monkeypatch, *ways))
@@ -258,44 +260,44 @@ def test_what_is_said_at_different_places_is_not_mistaken(monkeypatch):
     ],
 )
 def test_two_processes_draw_what_one_draws(arguments, tmp_path):
-    one, two = tmp_path / "one.nc", tmp_path / "two.nc"
-    asked = ("sample", "mlp", *arguments.split(), *SHORT)
-    alone(*asked, "-o", str(one))
-    first, other = ended(begun([*asked, "--json", "-o", str(two)]))
+    single, double = tmp_path / "one.nc", tmp_path / "two.nc"
+    arguments_given = ("sample", "mlp", *arguments.split(), *SHORT)
+    alone(*arguments_given, "-o", str(single))
+    first, other = ended(begun([*arguments_given, "--json", "-o", str(double)]))
     assert (first[0], other[0]) == (0, 0), (first[2], other[2])
     # The first speaks, and its output is what was asked for alone.
     assert json.loads(first[1])["complete"] == 1
     assert other[1] == ""
-    assert_same(one, two)
-    of_one, of_two = bnnzoo.open(one).attributes, bnnzoo.open(two).attributes
+    assert_same(single, double)
+    of_one, of_two = bnnzoo.open(single).attributes, bnnzoo.open(double).attributes
     clock = {name for name in of_one if name.startswith("seconds_")} | {"created_at"}
     assert {k: v for k, v in of_one.items() if k not in clock} == {k: v for k, v in of_two.items() if k not in clock}
 
 
 @pytest.mark.slow
 def test_a_process_that_dies_leaves_a_run_that_goes_on_in_one(tmp_path):
-    out, whole = tmp_path / "run.nc", tmp_path / "whole.nc"
+    out, reference = tmp_path / "run.nc", tmp_path / "whole.nc"
     arguments = ("sample", "mlp", "random-walk", *LONG)
     processes = begun([*arguments, "-o", str(out)])
     try:
         wait_for(has_draws(out))
         processes[1].kill()
     finally:
-        (code, _, said), _ = ended(processes)
-    assert code == 1, said
-    assert f"continue: bnnzoo resume {out}" in said
-    done = bnnzoo.open(out).attributes["draws_done"]
-    assert done > 0
+        (code, _, stderr), _ = ended(processes)
+    assert code == 1, stderr
+    assert f"continue: bnnzoo resume {out}" in stderr
+    draws_done = bnnzoo.open(out).attributes["draws_done"]
+    assert draws_done > 0
     # What is there is what one process would have drawn.
-    alone("sample", "mlp", "random-walk", "--warmup", "20", "--draws", str(done), *SHORT, "-o", str(whole))
-    for name, values in draws_of(whole).items():
+    alone("sample", "mlp", "random-walk", "--warmup", "20", "--draws", str(draws_done), *SHORT, "-o", str(reference))
+    for name, values in draws_of(reference).items():
         np.testing.assert_array_equal(values, draws_of(out)[name], err_msg=name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dies", [0, 1])
-def test_a_run_is_gone_on_with_by_two_processes(dies, tmp_path):
-    out, whole = tmp_path / "run.nc", tmp_path / "whole.nc"
+def test_two_processes_resume_a_run_of_one(dies, tmp_path):
+    out, reference = tmp_path / "run.nc", tmp_path / "whole.nc"
     arguments = ("sample", "mlp", "penalty", "--warmup", "60", "--draws", "3000", "--checkpoint-every", "0", *SHORT)
     processes = begun([*arguments, "-o", str(out)])
     try:
@@ -303,20 +305,20 @@ def test_a_run_is_gone_on_with_by_two_processes(dies, tmp_path):
         processes[dies].kill()
     finally:
         ended(processes)
-    again = ended(begun(["resume", str(out), "--quiet"]))
-    assert [code for code, _, _ in again] == [0, 0], again
-    alone(*arguments, "-o", str(whole))
-    assert_same(whole, out)
+    outcomes = ended(begun(["resume", str(out), "--quiet"]))
+    assert [code for code, _, _ in outcomes] == [0, 0], outcomes
+    alone(*arguments, "-o", str(reference))
+    assert_same(reference, out)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [0, 1])
-def test_a_signal_to_one_stops_all(asked, tmp_path):
+@pytest.mark.parametrize("arguments", [0, 1])
+def test_a_signal_to_one_stops_all(arguments, tmp_path):
     out = tmp_path / "run.nc"
     processes = begun(["sample", "mlp", "random-walk", *LONG, "-o", str(out)])
     try:
         wait_for(has_draws(out))
-        os.kill(processes[asked].pid, signal.SIGTERM)
+        os.kill(processes[arguments].pid, signal.SIGTERM)
     finally:
         outcomes = ended(processes)
     assert [code for code, _, _ in outcomes] == [143, 143], outcomes
@@ -325,9 +327,9 @@ def test_a_signal_to_one_stops_all(asked, tmp_path):
 
 def test_a_signal_to_one_of_those_that_train_the_same_stops_all(tmp_path, monkeypatch):
     """The part that is not sampled is trained in each process, as if it were alone."""
-    here = Processes()
-    monkeypatch.setattr(Processes, "current", staticmethod(lambda: here))
-    monkeypatch.setattr(Processes, "largest", lambda self, number: 15 if self is here else number)
+    processes = Processes()
+    monkeypatch.setattr(Processes, "current", staticmethod(lambda: processes))
+    monkeypatch.setattr(Processes, "largest", lambda self, number: 15 if self is processes else number)
     with pytest.raises(InterruptedRunError, match="stopped while training the parameters that are not sampled"):
         zoo.run_recipe(tiny.recipe("mala", "mlp", stochastic="last", start_steps=250), out=tmp_path / "run.nc")
 
@@ -341,7 +343,7 @@ def test_a_budget_ends_all_at_the_same_draw(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_the_first_refuses_all_do(tmp_path):
+def test_an_error_of_the_first_process_is_raised_by_all(tmp_path):
     out = tmp_path / "run.nc"
     out.write_bytes(b"mine")
     outcomes = ended(begun(["sample", "mlp", "mala", *SHORT, "-o", str(out)]))
@@ -359,18 +361,18 @@ def test_what_the_first_refuses_all_do(tmp_path):
         (["--mesh", "chains=1,data=2"], ["--mesh", "chains=1,data=2"], "a multiple of 2, the number of processes"),
     ],
 )
-def test_processes_that_do_not_fit_are_refused(arguments, more, message, tmp_path):
+def test_inconsistent_processes_are_refused(arguments, more, message, tmp_path):
     outcomes = ended(begun(["sample", "mlp", "mala", *SHORT, "-o", str(tmp_path / "run.nc")], arguments, more))
     assert [code for code, _, _ in outcomes] == [2, 2], outcomes
     assert message in outcomes[0][2]
 
 
-def test_a_rank_without_the_rest_is_said_to_be_too_little():
-    done = subprocess.run(
+def test_a_rank_without_address_and_count_is_refused():
+    process = subprocess.run(
         [sys.executable, "-m", "bnnzoo", "sample", "mlp", "mala", "--rank", "1"],
         capture_output=True,
         text=True,
         timeout=100,
     )
-    assert done.returncode == 2
-    assert "--coordinator" in done.stderr
+    assert process.returncode == 2
+    assert "--coordinator" in process.stderr

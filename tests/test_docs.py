@@ -115,7 +115,7 @@ def test_every_field_is_documented(kind, page):
             assert re.search(rf"`{field.name}\b", page_of(page)), f"{name}: {field.name}"
 
 
-def test_exactness_is_said_right():
+def test_documented_exactness_agrees_with_the_registry():
     page = page_of("samplers.md")
     for name, entry in registry.entries("samplers").items():
         assert f"| `{name}` | {entry.exactness} |" in page
@@ -169,9 +169,9 @@ def test_the_layers_of_the_map_are_those_of_the_contract():
 
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(c for c in contracts if c["type"] == "layers")["layers"]
-    wanted = [{name.strip() for name in layer.split(":")} for layer in layers]
+    expected = [{name.strip() for name in layer.split(":")} for layer in layers]
     rows = re.findall(r"^\| (`bnnzoo\.[^|]*)\|", page_of("design.md"), re.MULTILINE)
-    assert [set(re.findall(r"`([\w.]+)`", row)) for row in rows] == wanted
+    assert [set(re.findall(r"`([\w.]+)`", row)) for row in rows] == expected
 
 
 def test_every_room_has_a_layer():

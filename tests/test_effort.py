@@ -42,24 +42,24 @@ def lightened(result: Any, *how: int) -> Any:
     return other
 
 
-def test_as_many_draws_are_judged_as_are_affordable():
+def test_diagnosis_uses_an_affordable_number_of_draws():
     """Of 4 chains of 10 000 draws, 150 rows each: by their cost, by their bytes, and never fewer than 250 a chain."""
-    work, most = 5e10 / 150, 2**27
+    work, limit = 5e10 / 150, 2**27
 
-    def judged(**more: Any) -> Any:
+    def judge(**more: Any) -> Any:
         result = sized(4, 10_000, **more)
         lighter = thinning.for_diagnosis(result)
         return 1 if lighter is result else lighter.how[0]
 
-    assert judged() == 1
-    assert judged(row_cost=work / 40_000) == 1
-    assert judged(row_cost=work / 39_000) == 2
-    assert judged(row_cost=work / 10_000) == 4
-    assert judged(row_cost=work / 9_999) == 5
-    assert judged(row_cost=work) == 40
-    assert judged(row_bytes=most // 20_000) == 2
-    assert judged(row_bytes=most // 20_000, held=-1) == 2
-    assert judged(row_cost=1e30, held=-1) == 1
+    assert judge() == 1
+    assert judge(row_cost=work / 40_000) == 1
+    assert judge(row_cost=work / 39_000) == 2
+    assert judge(row_cost=work / 10_000) == 4
+    assert judge(row_cost=work / 9_999) == 5
+    assert judge(row_cost=work) == 40
+    assert judge(row_bytes=limit // 20_000) == 2
+    assert judge(row_bytes=limit // 20_000, held=-1) == 2
+    assert judge(row_cost=1e30, held=-1) == 1
 
 
 def test_rows_of_the_log_density_are_as_many_as_are_affordable():
@@ -67,22 +67,22 @@ def test_rows_of_the_log_density_are_as_many_as_are_affordable():
         assert thinning.density_rows(sized(2, 50, row_cost=5e10 / 100 / rows), 50) == expected
 
 
-def test_a_page_is_of_as_many_draws_and_rows_as_are_affordable():
+def test_the_report_uses_an_affordable_number_of_draws_and_rows():
     """2 chains of 1000 draws: 50 of each predict the rows eight times."""
 
-    def made(rows: float, **more: Any) -> Any:
+    def make_page(rows: float, **more: Any) -> Any:
         result = sized(2, 1000, row_cost=5e10 / (8 * 100 * rows), **more)
         lighter = thinning.for_a_page(result)
         return None if lighter is result else lighter.how
 
-    assert made(1e9, held=4000) is None
-    assert made(1e9, held=6000) == (1, 5000)
-    assert made(400, held=1000) == (20, 400)
-    assert made(100, held=1000) == (20, 250)
-    assert made(4000, held=1000) == (5, 1000)
-    assert made(1e9, row_bytes=2**26 // 500, held=100) == (4, 100)
-    assert made(1e9, row_bytes=2**26 // 500, held=-1) == (4,)
-    assert made(1e9, held=-1) is None
+    assert make_page(1e9, held=4000) is None
+    assert make_page(1e9, held=6000) == (1, 5000)
+    assert make_page(400, held=1000) == (20, 400)
+    assert make_page(100, held=1000) == (20, 250)
+    assert make_page(4000, held=1000) == (5, 1000)
+    assert make_page(1e9, row_bytes=2**26 // 500, held=100) == (4, 100)
+    assert make_page(1e9, row_bytes=2**26 // 500, held=-1) == (4,)
+    assert make_page(1e9, held=-1) is None
 
 
 def test_pieces_are_of_one_length_but_for_the_last():

@@ -69,8 +69,8 @@ def test_weights_are_copies_of_draws(likelihood, targets):
     y = np.zeros((30, 1), np.float32) if targets == 1 else rng.integers(0, 3, 30).astype(np.int32)
     weighted = predictive.moments(posterior, draws, X, y, weights=times / 7.0)
     copies = predictive.moments(posterior, np.repeat(draws, times, 0), X, y)
-    for one, other in zip(weighted, copies, strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
+    for first, second in zip(weighted, copies, strict=True):
+        np.testing.assert_allclose(first, second, rtol=2e-4, atol=1e-5)
     assert not np.allclose(weighted.mean, predictive.moments(posterior, draws, X, y).mean, atol=1e-3)
 
 
@@ -104,9 +104,9 @@ def test_a_run_with_log_weights_predicts_by_them(folder, tmp_path):
     # 1080 samples: the error of a median is 0.04 sd.
     np.testing.assert_allclose((frame["q50"] - mean[:, 0]) / scale, 0, atol=0.2)
     np.testing.assert_allclose((frame["q95"] - mean[:, 0]) / scale, 1.645, atol=0.3)
-    found = run.evaluate(save=False)
-    np.testing.assert_allclose(found["nll"], -stats.norm.logpdf(y, mean, scale).mean(), rtol=1e-3)
-    assert np.isnan(found["nll_mcse"])
+    scores = run.evaluate(save=False)
+    np.testing.assert_allclose(scores["nll"], -stats.norm.logpdf(y, mean, scale).mean(), rtol=1e-3)
+    assert np.isnan(scores["nll_mcse"])
     assert run.diagnose()["weights_ess"] == pytest.approx(1.0)
 
 
@@ -137,15 +137,15 @@ def _mean(moments: predictive.Moments) -> dict[str, Estimate]:
 def test_the_error_over_draws_is_that_of_new_draws():
     """60 runs of 4 x 100 independent draws: the larger of two errors is 1 to 1.35 of the truth on average."""
     rng = np.random.default_rng(0)
-    said = [scores.monte_carlo_errors(_sums(rng.normal(size=400), 4), 4, _mean)["mean"] for _ in range(60)]
-    assert 0.95 < np.mean(said) / 400**-0.5 < 1.35
+    errors = [scores.monte_carlo_errors(_sums(rng.normal(size=400), 4), 4, _mean)["mean"] for _ in range(60)]
+    assert 0.95 < np.mean(errors) / 400**-0.5 < 1.35
 
 
 def test_the_error_over_draws_sees_chains_that_differ():
     rng = np.random.default_rng(0)
     draws = rng.normal(size=(4, 100)) + np.array([0.0, 0, 5, 5])[:, None]
-    found = scores.monte_carlo_errors(_sums(draws, 4), 4, _mean)["mean"]
-    assert found == pytest.approx(np.std([0, 0, 5, 5], ddof=1) / 2, rel=0.1)
+    error = scores.monte_carlo_errors(_sums(draws, 4), 4, _mean)["mean"]
+    assert error == pytest.approx(np.std([0, 0, 5, 5], ddof=1) / 2, rel=0.1)
     still = scores.monte_carlo_errors(_sums(np.repeat(draws[:, :1], 100, 1), 4), 4, _mean)["mean"]
     assert still == pytest.approx(np.std(draws[:, 0], ddof=1) / 2, rel=1e-6)
 
@@ -160,42 +160,42 @@ def test_leave_one_out_is_that_of_arviz():
     rng = np.random.default_rng(0)
     y, theta = rng.normal(size=40), 0.15 * rng.normal(size=(4, 250))
     values = stats.norm.logpdf(y, theta[..., None], 1.0)
-    found = loo.leave_one_out(values)
+    result = loo.leave_one_out(values)
     tree = from_dict({"posterior": {"theta": theta}, "log_likelihood": {"y": values}})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = arviz_stats.loo(tree, pointwise=True, reff=1.0)
-    np.testing.assert_allclose(found.log_density, wanted.elpd_i.values, atol=2e-4)
-    np.testing.assert_allclose(found.pareto_k, wanted.pareto_k.values, atol=0.1)
+        expected = arviz_stats.loo(tree, pointwise=True, reff=1.0)
+    np.testing.assert_allclose(result.log_density, expected.elpd_i.values, atol=2e-4)
+    np.testing.assert_allclose(result.pareto_k, expected.pareto_k.values, atol=0.1)
 
 
-def test_leave_one_out_is_the_truth():
+def test_leave_one_out_agrees_with_the_closed_form():
     """A Gaussian mean with prior N(0, 1): y_i given the rest is N(sum / N, 1 + 1 / N). With half the power as well."""
     rng = np.random.default_rng(0)
     y = rng.normal(size=30)
     for power in (1.0, 0.5):
         precision = 1 + 30 * power
         theta = power * y.sum() / precision + rng.normal(size=(4, 5000)) / precision**0.5
-        found = loo.leave_one_out(stats.norm.logpdf(y, theta[..., None], 1.0), power=power)
+        result = loo.leave_one_out(stats.norm.logpdf(y, theta[..., None], 1.0), power=power)
         rest = 1 + 29 * power
-        wanted = stats.norm.logpdf(y, power * (y.sum() - y) / rest, (1 + 1 / rest) ** 0.5)
-        np.testing.assert_allclose(found.log_density, wanted, atol=0.01)
-        assert (found.pareto_k < found.good_k).all()
+        expected = stats.norm.logpdf(y, power * (y.sum() - y) / rest, (1 + 1 / rest) ** 0.5)
+        np.testing.assert_allclose(result.log_density, expected, atol=0.01)
+        assert (result.pareto_k < result.good_k).all()
 
 
 def test_repeated_draws_have_no_pareto_k():
     values = np.repeat(np.random.default_rng(0).normal(size=(2, 1, 5)), 50, 1)
-    found = loo.leave_one_out(values)
-    assert np.isinf(found.pareto_k).all()
-    assert np.isfinite(found.log_density).all()
+    result = loo.leave_one_out(values)
+    assert np.isinf(result.pareto_k).all()
+    assert np.isfinite(result.log_density).all()
 
 
 def test_a_pareto_k_that_is_no_number_is_infinite(monkeypatch):
     """As newer versions of ArviZ give for a tail they cannot fit."""
     monkeypatch.setattr(array_stats, "psislw", lambda log_ratios, **_: (log_ratios, np.nan))
-    found = loo.leave_one_out(np.random.default_rng(0).normal(size=(2, 50, 5)))
-    assert np.isinf(found.pareto_k).all()
-    assert np.isfinite(found.log_density).all()
+    result = loo.leave_one_out(np.random.default_rng(0).normal(size=(2, 50, 5)))
+    assert np.isinf(result.pareto_k).all()
+    assert np.isfinite(result.log_density).all()
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -203,18 +203,20 @@ def test_a_pareto_k_that_is_no_number_is_infinite(monkeypatch):
 
 def test_every_metric_has_its_errors(folder):
     run = bnnzoo.open(folder / "a.nc")
-    found = run.evaluate()
+    scores = run.evaluate()
     for name in ("nll", "nll_moment", "rmse", "mae", "nll_standardised", "rmse_standardised", "epistemic_sd"):
-        assert found[f"{name}_se"] > 0
-        assert found[f"{name}_mcse"] > 0
+        assert scores[f"{name}_se"] > 0
+        assert scores[f"{name}_mcse"] > 0
     for name in ("crps", "coverage_50", "coverage_80", "coverage_90", "coverage_95", "width_90", "loo_nll"):
-        assert found[f"{name}_se"] >= 0
-    np.testing.assert_allclose(found["nll"] - found["nll_standardised"], np.log(run.posterior["constant_data"]["y_sd"]))
-    assert found["loo_rows"] == 40
+        assert scores[f"{name}_se"] >= 0
+    np.testing.assert_allclose(
+        scores["nll"] - scores["nll_standardised"], np.log(run.posterior["constant_data"]["y_sd"])
+    )
+    assert scores["loo_rows"] == 40
     # The log likelihoods in the file are those that leave-one-out was computed from.
     tree = xr.open_datatree(folder / "a.nc", engine="h5netcdf")
-    again = loo.leave_one_out(tree["log_likelihood"]["y"].values)
-    np.testing.assert_allclose(found["loo_nll"], -again.log_density.mean(), rtol=1e-5)
+    repeat = loo.leave_one_out(tree["log_likelihood"]["y"].values)
+    np.testing.assert_allclose(scores["loo_nll"], -repeat.log_density.mean(), rtol=1e-5)
     assert run.pit().shape == (40, 1)
 
 
@@ -227,27 +229,27 @@ def test_each_of_several_targets_has_its_own_errors(tmp_path, capsys):
     pd.DataFrame(np.column_stack([x, y]), columns=["a", "b", "metres", "degrees"]).to_csv(table, index=False)
     options = {**SHORT, "test_fraction": 0.5, "target": "metres,degrees"}
     run = bnnzoo.sample("linear", "mala", data=table, out=tmp_path / "run.nc", **options)
-    found, (inputs, truth) = run.evaluate(save=False), run.test_rows()
+    scores, (inputs, truth) = run.evaluate(save=False), run.test_rows()
     predicted = run.predict(pd.DataFrame(inputs, columns=["a", "b"]))
     each = []
     for i, name in enumerate(("metres", "degrees")):
         gap = truth[:, i] - predicted[f"{name}_mean"].to_numpy()
-        each.append(found[f"{name}_rmse"])
-        np.testing.assert_allclose(found[f"{name}_rmse"], np.sqrt(np.mean(gap**2)), rtol=1e-4)
-        np.testing.assert_allclose(found[f"{name}_mae"], np.mean(np.abs(gap)), rtol=1e-4)
-        assert {f"{name}_rmse_se", f"{name}_rmse_mcse", f"{name}_crps_se", f"{name}_coverage_90_se"} <= set(found)
+        each.append(scores[f"{name}_rmse"])
+        np.testing.assert_allclose(scores[f"{name}_rmse"], np.sqrt(np.mean(gap**2)), rtol=1e-4)
+        np.testing.assert_allclose(scores[f"{name}_mae"], np.mean(np.abs(gap)), rtol=1e-4)
+        assert {f"{name}_rmse_se", f"{name}_rmse_mcse", f"{name}_crps_se", f"{name}_coverage_90_se"} <= set(scores)
     # Over both there is no error in metres or degrees, but one in units of the training targets' sds.
-    assert not {"rmse", "mae", "crps", "width_90", "aleatoric_sd", "epistemic_sd"} & set(found)
+    assert not {"rmse", "mae", "crps", "width_90", "aleatoric_sd", "epistemic_sd"} & set(scores)
     sds = run.posterior["observed_data"]["y"].to_numpy().astype(np.float64).std(0)
-    np.testing.assert_allclose(found["rmse_standardised"], np.sqrt(np.mean(np.square(each / sds))), rtol=1e-4)
-    np.testing.assert_allclose(found["degrees_rmse_standardised"], each[1] / sds[1], rtol=1e-4)
-    crps, coverage = ([found[f"{name}_{m}"] for name in ("metres", "degrees")] for m in ("crps", "coverage_90"))
-    np.testing.assert_allclose(np.mean(crps / sds), found["crps_standardised"], rtol=1e-4)
-    np.testing.assert_allclose(np.mean(coverage), found["coverage_90"], rtol=1e-5)
+    np.testing.assert_allclose(scores["rmse_standardised"], np.sqrt(np.mean(np.square(each / sds))), rtol=1e-4)
+    np.testing.assert_allclose(scores["degrees_rmse_standardised"], each[1] / sds[1], rtol=1e-4)
+    crps, coverage = ([scores[f"{name}_{m}"] for name in ("metres", "degrees")] for m in ("crps", "coverage_90"))
+    np.testing.assert_allclose(np.mean(crps / sds), scores["crps_standardised"], rtol=1e-4)
+    np.testing.assert_allclose(np.mean(coverage), scores["coverage_90"], rtol=1e-5)
     assert cli.run(["evaluate", str(tmp_path / "run.nc"), "--quiet"]) == 0
-    shown = [line.split() for line in capsys.readouterr().out.splitlines() if line]
-    assert {"nll", "rmse_standardised", "coverage_90", "metres", "degrees"} <= {words[0] for words in shown}
-    assert ["target", "rmse", "rmse_standardised", "mae", "crps", "coverage_90"] in shown
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    assert {"nll", "rmse_standardised", "coverage_90", "metres", "degrees"} <= {cells[0] for cells in lines}
+    assert ["target", "rmse", "rmse_standardised", "mae", "crps", "coverage_90"] in lines
 
 
 def test_errors_of_several_targets_are_standardised_also_where_the_targets_are_not(tmp_path):
@@ -256,21 +258,21 @@ def test_errors_of_several_targets_are_standardised_also_where_the_targets_are_n
     y = np.column_stack([3 * x[:, 0], 0.1 * x[:, 1]]) + rng.normal(size=(60, 2)) * [1, 0.01]
     options = {**SHORT, "test_fraction": 0.5, "standardise": False}
     run = bnnzoo.sample("linear", "mala", data=(x, y), out=tmp_path / "run.nc", **options)
-    found, sds = run.evaluate(save=False), run.posterior["observed_data"]["y"].to_numpy().astype(np.float64).std(0)
+    scores, sds = run.evaluate(save=False), run.posterior["observed_data"]["y"].to_numpy().astype(np.float64).std(0)
     names = run.predictor.signature.target_names
-    each = [found[f"{name}_rmse"] / sd for name, sd in zip(names, sds, strict=True)]
-    np.testing.assert_allclose(found["rmse_standardised"], np.sqrt(np.mean(np.square(each))), rtol=1e-4)
+    each = [scores[f"{name}_rmse"] / sd for name, sd in zip(names, sds, strict=True)]
+    np.testing.assert_allclose(scores["rmse_standardised"], np.sqrt(np.mean(np.square(each))), rtol=1e-4)
 
 
 def test_one_row_has_no_error_over_rows(folder):
-    found = bnnzoo.open(folder / "a.nc").evaluate((X[:1], np.ones(1)))
-    assert np.isfinite(found["rmse"])
-    assert "rmse_mcse" in found
-    assert not [name for name in found if name.endswith("_se")]
+    scores = bnnzoo.open(folder / "a.nc").evaluate((X[:1], np.ones(1)))
+    assert np.isfinite(scores["rmse"])
+    assert "rmse_mcse" in scores
+    assert not [name for name in scores if name.endswith("_se")]
 
 
 def test_classification_metrics_and_their_parts(folder):
-    found = bnnzoo.open(folder / "c.nc").evaluate(save=False)
+    scores = bnnzoo.open(folder / "c.nc").evaluate(save=False)
     names = (
         "nll",
         "accuracy",
@@ -283,9 +285,9 @@ def test_classification_metrics_and_their_parts(folder):
         "aleatoric",
         "epistemic",
     )
-    assert all(f"{name}_se" in found and f"{name}_mcse" in found for name in names)
-    np.testing.assert_allclose(found["entropy"], found["aleatoric"] + found["epistemic"], rtol=1e-4)
-    assert found["epistemic"] > 0
+    assert all(f"{name}_se" in scores and f"{name}_mcse" in scores for name in names)
+    np.testing.assert_allclose(scores["entropy"], scores["aleatoric"] + scores["epistemic"], rtol=1e-4)
+    assert scores["epistemic"] > 0
 
 
 @pytest.mark.filterwarnings("ignore:.*settled")
@@ -313,11 +315,11 @@ def test_ood_of_far_inputs(folder, tmp_path, capsys):
     assert scores.inside["epistemic_sd"].shape == (40,)
     assert list(scores.single_outside) == ["sd"]
     assert cli.run(["evaluate", str(folder / "a.nc"), "--ood", str(tmp_path / "far.npz"), "--json", "--quiet"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["ood_auroc_epistemic_sd"] > 0.95
-    assert found["ood_fpr95_epistemic_sd"] < 0.2
-    assert found["ood_auroc_sd_single"] == pytest.approx(0.5)
-    assert found["ood_rows"] == 25
+    output = json.loads(capsys.readouterr().out)
+    assert output["ood_auroc_epistemic_sd"] > 0.95
+    assert output["ood_fpr95_epistemic_sd"] < 0.2
+    assert output["ood_auroc_sd_single"] == pytest.approx(0.5)
+    assert output["ood_rows"] == 25
     classified = bnnzoo.open(folder / "c.nc").ood("noise")
     assert list(classified.outside) == ["max_probability", "entropy", "mutual_information"]
     best = int(np.argmax(run.posterior["sample_stats"]["lp"].values))
@@ -339,12 +341,14 @@ def test_the_best_draw_without_a_log_density(folder, monkeypatch):
     run.evaluate(save=True)
     summed = run.posterior["log_likelihood"]["y"].values.sum(-1).reshape(-1)
     monkeypatch.delitem(run.predictor.record.statistics, "lp")
-    asked: list[int] = []
+    requests: list[int] = []
     counted = per_draw.log_likelihoods
     monkeypatch.setattr(blocking, "_SAMPLE_ELEMENTS", 25 * 2 * 40)
-    monkeypatch.setattr(per_draw, "log_likelihoods", lambda p, d, *rows: asked.append(len(d)) or counted(p, d, *rows))
+    monkeypatch.setattr(
+        per_draw, "log_likelihoods", lambda p, d, *rows: requests.append(len(d)) or counted(p, d, *rows)
+    )
     assert best_draw(run.predictor) == int(np.argmax(summed))
-    assert asked == [50, 50, 20]
+    assert requests == [50, 50, 20]
 
 
 # ---- comparisons ---------------------------------------------------------------------------------
@@ -353,8 +357,8 @@ def test_the_best_draw_without_a_log_density(folder, monkeypatch):
 def test_compare_pairs_rows(folder, capsys):
     paths = [str(folder / f"{name}.nc") for name in "ab"]
     assert cli.run(["compare", *paths, "--reference", paths[0], "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    first, second = found["runs"]
+    output = json.loads(capsys.readouterr().out)
+    first, second = output["runs"]
     alone = bnnzoo.open(paths[0]).evaluate(save=False)
     assert first["nll"] == pytest.approx(alone["nll"])
     assert first["nll_se"] == pytest.approx(alone["nll_se"])
@@ -363,7 +367,7 @@ def test_compare_pairs_rows(folder, capsys):
     assert first["ess_per_second"] == pytest.approx(
         first["ess_bulk"] / bnnzoo.open(paths[0]).attributes["seconds_sampling"]
     )
-    by_metric = {row["metric"]: row for row in found["differences"]}
+    by_metric = {row["metric"]: row for row in output["differences"]}
     assert set(by_metric) == {"nll", "rmse", "crps", "coverage_90"}
     assert by_metric["nll"]["difference"] == pytest.approx(first["nll"] - second["nll"])
     # By hand, row by row; far below the error of either.
@@ -374,35 +378,37 @@ def test_compare_pairs_rows(folder, capsys):
     out = capsys.readouterr().out
     assert "±" in out
     # Which is better; and that neither of two so short runs has converged.
-    assert len(found["words"]) == 3
-    assert found["words"][0].endswith(out.splitlines()[-3])
-    assert all("not settled" in said for said in found["words"][1:])
+    assert len(output["words"]) == 3
+    assert output["words"][0].endswith(out.splitlines()[-3])
+    assert all("not settled" in message for message in output["words"][1:])
 
 
 def test_compare_says_which_is_better_and_by_how_much():
     from bnnzoo.comparison import Comparison, Difference
 
-    def words(**differences: float) -> str:
+    def verdict_of(**differences: float) -> str:
         influence = np.tile([-1.0, 1.0], 50)  # a standard error of 0.1005
         paired = [Difference("a", "b", name, Estimate(v, influence)) for name, v in differences.items()]
         (sentence,) = Comparison([], paired).words
         return sentence
 
-    assert words(nll=-0.5, rmse=0.1, coverage_90=-0.9) == (
+    assert verdict_of(nll=-0.5, rmse=0.1, coverage_90=-0.9) == (
         "a is better than b: nll lower by 0.5 ± 0.1; no clear difference in rmse"
     )
-    assert words(nll=0.5, rmse=-0.4) == "b is better than a: nll lower by 0.5 ± 0.1; but rmse higher by 0.4 ± 0.1"
-    assert words(nll=-0.5, accuracy=0.3) == "a is better than b: nll lower by 0.5 ± 0.1; accuracy higher by 0.3 ± 0.1"
-    assert words(nll=0.1, crps=-0.2) == "a and b: no difference in nll, crps beyond 2 standard errors"
+    assert verdict_of(nll=0.5, rmse=-0.4) == "b is better than a: nll lower by 0.5 ± 0.1; but rmse higher by 0.4 ± 0.1"
+    assert (
+        verdict_of(nll=-0.5, accuracy=0.3) == "a is better than b: nll lower by 0.5 ± 0.1; accuracy higher by 0.3 ± 0.1"
+    )
+    assert verdict_of(nll=0.1, crps=-0.2) == "a and b: no difference in nll, crps beyond 2 standard errors"
     # Less is better, but of the share that is right; what is right at neither end does not say.
     smaller = ("nll", "loo_nll", "rmse", "crps", "brier")
-    assert [words(**{name: -0.5}) for name in smaller] == [
+    assert [verdict_of(**{name: -0.5}) for name in smaller] == [
         f"a is better than b: {n} lower by 0.5 ± 0.1" for n in smaller
     ]
-    assert words(accuracy=-0.5) == "b is better than a: accuracy higher by 0.5 ± 0.1"
+    assert verdict_of(accuracy=-0.5) == "b is better than a: accuracy higher by 0.5 ± 0.1"
 
 
-def test_a_difference_that_another_seed_would_not_give_is_none():
+def test_a_difference_within_monte_carlo_error_is_not_reported():
     """Clear over the rows, and less than the Monte Carlo error of both; and of few rows t decides."""
     from bnnzoo.comparison import Compared, Comparison, Difference, _differences
 
@@ -410,19 +416,19 @@ def test_a_difference_that_another_seed_would_not_give_is_none():
     estimates = [
         {"nll": Estimate(value, shift * influence, mcse)} for value, shift, mcse in ((0.5, 1, 0.3), (1, 1.1, 0.4))
     ]
-    first, second = (Compared(name, {}, one, {}) for name, one in zip("ab", estimates, strict=True))
-    (found,) = _differences(first, second)
-    assert found.estimate.mcse == pytest.approx(0.5)
-    assert found.error == pytest.approx(np.hypot(0.01005, 0.5), rel=1e-3)
-    comparison = Comparison([first, second], [found])
+    first, second = (Compared(name, {}, numbers, {}) for name, numbers in zip("ab", estimates, strict=True))
+    (difference,) = _differences(first, second)
+    assert difference.estimate.mcse == pytest.approx(0.5)
+    assert difference.error == pytest.approx(np.hypot(0.01005, 0.5), rel=1e-3)
+    comparison = Comparison([first, second], [difference])
     assert comparison.words == ["a and b: no difference in nll beyond 2 standard errors"]
     assert comparison.differences[0]["mcse"] == pytest.approx(0.5)
     doubtful = second._replace(doubt="not converged: R-hat 2")
-    assert Comparison([first, doubtful], [found]).words[1:] == ["b: not converged: R-hat 2"]
-    for rows, says in ((3, "no difference"), (30, "is better")):
+    assert Comparison([first, doubtful], [difference]).words[1:] == ["b: not converged: R-hat 2"]
+    for rows, verdict in ((3, "no difference"), (30, "is better")):
         influence = np.resize([-1.0, 1.0, 0.0], rows)
         few = Difference("a", "b", "nll", Estimate(-2.5 * np.std(influence, ddof=1) / rows**0.5, influence))
-        assert says in Comparison([], [few]).words[0]
+        assert verdict in Comparison([], [few]).words[0]
 
 
 def test_distances_between_class_probabilities():
@@ -434,10 +440,10 @@ def test_distances_between_class_probabilities():
         return pd.DataFrame({**{f"p_{i}": p[:, i] for i in range(3)}, "entropy": stats.entropy(p, axis=1)})
 
     p, q = (special.softmax(np.random.default_rng(s).normal(size=(50, 3)), 1) for s in (0, 1))
-    found = distances(frame(p), frame(q))
-    assert found["agreement"] == np.mean(p.argmax(1) == q.argmax(1))
-    wanted = np.mean([np.abs(a - b)[a > b].sum() for a, b in zip(p, q, strict=True)])
-    assert found["total_variation"] == pytest.approx(wanted)
+    measured = distances(frame(p), frame(q))
+    assert measured["agreement"] == np.mean(p.argmax(1) == q.argmax(1))
+    expected = np.mean([np.abs(a - b)[a > b].sum() for a, b in zip(p, q, strict=True)])
+    assert measured["total_variation"] == pytest.approx(expected)
 
 
 def test_distances_are_in_the_references_sds_and_ratios_over_them():
@@ -447,15 +453,15 @@ def test_distances_are_in_the_references_sds_and_ratios_over_them():
         parts = {"mean": mean, "sd": sd, "aleatoric_sd": 9.0, "epistemic_sd": 7.0, "q05": 5.0}
         return pd.DataFrame({f"{prefix}{name}": np.broadcast_to(values, 2) for name, values in parts.items()})
 
-    found, truth = frame([1.0, 2.0], [3.0, 4.0]), frame([3.0, 2.0], [2.0, 8.0])
-    known = {"mean_distance": (1 / 2) ** 0.5, "sd_ratio": (3 / 2 + 4 / 8) / 2}
-    assert comparison.distances(found, truth) == pytest.approx(known)
+    result, truth = frame([1.0, 2.0], [3.0, 4.0]), frame([3.0, 2.0], [2.0, 8.0])
+    expected = {"mean_distance": (1 / 2) ** 0.5, "sd_ratio": (3 / 2 + 4 / 8) / 2}
+    assert comparison.distances(result, truth) == pytest.approx(expected)
     others = (
         (frame([1.0, 2.0], [3.0, 4.0], "a_"), frame(0.0, 1.0, "an_epistemic_")),
         (frame([3.0, 2.0], [2.0, 8.0], "a_"), frame(6.0, 2.0, "an_epistemic_")),
     )
-    known = {"mean_distance": ((1 + 0 + 9 + 9) / 4) ** 0.5, "sd_ratio": (3 / 2 + 4 / 8 + 1 / 2 + 1 / 2) / 4}
-    assert comparison.distances(*(pd.concat(both, axis=1) for both in others)) == pytest.approx(known)
+    expected = {"mean_distance": ((1 + 0 + 9 + 9) / 4) ** 0.5, "sd_ratio": (3 / 2 + 4 / 8 + 1 / 2 + 1 / 2) / 4}
+    assert comparison.distances(*(pd.concat(both, axis=1) for both in others)) == pytest.approx(expected)
     densities = (pd.DataFrame({"log_density": values}) for values in ([1.0, -2.0], [4.0, 2.0]))
     assert comparison.distances(*densities) == pytest.approx({"log_density_distance": (25 / 2) ** 0.5})
 
@@ -467,7 +473,7 @@ class Told(bnnzoo.Run):
         self.path, self._evidence = Path(path), evidence
         costs = {"seconds_compile": 64.0, "seconds_warmup": 2.0, "seconds_sampling": 4.0, "target_evaluations": 7}
         attributes = {"data_sha256": "", "model": "m", "sampler": "s", "exactness": "exact"} | costs | about
-        record = SimpleNamespace(attributes=attributes, require_training_rows=lambda what: None, doubt="")
+        record = SimpleNamespace(attributes=attributes, require_training_rows=lambda purpose: None, doubt="")
         self.predictor: Any = SimpleNamespace(record=record)
 
     def test_rows(self, *of: Any, **how: Any) -> Any:
@@ -483,7 +489,7 @@ class Told(bnnzoo.Run):
 
 
 @pytest.fixture
-def told(monkeypatch):
+def attributes_of_runs(monkeypatch):
     """Both rows' losses are 1 and 3; those with one row left out twice as much, where draws are the posterior's."""
     nll = lambda by: Estimate(2.0 * by, by * np.array([-1.0, 1.0]))  # noqa: E731
     looked = SimpleNamespace(estimates={"nll": nll(1), "epistemic": nll(5)})
@@ -494,37 +500,37 @@ def told(monkeypatch):
     monkeypatch.setattr(comparison.loo, "estimates", alone)
 
 
-def test_runs_are_compared_by_the_evidence_where_every_one_tells_more_than_a_bound(told):
+def test_runs_are_compared_by_the_evidence_where_every_one_tells_more_than_a_bound(attributes_of_runs):
     exact = Told("a.nc", Evidence(-3.0, 0.3, "rejection", ""))
     laplace = Told("b.nc", Evidence(-5.0, 0.4, "Laplace", "", trusted=False), exactness="approximate")
     bound, silent = Told("c.nc", Evidence(-4.0, 0.1, BOUND, "")), Told("d.nc", None)
 
     def compared(*runs: bnnzoo.Run) -> list[tuple[set[str], list[str]]]:
-        found = comparison.compare(runs)
-        return [({name for name in run.numbers if "evidence" in name}, list(run.estimates)) for run in found.compared]
+        numbers = comparison.compare(runs)
+        return [({name for name in run.numbers if "evidence" in name}, list(run.estimates)) for run in numbers.compared]
 
     both = {"log_evidence", "log_evidence_se", "log_evidence_trusted"}
     assert compared(exact, exact) == [(both, ["nll", "loo_nll"])] * 2
     assert compared(exact, laplace) == [(both, ["nll"])] * 2
     for other in (bound, silent):
         assert compared(exact, other) == compared(other, exact) == [(set(), ["nll"])] * 2
-    found = comparison.compare([exact, laplace]).compared[1].numbers
-    assert [found[name] for name in ("log_evidence", "log_evidence_se", "log_evidence_trusted")] == [-5.0, 0.4, 0.0]
+    numbers = comparison.compare([exact, laplace]).compared[1].numbers
+    assert [numbers[name] for name in ("log_evidence", "log_evidence_se", "log_evidence_trusted")] == [-5.0, 0.4, 0.0]
 
 
-def test_what_a_run_costs_is_its_warm_up_too_and_not_what_compiled_it(told):
-    found, none = comparison.compare([Told("a.nc", None), Told("b.nc", None, seconds_sampling=0.0)]).compared
+def test_the_cost_of_a_run_includes_warm_up_but_not_compilation(attributes_of_runs):
+    compared, none = comparison.compare([Told("a.nc", None), Told("b.nc", None, seconds_sampling=0.0)]).compared
     costs = {"seconds": 6.0, "target_evaluations": 7.0, "rhat": 1.5, "ess_bulk": 20.0, "ess_per_second": 5.0}
-    assert found.numbers == costs
+    assert compared.numbers == costs
     assert none.numbers == pytest.approx(costs | {"seconds": 2.0, "ess_per_second": np.nan}, nan_ok=True)
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(told):
+def test_runs_of_one_name_are_told_apart_by_their_folders(attributes_of_runs):
     runs = [Told(path, None) for path in ("x/a.nc", "y/a.nc", "x/b.nc")]
     assert [run.name for run in comparison.compare(runs).compared] == [str(runs[0].path), str(runs[1].path), "b.nc"]
     # A reference is no run of its own, and names are told apart from its.
-    (one,) = comparison.compare(runs[:1], reference=runs[1]).compared
-    assert (one.name, one.numbers["log_density_distance"]) == (str(runs[0].path), 0.0)
+    (compared,) = comparison.compare(runs[:1], reference=runs[1]).compared
+    assert (compared.name, compared.numbers["log_density_distance"]) == (str(runs[0].path), 0.0)
 
 
 def test_compare_refuses_other_data(folder, tmp_path, capsys):
@@ -542,7 +548,7 @@ def test_compare_refuses_other_data(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("told", "stochastic", "why"),
+    ("attributes", "stochastic", "why"),
     [
         ({"exactness": "exact", "regime_ok": "not-applicable"}, "all", ""),
         ({"exactness": "noise-corrected", "regime_ok": 1}, "all", ""),
@@ -551,12 +557,12 @@ def test_compare_refuses_other_data(folder, tmp_path, capsys):
         ({"exactness": "exact", "regime_ok": "not-applicable"}, "last", "including the one left out"),
     ],
 )
-def test_leave_one_out_says_what_it_is_not(told, stochastic, why):
+def test_leave_one_out_has_a_caveat_for_biased_draws(attributes, stochastic, why):
     """Features that saw the row left out, and draws of another law: the number carries the sentence."""
     recipe = json.dumps(as_dict(tiny.recipe("nuts", "mlp", stochastic=stochastic)))
-    found = loo.caveat(Record(xr.DataTree(xr.Dataset(attrs={**told, "recipe": recipe, "signature": ""})), None))
-    assert why in found
-    assert bool(found) == bool(why)
+    caveat = loo.caveat(Record(xr.DataTree(xr.Dataset(attrs={**attributes, "recipe": recipe, "signature": ""})), None))
+    assert why in caveat
+    assert bool(caveat) == bool(why)
 
 
 def test_the_caveat_is_in_every_output(folder, monkeypatch, capsys, tmp_path):
@@ -569,7 +575,7 @@ def test_the_caveat_is_in_every_output(folder, monkeypatch, capsys, tmp_path):
     assert "loo_: not quite." in page.read_text(encoding="utf-8")
 
 
-def test_what_is_told_of_a_run_is_of_its_task(tmp_path):
+def test_compared_metrics_are_those_of_the_task(tmp_path):
     """Transforms are of numbers; a run is found wherever one works in later, or said to be gone."""
     out = tmp_path / "run.nc"
     run = bnnzoo.zoo.run_recipe(tiny.recipe("random-walk"), out=out)

@@ -42,16 +42,16 @@ LINE = {
 }
 
 
-def z(found: evidence.Evidence, truth: float = TRUTH) -> float:
-    return abs(found.log_evidence - truth) / np.hypot(found.se, found.discretisation or 0.0)
+def z(estimate: evidence.Evidence, truth: float = TRUTH) -> float:
+    return abs(estimate.log_evidence - truth) / np.hypot(estimate.se, estimate.discretisation or 0.0)
 
 
 def test_the_closed_form():
     """By its definition: y is Gaussian with the covariance that prior and noise give."""
     design = np.column_stack([X, np.ones(8)]).astype(float)
     covariance = 4.0 * design @ design.T + NOISE**2 * np.eye(8)
-    wanted = -0.5 * (np.linalg.slogdet(2 * np.pi * covariance)[1] + Y @ np.linalg.solve(covariance, Y))
-    assert conjugate_line(X[:, None], Y, noise=NOISE, scale=2.0)[2] == pytest.approx(wanted, abs=1e-6)
+    expected = -0.5 * (np.linalg.slogdet(2 * np.pi * covariance)[1] + Y @ np.linalg.solve(covariance, Y))
+    assert conjugate_line(X[:, None], Y, noise=NOISE, scale=2.0)[2] == pytest.approx(expected, abs=1e-6)
 
 
 # ---- estimators, on numbers whose law is known ------------------------------------------------------
@@ -60,8 +60,8 @@ def test_the_closed_form():
 def test_the_error_of_weights_is_that_of_repeats():
     """Log-normal weights with mean one: z over 400 repeats is standard normal."""
     rng = np.random.default_rng(1)
-    found = [evidence.of_weights(rng.normal(-0.5, 1.0, size=(4, 2500))) for _ in range(400)]
-    scores = np.array([one.log_evidence / one.se for one in found])
+    estimates = [evidence.of_weights(rng.normal(-0.5, 1.0, size=(4, 2500))) for _ in range(400)]
+    scores = np.array([estimate.log_evidence / estimate.se for estimate in estimates])
     assert abs(scores.mean()) * 20 < Z
     assert abs(scores.std() - 1) * 28 < Z
     # Control: weights whose mean is e^(1/2).
@@ -71,11 +71,11 @@ def test_the_error_of_weights_is_that_of_repeats():
 def test_the_error_of_acceptance_is_that_of_repeats():
     rng = np.random.default_rng(2)
     bound = np.full((4, 500), 3.0)
-    found = [evidence.of_acceptance(bound, rng.geometric(0.2, size=(4, 500)).astype(float)) for _ in range(400)]
-    scores = np.array([(one.log_evidence - 3.0 - np.log(0.2)) / one.se for one in found])
+    estimates = [evidence.of_acceptance(bound, rng.geometric(0.2, size=(4, 500)).astype(float)) for _ in range(400)]
+    scores = np.array([(estimate.log_evidence - 3.0 - np.log(0.2)) / estimate.se for estimate in estimates])
     assert abs(scores.mean()) * 20 < Z
     assert abs(scores.std() - 1) * 28 < Z
-    assert z(found[0], 3.0 + np.log(0.3)) > Z
+    assert z(estimates[0], 3.0 + np.log(0.3)) > Z
 
 
 def log_likelihood(theta: np.ndarray) -> np.ndarray:
@@ -93,11 +93,11 @@ def rungs(powers: np.ndarray, rng: Any, draws: int) -> list[np.ndarray]:
 def test_the_path_reaches_the_closed_form():
     powers = (np.arange(11) / 10) ** 5
     values = rungs(powers, np.random.default_rng(3), 2000)
-    found = evidence.integrate_powers(powers, values)
-    assert z(found) < Z
-    assert found.se < 0.05
-    assert found.discretisation is not None
-    assert found.discretisation < 0.2
+    estimate = evidence.integrate_powers(powers, values)
+    assert z(estimate) < Z
+    assert estimate.se < 0.05
+    assert estimate.discretisation is not None
+    assert estimate.discretisation < 0.2
     # Controls: the powers of another ladder, and means without the runs' likelihood of power one.
     assert z(evidence.integrate_powers(powers**0.5, values)) > Z
     assert z(evidence.integrate_powers(powers, [v - v.mean() + values[0].mean() for v in values])) > Z
@@ -116,26 +116,26 @@ def test_laplace_is_exact_where_the_posterior_is_gaussian():
     target = regression()
     posterior, mode = target.posterior, jnp.asarray(target.mean, jnp.float32)
 
-    def found(covariance: Any) -> float:
+    def evidence_of(covariance: Any) -> float:
         sampler = Laplace(covariance=covariance)
         state = sampler.init(posterior, mode, num_warmup=0, key=jax.random.key(0))
         return float(sampler.inspect(posterior, state, key=jax.random.key(0))["log_evidence"])
 
-    assert found("full") == pytest.approx(target.log_evidence, abs=2e-3)
+    assert evidence_of("full") == pytest.approx(target.log_evidence, abs=2e-3)
     # A diagonal of the precision is a smaller volume, by a known factor.
     precision = np.linalg.inv(target.covariance)
     missing = 0.5 * (np.log(np.diag(precision)).sum() - np.linalg.slogdet(precision)[1])
     assert missing > 0.1
-    assert found("diagonal") == pytest.approx(target.log_evidence - missing, abs=2e-3)
+    assert evidence_of("diagonal") == pytest.approx(target.log_evidence - missing, abs=2e-3)
 
 
 @pytest.mark.filterwarnings("ignore:regime")
 @pytest.mark.slow
 def test_a_laplace_run_that_found_no_mode_is_not_trusted(tmp_path):
-    words = {"model.hidden": "4", "likelihood.scale": "learned", "draws": 5}
-    found = zoo.run_recipe(tiny.recipe("laplace", "mlp", warmup=5, **words), out=tmp_path / "run.nc").evidence()
-    assert not found.trusted
-    assert "do not trust it" in found.meaning
+    options = {"model.hidden": "4", "likelihood.scale": "learned", "draws": 5}
+    estimate = zoo.run_recipe(tiny.recipe("laplace", "mlp", warmup=5, **options), out=tmp_path / "run.nc").evidence()
+    assert not estimate.trusted
+    assert "do not trust it" in estimate.meaning
 
 
 # ---- runs --------------------------------------------------------------------------------------------
@@ -149,26 +149,26 @@ def rejected(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_run_by_rejection(rejected, capsys):
-    found = rejected.evidence()
-    assert z(found) < Z
-    assert found.se < 0.05
-    assert z(found, TRUTH + 0.3) > Z
+    estimate = rejected.evidence()
+    assert z(estimate) < Z
+    assert estimate.se < 0.05
+    assert z(estimate, TRUTH + 0.3) > Z
     assert cli.run(["evidence", str(rejected.path), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told == {**found.record(), "method": "rejection"}
-    assert set(told) == {"log_evidence", "se", "method", "meaning", "trusted"}
+    output = json.loads(capsys.readouterr().out)
+    assert output == {**estimate.record(), "method": "rejection"}
+    assert set(output) == {"log_evidence", "se", "method", "meaning", "trusted"}
     assert cli.run(["evidence", str(rejected.path)]) == 0
-    assert f"log_evidence  {found.log_evidence:.3f}\n" in capsys.readouterr().out
+    assert f"log_evidence  {estimate.log_evidence:.3f}\n" in capsys.readouterr().out
 
 
 def test_the_mean_loss_is_the_entropy_less_the_evidence(rejected):
     """<L> = -log p(D) + H: the identity of the notes, with every constant in its place."""
     loss = -rejected.posterior["sample_stats"]["lp"].values.astype(float).reshape(-1)
-    found = rejected.evidence()
-    error = np.hypot(found.se, loss.std() / len(loss) ** 0.5)
-    assert abs(loss.mean() + found.log_evidence - ENTROPY) < Z * error
+    estimate = rejected.evidence()
+    error = np.hypot(estimate.se, loss.std() / len(loss) ** 0.5)
+    assert abs(loss.mean() + estimate.log_evidence - ENTROPY) < Z * error
     # Control: the entropy of independent parameters, and of the prior.
-    assert abs(loss.mean() + found.log_evidence - np.log(2 * np.pi * np.e)) > Z * error
+    assert abs(loss.mean() + estimate.log_evidence - np.log(2 * np.pi * np.e)) > Z * error
 
 
 def test_importance_in_the_units_of_the_data(tmp_path):
@@ -192,15 +192,15 @@ def test_bayes_by_backprop_is_below_by_a_divergence(tmp_path):
     precision = np.linalg.inv(covariance)
     # Of the best mean field: its precisions are the diagonal of the posterior's.
     divergence = 0.5 * (np.log(np.diag(precision)).sum() - np.linalg.slogdet(precision)[1])
-    found = run.evidence()
+    estimate = run.evidence()
     assert divergence > 0.05
-    assert found.log_evidence == pytest.approx(truth - divergence, abs=0.03 + Z * found.se)
-    assert found.gap == pytest.approx(divergence, abs=0.05)
-    assert "a lower bound" in found.meaning
+    assert estimate.log_evidence == pytest.approx(truth - divergence, abs=0.03 + Z * estimate.se)
+    assert estimate.gap == pytest.approx(divergence, abs=0.05)
+    assert "a lower bound" in estimate.meaning
 
 
 @pytest.mark.slow
-def test_what_does_not_tell_says_what_to_type(tmp_path, capsys):
+def test_runs_without_evidence_name_the_command_for_it(tmp_path, capsys):
     out = tmp_path / "walk.nc"
     options = {**LINE, "warmup": 20, "draws": 20}
     run = bnnzoo.sample("linear", "random-walk", **options, out=out)
@@ -233,10 +233,10 @@ def test_a_path_of_runs(tmp_path, capsys):
         options = {**LINE, "likelihood_power": (j / 10) ** 5, "warmup": 400, "draws": 2000, "init": "prior"}
         bnnzoo.sample("linear", "nuts", **options, out=path)
     assert cli.run(["evidence", *paths[::-1], "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["method"] == "thermodynamic integration"
-    assert abs(told["log_evidence"] - TRUTH) < Z * np.hypot(told["se"], told["discretisation"])
-    assert np.hypot(told["se"], told["discretisation"]) < 0.2
+    output = json.loads(capsys.readouterr().out)
+    assert output["method"] == "thermodynamic integration"
+    assert abs(output["log_evidence"] - TRUTH) < Z * np.hypot(output["se"], output["discretisation"])
+    assert np.hypot(output["se"], output["discretisation"]) < 0.2
 
 
 def test_a_path_is_no_better_than_its_runs(tmp_path, capsys):
@@ -246,12 +246,12 @@ def test_a_path_is_no_better_than_its_runs(tmp_path, capsys):
         options = {**LINE, "likelihood_power": j / 2, "warmup": 0, "draws": 60, "init": "prior"}
         bnnzoo.sample("linear", "random-walk", **options, out=path)
     assert cli.run(["evidence", *map(str, paths), "--json"]) == 0
-    said = capsys.readouterr()
-    told = json.loads(said.out)
-    assert told["trusted"] is False
+    captured = capsys.readouterr()
+    output = json.loads(captured.out)
+    assert output["trusted"] is False
     for path in paths:
-        assert f"{path} has not converged" in told["meaning"]
-        assert f"{path}: not settled" in said.err
+        assert f"{path} has not converged" in output["meaning"]
+        assert f"{path}: not settled" in captured.err
 
 
 @pytest.mark.slow
@@ -264,36 +264,36 @@ def test_compare_shows_the_evidence_where_every_run_has_one(tmp_path, capsys):
     bnnzoo.sample("linear", "rejection", **options, prior={"name": "normal", "scale": 4.0}, out=paths[1])
     capsys.readouterr()
     assert cli.run(["compare", *paths, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    first, second = found["runs"]
+    output = json.loads(capsys.readouterr().out)
+    first, second = output["runs"]
     alone = bnnzoo.open(paths[1]).evidence()
     assert (second["log_evidence"], second["log_evidence_se"]) == (alone.log_evidence, alone.se)
     assert first["log_evidence"] > second["log_evidence"]
     assert "loo_nll" in first
-    assert found["words"][-1].startswith("log p(D) of one.nc is ")
-    assert "above that of wide.nc" in found["words"][-1]
+    assert output["words"][-1].startswith("log p(D) of one.nc is ")
+    assert "above that of wide.nc" in output["words"][-1]
 
 
 def test_compare_says_whose_evidence_cannot_be_trusted():
-    def one(name: str, log_evidence: float, trusted: float) -> comparison.Compared:
+    def compared(name: str, log_evidence: float, trusted: float) -> comparison.Compared:
         numbers = {"log_evidence": log_evidence, "log_evidence_se": 0.2, "log_evidence_trusted": trusted}
         return comparison.Compared(name, {}, {}, numbers)
 
-    (words,) = comparison.Comparison([one("a", 1.0, 1.0), one("b", -2.0, 0.0)], []).words
-    assert words == (
+    (verdict,) = comparison.Comparison([compared("a", 1.0, 1.0), compared("b", -2.0, 0.0)], []).words
+    assert verdict == (
         "log p(D) of a is 3 ± 0.28 above that of b; do not trust it: bnnzoo evidence gives the reason for b"
     )
-    (words,) = comparison.Comparison([one("a", 1.0, 1.0), one("b", -2.0, 1.0)], []).words
-    assert "trust" not in words
+    (verdict,) = comparison.Comparison([compared("a", 1.0, 1.0), compared("b", -2.0, 1.0)], []).words
+    assert "trust" not in verdict
 
 
-def test_an_infinite_loss_is_no_tie():
+def test_an_infinite_loss_is_not_a_tie():
     infinite, finite = metrics.mean(np.array([0.1, 0.2, np.inf])), metrics.mean(np.array([0.1, 0.2, 0.3]))
     worse, both = (Estimate(infinite.value - other.value, infinite.influence) for other in (finite, infinite))
-    (words,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", worse)]).words
-    assert words == "b is better than a: nll lower by far: that of the other is infinite"
-    (words,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", both)]).words
-    assert words == "a and b: cannot compare nll"
+    (verdict,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", worse)]).words
+    assert verdict == "b is better than a: nll lower by far: that of the other is infinite"
+    (verdict,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", both)]).words
+    assert verdict == "a and b: cannot compare nll"
 
 
 @pytest.mark.filterwarnings("ignore:.*different in every row:bnnzoo.errors.BnnzooWarning")
@@ -305,17 +305,17 @@ def test_a_reference_is_compared_on_encoded_rows(tmp_path):
     table = pd.DataFrame({"colour": rng.choice(["red", "blue"], 40), "t": seconds, "y": rng.normal(size=40)})
     options = {"data": table, "warmup": 10, "draws": 20, "chains": 2, "likelihood": "gaussian"}
     run = bnnzoo.sample("linear", "laplace", **options, out=tmp_path / "run.nc")
-    (found,) = comparison.compare([run], reference=run).compared
-    assert found.numbers["mean_distance"] == 0.0
-    assert found.numbers["sd_ratio"] == 1.0
+    (compared,) = comparison.compare([run], reference=run).compared
+    assert compared.numbers["mean_distance"] == 0.0
+    assert compared.numbers["sd_ratio"] == 1.0
     reach = prediction_table.table(run.predictor, run.test_rows()[0])["mean"]
     np.testing.assert_allclose(reach, run.predict(table.iloc[_test_numbers(run, table)])["mean"], rtol=1e-4)
 
 
 def _test_numbers(run: bnnzoo.Run, table: pd.DataFrame) -> list[int]:
     """Which rows of a table were kept for testing."""
-    kept = run.test_rows()[0][:, -1]
-    return [int(np.argmin(np.abs(table["t"].to_numpy() - table["t"].min() - value))) for value in kept]
+    column = run.test_rows()[0][:, -1]
+    return [int(np.argmin(np.abs(table["t"].to_numpy() - table["t"].min() - value))) for value in column]
 
 
 @pytest.mark.parametrize(("spread", "trusted"), [(0.05, True), (3.0, False)])
@@ -326,16 +326,16 @@ def test_laplace_evidence_has_an_error_from_its_draws_or_is_not_trusted(spread, 
     predictor.record = types.SimpleNamespace(attributes={"regime_ok": 1})
     monkeypatch.setattr(evidence, "_units", lambda record: 0.0)
     monkeypatch.setattr(evidence, "_log_weights", lambda predictor: weights)
-    found = evidence._of_modes(predictor, [-1.0, 0.1])
-    assert found.trusted is trusted
+    estimate = evidence._of_modes(predictor, [-1.0, 0.1])
+    assert estimate.trusted is trusted
     if trusted:
-        assert found.log_evidence == pytest.approx(np.log(np.mean(np.exp(weights[1]))))
-        assert found.se == pytest.approx(spread / 1000**0.5, rel=0.1)
-        assert "corrected by +0.2" in found.meaning
+        assert estimate.log_evidence == pytest.approx(np.log(np.mean(np.exp(weights[1]))))
+        assert estimate.se == pytest.approx(spread / 1000**0.5, rel=0.1)
+        assert "corrected by +0.2" in estimate.meaning
     else:
-        assert found.log_evidence == 0.1
-        assert np.isnan(found.se)
-        assert "do not trust it" in found.meaning
+        assert estimate.log_evidence == 0.1
+        assert np.isnan(estimate.se)
+        assert "do not trust it" in estimate.meaning
     # Draws that cannot be weighted have no error.
     monkeypatch.setattr(evidence, "_log_weights", lambda predictor: None)
     assert not evidence._of_modes(predictor, [-1.0, 0.1]).trusted

@@ -27,12 +27,12 @@ from bnnzoo.recipe import as_dict
 
 
 def test_reasons_to_distrust_a_run_of_a_path():
-    right = {"converged": 1, "regime_ok": 1, "exactness": "noise-corrected"}
-    assert evidence._distrust_reason(right) == ""
+    attributes = {"converged": 1, "regime_ok": 1, "exactness": "noise-corrected"}
+    assert evidence._distrust_reason(attributes) == ""
     assert evidence._distrust_reason({"regime_ok": "not-applicable", "exactness": "exact"}) == ""
-    assert evidence._distrust_reason(right | {"converged": 0, "regime_ok": 0}) == "has not converged"
-    assert evidence._distrust_reason(right | {"regime_ok": 0}) == "is outside its sampler's regime"
-    assert evidence._distrust_reason(right | {"exactness": "biased"}) == "uses a biased sampler"
+    assert evidence._distrust_reason(attributes | {"converged": 0, "regime_ok": 0}) == "has not converged"
+    assert evidence._distrust_reason(attributes | {"regime_ok": 0}) == "is outside its sampler's regime"
+    assert evidence._distrust_reason(attributes | {"exactness": "biased"}) == "uses a biased sampler"
 
 
 def test_the_numbers_of_each_estimate_of_the_evidence():
@@ -67,8 +67,8 @@ def test_a_path_by_hand():
     values = [np.random.default_rng(i).normal(i, 1 + i, size=(2, 50)) for i in range(4)]
     mean, variance = (np.array([f(v) for v in values]) for f in (np.mean, np.var))
 
-    def rule(chosen: list[int]) -> float:
-        b, e, v = powers[chosen], mean[chosen], variance[chosen]
+    def rule(indices: list[int]) -> float:
+        b, e, v = powers[indices], mean[indices], variance[indices]
         return float(np.sum(np.diff(b) * (e[1:] + e[:-1]) / 2 - np.diff(b) ** 2 / 12 * np.diff(v)))
 
     estimate = power_path.integrate_powers(powers, values)
@@ -148,7 +148,7 @@ def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> e
         predictors.append(predictor)
     monkeypatch.setattr(evidence, "_check_same", lambda first, other: None)
     monkeypatch.setattr(evidence, "kept_draws", lambda predictor: None)
-    monkeypatch.setattr(evidence, "log_likelihoods", lambda predictor, kept: predictor.draws)
+    monkeypatch.setattr(evidence, "log_likelihoods", lambda predictor, indices: predictor.draws)
     return evidence.of_path(predictors)
 
 
@@ -160,11 +160,11 @@ def test_a_path_is_of_powers_from_0_to_1_in_any_order(monkeypatch):
     for powers in ((0.0, 1.0), (0.0, 0.5), (0.5, 0.7, 1.0), (0.0, 0.5, 0.9), (0.0, 0.5, 0.5, 1.0)):
         with pytest.raises(UsageError, match="a path of powers needs 0, 1, and at least one in between, each once"):
             path(*powers, monkeypatch=monkeypatch)
-    for about, words in (
+    for about, message in (
         ({"names_a_model": False}, "a path of powers needs a model"),
         ({"exactness": "approximate"}, "by swag are approx"),
     ):
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises(UsageError, match=message):
             path(0.0, 0.5, 1.0, monkeypatch=monkeypatch, **about)
     against = path(0.0, 0.5, 1.0, monkeypatch=monkeypatch, wide=0.1, converged=0)
     assert not against.trusted
@@ -173,8 +173,8 @@ def test_a_path_is_of_powers_from_0_to_1_in_any_order(monkeypatch):
 
 def test_stepping_stones_take_the_place_of_an_integral_off_by_a_nat_and_by_five_errors(monkeypatch):
     def method(discretisation: float | None, se: float) -> str:
-        made = evidence.Evidence(0.0, se, "integral", "", discretisation=discretisation)
-        monkeypatch.setattr(evidence, "integrate_powers", lambda powers, values: made)
+        estimate = evidence.Evidence(0.0, se, "integral", "", discretisation=discretisation)
+        monkeypatch.setattr(evidence, "integrate_powers", lambda powers, values: estimate)
         stones = lambda powers, values: evidence.Evidence(0.0, 0.1, "stones", "")  # noqa: E731
         monkeypatch.setattr(evidence, "stepping_stones", stones)
         return path(0.0, 0.5, 1.0, monkeypatch=monkeypatch).method
@@ -205,8 +205,8 @@ def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():
     values = []
     for power in powers:
         weights = special.softmax(prior + power * logs)
-        drawn = rng.choice(scales, (4, 1000), p=weights)
-        values.append(-50 * np.log(2 * np.pi) - 100 * np.log(drawn) - squares / 2 / drawn**2)
+        draws = rng.choice(scales, (4, 1000), p=weights)
+        values.append(-50 * np.log(2 * np.pi) - 100 * np.log(draws) - squares / 2 / draws**2)
     integral, stones = power_path.integrate_powers(powers, values), power_path.stepping_stones(powers, values)
     assert integral.discretisation > max(1, 5 * integral.se)
     assert stones.trusted
@@ -220,23 +220,23 @@ def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():
     assert "its error is unknown: do not trust it" in still.meaning
 
 
-@pytest.mark.parametrize(("tail", "told"), [(0.1, True), (5.0, False)])
-def test_a_lower_bound_is_the_best_chains_and_says_how_far_below_it_is(tail, told, monkeypatch):
+@pytest.mark.parametrize(("tail", "is_known"), [(0.1, True), (5.0, False)])
+def test_a_lower_bound_is_the_best_chains_and_says_how_far_below_it_is(tail, is_known, monkeypatch):
     """Log weights log p(D | theta) + log p(theta) - log q(theta): of a light tail, and of one that few draws carry."""
     weights = np.array([[3.0], [4.0]]) + np.random.default_rng(0).exponential(tail, size=(2, 400))
     log_q = np.random.default_rng(1).normal(size=(2, 800))
-    kept, prior = np.arange(0, 800, 2), np.linspace(-1, 1, 400)
+    indices, prior = np.arange(0, 800, 2), np.linspace(-1, 1, 400)
     predictor: Any = Predictor.__new__(Predictor)
     predictor.record = types.SimpleNamespace(statistics={"log_q": log_q})
-    monkeypatch.setattr(evidence, "kept_draws", lambda predictor: kept)
-    monkeypatch.setattr(evidence, "log_likelihoods", lambda predictor, kept: weights - prior + log_q[:, ::2])
-    monkeypatch.setattr(evidence, "log_priors", lambda predictor, kept: np.tile(prior, (2, 1)))
+    monkeypatch.setattr(evidence, "kept_draws", lambda predictor: indices)
+    monkeypatch.setattr(evidence, "log_likelihoods", lambda predictor, indices: weights - prior + log_q[:, ::2])
+    monkeypatch.setattr(evidence, "log_priors", lambda predictor, indices: np.tile(prior, (2, 1)))
     result, best = evidence._of_bound(predictor), weights[weights.mean(1).argmax()]
     assert result.log_evidence == pytest.approx(best.mean())
     assert result.se == pytest.approx(best.std(ddof=1) / 20)
     gap = float(np.log(np.mean(np.exp(best))) - best.mean())
-    assert result.gap == (pytest.approx(gap) if told else None)
-    assert result.trusted is told
-    words = f"{gap:.3g} by the draws' weights" if told else "unknown, because a few draws have all the weight"
+    assert result.gap == (pytest.approx(gap) if is_known else None)
+    assert result.trusted is is_known
+    gap_text = f"{gap:.3g} by the draws' weights" if is_known else "unknown, because a few draws have all the weight"
     assert result.meaning.startswith("a lower bound, the best of 2 chains'")
-    assert result.meaning.endswith(f"larger by KL(q || posterior), {words}")
+    assert result.meaning.endswith(f"larger by KL(q || posterior), {gap_text}")

@@ -81,10 +81,10 @@ def _ranks(posterior: NetworkPosterior, wrong: Any, sampler: Any, keys: Array) -
         (ahead, same_ahead, rate), (behind, same_behind, _) = walk(both[0]), walk(both[1])
         # The true theta is at a uniform place of a chain of LENGTH states.
         place, index = jax.random.randint(key_place, (), 0, LENGTH), jnp.arange(LENGTH - 1)
-        here = _statistics(altered, theta)
+        statistics_here = _statistics(altered, theta)
         below, ties = jnp.zeros(3, jnp.int32), jnp.zeros((), jnp.int32)
         for values, same, steps in ((behind, same_behind, place), (ahead, same_ahead, LENGTH - 1 - place)):
-            below += jnp.sum((values < here) & ((index < steps) & ~same)[:, None], 0)
+            below += jnp.sum((values < statistics_here) & ((index < steps) & ~same)[:, None], 0)
             ties += jnp.sum(same & (index < steps))
         rank = below + jax.random.randint(key_ties, (3,), 0, ties + 1)
         return rank, jnp.mean(rate)
@@ -136,9 +136,9 @@ PAIRS = [*itertools.product(STEPS, ["random-walk", "mala"]), ("mlp", "penalty")]
 
 @pytest.mark.parametrize(("model", "sampler"), PAIRS)
 def test_the_true_parameters_rank_uniformly(model, sampler):
-    posterior, chosen = _posterior(model), _sampler(sampler, model)
-    assert _passes(posterior, chosen)
-    assert 0.15 < _least_p(posterior, chosen, 1.0, 1000, 0)[1] < 0.95
+    posterior, sampler_object = _posterior(model), _sampler(sampler, model)
+    assert _passes(posterior, sampler_object)
+    assert 0.15 < _least_p(posterior, sampler_object, 1.0, 1000, 0)[1] < 0.95
 
 
 @pytest.mark.parametrize("model", STEPS)
@@ -147,6 +147,6 @@ def test_a_likelihood_of_half_the_power_is_seen(model):
     assert not _passes(_posterior(model), _sampler("random-walk", model), 0.5)
 
 
-def test_steps_that_are_never_rejected_are_seen():
+def test_steps_without_rejection_are_detected():
     """The positive control: the unadjusted Langevin algorithm."""
     assert not _passes(_posterior("mlp"), _sampler("sgld", "mlp"))

@@ -101,8 +101,8 @@ def test_the_range_and_the_truth_are_those_asked_for(folder, tmp_path):
     a, b = bnnzoo.open(folder / "a.nc"), bnnzoo.open(folder / "b.nc")
     picture = a.plot("band", range=(-1.5, 1.0), band="function", truth="data")
     (panel,) = picture.figure.axes
-    drawn = {line.get_label(): line for line in panel.get_lines()}
-    x, y = (np.asarray(values) for values in drawn["truth"].get_data())
+    lines = {line.get_label(): line for line in panel.get_lines()}
+    x, y = (np.asarray(values) for values in lines["truth"].get_data())
     assert (x[0], x[-1]) == panel.get_xlim() == (-1.5, 1.0)
     np.testing.assert_allclose(y, 0.5 + x, atol=1e-6)
     both = a.plot("band", others=[b])
@@ -180,7 +180,7 @@ SKEWED = np.array([[0.0, 1.0, 5.0], [10.0, 2.0, 5.0], [1.0, 30.0, 5.0]])
 """Three rows of three features, whose medians are not their means; the last never varies."""
 
 
-def said(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Any:
+def picture_error(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Any:
     """A predictor that says what a test asks."""
     for name, value in parts.items():
         monkeypatch.setattr(Predictor, name, value)
@@ -188,7 +188,7 @@ def said(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Any:
     rows = SKEWED, np.stack([SKEWED[:, 0], 100 + SKEWED[:, 1]], 1)
     result.record = SimpleNamespace(
         training_rows=lambda: rows,
-        require_training_rows=lambda what: None,
+        require_training_rows=lambda purpose: None,
         array=lambda group, name: rows[0],
         weights=None,
         names_a_model=True,
@@ -214,7 +214,7 @@ def of_two_targets(monkeypatch: pytest.MonkeyPatch, features: int = 3) -> Any:
     names = tuple(f"x{i}" for i in range(features))
     monkeypatch.setattr(prediction_table, "table", table)
     monkeypatch.setattr(predictive_samples, "quantiles", quantiles)
-    return said(
+    return picture_error(
         monkeypatch,
         signature=Signature(names, (features,), "float32", ("a", "b"), "regression"),
         moments=lambda self, x: Moments(means(x), np.ones((len(x), 2)), np.ones((len(x), 2)), np.zeros(len(x))),
@@ -280,7 +280,7 @@ def test_slices_of_classes_are_means_over_the_weighted_draws(monkeypatch):
         p = (values[..., None] + x[:, 0] / 10) / 10
         return np.stack([1 - p, p], -1)
 
-    predictor = said(
+    predictor = picture_error(
         monkeypatch,
         signature=Signature(("x0", "x1", "x2"), (3,), "float32", ("y",), "classification", ("no", "yes")),
         functions=functions,
@@ -341,8 +341,8 @@ def test_the_loss_of_a_run_begins_after_its_warm_up():
     assert (result.name, result.first, result.thin) == ("run", 23, 3)
     np.testing.assert_array_equal(result.draws, -lp)
     np.testing.assert_array_equal(result.warmup, -estimate)
-    bare = descent({"lp": lp}, {})
-    assert (bare.first, bare.thin, bare.warmup) == (1, 1, None)
+    record = descent({"lp": lp}, {})
+    assert (record.first, record.thin, record.warmup) == (1, 1, None)
     assert descent({"accepted": lp}, {"lp": lp}).draws is None
     with pytest.raises(UsageError, match="run: the log density of its steps was not recorded"):
         descent({"accepted": lp}, {"accepted": lp})
@@ -352,7 +352,7 @@ def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(mo
     """Of two rows of two targets, in their own units: chains are 3, 0, 9 and 1 sds apart."""
     rng = np.random.default_rng(0)
     values = rng.normal(size=(4, 200, 2, 2)) + np.arange(4)[:, None, None, None] * np.array([[3.0, 0.0], [9.0, 1.0]])
-    predictor = said(
+    predictor = picture_error(
         monkeypatch,
         signature=Signature(("x0",), (1,), "float32", ("a", "b"), "regression"),
         scaler=Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, 1000], [2, 5]))),
@@ -360,9 +360,9 @@ def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(mo
     )
     tested = Probes(["test row 0", "test row 1"], np.zeros((2, 1)))
     monkeypatch.setattr(probes, "probe_rows", lambda record, count: tested)
-    shown, rhat, ess = probe_predictions(predictor)
+    probe_values, rhat, ess = probe_predictions(predictor)
     assert (
-        list(shown)
+        list(probe_values)
         == list(rhat)
         == list(ess)
         == [
@@ -371,11 +371,11 @@ def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(mo
             "mean of b at test row 0",
         ]
     )
-    for name, (row, target) in zip(shown, ((1, 0), (1, 1), (0, 1)), strict=True):
+    for name, (row, target) in zip(probe_values, ((1, 0), (1, 1), (0, 1)), strict=True):
         expected = values[..., row, target] * (2, 5)[target] + (10, 1000)[target]
-        np.testing.assert_allclose(shown[name], expected, rtol=1e-5)
-        told = convergence(shown[name][..., None])
-        assert (rhat[name], ess[name]) == pytest.approx((told["rhat"], told["ess_bulk"]), rel=1e-3)
+        np.testing.assert_allclose(probe_values[name], expected, rtol=1e-5)
+        statistics = convergence(probe_values[name][..., None])
+        assert (rhat[name], ess[name]) == pytest.approx((statistics["rhat"], statistics["ess_bulk"]), rel=1e-3)
 
 
 def test_the_bands_of_a_density_are_of_its_weighted_draws_and_its_axes_in_their_order(monkeypatch):
@@ -384,10 +384,10 @@ def test_the_bands_of_a_density_are_of_its_weighted_draws_and_its_axes_in_their_
     signature = Signature(("a",), (1,), "float32", ("a",), "density")
     log_density = lambda predictor, rows: -rows[:, 0].astype(float) if rows.shape[1] == 1 else rows @ [0.0, -1.0]  # noqa: E731
     monkeypatch.setattr(prediction_table, "log_density", log_density)
-    predictor = said(
+    predictor = picture_error(
         monkeypatch,
         signature=signature,
-        log_likelihoods=lambda self, x, y, kept: np.log(heights)[:, kept, None] + 0 * x[:, 0],
+        log_likelihoods=lambda self, x, y, indices: np.log(heights)[:, indices, None] + 0 * x[:, 0],
     )
     predictor.record.shape = (2, 2)
     for weights, high in ((None, 85.45), (np.array([0.1, 0.1, 0.8, 0.0]), 3.0)):
@@ -410,7 +410,7 @@ def test_of_many_targets_those_that_are_most_off_are_drawn(monkeypatch):
     powers = [1.0, 4.0, 1.1, 0.2, 3.0, 2.0, 0.3, 1.2]
     pit = np.stack([even**power for power in powers], 1)
     names = tuple(f"y{power}" for power in powers)
-    predictor = said(monkeypatch, signature=Signature(("x0",), (1,), "float32", names, "regression"))
+    predictor = picture_error(monkeypatch, signature=Signature(("x0",), (1,), "float32", names, "regression"))
     predictor.record.test_rows = lambda: (np.zeros((50, 1)), np.zeros((50, 8)))
     monkeypatch.setattr(evaluation, "sampled_scores", lambda predictor, x, y: SimpleNamespace(pit=pit))
     result = pictures._pits_of_targets(predictor)
@@ -423,7 +423,9 @@ def test_scores_of_test_rows_are_never_those_of_unfamiliar_ones(monkeypatch):
     parts = [{"sd": np.full(4, value), "epistemic_sd": np.full(4, value / 10)} for value in (1.0, 5.0)]
     parts += [{"sd": np.full(4, value)} for value in (2.0, 7.0)]
     monkeypatch.setattr(figures.ood_scores, "of_run", lambda predictor, spec, inside: OodScores("far.csv", *parts))
-    predictor = said(monkeypatch, signature=SimpleNamespace(task="regression"), test_rows=lambda self: (SKEWED, SKEWED))
+    predictor = picture_error(
+        monkeypatch, signature=SimpleNamespace(task="regression"), test_rows=lambda self: (SKEWED, SKEWED)
+    )
     alone = pictures.ood(predictor).alt
     assert (
         "of the target 1 on test rows and 5 on far (posterior), 2 on test rows and 7 on far (single best draw)" in alone

@@ -51,7 +51,7 @@ VECTORIZED = Placement("vectorized", None)
 # ---- training ------------------------------------------------------------------------------------
 
 
-def test_as_many_rows_as_there_are_are_all_of_them():
+def test_a_batch_as_large_as_the_data_has_all_rows():
     posterior = parabolas([1.0, 2.0, 3.0], [0.0] * 3)
     for size in (3, 4):
         np.testing.assert_array_equal(_training.batch(posterior, size, key=KEY)[0], [1.0, 2.0, 3.0])
@@ -70,9 +70,9 @@ def test_adam_without_warm_up_takes_one_step_and_none_that_is_no_number():
     assert bool(finite)
     _, still, _ = after.descend(moved, jnp.ones(2), 0.1)
     np.testing.assert_allclose(still, moved, atol=1e-7)
-    same, kept, finite = _training.Adam.start(start, 10).descend(start, jnp.asarray([jnp.nan, 1.0]), 0.1)
+    same, rejected, finite = _training.Adam.start(start, 10).descend(start, jnp.asarray([jnp.nan, 1.0]), 0.1)
     assert not bool(finite)
-    np.testing.assert_array_equal(kept, start)
+    np.testing.assert_array_equal(rejected, start)
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(same.moments))
     assert float(same.done) == 1
 
@@ -116,7 +116,7 @@ def test_a_start_on_all_rows_is_judged_by_the_density_that_it_climbs():
     np.testing.assert_allclose(result.losses, expected / 40, rtol=1e-5)
 
 
-def test_how_fast_a_start_is_trained_and_how_many_rows_judge_it():
+def test_the_learning_rate_and_held_out_rows_of_training():
     rates = [float(start._learning_rate(jnp.asarray(step), jnp.asarray(100))) for step in (0, 50, 100, 110)]
     np.testing.assert_allclose(rates, [5e-3, 0.51 * 5e-3, 1e-4, 1e-4], rtol=1e-5)
     assert [start.num_held_out(rows, 0.1) for rows in (99, 100, 20_480, 20_490, 10**6)] == [0, 10, 2048, 2048, 2048]
@@ -152,7 +152,7 @@ def test_the_noise_of_several_targets_is_their_geometric_mean():
     )
 
 
-def test_a_network_that_says_its_noise_learns_the_mean_first(monkeypatch):
+def test_a_network_with_noise_outputs_learns_the_mean_first(monkeypatch):
     """The control: where all rows count alike at once, what is not fitted yet is taken for noise."""
     posterior = _steep(Heteroscedastic())
     thetas = np.stack([posterior.start(key=jax.random.key(i)) for i in range(4)])
@@ -181,7 +181,7 @@ class Whole(Parabolas):
 
 
 @pytest.mark.parametrize("kind", [Parabolas, Whole])
-def test_the_way_from_the_prior_goes_down_the_density_of_the_posterior(kind):
+def test_transport_follows_the_gradient_of_the_posterior(kind):
     """Of rows that are all alike any batch says what all say, to the likelihood's power, with a share of the prior."""
     posterior = kind((np.full(300, 2.0, np.float32), np.full(300, 0.5, np.float32)), likelihood_power=np.float32(0.25))
     for theta in (jnp.asarray([1.5]), jnp.asarray([-3.0])):
@@ -190,7 +190,7 @@ def test_the_way_from_the_prior_goes_down_the_density_of_the_posterior(kind):
     assert transport.evaluations(posterior, 3) == 30 * (128 if kind is Parabolas else 300) + 600
 
 
-def test_the_way_from_the_prior_is_in_steps_of_its_spread_that_fall_by_a_thousand():
+def test_transport_steps_are_in_prior_deviations_and_fall_a_thousandfold():
     posterior = OneEach(np.arange(40, dtype=np.float32), likelihood_power=np.float32(0.5))
     spread = transport._spread(posterior, KEY)
     np.testing.assert_allclose(spread, np.linspace(1, 40, 40), rtol=0.45)  # of 64 draws
@@ -224,8 +224,8 @@ def test_a_step_of_bbb_descends_by_a_share_of_the_kl_and_tells_the_bound_with_al
     theta = np.array([0.4, -0.2]) + scale * eps
     entropy = 2 * math.log(scale) + math.log(2 * math.pi) + 1
     expected = -power * 4 * c * np.sum((theta - m) ** 2) / 2 + entropy - theta @ theta / 2
-    for done, share in enumerate(shares):
-        state = eqx.tree_at(lambda s: s.adam.done, start, jnp.asarray(float(done)))
+    for steps_done, share in enumerate(shares):
+        state = eqx.tree_at(lambda s: s.adam.done, start, jnp.asarray(float(steps_done)))
         after, step_stats = sampler.warmup_step(posterior, state, key=KEY)
         assert float(step_stats["elbo_estimate"]) == pytest.approx(expected, rel=1e-5)
         np.testing.assert_allclose(after.position, theta, rtol=1e-5)
@@ -233,13 +233,13 @@ def test_a_step_of_bbb_descends_by_a_share_of_the_kl_and_tells_the_bound_with_al
         wide = (slope * eps - share / scale / 4) * (1 - math.exp(-scale))
         # Adam's first moment is a tenth of its first gradient.
         np.testing.assert_allclose(after.adam.moments.mu, [0.1 * slope, 0.1 * wide], rtol=1e-4)
-    drawn, step_stats = sampler.step(posterior, start, key=KEY)
-    np.testing.assert_allclose(drawn.position, theta, rtol=1e-5)
+    next_state, step_stats = sampler.step(posterior, start, key=KEY)
+    np.testing.assert_allclose(next_state.position, theta, rtol=1e-5)
     assert float(step_stats["log_q"]) == pytest.approx(-eps @ eps / 2 - entropy + 1, rel=1e-5)
 
 
 @pytest.mark.parametrize("sampler", [Bbb(), Dropout(rate=0.5), Laplace(), Swag(rank=2)])
-def test_a_draw_knows_nothing_of_the_draw_before_it(sampler):
+def test_a_draw_is_independent_of_the_draw_before(sampler):
     """The same noise, from wherever the last draw was: draws are independent, and dropped units come back."""
     network = Linear().build((3,), 1, key=KEY)
     x = np.eye(3, dtype=np.float32)
@@ -276,7 +276,7 @@ def test_local_noise_has_the_noise_scale_that_was_drawn(monkeypatch):
     assert float(slope[2]) == pytest.approx(0.7 * 1.5 * (squares * math.exp(-2 * u) - 1), rel=1e-4)
 
 
-def test_local_noise_is_of_inputs_as_the_network_takes_them():
+def test_local_noise_uses_the_arranged_inputs():
     """Bytes are scaled on the device, here too."""
     network = Linear().build((2,), 1, key=KEY)
     x = np.array([[10, 200], [90, 3]], np.uint8)
@@ -291,7 +291,7 @@ def test_local_noise_is_of_inputs_as_the_network_takes_them():
 def test_the_distance_of_a_mean_is_told_without_the_noise_of_the_pairs():
     """Slopes 1 - t^2 in each of many parameters: of a pair m +- s eps, in units of q, s (1 - m^2 - s^2 eps^2)."""
     dim, m, s = 10_000, 1.2, 1.5
-    posterior = given(lambda t: jnp.sum(t - t**3 / 3))
+    posterior = given_arguments(lambda t: jnp.sum(t - t**3 / 3))
     sampler = Bbb(scale=s)
     state = sampler.init(posterior, jnp.full(dim, m), num_warmup=0, key=KEY)
     inspection = float(sampler.inspect(posterior, state, key=KEY)["mean_distance"])
@@ -303,7 +303,7 @@ def test_the_distance_of_a_mean_is_told_without_the_noise_of_the_pairs():
 
 
 @pytest.mark.parametrize(("sampler", "name"), [(Laplace(), "mode_distance"), (Bbb(), "mean_distance")])
-def test_a_quarter_of_a_squared_deviation_a_parameter_is_near_enough(sampler, name):
+def test_the_tolerated_distance_is_a_quarter_of_a_squared_deviation(sampler, name):
     posterior = of_size(2)
     assert sampler.findings(posterior, {}) == ()
     assert sampler.findings(posterior, {name: 0.5}) == ()
@@ -313,16 +313,16 @@ def test_a_quarter_of_a_squared_deviation_a_parameter_is_near_enough(sampler, na
 
 def test_the_slope_counts_in_the_evidence_up_to_where_the_mode_is_found_too_far():
     """Of exp(-t^2 / 2), from half a deviation beside its mode and from a little more."""
-    posterior = given(lambda t: -jnp.sum(t**2) / 2)
+    posterior = given_arguments(lambda t: -jnp.sum(t**2) / 2)
     sampler = Laplace(covariance="diagonal", curvature="hessian")
     for place, counted in ((0.5, True), (0.501, False)):
         at = jnp.asarray([place])
         state = LaplaceState(at, at, _curvature.Diagonal(jnp.ones(1)), _training.Adam.start(at, 1))
-        told = sampler.inspect(posterior, state, key=KEY)
-        distance = float(told["mode_distance"])
+        statistics = sampler.inspect(posterior, state, key=KEY)
+        distance = float(statistics["mode_distance"])
         assert distance == pytest.approx(place**2, rel=1e-6)
         expected = math.log(2 * math.pi) / 2 - (0 if counted else place**2 / 2)
-        assert float(told["log_evidence"]) == pytest.approx(expected, abs=1e-5)
+        assert float(statistics["log_evidence"]) == pytest.approx(expected, abs=1e-5)
         assert (sampler.findings(posterior, {"mode_distance": distance}) == ()) == counted
 
 
@@ -340,12 +340,12 @@ def test_a_draw_of_laplace_is_as_many_deviations_from_the_mode_as_its_noise_is(m
 
 def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
     """Up to a thousand parameters whole; then by blocks, for at most 1e12 multiplications."""
-    made = {
+    factors = {
         "full": _curvature.Full(jnp.eye(1)),
         "kronecker": _curvature.Kronecker(()),
         "diagonal": _curvature.Diagonal(jnp.ones(1)),
     }
-    for name, item in made.items():
+    for name, item in factors.items():
         monkeypatch.setattr(_curvature, name, lambda posterior, theta, kind, item=item: item)
 
     def factor(dim: int, num_data: int, curvature: Any = "fisher", **fields: Any) -> str:
@@ -401,7 +401,7 @@ class Given(NormalPrior):
         return batch * 0.0 * theta[0]
 
 
-def given(function: Any) -> Any:
+def given_arguments(function: Any) -> Any:
     return Given(np.zeros(1, np.float32), function=function)
 
 
@@ -415,7 +415,7 @@ def test_a_climb_is_ten_steps_of_conjugate_gradients():
         x = x + length * direction
         new = residual - length * curvature * direction
         direction, residual = new + new @ new / (residual @ residual) * direction, new
-    posterior = given(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2) / 2)
+    posterior = given_arguments(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2) / 2)
     result = _climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
     np.testing.assert_allclose(result, x, atol=1e-4)
     assert np.abs(x).max() > 1e-3
@@ -439,25 +439,25 @@ def test_a_step_of_the_climb_keeps_of_the_last_direction_what_polak_and_ribiere_
     share = new @ (new - first) / (first @ first)
     assert (share < 0) == forgotten
     ends = []
-    for kept in (max(share, 0.0), new @ new / (first @ first)):
-        direction = new + kept * first
+    for factor in (max(share, 0.0), new @ new / (first @ first)):
+        direction = new + factor * first
         ends.append(middle + length(middle, direction) * direction)
-    posterior = given(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2 / 2 + t**4))
+    posterior = given_arguments(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2 / 2 + t**4))
     result = _climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
     np.testing.assert_allclose(result, ends[0], atol=1e-4)
     assert np.abs(ends[1] - ends[0]).max() > 0.01
 
 
 def test_a_climb_begins_where_a_parameter_is_a_hundredth_of_a_deviation_off():
-    posterior = given(lambda t: -jnp.sum(t**2) / 2)
+    posterior = given_arguments(lambda t: -jnp.sum(t**2) / 2)
     for off, moves in ((0.0098, False), (0.0102, True)):
         start = jnp.full(3, off)
         assert bool(jnp.any(_climb.climb_to_mode(posterior, start, _Scaled()) != start)) == moves
 
 
-def test_as_far_off_as_is_near_is_near(monkeypatch):
+def test_a_distance_at_the_tolerance_counts_as_near(monkeypatch):
     """Of four parameters, each one deviation off: four is the limit itself, where a parameter may be one off."""
-    posterior = given(lambda t: -jnp.sum(t**2) / 2)
+    posterior = given_arguments(lambda t: -jnp.sum(t**2) / 2)
     for near, end in ((1.0, 1.0), (0.99, 0.0)):
         monkeypatch.setattr(_climb, "_TOLERANCE", near)
         np.testing.assert_allclose(_climb.climb_to_mode(posterior, jnp.ones(4), _Scaled()), [end] * 4, atol=1e-6)
@@ -466,16 +466,16 @@ def test_as_far_off_as_is_near_is_near(monkeypatch):
 def test_the_length_of_a_step_of_the_climb(monkeypatch):
     """The parabola's top, or as small a share as rises by a quarter of what the slope promises; or one slope."""
     monkeypatch.setattr(_climb, "_STEPS", 1)
-    hill = given(lambda t: -jnp.sum(jnp.logaddexp(t, -t)))
+    hill = given_arguments(lambda t: -jnp.sum(jnp.logaddexp(t, -t)))
     for place, halvings in ((0.5, 0), (2.6, 4), (2.89, 5), (3.0, 5)):
         result = float(_climb.climb_to_mode(hill, jnp.asarray([place]), _Scaled())[0])
         assert result == pytest.approx(place - np.cosh(place) ** 2 / 2**halvings * np.tanh(place), abs=1e-3)
-    double = given(lambda t: jnp.sum(t**2 / 2 - t**4 / 4))
+    double = given_arguments(lambda t: jnp.sum(t**2 / 2 - t**4 / 4))
     result = float(_climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled())[0])
     assert result == pytest.approx(0.1 + 0.099, rel=1e-4)
     result = float(_climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled(2.0))[0])
     assert result == pytest.approx(0.1 + 4 * 0.099, rel=1e-4)
-    straight = given(lambda t: 3 * jnp.sum(t))
+    straight = given_arguments(lambda t: 3 * jnp.sum(t))
     for scale in (1.0, 2.0):
         result = float(_climb.climb_to_mode(straight, jnp.asarray([0.5]), _Scaled(scale))[0])
         assert result == pytest.approx(0.5 + 3 * scale**2, rel=1e-5)
@@ -483,7 +483,7 @@ def test_the_length_of_a_step_of_the_climb(monkeypatch):
 
 def test_a_step_of_the_climb_that_is_uphill_at_no_share_is_not_made():
     """A pointed mode: from 0.1 the share would be 2^-10; from 0.2 it is the one before."""
-    kink = given(lambda t: -100 * jnp.sum(jnp.abs(t)) - jnp.sum(t**2) / 2)
+    kink = given_arguments(lambda t: -100 * jnp.sum(jnp.abs(t)) - jnp.sum(t**2) / 2)
     assert float(_climb.climb_to_mode(kink, jnp.asarray([0.1]), _Scaled())[0]) == pytest.approx(0.1)
     assert abs(float(_climb.climb_to_mode(kink, jnp.asarray([0.2]), _Scaled())[0])) < 0.01
 
@@ -508,15 +508,15 @@ def test_training_goes_downhill_by_adam(kind):
     fields = {"curvature": "hessian"} if kind is Laplace else {}
     sampler = kind(learning_rate=0.02, batch_size=8, **fields)
     state = sampler.init(posterior, jnp.asarray([0.4, 1.7]), num_warmup=1000, key=KEY)
-    for wanted in ([0.42, 1.68], [0.44, 1.66]):
+    for expected in ([0.42, 1.68], [0.44, 1.66]):
         state, _ = sampler.warmup_step(posterior, state, key=KEY)
-        np.testing.assert_allclose(state.position, wanted, atol=1e-3)
+        np.testing.assert_allclose(state.position, expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("num_warmup", [0, 5])
 def test_the_curvature_of_laplace_is_that_at_the_mode(num_warmup):
     """Of -cosh t, whose curvature is 1 at its top and 1.5 where the climb begins."""
-    posterior = given(lambda t: -jnp.sum(jnp.cosh(t)))
+    posterior = given_arguments(lambda t: -jnp.sum(jnp.cosh(t)))
     sampler = Laplace(covariance="diagonal", curvature="hessian")
     start = jnp.asarray([math.acosh(1.5), -math.acosh(1.5)])
     state = sampler.init(posterior, start, num_warmup=num_warmup, key=KEY)
@@ -530,8 +530,8 @@ def test_layers_are_dropped_independently_of_one_another():
     """Two layers with as many inputs: which of them are dropped agrees in half the places."""
     sampler, keys = Dropout(rate=0.5), jax.random.split(KEY, 200)
     layout = network_layout(Mlp((20, 20)).build((2,), 1, key=KEY))
-    drawn = jax.vmap(lambda key: sampler._drop(layout, jnp.ones(layout.dim), key=key))(keys)
-    values = layout.unflatten(drawn)
+    draws = jax.vmap(lambda key: sampler._drop(layout, jnp.ones(layout.dim), key=key))(keys)
+    values = layout.unflatten(draws)
     first, other = (np.asarray(values[name])[:, 0] > 0 for name in ("layers_1_weight", "layers_2_weight"))
     assert abs((first == other).mean() - 0.5) < 4.89 * 0.5 / first.size**0.5
 
@@ -582,15 +582,15 @@ def test_a_kronecker_product_is_of_the_gradients_of_all_rows(elements, monkeypat
     posterior = NetworkPosterior.of(network, Categorical(), Normal(0.8), x, y, likelihood_power=0.5)
     theta = jnp.asarray(rng.normal(size=posterior.layout.dim), jnp.float32)
     slopes = np.asarray(jax.jit(jax.jacobian(posterior.log_likelihoods))(theta), float)
-    wanted = np.zeros((posterior.layout.dim,) * 2)
+    expected = np.zeros((posterior.layout.dim,) * 2)
     for block in posterior.layout.blocks:
         rows = slopes[:, block.start : block.stop].reshape(7, block.shape[0], -1)
         left, right = np.einsum("iab,icb->ac", rows, rows), np.einsum("iab,iac->bc", rows, rows)
         product = 0.5 * np.kron(left, right) / np.trace(left) + np.eye(block.size) / 0.64
-        wanted[block.start : block.stop, block.start : block.stop] = np.linalg.inv(product)
-    made = jax.jit(lambda theta: jax.vmap(_curvature.kronecker(posterior, theta, "fisher").draw)(jnp.eye(len(theta))))
-    factor = made(theta)
-    np.testing.assert_allclose(np.asarray(factor, float).T @ factor, wanted, rtol=2e-3, atol=1e-5)
+        expected[block.start : block.stop, block.start : block.stop] = np.linalg.inv(product)
+    matrix = jax.jit(lambda theta: jax.vmap(_curvature.kronecker(posterior, theta, "fisher").draw)(jnp.eye(len(theta))))
+    factor = matrix(theta)
+    np.testing.assert_allclose(np.asarray(factor, float).T @ factor, expected, rtol=2e-3, atol=1e-5)
 
 
 def test_a_snapshot_is_due_at_every_interval_of_the_second_half():
@@ -598,11 +598,11 @@ def test_a_snapshot_is_due_at_every_interval_of_the_second_half():
     sampler = Swag(interval=2, rank=2)
     state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=9, key=KEY)
     assert float(state.first) == 4
-    taken = []
+    snapshots = []
     for i in range(9):
         state, _ = sampler.warmup_step(posterior, state, key=jax.random.key(i))
-        taken.append(int(state.snapshots))
-    assert taken == [0, 0, 0, 0, 0, 1, 1, 2, 2]
+        snapshots.append(int(state.snapshots))
+    assert snapshots == [0, 0, 0, 0, 0, 1, 1, 2, 2]
 
 
 def test_every_share_of_a_batch_has_a_mask_of_its_own():
@@ -643,8 +643,8 @@ def test_the_fit_at_a_mode_is_never_wider_than_the_prior():
     result = _proposal.laplace(posterior, jnp.asarray([0.4, 0.6]))
     np.testing.assert_allclose(result.mean, [30.0] * 2, rtol=1e-2)
     np.testing.assert_allclose(result.factor, np.eye(2), atol=1e-3)
-    right = parabolas([3.0], [1.0], dim=2)
-    result = _proposal.fit_proposal("laplace", right, jnp.zeros(2), scale=1.5, pilot=100, key=KEY)
+    posterior_right = parabolas([3.0], [1.0], dim=2)
+    result = _proposal.fit_proposal("laplace", posterior_right, jnp.zeros(2), scale=1.5, pilot=100, key=KEY)
     assert result is not None
     np.testing.assert_allclose(result.mean, [0.75] * 2, rtol=1e-4)
     np.testing.assert_allclose(result.factor, 1.5 * np.eye(2) / 2, atol=1e-4)
@@ -666,7 +666,7 @@ def test_a_draw_of_a_gaussian_is_its_factor_times_noise(monkeypatch):
 
 def test_no_curvature_of_a_fit_is_less_than_the_priors_least_or_a_millionth_of_the_largest():
     for curvature, floor in (([1e8, 4.0, 5.0], 100.0), ([1e4, 4.0, 5.0], 0.0)):
-        posterior = given(lambda t, c=curvature: -jnp.sum(jnp.asarray(c) * t**2) / 2)
+        posterior = given_arguments(lambda t, c=curvature: -jnp.sum(jnp.asarray(c) * t**2) / 2)
         result = _proposal.laplace(posterior, jnp.zeros(3))
         np.testing.assert_allclose(result.factor, np.diag(np.maximum(curvature, floor) ** -0.5), rtol=1e-4, atol=1e-7)
 
@@ -691,8 +691,8 @@ def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
     def kink(t: Any) -> Any:
         return -1000 * jnp.sum(jnp.abs(t)) - jnp.sum(t**2) / 2
 
-    for place, there in ((0.3, 0.3 - 1000.3 / 2**11), (0.2, 0.2)):
-        assert climbed(kink, place) == pytest.approx(there, abs=1e-4)
+    for place, expected in ((0.3, 0.3 - 1000.3 / 2**11), (0.2, 0.2)):
+        assert climbed(kink, place) == pytest.approx(expected, abs=1e-4)
     # Along a line without curvature a step is by that of a millionth of the largest.
     ramp = _proposal.climb_by_newton(lambda t: -(t[0] ** 2) / 2 + 1e-6 * t[1], jnp.zeros(2))
     np.testing.assert_allclose(ramp, [0.0, 2.0], rtol=1e-4)
@@ -718,16 +718,16 @@ def test_the_pilot_is_a_langevin_chain_whose_later_half_counts(monkeypatch):
     dim, steps, eta = 8, 6, 1.65**2 / 4
     ratios: list[float] = []
 
-    def taken(log_ratio: Any, *, key: Any) -> Any:
+    def accept(log_ratio: Any, *, key: Any) -> Any:
         jax.debug.callback(lambda value: ratios.append(float(value)), log_ratio, ordered=True)
         return jnp.asarray(True), jnp.asarray(0.674), jnp.asarray(False)
 
-    monkeypatch.setattr(_proposal, "metropolis", taken)
+    monkeypatch.setattr(_proposal, "metropolis", accept)
     monkeypatch.setattr(_proposal, "standard_normal", lambda like, *, key: jnp.ones_like(like))
     posterior = parabolas([0.0], [0.0], dim=dim)
     start = _proposal.Gaussian(jnp.zeros(dim), jnp.eye(dim))
     result = _proposal._moments(posterior, start, steps, key=KEY)
-    z, kept, expected = 0.0, [], []
+    z, later_half, expected = 0.0, [], []
     for i in range(steps):
         proposed = z - eta * z + (2 * eta) ** 0.5
         back = 1 - (eta / 2) ** 0.5 * (z + proposed)
@@ -736,12 +736,14 @@ def test_the_pilot_is_a_langevin_chain_whose_later_half_counts(monkeypatch):
         if i < steps // 2:
             eta *= np.exp(0.1 / (i + 1) ** 0.5)
         else:
-            kept.append(z)
+            later_half.append(z)
     jax.effects_barrier()
     np.testing.assert_allclose(ratios, expected, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(result.mean, [np.mean(kept)] * dim, rtol=1e-4)
-    scatter = len(kept) * np.var(kept) * np.ones((dim, dim)) + 10 * dim * np.eye(dim)
-    np.testing.assert_allclose(result.factor @ result.factor.T, scatter / (len(kept) + 10 * dim), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(result.mean, [np.mean(later_half)] * dim, rtol=1e-4)
+    scatter = len(later_half) * np.var(later_half) * np.ones((dim, dim)) + 10 * dim * np.eye(dim)
+    np.testing.assert_allclose(
+        result.factor @ result.factor.T, scatter / (len(later_half) + 10 * dim), rtol=1e-3, atol=1e-5
+    )
 
 
 def test_the_moments_of_the_pilot_are_in_units_of_the_fit_that_it_starts_from():
@@ -750,7 +752,7 @@ def test_the_moments_of_the_pilot_are_in_units_of_the_fit_that_it_starts_from():
 
     @jax.jit
     def moments(centre: Any, factor: Any, inverse: Any) -> Any:
-        posterior = given(lambda t: -jnp.sum((inverse @ (t - centre)) ** 2) / 2)
+        posterior = given_arguments(lambda t: -jnp.sum((inverse @ (t - centre)) ** 2) / 2)
         result = _proposal._moments(posterior, _proposal.Gaussian(centre, factor), 40, key=KEY)
         return result.mean, result.factor
 
@@ -766,7 +768,7 @@ def test_a_sampler_fits_its_proposal_as_it_was_asked_to(kind, monkeypatch):
     """From its chain's start, so many times as wide, by a pilot of so many steps; and draws from that."""
     calls: list[Any] = []
     fit = _proposal.Gaussian(jnp.asarray([5.0]), jnp.asarray([[1e-4]]))
-    monkeypatch.setattr(_proposal, "fit_proposal", lambda *given, **more: calls.append((*given, more)) or fit)
+    monkeypatch.setattr(_proposal, "fit_proposal", lambda *args, **more: calls.append((*args, more)) or fit)
     sampler = dataclasses.replace(kind, proposal="gaussian", proposal_scale=np.float32(3.0), pilot=123)
     posterior = parabolas([1.0], [0.0])
     state = sampler.init(posterior, jnp.asarray([0.8]), num_warmup=0, key=KEY)
@@ -804,22 +806,22 @@ def test_the_bound_is_raised_to_the_likelihoods_power():
         assert float(result) == pytest.approx(-0.6 * np.sum((theta - np.array([0.2, -0.4, 0.3])) ** 2) / 2, rel=1e-4)
 
 
-def test_what_a_draw_by_rejection_tells_of_the_bound(monkeypatch):
+def test_rejection_reports_the_excess_over_its_bound(monkeypatch):
     """Its log to the likelihood's power, and by how much it was exceeded so far: of a thinned draw the last step speaks
     for all. The second of two proposals that are looked at together, which is not taken, counts."""
     proposals = jnp.asarray([[0.1], [0.3]]), jnp.asarray([-0.2, 0.4]), jnp.asarray([True, True])
-    monkeypatch.setattr(rejection, "_proposals", lambda *given, **more: proposals)
+    monkeypatch.setattr(rejection, "_proposals", lambda *args, **more: proposals)
     posterior, sampler = _bounded(), Rejection(block=2)
     state = sampler.init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
     step = jax.jit(lambda state: sampler.step(posterior, state, key=KEY))
     for before, expected in ((-jnp.inf, 0.4), (0.7, 0.7), (0.1, 0.4)):
-        after, told = step(eqx.tree_at(lambda s: s.excess, state, jnp.asarray(before)))
-        assert float(told["log_excess"]) == float(after.excess) == pytest.approx(expected)
+        after, statistics = step(eqx.tree_at(lambda s: s.excess, state, jnp.asarray(before)))
+        assert float(statistics["log_excess"]) == float(after.excess) == pytest.approx(expected)
     np.testing.assert_allclose(after.position, [0.1])
-    assert int(told["n_steps"]) == 1
-    assert float(told["log_bound"]) == pytest.approx(0.6 * (2.0 - 3.0 + 0.5), rel=1e-5)
+    assert int(statistics["n_steps"]) == 1
+    assert float(statistics["log_bound"]) == pytest.approx(0.6 * (2.0 - 3.0 + 0.5), rel=1e-5)
     # By the ratio that was told of the proposal: log prior - 0.2 + log k.
-    assert float(told["lp"]) == pytest.approx(-(0.1**2) / 2 - 0.2 - 0.3, rel=1e-5)
+    assert float(statistics["lp"]) == pytest.approx(-(0.1**2) / 2 - 0.2 - 0.3, rel=1e-5)
 
 
 def test_a_weight_is_of_the_whole_density_of_its_proposal():
@@ -863,15 +865,15 @@ def test_a_bound_that_is_stated_has_the_precision_of_the_run():
         sampler, posterior = Rejection(proposal=Wide(), log_bound=3.0, block=8), parabolas([3.0], [1.0])
 
         @jax.jit
-        def drawn(start: Any) -> Any:
+        def draw(start: Any) -> Any:
             state = sampler.init(posterior, start, num_warmup=0, key=KEY)
             return state, *sampler.step(posterior, state, key=KEY)
 
-        state, after, told = drawn(jnp.zeros(1))
-        for item in (state.log_bound, state.excess, after.excess, told["log_bound"], told["log_excess"]):
+        state, after, statistics = draw(jnp.zeros(1))
+        for item in (state.log_bound, state.excess, after.excess, statistics["log_bound"], statistics["log_excess"]):
             assert jnp.asarray(item).dtype == np.float64
-        assert float(told["log_bound"]) == 3
-        assert float(told["lp"]) == pytest.approx(float(posterior.log_density(after.position)), rel=1e-9)
+        assert float(statistics["log_bound"]) == 3
+        assert float(statistics["lp"]) == pytest.approx(float(posterior.log_density(after.position)), rel=1e-9)
 
 
 class Halves(NormalPrior):
@@ -912,7 +914,7 @@ class Torn(Parabolas):
         return jnp.where(theta[0] < -1, jnp.nan, super().log_likelihood(theta, batch) + jnp.sqrt(0.0 * theta[0]))
 
 
-def test_a_bound_is_searched_for_among_what_is_a_number():
+def test_the_search_for_a_bound_skips_nan():
     """The log ratio is b - 15 (theta - 4/5)^2 / 8, to whose top one of thousands of proposals is near."""
     posterior = Torn((np.float32([3.0]), np.float32([1.0])))
     state = Rejection(proposal=Wide()).init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
@@ -924,16 +926,16 @@ def test_a_bound_is_searched_for_among_what_is_a_number():
 def test_an_excess_within_rounding_ends_no_run():
     sampler = Rejection(max_proposals=50)
 
-    def said(excess: float, accepted: float = 1.0) -> str:
+    def failure(excess: float, accepted: float = 1.0) -> str:
         stats = {"log_excess": [[-1.0, excess]], "log_bound": [[1.0, 2.0]], "accepted": [[1.0, accepted]]}
         return spell_settings(sampler.failure({name: np.array(value) for name, value in stats.items()}), "options")
 
-    assert said(1e-3) == ""
-    assert "was 0.0015 nats above the bound, log k = 2," in said(0.0015)
-    assert "use --sampler.log-bound 2.0115 or" in said(0.0015)
-    assert said(-1.0, 0.9) == said(-1.0, 0.0)
-    assert said(-1.0, 0.0).startswith("chain 0: none of 50 proposals")
-    assert said(-1.0, float("nan")).startswith("chain 0: none of 50")
+    assert failure(1e-3) == ""
+    assert "was 0.0015 nats above the bound, log k = 2," in failure(0.0015)
+    assert "use --sampler.log-bound 2.0115 or" in failure(0.0015)
+    assert failure(-1.0, 0.9) == failure(-1.0, 0.0)
+    assert failure(-1.0, 0.0).startswith("chain 0: none of 50 proposals")
+    assert failure(-1.0, float("nan")).startswith("chain 0: none of 50")
 
 
 @pytest.mark.usefixtures("as_options")
@@ -947,15 +949,15 @@ def test_twenty_acceptances_must_be_promised(monkeypatch):
 
         monkeypatch.setattr(rejection, "_bounds", lambda posterior: 0.0)
         monkeypatch.setattr(rejection, "_pilot", pilot)
-        monkeypatch.setattr(_proposal, "check", lambda *given: None)
+        monkeypatch.setattr(_proposal, "check", lambda *args: None)
         Rejection(**fields).check(of_size(2, num_data))
 
     check(10, math.log10(20.001e-6))
     with pytest.raises(UsageError, match=r"with probability 2\.0e-05 \(estimated from 16384\)"):
         check(10, math.log10(19.999e-6))
     check(10, math.log10(0.0201), max_proposals=1000)
-    for log10, told in ((-29.5, "3.2e-30"), (-30.5, "1e-3[01]"), (-999.0, "1e-999"), (-1001.0, "0")):
-        with pytest.raises(UsageError, match=f"with probability {told} "):
+    for log10, probability in ((-29.5, "3.2e-30"), (-30.5, "1e-3[01]"), (-999.0, "1e-999"), (-1001.0, "0")):
+        with pytest.raises(UsageError, match=f"with probability {probability} "):
             check(10, log10)
     calls.clear()
     for num_data in (256, 257, 1000, 65_536, 10**6):

@@ -128,29 +128,29 @@ def test_options_that_exclude_each_other(arguments, message, capsys):
 
 
 def test_the_screen_shows_the_progress_of_all_jobs():
-    now, said = [0.0], list[str]()
-    screen = FleetScreen(3, 1, said.append, PlainLine(said.append, lambda: now[0]), lambda: now[0])
+    clock, lines = [0.0], list[str]()
+    screen = FleetScreen(3, 1, lines.append, PlainLine(lines.append, lambda: clock[0]), lambda: clock[0])
     screen.tell("a", Progress("sampling", 0, 100))
-    now[0] = 4.0
+    clock[0] = 4.0
     screen.tell("b", Progress("warm-up", 10, 50))
     screen.tell("b", Progress(SAID, 0, 0, note="warning: no"))
-    now[0] = 8.0
+    clock[0] = 8.0
     screen.tell("a", Progress("sampling", 80, 100))
     screen.end(Outcome("a", 0, 9.0))
     screen.tell("b", Progress("warm-up", 20, 50))
-    now[0] = 14.0
+    clock[0] = 14.0
     screen.tell("b", Progress("warm-up", 40, 50))
-    assert said == [
+    assert lines == [
         "bnnzoo: b: warning: no",
         "bnnzoo: 1 of 3 done; a: sampling 80/100, 10/s, 2 s left; b: warm-up 10/50",
         "bnnzoo: a: done in 9 s (2 of 3)",
         "bnnzoo: 2 of 3 done; b: warm-up 40/50, 3/s, 4 s left",
     ]
-    quiet = FleetScreen(1, 0, said.append, None)
+    quiet = FleetScreen(1, 0, lines.append, None)
     quiet.tell("a", Progress("note", 0, 0, note="budget"))
     quiet.tell("a", Progress(SAID, 0, 0, note="warning: no"))
     quiet.end(Outcome("a", 0, 9.0))
-    assert said[4:] == ["bnnzoo: a: warning: no"]
+    assert lines[4:] == ["bnnzoo: a: warning: no"]
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ def test_the_screen_shows_the_progress_of_all_jobs():
 )
 def test_a_job_that_is_ended_from_outside_goes_on(codes, ends, message, tmp_path, monkeypatch):
     """Killed, or told to end as batch systems do; an error of its own ends it."""
-    left, said = iter(codes), list[str]()
-    monkeypatch.setattr(Children, "_run_once", lambda *_: (next(left), "its last line"))
+    codes_left, messages = iter(codes), list[str]()
+    monkeypatch.setattr(Children, "_run_once", lambda *_: (next(codes_left), "its last line"))
     job = Job("a", resolve("linear", "mala"), tmp_path / "a.nc", tmp_path)
-    outcome = Children().run(job, lambda progress: said.append(progress.note))
+    outcome = Children().run(job, lambda progress: messages.append(progress.note))
     assert outcome.code == ends
-    assert said == [f"{item}; continuing from its last checkpoint" for item in message]
-    assert list(left) == []
+    assert messages == [f"{item}; continuing from its last checkpoint" for item in message]
+    assert list(codes_left) == []
 
 
 @pytest.mark.slow
@@ -193,14 +193,14 @@ def test_a_kill_a_cancelled_sweep_and_the_same_command_again(tmp_path):
     assert_uninterrupted(first, requests[0])
 
     before = first.stat().st_mtime_ns
-    done = subprocess.run([*BNNZOO, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "linear.random-walk,seed=1: note: continuing from its last checkpoint" in done.stderr
-    assert "(2 of 2)" in done.stderr
+    finished = subprocess.run([*BNNZOO, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert "linear.random-walk,seed=1: note: continuing from its last checkpoint" in finished.stderr
+    assert "(2 of 2)" in finished.stderr
     assert first.stat().st_mtime_ns == before
-    assert [line.split()[0] for line in done.stdout.splitlines()[1:3]] == [first.stem, second.stem]
+    assert [line.split()[0] for line in finished.stdout.splitlines()[1:3]] == [first.stem, second.stem]
     merge = f"bnnzoo merge runs/{first.stem[:-1]}*.nc -o runs/linear.random-walk.nc"
-    assert done.stdout.splitlines()[-1] == f"next  {merge}"
+    assert finished.stdout.splitlines()[-1] == f"next  {merge}"
     assert_uninterrupted(second, requests[1])
 
 
@@ -212,20 +212,20 @@ def test_a_run_by_another_recipe_is_not_taken_for_this_one(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linear.nuts.nc"]
 
 
-@pytest.mark.parametrize("now", ["complete", "resumable"])
-def test_a_job_whose_run_another_process_has_finished_meanwhile_is_done(now, tmp_path, monkeypatch):
+@pytest.mark.parametrize("state", ["complete", "resumable"])
+def test_a_job_whose_run_another_process_has_finished_meanwhile_is_done(state, tmp_path, monkeypatch):
     """Between the look at how far it is and the attempt to go on with it."""
-    seen = iter(["resumable", now])
-    monkeypatch.setattr(store, "how_far", lambda _: next(seen))
+    states = iter(["resumable", state])
+    monkeypatch.setattr(store, "how_far", lambda _: next(states))
     job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
-    if now == "complete":
+    if state == "complete":
         assert child._run(job) == 0
     else:
         with pytest.raises(UsageError, match="no such run"):
             child._run(job)
 
 
-def test_a_file_of_the_users_is_no_module_of_a_job(tmp_path):
+def test_a_job_does_not_import_files_of_the_working_directory(tmp_path):
     (tmp_path / "random.py").write_text("raise SystemExit('not the standard library')")
     job = Job("one", tiny.recipe("nuts", data="gone.csv"), tmp_path / "one.nc", tmp_path, False)
     outcome = Children().run(job, lambda _: None)
@@ -287,7 +287,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 
 
 @pytest.mark.slow
-def test_runs_that_were_stopped_are_held_to_their_rows_too(tmp_path):
+def test_stopped_runs_are_checked_for_their_rows(tmp_path):
     table = tmp_path / "t.csv"
     lines = ["a,b", *(f"{i % 9},{i % 7 + 0.5}" for i in range(40))]
     table.write_text("\n".join(lines))
@@ -302,7 +302,7 @@ def test_runs_that_were_stopped_are_held_to_their_rows_too(tmp_path):
         missing_jobs([job], force=False)
 
 
-def test_what_is_left_of_a_run_that_was_stopped_is_no_run(tmp_path):
+def test_parts_of_a_stopped_run_are_not_a_run(tmp_path):
     job = Job("one", tiny.recipe("random-walk", warmup=20, draws=4000), tmp_path / "one.nc", tmp_path, False)
     RunFiles().prepare([job], force=False)
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
@@ -345,23 +345,23 @@ def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
     assert missing_jobs(jobs[1:], force=False) == []
 
 
-def test_what_another_fleet_has_begun_is_not_tidied_away(tmp_path):
+def test_files_of_another_fleet_are_not_removed(tmp_path):
     job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False)
     first, second = RunFiles(), RunFiles()
     first.prepare([job], force=False)
     second.prepare([job], force=False)
     second.tidy([job])
-    words = tmp_path / "one.nc.yaml"
-    assert words.exists()
+    recipe_file = tmp_path / "one.nc.yaml"
+    assert recipe_file.exists()
     store.parts_folder(job.out).mkdir()  # claimed, nothing drawn
     first.tidy([job])
-    assert words.exists()
+    assert recipe_file.exists()
     store.parts_folder(job.out).rmdir()
     first.tidy([job])
-    assert not words.exists()
+    assert not recipe_file.exists()
 
 
-def test_an_exception_of_a_strangers_costs_one_row(tmp_path, monkeypatch):
+def test_an_exception_of_a_plugin_fails_one_run(tmp_path, monkeypatch):
     job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False)
     monkeypatch.setattr(bnnzoo.zoo, "open", lambda path: {}[path])
     assert row_of(job, None)["error"].startswith("KeyError: ")

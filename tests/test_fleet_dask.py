@@ -58,7 +58,7 @@ def test_a_worker_that_is_killed(cluster, tmp_path):
     job = Job("short", recipe, tmp_path / "short.nc", tmp_path)
     executor = DaskExecutor(address)
     with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(lambda: list(executor.outcomes([job], lambda *told: heard.append(told))))
+        ended = pool.submit(lambda: list(executor.outcomes([job], lambda *event: heard.append(event))))
         first = writer_of(job.out, lambda: not ended.done())
         killed = parent_of(first)
         assert killed in [item.pid for item in workers]
@@ -112,7 +112,7 @@ def test_a_machine_that_does_not_share_the_folder(tmp_path, monkeypatch):
     jobs = [Job(name, recipe, tmp_path / f"{name}.nc", tmp_path) for name in ("good", "bad", "worse")]
     with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
         executor = DaskExecutor(cluster.scheduler_address)
-        outcomes = {item.name: item for item in executor.outcomes(jobs, lambda *told: heard.append(told))}
+        outcomes = {item.name: item for item in executor.outcomes(jobs, lambda *event: heard.append(event))}
     assert outcomes["good"] == Outcome("good", 0, 1.0)
     assert outcomes["bad"] == Outcome("bad", 2, 1.0, "no such file")
     assert outcomes["worse"][:2] == ("worse", 1)

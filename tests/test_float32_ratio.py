@@ -47,11 +47,11 @@ def table():
     return rows, np.linalg.lstsq(rows[:, :DIM].astype(float), rows[:, DIM].astype(float))[0].astype(np.float32)
 
 
-def _change(rows: np.ndarray, here: np.ndarray, there: np.ndarray) -> float:
+def _change(rows: np.ndarray, theta: np.ndarray, proposal: np.ndarray) -> float:
     """sum_i l_i(there) - l_i(here) in double precision."""
-    rows, here, there = (np.asarray(a, float) for a in (rows, here, there))
-    sums = rows[:, DIM] - rows[:, :DIM] @ ((here + there) / 2)
-    return float(sums @ (rows[:, :DIM] @ (there - here)))
+    rows, theta, proposal = (np.asarray(a, float) for a in (rows, theta, proposal))
+    sums = rows[:, DIM] - rows[:, :DIM] @ ((theta + proposal) / 2)
+    return float(sums @ (rows[:, :DIM] @ (proposal - theta)))
 
 
 def _rms(errors: Any) -> float:
@@ -79,9 +79,9 @@ def test_the_ratio_of_all_data(offset, table):
     thetas, rates, accepted = (np.asarray(a) for a in result)
     prior = lambda theta: -(theta.astype(float) ** 2).sum() / 2  # noqa: E731
     exact = np.array([_change(rows, mode, theta) + prior(theta) - prior(mode) for theta in thetas])
-    shown = accepted & (rates < 1)
-    assert _rms((np.log(rates) - exact)[shown]) <= 0.005
-    assert np.abs(exact[shown]).max() > 0.5
+    compared = accepted & (rates < 1)
+    assert _rms((np.log(rates) - exact)[compared]) <= 0.005
+    assert np.abs(exact[compared]).max() > 0.5
 
 
 @pytest.mark.parametrize(("offset", "bound"), [(0, 0.02), (10, 0.05), (100, 0.3)])
@@ -90,26 +90,26 @@ def test_the_ratio_of_a_batch(offset, bound, table):
     posterior, sampler = Line(rows, offset=np.float32(offset)), Penalty(batch_size=SIZE // 20, num_batches=20)
     rng = np.random.default_rng(1)
     batches = rows[rng.integers(0, N, (PROPOSALS, SIZE))]
-    here, there = (mode + 1e-3 * rng.normal(size=(2, PROPOSALS, DIM))).astype(np.float32)
+    theta, proposal = (mode + 1e-3 * rng.normal(size=(2, PROPOSALS, DIM))).astype(np.float32)
 
     @jax.jit
     @jax.vmap
-    def delta(batch: Array, here: Array, there: Array) -> Array:
-        d = posterior.log_likelihood(there, batch) - posterior.log_likelihood(here, batch)
+    def delta(batch: Array, theta: Array, proposal: Array) -> Array:
+        d = posterior.log_likelihood(proposal, batch) - posterior.log_likelihood(theta, batch)
         return sampler.difference(posterior, d, jnp.zeros(())).delta
 
-    result = np.asarray(delta(jnp.asarray(batches), jnp.asarray(here), jnp.asarray(there)), float)
-    exact = np.array([-N / SIZE * _change(*each) for each in zip(batches, here, there, strict=True)])
+    result = np.asarray(delta(jnp.asarray(batches), jnp.asarray(theta), jnp.asarray(proposal)), float)
+    exact = np.array([-N / SIZE * _change(*each) for each in zip(batches, theta, proposal, strict=True)])
     assert _rms(result - exact) <= bound
     assert np.abs(exact).max() > 20
 
 
 def test_a_difference_of_sums_is_far_off(table):
     """The positive control: the order of operations that the samplers avoid."""
-    rows, here = table
-    there = here + np.float32(1e-3)
+    rows, position = table
+    proposal = position + np.float32(1e-3)
     sums = [
         np.sum(-((rows[:, DIM] - rows[:, :DIM] @ theta) ** 2) / 2 - np.float32(100), dtype=np.float32)
-        for theta in (here, there)
+        for theta in (position, proposal)
     ]
-    assert abs(float(sums[1] - sums[0]) - _change(rows, here, there)) > 0.1
+    assert abs(float(sums[1] - sums[0]) - _change(rows, position, proposal)) > 0.1

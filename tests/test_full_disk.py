@@ -22,7 +22,7 @@ from bnnzoo import cli, store, zoo
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 DRAWS = 400
-WORDS = tiny.words("random-walk", draws=DRAWS, checkpoint_every=0)
+WORDS = tiny.arguments("random-walk", draws=DRAWS, checkpoint_every=0)
 K = 1024
 LIMITS = {
     "evaluate run.nc --quiet": (0, 1, 4 * K, 16 * K, 32 * K, 48 * K, 56 * K, 64 * K, 128 * K),
@@ -40,7 +40,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)), resource.RLIM_I
 from bnnzoo.__main__ import main
 main()
 """
-CASES = [(words, limit) for words, limits in LIMITS.items() for limit in limits]
+CASES = [(arguments, limit) for arguments, limits in LIMITS.items() for limit in limits]
 BY_DEFAULT = {("evaluate run.nc --quiet", 32 * K), ("sample", 2 * K)}
 
 
@@ -48,12 +48,12 @@ def params(cases):
     return [case if case in BY_DEFAULT else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
-def limited(limit: int, words: list[str], folder: Path) -> tuple[int, str, str]:
+def limited(limit: int, arguments: list[str], folder: Path) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a command whose files may have so many bytes."""
     # What libraries keep for the next time is not what is looked at here, nor may it be cut for other tests.
     keeping = {"JAX_ENABLE_COMPILATION_CACHE": "false", "XDG_CACHE_HOME": str(folder.parent / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", BOUNDED, str(limit), *words],
+    process = subprocess.run(
+        [sys.executable, "-c", BOUNDED, str(limit), *arguments],
         cwd=folder,
         env=os.environ | keeping,
         capture_output=True,
@@ -61,7 +61,7 @@ def limited(limit: int, words: list[str], folder: Path) -> tuple[int, str, str]:
         check=False,
         timeout=300,
     )
-    return done.returncode, done.stdout, done.stderr
+    return process.returncode, process.stdout, process.stderr
 
 
 def draws(path: Path) -> dict[str, np.ndarray]:
@@ -70,7 +70,7 @@ def draws(path: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def finished_folder(tmp_path_factory) -> Path:
     """A finished run, rows to predict for, and the parts of the same run stopped on its way."""
     folder = tmp_path_factory.mktemp("whole")
     zoo.run_recipe(tiny.recipe("random-walk", draws=DRAWS, checkpoint_every=0), out=folder / "run.nc")
@@ -79,11 +79,11 @@ def whole(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def here(whole, tmp_path) -> Path:
+def run_folder(finished_folder, tmp_path) -> Path:
     folder = tmp_path / "here"
     folder.mkdir()
     for name in ("run.nc", "x.csv"):
-        shutil.copy(whole / name, folder)
+        shutil.copy(finished_folder / name, folder)
     return folder
 
 
@@ -98,27 +98,29 @@ def one_line(message: str) -> None:
     assert lines[-1].startswith("bnnzoo: ")
 
 
-@pytest.mark.parametrize(("words", "limit"), params([case for case in CASES if case[0] not in ("sample", "resume")]))
-def test_a_full_disk_leaves_existing_files_untouched(words, limit, here):
-    before = content(here)
-    code, out, errors = limited(limit, words.split(), here)
+@pytest.mark.parametrize(
+    ("arguments", "limit"), params([case for case in CASES if case[0] not in ("sample", "resume")])
+)
+def test_a_full_disk_leaves_existing_files_untouched(arguments, limit, run_folder):
+    before = content(run_folder)
+    code, out, errors = limited(limit, arguments.split(), run_folder)
     assert code in (0, 1), errors
     if code == 0:
         assert limit >= 2 * K, "the smallest limits must be too small"
         return
     one_line(errors)
     assert out == ""
-    assert content(here) == before
-    assert not list(here.rglob(".*.tmp"))
+    assert content(run_folder) == before
+    assert not list(run_folder.rglob(".*.tmp"))
 
 
-@pytest.mark.parametrize(("words", "limit"), params([case for case in CASES if case[0] in ("sample", "resume")]))
-def test_no_draw_is_lost(words, limit, whole, tmp_path):
+@pytest.mark.parametrize(("arguments", "limit"), params([case for case in CASES if case[0] in ("sample", "resume")]))
+def test_no_draw_is_lost(arguments, limit, finished_folder, tmp_path):
     """Stopped by the disk, gone on with when there is room: the bits of a run that met no limit."""
     folder = tmp_path / "here"
     folder.mkdir()
     out = folder / "run.nc"
-    if words == "resume":  # of a run that a smaller limit has stopped, in sampling if it came so far
+    if arguments == "resume":  # of a run that a smaller limit has stopped, in sampling if it came so far
         assert limited(3 * K, [*WORDS, "-o", "run.nc"], folder)[0] == 1
     resumable = (store.parts_folder(out) / "checkpoint.npz").exists()
     command = ["resume", "run.nc", "--quiet"] if resumable else [*WORDS, "-o", "run.nc"]
@@ -129,7 +131,7 @@ def test_no_draw_is_lost(words, limit, whole, tmp_path):
         assert not list(folder.rglob(".*.tmp"))
         resumable = (store.parts_folder(out) / "checkpoint.npz").exists()
         assert cli.run(["resume", str(out), "--quiet"] if resumable else [*WORDS, "-o", str(out), "--force"]) == 0
-    tiny.assert_same_bits(draws(out), draws(whole / "run.nc"))
+    tiny.assert_same_bits(draws(out), draws(finished_folder / "run.nc"))
     assert [path.name for path in folder.iterdir()] == ["run.nc"]
 
 

@@ -104,7 +104,7 @@ PARTS = st.one_of(
 CHANGES: dict[str, st.SearchStrategy[Any]] = {
     "run": st.lists(RUN, min_size=1, max_size=3),
     "parts": st.tuples(st.lists(PARTS, min_size=1, max_size=3), st.booleans()).map(
-        lambda found: [*found[0], *([("seal",)] if found[1] else [])]
+        lambda pair: [*pair[0], *([("seal",)] if pair[1] else [])]
     ),
     "recipe": st.lists(
         st.one_of(st.tuples(st.just("line"), st.integers(-50, 50), VALUE), BYTES), min_size=1, max_size=3
@@ -135,16 +135,16 @@ class Worker:
         return self._answer(4 * LONGEST)
 
     def _start(self) -> None:
-        here = Path(__file__).parent
+        folder = Path(__file__).parent
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)]),
+            "PYTHONPATH": os.pathsep.join([str(folder.parent), str(folder)]),
             "JAX_NUM_CPU_DEVICES": "2",
         }
         self.errors = self.folder.with_suffix(".errors")
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, str(here / "fuzz_worker.py"), str(self.folder)],
+                [sys.executable, str(folder / "fuzz_worker.py"), str(self.folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -177,24 +177,24 @@ class Worker:
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory) -> Iterator[Worker]:
-    made = Worker(tmp_path_factory.mktemp("fuzz"))
-    yield made
-    made.close()
+    started_worker = Worker(tmp_path_factory.mktemp("fuzz"))
+    yield started_worker
+    started_worker.close()
 
 
 def check(case: Case, result: dict[str, Any]) -> None:
     """What every command promises of every file."""
     assert "died" not in result, result
-    said = result["err"].splitlines()
+    lines = result["err"].splitlines()
     assert result["code"] in (0, 1, 2, 3), result
     assert "internal error" not in result["err"], result
     assert "Traceback" not in result["err"] + result["out"], result
-    assert all(line.startswith("bnnzoo: ") for line in said), result
+    assert all(line.startswith("bnnzoo: ") for line in lines), result
     assert (result["out"] + result["err"]).replace("\n", "").isprintable(), result
     if result["code"] in (1, 2):
-        told = [line for line in said if not line.startswith("bnnzoo: warning: ")]
+        errors = [line for line in lines if not line.startswith("bnnzoo: warning: ")]
         # All columns of a table, and all keys of a recipe, are told of at once.
-        assert len(told) == 1 or (told and case["door"] in ("csv", "parquet", "recipe")), result
+        assert len(errors) == 1 or (errors and case["door"] in ("csv", "parquet", "recipe")), result
         assert not result["written"], result
     assert all(name.startswith("case/") for name in result["written"]), result
     assert not result["secret"], result
@@ -217,10 +217,10 @@ def fuzz(worker: Worker, door: str, number: int) -> None:
         suppress_health_check=list(HealthCheck),
     )
     @given(cases(door))
-    def one(case: Case) -> None:
+    def check_case(case: Case) -> None:
         check(case, worker(case))
 
-    one()
+    check_case()
 
 
 @pytest.mark.parametrize("case", FOUND)
@@ -231,7 +231,7 @@ def test_files_of_earlier_findings_are_refused(case, worker):
 
 
 @pytest.mark.parametrize("door", COMMANDS)
-def test_a_file_that_nobody_changed_is_taken(door, worker):
+def test_an_unchanged_file_is_accepted(door, worker):
     """The positive control."""
     result = worker(of(door))
     check(of(door), result)

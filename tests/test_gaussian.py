@@ -41,11 +41,11 @@ def _steps(count: int, dim: int, chain: int = 0) -> np.ndarray:
 def test_a_word_is_the_quantile_of_its_probability(monkeypatch):
     words = np.concatenate([np.arange(2**16), np.linspace(2**16, 2**32 - 1, 1_000_000).astype(np.int64)])
     size = np.sqrt(2) * special.erfcinv(((words >> 1) + 0.5) / 2**31)
-    wanted = np.where(words & 1, -size, size)
+    expected = np.where(words & 1, -size, size)
     result = _of_words(words, monkeypatch)
     # Near 0 the probability is near 1, where floats are 6e-8 apart.
-    assert np.abs(result - wanted).max() < 2e-5
-    assert (np.abs(result - wanted) <= 3e-6 * np.abs(wanted) + 4e-7).all()
+    assert np.abs(result - expected).max() < 2e-5
+    assert (np.abs(result - expected) <= 3e-6 * np.abs(expected) + 4e-7).all()
 
 
 def test_the_least_probability_is_finite_and_signs_are_a_bit(monkeypatch):
@@ -57,10 +57,10 @@ def test_the_least_probability_is_finite_and_signs_are_a_bit(monkeypatch):
 def moments(draws: np.ndarray) -> float:
     """The least p-value of the first eight moments, each against its own error."""
     powers = np.arange(1, 9)
-    wanted = np.array([0 if p % 2 else special.factorial2(p - 1) for p in powers])
-    spread = np.sqrt([special.factorial2(2 * p - 1) - w**2 for p, w in zip(powers, wanted, strict=True)])
+    expected = np.array([0 if p % 2 else special.factorial2(p - 1) for p in powers])
+    spread = np.sqrt([special.factorial2(2 * p - 1) - w**2 for p, w in zip(powers, expected, strict=True)])
     result = np.array([np.mean(draws**p) for p in powers])
-    return float(8 * 2 * stats.norm.sf(np.abs(result - wanted) / spread * draws.size**0.5).min())
+    return float(8 * 2 * stats.norm.sf(np.abs(result - expected) / spread * draws.size**0.5).min())
 
 
 def law(draws: np.ndarray) -> float:
@@ -109,7 +109,7 @@ def _drawn() -> np.ndarray:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_steps_of_a_chain_pass_every_look(look):
+def test_noise_of_a_chain_passes_every_randomness_test(look):
     assert LOOKS[look](_drawn()) > ENOUGH
 
 
@@ -136,7 +136,7 @@ WORSE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 @pytest.mark.parametrize("look", WORSE)
-def test_each_look_refuses_what_is_worse(look):
+def test_each_randomness_test_rejects_a_worse_generator(look):
     assert LOOKS[look](WORSE[look](_drawn())) < ENOUGH
 
 
@@ -161,19 +161,19 @@ def test_a_bit_of_the_number_reaches_every_bit_of_its_word():
 
 
 def test_either_word_of_the_key_reaches_every_bit(monkeypatch):
-    given = np.array([0x12345678, 0x9ABCDEF0], np.uint32)
+    key = np.array([0x12345678, 0x9ABCDEF0], np.uint32)
 
-    def words(first: int, second: int) -> np.ndarray:
+    def hash_words(first: int, second: int) -> np.ndarray:
         monkeypatch.setattr(jax.random, "bits", lambda *args: jnp.array([first, second], jnp.uint32))
         return np.asarray(hash_counters(2**14, key=KEY))
 
-    right = words(*given)
+    reference = hash_words(*key)
     bound = stats.norm.isf(ENOUGH / (2 * 32 * 32)) * 0.5 / (2**14) ** 0.5
     for place in (0, 1):
-        changed = [given.copy() for _ in range(32)]
+        changed = [key.copy() for _ in range(32)]
         for bit in range(32):
             changed[bit][place] ^= np.uint32(1 << bit)
-        share = np.array([[np.mean(((right ^ words(*each)) >> j) & 1) for j in range(32)] for each in changed])
+        share = np.array([[np.mean(((reference ^ hash_words(*each)) >> j) & 1) for j in range(32)] for each in changed])
         assert np.abs(share - 0.5).max() < bound, place
 
 

@@ -191,8 +191,8 @@ def test_scales_of_two_targets_are_drawn_each_of_its_own_key():
     posterior = NetworkPosterior.of(network, Gaussian().of_targets(2), Normal(), x, np.concatenate([y, y], 1))
     scale = conjugate(posterior).scale
     theta = jnp.asarray([0.6, 0.6, -0.1, -0.1, 0.0, 0.0])
-    drawn = [draw_scale(posterior, scale, theta, key=key)[scale] for key in jax.random.split(jax.random.key(2), 3)]
-    values = np.concatenate(drawn)
+    draws = [draw_scale(posterior, scale, theta, key=key)[scale] for key in jax.random.split(jax.random.key(2), 3)]
+    values = np.concatenate(draws)
     assert len(set(values.tolist())) == 6
 
 
@@ -242,7 +242,7 @@ def test_a_scale_that_targets_share_is_of_all_their_residuals():
     draw = eqx.filter_jit(lambda p, theta, key: draw_scale(p, conjugate(p).scale, theta, key=key))
     theta = {1: jnp.asarray([0.6, -0.1, 0.4]), 2: jnp.asarray([0.6, 0.6, -0.1, -0.1, 0.4])}
 
-    def drawn(targets: int, x: np.ndarray, y: np.ndarray, power: float) -> np.ndarray:
+    def draw_scales(targets: int, x: np.ndarray, y: np.ndarray, power: float) -> np.ndarray:
         network = Linear().build((1,), targets, key=jax.random.key(0))
         posterior = NetworkPosterior.of(network, Gaussian(), Normal(), x, y, likelihood_power=power)
         keys = jax.random.split(jax.random.key(1), 10)
@@ -250,12 +250,12 @@ def test_a_scale_that_targets_share_is_of_all_their_residuals():
         np.testing.assert_array_equal(values[:, :-1], np.tile(theta[targets][:-1], (10, 1)))
         return values[:, -1]
 
-    shared = drawn(2, x, y, 1.0)
+    shared = draw_scales(2, x, y, 1.0)
     stacked = np.tile(x, (2, 1)), y.T.reshape(-1, 1)
-    np.testing.assert_allclose(drawn(1, *stacked, 1.0), shared, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(draw_scales(1, *stacked, 1.0), shared, rtol=1e-4, atol=1e-5)
     twice = [np.tile(rows, (2, 1)) for rows in stacked]
-    np.testing.assert_allclose(drawn(1, *twice, 0.5), shared, rtol=1e-4, atol=1e-5)
-    assert np.abs(drawn(1, *stacked, 0.5) - shared).min() > 1e-3
+    np.testing.assert_allclose(draw_scales(1, *twice, 0.5), shared, rtol=1e-4, atol=1e-5)
+    assert np.abs(draw_scales(1, *stacked, 0.5) - shared).min() > 1e-3
 
 
 def test_a_scale_far_from_its_prior_is_drawn():
@@ -295,7 +295,7 @@ def test_a_conditional_that_cannot_be_drawn_counts_as_a_rejection():
     assert float(stats["acceptance_rate"]) < 0.7
 
 
-def test_metropolis_goes_on_elsewhere():
+def test_other_parameters_move_by_metropolis():
     """The hidden layer moves by Metropolis, the last one and the scale are drawn: one eta is left to adapt."""
     x, y = _rows(40)
     network = Mlp((3,)).build((1,), 1, key=jax.random.key(1))
@@ -349,7 +349,7 @@ class Parabola(eqx.Module):
 
 
 @pytest.mark.parametrize("height", [0.0, 99.0, -99.0, 1e5])
-def test_affine_is_what_bends_by_less_than_a_thousandth_of_one_and_the_outputs(height, monkeypatch):
+def test_a_layer_counts_as_affine_within_a_thousandth(height, monkeypatch):
     """From w = 0 to 1 and -1, a second difference of twice the bend."""
     monkeypatch.setattr(_conjugate, "standard_normal", lambda like, *, key: jnp.ones_like(like))
     x, y = _rows(3)

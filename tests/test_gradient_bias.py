@@ -41,19 +41,19 @@ def _inspected(sampler: Any, posterior: GaussianMean, *, chains: int = 8, seed: 
 def test_sgld_measures_its_stationary_variance(size):
     posterior = GaussianMean.of(N)
     sampler = Sgld(step_size=LENGTH * posterior.sd**2, batch_size=size)
-    wanted = (1 + LENGTH * N**2 / size / (N + 1) / 2) / (1 - LENGTH / 2)
-    assert wanted == pytest.approx({10: 6.31, 100: 1.578}[size], abs=0.01)
+    expected = (1 + LENGTH * N**2 / size / (N + 1) / 2) / (1 - LENGTH / 2)
+    assert expected == pytest.approx({10: 6.31, 100: 1.578}[size], abs=0.01)
     ratio, error = _inspected(sampler, posterior)
-    assert abs(ratio - wanted) < 4 * error
-    assert error < 0.1 * (wanted - 1)
+    assert abs(ratio - expected) < 4 * error
+    assert error < 0.1 * (expected - 1)
 
 
-def test_the_estimate_is_of_the_error_that_is_there():
+def test_the_bias_estimate_agrees_with_the_actual_error():
     """Without noise only the step is left; psgld's step is its own, sghmc's momentum multiplies the noise."""
     posterior = GaussianMean.of(N)
     eta = LENGTH * posterior.sd**2
-    whole, error = _inspected(Sgld(step_size=eta, batch_size=N, sampling="disjoint"), posterior)
-    assert whole == pytest.approx(1 / (1 - LENGTH / 2), rel=1e-3)
+    inspected, error = _inspected(Sgld(step_size=eta, batch_size=N, sampling="disjoint"), posterior)
+    assert inspected == pytest.approx(1 / (1 - LENGTH / 2), rel=1e-3)
     assert error < 1e-3
     root, damping = 0.3, 0.1
 
@@ -74,19 +74,19 @@ def test_the_estimate_is_of_the_noise_that_a_control_variate_leaves(kind):
     """Of rows whose slopes differ by a constant it leaves none; the chain without one is far from that."""
     posterior = GaussianMean.of(N)
     fields: Any = {"step_size": LENGTH * posterior.sd**2 * (0.01 if kind is Psgld else 1), "batch_size": 10}
-    (left, error), (plain, _) = (
+    (ratio, error), (plain, _) = (
         _inspected(kind(control_variate=order, **fields), posterior, chains=2) for order in ("first", "none")
     )
     assert error < 1e-3
-    assert plain > 1.1 > left
+    assert plain > 1.1 > ratio
 
 
-def _scheduled_ratio(done: int, **schedule: Any) -> dict[str, float]:
+def _scheduled_ratio(steps_done: int, **schedule: Any) -> dict[str, float]:
     posterior = GaussianMean.of(N)
     fields: Any = {"step_size": LENGTH * posterior.sd**2, "batch_size": N, "sampling": "disjoint"}
     sampler = Sgld(**schedule, **fields)
     state = sampler.init(posterior, jnp.asarray([posterior.mean], jnp.float32), num_warmup=0, key=jax.random.key(0))
-    at = eqx.tree_at(lambda s: s.count, state, jnp.uint32(done))
+    at = eqx.tree_at(lambda s: s.count, state, jnp.uint32(steps_done))
     inspection = eqx.filter_jit(sampler.inspect)(posterior, at, key=jax.random.key(1))
     return {name: float(value) for name, value in inspection.items()} | {"step_size": fields["step_size"]}
 
@@ -99,8 +99,8 @@ def test_the_estimate_is_of_a_whole_cycle_without_its_exploration(exploration):
     length = LENGTH * np.mean(1 + np.cos(np.pi * phases)) / 2
     assert result["variance_ratio"] == pytest.approx(1 / (1 - length / 2), rel=1e-3)
     # The step size to use is the one that the option takes, the longest of a cycle.
-    wanted = 2 * (1 - 1 / TARGET) * LENGTH / length / LENGTH * result["step_size"]
-    assert result["unbiased_step_size"] == pytest.approx(wanted, rel=0.15)
+    expected = 2 * (1 - 1 / TARGET) * LENGTH / length / LENGTH * result["step_size"]
+    assert result["unbiased_step_size"] == pytest.approx(expected, rel=0.15)
 
 
 def test_the_estimate_is_of_all_steps_of_a_decreasing_step_size():
@@ -171,13 +171,13 @@ def _swept(length: float, noise: float, keep: float, rows: int, size: int) -> fl
     step = flow @ np.array([[1, 0], [-h, 1]]) @ flow
     alike = -size / (rows - size)
     errors = noise / length * ((1 - alike) * np.eye(batches) + alike)
-    answer, power, seen = np.zeros((2, batches)), np.eye(2), []
+    answer, power, noises = np.zeros((2, batches)), np.eye(2), []
     for batch in [*range(batches), *reversed(range(batches))]:
         answer, power = step @ answer, step @ power
         answer[:, batch] += h * flow[:, 1]
-        seen.append((power, answer @ errors @ answer.T))
-    start = linalg.solve_discrete_lyapunov(power, seen[-1][1])
-    return _ubu(length, keep) + float(np.mean([(p @ start @ p.T + made)[0, 0] for p, made in seen]))
+        noises.append((power, answer @ errors @ answer.T))
+    start = linalg.solve_discrete_lyapunov(power, noises[-1][1])
+    return _ubu(length, keep) + float(np.mean([(p @ start @ p.T + added_noise)[0, 0] for p, added_noise in noises]))
 
 
 @pytest.mark.parametrize(("rows", "size"), [(99, 50), (149, 50), (75, 20), (100, 50), (1000, 50)])
@@ -191,10 +191,10 @@ def test_rows_left_over_of_a_sweep_are_noise_that_does_not_cancel(rows, size, le
 @pytest.mark.slow
 def test_symmetric_sweeps_measure_what_rows_left_over_do():
     posterior, length = GaussianMean.of(149), 0.01
-    wanted = _swept(length, length * 149**2 / 50 * (1 - 50 / 149) * 149 / 148 / 150, 0.9, 149, 50)
-    assert wanted == pytest.approx(1.179, abs=1e-3)
+    expected = _swept(length, length * 149**2 / 50 * (1 - 50 / 149) * 149 / 148 / 150, 0.9, 149, 50)
+    assert expected == pytest.approx(1.179, abs=1e-3)
     ratio, error = _inspected(SmsUbu(step_size=length * posterior.sd**2, batch_size=50), posterior)
-    assert abs(ratio - wanted) < 4 * error < 0.08
+    assert abs(ratio - expected) < 4 * error < 0.08
 
 
 @pytest.mark.slow
@@ -202,13 +202,13 @@ def test_symmetric_sweeps_are_followed():
     """Without noise the exact variance of the map; with it what chains show."""
     posterior, length, keep = GaussianMean.of(40), 0.4, 0.5
     fields = {"step_size": length * posterior.sd**2, "momentum": keep}
-    whole, _ = _inspected(SmsUbu(batch_size=40, **fields), posterior)
-    assert whole == pytest.approx(_ubu(length, keep), rel=1e-3)
+    inspected, _ = _inspected(SmsUbu(batch_size=40, **fields), posterior)
+    assert inspected == pytest.approx(_ubu(length, keep), rel=1e-3)
     sampler = SmsUbu(batch_size=4, **fields)
     ends = [evolve(sampler, posterior, posterior.draws(4000, seed=1), steps=steps, seed=2)[0] for steps in (60, 69)]
     final = np.concatenate(ends)
-    shown = posterior.standardised(final).var()
+    variance = posterior.standardised(final).var()
     ratio, _ = _inspected(sampler, posterior)
     # Chains are seen at two places of a sweep, the estimate is of all.
-    assert ratio == pytest.approx(shown, rel=0.2)
-    assert ratio > 3 * whole
+    assert ratio == pytest.approx(variance, rel=0.2)
+    assert ratio > 3 * inspected

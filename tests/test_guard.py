@@ -13,7 +13,7 @@ import pytest
 import tiny
 from gaussian_mean import GaussianMean
 from scipy import special, stats
-from test_row_probabilities import OneRow, settled
+from test_row_probabilities import OneRow, settle_chains
 
 from bnnzoo import registry, zoo
 from bnnzoo.finding import Finding
@@ -26,9 +26,9 @@ from bnnzoo.sampling import chain_findings
 DIFFERENCES = np.array([-3.0, -0.4, -1e-3, 1e-3, 0.05, 0.4, 3.0])
 
 
-def test_what_acts_of_a_row_is_its_odd_part_over_how_often_it_is_drawn():
+def test_the_effective_contribution_of_a_row_is_its_odd_part_over_its_probability():
     """By sums over the number of times that a row is drawn, of what it then adds to the log ratio and its penalty."""
-    drawn = 0.3
+    probability = 0.3
     times = np.arange(60)
 
     def expected(b: np.ndarray, chance: np.ndarray, paid: float) -> np.ndarray:
@@ -36,11 +36,11 @@ def test_what_acts_of_a_row_is_its_odd_part_over_how_often_it_is_drawn():
         each = b[:, None] - paid * b[:, None] ** 2 / 2
         return special.logsumexp(np.log(chance) + times[: len(chance)] * each, axis=1)
 
-    b = DIFFERENCES / drawn
-    poisson, either = stats.poisson.pmf(times, drawn), np.array([1 - drawn, drawn])
-    for chance, paid, disjoint in ((poisson, 1.0, False), (either, 1 - drawn, True)):
+    b = DIFFERENCES / probability
+    poisson, either = stats.poisson.pmf(times, probability), np.array([1 - probability, probability])
+    for chance, paid, disjoint in ((poisson, 1.0, False), (either, 1 - probability, True)):
         odd = (expected(b, chance, paid) - expected(-b, chance, paid)) / 2
-        result = _influence.effective_contribution(jnp.asarray(DIFFERENCES), drawn, disjoint=disjoint)
+        result = _influence.effective_contribution(jnp.asarray(DIFFERENCES), probability, disjoint=disjoint)
         np.testing.assert_allclose(result, odd, rtol=2e-4, atol=1e-7)
 
 
@@ -70,7 +70,7 @@ class Unlucky(OneRow):
 def _unseen(posterior: OneRow, sampling: str, *, chains: int = 6) -> np.ndarray:
     """The last look of chains that start at exact draws."""
     mean, covariance = posterior.exact
-    sampler, state, _ = settled(sampling, posterior)
+    sampler, state, _ = settle_chains(sampling, posterior)
     starts = np.random.default_rng(1).multivariate_normal(mean, covariance, size=chains)
 
     @eqx.filter_jit
@@ -81,14 +81,14 @@ def _unseen(posterior: OneRow, sampling: str, *, chains: int = 6) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", [OneRow, Unlucky])
-def test_a_row_that_steps_do_not_see_is_found(kind):
+def test_a_row_missed_by_the_batches_is_found(kind):
     """Also where no batch of the run has drawn it: the look is at all rows."""
     result = _unseen(kind.of(), "replacement")
     assert result.max() > 2 * MAX_UNSEEN
     assert result.mean() > MAX_UNSEEN
 
 
-def test_rows_that_steps_see_raise_no_alarm():
+def test_rows_seen_by_the_batches_raise_no_alarm():
     """By the rule of `judgement.judged`: what a look says of a chain counts half, but where all agree."""
     x, y = OneRow.of().data
     ordinary = OneRow((np.column_stack([x[:, 0], np.roll(x[:, 0], 1)]), y))
@@ -102,8 +102,8 @@ def test_rows_that_steps_see_raise_no_alarm():
 
 
 def _means(**more: list[float]) -> dict[str, list[float]]:
-    right = {"sigma2": 0.2, "step_size": 0.1, "regime_dof": 0.0, "regime_skew": 0.0, "skew_bias": 0.0}
-    return {name: [value] * 4 for name, value in {**right, "acceptance_rate": 0.5, "unseen": 0.0}.items()} | more
+    means = {"sigma2": 0.2, "step_size": 0.1, "regime_dof": 0.0, "regime_skew": 0.0, "skew_bias": 0.0}
+    return {name: [value] * 4 for name, value in {**means, "acceptance_rate": 0.5, "unseen": 0.0}.items()} | more
 
 
 def test_one_chain_does_not_hide_among_four():
@@ -135,22 +135,22 @@ def test_chains_of_fewer_than_four_hundred_steps_are_judged_together():
     assert (finding.label, finding.value) == ("mean sigma2", pytest.approx(2.075))
 
 
-def test_a_look_at_one_chain_counts_half_and_that_of_all_whole():
+def test_a_finding_of_one_chain_has_twice_the_limit():
     """A look is noisy: of four chains of a right run one is often above the limit; of a wrong one all are."""
     sampler, posterior, most = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000), MAX_UNSEEN
     means = {name: values for name, values in _means().items() if name != "unseen"}
 
-    def found(*unseen: float) -> tuple[Finding, ...]:
+    def findings_of(*unseen: float) -> tuple[Finding, ...]:
         return chain_findings.gate_findings(
             sampler, posterior, means, inspection={"unseen": unseen, "unseen_shift": [0.0] * 4}
         )
 
-    assert found(1.5 * most, 0.5 * most, 0.5 * most, 0.5 * most) == ()
-    assert [item.kind for item in found(*[1.1 * most] * 4)] == ["unseen"]
-    assert "chain 0" in found(2.5 * most, 0.0, 0.0, 0.0)[0].label
+    assert findings_of(1.5 * most, 0.5 * most, 0.5 * most, 0.5 * most) == ()
+    assert [item.kind for item in findings_of(*[1.1 * most] * 4)] == ["unseen"]
+    assert "chain 0" in findings_of(2.5 * most, 0.0, 0.0, 0.0)[0].label
 
 
-def test_what_all_rows_say_stands_above_what_batches_guess():
+def test_the_estimate_from_all_rows_replaces_the_mini_batch_estimate():
     """Heavy tails of ordinary differences make a sample skewness; a shift that all rows agree on is another thing."""
     sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
     means = _means(skew_bias=[0.03] * 4)
@@ -173,13 +173,13 @@ class Outliers(OneRow):
 
 
 @pytest.mark.slow
-def test_outliers_move_the_mean_as_far_as_the_look_says():
+def test_outliers_shift_the_mean_by_the_reported_amount():
     """The shift of the chains' mean, measured, against what one look at all rows predicts of it."""
     results = {}
     for size in (1.0, 20.0):
         posterior = Outliers.of(size=size)
         mean, covariance = posterior.exact
-        sampler, state, factor = settled("replacement", posterior)
+        sampler, state, factor = settle_chains("replacement", posterior)
         starts = np.random.default_rng(1).multivariate_normal(mean, covariance, size=256).astype(np.float32)
 
         @eqx.filter_jit
@@ -212,14 +212,14 @@ def test_totals_are_kept_by_chain():
 # ---- what has no guard ---------------------------------------------------------------------------
 
 
-def test_only_a_guard_calls_a_run_right():
+def test_only_guarded_samplers_report_a_valid_regime():
     wrong = (Finding("validity", "sigma2", "mean sigma2", 7.0, 2.0),)
     assert chain_findings.regime_ok(Penalty(), ()) == 1
     assert chain_findings.regime_ok(Penalty(), wrong) == 0
     for sampler in (Penalty(correction=0), Batched(), Sgld(), Nuts()):
         assert chain_findings.regime_ok(sampler, ()) == "not-applicable"
-    guarded = {name for name in registry.entries("samplers") if registry.load("samplers", name)().guarded}
-    assert guarded == {"penalty", "swag", "importance"}
+    with_guard = {name for name in registry.entries("samplers") if registry.load("samplers", name)().guarded}
+    assert with_guard == {"penalty", "swag", "importance"}
 
 
 @pytest.mark.parametrize("sampler", ["sgld", "batched"])

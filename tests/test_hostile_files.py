@@ -43,30 +43,30 @@ COMMANDS = {
 """Every command that opens a run, with what it needs beside."""
 
 
-def told(*arguments: Any, folder: Path) -> tuple[int, str]:
+def run_command(*arguments: Any, folder: Path) -> tuple[int, str]:
     """Exit code and output of a command that may use 1 GB of memory; that it takes under 5 seconds of work."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     limited = ["bash", "-c", 'ulimit -d 1048576 && exec "$@"', "bash"]
     command = [*limited, sys.executable, "-m", "bnnzoo", *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime - before.ru_utime < 5
-    return done.returncode, done.stdout + done.stderr
+    return process.returncode, process.stdout + process.stderr
 
 
 def refused(*arguments: Any, folder: Path, naming: str) -> str:
     """What a command says that leaves with 2, one line, and no trace of itself."""
     before = sorted(folder.rglob("*"))
-    code, said = told(*arguments, folder=folder)
-    assert code == 2, said
-    assert said.startswith("bnnzoo: "), said
-    assert len(said.splitlines()) == 1, said
-    assert naming in said
-    assert "Traceback" not in said
-    assert "internal" not in said
-    assert SECRET not in said
+    code, stderr = run_command(*arguments, folder=folder)
+    assert code == 2, stderr
+    assert stderr.startswith("bnnzoo: "), stderr
+    assert len(stderr.splitlines()) == 1, stderr
+    assert naming in stderr
+    assert "Traceback" not in stderr
+    assert "internal" not in stderr
+    assert SECRET not in stderr
     assert sorted(folder.rglob("*")) == before
-    return said
+    return stderr
 
 
 @pytest.mark.parametrize("case", HOSTILE)
@@ -100,7 +100,7 @@ def test_a_hostile_file_is_refused_from_the_command_line(case, finished, tmp_pat
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_that_opens_a_run_goes_through_the_same_door(command, finished, tmp_path):
+def test_every_command_opens_run_files_with_the_same_checks(command, finished, tmp_path):
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)
     (tmp_path / "secret").write_text(SECRET)
@@ -108,7 +108,7 @@ def test_every_command_that_opens_a_run_goes_through_the_same_door(command, fini
     refused(command, "run.nc", *COMMANDS[command], folder=tmp_path, naming="run.nc")
 
 
-def test_a_long_file_of_ours_is_taken(finished, monkeypatch):
+def test_a_long_file_of_bnnzoo_is_accepted(finished, monkeypatch):
     """However many draws it has: each array's dimensions have names, which lie outside the array."""
     monkeypatch.setattr(hdf5_validation, "_MOST_TEXT", finished.stat().st_size // 10)
     hdf5_validation.check(finished)
@@ -130,7 +130,7 @@ def _arrays(path: Path) -> dict[str, bytes]:
 
 def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
     """In the draws, in what says where they are, and in the words; where nobody looks it does no harm."""
-    content, right = finished.read_bytes(), _arrays(finished)
+    content, arrays = finished.read_bytes(), _arrays(finished)
     path, refused = tmp_path / "run.nc", 0
     places = range(7, len(content), len(content) // 40)
     for number, place in enumerate(places):
@@ -140,7 +140,7 @@ def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
         except (UsageError, OSError):  # at the door, or by the checksum of what is read
             refused += 1
         else:
-            assert result == right, place
+            assert result == arrays, place
     assert refused > 0.5 * len(places)
 
 
@@ -168,7 +168,7 @@ def test_many_packed_pieces_are_looked_at_once(finished, tmp_path):
     assert time.process_time() - started < 3
 
 
-def test_words_that_were_changed_are_named(finished, tmp_path):
+def test_changed_attributes_are_named(finished, tmp_path):
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)
     with h5py.File(path, "r+") as file:
@@ -193,7 +193,7 @@ assert not {{"jax", "xarray", "pandas", "equinox"}} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_an_honest_file_is_not_refused(finished, tmp_path):
+def test_an_unmodified_file_is_not_refused(finished, tmp_path):
     """The positive control, also packed as other tools pack it and with groups of others in it."""
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)

@@ -49,9 +49,9 @@ def test_chains_lie_side_by_side(folder, tmp_path):
     assert about["rhat"] not in [run.attributes["rhat"] for run in runs]
 
     both.save(tmp_path / "both.nc")
-    again = bnnzoo.open(tmp_path / "both.nc")
-    assert again.attributes == about
-    assert again.evaluate(save=False) == both.evaluate(save=False)
+    reopened = bnnzoo.open(tmp_path / "both.nc")
+    assert reopened.attributes == about
+    assert reopened.evaluate(save=False) == both.evaluate(save=False)
     with pytest.raises(UsageError, match="exists; use another path, or force=True"):
         both.save(tmp_path / "both.nc")
 
@@ -70,7 +70,7 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
 
         return change
 
-    first, second, third, other, again = (
+    first, second, third, other, same = (
         changed(folder / f"{min(seed, 1)}.nc", tmp_path / f"{seed}.nc", change)
         for seed, change in enumerate(
             (
@@ -86,7 +86,7 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
     assert recipe_from(both.attributes["recipe"]).thin == 50
     assert both.attributes["budget"] == "2m"  # so that others can be joined to it
     # In counts, the recipe that such a run's file names.
-    assert len(json.loads(bnnzoo.concat([first, again]).attributes["seeds"])) == 2
+    assert len(json.loads(bnnzoo.concat([first, same]).attributes["seeds"])) == 2
     with pytest.raises(
         UsageError,
         match=r"2\.nc: was made by another recipe than .*0.nc, which differs in sampler, warmup, thin, start_steps",
@@ -96,12 +96,12 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
         bnnzoo.concat([first, other])
 
 
-def test_what_was_wrong_with_a_run_is_wrong_with_the_whole(folder, tmp_path):
+def test_findings_of_a_run_are_findings_of_the_joined_run(folder, tmp_path):
     """Of all chains by their new numbers: the worst of each kind, and that a chain stood still."""
 
-    def found(*those: Finding, stuck: tuple[int, ...] = ()):
+    def joined_findings(*findings: Finding, stuck: tuple[int, ...] = ()):
         def change(file):
-            file.attrs["findings"] = to_json((*stuck_finding(dict.fromkeys(stuck, 2000)), *those))
+            file.attrs["findings"] = to_json((*stuck_finding(dict.fromkeys(stuck, 2000)), *findings))
             file.attrs["stuck_chains"] = json.dumps(stuck)
             file.attrs["regime_ok"], file.attrs["regime"] = 0, "said"
             file.attrs["absurd"] = "said"
@@ -110,8 +110,12 @@ def test_what_was_wrong_with_a_run_is_wrong_with_the_whole(folder, tmp_path):
 
     noise = Finding("validity", "sigma2", "mean sigma2 (chains 0, 2)", 6.0, 2.0, "more batches")
     paths = [
-        changed(folder / "0.nc", tmp_path / "0.nc", found(noise)),
-        changed(folder / "1.nc", tmp_path / "1.nc", found(noise._replace(value=9.0, label="mean sigma2"), stuck=(3,))),
+        changed(folder / "0.nc", tmp_path / "0.nc", joined_findings(noise)),
+        changed(
+            folder / "1.nc",
+            tmp_path / "1.nc",
+            joined_findings(noise._replace(value=9.0, label="mean sigma2"), stuck=(3,)),
+        ),
     ]
     both = bnnzoo.concat(paths)
     about, of_sampler = both.attributes, both.findings()[:2]
@@ -126,28 +130,28 @@ def test_what_was_wrong_with_a_run_is_wrong_with_the_whole(folder, tmp_path):
     assert bnnzoo.open(tmp_path / "both.nc").findings() == both.findings()
 
 
-def test_what_is_of_one_run_alone_is_said_of_none(folder, tmp_path):
-    def told(restarted):
+def test_attributes_of_single_runs_are_summed_or_dropped(folder, tmp_path):
+    def with_restarts(restarted):
         of_one = {"ended": "budget", "stops": "[100]", "inspected": '{"unseen": [0.1]}'}
         return lambda file: file.attrs.update({**of_one, "tuned": '{"batch_size": 7}', "restarted": restarted})
 
-    paths = [changed(folder / f"{seed}.nc", tmp_path / f"{seed}.nc", told(seed + 2)) for seed in (0, 1)]
+    paths = [changed(folder / f"{seed}.nc", tmp_path / f"{seed}.nc", with_restarts(seed + 2)) for seed in (0, 1)]
     about = bnnzoo.concat(paths).attributes
     assert about["restarted"] == 2 + 3
     assert about["tuned"] == "{}"
     assert not {"ended", "stops", "inspected"} & set(about)
 
 
-def test_that_one_went_on_elsewhere_is_said_of_all(folder, tmp_path):
-    def told(difference):
+def test_a_run_resumed_in_another_environment_is_noted_after_joining(folder, tmp_path):
+    def with_difference(difference):
         return lambda file: file.attrs.update({"inexact_resume": difference})
 
     plain = folder / "0.nc"
     assert "inexact_resume" not in bnnzoo.concat([plain, folder / "1.nc"]).attributes
-    moved = changed(folder / "1.nc", tmp_path / "1.nc", told("jax was 1"))
+    moved = changed(folder / "1.nc", tmp_path / "1.nc", with_difference("jax was 1"))
     assert bnnzoo.concat([plain, moved]).attributes["inexact_resume"] == "jax was 1"
-    again = changed(folder / "2.nc", tmp_path / "2.nc", told("jax was 2"))
-    assert bnnzoo.concat([moved, plain, again]).attributes["inexact_resume"] == "jax was 1; jax was 2"
+    second_moved = changed(folder / "2.nc", tmp_path / "2.nc", with_difference("jax was 2"))
+    assert bnnzoo.concat([moved, plain, second_moved]).attributes["inexact_resume"] == "jax was 1; jax was 2"
 
 
 @pytest.mark.slow
@@ -199,7 +203,7 @@ def scaled(file):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("name", "second"),
     [
         (federated(442), federated(443)),
         (federated(442), lambda file: [federated(442)(file), scaled(file)]),
@@ -207,24 +211,24 @@ def scaled(file):
     ],
     ids=["parties", "scales", "rows"],
 )
-def test_runs_of_other_rows_are_not_joined(one, other, folder, tmp_path):
-    first = changed(folder / "0.nc", tmp_path / "0.nc", one)
+def test_runs_of_other_rows_are_not_joined(name, second, folder, tmp_path):
+    first = changed(folder / "0.nc", tmp_path / "0.nc", name)
     with pytest.raises(UsageError, match=r"1\.nc: "):
-        bnnzoo.concat([first, changed(folder / "1.nc", tmp_path / "1.nc", other)])
-    bnnzoo.concat([first, changed(folder / "1.nc", tmp_path / "same.nc", one)])
+        bnnzoo.concat([first, changed(folder / "1.nc", tmp_path / "1.nc", second)])
+    bnnzoo.concat([first, changed(folder / "1.nc", tmp_path / "same.nc", name)])
 
 
 @pytest.mark.slow
-def test_what_was_evaluated_is_joined_where_it_is_of_the_same_draws(folder, tmp_path, monkeypatch):
+def test_evaluation_groups_are_joined_if_they_have_the_same_draws(folder, tmp_path, monkeypatch):
     files = [Path(shutil.copy(folder / f"{seed}.nc", tmp_path)) for seed in range(3)]
     monkeypatch.setattr(record, "_GROUP_BYTES", 20_000)
     for path in files:
         bnnzoo.open(path).evaluate()
     runs = [bnnzoo.open(path) for path in files]
     both = bnnzoo.concat(runs[:2]).posterior["log_likelihood"]
-    kept = runs[0].posterior["log_likelihood"]["draw"].values
-    assert len(kept) < tiny.DRAWS
-    np.testing.assert_array_equal(both["draw"], kept)
+    draw_numbers = runs[0].posterior["log_likelihood"]["draw"].values
+    assert len(draw_numbers) < tiny.DRAWS
+    np.testing.assert_array_equal(both["draw"], draw_numbers)
     parts = [run.posterior["log_likelihood"]["y"].values for run in runs[:2]]
     np.testing.assert_array_equal(both["y"], np.concatenate(parts))
     assert {"log_likelihood", "posterior_predictive"} & set(bnnzoo.concat(runs).posterior.children) == set()
@@ -284,7 +288,7 @@ def test_predictions_kept_at_other_rows_are_not_joined(folder, tmp_path):
         bnnzoo.concat([folder / "0.nc", other])
 
 
-def test_a_whole_of_two_versions_names_both(folder, tmp_path):
+def test_a_joined_run_of_two_versions_names_both(folder, tmp_path):
     def change(file):
         file.attrs["versions"] = json.dumps(json.loads(file.attrs["versions"]) | {"jax": "9.9"})
         file.attrs["plugins"] = json.dumps({"extra": "1"})

@@ -48,39 +48,41 @@ BY_DEFAULT = ("a learned scale",)
 @pytest.mark.parametrize(
     "kind", [kind if kind in BY_DEFAULT else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )
-def test_it_is_the_run_that_keeps_draws(kind, table, tmp_path):
+def test_kept_predictions_agree_with_a_run_that_keeps_draws(kind, table, tmp_path):
     """Every number that both can say is the same, to float32; what both keep is the same bit for bit."""
     at = table.with_name("at.csv")
-    drawn = zoo.run_recipe(recipe(table, kind), out=tmp_path / "draws.nc")
-    kept = zoo.run_recipe(recipe(table, kind, keep="predictions", keep_at=str(at)), out=tmp_path / "kept.nc")
-    own = [name for name in drawn.posterior["posterior"].data_vars if name.startswith(("likelihood_", "prior_"))]
-    assert set(kept.posterior["posterior"].data_vars) == {"f", *own}
-    assert kept.posterior["posterior"]["f"].dims == ("chain", "draw", "kept_row", "output")
+    draws_run = zoo.run_recipe(recipe(table, kind), out=tmp_path / "draws.nc")
+    predictions_run = zoo.run_recipe(recipe(table, kind, keep="predictions", keep_at=str(at)), out=tmp_path / "kept.nc")
+    own = [name for name in draws_run.posterior["posterior"].data_vars if name.startswith(("likelihood_", "prior_"))]
+    assert set(predictions_run.posterior["posterior"].data_vars) == {"f", *own}
+    assert predictions_run.posterior["posterior"]["f"].dims == ("chain", "draw", "kept_row", "output")
     for name in own:
-        same = [run.posterior["posterior"][name].values for run in (kept, drawn)]
+        same = [run.posterior["posterior"][name].values for run in (predictions_run, draws_run)]
         np.testing.assert_array_equal(*same)
-    for said, expected in zip(kept.evaluate(save=False).items(), drawn.evaluate(save=False).items(), strict=False):
+    for score, expected in zip(
+        predictions_run.evaluate(save=False).items(), draws_run.evaluate(save=False).items(), strict=False
+    ):
         if not expected[0].startswith("loo_"):
-            assert said[0] == expected[0]
-            np.testing.assert_allclose(said[1], expected[1], rtol=1e-3, atol=1e-6, err_msg=said[0])
-    predicted = [run.predict(at).select_dtypes("number") for run in (kept, drawn)]
+            assert score[0] == expected[0]
+            np.testing.assert_allclose(score[1], expected[1], rtol=1e-3, atol=1e-6, err_msg=score[0])
+    predicted = [run.predict(at).select_dtypes("number") for run in (predictions_run, draws_run)]
     np.testing.assert_allclose(*predicted, rtol=1e-4, atol=1e-5)
-    assert ("remoteness" in kept.diagnose()) == (kind != "labels")
-    assert kept.diagnose()["rhat_of"] or kept.attributes["exactness"] == "approximate"
+    assert ("remoteness" in predictions_run.diagnose()) == (kind != "labels")
+    assert predictions_run.diagnose()["rhat_of"] or predictions_run.attributes["exactness"] == "approximate"
 
 
 @pytest.mark.slow
-def test_stopped_it_resumes_to_the_same_bits(table, tmp_path):
+def test_a_run_that_keeps_predictions_resumes_to_the_same_bits(table, tmp_path):
     requested = recipe(table, "a learned scale", keep="predictions", keep_warmup=True)
     uninterrupted = zoo.run_recipe(requested, out=tmp_path / "whole.nc")
     for chunk in (3, 5):
         out = tmp_path / f"{chunk}.nc"
         with pytest.raises(InterruptedRunError):
             zoo.run_recipe(requested, out=out, **tiny.stopped(chunk))
-        again = zoo.resume(out)
+        resumed = zoo.resume(out)
         for group in ("posterior", "sample_stats", "warmup_posterior"):
             for name, values in uninterrupted.posterior[group].data_vars.items():
-                np.testing.assert_array_equal(values, again.posterior[group][name], err_msg=str(name))
+                np.testing.assert_array_equal(values, resumed.posterior[group][name], err_msg=str(name))
 
 
 @pytest.mark.slow
@@ -94,7 +96,7 @@ def test_chains_of_several_seeds_are_joined(table, tmp_path):
 
 @pytest.mark.usefixtures("as_options")
 @pytest.mark.slow
-def test_what_needs_parameters_says_so(table, tmp_path):
+def test_functions_that_need_parameters_refuse_kept_predictions(table, tmp_path):
     run = zoo.run_recipe(recipe(table, "a learned scale", keep="predictions"), out=tmp_path / "run.nc")
     with pytest.raises(UsageError, match=r"row 2 is none of these inputs; sample again with these inputs as --keep-at"):
         run.predict(np.concatenate([run.test_rows()[0][:1], [[0.5, 0.5]]]))
@@ -107,7 +109,7 @@ def test_what_needs_parameters_says_so(table, tmp_path):
 
 @pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"keep_at": "at.csv"}, "requires --keep predictions"),
         ({"keep": "predictions", "test_fraction": 0.0}, "give inputs with --keep-at FILE"),
@@ -118,9 +120,9 @@ def test_what_needs_parameters_says_so(table, tmp_path):
         ({"keep": "predictions", "keep_at": "nowhere.csv"}, "nowhere.csv: no such file"),
     ],
 )
-def test_predictions_that_cannot_be_kept_are_refused_before_the_run(options, words, table, tmp_path):
+def test_predictions_that_cannot_be_kept_are_refused_before_the_run(options, message, table, tmp_path):
     model = "autoregressive" if options.get("task") == "density" else "linear"
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=message):
         zoo.run_recipe(tiny.recipe("mala", model, **{"data": str(table), **options}), out=tmp_path / "run.nc")
     assert not (tmp_path / "run.nc.parts").exists()
 
@@ -141,7 +143,7 @@ def test_a_damaged_file_is_refused(change, table, tmp_path):
 @pytest.mark.slow
 def test_the_command_line_keeps_and_predicts(table, tmp_path, capsys):
     out, at = tmp_path / "run.nc", table.with_name("at.csv")
-    arguments = tiny.words("mala", data=table, keep="predictions", keep_at=at, test_fraction=0)
+    arguments = tiny.arguments("mala", data=table, keep="predictions", keep_at=at, test_fraction=0)
     assert cli.run([*arguments, "-o", str(out)]) == 0
     capsys.readouterr()
     assert cli.run(["predict", str(out), "--data", str(at)]) == 0

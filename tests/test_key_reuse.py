@@ -30,7 +30,7 @@ assert jax.config.jax_debug_key_reuse
 COMMANDS = """
 for sampler in tiny.SAMPLERS:
     start = "map" if sampler == "random-walk" else "prior"
-    assert cli.run([*tiny.words(sampler, init=start), "-o", f"{sampler}.nc"]) == 0, sampler
+    assert cli.run([*tiny.arguments(sampler, init=start), "-o", f"{sampler}.nc"]) == 0, sampler
 for proposal in ("langevin", "hmc"):
     tiny.run("penalty", sampler_object=Penalty(proposal=proposal, batch_size=20, num_batches=5))
 """
@@ -133,20 +133,20 @@ def test_a_step_that_uses_its_key_twice_is_seen():
 
 @pytest.mark.slow
 def test_no_sampler_uses_a_key_twice(tmp_path):
-    done = _run(COMMANDS, tmp_path)
-    assert done.returncode == 0, done.stderr
+    process = _run(COMMANDS, tmp_path)
+    assert process.returncode == 0, process.stderr
     assert len(list(tmp_path.glob("*.nc"))) >= 6
 
 
 @pytest.mark.slow
 def test_no_check_of_a_model_uses_a_key_twice(tmp_path):
-    done = _run('assert cli.run(["check", "model", "mlp", "--model.hidden", "3"]) == 0', tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = _run('assert cli.run(["check", "model", "mlp", "--model.hidden", "3"]) == 0', tmp_path)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 @pytest.mark.slow
 def test_a_key_that_is_used_twice_is_seen(tmp_path):
     """The positive control: the same loop with a sampler that draws from its step's key again."""
-    done = _run(TWICE, tmp_path)
-    assert done.returncode == 1
-    assert "KeyReuseError" in done.stderr
+    process = _run(TWICE, tmp_path)
+    assert process.returncode == 1
+    assert "KeyReuseError" in process.stderr

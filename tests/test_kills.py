@@ -54,22 +54,22 @@ class Zoo:
         process.start()
         return process
 
-    def said(self) -> str:
-        return (self.folder / "said").read_text()
+    def output(self) -> str:
+        return (self.folder / "output").read_text()
 
 
 def _run(folder: Path, arguments: tuple[str, ...]) -> None:
-    said = os.open(folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
+    output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
     # Python's own end would wait for threads.
     os._exit(cli.run(arguments))
 
 
-class Whole(NamedTuple):
+class FinishedRun(NamedTuple):
     """A run that nothing stopped."""
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     seconds: float
     draws: dict[str, np.ndarray]
 
@@ -79,13 +79,13 @@ def zoo(tmp_path_factory) -> Iterator[Zoo]:
     # The cache of the processes' own: the first run compiles, the others read.
     before = os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-    yield Zoo(tmp_path_factory.mktemp("said"))
+    yield Zoo(tmp_path_factory.mktemp("output"))
     os.environ.pop("XDG_CACHE_HOME")
     if before is not None:
         os.environ["XDG_CACHE_HOME"] = before
 
 
-def uninterrupted(zoo: Zoo, out: Path, name: str) -> Whole:
+def uninterrupted(zoo: Zoo, out: Path, name: str) -> FinishedRun:
     """Twice: the first compiles, the second says how long it takes."""
     arguments = ("sample", *name.split(), *_TRAINED, "--warmup", "100", *RUNS[name])
     results = []
@@ -93,8 +93,8 @@ def uninterrupted(zoo: Zoo, out: Path, name: str) -> Whole:
         path, began = out.with_name(f"{number}-{out.name}"), time.monotonic()
         process = zoo.start(*arguments, "-o", str(path))
         process.join()
-        assert process.exitcode == 0, zoo.said()
-        results.append(Whole(arguments, time.monotonic() - began, draws(path)))
+        assert process.exitcode == 0, zoo.output()
+        results.append(FinishedRun(arguments, time.monotonic() - began, draws(path)))
     tiny.assert_same_bits(results[0].draws, results[1].draws)
     return results[1]
 
@@ -130,16 +130,16 @@ def killed(process: Any, out: Path, moment: Callable[[Path], bool]) -> bool:
     return alive
 
 
-def words_that_go_on(out: Path, whole: Whole) -> tuple[str, ...]:
+def continuing_arguments(out: Path, reference: FinishedRun) -> tuple[str, ...]:
     """What a person would type after a kill."""
     folder = store.parts_folder(out)
     if (folder / "checkpoint.npz").exists():
         return ("resume", str(out), "--quiet")
-    again = ("--force",) if folder.exists() else ()
-    return (*whole.words, "-o", str(out), *again)
+    force = ("--force",) if folder.exists() else ()
+    return (*reference.arguments, "-o", str(out), *force)
 
 
-def check_what_is_there(out: Path, whole: Whole) -> None:
+def check_what_is_there(out: Path, reference: FinishedRun) -> None:
     """All draws that can be seen are those of the run that nothing stopped."""
     if not run_parts.holds_run(store.parts_folder(out)) and not out.exists():
         return
@@ -147,42 +147,42 @@ def check_what_is_there(out: Path, whole: Whole) -> None:
     counts = {values.shape[1] for values in result.values()}
     assert len(counts) <= 1
     for name, values in result.items():
-        np.testing.assert_array_equal(values, whole.draws[name][:, : values.shape[1]], err_msg=name)
+        np.testing.assert_array_equal(values, reference.draws[name][:, : values.shape[1]], err_msg=name)
 
 
 def check_end(process: Any, zoo: Zoo, out: Path) -> None:
     """Done; or, where the kill before came after the last rename, nothing to do."""
-    said = zoo.said()
-    assert process.exitcode == 0 or "nothing to resume" in said or f"{out}: exists" in said, said
+    output = zoo.output()
+    assert process.exitcode == 0 or "nothing to resume" in output or f"{out}: exists" in output, output
     assert store.how_far(out) == "complete"
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
     """Twenty-five of each run, at times drawn uniformly over its length; every fifth in warm-up or the final write."""
-    whole = uninterrupted(zoo, tmp_path / "whole.nc", name)
+    reference = uninterrupted(zoo, tmp_path / "whole.nc", name)
     rng = np.random.default_rng(0)
     kills = number = 0
     while kills < int(os.environ.get("BNNZOO_KILLS", KILLS)):
         out = tmp_path / f"run-{number}.nc"
-        words, number = (*whole.words, "-o", str(out)), number + 1
+        arguments, number = (*reference.arguments, "-o", str(out)), number + 1
         for turn in range(IN_A_ROW):
             special = {0: in_warm_up, 5: in_the_final_write}.get((kills + turn) % 10)
-            process = zoo.start(*words)
-            if not killed(process, out, special or at(rng.uniform(0.02, 1.0) * whole.seconds)):
+            process = zoo.start(*arguments)
+            if not killed(process, out, special or at(rng.uniform(0.02, 1.0) * reference.seconds)):
                 check_end(process, zoo, out)
                 break
             kills += 1
-            check_what_is_there(out, whole)
-            words = words_that_go_on(out, whole)
+            check_what_is_there(out, reference)
+            arguments = continuing_arguments(out, reference)
         else:
-            process = zoo.start(*words)
+            process = zoo.start(*arguments)
             process.join()
             check_end(process, zoo, out)
-        tiny.assert_same_bits(draws(out), whole.draws)
+        tiny.assert_same_bits(draws(out), reference.draws)
         assert sorted(p.name for p in out.parent.glob(f".{out.name}*")) == []
         assert not run_parts.holds_run(store.parts_folder(out))
-    print(f"{name}: {kills} kills of {number} runs, {whole.seconds:.1f} s each")
+    print(f"{name}: {kills} kills of {number} runs, {reference.seconds:.1f} s each")
 
 
 def test_the_page_counts_the_kills():

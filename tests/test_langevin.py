@@ -59,11 +59,11 @@ def _normal_scores(theta: np.ndarray) -> np.ndarray:
 ETA = 0.4
 
 
-def _acceptance(module: Any, sampler: Any, posterior: Any, here: Array, there: Array, gradient: Any) -> Array:
+def _acceptance(module: Any, sampler: Any, posterior: Any, theta: Array, proposal: Array, gradient: Any) -> Array:
     """A(here -> there): the step's own, given the noise that leads there."""
-    drift = here + ETA * gradient(here)
-    eps = (there - drift) / np.sqrt(2 * ETA)
-    state = sampler.init(posterior, here[None], num_warmup=0, key=jax.random.key(0))
+    drift = theta + ETA * gradient(theta)
+    eps = (proposal - drift) / np.sqrt(2 * ETA)
+    state = sampler.init(posterior, theta[None], num_warmup=0, key=jax.random.key(0))
     state = eqx.tree_at(lambda s: s.step_size, state, jnp.asarray(ETA))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "standard_normal", lambda like, *, key: eps[None])
@@ -84,10 +84,10 @@ def test_mala_is_in_detailed_balance(precision, bound):
     with backend.arithmetic(precision):
         posterior, points = Skewed.of(4, 0.3), jnp.asarray(grid)
 
-        def one(here: Array, there: Array) -> Array:
-            return _acceptance(mala, Mala(preconditioner="identity"), posterior, here, there, slope)
+        def flow(theta: Array, proposal: Array) -> Array:
+            return _acceptance(mala, Mala(preconditioner="identity"), posterior, theta, proposal, slope)
 
-        rate = np.asarray(jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))(points, points), float)
+        rate = np.asarray(jax.jit(jax.vmap(jax.vmap(flow, (None, 0)), (0, None)))(points, points), float)
     assert 0.1 < rate.mean() < 0.9
     imbalance = _imbalance(rate, np.asarray(points, float), 1 - np.exp(np.asarray(points, float)))
     assert np.abs(imbalance).max() <= bound
@@ -123,15 +123,15 @@ def test_a_drift_on_any_mini_batch_is_in_detailed_balance():
             proposal="langevin", batch_size=2, num_batches=2, sampling="disjoint", preconditioner="identity"
         )
 
-        def one(batch: Array, here: Array, there: Array) -> Array:
+        def flow(batch: Array, theta: Array, proposal: Array) -> Array:
             altered = eqx.tree_at(lambda p: p.drift, posterior, batch, is_leaf=lambda leaf: leaf is None)
             altered.calls.clear()
             slope = lambda x: 1 - jnp.exp(x) + jnp.sum(jnp.asarray(posterior.data)[batch])  # noqa: E731
-            rate = _acceptance(_penalty, sampler, altered, here, there, slope)
+            rate = _acceptance(_penalty, sampler, altered, theta, proposal, slope)
             assert len(altered.calls) == 2
             return rate
 
-        over_pairs = jax.vmap(jax.vmap(one, (None, None, 0)), (None, 0, None))
+        over_pairs = jax.vmap(jax.vmap(flow, (None, None, 0)), (None, 0, None))
         rates = np.asarray(jax.jit(jax.vmap(over_pairs, (0, None, None)))(jnp.asarray(every), points, points))
     noise = np.asarray(posterior.data)[every].sum(1)
     assert noise.std() > 0.3
@@ -173,7 +173,7 @@ def _final(sampler: Any, *, far: bool = False) -> tuple[dict[str, float], dict[s
 
 
 @pytest.mark.parametrize("sampler", ["mala", "langevin", pytest.param("hmc", marks=pytest.mark.slow)])
-def test_the_skewed_target_is_kept(sampler):
+def test_langevin_samplers_keep_the_skewed_target(sampler):
     result, means = _final(SAMPLERS[sampler])
     assert agrees(result), result
     assert 0.3 < means["acceptance_rate"] < 0.95
@@ -183,7 +183,7 @@ def test_the_skewed_target_is_kept(sampler):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_skewed_target_is_reached_from_afar(sampler):
+def test_chains_reach_the_skewed_target_from_distant_positions(sampler):
     result, _ = _final(SAMPLERS[sampler], far=True)
     assert agrees(result), result
 

@@ -54,8 +54,8 @@ def functions_with_stale_arguments(tree: ast.Module) -> Iterator[str]:
     """Yield functions whose docstring describes an argument that they do not have."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
-            given = node.args
-            names = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+            arguments = node.args
+            names = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
             stale = documented_arguments(node) - {argument.arg for argument in names if argument}
             if stale:
                 yield f"{node.name}: {', '.join(sorted(stale))}"

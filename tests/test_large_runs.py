@@ -41,11 +41,11 @@ def small(tmp_path_factory) -> Path:
 def in_pieces(monkeypatch) -> list[int]:
     """Nothing is kept, and a piece is of seven draws: how many draws were asked for at once."""
     calls: list[int] = []
-    read = draws.Draws._read
+    original = draws.Draws._read
 
     def counted(self: draws.Draws, numbers: np.ndarray) -> np.ndarray:
         calls.append(len(numbers))
-        return read(self, numbers)
+        return original(self, numbers)
 
     monkeypatch.setattr(draws, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(draws, "_PIECE_BYTES", 7 * 12 * 4)
@@ -53,7 +53,7 @@ def in_pieces(monkeypatch) -> list[int]:
     return calls
 
 
-def said(path: Path) -> dict[str, Any]:
+def summarise(path: Path) -> dict[str, Any]:
     run = bnnzoo.open(path)
     rows = [{key: value for key, value in row.items() if key != "block"} for row in run.blocks()]
     table = run.predict(run.test_rows()[0])
@@ -62,28 +62,28 @@ def said(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_pieces_say_what_the_whole_says(small, request):
-    whole = said(small)
-    asked = request.getfixturevalue("in_pieces")
-    pieces = said(small)
-    assert asked
-    assert max(asked) <= 7
-    np.testing.assert_allclose(pieces["table"], whole["table"], rtol=1e-4, atol=1e-5)
+def test_piecewise_evaluation_agrees_with_evaluation_at_once(small, request):
+    expected = summarise(small)
+    counts = request.getfixturevalue("in_pieces")
+    pieces = summarise(small)
+    assert counts
+    assert max(counts) <= 7
+    np.testing.assert_allclose(pieces["table"], expected["table"], rtol=1e-4, atol=1e-5)
     for key in ("evaluation", "diagnosis"):
-        assert pieces[key] == pytest.approx(whole[key], rel=1e-3, abs=1e-5, nan_ok=True)
-    assert pieces["rows"] == [pytest.approx(row) for row in whole["rows"]]
+        assert pieces[key] == pytest.approx(expected[key], rel=1e-3, abs=1e-5, nan_ok=True)
+    assert pieces["rows"] == [pytest.approx(row) for row in expected["rows"]]
 
 
-def test_a_draw_is_the_same_however_it_is_asked_for(small, request):
-    whole = bnnzoo.open(small).predictor.draws[:]
+def test_draws_read_in_pieces_agree_for_every_index(small, request):
+    draws = bnnzoo.open(small).predictor.draws[:]
     request.getfixturevalue("in_pieces")
     result = bnnzoo.open(small).predictor.draws
     for index in (slice(3, 4), np.array([200, 3, 3, 61, 60]), np.arange(0, 240, 7)):
-        np.testing.assert_array_equal(result[index], whole[index])
+        np.testing.assert_array_equal(result[index], draws[index])
 
 
 @pytest.mark.parametrize("length", [10, 3])
-def test_what_blocks_of_parameters_do_is_the_same_piece_by_piece(length, monkeypatch):
+def test_parameter_blocks_are_summarised_alike_in_pieces(length, monkeypatch):
     """Two chains of five draws; pieces of three begin with one that stands still, one that moves, and one alone."""
     first = [[3, 4], [3, 4], [0, 0], [0, 0], [6, 8]]
     second = [[6, 8], [0, 0], [0, 0], [3, 4], [0, 5]]
@@ -184,12 +184,12 @@ def test_a_large_run_is_judged_and_reported_in_seconds_and_bounded_memory(tmp_pa
     cost = {}
     for command in (["diagnose", out, "--json"], ["report", out, "-o", tmp_path / "report.html"]):
         arguments = [sys.executable, "-c", MEASURED, *map(str, command)]
-        done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-        code, seconds, grown = done.stderr.split()[-3:]
-        assert code == "0", done.stderr
+        process = subprocess.run(arguments, capture_output=True, text=True, check=True)
+        code, seconds, grown = process.stderr.split()[-3:]
+        assert code == "0", process.stderr
         cost[command[0]] = (float(seconds), int(grown) / 2**20)
         if command[0] == "diagnose":
-            assert 250 <= json.loads(done.stdout)["draws_judged"] < 2000
+            assert 250 <= json.loads(process.stdout)["draws_judged"] < 2000
     print(cost)
     for seconds, megabytes in cost.values():
         assert seconds < 120  # of both cores

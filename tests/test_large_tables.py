@@ -30,8 +30,10 @@ print(json.dumps([time.process_time() - started, now("VmHWM") - before]))
 
 def cost(reader: str, path: Path) -> tuple[float, float]:
     """Seconds of work, and bytes beyond what the libraries take."""
-    done = subprocess.run([sys.executable, "-c", READ, reader, str(path)], capture_output=True, text=True, check=True)
-    seconds, grown = json.loads(done.stdout)
+    process = subprocess.run(
+        [sys.executable, "-c", READ, reader, str(path)], capture_output=True, text=True, check=True
+    )
+    seconds, grown = json.loads(process.stdout)
     return seconds, grown
 
 
@@ -46,7 +48,7 @@ def test_a_long_table_costs_less_than_four_times_pandas_time_and_three_times_its
     path = written(tmp_path / "long.csv", 1_000_000, 20)
     # Seconds of work vary by half on a machine that others use: the least of three, in turn.
     each = [(cost("pandas", path), cost("bnnzoo", path)) for _ in range(3)]
-    pandas, ours = (np.min(found, axis=0) for found in zip(*each, strict=True))
+    pandas, ours = (np.min(costs, axis=0) for costs in zip(*each, strict=True))
     assert ours[0] < 4 * pandas[0]
     assert ours[1] < 3 * pandas[1]
 

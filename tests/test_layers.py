@@ -32,11 +32,11 @@ def imported_by(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_knows_no_other_method(method):
+def test_no_sampler_imports_another(method):
     assert not imported(method) & (set(METHODS) - {method})
 
 
-def test_every_method_is_found_by_its_entry():
+def test_every_sampler_file_has_an_entry():
     from bnnzoo import samplers
 
     for entry in bnnzoo_samplers():
@@ -57,7 +57,7 @@ def test_plugins_import_no_private_name():
         assert not private, path
 
 
-def test_classes_of_another_package_are_found_in_it_or_say_which_it_is(monkeypatch):
+def test_moved_classes_name_their_package(monkeypatch):
     import bnnzoo
 
     monkeypatch.setitem(sys.modules, "bnnzoo_minibatch_tests", SimpleNamespace(Confidence="the class"))

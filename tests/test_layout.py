@@ -50,7 +50,7 @@ def test_fan_in_is_the_inputs_of_a_unit(layout):
     assert convolution.fan_in()[-1] == 1
 
 
-def test_a_place_has_a_name(layout):
+def test_every_position_in_theta_has_a_name(layout):
     assert layout.name_of(0) == "layers_0_weight[0, 0]"
     assert layout.name_of(11) == "layers_0_weight[3, 2]"
     assert layout.name_of(12) == "layers_0_bias[0]"

@@ -208,6 +208,6 @@ def test_a_command_typed_elsewhere_says_where(tmp_path, monkeypatch):
     command = store.Command.from_words(["mdn", "penalty", "-o", "run.nc"])
     assert command is not None
     assert command.text(force=False) == "bnnzoo sample mdn penalty -o run.nc"
-    here = shlex.quote(command.folder)
+    folder = shlex.quote(command.folder)
     monkeypatch.chdir(tmp_path)
-    assert command.text(force=True) == f"cd {here} && bnnzoo sample mdn penalty -o run.nc --force"
+    assert command.text(force=True) == f"cd {folder} && bnnzoo sample mdn penalty -o run.nc --force"

@@ -112,16 +112,18 @@ def _stepped(sampler: Any, posterior: AbstractPosterior, *, warming: bool = Fals
 
         def advance(state, key):
             state, stats = step(posterior, state, key=key)
-            told = [stats[name] for name in ("acceptance_rate", "n_steps", "energy_error") if name in stats]
+            statistics = [stats[name] for name in ("acceptance_rate", "n_steps", "energy_error") if name in stats]
             trained = [stats[name] for name in ("lp_estimate", "elbo_estimate") if name in stats and warming]
-            return state, (state.position, told, trained)
+            return state, (state.position, statistics, trained)
 
         return jax.lax.scan(advance, state, keys)[1]
 
     keys = jax.random.split(jax.random.key(2), 12)
-    position, told, trained = run(sampler, posterior, jnp.asarray([0.4, -0.3]), keys)
+    position, statistics, trained = run(sampler, posterior, jnp.asarray([0.4, -0.3]), keys)
     # A density has a constant of its own.
-    columns = [np.asarray(item, float) for item in told] + [np.asarray(item) - np.asarray(item)[0] for item in trained]
+    columns = [np.asarray(item, float) for item in statistics] + [
+        np.asarray(item) - np.asarray(item)[0] for item in trained
+    ]
     return np.column_stack([position, *columns])
 
 
@@ -140,9 +142,9 @@ def test_steps_go_by_the_power(name):
 def _by_hand(theta: np.ndarray) -> tuple[float, np.ndarray]:
     """The log density of the first of `LINES` and its slope, in float64."""
     (scale, power), x, y = PAIRS[0], X[:, 0].astype(float), Y[:, 0].astype(float)
-    left = y - x * theta[0] - theta[1]
-    slope = power / scale**2 * np.array([left @ x, left.sum()]) - theta
-    return float(-power * left @ left / scale**2 / 2 - theta @ theta / 2), slope
+    residuals = y - x * theta[0] - theta[1]
+    slope = power / scale**2 * np.array([residuals @ x, residuals.sum()]) - theta
+    return float(-power * residuals @ residuals / scale**2 / 2 - theta @ theta / 2), slope
 
 
 @pytest.mark.parametrize(
@@ -156,22 +158,22 @@ def _by_hand(theta: np.ndarray) -> tuple[float, np.ndarray]:
 )
 def test_a_step_is_accepted_by_the_sum_over_all_rows(module, sampler, noise, monkeypatch):
     """By hand: the ratio of the densities, and of Langevin proposals' own; a mean over the rows is another."""
-    here, eps = np.array([0.4, -0.3]), np.array(noise)
-    density, slope = _by_hand(here)
+    theta, eps = np.array([0.4, -0.3]), np.array(noise)
+    density, slope = _by_hand(theta)
     eta = sampler.step_size
     langevin = isinstance(sampler, Mala)
-    there = here + (eta * slope + (2 * eta) ** 0.5 * eps if langevin else eta * eps)
-    density_there, slope_there = _by_hand(there)
+    proposal = theta + (eta * slope + (2 * eta) ** 0.5 * eps if langevin else eta * eps)
+    density_there, slope_there = _by_hand(proposal)
     log_ratio = density_there - density
     if langevin:
-        back = here - there - eta * slope_there
+        back = theta - proposal - eta * slope_there
         log_ratio += eps @ eps / 2 - back @ back / (4 * eta)
     monkeypatch.setattr(module, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
-    state = sampler.init(LINES[0], jnp.asarray(here, jnp.float32), num_warmup=0, key=jax.random.key(0))
+    state = sampler.init(LINES[0], jnp.asarray(theta, jnp.float32), num_warmup=0, key=jax.random.key(0))
     after, stats = sampler.step(LINES[0], state, key=jax.random.key(1))
     assert 0.05 < np.exp(log_ratio) < 0.95
     assert float(stats["acceptance_rate"]) == pytest.approx(np.exp(log_ratio), rel=1e-4)
-    np.testing.assert_allclose(after.position, there if stats["accepted"] else here, rtol=1e-5)
+    np.testing.assert_allclose(after.position, proposal if stats["accepted"] else theta, rtol=1e-5)
 
 
 @pytest.mark.parametrize("sampler", [Bbb(batch_size=3), Ensemble(batch_size=3)], ids=["bbb", "ensemble"])
@@ -183,10 +185,10 @@ def test_laplace_goes_by_the_power():
     theta = jnp.asarray([0.4, -0.3])
     for covariance in ("full", "diagonal", "kronecker"):
         sampler = Laplace(covariance=covariance)
-        drawn = eqx.filter_jit(
+        draws = eqx.filter_jit(
             lambda p, s: s.init(p, theta, num_warmup=0, key=jax.random.key(1)).factor.draw(jnp.ones(2))
         )
-        _same(lambda p, drawn=drawn, s=sampler: drawn(p, s), NETWORKS)
+        _same(lambda p, draws=draws, s=sampler: draws(p, s), NETWORKS)
 
 
 def test_the_weights_of_importance_go_by_the_power():
@@ -205,12 +207,12 @@ def test_the_training_loss_is_the_log_density_for_each_datum():
     """Its prior and its power: what `--init map`, Laplace, dropout, ensembles and SWAG train with."""
     theta = jnp.asarray([0.4, -0.3])
     for posterior in (*NETWORKS, _posterior(0.5, 1.0, prior=0.1)):
-        wanted = -posterior.log_density(theta) / ROWS
-        np.testing.assert_allclose(_training.loss(posterior, theta, posterior.data), wanted, rtol=1e-5)
+        expected = -posterior.log_density(theta) / ROWS
+        np.testing.assert_allclose(_training.loss(posterior, theta, posterior.data), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("sampler", [Laplace(), Ensemble(), Swag()], ids=["laplace", "ensemble", "swag"])
-def test_what_training_tells_of_the_density_is_the_density(sampler):
+def test_training_reports_the_log_density_of_the_posterior(sampler):
     """Of rows that are all the same every batch tells the whole."""
     network, row = Linear().build((1,), 1, key=jax.random.key(0)), np.ones((ROWS, 1), np.float32)
     posterior = NetworkPosterior.of(network, Gaussian(scale=0.5), Normal(), 0.7 * row, -row, likelihood_power=0.25)
@@ -218,8 +220,8 @@ def test_what_training_tells_of_the_density_is_the_density(sampler):
     state = sampler.init(posterior, theta, num_warmup=20, key=jax.random.key(1))
     _, stats = sampler.warmup_step(posterior, state, key=jax.random.key(2))
     each = -np.log(0.5 * np.sqrt(2 * np.pi)) - (-1 - 0.7 * 0.4 + 0.3) ** 2 / 0.5**2 / 2
-    wanted = 0.25 * ROWS * each - np.log(2 * np.pi) - (0.4**2 + 0.3**2) / 2
-    assert float(stats["lp_estimate"]) == pytest.approx(wanted, rel=1e-5)
+    expected = 0.25 * ROWS * each - np.log(2 * np.pi) - (0.4**2 + 0.3**2) / 2
+    assert float(stats["lp_estimate"]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_dropout_trains_the_network_that_it_draws():
@@ -229,6 +231,6 @@ def test_dropout_trains_the_network_that_it_draws():
     step = jax.jit(jax.vmap(lambda key: sampler.warmup_step(CONTROL, state, key=key)[1]["lp_estimate"]))
     result = np.unique(np.asarray(step(jax.random.split(jax.random.key(2), 20))))
     masked = [theta * jnp.asarray([factor, 1.0]) for factor in (0.0, 2.0)]
-    wanted = [float(jnp.sum(CONTROL.log_likelihoods(seen)) + CONTROL.log_prior(theta)) for seen in masked]
-    np.testing.assert_allclose(result, np.sort(wanted), rtol=1e-4)
+    expected = [float(jnp.sum(CONTROL.log_likelihoods(parameters)) + CONTROL.log_prior(theta)) for parameters in masked]
+    np.testing.assert_allclose(result, np.sort(expected), rtol=1e-4)
     assert np.abs(result - float(CONTROL.log_density(theta))).min() > 0.01

@@ -94,17 +94,17 @@ def test_double_precision(likelihood, size, target, log_density):
 def test_samples_have_the_moments_of_the_distribution(likelihood, size, target, log_density):
     output = jnp.asarray(OUTPUT[:size], jnp.float32)
     keys = jax.random.split(jax.random.key(0), 40_000)
-    drawn = np.asarray(jax.jit(jax.vmap(lambda key: likelihood.sample(output, key=key)))(keys))
-    assert drawn.shape == (40_000, *target.shape)
+    draws = np.asarray(jax.jit(jax.vmap(lambda key: likelihood.sample(output, key=key)))(keys))
+    assert draws.shape == (40_000, *target.shape)
     if isinstance(likelihood, Categorical | Bernoulli):
-        wanted = np.asarray(likelihood.class_probabilities(output), np.float64)
-        counts = np.bincount(drawn, minlength=len(wanted))
-        assert stats.chisquare(counts, 40_000 * wanted / wanted.sum()).pvalue > 1e-6
+        expected = np.asarray(likelihood.class_probabilities(output), np.float64)
+        counts = np.bincount(draws, minlength=len(expected))
+        assert stats.chisquare(counts, 40_000 * expected / expected.sum()).pvalue > 1e-6
         return
     distribution = likelihood.distribution(output)
     mean, variance = np.asarray(distribution.mean), np.asarray(distribution.variance)
-    assert (np.abs(drawn.mean(0) - mean) < 5 * np.sqrt(variance / 40_000)).all()
-    square = (drawn - mean) ** 2
+    assert (np.abs(draws.mean(0) - mean) < 5 * np.sqrt(variance / 40_000)).all()
+    square = (draws - mean) ** 2
     assert (np.abs(square.mean(0) - variance) < 5 * square.std(0) / 200).all()
 
 
@@ -178,8 +178,8 @@ def test_one_component_is_the_heteroscedastic_gaussian():
 def test_number_of_outputs(likelihood, targets, outputs):
     assert likelihood.num_outputs(targets) == outputs
     distribution = likelihood.distribution(jnp.zeros(outputs))
-    wanted = () if likelihood.task == "classification" else (targets,)
-    assert distribution.event_shape == wanted
+    expected = () if likelihood.task == "classification" else (targets,)
+    assert distribution.event_shape == expected
     assert distribution.batch_shape == ()
 
 
@@ -216,14 +216,14 @@ def test_each_target_has_a_learned_scale_of_its_own(kind):
     u = np.array([-1.0, 0.3, 0.8])
     result = parameter.log_prior(jnp.asarray(u, jnp.float32))
     np.testing.assert_allclose(result, np.sum(stats.halfnorm.logpdf(np.exp(u)) + u), rtol=1e-5)
-    drawn = np.asarray(jax.vmap(parameter.draw)(jax.random.split(jax.random.key(0), 2000)))
-    assert np.abs(np.corrcoef(drawn.T) - np.eye(3)).max() < 5 / 2000**0.5
-    assert stats.kstest(np.exp(drawn[:, 2]), stats.halfnorm.cdf).pvalue > 1e-6
+    draws = np.asarray(jax.vmap(parameter.draw)(jax.random.split(jax.random.key(0), 2000)))
+    assert np.abs(np.corrcoef(draws.T) - np.eye(3)).max() < 5 / 2000**0.5
+    assert stats.kstest(np.exp(draws[:, 2]), stats.halfnorm.cdf).pvalue > 1e-6
     fixed = kind().of_targets(3).with_parameters({"scale": jnp.asarray([0.3, 2.0, 1.0])})
     law = stats.norm if kind is Gaussian else stats.t(4)
-    wanted = np.sum(law.logpdf(np.array([1.0, -2.0, 0.5]) / [0.3, 2.0, 1.0]) - np.log([0.3, 2.0, 1.0]))
+    expected = np.sum(law.logpdf(np.array([1.0, -2.0, 0.5]) / [0.3, 2.0, 1.0]) - np.log([0.3, 2.0, 1.0]))
     result = fixed.log_prob(jnp.zeros(3), jnp.asarray([1.0, -2.0, 0.5]))
-    np.testing.assert_allclose(result, wanted, rtol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 def test_a_learned_scale_is_set_by_its_value():
@@ -238,14 +238,14 @@ def test_a_learned_scale_is_set_by_its_value():
 @pytest.mark.parametrize(
     ("bad", "message"), [(-1.0, r"row 2, target 1: not a count \(got -1\)"), (0.5, "row 2"), (1e-3, "row 2")]
 )
-def test_poisson_refuses_what_is_no_count(bad, message):
+def test_poisson_refuses_targets_that_are_not_counts(bad, message):
     with pytest.raises(UsageError, match=message):
         Poisson().check(np.array([[1.0], [bad], [2.0]]), 1)
     Poisson().check(np.array([[0.0], [7.0]]), 1)
 
 
 @pytest.mark.parametrize(("y", "f"), [(0, -90.0), (0, 90.0), (3, 90.0), (3, -90.0), (1e6, 0.0)])
-def test_poisson_has_no_gradient_that_is_no_number(y, f):
+def test_poisson_gradients_are_finite(y, f):
     value, gradient = jax.value_and_grad(lambda f: Poisson().log_prob(f[None], jnp.array([float(y)])))(jnp.float32(f))
     assert not np.isnan(value)
     with np.errstate(over="ignore"):
@@ -257,8 +257,8 @@ def test_poisson_keeps_its_digits_for_rare_counts():
     outputs = np.array([-14.0, -7.6], np.float32)
     at = jax.vmap(lambda f: Poisson().log_prob(f[None], jnp.zeros(1)))
     result = np.asarray(at(jnp.asarray(outputs)) - at(jnp.asarray(outputs + np.float32(0.3))), np.float64)
-    wanted = np.exp(np.asarray(outputs + np.float32(0.3), np.float64)) - np.exp(np.asarray(outputs, np.float64))
-    np.testing.assert_allclose(result, wanted, rtol=2e-6)
+    expected = np.exp(np.asarray(outputs + np.float32(0.3), np.float64)) - np.exp(np.asarray(outputs, np.float64))
+    np.testing.assert_allclose(result, expected, rtol=2e-6)
 
 
 def test_poisson_of_whole_numbers_is_that_of_the_same_reals():
@@ -275,9 +275,9 @@ def test_poisson_keeps_its_digits_for_large_counts(y):
     outputs = (np.log(float(most)) + np.linspace(-2, 2, 41) / float(most) ** 0.5).astype(np.float32)
     log_density = np.asarray(jax.vmap(lambda f: Poisson().log_prob(f[None], target))(jnp.asarray(outputs)))
     log_factorial = np.sum(np.log(np.arange(1, y + 1, dtype=np.longdouble)))
-    wanted = y * outputs.astype(np.longdouble) - np.exp(outputs.astype(np.longdouble)) - log_factorial
+    expected = y * outputs.astype(np.longdouble) - np.exp(outputs.astype(np.longdouble)) - log_factorial
     # An output of 13 is itself known to 5e-7, which a count of a million feels.
-    np.testing.assert_allclose(log_density, wanted.astype(float), rtol=2e-6, atol=2e-6 * max(y, 1) ** 0.5)
+    np.testing.assert_allclose(log_density, expected.astype(float), rtol=2e-6, atol=2e-6 * max(y, 1) ** 0.5)
     assert log_density.max() <= Poisson().upper_bound(target)
 
 
@@ -325,14 +325,14 @@ def test_a_law_without_mean_or_variance_is_refused_before_a_run(law, message):
     check_likelihood(_Law("gumbel"), 1, targets)
 
 
-def test_what_is_no_count_is_said_with_its_row_of_the_table_wherever_the_split_puts_it():
+def test_an_invalid_count_is_reported_with_its_table_row():
     frame = pd.DataFrame({"a": np.arange(60) % 7, "y": [3 + i % 5 - (i == 57) * 6 for i in range(60)]})
     for seed in range(4):
         with pytest.raises(UsageError, match=r"data: likelihood poisson: row 58, target 1: not a count \(got -1\)"):
             bnnzoo.sample("linear", "nuts", data=frame, task="regression", likelihood="poisson", split_seed=seed)
 
 
-def test_what_is_no_count_is_not_scored(tmp_path):
+def test_invalid_counts_are_not_scored(tmp_path):
     frame = pd.DataFrame({"a": np.arange(60) % 7, "y": np.arange(60) % 5})
     lengths = {"chains": 2, "warmup": 20, "draws": 20, "init": "prior", "out": tmp_path / "run.nc"}
     run = bnnzoo.sample("linear", "random-walk", data=frame, task="regression", likelihood="poisson", **lengths)

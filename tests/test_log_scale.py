@@ -64,7 +64,7 @@ def test_a_scale_has_its_conditional_law_whatever_the_units(power, rate):
 
 
 @pytest.mark.parametrize("rate", [0.0, np.inf, np.nan])
-def test_residuals_without_a_law_give_no_number_and_no_endless_loop(rate):
+def test_infinite_residuals_give_nan_without_an_endless_loop(rate):
     value, tried = draw_log_scale(jnp.float32(3.0), jnp.float32(rate), key=jax.random.key(0))
     assert np.isnan(value)
     assert tried == 0

@@ -112,7 +112,7 @@ def test_a_trajectory_that_overflows_is_rejected_and_diverges():
     np.testing.assert_array_equal(next_state.position, theta)
 
 
-def test_its_draws_are_from_the_posterior_and_those_without_the_accept_step_are_not(monkeypatch):
+def test_only_draws_with_the_accept_step_have_the_law_of_the_posterior(monkeypatch):
     """64 independent chains at the false-alarm level of `check_sampler`; long steps make the rejections matter."""
     options = {"targets": ("correlated-gaussian",), "chains": 64, "draws": 2048}
     settings = {"num_steps": 3, "target_acceptance": 0.5}
@@ -130,7 +130,7 @@ def test_its_draws_are_from_the_posterior_and_those_without_the_accept_step_are_
     assert not check_sampler(Unadjusted(**settings), **options).passed
 
 
-def test_it_counts_two_gradients_a_step_of_the_integrator():
+def test_each_integrator_step_counts_two_gradients():
     assert Mams(num_steps=5).gradients == 10
     assert Mams(num_steps=5).evaluations(TARGET.posterior, {}) == 10 * TARGET.posterior.num_data
 

@@ -70,7 +70,7 @@ def test_the_penalty_sampler_with_a_mixture_network(model, sampler, tmp_path, ca
 def test_the_linear_model_with_every_sampler(sampler, tmp_path, capsys):
     """On the problem that is compiled already."""
     out = tmp_path / "run.nc"
-    assert cli.run([*tiny.words(sampler), "-o", str(out)]) == 0, capsys.readouterr().err
+    assert cli.run([*tiny.arguments(sampler), "-o", str(out)]) == 0, capsys.readouterr().err
     values = bnnzoo.open(out).posterior["posterior"]["weight"].values
     assert values.shape == (tiny.CHAINS, tiny.DRAWS, 1, 10)
     assert np.isfinite(values).all()

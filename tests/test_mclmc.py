@@ -45,7 +45,7 @@ def _variances(sampler):
     return [row.effect for row in report.rows if row.statistic == "variance"], report
 
 
-def test_it_is_biased_as_its_energy_variance_says():
+def test_the_bias_agrees_with_the_energy_variance():
     """Not seen at the default, where 10 % would be; steps that are far too long must be."""
     _, report = _variances(Mclmc())
     assert report.passed, str(report)
@@ -54,12 +54,12 @@ def test_it_is_biased_as_its_energy_variance_says():
     assert max(large) < -0.1
 
 
-def test_it_reaches_the_energy_variance_it_was_asked_for():
-    for wanted in (5e-4, 5e-3):
-        result = _run(Mclmc(energy_variance=wanted))
+def test_warm_up_reaches_the_requested_energy_variance():
+    for variance in (5e-4, 5e-3):
+        result = _run(Mclmc(energy_variance=variance))
         errors = np.concatenate([c.stats["energy_error"] for c in result if c.phase == "sampling"], 1)
         per_parameter = np.mean(errors**2) / TARGET.posterior.layout.dim
-        assert wanted / 3 < per_parameter < wanted * 3
+        assert variance / 3 < per_parameter < variance * 3
 
 
 def test_the_energy_error_of_many_data_is_not_that_of_rounding():
@@ -75,7 +75,7 @@ def test_the_energy_error_of_many_data_is_not_that_of_rounding():
     assert float(jnp.sqrt(jnp.mean(result["energy_error"] ** 2))) < 0.01
 
 
-def test_the_metric_is_the_variance_of_what_it_saw():
+def test_the_metric_is_the_variance_of_the_positions():
     values = jnp.asarray(np.random.default_rng(0).normal(size=(400, 3)) * [0.1, 1.0, 10.0], jnp.float32)
     metric = Metric.identity(values[0])
     for value in values[:40]:
@@ -89,7 +89,7 @@ def test_the_metric_is_the_variance_of_what_it_saw():
     assert metric.updated().count == 0
 
 
-def test_the_direction_turns_as_its_equation_says():
+def test_the_direction_follows_its_differential_equation():
     """du/dt = (I - u u') g / (dim - 1), and the kinetic energy grows by u'g: solved by many small steps in float64."""
     random = np.random.default_rng(1)
     for size in (1e-3, 1.0, 30.0):
@@ -127,7 +127,7 @@ def test_the_energy_error_of_a_step_falls_with_its_cube():
     assert middle / fine == pytest.approx(8, rel=0.1)
 
 
-def test_a_step_that_goes_too_far_is_not_taken():
+def test_a_step_with_too_large_an_energy_error_is_not_taken():
     posterior, theta = TARGET.posterior, jnp.asarray(TARGET.start(np.random.default_rng(0), 1)[0], jnp.float32)
     sampler = Mclmc(step_size=1e6)
     state = sampler.init(posterior, theta, num_warmup=0, key=jax.random.key(0))

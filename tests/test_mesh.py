@@ -42,7 +42,7 @@ def recipe(sampler: str, mesh: str | None = None, **more: Any) -> Recipe:
     return tiny.recipe(sampler, mesh=mesh, **{"chains": 2, "warmup": 20, "draws": 10, "test_fraction": 0.25, **more})
 
 
-def drawn(out: Path, sampler: str, mesh: str | None, **more: Any) -> np.ndarray:
+def draw(out: Path, sampler: str, mesh: str | None, **more: Any) -> np.ndarray:
     zoo.run_recipe(recipe(sampler, mesh, **more), out=out)
     return draws_of(out)
 
@@ -72,17 +72,17 @@ def posterior() -> Any:
         ("linear", "penalty", 60_000, "parallel"),  # looks at few of them
     ],
 )
-def test_chains_read_rows_together_where_reading_is_all_there_is_to_do(model, sampler, rows, method):
+def test_chains_are_vectorised_if_reading_rows_dominates(model, sampler, rows, method):
     x = np.random.default_rng(0).normal(size=(rows, 20)).astype(np.float32)
     requested = keywords.recipe_of(model, sampler, data=None, in_memory=True, test_fraction=0, chains=2)
     problem = assembly.Problem.from_recipe(requested, load_recipe_data(requested, (x, x @ np.ones(20))))
     assert place_run(requested, problem.posterior, problem.sampler).method == method
-    said = dataclasses.replace(requested, chain_method="sequential")
-    assert place_run(said, problem.posterior, problem.sampler).method == "sequential"
+    sequential = dataclasses.replace(requested, chain_method="sequential")
+    assert place_run(sequential, problem.posterior, problem.sampler).method == "sequential"
 
 
 @pytest.mark.parametrize("text", ["", "chains", "chains=0", "chains=-1", "data=2,data=2", "chains=2;data=2", "rows=2"])
-def test_a_mesh_that_is_none_is_refused(text):
+def test_an_invalid_mesh_is_refused(text):
     with pytest.raises(ValueError, match="must be chains=C, data=D"):
         axes(text)
 
@@ -94,28 +94,28 @@ def test_an_axis_that_is_left_out_is_one():
 
 @pytest.mark.parametrize("sampler", ["mala", slow("penalty"), slow("sgld")])
 def test_chains_on_a_mesh_are_bit_for_bit_the_parallel_ones(sampler, tmp_path):
-    alone = drawn(tmp_path / "a.nc", sampler, None, chain_method="parallel")
-    np.testing.assert_array_equal(drawn(tmp_path / "b.nc", sampler, "chains=2"), alone)
-    np.testing.assert_array_equal(drawn(tmp_path / "c.nc", sampler, "chains=2,data=1"), alone)
+    alone = draw(tmp_path / "a.nc", sampler, None, chain_method="parallel")
+    np.testing.assert_array_equal(draw(tmp_path / "b.nc", sampler, "chains=2"), alone)
+    np.testing.assert_array_equal(draw(tmp_path / "c.nc", sampler, "chains=2,data=1"), alone)
 
 
 @pytest.mark.filterwarnings("ignore:regime")
 @pytest.mark.parametrize("sampler", ["mala", *map(slow, ("penalty", *MORE))])
 def test_rows_on_two_devices_give_the_same_draws_but_for_rounding(sampler, tmp_path):
-    alone = drawn(tmp_path / "a.nc", sampler, None, warmup=WARMUP.get(sampler, 20))
-    split = drawn(tmp_path / "b.nc", sampler, "chains=2,data=2", warmup=WARMUP.get(sampler, 20))
+    alone = draw(tmp_path / "a.nc", sampler, None, warmup=WARMUP.get(sampler, 20))
+    split = draw(tmp_path / "b.nc", sampler, "chains=2,data=2", warmup=WARMUP.get(sampler, 20))
     assert bnnzoo.open(tmp_path / "b.nc").posterior.attrs["placement"] == "parallel on 2 x 2"
     np.testing.assert_allclose(split[:, 0], alone[:, 0], rtol=2e-3, atol=2e-3)
 
 
-def test_a_row_too_many_would_be_seen(tmp_path, monkeypatch):
+def test_one_row_too_many_is_detected(tmp_path, monkeypatch):
     """The control of the test above: the copies that fill up the last device's rows counted as data."""
-    alone = drawn(tmp_path / "a.nc", "mala", None)
+    alone = draw(tmp_path / "a.nc", "mala", None)
     padded = NetworkPosterior.padded
     monkeypatch.setattr(
         NetworkPosterior, "padded", lambda self, multiple: dataclasses.replace(padded(self, multiple), _rows=None)
     )
-    split = drawn(tmp_path / "b.nc", "mala", "data=4")
+    split = draw(tmp_path / "b.nc", "mala", "data=4")
     with pytest.raises(AssertionError):
         np.testing.assert_allclose(split[:, 0], alone[:, 0], rtol=2e-3, atol=2e-3)
 
@@ -134,13 +134,13 @@ def test_passes_over_rows_of_many_devices_are_those_over_all(mesh, block, monkey
         return jax.value_and_grad(posterior.log_density)(theta), posterior.log_likelihoods(theta), sums
 
     theta = 0.1 * jnp.arange(alone.layout.dim, dtype=alone.dtype)
-    whole = looked(alone, theta)
+    expected = looked(alone, theta)
     with placement.mesh_context():
         result = looked(spread, theta)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-4), result, whole)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-4), result, expected)
 
 
-def test_each_device_has_its_rows_alone_and_none_travel():
+def test_devices_keep_their_rows_and_exchange_only_sums():
     """A gradient by all rows sends sums: less than the rows that a device has."""
     placement = placed("mala", "chains=2,data=2")
     spread = placement.put_posterior(posterior())
@@ -154,14 +154,14 @@ def test_each_device_has_its_rows_alone_and_none_travel():
     program = gradients.lower(spread, thetas).compile().as_text()
     sent = re.findall(r"= (.*?) (all-reduce|all-gather|all-to-all|collective-permute)(?:-start)?\(", program)
     assert {kind for _, kind in sent} == {"all-reduce"}
-    shapes = [shape for words, _ in sent for shape in re.findall(r"\[([\d,]*)\]", words)]
+    shapes = [shape for operation, _ in sent for shape in re.findall(r"\[([\d,]*)\]", operation)]
     sizes = [np.prod([int(n) for n in shape.split(",") if n]) for shape in shapes]
     assert max(sizes) < 166
 
 
-def test_a_run_on_a_mesh_goes_on_where_it_was(tmp_path):
+def test_a_run_on_a_mesh_resumes_to_the_same_bits(tmp_path):
     """And only on the same: sums of other groups of rows round otherwise."""
-    uninterrupted = drawn(tmp_path / "a.nc", "mala", "chains=2,data=2")
+    uninterrupted = draw(tmp_path / "a.nc", "mala", "chains=2,data=2")
     with pytest.raises(InterruptedRunError):
         zoo.run_recipe(recipe("mala", "chains=2,data=2"), out=tmp_path / "b.nc", **tiny.stopped(4))
     zoo.resume(tmp_path / "b.nc")
@@ -176,7 +176,7 @@ def test_a_run_on_a_mesh_goes_on_where_it_was(tmp_path):
         ("data=100000", "needs 100000 devices \\(got 4: cpu\\); use a smaller mesh"),
     ],
 )
-def test_a_mesh_that_does_not_fit_says_why(mesh, message, tmp_path):
+def test_a_mesh_that_does_not_fit_is_refused_with_the_reason(mesh, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         zoo.run_recipe(recipe("mala", mesh), out=tmp_path / "run.nc")
     assert not list(tmp_path.iterdir())
@@ -186,6 +186,6 @@ def test_a_mesh_that_does_not_fit_says_why(mesh, message, tmp_path):
 def test_from_the_command_line(tmp_path):
     arguments = ["sample", "linear", "mala", "--init", "prior", "--warmup", "50", "--draws", "50", "--json"]
     command = [sys.executable, "-m", "bnnzoo", *arguments, "--mesh", "chains=2,data=3", "-o", str(tmp_path / "run.nc")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["complete"] == 1
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(process.stdout)["complete"] == 1
     assert bnnzoo.open(tmp_path / "run.nc").posterior.attrs["placement"] == "parallel on 2 x 3"

@@ -45,8 +45,8 @@ def check(path, n, many):
 
 def test_the_golden_file_holds_all_messages():
     result = messages.written(messages.collect(messages.package(), messages.ROOT))
-    there = messages.GOLDEN.read_text(encoding="utf-8") if messages.GOLDEN.exists() else ""
-    assert result == there, f"messages have changed: read them, and run `{messages.COMMAND}`"
+    golden = messages.GOLDEN.read_text(encoding="utf-8") if messages.GOLDEN.exists() else ""
+    assert result == golden, f"messages have changed: read them, and run `{messages.COMMAND}`"
 
 
 def test_templates_are_collected_in_order_without_lines(tmp_path):

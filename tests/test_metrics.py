@@ -29,8 +29,8 @@ def classified():
 def test_accuracy_and_brier(classified):
     labels, probabilities = classified
     assert metrics.accuracy(labels, probabilities).value == reference.accuracy_score(labels, probabilities.argmax(1))
-    wanted = np.mean(np.sum((np.eye(4)[labels] - probabilities) ** 2, 1))
-    np.testing.assert_allclose(metrics.brier(labels, probabilities).value, wanted)
+    expected = np.mean(np.sum((np.eye(4)[labels] - probabilities) ** 2, 1))
+    np.testing.assert_allclose(metrics.brier(labels, probabilities).value, expected)
     two = probabilities[:, :2] / probabilities[:, :2].sum(1, keepdims=True)
     half = reference.brier_score_loss(labels % 2, two[:, 1])
     np.testing.assert_allclose(metrics.brier(labels % 2, two).value, 2 * half)
@@ -57,9 +57,9 @@ def test_expected_calibration_error(classified, adaptive):
         bins = np.array_split(np.argsort(confidence), 15)
     else:
         bins = [np.flatnonzero((confidence > i / 15) & (confidence <= (i + 1) / 15)) for i in range(15)]
-    wanted = sum(len(b) / 300 * abs(correct[b].mean() - confidence[b].mean()) for b in bins if len(b))
+    expected = sum(len(b) / 300 * abs(correct[b].mean() - confidence[b].mean()) for b in bins if len(b))
     result = metrics.expected_calibration_error(labels, probabilities, adaptive=adaptive)
-    np.testing.assert_allclose(result.value, wanted, rtol=1e-9)
+    np.testing.assert_allclose(result.value, expected, rtol=1e-9)
     certain = np.array([[1.0, 0.0], [0.0, 1.0]])
     assert metrics.expected_calibration_error(np.array([0, 1]), certain, adaptive=adaptive).value == 0
     assert metrics.expected_calibration_error(np.array([1, 0]), certain, adaptive=adaptive).value == 1
@@ -71,11 +71,11 @@ def test_auroc(classified):
     result = metrics.auroc(rounded, labels == 0)
     np.testing.assert_allclose(result.value, reference.roc_auc_score(labels == 0, rounded))
     several = metrics.auroc_of_classes(labels, probabilities)
-    wanted = reference.roc_auc_score(labels, probabilities, multi_class="ovr", average="macro")
-    np.testing.assert_allclose(several.value, wanted)
+    expected = reference.roc_auc_score(labels, probabilities, multi_class="ovr", average="macro")
+    np.testing.assert_allclose(several.value, expected)
     two = probabilities[:, :2] / probabilities[:, :2].sum(1, keepdims=True)
-    wanted = reference.roc_auc_score(labels % 2, two[:, 1])
-    np.testing.assert_allclose(metrics.auroc_of_classes(labels % 2, two).value, wanted)
+    expected = reference.roc_auc_score(labels % 2, two[:, 1])
+    np.testing.assert_allclose(metrics.auroc_of_classes(labels % 2, two).value, expected)
     assert math.isnan(metrics.auroc(rounded, np.ones(300, bool)).value)
 
 
@@ -94,8 +94,8 @@ def test_errors_of_predictions():
     inside = metrics.coverage(np.array([[0.5], [0.99], [0.2]]), 0.9)
     assert inside.value == pytest.approx(2 / 3)
     variance = rng.gamma(2.0, size=(50, 2))
-    wanted = -stats.norm.logpdf(y, centre, np.sqrt(variance)).sum(1).mean()
-    np.testing.assert_allclose(metrics.gaussian_negative_log_likelihood(y, centre, variance).value, wanted)
+    expected = -stats.norm.logpdf(y, centre, np.sqrt(variance)).sum(1).mean()
+    np.testing.assert_allclose(metrics.gaussian_negative_log_likelihood(y, centre, variance).value, expected)
 
 
 def _statistics(rng):
@@ -120,8 +120,8 @@ def test_standard_errors_are_those_of_new_rows():
     result = [_statistics(rng) for _ in range(100)]
     for name in result[0]:
         spread = np.std([item[name].value for item in result], ddof=1)
-        said = np.mean([item[name].se for item in result])
-        assert said == pytest.approx(spread, rel=0.3), name
+        errors = np.mean([item[name].se for item in result])
+        assert errors == pytest.approx(spread, rel=0.3), name
 
 
 @pytest.mark.parametrize(("few", "many"), [(3, 30), (30, 3)])
@@ -198,9 +198,9 @@ def test_regression_metrics_are_in_original_units():
     inside = (y - 100) / 20
     density = stats.norm.logpdf(inside, mean, 1.0)[:, 0]
     result = scores.regression(y, Moments(mean, aleatoric, epistemic, density), scaler, ["y"], np.array([20.0]))
-    wanted = -stats.norm.logpdf(y, 100 + 20 * mean, 20.0).mean()
-    np.testing.assert_allclose(result["nll"].value, wanted, rtol=1e-5)
-    np.testing.assert_allclose(result["nll_moment"].value, wanted, rtol=1e-5)
+    expected = -stats.norm.logpdf(y, 100 + 20 * mean, 20.0).mean()
+    np.testing.assert_allclose(result["nll"].value, expected, rtol=1e-5)
+    np.testing.assert_allclose(result["nll_moment"].value, expected, rtol=1e-5)
     np.testing.assert_allclose(result["nll_standardised"].value, -density.mean())
     np.testing.assert_allclose(result["rmse"].value, 20 * result["rmse_standardised"].value, rtol=1e-5)
     np.testing.assert_allclose(result["aleatoric_sd"].value, 20 * 0.8**0.5, rtol=1e-6)
@@ -219,7 +219,7 @@ def test_a_density_of_several_targets_has_the_unit_of_each():
         name: item.value for name, item in scores.regression(y, parts, scaler, ["a", "b"], np.array([2.0, 5.0])).items()
     }
     sds = np.sqrt([[4.0, 9.0], [2.0, 4.0]]) * [2, 5]
-    wanted = {
+    expected = {
         "nll": 2.5 + np.log(10),
         "nll_moment": -stats.norm.logpdf(y, mean * [2, 5] + [10, -1], sds).sum(1).mean(),
         "mae_standardised": (0.5 + 1 + 0 + 3) / 4,
@@ -234,10 +234,10 @@ def test_a_density_of_several_targets_has_the_unit_of_each():
         "a_mae": 1 / 2,
         "b_mae": 10,
     }
-    assert result.pop("nll_moment_standardised") == pytest.approx(wanted["nll_moment"] - np.log(10))
-    assert result == pytest.approx(wanted)
-    whole = {name: item.value for name, item in scores.density(parts, scaler).items()}
-    assert whole == pytest.approx({"nll": 2.5 + np.log(10), "nll_standardised": 2.5})
+    assert result.pop("nll_moment_standardised") == pytest.approx(expected["nll_moment"] - np.log(10))
+    assert result == pytest.approx(expected)
+    values = {name: item.value for name, item in scores.density(parts, scaler).items()}
+    assert values == pytest.approx({"nll": 2.5 + np.log(10), "nll_standardised": 2.5})
 
 
 # ---- out of distribution -------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_unfamiliar_rows_are_scored_by_all_draws_and_by_the_best(task, monkeypat
         },
         "density": {"nll": lambda v: v},
     }[task]
-    for said, x, times in (
+    for scores_said, x, times in (
         (result.inside, inside, 1),
         (result.outside, outside, 1),
         (result.single_inside, inside, 2),
@@ -329,18 +329,18 @@ def test_unfamiliar_rows_are_scored_by_all_draws_and_by_the_best(task, monkeypat
         expected = {
             name: score(times * x[:, 0].astype(float)) for name, score in of_draws.items() if name not in spread
         }
-        assert list(said) == list(expected)
+        assert list(scores_said) == list(expected)
         for name, values in expected.items():
-            np.testing.assert_allclose(said[name], values, rtol=1e-6, err_msg=name)
+            np.testing.assert_allclose(scores_said[name], values, rtol=1e-6, err_msg=name)
 
 
 def test_noise_lies_where_there_are_no_data():
     rng = np.random.default_rng(0)
     images = rng.integers(0, 17, (20, 8, 8)).astype(np.uint8)
-    drawn = ood.noise(images, 100)
-    assert drawn.shape == (100, 8, 8)
-    assert drawn.dtype == np.uint8
-    assert set(np.unique(drawn)) == set(range(17))
+    draws = ood.noise(images, 100)
+    assert draws.shape == (100, 8, 8)
+    assert draws.dtype == np.uint8
+    assert set(np.unique(draws)) == set(range(17))
     line = ood.noise(np.linspace(0, 1, 50, dtype=np.float32)[:, None], 3000)
     outside = np.mean((line < 0) | (line > 1))
     assert outside == pytest.approx(2 / 3, abs=0.05)
@@ -350,20 +350,20 @@ def test_noise_lies_where_there_are_no_data():
 
 def test_noise_reaches_as_far_beyond_each_feature_as_its_own_range_is():
     x = np.column_stack([np.linspace(10, 12, 30), np.linspace(-4, -1, 30)]).astype(np.float32)
-    drawn = ood.noise(x, 3000)
-    np.testing.assert_allclose(drawn.min(0), [8, -7], atol=0.05)
-    np.testing.assert_allclose(drawn.max(0), [14, 2], atol=0.05)
+    draws = ood.noise(x, 3000)
+    np.testing.assert_allclose(draws.min(0), [8, -7], atol=0.05)
+    np.testing.assert_allclose(draws.max(0), [14, 2], atol=0.05)
 
 
 def test_noise_in_place_of_images_of_numbers_is_as_dark_and_as_bright_as_all_of_them():
     """Every pixel between the least and the most of any, whatever its own are."""
     x = np.zeros((2, 1, 3, 3), np.float32)
     x[1, 0, 0, 0], x[0, 0, 2, 2] = 4.0, -1.0
-    drawn = ood.noise(x, 500)
-    assert (drawn.shape, drawn.dtype) == ((500, 1, 3, 3), np.float32)
-    np.testing.assert_allclose(drawn.min(0), -1.0, atol=0.15)
-    np.testing.assert_allclose(drawn.max(0), 4.0, atol=0.15)
-    assert (drawn.min(), drawn.max()) == (pytest.approx(-1, abs=0.01), pytest.approx(4, abs=0.01))
+    draws = ood.noise(x, 500)
+    assert (draws.shape, draws.dtype) == ((500, 1, 3, 3), np.float32)
+    np.testing.assert_allclose(draws.min(0), -1.0, atol=0.15)
+    np.testing.assert_allclose(draws.max(0), 4.0, atol=0.15)
+    assert (draws.min(), draws.max()) == (pytest.approx(-1, abs=0.01), pytest.approx(4, abs=0.01))
 
 
 def test_noise_in_the_range_of_rows_that_no_file_has_is_refused():

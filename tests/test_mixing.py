@@ -71,11 +71,11 @@ def test_rows_that_alone_have_a_feature_are_probes():
     x[:, -1] = 0
     x[[777, 12_345], -1] = 0.5
     x[5, 0] = np.nan
-    chosen = spanning_rows(x, 25, excluded=np.arange(10))
-    assert {777, 12_345} & set(chosen.tolist())
-    assert len(set(chosen.tolist())) == 25
-    assert not set(chosen.tolist()) & set(range(10))
-    np.testing.assert_array_equal(chosen, spanning_rows(x, 25, excluded=np.arange(10)))
+    probes = spanning_rows(x, 25, excluded=np.arange(10))
+    assert {777, 12_345} & set(probes.tolist())
+    assert len(set(probes.tolist())) == 25
+    assert not set(probes.tolist()) & set(range(10))
+    np.testing.assert_array_equal(probes, spanning_rows(x, 25, excluded=np.arange(10)))
 
 
 def test_probes_are_ordinary_test_rows_and_rows_that_span_the_inputs():

@@ -35,10 +35,10 @@ def test_linear_has_a_weight_and_a_bias():
 def test_mlp(hidden):
     network = Mlp(hidden).build((3,), 2, key=KEY)
     widths = (3, *hidden, 2)
-    wanted = {}
+    expected = {}
     for i, (a, b) in enumerate(itertools.pairwise(widths)):
-        wanted |= {f"layers_{i}_weight": (b, a), f"layers_{i}_bias": (b,)}
-    assert _names(network) == wanted
+        expected |= {f"layers_{i}_weight": (b, a), f"layers_{i}_bias": (b,)}
+    assert _names(network) == expected
     assert network(jnp.zeros(3)).shape == (2,)
 
 

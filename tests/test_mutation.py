@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 def _failures(mutant: Mutant | None, tests: tuple[str, ...]) -> list[str]:
     """The tests that fail by an assertion with a mistake; anything else than passing or failing so is an error."""
     quiet = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "mutants", "--tb=line"]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", *quiet, "-m", "", *tests],
         cwd=ROOT,
         env={
@@ -30,9 +30,9 @@ def _failures(mutant: Mutant | None, tests: tuple[str, ...]) -> list[str]:
         text=True,
         check=False,
     )
-    failed = re.findall(r"^FAILED tests/\S+?::(.+?) - (.*)$", done.stdout, re.MULTILINE)
-    assert done.returncode == bool(failed), done.stdout + done.stderr
-    assert all(re.match(r"assert|AssertionError", reason) for _, reason in failed), done.stdout
+    failed = re.findall(r"^FAILED tests/\S+?::(.+?) - (.*)$", process.stdout, re.MULTILINE)
+    assert process.returncode == bool(failed), process.stdout + process.stderr
+    assert all(re.match(r"assert|AssertionError", reason) for _, reason in failed), process.stdout
     return [test for test, _ in failed]
 
 

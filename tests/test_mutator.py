@@ -49,7 +49,7 @@ MADE = {
 }
 
 
-def test_the_rules_and_what_they_leave_alone():
+def test_mutation_rules_change_only_their_operators():
     result = changes(SOURCE)
     assert {(change.before, change.after) for change in result} == MADE
     assert all(change.before.splitlines()[0] in SOURCE.splitlines()[change.line - 1] for change in result)
@@ -57,12 +57,12 @@ def test_the_rules_and_what_they_leave_alone():
 
 def test_every_change_is_another_program():
     source = (ROOT / "bnnzoo/samplers/_noise_penalty.py").read_text()
-    right, result = ast.dump(ast.parse(source)), changes(source)
+    original, result = ast.dump(ast.parse(source)), changes(source)
     assert len(result) > 50
-    assert all(ast.dump(ast.parse(change.made(source))) != right for change in result)
+    assert all(ast.dump(ast.parse(change.made(source))) != original for change in result)
 
 
-def test_every_module_that_is_looked_at_and_its_tests_are_there():
+def test_every_mutated_module_and_its_tests_exist():
     for module, tests in TESTS.items():
         assert (ROOT / "bnnzoo" / f"{module}.py").is_file(), module
         assert all((ROOT / "tests" / f"test_{name}.py").is_file() for name in tests.split()), module

@@ -82,12 +82,12 @@ def test_every_kind_works_at_once(tmp_path, capsys):
     for kind, name in NAMES.items():
         assert re.search(rf"^{kind} +{name.lower()} ", listed.stdout, re.MULTILINE)
         assert re.search(rf"^config +{name.lower()} ", listed.stdout, re.MULTILINE)
-    shown = python(packages, "-m", "bnnzoo", "show", "--config", "class")
-    assert re.search("name: .*:class", shown.stdout), shown.stderr
+    process = python(packages, "-m", "bnnzoo", "show", "--config", "class")
+    assert re.search("name: .*:class", process.stdout), process.stderr
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_is_told_and_nothing_of_the_template_is_left(kind, tmp_path, capsys):
+def test_new_lists_its_files_and_leaves_no_template_name(kind, tmp_path, capsys):
     assert cli.run(["new", kind, "barker", "--into", str(tmp_path / "some" / "where")]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -111,7 +111,7 @@ def test_a_plugin_is_one_with_a_sampler(tmp_path, capsys):
     for kind in ("plugin", "sampler"):
         assert cli.run(["new", kind, "walk", "--into", str(tmp_path / kind)]) == 0
     capsys.readouterr()
-    made, sampler = (
+    files, sampler = (
         {
             path.relative_to(tmp_path / kind): path.read_bytes()
             for path in (tmp_path / kind).rglob("*.*")
@@ -119,10 +119,10 @@ def test_a_plugin_is_one_with_a_sampler(tmp_path, capsys):
         }
         for kind in ("plugin", "sampler")
     )
-    assert made == sampler
+    assert files == sampler
 
 
-def test_an_empty_folder_is_taken_and_here_is_the_default(tmp_path, monkeypatch, capsys):
+def test_new_writes_into_an_empty_folder_by_default_the_current_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bnnzoo-barker").mkdir()
     assert cli.run(["new", "sampler", "barker"]) == 0
@@ -168,7 +168,7 @@ def test_wrong_usage_is_one_line_and_writes_nothing(arguments, message, tmp_path
     ("kind", "name", "cls"),
     [("model", "network", "ModelNetwork"), ("model", "callable", "ModelCallable"), ("prior", "123", "Prior123")],
 )
-def test_a_class_takes_no_name_of_its_template(kind, name, cls, tmp_path, capsys):
+def test_a_class_name_never_clashes_with_the_template(kind, name, cls, tmp_path, capsys):
     assert cli.run(["new", kind, name, "--into", str(tmp_path)]) == 0
     folder = tmp_path / f"bnnzoo-{name}" / f"bnnzoo_{name}"
     source = (folder / f"{kind}.py").read_text()
@@ -194,11 +194,11 @@ FILE = re.compile(r"`(bnnzoo-[\w/.-]+)`(?: becomes|, is what)[^`]*?(?:`[^`]+`[^`
 
 def typed(folder: Path) -> list[Path]:
     """The packages of the page: made by its commands, with the files that it shows."""
-    for words in re.findall(r"^bnnzoo (new .*)$", PAGE, re.MULTILINE):
-        assert cli.run([*words.split(), "--into", str(folder)]) == 0
-    shown = FILE.findall(PAGE)
-    assert [Path(path).name for path, _ in shown] == ["sampler.py", "model.py", "waves.yaml"]
-    for path, text in shown:
+    for command in re.findall(r"^bnnzoo (new .*)$", PAGE, re.MULTILINE):
+        assert cli.run([*command.split(), "--into", str(folder)]) == 0
+    files = FILE.findall(PAGE)
+    assert [Path(path).name for path, _ in files] == ["sampler.py", "model.py", "waves.yaml"]
+    for path, text in files:
         assert (folder / path).is_file()
         (folder / path).write_text(text)
     packages = sorted(folder.iterdir())
@@ -231,9 +231,9 @@ def test_the_commands_of_the_page_work_as_printed(tmp_path):
 def test_barkers_proposal_with_the_ratio_reversed_is_found(tmp_path):
     packages = typed(tmp_path)
     source = tmp_path / "bnnzoo-barker" / "bnnzoo_barker" / "sampler.py"
-    right = source.read_text()
-    source.write_text(right.replace("state.log_density + ratio", "state.log_density - ratio"))
-    assert source.read_text() != right
+    original = source.read_text()
+    source.write_text(original.replace("state.log_density + ratio", "state.log_density - ratio"))
+    assert source.read_text() != original
     result = python(packages, "-m", "bnnzoo", "check", "sampler", "barker", "--target", "skewed")
     assert result.returncode == 3, result.stderr
     assert "biased: skewed" in result.stderr

@@ -32,7 +32,7 @@ def problem(sd: Any, sampler: str = "mala", rows: int = 300, **options: Any) -> 
     return Problem.from_recipe(resolve("linear", sampler, options={**SHORT, **options}, in_memory=True), data)
 
 
-def chosen(of: Problem, **how: Any) -> tuple[str, list[str], initial.StartCost]:
+def choose_likelihood(of: Problem, **how: Any) -> tuple[str, list[str], initial.StartCost]:
     """The likelihood, what was said of it, and what it took."""
     notes: list[str] = []
     spent = initial.StartCost()
@@ -50,11 +50,11 @@ def chosen(of: Problem, **how: Any) -> tuple[str, list[str], initial.StartCost]:
 
 
 @pytest.mark.parametrize(
-    ("sd", "wanted"), [(0.3, "gaussian"), (0.3 * np.exp(X), "heteroscedastic")], ids=["one level", "a level per row"]
+    ("sd", "expected"), [(0.3, "gaussian"), (0.3 * np.exp(X), "heteroscedastic")], ids=["one level", "a level per row"]
 )
-def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, wanted):
-    result, notes, spent = chosen(problem(sd))
-    assert result == wanted
+def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, expected):
+    result, notes, spent = choose_likelihood(problem(sd))
+    assert result == expected
     assert len(notes) == 1
     assert 'use likelihood="gaussian" or heteroscedastic' in notes[0]
     assert spent.evaluations > 0
@@ -72,15 +72,15 @@ def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, wanted):
     ],
     ids=["named", "a field of it named", "lengths given", "nothing trained", "few rows", "nothing held out"],
 )
-def test_nothing_is_chosen_where_a_word_was_said_or_nothing_can_judge(of):
+def test_no_likelihood_is_selected_if_one_is_named_or_no_row_is_held_out(of):
     assert not likelihood_choice.is_likelihood_open(of)
-    result, notes, spent = chosen(of)
+    result, notes, spent = choose_likelihood(of)
     assert result == "gaussian"
     assert not notes
     assert not spent.evaluations
 
 
-def test_compiling_is_not_of_the_budget_and_large_networks_are_not_compared(monkeypatch):
+def test_compilation_is_outside_the_budget_and_large_networks_are_not_compared(monkeypatch):
     """Pilots compile, and only what is trained after them is counted."""
     clock = [0.0]
 
@@ -93,10 +93,10 @@ def test_compiling_is_not_of_the_budget_and_large_networks_are_not_compared(monk
 
     monkeypatch.setattr(initial, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(budget, "training_steps", pilot(1500))
-    result, notes, spent = chosen(problem(0.3 * np.exp(X)))
+    result, notes, spent = choose_likelihood(problem(0.3 * np.exp(X)))
     assert (result, len(notes), clock[0], spent.seconds) == ("heteroscedastic", 1, 2000.0, 0.0)
     monkeypatch.setattr(budget, "training_steps", pilot(budget.FEWEST_START_STEPS))
-    result, notes, spent = chosen(problem(0.3 * np.exp(X)))
+    result, notes, spent = choose_likelihood(problem(0.3 * np.exp(X)))
     assert (result, spent.evaluations) == ("gaussian", 0)
     assert "no time to compare" in notes[0]
 
@@ -106,7 +106,7 @@ OUTLIER = np.where(np.arange(10) == 3, 3.9, GAINS)
 
 
 @pytest.mark.parametrize(
-    ("gain", "wanted"),
+    ("gain", "expected"),
     [
         (GAINS, "heteroscedastic"),
         (OUTLIER, "heteroscedastic"),
@@ -118,7 +118,7 @@ OUTLIER = np.where(np.arange(10) == 3, 3.9, GAINS)
     ],
     ids=["all better", "all better, one by far", "one far worse", "two little worse", "three worse", "equal", "nan"],
 )
-def test_the_selection_goes_by_ranks_of_paired_differences(gain, wanted, monkeypatch):
+def test_the_selection_goes_by_ranks_of_paired_differences(gain, expected, monkeypatch):
     """A single network far off decides nothing: ten better of ten are selected whatever their spread."""
     calls = list[Any]()
 
@@ -130,8 +130,8 @@ def test_the_selection_goes_by_ranks_of_paired_differences(gain, wanted, monkeyp
     steps = iter([900, 700])
     monkeypatch.setattr(initial, "train_networks", trained)
     monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: min(most, next(steps)))
-    result, notes, _ = chosen(problem(0.3), counted=False)
-    assert result == wanted
+    result, notes, _ = choose_likelihood(problem(0.3), counted=False)
+    assert result == expected
     p = 1.0 if np.isnan(gain).any() or not gain.any() else stats.wilcoxon(gain, alternative="greater").pvalue
     assert f"in {np.sum(gain > 0)} of 10 pairs" in notes[0]
     assert f"p = {p:.2g}" in notes[0]
@@ -172,12 +172,12 @@ def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkey
     assert keys == [jax.random.key_data(Keys.from_seed(7).noise).tolist()] * 2
 
 
-def test_a_signal_ends_the_choice():
+def test_a_signal_ends_the_likelihood_selection():
     with pytest.raises(InterruptedRunError, match="networks to choose the likelihood"):
-        chosen(problem(0.3), stop=lambda: 2)
+        choose_likelihood(problem(0.3), stop=lambda: 2)
 
 
-def test_what_is_open_is_not_shown_as_asked_for():
-    for options, wanted in ({}, False), ({"likelihood": "gaussian"}, True):
+def test_an_open_likelihood_is_not_shown_as_requested():
+    for options, expected in ({}, False), ({"likelihood": "gaussian"}, True):
         of = problem(0.3, **options)
-        assert ("likelihood:" in zoo.resolved_recipe(of.recipe, of.train)) == wanted
+        assert ("likelihood:" in zoo.resolved_recipe(of.recipe, of.train)) == expected

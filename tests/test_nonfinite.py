@@ -100,7 +100,7 @@ def test_a_variance_that_is_not_finite_rejects(size):
 
 @pytest.mark.parametrize("sampling", ["replacement", "disjoint"])
 @pytest.mark.parametrize("sigma2", [np.inf, np.nan])
-def test_the_guard_tells_of_a_mean_variance_that_is_not_finite(sigma2, sampling):
+def test_the_guard_reports_an_infinite_mean_variance(sigma2, sampling):
     """One step that overflows is enough for it."""
     sampler, posterior = Penalty(sampling=sampling, **FIELDS), Wild(np.ones(30, np.float32))
     means = {"sigma2": sigma2, "step_size": 0.1}

@@ -141,7 +141,7 @@ def test_the_penalty_on_independent_rows_finds_the_conjugate_answer():
     assert (error < 0.2 * np.sqrt(np.diag(cov))).all()
 
 
-def test_what_cannot_be_sampled_is_refused():
+def test_models_with_discrete_sites_are_refused():
     def discrete(y):
         which = numpyro.sample("which", dist.Bernoulli(0.5))
         numpyro.sample("y", dist.Normal(which, 1.0), obs=y)
@@ -190,7 +190,7 @@ def test_a_model_that_is_no_one_density_or_that_no_file_holds_is_refused(model, 
         NumpyroPosterior.of(model, x, 2 * x[:, 0])
 
 
-def test_data_that_are_no_numbers_are_said_before_a_run():
+def test_non_numeric_data_are_refused_before_a_run():
     x = np.linspace(-1, 1, 60, dtype=np.float32)[:, None]
     y = np.where(np.arange(60) == 3, np.nan, x[:, 0])
     with pytest.raises(UsageError, match="argument 2: contains values that are not finite numbers"):

@@ -83,7 +83,7 @@ def test_a_conjugate_regression_is_predicted_as_its_closed_form(regression):
     np.testing.assert_allclose(run.functions(new)[..., 0], draws @ new.T, atol=1e-5)
 
 
-def test_its_metrics_are_those_of_the_closed_form(regression):
+def test_metrics_of_a_conjugate_regression_have_their_closed_form(regression):
     (x, y), (new, target) = _rows(40), _rows(300, seed=1)
     cov = np.linalg.inv(np.eye(2) + x.T @ x / 0.25)
     mean, sd = new @ cov @ (x.T @ y / 0.25), np.sqrt(np.einsum("ij,jk,ik->i", new, cov, new) + 0.25)
@@ -97,18 +97,18 @@ def test_its_metrics_are_those_of_the_closed_form(regression):
         regression[1].evaluate()
 
 
-def test_opened_again_it_says_the_same(regression, tmp_path):
+def test_a_reopened_run_predicts_the_same(regression, tmp_path):
     posterior, run = regression
     new, target = _rows(7, seed=1)
-    again = bnnzoo.open(run.path, model=NumpyroPosterior.of(line, *_rows(40)))
-    assert again.predict(new).equals(run.predict(new))
-    assert again.evaluate((new, target)) == run.evaluate((new, target))
-    assert again.diagnose() == run.diagnose()
+    reopened = bnnzoo.open(run.path, model=NumpyroPosterior.of(line, *_rows(40)))
+    assert reopened.predict(new).equals(run.predict(new))
+    assert reopened.evaluate((new, target)) == run.evaluate((new, target))
+    assert reopened.diagnose() == run.diagnose()
     run.save(tmp_path / "copy.nc")
     assert bnnzoo.open(tmp_path / "copy.nc", model=posterior).predict(new).equals(run.predict(new))
 
 
-def test_its_predictions_are_judged_and_drawn(regression, tmp_path):
+def test_a_numpyro_run_is_diagnosed_and_plotted(regression, tmp_path):
     _, run = regression
     diagnosis = run.diagnose()
     assert diagnosis["rhat_of"] in ("predictive means", "the training rows' log density")
@@ -122,12 +122,16 @@ def test_its_predictions_are_judged_and_drawn(regression, tmp_path):
     assert (run.posterior["observed_data"]["y"].values == _rows(40)[1]).all()
 
 
-def test_without_its_posterior_a_file_has_draws_alone(regression, tmp_path):
+def test_without_its_posterior_a_file_has_only_draws(regression, tmp_path):
     _, run = regression
-    bare = bnnzoo.open(run.path)
-    assert bare.diagnose()["rhat_of"] == "the parameters"
-    bare.report(tmp_path / "page.html")
-    for ask in (lambda: bare.predict(_rows(7)[0]), lambda: bare.evaluate(_rows(7)), lambda: bare.pit(_rows(7))):
+    run_alone = bnnzoo.open(run.path)
+    assert run_alone.diagnose()["rhat_of"] == "the parameters"
+    run_alone.report(tmp_path / "page.html")
+    for ask in (
+        lambda: run_alone.predict(_rows(7)[0]),
+        lambda: run_alone.evaluate(_rows(7)),
+        lambda: run_alone.pit(_rows(7)),
+    ):
         with pytest.raises(UsageError, match=r"made in Python, .* bnnzoo\.open\(path, model=posterior\)"):
             ask()
 
@@ -162,11 +166,11 @@ def test_class_probabilities_are_the_mean_of_the_draws(tmp_path):
     np.testing.assert_allclose(predictions[["p_0", "p_1", "p_2"]], mean, atol=1e-5)
     np.testing.assert_allclose(predictions[["p_0", "p_1", "p_2"]].sum(axis=1), 1, atol=1e-5)
     assert list(predictions["predicted"]) == [str(c) for c in mean.argmax(1)]
-    whole = special.softmax(x @ draws["weight"] + np.log(draws["base"])[:, None], 2).mean(0)
+    expected = special.softmax(x @ draws["weight"] + np.log(draws["base"])[:, None], 2).mean(0)
     scored = run.evaluate((x, y))
-    np.testing.assert_allclose(scored["nll"], -np.log(whole[np.arange(60), y]).mean(), atol=1e-5)
-    np.testing.assert_allclose(scored["accuracy"], np.mean(whole.argmax(1) == y))
-    np.testing.assert_allclose(scored["brier"], ((whole - np.eye(3)[y]) ** 2).sum(1).mean(), atol=1e-5)
+    np.testing.assert_allclose(scored["nll"], -np.log(expected[np.arange(60), y]).mean(), atol=1e-5)
+    np.testing.assert_allclose(scored["accuracy"], np.mean(expected.argmax(1) == y))
+    np.testing.assert_allclose(scored["brier"], ((expected - np.eye(3)[y]) ** 2).sum(1).mean(), atol=1e-5)
     assert run.diagnose()["surprise"] > 0
     with pytest.raises(UsageError, match="3"):
         run.evaluate((x, y + 1))
@@ -181,9 +185,11 @@ def test_labels_of_a_coin_may_be_of_any_type(kind):
     x, y = _rows(30)
     site, rows = predicted_site(NumpyroPosterior.of(coin, x, (y > 0).astype(kind)))
     weight = jnp.array([0.3, -2.0])
-    said, outputs = site.predictive(weight, jnp.asarray(x[:4]))
+    probabilities, outputs = site.predictive(weight, jnp.asarray(x[:4]))
     p = special.expit(x[:4] @ np.array([0.3, -2.0]))
-    np.testing.assert_allclose([said.class_probabilities(o) for o in outputs], np.stack([1 - p, p], 1), rtol=1e-5)
+    np.testing.assert_allclose(
+        [probabilities.class_probabilities(o) for o in outputs], np.stack([1 - p, p], 1), rtol=1e-5
+    )
     assert (rows.class_names, rows.y.tolist()) == (("0", "1"), (y > 0).astype(int).tolist())
 
 
@@ -212,13 +218,13 @@ def test_targets_of_a_row_may_depend_on_each_other():
     both = np.stack([y, -y], 1)
     site, rows = predicted_site(NumpyroPosterior.of(pair, x, both))
     weight = np.array([[0.5, 1.0], [-1.0, 0.2]], np.float32)
-    said, outputs = site.predictive(jnp.ravel(jnp.asarray(weight)), jnp.asarray(x[:3]))
+    distribution, outputs = site.predictive(jnp.ravel(jnp.asarray(weight)), jnp.asarray(x[:3]))
     exact = [stats.multivariate_normal.logpdf(both[i], x[i] @ weight, [[1, 0.9], [0.9, 2]]) for i in range(3)]
     np.testing.assert_allclose(
-        [said.log_prob(o, t) for o, t in zip(outputs, jnp.asarray(both), strict=False)], exact, rtol=1e-4
+        [distribution.log_prob(o, t) for o, t in zip(outputs, jnp.asarray(both), strict=False)], exact, rtol=1e-4
     )
-    np.testing.assert_allclose(said.distribution(outputs[0]).mean, x[0] @ weight, rtol=1e-5)
-    np.testing.assert_allclose(said.distribution(outputs[0]).variance, [1, 2], rtol=1e-5)
+    np.testing.assert_allclose(distribution.distribution(outputs[0]).mean, x[0] @ weight, rtol=1e-5)
+    np.testing.assert_allclose(distribution.distribution(outputs[0]).variance, [1, 2], rtol=1e-5)
     assert rows.target_names == ("y0", "y1")
 
 
@@ -287,7 +293,7 @@ def _never_alone(x, y):
         (_never_alone, "the model fails on one row (RuntimeError: too few); write it for any number of rows"),
     ],
 )
-def test_what_does_not_predict_is_sampled_and_says_why(model, message):
+def test_a_model_without_predictions_is_sampled_and_gives_the_reason(model, message):
     posterior = NumpyroPosterior.of(model, *_rows(30))
     with pytest.raises(UsageError, match=re.escape(message)):
         predicted_site(posterior)
@@ -319,6 +325,6 @@ def test_a_run_that_does_not_predict_is_judged_by_its_parameters(tmp_path):
     run.report(tmp_path / "page.html")
 
 
-def test_runs_of_it_are_not_joined(regression):
+def test_runs_of_a_numpyro_model_are_not_joined(regression):
     with pytest.raises(UsageError, match=r"made in Python, .* sample more chains of it"):
         bnnzoo.concat([regression[1], regression[1]])

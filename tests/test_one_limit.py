@@ -63,9 +63,9 @@ def test_a_coverage_curve_leaves_its_band_exactly_where_the_answer_is_no():
 
 def test_converged_names_its_limits():
     diagnosis = {"exactness": "exact", "rhat": 1.003, "rhat_of": "f", "ess_bulk": 900.0, "ess_bulk_of": "f"}
-    words = findings.answer_converged(diagnosis | {"ess_tail": 800.0, "chains": 4, "draws": 1000}, ()).text
-    assert "limit 1.01" in words
-    assert "(limit 400)" in words
+    text = findings.answer_converged(diagnosis | {"ess_tail": 800.0, "chains": 4, "draws": 1000}, ()).text
+    assert "limit 1.01" in text
+    assert "(limit 400)" in text
 
 
 def test_sampled_metrics_have_a_monte_carlo_error():

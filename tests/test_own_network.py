@@ -43,7 +43,7 @@ def path(data, tmp_path_factory):
     return out
 
 
-def test_its_file_predicts_with_the_network_and_only_with_it(data, path):
+def test_the_file_of_an_own_network_predicts_only_with_that_network(data, path):
     run = bnnzoo.open(path, model=net())
     assert run.attributes["model"] == "own:net"
     assert next(iter(run.posterior["posterior"].data_vars)).startswith("hidden")
@@ -68,14 +68,14 @@ def test_new_weights_have_the_law_of_those_that_were_given():
     """Mean and standard deviation of each matrix are its own, and no two are drawn alike."""
     first, two = eqx.nn.Linear(50, 40, key=jax.random.key(0)), eqx.nn.Linear(50, 40, key=jax.random.key(1))
     moments = ((0.3, 0.02), (-2.0, 5.0))
-    given = [
+    networks = [
         eqx.tree_at(lambda n: n.weight, n, (n.weight - n.weight.mean()) / n.weight.std() * sd + mean)
         for n, (mean, sd) in zip((first, two), moments, strict=True)
     ]
-    model = Own(eqx.nn.Sequential([given[0], eqx.nn.Lambda(lambda x: x[:1].repeat(50)), given[1]]))
-    made = model.build((50,), 40, key=jax.random.key(2))
+    model = Own(eqx.nn.Sequential([networks[0], eqx.nn.Lambda(lambda x: x[:1].repeat(50)), networks[1]]))
+    network = model.build((50,), 40, key=jax.random.key(2))
     scaled = []
-    for layer, (mean, sd) in zip((made[0], made[2]), moments, strict=True):
+    for layer, (mean, sd) in zip((network[0], network[2]), moments, strict=True):
         scaled.append((np.asarray(layer.weight, float) - mean) / sd)
         assert abs(scaled[-1].mean()) < 5 / 2000**0.5
         assert abs(scaled[-1].std() - 1) < 5 / 4000**0.5
@@ -100,13 +100,13 @@ def test_an_object_of_a_registered_class_is_its_name_and_fields(data, tmp_path):
     tiny.assert_same_bits(first, second)
 
 
-def test_a_run_shows_itself(path):
+def test_a_run_has_a_readable_repr(path):
     run = bnnzoo.open(path)
     assert repr(run) == f"<Run own:net by mala: 2 chains of 40 draws, {path}>"
     assert "<th>verdict</th>" in run._repr_html_()
 
 
-def test_a_network_that_returns_more_than_its_outputs_is_told_so(data):
+def test_a_network_that_returns_extra_values_is_refused(data):
     class Pair(eqx.Module):
         inner: Net
 
@@ -117,7 +117,7 @@ def test_a_network_that_returns_more_than_its_outputs_is_told_so(data):
         bnnzoo.sample(Pair(net()), "mala", data=data, **SHORT)
 
 
-def test_runs_of_it_are_joined(data, tmp_path):
+def test_runs_of_an_own_network_are_joined(data, tmp_path):
     runs = [
         bnnzoo.sample(net(), "random-walk", data=data, out=tmp_path / f"{s}.nc", **SHORT | {"seed": s}) for s in (0, 1)
     ]

@@ -14,7 +14,7 @@ import bnnzoo
 from bnnzoo import cli, zoo
 from bnnzoo.errors import UsageError
 
-SAMPLE = tiny.words("random-walk")
+SAMPLE = tiny.arguments("random-walk")
 LONG = "r" * 300 + ".nc"
 OUTS = {
     "sample": [*SAMPLE, "-o"],
@@ -52,7 +52,7 @@ def finished(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def here(finished, tmp_path, monkeypatch) -> Path:
+def run_folder(finished, tmp_path, monkeypatch) -> Path:
     """A folder with two runs and a table, worked in."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     (tmp_path / "folder").mkdir()
@@ -78,13 +78,13 @@ def refused(arguments: list[str], naming: str, capsys) -> None:
     # The others write into folders.
     + [(c, path) for c in OUTS if c not in ("plot", "zoo", "new") for path in ("nosuch/", ".", "folder/")],
 )
-def test_a_path_that_names_no_file_to_write_is_refused(command, path, here, capsys):
+def test_a_path_that_names_no_file_to_write_is_refused(command, path, run_folder, capsys):
     refused([*OUTS[command], path], (path or "''")[:80].replace("\0", "\\u0000"), capsys)
 
 
 @pytest.mark.parametrize("command", ["sample", "predict", "report", "merge"])
 @pytest.mark.parametrize("force", [[], ["--force"]])
-def test_a_link_to_nothing_is_no_place_to_write(command, force, here, capsys):
+def test_a_broken_link_is_not_a_place_to_write(command, force, run_folder, capsys):
     suffix = {"report": "html"}.get(command, "nc")
     for name in ("dangling", "loop"):
         path = f"{name}.{suffix}"
@@ -95,14 +95,14 @@ def test_a_link_to_nothing_is_no_place_to_write(command, force, here, capsys):
 
 @pytest.mark.parametrize("command", READ)
 @pytest.mark.parametrize("path", ["", ".", "folder", "folder/", LONG, "nul\0.nc", "dangling.nc", "loop.nc"])
-def test_a_path_that_is_no_run_is_refused(command, path, here, capsys):
+def test_a_path_that_is_no_run_is_refused(command, path, run_folder, capsys):
     word, *rest = READ[command]
-    words = [word, *rest, path] if command == "reference" else [word, path, *rest]
-    refused(words, (path or "''")[:80].replace("\0", "\\u0000").removesuffix("/"), capsys)
+    arguments = [word, *rest, path] if command == "reference" else [word, path, *rest]
+    refused(arguments, (path or "''")[:80].replace("\0", "\\u0000").removesuffix("/"), capsys)
 
 
 @pytest.mark.parametrize("path", ["", ".", LONG, "nosuch/", "nul\0.nc"])
-def test_in_python_too(path, here):
+def test_invalid_paths_are_refused_in_python(path, run_folder):
     x, y = np.zeros((30, 2)), np.arange(30.0)
     run = bnnzoo.open("run.nc")
     for use in (
@@ -134,12 +134,12 @@ def test_in_python_too(path, here):
         [*SAMPLE, "--config", "r.yaml", "-o", "r.yaml"],
     ],
 )
-def test_an_output_does_not_replace_an_input(arguments, here, capsys):
+def test_an_output_does_not_replace_an_input(arguments, run_folder, capsys):
     Path("link.nc").symlink_to("run.nc")
     os.link("run.nc", "hard.nc")
     shutil.copy("run.nc", "page.html")
     shutil.copy("run.nc", "picture.png")
     Path("r.yaml").write_text("thin: 1\n")
-    before = {path: path.read_bytes() for path in here.iterdir() if path.is_file()}
+    before = {path: path.read_bytes() for path in run_folder.iterdir() if path.is_file()}
     refused([*arguments, "--force"], f"{arguments[-1]}: is read by this command and cannot be replaced", capsys)
-    assert {path: path.read_bytes() for path in here.iterdir() if path.is_file()} == before
+    assert {path: path.read_bytes() for path in run_folder.iterdir() if path.is_file()} == before

@@ -164,7 +164,7 @@ def test_more_terms_come_closer_to_that_mean(sigma2):
     assert errors[2] < 2e-3
 
 
-def test_the_penalty_without_terms_or_with_infinite_knowledge():
+def test_the_penalty_with_no_terms_or_infinite_degrees_of_freedom():
     with backend.arithmetic("float64"):
         sigma2 = np.array([0.1, 1.0, 10.0])
         np.testing.assert_array_equal(_penalties(sigma2, 5, 0), 0.0)
@@ -219,12 +219,12 @@ def test_delta_and_its_variance_are_unbiased_over_all_batches(sampling, variance
     with backend.arithmetic("float64"):
         posterior = eqx.tree_at(lambda p: p.likelihood_power, GaussianMean.of(N, ASYMMETRIC), np.float64(power))
         sampler = _sampler(sampling, variance)
-        here, there = jnp.asarray([0.4]), jnp.asarray([0.9])
-        each = posterior.log_likelihoods(there) - posterior.log_likelihoods(here)
-        prior = posterior.log_prior(there) - posterior.log_prior(here)
+        theta, proposal = jnp.asarray([0.4]), jnp.asarray([0.9])
+        each = posterior.log_likelihoods(proposal) - posterior.log_likelihoods(theta)
+        prior = posterior.log_prior(proposal) - posterior.log_prior(theta)
         estimate = jax.jit(jax.vmap(lambda batch: sampler.difference(posterior, each[batch], prior)))
         result = estimate(jnp.asarray(_every_batch(sampling)))
-        exact = float(posterior.log_density(here) - posterior.log_density(there))
+        exact = float(posterior.log_density(theta) - posterior.log_density(proposal))
     _check_unbiased(np.asarray(result.delta), np.asarray(result.sigma2), exact)
 
 
@@ -248,13 +248,13 @@ def test_the_skewness_is_that_of_means_over_all_batches(sampling):
                 lambda item: sampler.difference(posterior, each[item], jnp.zeros(())), b, batch_size=1000
             )
         )(batches)
-    delta, told = -np.asarray(result.delta), np.asarray(result.skewness)
+    delta, skewness = -np.asarray(result.delta), np.asarray(result.skewness)
     centred = (delta - delta.mean()) / delta.std()
-    shown, error = (centred**3).mean(), (centred**3).std() / len(delta) ** 0.5
-    assert abs(told.mean() - shown) < 4.89 * error
+    third_moment, error = (centred**3).mean(), (centred**3).std() / len(delta) ** 0.5
+    assert abs(skewness.mean() - third_moment) < 4.89 * error
     # The positive control: without the share that is left.
     ratio = -0.8 / 0.1**0.5 if sampling == "disjoint" else -1.0
-    assert abs(told.mean() / ratio - shown) > 4.89 * error
+    assert abs(skewness.mean() / ratio - third_moment) > 4.89 * error
 
 
 @EACH_SCHEME
@@ -288,8 +288,8 @@ def _sampler(sampling: Any, variance: Any) -> Penalty:
     )
 
 
-def _check_unbiased(delta: np.ndarray, sigma2: np.ndarray, whole: float) -> None:
-    np.testing.assert_allclose(delta.mean(), whole, rtol=1e-12)
+def _check_unbiased(delta: np.ndarray, sigma2: np.ndarray, exact: float) -> None:
+    np.testing.assert_allclose(delta.mean(), exact, rtol=1e-12)
     np.testing.assert_allclose(sigma2.mean(), delta.var(), rtol=1e-12)
     assert delta.var() > 0.01
     assert sigma2.std() > 0.01
@@ -304,11 +304,11 @@ def test_the_way_back_has_minus_the_difference(sampling, variance):
     with backend.arithmetic("float64"):
         posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(sampling, variance)
         d, prior = jnp.asarray([0.3, -1.0, 2.0, 0.7]), jnp.asarray(0.4)
-        there, back = sampler.difference(posterior, d, prior), sampler.difference(posterior, -d, -prior)
-    np.testing.assert_allclose(back.delta, -there.delta, rtol=1e-12)
-    np.testing.assert_allclose(back.sigma2, there.sigma2, rtol=1e-12)
-    np.testing.assert_allclose(back.skewness, -there.skewness, rtol=1e-12)
-    assert float(there.delta) != 0
+        forward, back = sampler.difference(posterior, d, prior), sampler.difference(posterior, -d, -prior)
+    np.testing.assert_allclose(back.delta, -forward.delta, rtol=1e-12)
+    np.testing.assert_allclose(back.sigma2, forward.sigma2, rtol=1e-12)
+    np.testing.assert_allclose(back.skewness, -forward.skewness, rtol=1e-12)
+    assert float(forward.delta) != 0
 
 
 def _walk(**more: Any) -> tuple[GaussianMean, Penalty, Any]:
@@ -321,7 +321,7 @@ def _walk(**more: Any) -> tuple[GaussianMean, Penalty, Any]:
     return posterior, sampler, state
 
 
-def test_there_is_no_difference_where_nothing_moves():
+def test_a_step_of_length_zero_has_no_difference():
     """Both points see the same batch: with the proposal at theta every datum's difference is exactly zero."""
     posterior, sampler, state = _walk()
     still = eqx.tree_at(lambda s: s.step_size, state, jnp.zeros(()))
@@ -340,7 +340,7 @@ def test_a_step_without_differences_has_finite_statistics():
     assert {name for name, value in result.items() if not np.isfinite(value)} == set()
 
 
-def test_nothing_but_the_position_and_the_proposal_is_remembered():
+def test_a_step_depends_only_on_the_position_and_the_proposal():
     """NaN in every number of the state that no proposal needs: a remembered loss would show."""
     posterior, sampler, state = _walk()
     needed = (state.position, state.step_size, state.preconditioner.factor)

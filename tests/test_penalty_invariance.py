@@ -20,9 +20,9 @@ SIZES = {("replacement", 1): 6, ("replacement", 2): 3, ("disjoint", 1): 3, ("dis
 """Data a batch for a mean sigma2 of 1 and of 2: with proposals of one posterior sd it is N/K, or N/K - 1."""
 
 
-def _quick(*chosen: tuple[str, int]) -> list[Any]:
+def _quick(*pairs: tuple[str, int]) -> list[Any]:
     """All of `SIZES`, those not chosen as slow tests."""
-    return [pytest.param(*key, marks=() if key in chosen else pytest.mark.slow) for key in SIZES]
+    return [pytest.param(*key, marks=() if key in pairs else pytest.mark.slow) for key in SIZES]
 
 
 def _sampler(posterior: GaussianMean, size: int, *, num_batches: int = BATCHES, kind: type[Penalty] = Penalty, **more):
@@ -105,13 +105,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_penalty_is_seen(wrong):
+def test_a_wrong_penalty_is_detected(wrong):
     """The positive controls of every test above: the same chains with a wrong penalty fail by far."""
     posterior = GaussianMean.of(N)
     sampler = _sampler(posterior, SIZES["replacement", 1], **WRONG[wrong])
     values, _ = from_exact_draws(sampler, posterior)
-    right = _predicted(posterior, _sampler(posterior, SIZES["replacement", 1]))
-    assert abs(scores(values, variance=right.variance)["variance"]) > 2 * Z
+    expected = _predicted(posterior, _sampler(posterior, SIZES["replacement", 1]))
+    assert abs(scores(values, variance=expected.variance)["variance"]) > 2 * Z
 
 
 # ---- a far start ---------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def _from_afar(sampler: Penalty, posterior: GaussianMean) -> tuple[np.ndarray, f
 
 
 @pytest.mark.parametrize("sampling", [pytest.param("replacement", marks=pytest.mark.slow), "disjoint"])
-def test_chains_from_afar_arrive(sampling):
+def test_chains_from_distant_positions_converge(sampling):
     posterior = GaussianMean.of(N)
     sampler = _sampler(posterior, SIZES[sampling, 1], sampling=sampling)
     values, acceptance = _from_afar(sampler, posterior)
@@ -134,7 +134,7 @@ def test_chains_from_afar_arrive(sampling):
     assert abs(acceptance - predicted.acceptance) <= 0.02
 
 
-def test_chains_that_do_not_move_are_seen():
+def test_chains_that_do_not_move_are_detected():
     """The positive control: frozen at exact draws every law holds, and the far start and the acceptance do not."""
     posterior = GaussianMean.of(N)
     frozen = eqx.tree_at(lambda s: s.step_size, _sampler(posterior, 6), np.float32(50 * posterior.sd))
@@ -150,7 +150,7 @@ def test_chains_that_do_not_move_are_seen():
     ("num_batches", "size", "sigma2"),
     [pytest.param(2, 60, 1, marks=pytest.mark.slow), (3, 40, 1), pytest.param(10, 1, 12, marks=pytest.mark.slow)],
 )
-def test_the_guard_speaks_where_batch_means_are_biased(num_batches, size, sigma2):
+def test_the_guard_reports_biased_batch_means(num_batches, size, sigma2):
     posterior = GaussianMean.of(N)
     sampler = _sampler(posterior, size, num_batches=num_batches, variance="batch-means")
     values, means = from_exact_draws(sampler, posterior)

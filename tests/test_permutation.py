@@ -30,59 +30,59 @@ def path(request, monkeypatch):
 
 @pytest.mark.parametrize(("size", "total"), [(2, 2), (5, 5), (1, 7), (64, 64), (65, 65)])
 def test_indices_are_distinct_and_in_range(path, size, total):
-    drawn = _draw(size, total, 200)
-    assert drawn.dtype == np.int32
-    assert drawn.min() >= 0
-    assert drawn.max() < total
-    assert all(len(np.unique(row)) == size for row in drawn)
+    draws = _draw(size, total, 200)
+    assert draws.dtype == np.int32
+    assert draws.min() >= 0
+    assert draws.max() < total
+    assert all(len(np.unique(row)) == size for row in draws)
 
 
 @pytest.mark.parametrize("total", [3, 16, 37, 129])
 def test_every_index_is_equally_likely(path, total):
-    drawn = _draw(3, total, 6000)
+    draws = _draw(3, total, 6000)
     for place in range(3):
-        counts = np.bincount(drawn[:, place], minlength=total)
+        counts = np.bincount(draws[:, place], minlength=total)
         assert stats.chisquare(counts).pvalue > ENOUGH, place
 
 
 # On 3 bits a network of rounds is a poor shuffle; the sort takes totals below 64.
 @pytest.mark.parametrize("total", [12, 16])
 def test_every_ordered_pair_is_equally_likely(path, total):
-    drawn = _draw(2, total, 20_000)
-    counts = np.bincount(drawn[:, 0] * total + drawn[:, 1], minlength=total**2).reshape(total, total)
+    draws = _draw(2, total, 20_000)
+    counts = np.bincount(draws[:, 0] * total + draws[:, 1], minlength=total**2).reshape(total, total)
     assert (np.diag(counts) == 0).all()
     assert stats.chisquare(counts[~np.eye(total, dtype=bool)]).pvalue > ENOUGH
 
 
 def test_pairs_of_a_large_total_are_independent():
     total, bins = 5003, 16
-    drawn = _draw(2, total, 40_000, seed=1) * bins // total
-    counts = np.bincount(drawn[:, 0] * bins + drawn[:, 1], minlength=bins**2)
+    draws = _draw(2, total, 40_000, seed=1) * bins // total
+    counts = np.bincount(draws[:, 0] * bins + draws[:, 1], minlength=bins**2)
     sizes = np.bincount(np.arange(total) * bins // total)
-    wanted = np.outer(sizes, sizes) - np.diag(sizes)
-    assert stats.chisquare(counts, 40_000 * (wanted / wanted.sum()).ravel()).pvalue > ENOUGH
+    expected = np.outer(sizes, sizes) - np.diag(sizes)
+    assert stats.chisquare(counts, 40_000 * (expected / expected.sum()).ravel()).pvalue > ENOUGH
 
 
-def test_a_skewed_law_is_seen():
+def test_a_skewed_distribution_is_detected():
     """The positive control: remainders of a power of two."""
-    drawn = np.random.default_rng(0).integers(0, 128, 6000) % 100
-    assert stats.chisquare(np.bincount(drawn, minlength=100)).pvalue < ENOUGH
+    draws = np.random.default_rng(0).integers(0, 128, 6000) % 100
+    assert stats.chisquare(np.bincount(draws, minlength=100)).pvalue < ENOUGH
 
 
-def test_large_totals_take_the_network():
+def test_large_totals_use_the_feistel_network():
     total = 100_003
-    drawn = _draw(50, total, 400)
-    assert all(len(np.unique(row)) == 50 for row in drawn)
-    assert drawn.max() < total
-    assert stats.kstest(drawn.ravel() / total, "uniform").pvalue > ENOUGH
-    assert stats.kstest(drawn[:, 0] / total, "uniform").pvalue > ENOUGH
+    draws = _draw(50, total, 400)
+    assert all(len(np.unique(row)) == 50 for row in draws)
+    assert draws.max() < total
+    assert stats.kstest(draws.ravel() / total, "uniform").pvalue > ENOUGH
+    assert stats.kstest(draws[:, 0] / total, "uniform").pvalue > ENOUGH
     # Two batches share 50 * 50 / total indices on average.
-    shared = sum(len(np.intersect1d(a, b)) for a, b in zip(drawn[::2], drawn[1::2], strict=True))
+    shared = sum(len(np.intersect1d(a, b)) for a, b in zip(draws[::2], draws[1::2], strict=True))
     mean = 200 * 2500 / total
     assert stats.poisson.cdf(shared, mean) > 1e-6
     assert stats.poisson.sf(shared - 1, mean) > 1e-6
 
 
-def test_too_many_are_refused():
+def test_more_indices_than_the_total_are_refused():
     with pytest.raises(ValueError, match="6 distinct indices out of 5"):
         distinct_indices(6, 5, key=jax.random.key(0))

@@ -23,7 +23,7 @@ VALUES = {"a": RNG.normal(size=(4, 200)), "b": 3 + RNG.normal(size=(4, 200))}
 RHAT, ESS = {"a": 1.0, "b": 1.2}, {"a": 800.0, "b": 700.0}
 
 
-def said(grid: np.ndarray) -> pd.DataFrame:
+def frame_of(grid: np.ndarray) -> pd.DataFrame:
     sd = np.hypot(0.3, 0.1 * grid)
     result = pd.DataFrame({"mean": grid, "sd": sd, "aleatoric_sd": 0.3 + 0 * grid, "epistemic_sd": 0.1 * np.abs(grid)})
     levels = {"q05": -1.645, "q25": -0.674, "q75": 0.674, "q95": 1.645}
@@ -32,7 +32,7 @@ def said(grid: np.ndarray) -> pd.DataFrame:
 
 def one_band(name: str = "a", wider: float = 1.0) -> plots.Band:
     grid = np.linspace(-2, 2, 41)
-    return plots.Band(name, grid, said(grid) * wider, np.linspace(-1, 1, 9), np.zeros(9))
+    return plots.Band(name, grid, frame_of(grid) * wider, np.linspace(-1, 1, 9), np.zeros(9))
 
 
 def band(**options) -> plots.Picture:
@@ -95,7 +95,7 @@ def assert_nothing_is_cut_off(picture: plots.Picture) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_picture_has_words_numbers_and_a_file(name, tmp_path):
+def test_every_picture_has_a_caption_data_and_a_file(name, tmp_path):
     before = dict(mpl.rcParams)
     picture = ALL[name]()
     assert picture.name == name
@@ -161,15 +161,15 @@ def test_the_mean_loss_is_drawn_where_there_are_draws():
     np.testing.assert_allclose(picture.table["loss"][0], 10)
 
 
-def test_many_points_are_thinned_and_that_is_said():
+def test_many_points_are_thinned_with_a_note():
     grid = np.linspace(-2, 2, 41)
     x = RNG.uniform(-1, 1, size=5000)
-    picture = plots.band(plots.Band("a", grid, said(grid), x, x), feature="x", target="y")
+    picture = plots.band(plots.Band("a", grid, frame_of(grid), x, x), feature="x", target="y")
     assert "800 of 5000 training data" in picture.figure.axes[0].get_legend_handles_labels()[1]
     assert len(picture.inline_svg()) < 200_000
 
 
-def test_a_limit_is_drawn_and_told():
+def test_a_limit_is_drawn_and_labelled():
     picture = steps(2.0)
     panel = picture.figure.axes[1]
     assert any(np.all(np.asarray(line.get_ydata()) == 2.0) for line in panel.get_lines())
@@ -207,7 +207,7 @@ def test_reliability_bins_confidence():
     np.testing.assert_array_equal(table["rows"], [100, 100])
 
 
-def test_ranks_show_a_chain_apart_and_forgive_ties():
+def test_ranks_show_a_deviating_chain_and_tolerate_ties():
     apart = {"a": VALUES["a"] + np.array([[0], [0], [0], [5.0]])}
     table = plots.rank(apart, {"a": 100.0}).table
     last = table[(table["chain"] == 3)]["over uniform"].to_numpy()
@@ -243,15 +243,15 @@ def test_long_names_of_files_are_shown_whole(of, count):
     assert_nothing_is_cut_off(picture)
 
 
-def test_a_chain_that_never_moves_remembers_everything():
+def test_a_stuck_chain_has_autocorrelation_one():
     still = {"a": np.repeat([[1.0], [2.0]], 50, axis=1)}
     np.testing.assert_array_equal(plots.autocorrelation(still, {"a": 2.0}).table["a"], 1.0)
 
 
-def test_an_inline_picture_can_be_recoloured_and_asks_for_nothing():
+def test_an_inline_picture_can_be_recoloured_and_loads_nothing():
     grid = np.linspace(-2, 2, 41)
     nasty = '<script>"&'
-    svg = plots.band(plots.Band("a", grid, said(grid), grid, grid), feature="x", target=nasty).inline_svg()
+    svg = plots.band(plots.Band("a", grid, frame_of(grid), grid, grid), feature="x", target=nasty).inline_svg()
     assert "<script" not in svg
     assert "http" not in svg
     assert "var(--blue)" in svg
@@ -270,7 +270,7 @@ def test_formats(tmp_path):
         picture.save(tmp_path / "a.doc")
 
 
-def test_pictures_come_in_when_one_is_made_and_pyplot_never():
+def test_matplotlib_is_imported_on_first_use_and_pyplot_never():
     code = "import sys, bnnzoo; bnnzoo.open; print('bnnzoo.plots' in sys.modules)"
     also = "; import bnnzoo.report.pictures; print('bnnzoo.plots' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code + also], capture_output=True, text=True, check=True)
@@ -319,7 +319,7 @@ def test_the_intervals_of_a_band_are_those_of_their_quantiles():
     )
 
 
-def test_the_grey_of_coverage_is_what_is_tolerated():
+def test_the_grey_band_of_coverage_is_the_tolerance():
     picture = plots.coverage({"y": (np.arange(40) + 0.5) / 40}, 0.1)
     claimed = picture.table["interval"].to_numpy()
     np.testing.assert_allclose(claimed, np.arange(1, 21) / 20)
@@ -331,8 +331,8 @@ def test_the_grey_of_coverage_is_what_is_tolerated():
 
 def test_the_bars_of_a_reliability_diagram_are_wilsons():
     """Of 10 rows at 0.75 of which 6 are right, and of 30 at 1 that all are."""
-    confidence, right = np.r_[np.full(10, 0.75), np.ones(30)], np.r_[np.arange(10) < 6, np.ones(30, bool)]
-    picture = plots.reliability(1 - right.astype(int), np.stack([confidence, 1 - confidence], 1))
+    confidence, correct = np.r_[np.full(10, 0.75), np.ones(30)], np.r_[np.arange(10) < 6, np.ones(30, bool)]
+    picture = plots.reliability(1 - correct.astype(int), np.stack([confidence, 1 - confidence], 1))
     above, below = picture.figure.axes
     (bars,) = above.collections
     for segment, (hits, rows, at) in zip(bars.get_segments(), ((6, 10, 0.75), (30, 30, 1.0)), strict=True):
@@ -398,7 +398,7 @@ def test_the_parts_of_a_slice_are_named_by_what_they_hold():
     assert last.loc["v"].to_dict() == {"at": 1, "mean": -5, "q05": -7, "q25": -6, "q75": -4, "q95": -3}
 
 
-def test_where_a_loss_is_drawn_is_the_step_that_it_is_of():
+def test_the_loss_curve_is_drawn_at_its_steps():
     """Two steps of warm-up; then every third is kept, and of many draws some are drawn."""
     warmup, draws = np.array([[9.0, 8.0], [7.0, 6.0]]), 5 + np.zeros((2, 1199)) + [[0.0], [1.0]]
     draws[:, 0] = 3.0
@@ -452,7 +452,7 @@ def test_the_density_of_two_columns_is_drawn_across_and_up():
     np.testing.assert_allclose(picture.table["density"], expected)
 
 
-def test_what_a_chain_remembers_is_told_by_lag_and_averaged_over_chains():
+def test_autocorrelation_is_by_lag_and_averaged_over_chains():
     """One chain alternates, the other stays for two draws: at lag 1 about -1 and 0, at lag 2 about 1 and -1."""
     values = {"a": np.stack([np.tile([1.0, -1.0], 100), np.tile([1.0, 1.0, -1.0, -1.0], 50)])}
     table = plots.autocorrelation(values, {"a": 33.0}).table

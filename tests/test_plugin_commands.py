@@ -67,10 +67,10 @@ def test_help_shows_a_plugins_command_and_imports_neither_its_module_nor_jax(sit
         "print(code, sorted({'jax', 'numpy', 'good_target'} & set(sys.modules)), file=sys.stderr)"
     )
     path = f"import sys; sys.path.insert(0, {str(site)!r})\n"
-    done = subprocess.run([sys.executable, "-c", path + code], capture_output=True, text=True, check=True)
-    assert done.stderr.splitlines() == ["0 []"]
-    assert "Commands of plugins" in done.stdout
-    assert "greet people" in done.stdout
+    process = subprocess.run([sys.executable, "-c", path + code], capture_output=True, text=True, check=True)
+    assert process.stderr.splitlines() == ["0 []"]
+    assert "Commands of plugins" in process.stdout
+    assert "greet people" in process.stdout
 
 
 def test_a_typer_app_is_a_group_and_a_function_one_command(site, capsys):
@@ -86,7 +86,7 @@ def test_a_typer_app_is_a_group_and_a_function_one_command(site, capsys):
     assert capsys.readouterr().err == "bnnzoo: Missing argument 'name'; try bnnzoo greet hello --help\n"
 
 
-def test_what_a_plugins_command_raises_names_the_plugin(site, capsys):
+def test_an_error_in_a_plugins_command_names_the_plugin(site, capsys):
     install(site)
     assert cli.run(["greet", "fail"]) == 1
     err = capsys.readouterr().err
@@ -117,14 +117,14 @@ def test_a_broken_command_is_one_line_when_it_is_run_and_nothing_before(site, so
 
 @pytest.mark.parametrize("fault", ["import-error", "raises", "misspelt", "bad-name"])
 def test_a_broken_plugin_stops_no_help(site, fault, capsys):
-    source, said = fake_plugins.BROKEN[fault]
+    source, message = fake_plugins.BROKEN[fault]
     fake_plugins.install(site, "broken", source.replace("bnnzoo_models", "bnnzoo_commands"))
     install(site)
     assert cli.run(["--help"]) == 0
     out, err = capsys.readouterr()
     assert "greet people" in out
     assert err.startswith("bnnzoo: warning: plugin broken of broken 0.2: ")
-    assert said.replace("bnnzoo_models", "bnnzoo_commands") in err
+    assert message.replace("bnnzoo_models", "bnnzoo_commands") in err
 
 
 def test_a_built_in_command_cannot_be_shadowed(site, capsys):
@@ -156,10 +156,10 @@ def test_two_plugins_with_one_command_both_lose_the_bare_name(site, capsys):
 def test_without_plugins_the_command_is_gone(site, capsys, monkeypatch):
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "")
     install(site)
-    for words in (["--no-plugins", "--help"], ["--help", "--no-plugins"]):
+    for arguments in (["--no-plugins", "--help"], ["--help", "--no-plugins"]):
         monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "")
         registry.reset()
-        assert cli.run(words) == 0
+        assert cli.run(arguments) == 0
         assert "greet" not in capsys.readouterr().out
     assert cli.run(["--no-plugins", "greet"]) == 2
     assert "No such command 'greet'" in capsys.readouterr().err
@@ -203,7 +203,7 @@ def test_a_wrong_name_is_compared_with_the_commands_of_plugins_too(site, capsys)
         (["party", "serve", "a"], "which is not installed: pip install bnnzoo-federated"),
     ],
 )
-def test_what_another_package_offers_says_which_one_to_install(arguments, message, monkeypatch, capsys):
+def test_a_command_of_a_missing_package_names_the_package(arguments, message, monkeypatch, capsys):
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     registry.reset()
     assert cli.run(arguments) == 2

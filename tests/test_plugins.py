@@ -37,30 +37,30 @@ def _bnnzoo(site, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("fault", fake_plugins.BROKEN)
-def test_a_broken_plugin_stops_nobody(site, fault):
-    source, said = fake_plugins.BROKEN[fault]
+def test_a_broken_plugin_does_not_stop_other_plugins(site, fault):
+    source, message = fake_plugins.BROKEN[fault]
     fake_plugins.install(site, "broken", source)
     fake_plugins.install_good(site, "good", "fresh")
     with pytest.warns(BnnzooWarning, match=r"plugin broken of broken 0\.2: ") as caught:
         assert registry.find("samplers", "hmc").distribution == "bnnzoo"
-    assert said in str(caught[0].message)
+    assert message in str(caught[0].message)
     assert "\n" not in str(caught[0].message)
     assert registry.find("samplers", "fresh").distribution == "good"
-    assert said in _errors()["broken"]
+    assert message in _errors()["broken"]
 
 
 @pytest.mark.parametrize("fault", fake_plugins.BROKEN)
 def test_strict_raises(site, fault, monkeypatch):
     monkeypatch.setenv("BNNZOO_STRICT_PLUGINS", "1")
-    source, said = fake_plugins.BROKEN[fault]
+    source, message = fake_plugins.BROKEN[fault]
     fake_plugins.install(site, "broken", source)
     with pytest.raises(registry.PluginError) as caught:
         registry.entries("models")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"[console_scripts]\nno equals sign\n", b"[bnnzoo]\nx = \xff\xfe\n"])
-def test_a_list_of_entry_points_that_is_damaged_stops_nobody(site, content, monkeypatch):
+def test_damaged_entry_points_do_not_stop_other_plugins(site, content, monkeypatch):
     """Whoever's it is."""
     fake_plugins.install(site, "broken", "")
     next(site.glob("broken*-info")).joinpath("entry_points.txt").write_bytes(content)
@@ -180,7 +180,7 @@ def test_asking_for_a_distribution_that_is_not_there_is_said(site, monkeypatch):
         registry.entries("models")
 
 
-def test_none_but_our_own(site, monkeypatch):
+def test_no_plugins_leaves_only_built_in_parts(site, monkeypatch):
     fake_plugins.install_good(site, "one", "first")
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     assert [plugin.distribution for plugin in registry.plugins()] == ["bnnzoo"]
@@ -241,7 +241,7 @@ def test_a_recipe_says_which_package_it_needs(site):
     assert resolve(None, "mala", [read_layer("elsewhere")]).sampler.name == "mala"
 
 
-def test_a_recipe_that_is_not_there_is_a_line(site):
+def test_a_missing_recipe_is_reported_in_one_line(site):
     _install_recipes(site)
     (site / "good" / "recipes" / "houses.yaml").unlink()
     with pytest.warns(BnnzooWarning), pytest.raises(UsageError, match=r"houses.yaml\): no such file; declared at .*:4"):
@@ -257,7 +257,7 @@ def _install_recipe(site, distribution: str, name: str, content: bytes) -> None:
     (site / f"{name}.yaml").write_bytes(content)
 
 
-def test_a_recipe_of_a_strangers_for_our_parts_changes_no_run(site):
+def test_a_plugins_recipe_for_built_in_parts_changes_no_run(site):
     before = resolve("mlp", "nuts")
     stored = to_yaml(as_dict(before))
     _install_recipe(site, "one", "mlp.nuts", b"chains: 77\n")
@@ -276,7 +276,7 @@ def test_nothing_is_laid_below_a_stored_recipe(site):
 
 
 @pytest.mark.parametrize("content", [None, b"model: caf\xe9\n", b"model: [\n"])
-def test_a_recipe_that_cannot_be_read_stops_nobody(site, content):
+def test_an_unreadable_recipe_does_not_stop_other_plugins(site, content):
     _install_recipe(site, "broken", "torn", content or b"")
     if content is None:
         (site / "torn.yaml").unlink()
@@ -323,7 +323,7 @@ def test_check_says_file_and_line(site, target, line, message):
         (fake_plugins.THING.replace("'exact'", "'biased'"), "is listed as exact, but its class declares biased"),
     ],
 )
-def test_what_is_not_what_it_is_listed_as_is_a_line(site, target, message):
+def test_an_entry_of_the_wrong_kind_is_reported_in_one_line(site, target, message):
     fake_plugins.install_good(site, "good", "fresh")
     (site / "good_target.py").write_text(target)
     (wrong,) = registry.import_failures()
@@ -332,7 +332,7 @@ def test_what_is_not_what_it_is_listed_as_is_a_line(site, target, message):
         registry.load("samplers", "fresh")
 
 
-def test_a_class_that_is_listed_where_it_is_imported_again_has_its_name(site):
+def test_a_reexported_class_keeps_its_registered_name(site):
     fake_plugins.install_good(site, "good", "fresh")
     text = (site / "good.py").read_text().replace("good_target:", "good:")
     (site / "good.py").unlink()
@@ -340,13 +340,13 @@ def test_a_class_that_is_listed_where_it_is_imported_again_has_its_name(site):
     (site / "good" / "__init__.py").write_text(f"from good.inner import Thing\n{text}")
     methods = "".join(f"    def {name}(self, *words, **more): ...\n" for name in ("init", "step"))
     (site / "good" / "inner.py").write_text(fake_plugins.THING + methods)
-    thing = registry.load("samplers", "fresh")
-    assert thing.__module__ == "good.inner"
-    assert registry.name_of("samplers", thing()) == "fresh"
+    loaded_class = registry.load("samplers", "fresh")
+    assert loaded_class.__module__ == "good.inner"
+    assert registry.name_of("samplers", loaded_class()) == "fresh"
     assert registry.name_of("samplers", object()) is None
 
 
-def test_check_is_a_gate_and_talk_of_plugins_stays_off_stdout(site):
+def test_plugins_check_sets_the_exit_code_and_keeps_stdout_clean(site):
     fake_plugins.install_good(site, "good", "fresh")
     for file in (site / "good.py", site / "good_target.py"):
         file.write_text("print('hello from a plugin')\n" + file.read_text())
@@ -390,7 +390,7 @@ def _walk(site, distribution: str, source: str = "") -> None:
     fake_plugins.install(site, distribution, fake_plugins.GOOD.format(name="walk", module=distribution))
 
 
-def test_a_part_of_another_package_is_not_taken_for_that_of_the_run(site, tmp_path):
+def test_a_run_does_not_use_the_same_name_of_another_package(site, tmp_path):
     _walk(site, "good")
     out = tmp_path / "run.nc"
     run = zoo.run_recipe(tiny.recipe("walk"), out=out)
@@ -409,20 +409,20 @@ def test_a_part_of_another_package_is_not_taken_for_that_of_the_run(site, tmp_pa
     assert len(zoo.open(out).predict(np.zeros((2, 10)))) == 2
 
 
-def test_a_plugin_that_was_edited_is_another_one(site, tmp_path):
+def test_resume_refuses_a_changed_plugin(site, tmp_path):
     """Also under the same version: predictions say so, and the run does not go on."""
     _walk(site, "good")
-    done, stopped = tmp_path / "done.nc", tmp_path / "stopped.nc"
-    zoo.run_recipe(tiny.recipe("walk"), out=done)
+    finished, stopped = tmp_path / "done.nc", tmp_path / "stopped.nc"
+    zoo.run_recipe(tiny.recipe("walk"), out=finished)
     with pytest.raises(InterruptedRunError):
         zoo.run_recipe(tiny.recipe("walk"), out=stopped, **tiny.stopped(1))
-    zoo.open(done).predict(np.zeros((2, 10)))
+    zoo.open(finished).predict(np.zeros((2, 10)))
     target = site / "good_target.py"
     target.write_text(target.read_text() + "# another line\n")
     with pytest.warns(
         BnnzooWarning, match="other plugins than are installed here: the source of sampler good:walk was changed"
     ):
-        zoo.open(done).predict(np.zeros((2, 10)))
+        zoo.open(finished).predict(np.zeros((2, 10)))
     with pytest.raises(UsageError, match="the source of sampler good:walk was changed; use the environment"):
         zoo.resume(stopped)
     with pytest.warns(BnnzooWarning, match="the source of sampler good:walk was changed"):
@@ -430,23 +430,23 @@ def test_a_plugin_that_was_edited_is_another_one(site, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_a_plugin_prints_while_it_works_is_no_result(site, tmp_path):
+def test_output_of_a_plugin_does_not_reach_stdout(site, tmp_path):
     """And what it raises names it, with file and line."""
     _walk(site, "good", source="print('imported')\n")
     target = site / "good_target.py"
     loud = "def step(self, *a, **k):\n        print('working')\n        return self._step(*a, **k)\n\n    def _step("
     target.write_text(target.read_text().replace("def step(", loud))
     options = [f"--{k.replace('_', '-')}={v}" for k, v in tiny.options("walk").items()]
-    done = _bnnzoo(site, "sample", "linear", "walk", *options, "-o", str(tmp_path / "r.nc"), "--json", "--quiet")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["sampler"] == "walk"
-    assert "working" in done.stderr
+    process = _bnnzoo(site, "sample", "linear", "walk", *options, "-o", str(tmp_path / "r.nc"), "--json", "--quiet")
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["sampler"] == "walk"
+    assert "working" in process.stderr
     target.write_text(target.read_text().replace("print('working')", "raise RuntimeError('oops')"))
     failed = _bnnzoo(site, "sample", "linear", "walk", *options, "-o", str(tmp_path / "s.nc"), "--quiet")
     assert re.search(r"bnnzoo: plugin good 0\.2 \(.*good_target\.py:\d+\): RuntimeError: oops", failed.stderr), failed
 
 
-def test_the_name_of_a_package_may_be_written_as_packages_are(site, tmp_path):
+def test_package_names_are_normalised(site, tmp_path):
     _walk(site, "good")
     run = zoo.run_recipe(tiny.recipe("GOOD:walk"), out=tmp_path / "run.nc")
     assert run.attributes["sampler"] == "good:walk"

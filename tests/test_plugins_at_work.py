@@ -55,7 +55,7 @@ def install(site, source: str = SAMPLER, **places: str) -> None:
 
 def sample(site, *more: str) -> int:
     """A short run of it."""
-    return cli.run([*tiny.words("fresh"), "-o", str(site / "run.nc"), *more])
+    return cli.run([*tiny.arguments("fresh"), "-o", str(site / "run.nc"), *more])
 
 
 @pytest.mark.parametrize("place", ["construction", "init", "step"])
@@ -63,7 +63,7 @@ def sample(site, *more: str) -> int:
     "raised",
     ["SystemExit(0)", "KeyboardInterrupt", "GeneratorExit", "EOFError", "typer.Exit()", "typer.Abort()", "Mute()"],
 )
-def test_what_a_part_raises_is_a_failure_of_its_plugin(site, place, raised, capsys, monkeypatch):
+def test_an_exception_of_a_part_is_a_failure_of_its_plugin(site, place, raised, capsys, monkeypatch):
     """Whatever the parser or the interpreter would make of it."""
     monkeypatch.setattr(signals, "are_signals_handled", lambda: True)
     install(site, **{place: f"raise {raised}"})
@@ -76,7 +76,7 @@ def test_what_a_part_raises_is_a_failure_of_its_plugin(site, place, raised, caps
     assert not (site / "run.nc").exists()
 
 
-def test_an_error_class_of_a_plugins_own_is_no_success(site, capsys):
+def test_a_plugins_own_error_class_is_a_failure(site, capsys):
     install(site, construction="raise NotWell")
     assert sample(site) == 1
     assert capsys.readouterr().err == "bnnzoo: no\n"
@@ -89,7 +89,7 @@ def test_an_error_class_of_a_plugins_own_need_not_be_made_of_a_message(site, cap
 
 
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "GeneratorExit", "Mute()"])
-def test_what_is_raised_while_it_is_imported_breaks_no_command(site, raised, capsys, monkeypatch):
+def test_an_exception_at_import_breaks_no_command(site, raised, capsys, monkeypatch):
     monkeypatch.setattr(signals, "are_signals_handled", lambda: True)
     mute = "class Mute(Exception):\n    def __str__(self): raise SystemExit(0)\n\n"
     fake_plugins.install(site, "broken", f"{mute}raise {raised}\n")
@@ -105,7 +105,7 @@ def test_what_is_raised_while_it_is_imported_breaks_no_command(site, raised, cap
     assert cli.run(["plugins", "--check"]) == 3
 
 
-def test_a_keyboards_interrupt_is_none_of_a_plugins(site, capsys):
+def test_a_keyboard_interrupt_is_not_attributed_to_a_plugin(site, capsys):
     """In Python, where nobody has taken the signals over."""
     install(site, init="raise KeyboardInterrupt")
     assert sample(site) == 130
@@ -131,7 +131,7 @@ def test_a_keyboards_interrupt_is_none_of_a_plugins(site, capsys):
         ),
     ],
 )
-def test_what_a_sampler_gives_is_looked_at(site, places, message, capsys):
+def test_the_outputs_of_a_sampler_are_checked(site, places, message, capsys):
     install(site, **places)
     assert sample(site) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -177,14 +177,14 @@ class Thing(AbstractModel):
         ({"build": "return key"}, "build must return a network, "),
     ],
 )
-def test_a_network_of_other_outputs_is_not_held_against_the_targets(site, places, message, capsys):
+def test_a_network_with_a_wrong_number_of_outputs_is_refused(site, places, message, capsys):
     """It would be broadcast."""
     hook = fake_plugins.GOOD.format(name="fresh", module="good").replace(', "exact"', "")
     fake_plugins.install(site, "good", hook.replace("bnnzoo_samplers", "bnnzoo_models"))
     build = "return Net(jax.random.normal(key, (num_outputs, *input_shape)))"
     good = {"call": "return self.weight @ x", "build": build}
     (site / "good_target.py").write_text(MODEL.format(**good | places))
-    arguments = tiny.words("random-walk")
+    arguments = tiny.arguments("random-walk")
     arguments[arguments.index("linear")] = "fresh"
     assert cli.run([*arguments, "-o", str(site / "run.nc")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -192,7 +192,7 @@ def test_a_network_of_other_outputs_is_not_held_against_the_targets(site, places
     assert "build" in places or "cannot take" in line or "the likelihood Gaussian needs [1]" in line
 
 
-def test_an_internal_error_says_which_plugins_were_there(site, capsys):
+def test_an_internal_error_lists_the_plugins(site, capsys):
     """Where none of their code is on the way: what JAX says of what it was given."""
     install(site, step="return State(state.position), {'position': key}")
     assert sample(site) == 1

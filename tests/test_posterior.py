@@ -34,7 +34,7 @@ def linear_posterior(rows: int = 10, **more: Any) -> NetworkPosterior:
 THETA = jnp.asarray([0.3, -0.8, 0.1], jnp.float32)
 
 
-def test_a_problem_is_of_the_rows_units_and_precision_that_were_asked_for():
+def test_a_problem_has_the_requested_rows_units_and_precision():
     """The split has a seed of its own; another likelihood changes nothing else; counts stay counts."""
     rng = np.random.default_rng(0)
     x, counts = rng.normal(size=(30, 2)) * [1, 50] + [3, -100], rng.poisson(6, 30)
@@ -51,9 +51,9 @@ def test_a_problem_is_of_the_rows_units_and_precision_that_were_asked_for():
     assert first.test is not None
     np.testing.assert_array_equal(first.train.x, x[train].astype(np.float32))
     np.testing.assert_array_equal(first.test.x, x[test].astype(np.float32))
-    for scaled, given in ((first.posterior.data.x, first.train.x), (first.posterior.data.y, first.train.y)):
+    for scaled, original in ((first.posterior.data.x, first.train.x), (first.posterior.data.y, first.train.y)):
         assert scaled.dtype == np.float64
-        np.testing.assert_allclose(scaled, (given - given.mean(0)) / given.std(0), atol=1e-5)
+        np.testing.assert_allclose(scaled, (original - original.mean(0)) / original.std(0), atol=1e-5)
     assert (first.posterior.likelihood_power, first.num_kept) == (0.5, 7)  # six rows and the noise
     other = first.with_likelihood("heteroscedastic")
     assert other.train is first.train
@@ -75,8 +75,8 @@ def test_log_density_is_prior_plus_power_times_likelihood():
         x, y = posterior.data.x, posterior.data.y
         rows = stats.norm.logpdf(y[:, 0], x @ THETA[:2] + THETA[2], 0.5)
         np.testing.assert_allclose(posterior.log_likelihoods(THETA), rows, rtol=1e-5)
-        wanted = stats.norm.logpdf(THETA, 0, 2).sum() + power * rows.sum()
-        np.testing.assert_allclose(posterior.log_density(THETA), wanted, rtol=1e-5)
+        expected = stats.norm.logpdf(THETA, 0, 2).sum() + power * rows.sum()
+        np.testing.assert_allclose(posterior.log_density(THETA), expected, rtol=1e-5)
 
 
 def test_a_learned_scale_is_a_block_of_theta():
@@ -96,7 +96,7 @@ def test_a_learned_scale_is_a_block_of_theta():
 
 
 @pytest.mark.parametrize("rows", [64, 150])
-def test_blocks_give_what_one_pass_gives(rows, monkeypatch):
+def test_sums_in_blocks_agree_with_one_pass(rows, monkeypatch):
     posterior = linear_posterior(rows)
     value, gradient = jax.jit(jax.value_and_grad(posterior.log_density))(THETA)
     each = posterior.log_likelihoods(THETA)
@@ -120,8 +120,8 @@ def test_images_stay_bytes_and_are_scaled_on_the_device():
     assert posterior.data.x.dtype == np.uint8
     assert posterior.take(jnp.arange(3)).x.dtype == jnp.uint8
     theta = posterior.position(network)
-    result, wanted = (p.log_likelihoods(theta) for p in (posterior, other))
-    np.testing.assert_allclose(result, wanted, rtol=1e-4)
+    result, expected = (p.log_likelihoods(theta) for p in (posterior, other))
+    np.testing.assert_allclose(result, expected, rtol=1e-4)
 
 
 def test_a_position_is_the_network():
@@ -153,9 +153,9 @@ def test_only_sampled_leaves_move():
 
 def test_a_start_is_a_draw_of_the_prior():
     keys = jax.random.split(jax.random.key(0), 4000)
-    drawn = jax.vmap(lambda key: linear_posterior(likelihood=Gaussian()).start(key=key))(keys)
-    assert stats.kstest(np.asarray(drawn[:, :3]).ravel(), stats.norm(0, 2).cdf).pvalue > 1e-6
-    assert stats.kstest(np.exp(np.asarray(drawn[:, 3])), stats.halfnorm.cdf).pvalue > 1e-6
+    draws = jax.vmap(lambda key: linear_posterior(likelihood=Gaussian()).start(key=key))(keys)
+    assert stats.kstest(np.asarray(draws[:, :3]).ravel(), stats.norm(0, 2).cdf).pvalue > 1e-6
+    assert stats.kstest(np.exp(np.asarray(draws[:, 3])), stats.halfnorm.cdf).pvalue > 1e-6
 
 
 @pytest.mark.parametrize("replace", [True, False])
@@ -164,9 +164,9 @@ def test_a_minibatch_is_a_sample_of_the_rows(replace):
     posterior = eqx.tree_at(lambda p: p.data, linear_posterior(5), Data(np.arange(5.0)[:, None], np.zeros((5, 1))))
     keys = jax.random.split(jax.random.key(1), 20_000)
     draw = jax.jit(jax.vmap(lambda key: posterior.minibatch(2, replace=replace, key=key).x[:, 0]))
-    drawn = np.asarray(draw(keys)).astype(int)
+    draws = np.asarray(draw(keys)).astype(int)
     counts = np.zeros((5, 5))
-    np.add.at(counts, (drawn[:, 0], drawn[:, 1]), 1)
+    np.add.at(counts, (draws[:, 0], draws[:, 1]), 1)
     possible = np.ones((5, 5), bool) if replace else ~np.eye(5, dtype=bool)
     assert (counts[~possible] == 0).all()
     assert stats.chisquare(counts[possible]).pvalue > 1e-6
@@ -207,13 +207,13 @@ def test_rows_that_fill_a_mesh_do_not_count():
     wholes = longer.all_rows(), longer.minibatch(10, replace=False, key=jax.random.key(0))
     for rows in (*wholes, batch(longer, 12, key=jax.random.key(0))):
         np.testing.assert_array_equal(rows.x, posterior.data.x)
-    drawn = longer.minibatch(400, key=jax.random.key(0)).x
-    assert len(np.unique(drawn, axis=0)) == 10
-    assert np.sum(drawn == posterior.data.x[9]) / 2 < 80  # of 400, where 40 are expected
+    draws = longer.minibatch(400, key=jax.random.key(0)).x
+    assert len(np.unique(draws, axis=0)) == 10
+    assert np.sum(draws == posterior.data.x[9]) / 2 < 80  # of 400, where 40 are expected
     np.testing.assert_allclose(loss(longer, theta, longer.all_rows()), -posterior.log_density(theta) / 10, rtol=1e-5)
 
 
-def test_what_the_file_holds_goes_back_to_theta():
+def test_natural_values_of_the_file_return_to_theta():
     posterior = linear_posterior(likelihood=Gaussian())
     theta = np.array([0.3, -0.8, 0.1, -1.5], np.float32)
     natural = posterior.natural(theta[None])
@@ -232,9 +232,9 @@ def test_a_draw_of_the_prior_is_of_independent_parameters():
     """The first weight and the scale, from other keys."""
     posterior = linear_posterior(likelihood=Gaussian())
     keys = jax.random.split(jax.random.key(0), 2000)
-    drawn = np.asarray(jax.jit(jax.vmap(lambda key: posterior.sample_prior(key=key)))(keys), float)
-    correlation = stats.spearmanr(np.abs(drawn)).statistic - np.eye(4)
-    correlation_of_logs = stats.spearmanr(np.c_[np.abs(drawn[:, :3]), drawn[:, 3]]).statistic - np.eye(4)
+    draws = np.asarray(jax.jit(jax.vmap(lambda key: posterior.sample_prior(key=key)))(keys), float)
+    correlation = stats.spearmanr(np.abs(draws)).statistic - np.eye(4)
+    correlation_of_logs = stats.spearmanr(np.c_[np.abs(draws[:, :3]), draws[:, 3]]).statistic - np.eye(4)
     assert max(np.abs(correlation).max(), np.abs(correlation_of_logs).max()) < 5 / 2000**0.5
 
 
@@ -243,11 +243,11 @@ def test_a_draw_and_its_mode_predict_by_the_tangent():
     x = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
     posterior = NetworkPosterior.of(network, Gaussian(0.5), Normal(), x, x[:, :1])
     mode, away = (jnp.asarray(np.random.default_rng(i).normal(size=13), jnp.float32) for i in (1, 2))
-    there = posterior.outputs(mode, jnp.asarray(x))
+    at_mode = posterior.outputs(mode, jnp.asarray(x))
     for step in (1e-2, 1.0):
         _, result = posterior.predictive(jnp.concatenate([mode + step * away, mode]), jnp.asarray(x))
         _, slope = jax.jvp(lambda theta: posterior.outputs(theta, jnp.asarray(x)), (mode,), (away,))
-        np.testing.assert_allclose(result, there + step * slope, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(result, at_mode + step * slope, rtol=1e-4, atol=1e-5)
 
 
 def test_a_draw_with_its_mode_predicts_with_the_noise_of_the_draw():

@@ -38,16 +38,16 @@ def test_a_pass_is_over_blocks_of_as_many_rows_as_its_widest_value_allows(monkey
     expected = np.tanh(data @ weights).sum(1)
 
     def sizes(elements: int, rows: int) -> list[int]:
-        seen: list[int] = []
+        block_sizes: list[int] = []
 
         def function(batch: Any) -> Any:
-            seen.append(len(batch))
+            block_sizes.append(len(batch))
             return jnp.sum(jnp.tanh(batch @ weights), 1)
 
         monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", elements)
         result = passes.over_blocks(data, rows, function)
         np.testing.assert_allclose(result, expected[:rows], rtol=1e-4, atol=1e-5)
-        return sorted(set(seen) - {509})
+        return sorted(set(block_sizes) - {509})
 
     assert sizes(1400, 500) == [100, 200]
     assert sizes(1400, 400) == [200]
@@ -59,20 +59,20 @@ def test_a_pass_is_over_blocks_of_as_many_rows_as_its_widest_value_allows(monkey
 
 
 @pytest.mark.parametrize(("rows", "blocks"), [(500, [100, 200]), (400, [200]), (201, [1, 200]), (200, [200]), (7, [7])])
-def test_values_and_gradient_come_of_one_sweep(rows, blocks, monkeypatch):
+def test_values_and_gradient_need_one_sweep(rows, blocks, monkeypatch):
     """In blocks of 200 rows; none is computed again, as the derivative of a checkpointed pass would."""
     rng = np.random.default_rng(0)
     data, theta = rng.normal(size=(500, 7)), rng.normal(size=7)
-    seen: list[int] = []
+    calls: list[int] = []
 
     def function(theta: Any, batch: Any) -> Any:
-        seen.append(len(batch))
+        calls.append(len(batch))
         return jnp.tanh(batch @ theta)
 
     monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", 1400)
     sweep = lambda data, theta: passes.values_and_gradient(data, rows, function, theta)  # noqa: E731
     jaxpr = str(jax.make_jaxpr(sweep)(data.astype(np.float32), theta.astype(np.float32)))
-    assert sorted(set(seen) - {509}) == blocks
+    assert sorted(set(calls) - {509}) == blocks
     assert jaxpr.count("tanh") == len(blocks)
     values, gradient = sweep(data.astype(np.float32), jnp.asarray(theta, jnp.float32))
     expected = np.tanh(data[:rows] @ theta)
@@ -109,17 +109,17 @@ def test_a_sum_has_every_row_once(size, blocks):
 @pytest.mark.parametrize(("rows", "together"), [(8, 4), (7, 7)])
 def test_rows_are_split_over_the_devices_that_they_divide_by(rows, together):
     """Two devices have four of eight rows each; seven rows are looked at as on one."""
-    seen: list[int] = []
+    counts: list[int] = []
 
     def part(batch: Any, weights: Any) -> Any:
-        seen.append(len(batch))
+        counts.append(len(batch))
         return jnp.sum(batch * weights)
 
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), (passes.DATA_AXIS,))
     with jax.set_mesh(mesh):
         result = jax.jit(lambda data: passes.sum_over_blocks(data, rows, part, size=rows))(jnp.arange(1.0, rows + 1))
     assert float(result) == rows * (rows + 1) / 2
-    assert set(seen) == {together}
+    assert set(counts) == {together}
 
 
 # ---- permutations --------------------------------------------------------------------------------
@@ -138,11 +138,11 @@ def _feistel(total: int, key: Any) -> np.ndarray:
     keys = np.asarray(jax.random.bits(key, (8,))).astype(np.uint64)
 
     def permute(value: np.ndarray) -> np.ndarray:
-        left, right = value >> low, value % 2**low
+        high, low_bits = value >> low, value % 2**low
         for first, second in zip(keys[::2], keys[1::2], strict=True):
-            left = left ^ (mix(right ^ first) % 2 ** (bits - low))
-            right = right ^ (mix(left ^ second) % 2**low)
-        return (left << low) | right
+            high = high ^ (mix(low_bits ^ first) % 2 ** (bits - low))
+            low_bits = low_bits ^ (mix(high ^ second) % 2**low)
+        return (high << low) | low_bits
 
     value = permute(np.arange(total, dtype=np.uint64))
     while (beyond := value >= total).any():
@@ -179,7 +179,7 @@ def test_integers_below_a_number_are_the_high_word_of_a_product(total):
 # ---- the posterior itself ------------------------------------------------------------------------
 
 
-def test_what_a_posterior_is_that_says_nothing_of_itself():
+def test_defaults_of_a_posterior():
     posterior = GaussianMean(np.arange(10.0))
     assert posterior.padded(5) is posterior
     with pytest.raises(UsageError, match="data=3 does not divide 10 rows"):
@@ -187,8 +187,8 @@ def test_what_a_posterior_is_that_says_nothing_of_itself():
     with pytest.raises(UsageError, match=r"^GaussianMean: cannot draw from its prior .* such as nuts$"):
         posterior.sample_prior(key=KEY)
     np.testing.assert_array_equal(posterior.minibatch(10, replace=False, key=KEY), np.arange(10.0))
-    drawn = np.asarray(posterior.minibatch(10, key=KEY))
-    assert len(np.unique(drawn)) < 10
+    draws = np.asarray(posterior.minibatch(10, key=KEY))
+    assert len(np.unique(draws)) < 10
     assert len(np.unique(posterior.minibatch(9, replace=False, key=KEY))) == 9
     np.testing.assert_array_equal(posterior.log_likelihood_bounds(posterior.data[:3]), [np.inf] * 3)
     np.testing.assert_array_equal(posterior.start(key=KEY), jax.random.normal(KEY, (1,)))
@@ -213,14 +213,14 @@ def test_the_layer_of_each_parameter():
     assert layout.name_of(16) == "layers_1_weight[0, 0]"
 
 
-def test_numbers_are_single_and_what_is_none_stays():
+def test_numbers_become_float32_and_none_stays():
     for value in (1, 0.5, np.float64(0.5), np.int64(3)):
         assert isinstance(as_number(value), np.float32)
         assert as_number(value) == value
     assert as_number("auto") == "auto"
 
 
-def test_what_is_kept_of_a_draw_is_its_outputs_and_what_is_not_the_networks():
+def test_kept_predictions_contain_outputs_and_likelihood_parameters():
     x = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
     network = Linear().build((2,), 1, key=KEY)
     posterior = NetworkPosterior.of(network, Gaussian(), Normal(2.0), x, x[:, :1], input_mean=5.0, input_sd=2.0)
@@ -230,15 +230,15 @@ def test_what_is_kept_of_a_draw_is_its_outputs_and_what_is_not_the_networks():
         ("likelihood_scale", (), 3),
     ]
     theta = jnp.asarray([0.3, -0.8, 0.1, -1.5])
-    kept = outputs.values_at(theta)
-    np.testing.assert_allclose(kept[:3], posterior.outputs(theta, jnp.asarray(posterior.data.x))[:, 0], rtol=1e-5)
-    assert float(kept[3]) == -1.5
+    values = outputs.values_at(theta)
+    np.testing.assert_allclose(values[:3], posterior.outputs(theta, jnp.asarray(posterior.data.x))[:, 0], rtol=1e-5)
+    assert float(values[3]) == -1.5
     table = outputs.table()
-    again = table.outputs(kept, jnp.asarray([2.0, 0.0]))
-    np.testing.assert_allclose(again[:, 0], kept[jnp.asarray([2, 0])], rtol=1e-6)
-    natural = outputs.natural(np.asarray(kept)[None])
+    outputs_again = table.outputs(values, jnp.asarray([2.0, 0.0]))
+    np.testing.assert_allclose(outputs_again[:, 0], values[jnp.asarray([2, 0])], rtol=1e-6)
+    natural = outputs.natural(np.asarray(values)[None])
     np.testing.assert_allclose(natural["likelihood_scale"], [np.exp(-1.5)], rtol=1e-5)
-    np.testing.assert_array_equal(natural["f"][0, :, 0], kept[:3])
+    np.testing.assert_array_equal(natural["f"][0, :, 0], values[:3])
 
 
 def test_leaves_by_name_and_by_pattern():
@@ -271,7 +271,7 @@ def _data(rows: int) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 6])
-def test_a_row_is_all_that_is_seen_of_it(rows):
+def test_the_likelihood_of_a_row_depends_only_on_the_row(rows):
     args = _data(rows)
     posterior = NumpyroPosterior.of(_two_sites, *args)
     assert posterior.by_row == (rows > 1)
@@ -285,8 +285,8 @@ def test_a_row_is_all_that_is_seen_of_it(rows):
     prior = -0.5 * level**2 - 0.5 * np.log(2 * np.pi) + np.log(rate) - rate - level**2 + np.log(rate)
     assert float(posterior.log_prior(theta)) == pytest.approx(prior, rel=1e-4)
     potential = initialize_model(KEY, _two_sites, model_args=args).potential_fn
-    whole = -float(potential(posterior.layout.unflatten(theta)))
-    assert float(posterior.log_density(theta)) == pytest.approx(whole, rel=1e-4)
+    density = -float(potential(posterior.layout.unflatten(theta)))
+    assert float(posterior.log_density(theta)) == pytest.approx(density, rel=1e-4)
     if rows == 1:
         with pytest.raises(UsageError, match="mini-batches are not possible"):
             posterior.minibatch(1, key=KEY)
@@ -302,7 +302,7 @@ def test_draws_are_named_on_their_natural_scale_whatever_axes_lead():
     np.testing.assert_allclose(natural["twice"], 2 * draws[..., 0], rtol=1e-6)
 
 
-def test_a_chain_starts_within_two_of_nothing():
+def test_chains_start_within_two_of_zero():
     posterior = NumpyroPosterior.of(_two_sites, *_data(4))
     starts = np.asarray(jax.vmap(lambda key: posterior.start(key=key))(jax.random.split(KEY, 500)))
     assert -2 <= starts.min() < -1.95
@@ -358,14 +358,14 @@ def _by_its_ends(y: Any) -> None:
     numpyro.sample("y", dist.Normal(level, 1.0), obs=y)
 
 
-def test_what_is_one_datum_and_what_has_none():
+def test_independent_sites_are_split_into_rows():
     y = np.float32([1.0, 2.0, 3.0, 4.0])
     assert not NumpyroPosterior.of(_of_two_lengths, y, y[:3]).by_row
     assert NumpyroPosterior.of(_of_two_lengths, y, y).by_row
     assert not NumpyroPosterior.of(_nearly, y).by_row
     assert not NumpyroPosterior.of(_by_its_ends, y[:3]).by_row
-    whole = NumpyroPosterior.of(_of_two_lengths, y, y[:3])
-    assert [leaf.shape for leaf in whole.data] == [(1, 4), (1, 3)]
+    posterior_whole = NumpyroPosterior.of(_of_two_lengths, y, y[:3])
+    assert [leaf.shape for leaf in posterior_whole.data] == [(1, 4), (1, 3)]
     with pytest.raises(UsageError, match="must be arguments of the model"):
         NumpyroPosterior.of(lambda: _nearly(y))
 
@@ -377,10 +377,10 @@ def test_the_cache_may_hold_two_gibibytes(monkeypatch, tmp_path):
     removed: list[str] = []
     monkeypatch.setattr(backend.os, "unlink", removed.append)
 
-    def left(*sizes: float) -> list[str]:
+    def remaining(*sizes: float) -> list[str]:
         def entry(number: int, size: float) -> Any:
-            told = types.SimpleNamespace(st_mtime=number, st_size=int(size * 2**30))
-            return types.SimpleNamespace(stat=lambda: told, path=str(number))
+            file_status = types.SimpleNamespace(st_mtime=number, st_size=int(size * 2**30))
+            return types.SimpleNamespace(stat=lambda: file_status, path=str(number))
 
         entries = [entry(number, size) for number, size in enumerate(sizes)]
         monkeypatch.setattr(backend.os, "scandir", lambda folder: entries[::-1])
@@ -388,9 +388,9 @@ def test_the_cache_may_hold_two_gibibytes(monkeypatch, tmp_path):
         backend._limit_cache.__wrapped__(tmp_path)
         return list(removed)
 
-    assert left(1, 1) == []
-    assert left(1, 0.5, 1) == ["0"]
-    assert left(0.25, 0.5, 2) == ["0", "1"]
+    assert remaining(1, 1) == []
+    assert remaining(1, 0.5, 1) == ["0"]
+    assert remaining(0.25, 0.5, 2) == ["0", "1"]
 
 
 def test_the_cache_that_is_turned_on_is_bounded_and_one_that_was_chosen_is_not(monkeypatch, tmp_path):
@@ -400,12 +400,12 @@ def test_the_cache_that_is_turned_on_is_bounded_and_one_that_was_chosen_is_not(m
     monkeypatch.setattr(backend.platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
 
-    def turned_on(chosen: str | None) -> dict[str, Any]:
-        said: dict[str, Any] = {}
-        config = types.SimpleNamespace(values={"jax_compilation_cache_dir": chosen}, update=said.__setitem__)
+    def turned_on(cache_folder: str | None) -> dict[str, Any]:
+        settings: dict[str, Any] = {}
+        config = types.SimpleNamespace(values={"jax_compilation_cache_dir": cache_folder}, update=settings.__setitem__)
         monkeypatch.setattr(backend, "jax", types.SimpleNamespace(config=config, __version__="1.2"))
         backend.keep_programs()
-        return said
+        return settings
 
     assert turned_on("elsewhere") == {}
     assert bounded == []
@@ -429,7 +429,7 @@ def test_programs_are_forgotten_from_a_third_of_the_maps_on(monkeypatch, tmp_pat
         assert len(cleared) == times
 
 
-def test_arithmetic_is_what_it_says_whatever_was_set():
+def test_double_precision_ignores_the_global_setting():
     with jax.threefry_partitionable(False):
         for precision, kind in (("float32", jnp.float32), ("float64", jnp.float64)):
             with backend.arithmetic(precision):

@@ -71,13 +71,15 @@ def _scale(raw: np.ndarray) -> np.ndarray:
 def test_a_draw_of_no_weight_changes_nothing(place):
     """Of counts: its rate of e^48 or e^200 is far beyond the others', or infinite."""
     posterior = _posterior(Poisson())
-    right = _draws(posterior, 2) / 4
+    draws_right = _draws(posterior, 2) / 4
     for bias in (48.0, 200.0):
-        wild = np.insert(right, place, np.full_like(right[0], bias), 0)
+        wild = np.insert(draws_right, place, np.full_like(draws_right[0], bias), 0)
         weights = np.insert(np.ones(2), place, 0.0)
-        alone, found = (predictive.moments(posterior, d, X, weights=w) for d, w in ((right, None), (wild, weights)))
+        alone, weighted = (
+            predictive.moments(posterior, d, X, weights=w) for d, w in ((draws_right, None), (wild, weights))
+        )
         for name in ("mean", "aleatoric", "epistemic"):
-            np.testing.assert_allclose(getattr(found, name), getattr(alone, name), rtol=1e-4, err_msg=name)
+            np.testing.assert_allclose(getattr(weighted, name), getattr(alone, name), rtol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("count", [3, 16, 21])
@@ -86,30 +88,30 @@ def test_moments_of_a_gaussian(count):
     posterior = _posterior(Gaussian())
     draws = _draws(posterior, count)
     y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
-    found = predictive.moments(posterior, draws, X, y)
+    moments = predictive.moments(posterior, draws, X, y)
     mean, sd = _outputs(posterior, draws)[..., 0], draws[:, -1:].astype(float)
-    np.testing.assert_allclose(found.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found.epistemic[:, 0], mean.var(0), rtol=1e-4)
-    np.testing.assert_allclose(found.aleatoric[:, 0], np.mean(sd**2) * np.ones(5), rtol=1e-4)
+    np.testing.assert_allclose(moments.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(moments.epistemic[:, 0], mean.var(0), rtol=1e-4)
+    np.testing.assert_allclose(moments.aleatoric[:, 0], np.mean(sd**2) * np.ones(5), rtol=1e-4)
     density = special.logsumexp(stats.norm.logpdf(y[:, 0], mean, sd), 0) - np.log(count)
-    np.testing.assert_allclose(found.log_density, density, rtol=1e-4)
+    np.testing.assert_allclose(moments.log_density, density, rtol=1e-4)
 
 
 def test_moments_of_a_mixture():
     posterior = _posterior(Mixture(2))
     draws = _draws(posterior, 11)
     y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
-    found = predictive.moments(posterior, draws, X, y)
+    moments = predictive.moments(posterior, draws, X, y)
     out = _outputs(posterior, draws)
     weight, centre, sd = special.softmax(out[..., :2], -1), out[..., 2:4], _scale(out[..., 4:])
     mean = (weight * centre).sum(-1)
     variance = (weight * (sd**2 + centre**2)).sum(-1) - mean**2
-    np.testing.assert_allclose(found.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found.epistemic[:, 0], mean.var(0), rtol=1e-4)
-    np.testing.assert_allclose(found.aleatoric[:, 0], variance.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(moments.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(moments.epistemic[:, 0], mean.var(0), rtol=1e-4)
+    np.testing.assert_allclose(moments.aleatoric[:, 0], variance.mean(0), rtol=1e-4)
     terms = np.log(weight) + stats.norm.logpdf(y[None], centre, sd)
     density = special.logsumexp(special.logsumexp(terms, -1), 0) - np.log(11)
-    np.testing.assert_allclose(found.log_density, density, rtol=1e-4)
+    np.testing.assert_allclose(moments.log_density, density, rtol=1e-4)
 
 
 @pytest.mark.parametrize("likelihood", [Categorical(), Bernoulli()])
@@ -117,82 +119,82 @@ def test_moments_of_classes(likelihood):
     posterior = _posterior(likelihood, 3)
     draws = _draws(posterior, 11)
     labels = np.array([0, 1, 1, 0, 1], np.int32)
-    found = predictive.moments(posterior, draws, X, labels)
+    moments = predictive.moments(posterior, draws, X, labels)
     out = _outputs(posterior, draws)
     logits = np.concatenate([0 * out, out], -1) if isinstance(likelihood, Bernoulli) else out
     probability = special.softmax(logits, -1)
-    np.testing.assert_allclose(found.mean, probability.mean(0), rtol=1e-4)
-    np.testing.assert_allclose(found.aleatoric[:, 0], stats.entropy(probability, axis=-1).mean(0), rtol=1e-4)
-    wanted = np.log(probability[:, np.arange(5), labels].mean(0))
-    np.testing.assert_allclose(found.log_density, wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(moments.mean, probability.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(moments.aleatoric[:, 0], stats.entropy(probability, axis=-1).mean(0), rtol=1e-4)
+    expected = np.log(probability[:, np.arange(5), labels].mean(0))
+    np.testing.assert_allclose(moments.log_density, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_small_spread_around_a_large_mean_survives_float32():
     posterior = _posterior(Gaussian(0.1))
     draws = np.zeros((64, posterior.layout.dim), np.float32)
     draws[:, -1] = 1000 + 1e-2 * np.random.default_rng(0).normal(size=64)
-    found = predictive.moments(posterior, draws, X)
-    np.testing.assert_allclose(found.epistemic[:, 0], draws[:, -1].astype(float).var(), rtol=1e-2)
+    moments = predictive.moments(posterior, draws, X)
+    np.testing.assert_allclose(moments.epistemic[:, 0], draws[:, -1].astype(float).var(), rtol=1e-2)
 
 
 def test_samples_have_the_law_of_the_mixture():
     posterior = _posterior(Heteroscedastic())
     draws = np.repeat(_draws(posterior, 2), 4000, 0)
-    drawn = per_draw.samples(posterior, draws, X, key=jax.random.key(0))
-    assert drawn.shape == (8000, 5, 1)
+    samples = per_draw.samples(posterior, draws, X, key=jax.random.key(0))
+    assert samples.shape == (8000, 5, 1)
     out = _outputs(posterior, draws[[0, 4000]])
     for row in range(5):
         for half in range(2):
-            part = drawn[4000 * half : 4000 * (half + 1), row, 0]
+            part = samples[4000 * half : 4000 * (half + 1), row, 0]
             law = stats.norm(out[half, row, 0], _scale(out[half, row, 1]))
             assert stats.kstest(part, law.cdf).pvalue > 1e-6
-    assert len(np.unique(drawn)) > 39_000
+    assert len(np.unique(samples)) > 39_000
 
 
 def test_log_likelihoods_are_those_of_the_posterior():
     posterior = _posterior(Gaussian())
     draws = _draws(posterior, 10)
     y = np.ones((5, 1), np.float32)
-    found = per_draw.log_likelihoods(posterior, draws, X, y)
+    result = per_draw.log_likelihoods(posterior, draws, X, y)
     mean, sd = _outputs(posterior, draws)[..., 0], draws[:, -1:].astype(float)
-    np.testing.assert_allclose(found, stats.norm.logpdf(1.0, mean, sd), rtol=1e-4)
+    np.testing.assert_allclose(result, stats.norm.logpdf(1.0, mean, sd), rtol=1e-4)
 
 
 def test_blocks_cover_every_row_once(monkeypatch):
     rows = np.concatenate([np.arange(20)[b] for b in blocking.blocks(20, 1)])
     np.testing.assert_array_equal(rows, np.arange(20))
     monkeypatch.setattr(blocking, "ELEMENTS", 7 * 2)
-    found = list(blocking.row_blocks(20, 2))
-    assert [(len(rows), count) for rows, count in found] == [(7, 7), (7, 7), (7, 6)]
-    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in found]), [*range(20), 19])
+    blocks = list(blocking.row_blocks(20, 2))
+    assert [(len(rows), count) for rows, count in blocks] == [(7, 7), (7, 7), (7, 6)]
+    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in blocks]), [*range(20), 19])
     posterior = _posterior(Gaussian(0.5))
     draws = _draws(posterior, 9)
     x = np.random.default_rng(3).normal(size=(20, 2)).astype(np.float32)
     y = np.zeros((20, 1), np.float32)
     blocked = predictive.moments(posterior, draws, x, y)
     monkeypatch.undo()
-    for one, other in zip(blocked, predictive.moments(posterior, draws, x, y), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    for first, second in zip(blocked, predictive.moments(posterior, draws, x, y), strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-6)
 
 
 def test_any_number_of_draws_is_predicted_by_one_program(monkeypatch):
     """A clock ends runs at another draw each time. Each draw has its own prediction and noise, in whatever block."""
     traced, centre = [], predictive.centre_of_draw
-    monkeypatch.setattr(per_draw, "centre_of_draw", lambda *given: traced.append(0) or centre(*given))
+    monkeypatch.setattr(per_draw, "centre_of_draw", lambda *args: traced.append(0) or centre(*args))
     posterior, x, key = _posterior(Gaussian(0.5)), X[:4], jax.random.key(1)
     draws = _draws(posterior, 1300)
-    found = per_draw.functions(posterior, draws, x)
+    outputs_found = per_draw.functions(posterior, draws, x)
     programs = len(traced)
     assert programs > 0
-    np.testing.assert_allclose(found, _outputs(posterior, draws)[:, :4], rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(per_draw.functions(posterior, draws[:1030], x), found[:1030])
+    np.testing.assert_allclose(outputs_found, _outputs(posterior, draws)[:, :4], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(per_draw.functions(posterior, draws[:1030], x), outputs_found[:1030])
     assert len(traced) == programs
-    np.testing.assert_array_equal(per_draw.functions(posterior, draws[:9], x), found[:9])
-    drawn = per_draw.samples(posterior, draws, x, key=key)
+    np.testing.assert_array_equal(per_draw.functions(posterior, draws[:9], x), outputs_found[:9])
+    samples = per_draw.samples(posterior, draws, x, key=key)
     for first in (511, 512, 1299):
         alone = per_draw.samples(posterior, draws[first : first + 1], x, first_draw=first, key=key)
-        np.testing.assert_array_equal(alone[0], drawn[first])
-    assert len(np.unique(drawn)) > 5190
+        np.testing.assert_array_equal(alone[0], samples[first])
+    assert len(np.unique(samples)) > 5190
 
 
 @pytest.mark.parametrize(("count", "filled"), [(1, 1), (7, 7), (9, 10), (17, 20), (65, 80), (81, 96), (448, 448)])
@@ -214,12 +216,12 @@ def test_moments_keep_one_sum_of_all_draws():
     draws, x = _draws(posterior, 60), np.random.default_rng(3).normal(size=(rows, 2)).astype(np.float32)
     apart = predictive.sums(posterior, draws, x).moments()
     tracemalloc.start()
-    found = predictive.moments(posterior, draws, x)
+    moments = predictive.moments(posterior, draws, x)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * 4 * 4 * rows
-    for one, other in zip(found, apart, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
+    for first, second in zip(moments, apart, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-6, atol=1e-9)
 
 
 # ---- a run's predictions -------------------------------------------------------------------------
@@ -259,17 +261,21 @@ def classification(tmp_path_factory):
 def test_columns_of_a_regression_are_in_original_units(regression):
     run, folder = regression
     table = _table(folder, 300, seed=9)
-    found = run.predict(table)
-    assert list(found.columns) == ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95"]
+    predictions = run.predict(table)
+    assert list(predictions.columns) == ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95"]
     truth = 1000 + 40 * table["a"] - 3 * table["b"]
-    assert np.abs(found["mean"] - truth).max() < 25
-    np.testing.assert_allclose(found["aleatoric_sd"], 25, rtol=0.25)
-    np.testing.assert_allclose(found["sd"] ** 2, found["aleatoric_sd"] ** 2 + found["epistemic_sd"] ** 2, rtol=1e-3)
-    assert (found["epistemic_sd"] < 0.5 * found["aleatoric_sd"]).all()
-    np.testing.assert_allclose((found["q95"] - found["q05"]).mean(), 2 * 1.645 * found["sd"].mean(), rtol=0.1)
-    assert (found["q05"] < found["q50"]).all()
-    assert (found["q50"] < found["q95"]).all()
-    pd.testing.assert_frame_equal(run.predict(table), found)
+    assert np.abs(predictions["mean"] - truth).max() < 25
+    np.testing.assert_allclose(predictions["aleatoric_sd"], 25, rtol=0.25)
+    np.testing.assert_allclose(
+        predictions["sd"] ** 2, predictions["aleatoric_sd"] ** 2 + predictions["epistemic_sd"] ** 2, rtol=1e-3
+    )
+    assert (predictions["epistemic_sd"] < 0.5 * predictions["aleatoric_sd"]).all()
+    np.testing.assert_allclose(
+        (predictions["q95"] - predictions["q05"]).mean(), 2 * 1.645 * predictions["sd"].mean(), rtol=0.1
+    )
+    assert (predictions["q05"] < predictions["q50"]).all()
+    assert (predictions["q50"] < predictions["q95"]).all()
+    pd.testing.assert_frame_equal(run.predict(table), predictions)
 
 
 def test_opening_a_file_leaves_jax_as_it_is(regression, monkeypatch):
@@ -330,23 +336,23 @@ def _gaussians(means: np.ndarray) -> Predictor:
     return predictor
 
 
-def test_new_rows_are_of_draws_of_their_own_while_there_are_enough():
+def test_new_rows_use_different_draws_while_there_are_enough():
     """Four draws, of Gaussians far from one another."""
     predictor = _gaussians(100.0 * np.arange(4))
 
-    def drawn(count: int, **how: int) -> list[int]:
+    def draw_indices(count: int, **how: int) -> list[int]:
         """The numbers of the draws that rows are of."""
-        found = predictive_samples.new_rows(predictor, count, **how)
-        assert list(found) == ["x0"]
-        numbers = (found["x0"].to_numpy() - 10) / 200
+        rows = predictive_samples.new_rows(predictor, count, **how)
+        assert list(rows) == ["x0"]
+        numbers = (rows["x0"].to_numpy() - 10) / 200
         np.testing.assert_allclose(numbers, numbers.round(), atol=1e-4)
         return numbers.round().astype(int).tolist()
 
-    assert len(drawn(1)) == 1
-    assert sorted(drawn(3)) in [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]
-    assert sorted(drawn(8)) == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert len({tuple(drawn(4, seed=seed)) for seed in range(4)}) > 1
-    assert drawn(4, seed=1) == drawn(4, seed=1)
+    assert len(draw_indices(1)) == 1
+    assert sorted(draw_indices(3)) in [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]
+    assert sorted(draw_indices(8)) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert len({tuple(draw_indices(4, seed=seed)) for seed in range(4)}) > 1
+    assert draw_indices(4, seed=1) == draw_indices(4, seed=1)
     for wrong in (0, -1):
         with pytest.raises(UsageError, match=rf"must be the number of new rows, 1 or more \(got {wrong}\)"):
             predictive_samples.new_rows(predictor, wrong)
@@ -363,31 +369,31 @@ def test_samples_are_at_least_a_thousand_a_row_and_of_every_draw_as_many():
 
 def test_the_best_draw_is_the_likeliest_of_two_thousand_training_rows(monkeypatch):
     """Far out in the first row not one draw is as bad as another: sums over rows decide."""
-    predictor, asked = _gaussians(np.zeros(6)), []
+    predictor, requests = _gaussians(np.zeros(6)), []
     each = np.array([[-3.0, -2.0, -5.0], [-4.0, -1.0, -2.0]])
 
-    def looked(x: Any, y: Any, kept: Any) -> Any:
-        asked.append((x, y, kept))
-        found = np.zeros((2, len(kept), len(x)))
-        found[..., 1:] = each[:, kept, None]
-        found[..., 0] = -10 * each[:, kept]
-        return found
+    def looked(x: Any, y: Any, indices: Any) -> Any:
+        requests.append((x, y, indices))
+        values = np.zeros((2, len(indices), len(x)))
+        values[..., 1:] = each[:, indices, None]
+        values[..., 0] = -10 * each[:, indices]
+        return values
 
     monkeypatch.setattr(predictor, "log_likelihoods", looked)
     assert ood.best_draw(predictor) == 4
-    ((x, y, kept),) = asked
+    ((x, y, indices),) = requests
     np.testing.assert_array_equal(x, y)
-    assert (len(x), x[0], x[-1], kept.tolist()) == (2000, 0, 2000, [0, 1, 2])
+    assert (len(x), x[0], x[-1], indices.tolist()) == (2000, 0, 2000, [0, 1, 2])
 
 
 @pytest.fixture
 def of_two(monkeypatch) -> Predictor:
     """Of a regression on two targets in units of 2 and 5 about 10 and -1: three rows, two chains of two draws."""
     predictor = _gaussians(np.zeros(4))
-    known = predictor._restored_model
-    known.signature = Signature(("x0",), (1,), "float32", ("a", "b"), "regression")
-    known.scaler = Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, -1], [2, 5])))
-    known.inputs = lambda x: x
+    restored_model = predictor._restored_model
+    restored_model.signature = Signature(("x0",), (1,), "float32", ("a", "b"), "regression")
+    restored_model.scaler = Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, -1], [2, 5])))
+    restored_model.inputs = lambda x: x
     return predictor
 
 
@@ -398,31 +404,33 @@ def test_a_table_of_several_targets_is_in_the_units_of_each(of_two, monkeypatch)
     monkeypatch.setattr(Predictor, "moments", lambda self, x: parts)
     quantiles = np.arange(18.0).reshape(3, 3, 2)
     monkeypatch.setattr(predictive_samples, "quantiles", lambda predictor, x, seed: quantiles)
-    found = prediction_table.table(of_two, np.zeros((3, 1), np.float32))
+    frame = prediction_table.table(of_two, np.zeros((3, 1), np.float32))
     names = ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95"]
-    assert list(found) == [f"{target}_{name}" for target in "ab" for name in names]
-    for target, wanted in (("a", (10, 10.0, 6.0, 8.0)), ("b", (4, 5 * 160**0.5, 20.0, 60.0))):
-        np.testing.assert_allclose(found.loc[0, [f"{target}_{name}" for name in names[:4]]].tolist(), wanted, rtol=1e-6)
-    np.testing.assert_allclose(found["b_mean"], [4, 14, -6])
-    np.testing.assert_array_equal(found[["a_q05", "a_q50", "a_q95"]], quantiles[..., 0].T)
-    np.testing.assert_array_equal(found[["b_q05", "b_q50", "b_q95"]], quantiles[..., 1].T)
+    assert list(frame) == [f"{target}_{name}" for target in "ab" for name in names]
+    for target, expected in (("a", (10, 10.0, 6.0, 8.0)), ("b", (4, 5 * 160**0.5, 20.0, 60.0))):
+        np.testing.assert_allclose(
+            frame.loc[0, [f"{target}_{name}" for name in names[:4]]].tolist(), expected, rtol=1e-6
+        )
+    np.testing.assert_allclose(frame["b_mean"], [4, 14, -6])
+    np.testing.assert_array_equal(frame[["a_q05", "a_q50", "a_q95"]], quantiles[..., 0].T)
+    np.testing.assert_array_equal(frame[["b_q05", "b_q50", "b_q95"]], quantiles[..., 1].T)
 
 
 def test_a_log_density_of_several_targets_is_of_the_data_as_they_came(of_two, monkeypatch):
     """Targets are seen in the units of the network; a density of both is smaller by the product of the units."""
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def density(posterior: Any, draws: Any, x: Any, y: Any) -> np.ndarray:
-        asked.append(y)
+        requests.append(y)
         return np.outer(np.arange(1.0, 1 + len(draws)), np.arange(1.0, 1 + len(x))).astype(np.float32)
 
     monkeypatch.setattr(per_draw, "log_likelihoods", density)
     x, y = np.zeros((3, 1), np.float32), np.array([[12.0, 4.0], [8.0, -1.0], [10.0, -6.0]], np.float32)
-    found = of_two.log_likelihoods(x, y, np.array([1]))
-    np.testing.assert_allclose(asked[0], [[1, 1], [-1, 0], [0, -1]])
-    np.testing.assert_allclose(found, np.array([[[1, 2, 3]], [[2, 4, 6]]]) - np.log(10), rtol=1e-5)
-    said = predictive.Moments(np.zeros((3, 2)), np.zeros((3, 2)), np.zeros((3, 2)), np.arange(3.0))
-    monkeypatch.setattr(Predictor, "moments", lambda self, x, y: said)
+    log_density = of_two.log_likelihoods(x, y, np.array([1]))
+    np.testing.assert_allclose(requests[0], [[1, 1], [-1, 0], [0, -1]])
+    np.testing.assert_allclose(log_density, np.array([[[1, 2, 3]], [[2, 4, 6]]]) - np.log(10), rtol=1e-5)
+    moments = predictive.Moments(np.zeros((3, 2)), np.zeros((3, 2)), np.zeros((3, 2)), np.arange(3.0))
+    monkeypatch.setattr(Predictor, "moments", lambda self, x, y: moments)
     np.testing.assert_allclose(prediction_table.log_density(of_two, y), np.arange(3.0) - np.log(10), rtol=1e-6)
 
 
@@ -435,14 +443,14 @@ def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, mon
         yield from ((rows, values[:, rows]) for rows in (slice(0, 3), slice(3, 6), slice(6, 7)))
 
     monkeypatch.setattr(predictive_samples, "samples", samples)
-    found = evaluate.sampled_scores(of_two, np.zeros((7, 1), np.float32), y)
-    known = scores.sampled_scores(values, y, np.random.default_rng(0).uniform(size=(7, 2)))
-    for one, other in zip(found, known, strict=True):
-        np.testing.assert_array_equal(one, other)
+    blockwise = evaluate.sampled_scores(of_two, np.zeros((7, 1), np.float32), y)
+    expected = scores.sampled_scores(values, y, np.random.default_rng(0).uniform(size=(7, 2)))
+    for first, second in zip(blockwise, expected, strict=True):
+        np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.parametrize("has_training_rows", [True, False])
-def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(of_two, has_training_rows, monkeypatch):
+def test_evaluate_stores_groups_of_test_and_training_rows(of_two, has_training_rows, monkeypatch):
     """Of as many draws as fit of the larger: four training rows of two targets are eight numbers, three test rows 6."""
     sampled: list[tuple[Any, ...]] = []
     scored: list[tuple[Any, ...]] = []
@@ -450,13 +458,13 @@ def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(o
     x, y = np.ones((4, 1), np.float32), np.ones((4, 2), np.float32)
     x_test, y_test = np.full((3, 1), 7.0, np.float32), np.full((3, 2), 8.0, np.float32)
 
-    def sample_each(self: Predictor, x: Any, kept: Any, *, seed: int) -> np.ndarray:
-        sampled.append((x, kept.tolist(), seed))
-        return np.zeros((2, len(kept), len(x), 2))
+    def sample_each(self: Predictor, x: Any, indices: Any, *, seed: int) -> np.ndarray:
+        sampled.append((x, indices.tolist(), seed))
+        return np.zeros((2, len(indices), len(x), 2))
 
-    def log_likelihoods(self: Predictor, x: Any, y: Any, kept: Any) -> np.ndarray:
-        scored.append((x, y, kept.tolist()))
-        return np.ones((2, len(kept), len(x)))
+    def log_likelihoods(self: Predictor, x: Any, y: Any, indices: Any) -> np.ndarray:
+        scored.append((x, y, indices.tolist()))
+        return np.ones((2, len(indices), len(x)))
 
     of_two.record = SimpleNamespace(
         training_rows=lambda most: (x[:most], y[:most]),
@@ -466,8 +474,8 @@ def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(o
     )
     monkeypatch.setattr(predictive_samples, "sample_each", sample_each)
     monkeypatch.setattr(Predictor, "log_likelihoods", log_likelihoods)
-    found = evaluate.groups(of_two, x_test, y_test)
-    shapes = {group: values["y"].shape for group, values in found.items()}
+    groups = evaluate.groups(of_two, x_test, y_test)
+    shapes = {group: values["y"].shape for group, values in groups.items()}
     of_test = {
         "predictions": (2, 2, 3, 2),
         "predictions_log_likelihood": (2, 2, 3),
@@ -475,17 +483,19 @@ def test_what_an_evaluation_keeps_is_of_the_test_rows_and_of_the_training_rows(o
     }
     of_training = {"posterior_predictive": (2, 2, 4, 2), "log_likelihood": (2, 2, 4)} if has_training_rows else {}
     assert shapes == of_test | of_training
-    assert all(values["draw"].tolist() == [0, 3] for group, values in found.items() if "constant" not in group)
+    assert all(values["draw"].tolist() == [0, 3] for group, values in groups.items() if "constant" not in group)
     assert numbers == [8 if has_training_rows else 6]
-    wanted = [(x_test, y_test), (x, y)] if has_training_rows else [(x_test, y_test)]
-    for (rows, targets), (drawn, kept, seed), (of, at, of_draws) in zip(wanted, sampled, scored, strict=True):
-        assert drawn is of
+    expected = [(x_test, y_test), (x, y)] if has_training_rows else [(x_test, y_test)]
+    for (rows, targets), (sampled_rows, indices, seed), (of, at, of_draws) in zip(
+        expected, sampled, scored, strict=True
+    ):
+        assert sampled_rows is of
         np.testing.assert_array_equal(of, rows)
         np.testing.assert_array_equal(at, targets)
-        assert (kept, seed, of_draws) == ([0, 3], 11, [0, 3])
+        assert (indices, seed, of_draws) == ([0, 3], 11, [0, 3])
 
 
-def test_what_a_row_costs_is_what_its_layers_multiply_and_no_less_than_two_a_parameter():
+def test_the_cost_of_a_row_counts_multiplications():
     """Of 36 pixels each of two filters of nine weights multiplies and adds."""
     assert _gaussians(np.zeros(4)).row_cost == 2 * 2
     model = Cnn((2,), hidden=())
@@ -500,7 +510,7 @@ def test_what_a_row_costs_is_what_its_layers_multiply_and_no_less_than_two_a_par
     assert 2 * products < predictor.row_cost < 4 * products
 
 
-def test_a_thousand_parameters_stand_for_all():
+def test_a_thousand_parameters_represent_a_large_network():
     draws = np.random.default_rng(0).normal(size=(2, 3, 1500)).astype(np.float32)
     groups = {"/posterior": xr.Dataset({"theta": (("chain", "draw", "place"), draws)})}
     numbers, values = Predictor(Record(xr.DataTree.from_dict(groups), None)).some_parameters()
@@ -524,24 +534,24 @@ def test_quantiles_are_of_a_rows_inputs_wherever_it_stands(regression):
     x = np.random.default_rng(0).normal(size=(6, *predictor.signature.shape)).astype(np.float32)
     x[0] = 0
     order = np.array([3, 0, 0, 5, 3, 1])
-    whole, some, zero = (predictive_samples.quantiles(predictor, rows)[:, :, 0] for rows in (x, x[order], -x[:1]))
-    np.testing.assert_allclose(some, whole[:, order], rtol=1e-5)
+    all_rows, some, zero = (predictive_samples.quantiles(predictor, rows)[:, :, 0] for rows in (x, x[order], -x[:1]))
+    np.testing.assert_allclose(some, all_rows[:, order], rtol=1e-5)
     np.testing.assert_array_equal(some[:, 1], some[:, 2])
-    np.testing.assert_allclose(zero[:, 0], whole[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(zero[:, 0], all_rows[:, 0], rtol=1e-5)
     ((_, alike),) = predictive_samples.samples(predictor, x[[0, 0]], np.zeros(2, np.uint32))
     ((_, apart),) = predictive_samples.samples(predictor, x[[0, 0]])
     np.testing.assert_array_equal(alike[:, 0], alike[:, 1])
     assert abs(np.corrcoef(apart[:, 0, 0], apart[:, 1, 0])[0, 1]) < 0.5
 
 
-def test_what_is_too_far_for_float32_is_named_as_it_was_written(tmp_path):
+def test_inputs_too_far_for_float32_are_named_as_written(tmp_path):
     frame = pd.DataFrame({"a": [1e-30, 2e-30, 3e-30], "b": [1.0, 3, 2], "y": [1e-20, 2e-20, 3e-20]})
     run = bnnzoo.sample("linear", "mala", data=frame, out=tmp_path / "run.nc", test_fraction=0.0, **SHORT)
     (path := tmp_path / "new.csv").write_text("b,a,y\n1,1e-30,1e-20\n2,1e20,1e25\n")
-    said = r": row 2, column a: 1e\+20 is too far from the training rows \(mean 2e-30, sd 8.16e-31\)"
+    message = r": row 2, column a: 1e\+20 is too far from the training rows \(mean 2e-30, sd 8.16e-31\)"
     for predict in (run.predict, run.functions, run.predictor.test_rows):
         for spec, where in ((path, "new.csv"), (pd.read_csv(path), "data")):
-            with pytest.raises(UsageError, match=where + said):
+            with pytest.raises(UsageError, match=where + message):
                 predict(spec)
     path.write_text("b,a,y\n1,1e-30,1e-20\n2,1e-30,1e25\n")
     with pytest.raises(UsageError, match=r"new.csv: row 2, column y: .* is too far"):
@@ -552,13 +562,13 @@ def test_what_is_too_far_for_float32_is_named_as_it_was_written(tmp_path):
 def test_columns_are_matched_by_name(regression, tmp_path):
     run, folder = regression
     table = _table(folder, 10, seed=9)
-    wanted = run.predict(table)
+    expected = run.predict(table)
     path = tmp_path / "new.csv"
     table.assign(other=1.0)[["other", "b", "a"]].to_csv(path, index=False)
-    pd.testing.assert_frame_equal(run.predict(path), wanted, rtol=1e-4)
+    pd.testing.assert_frame_equal(run.predict(path), expected, rtol=1e-4)
     order = np.arange(10)[::-1]
     turned = run.predict(table.iloc[order])["mean"].to_numpy()
-    np.testing.assert_allclose(turned, wanted["mean"].to_numpy()[order], rtol=1e-5)
+    np.testing.assert_allclose(turned, expected["mean"].to_numpy()[order], rtol=1e-5)
     table[["a", "price"]].to_csv(path, index=False)
     with pytest.raises(UsageError, match="b"):
         run.predict(path)
@@ -567,13 +577,13 @@ def test_columns_are_matched_by_name(regression, tmp_path):
 def test_predict_to_files(regression, tmp_path):
     run, folder = regression
     table = _table(folder, 10, seed=9)
-    wanted = run.predict(table)
+    expected = run.predict(table)
     csv = run.predict_to(table, tmp_path / "out.csv")
-    pd.testing.assert_frame_equal(pd.read_csv(csv), wanted, check_dtype=False, rtol=1e-5)
+    pd.testing.assert_frame_equal(pd.read_csv(csv), expected, check_dtype=False, rtol=1e-5)
     netcdf = xr.open_dataset(run.predict_to(table, tmp_path / "out.nc"), engine="h5netcdf")
-    np.testing.assert_allclose(netcdf["mean"].values, wanted["mean"])
-    for name, said in (("out.csv", "exists"), ("out.txt", "need a .csv or a .nc file")):
-        with pytest.raises(UsageError, match=said):
+    np.testing.assert_allclose(netcdf["mean"].values, expected["mean"])
+    for name, message in (("out.csv", "exists"), ("out.txt", "need a .csv or a .nc file")):
+        with pytest.raises(UsageError, match=message):
             run.predict_to(table, tmp_path / name)
     run.predict_to(table, csv, force=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.csv", "out.nc"]
@@ -582,12 +592,12 @@ def test_predict_to_files(regression, tmp_path):
 def test_columns_of_any_name_go_to_netcdf_whole_or_not_at_all(regression, tmp_path, monkeypatch):
     """`row` is what the dimension is called, and a / makes a group."""
     run, _ = regression
-    found = pd.DataFrame({"row": [1.5, 2.5]})
-    monkeypatch.setattr(run, "predict", lambda *_, **__: found)
+    frame = pd.DataFrame({"row": [1.5, 2.5]})
+    monkeypatch.setattr(run, "predict", lambda *_, **__: frame)
     written = xr.open_dataset(run.predict_to(None, tmp_path / "row.nc"), engine="h5netcdf")
-    np.testing.assert_array_equal(written["row"].values, found["row"])
+    np.testing.assert_array_equal(written["row"].values, frame["row"])
     assert written["row"].dims == ("row_",)
-    found["mg/dL"] = 1.0
+    frame["mg/dL"] = 1.0
     with pytest.raises(UsageError, match="column 'mg/dL'"):
         run.predict_to(None, tmp_path / "both.nc")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["row.nc"]
@@ -598,10 +608,10 @@ def test_several_targets_have_a_prefix():
     x = rng.normal(size=(60, 2))
     y = np.column_stack([x[:, 0], 100 * x[:, 1]]) + 0.1 * rng.normal(size=(60, 2))
     run = bnnzoo.sample("linear", "mala", data=(x, y), **{**SHORT, "draws": 20})
-    found = run.predict(x)
-    assert list(found.columns)[:2] == ["y0_mean", "y0_sd"]
-    assert len(found.columns) == 14
-    assert found["y1_mean"].std() > 20 * found["y0_mean"].std()
+    predictions = run.predict(x)
+    assert list(predictions.columns)[:2] == ["y0_mean", "y0_sd"]
+    assert len(predictions.columns) == 14
+    assert predictions["y1_mean"].std() > 20 * predictions["y0_mean"].std()
     run.evaluate()
     assert run.posterior["predictions"]["y"].shape == (2, 20, 6, 2)
     assert run.posterior["posterior_predictive"]["y"].shape == (2, 20, 54, 2)
@@ -610,9 +620,9 @@ def test_several_targets_have_a_prefix():
 @pytest.mark.slow
 def test_slices_are_the_same_however_many_features_are_looked_at_at_once(monkeypatch, tmp_path):
     run = zoo.run_recipe(tiny.recipe("random-walk"), out=tmp_path / "run.nc")
-    whole = run.plot("slices")
+    figure = run.plot("slices")
     monkeypatch.setattr(pictures, "_FEATURES_PER_CALL", 3)
-    pd.testing.assert_frame_equal(run.plot("slices").table, whole.table, rtol=1e-5)
+    pd.testing.assert_frame_equal(run.plot("slices").table, figure.table, rtol=1e-5)
     monkeypatch.setattr(pictures, "_MOST_FEATURES", 9)
     with pytest.raises(UsageError, match=r"at most 9 features \(got 10\)"):
         run.plot("slices")
@@ -646,16 +656,16 @@ def test_evaluate_agrees_with_the_file(regression):
     np.testing.assert_allclose(scores["rmse"], np.sqrt(np.mean((y[:, 0] - mean.mean(0)) ** 2)), rtol=1e-4)
     assert 0.6 <= scores["coverage_90"] <= 1
 
-    drawn = tree["predictions"]["y"]
-    assert drawn.dims == ("chain", "draw", "test_row")
-    assert drawn.shape == (2, 150, 20)
-    np.testing.assert_allclose(drawn.values.mean((0, 1)), mean.mean(0), atol=10)
+    samples = tree["predictions"]["y"]
+    assert samples.dims == ("chain", "draw", "test_row")
+    assert samples.shape == (2, 150, 20)
+    np.testing.assert_allclose(samples.values.mean((0, 1)), mean.mean(0), atol=10)
     rows = tree["log_likelihood"]["y"]
     assert rows.dims == ("chain", "draw", "row")
     x, y = tree["constant_data"]["x"].values, tree["observed_data"]["y"].values
     mean = ((x - about["x_mean"]) / about["x_sd"] @ weight.T + bias[:, 0]).T * about["y_sd"] + about["y_mean"]
-    wanted = stats.norm.logpdf(y, mean, scale * about["y_sd"])
-    np.testing.assert_allclose(rows.values.reshape(300, -1), wanted, rtol=1e-3, atol=1e-3)
+    expected = stats.norm.logpdf(y, mean, scale * about["y_sd"])
+    np.testing.assert_allclose(rows.values.reshape(300, -1), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_arviz_compares_what_evaluate_added(regression):
@@ -674,8 +684,8 @@ def test_arviz_compares_what_evaluate_added(regression):
 def test_evaluate_twice_and_on_other_data(regression, tmp_path):
     run, folder = regression
     assert run.evaluate() == run.evaluate()
-    again = bnnzoo.open(run.path)
-    assert again.evaluate() == run.evaluate()
+    reopened = bnnzoo.open(run.path)
+    assert reopened.evaluate() == run.evaluate()
     path = tmp_path / "test.csv"
     _table(folder, 50, seed=3)[["price", "b", "a"]].to_csv(path, index=False)
     assert run.evaluate(path)["rows"] == 50
@@ -684,7 +694,7 @@ def test_evaluate_twice_and_on_other_data(regression, tmp_path):
         run.evaluate(path)
 
 
-def test_what_an_evaluation_replaces_is_closed(regression, tmp_path):
+def test_evaluate_closes_the_groups_that_it_replaces(regression, tmp_path):
     """Open, it would take its space on the disk for as long as the run is there."""
     path = tmp_path / "copy.nc"
     shutil.copyfile(regression[0].path, path)
@@ -708,16 +718,16 @@ def test_classes(classification):
         run.evaluate()
     assert caught.value.exit_code == 2
     x = np.array([[2.0, 2.0], [-2.0, -2.0]])
-    found = run.predict(x)
-    assert list(found.columns) == ["p_0", "p_1", "p_2", "entropy", "predicted"]
-    assert [int(label) for label in found["predicted"]] == [2, 0]
-    np.testing.assert_allclose(found[["p_0", "p_1", "p_2"]].sum(axis=1), 1, rtol=1e-5)
+    predictions = run.predict(x)
+    assert list(predictions.columns) == ["p_0", "p_1", "p_2", "entropy", "predicted"]
+    assert [int(label) for label in predictions["predicted"]] == [2, 0]
+    np.testing.assert_allclose(predictions[["p_0", "p_1", "p_2"]].sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(
-        found["entropy"], stats.entropy(found[["p_0", "p_1", "p_2"]], axis=1), rtol=1e-3, atol=1e-6
+        predictions["entropy"], stats.entropy(predictions[["p_0", "p_1", "p_2"]], axis=1), rtol=1e-3, atol=1e-6
     )
-    assert found["p_2"][0] > 0.8
-    assert found["p_0"][1] > 0.8
+    assert predictions["p_2"][0] > 0.8
+    assert predictions["p_0"][1] > 0.8
     scores = run.evaluate((x, np.array([2, 0])))
     assert {"nll", "accuracy", "brier", "ece", "rows"} <= set(scores)
     assert scores["accuracy"] == 1
-    np.testing.assert_allclose(scores["nll"], -np.log([found["p_2"][0], found["p_0"][1]]).mean(), rtol=1e-4)
+    np.testing.assert_allclose(scores["nll"], -np.log([predictions["p_2"][0], predictions["p_0"][1]]).mean(), rtol=1e-4)

@@ -48,13 +48,13 @@ def _mixture(likelihood: Any, targets: int) -> tuple[DrawMixture, np.ndarray, np
     if own := sum(int(np.prod(parameter.shape)) for parameter in likelihood.parameters()):
         draws[:, -own:] = np.exp(draws[:, -own:])
     with arithmetic("float32"):
-        arrays, rest, found = mixture.likelihoods_and_outputs(posterior, jnp.asarray(draws), jnp.asarray(X))
+        arrays, rest, found_outputs = mixture.likelihoods_and_outputs(posterior, jnp.asarray(draws), jnp.asarray(X))
     weights = np.random.default_rng(2).dirichlet(np.ones(DRAWS))
     exact = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), arrays)
     values = posterior.layout.unflatten(draws.astype(float))
     numbers = np.einsum("soi,ri->sro", values["weight"], X.astype(float)) + values["bias"][:, None]
-    np.testing.assert_allclose(found, numbers, atol=1e-5)
-    outputs = np.asarray(found, np.float64)
+    np.testing.assert_allclose(found_outputs, numbers, atol=1e-5)
+    outputs = np.asarray(found_outputs, np.float64)
     return DrawMixture(exact, rest, outputs, np.log(weights)), draws, outputs, weights
 
 
@@ -65,21 +65,21 @@ def _softplus(raw: np.ndarray) -> np.ndarray:
 def _components(likelihood: Any, draws: np.ndarray, out: np.ndarray) -> list[tuple[np.ndarray, Any]]:
     """Weights [draw, row] and frozen distributions of SciPy for a single target."""
     own = draws[:, -1:].astype(float)
-    one = np.ones(out.shape[:2])
+    weights = np.ones(out.shape[:2])
     match likelihood:
         case Gaussian():
-            return [(one, stats.norm(out[..., 0], own))]
+            return [(weights, stats.norm(out[..., 0], own))]
         case StudentT():
-            return [(one, stats.t(4.0, out[..., 0], own))]
+            return [(weights, stats.t(4.0, out[..., 0], own))]
         case Heteroscedastic():
-            return [(one, stats.norm(out[..., 0], _softplus(out[..., 1])))]
+            return [(weights, stats.norm(out[..., 0], _softplus(out[..., 1])))]
         case Mixture() | MixturePerTarget():
             share = special.softmax(out[..., :2], -1)
             return [(share[..., k], stats.norm(out[..., 2 + k], _softplus(out[..., 4 + k]))) for k in (0, 1)]
         case Poisson():
-            return [(one, stats.poisson(np.exp(out[..., 0])))]
+            return [(weights, stats.poisson(np.exp(out[..., 0])))]
         case NegativeBinomial():
-            return [(one, stats.nbinom(1 / own, 1 / (1 + own * np.exp(out[..., 0]))))]
+            return [(weights, stats.nbinom(1 / own, 1 / (1 + own * np.exp(out[..., 0]))))]
         case ZeroInflatedPoisson():
             extra = special.expit(out[..., 1])
             return [(extra, stats.poisson(0 * out[..., 0])), (1 - extra, stats.poisson(np.exp(out[..., 0])))]
@@ -90,7 +90,7 @@ CONTINUOUS = [Gaussian(), StudentT(), Heteroscedastic(), Mixture(2), MixturePerT
 COUNTS = [Poisson(), NegativeBinomial(), ZeroInflatedPoisson()]
 
 
-@pytest.mark.parametrize("likelihood", [*CONTINUOUS, *COUNTS], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("likelihood", [*CONTINUOUS, *COUNTS], ids=lambda likelihood: type(likelihood).__name__)
 def test_a_mixture_agrees_with_scipy(likelihood):
     """Densities, distribution functions and quantiles, for values of all sizes, and impossible ones."""
     draws_mixture, draws, out, weights = _mixture(likelihood, 1)
@@ -107,27 +107,27 @@ def test_a_mixture_agrees_with_scipy(likelihood):
 
     at = points[:, None, None]
     np.testing.assert_allclose(cdf, total(lambda part: part.cdf(at)), rtol=1e-5, atol=1e-9)
-    wanted = total(lambda part: part.pmf(at) if counts else part.pdf(at))
-    np.testing.assert_allclose(density, wanted, rtol=1e-4, atol=1e-12)
+    expected = total(lambda part: part.pmf(at) if counts else part.pdf(at))
+    np.testing.assert_allclose(density, expected, rtol=1e-4, atol=1e-12)
     np.testing.assert_allclose(ends[..., 0], [[0] * 3, [1] * 3], atol=1e-12)
 
     moments = np.zeros((3, 1)), np.ones((3, 1))
     with arithmetic("float64"):
-        found = np.asarray(mixture.quantiles(draws_mixture, LEVELS, *moments))[..., 0]
+        quantiles = np.asarray(mixture.quantiles(draws_mixture, LEVELS, *moments))[..., 0]
 
     def row_cdf(value: float, row: int) -> float:
         return float(sum(weights @ (share * part.cdf(value))[:, row] for share, part in parts))
 
     for (i, level), row in ((pair, row) for pair in enumerate(LEVELS) for row in range(3)):
         if counts:
-            wanted = next(k for k in range(10_000) if row_cdf(k, row) >= level)
+            expected = next(k for k in range(10_000) if row_cdf(k, row) >= level)
         else:
-            wanted = optimize.brentq(lambda v, row=row, level=level: row_cdf(v, row) - level, -500, 500, xtol=1e-10)
-        assert found[i, row] == pytest.approx(wanted, abs=1e-4)
+            expected = optimize.brentq(lambda v, row=row, level=level: row_cdf(v, row) - level, -500, 500, xtol=1e-10)
+        assert quantiles[i, row] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    "likelihood", [Gaussian(), Mixture(2), MixturePerTarget(2)], ids=lambda one: type(one).__name__
+    "likelihood", [Gaussian(), Mixture(2), MixturePerTarget(2)], ids=lambda likelihood: type(likelihood).__name__
 )
 def test_several_targets_have_marginals_and_a_joint_density(likelihood):
     """A sample's frequencies are those of the marginals, and the integral over one target leaves the other."""
@@ -154,13 +154,13 @@ def test_marginals_of_other_distributions_of_numpyro():
     value = jnp.array([-1.0, 0.7])
     with arithmetic("float64"):
         joint = dist.MultivariateNormal(jnp.zeros(2), jnp.array([[4.0, 1.0], [1.0, 9.0]]))
-        found = marginals.marginal_cdf(joint, value)
+        cdf = marginals.marginal_cdf(joint, value)
         gamma = marginals.marginal_cdf(dist.Gamma(2.0, jnp.ones(2)).to_event(1), value)
         uniform = marginals.marginal_cdf(dist.Uniform(jnp.zeros(2), 0.5).to_event(1), value)
         inside = marginals.in_support(dist.Gamma(2.0, jnp.ones(2)).to_event(1), value)
         with pytest.raises(NotImplementedError):
             marginals.marginal_cdf(dist.Dirichlet(jnp.ones(2)), value)
-    np.testing.assert_allclose(found, stats.norm.cdf([-0.5, 0.7 / 3]), rtol=1e-6)
+    np.testing.assert_allclose(cdf, stats.norm.cdf([-0.5, 0.7 / 3]), rtol=1e-6)
     np.testing.assert_allclose(gamma, [0, stats.gamma.cdf(0.7, 2.0)], rtol=1e-5)
     assert uniform.tolist() == [0, 1]
     assert inside.tolist() == [False, True]
@@ -180,73 +180,79 @@ def run(tmp_path_factory):
 @quiet
 def test_it_agrees_with_predict_and_evaluate(run):
     x, y = run.test_rows()
-    found, table = run.predictive(x), run.predict(x)
-    np.testing.assert_allclose(found.mean, table["mean"], rtol=1e-6)
-    np.testing.assert_allclose(found.sd, table["sd"], rtol=1e-5)
+    distribution, table = run.predictive(x), run.predict(x)
+    np.testing.assert_allclose(distribution.mean, table["mean"], rtol=1e-6)
+    np.testing.assert_allclose(distribution.sd, table["sd"], rtol=1e-5)
     # 1000 samples a row: their 5 % quantile is 0.007 of probability from its place, in one standard error.
     for level, name in ((0.05, "q05"), (0.5, "q50"), (0.95, "q95")):
-        error = found.cdf(table[name]) - level
+        error = distribution.cdf(table[name]) - level
         assert np.abs(error).max() < 5 * np.sqrt(level * (1 - level) / 1000)
     nll = run.evaluate(save=False)["nll"]
-    assert -found.log_prob(y[:, 0]).mean() == pytest.approx(nll, abs=1e-4)
+    assert -distribution.log_prob(y[:, 0]).mean() == pytest.approx(nll, abs=1e-4)
 
 
 @quiet
 def test_quantiles_invert_the_distribution_function(run):
-    found = run.predictive([[-0.5], [0.0], [3.0]])
+    distribution = run.predictive([[-0.5], [0.0], [3.0]])
     levels = np.linspace(0.001, 0.999, 9)
-    quantiles = found.quantile(levels)
+    quantiles = distribution.quantile(levels)
     assert quantiles.shape == (9, 3)
-    np.testing.assert_allclose(found.cdf(quantiles), levels[:, None] * np.ones(3), atol=1e-6)
-    np.testing.assert_allclose(found.interval(0.8), found.quantile([0.1, 0.9]))
-    assert found.quantile(0.5).shape == (3,)
+    np.testing.assert_allclose(distribution.cdf(quantiles), levels[:, None] * np.ones(3), atol=1e-6)
+    np.testing.assert_allclose(distribution.interval(0.8), distribution.quantile([0.1, 0.9]))
+    assert distribution.quantile(0.5).shape == (3,)
     grid = np.linspace(900, 1100, 4001)
-    density = np.exp(found.log_prob(grid[:, None]))
+    density = np.exp(distribution.log_prob(grid[:, None]))
     assert density.shape == (4001, 3)
     np.testing.assert_allclose(np.trapezoid(density, grid, axis=0)[:2], 1, atol=0.02)
     between = np.trapezoid(density[1000:2001], grid[1000:2001], axis=0)
-    np.testing.assert_allclose(found.cdf(1000) - found.cdf(950), between, atol=1e-4)
+    np.testing.assert_allclose(distribution.cdf(1000) - distribution.cdf(950), between, atol=1e-4)
 
 
 @quiet
 def test_samples_and_entropy(run):
-    found = run.predictive([[-0.5], [0.5]], seed=3)
-    samples = found.sample(4000)
+    distribution = run.predictive([[-0.5], [0.5]], seed=3)
+    samples = distribution.sample(4000)
     assert samples.shape == (4000, 2)
     for row in range(2):
-        pit = found.cdf(samples)[:, row]
+        pit = distribution.cdf(samples)[:, row]
         assert stats.kstest(pit, "uniform").pvalue > 1e-3
-    np.testing.assert_array_equal(samples, found.sample(4000, seed=3))
-    assert not np.array_equal(samples, found.sample(4000, seed=4))
+    np.testing.assert_array_equal(samples, distribution.sample(4000, seed=3))
+    assert not np.array_equal(samples, distribution.sample(4000, seed=4))
     grid = np.linspace(0, 2000, 8001)
-    logs = found.log_prob(grid[:, None])
-    np.testing.assert_allclose(found.entropy, -np.trapezoid(np.exp(logs) * logs, grid, axis=0), atol=0.12)
+    logs = distribution.log_prob(grid[:, None])
+    np.testing.assert_allclose(distribution.entropy, -np.trapezoid(np.exp(logs) * logs, grid, axis=0), atol=0.12)
 
 
 @quiet
 def test_rows_and_points_come_in_blocks(run, monkeypatch):
     x, levels, grid = np.linspace(-1, 1, 5)[:, None], [0.1, 0.5], np.linspace(950, 1050, 7)[:, None]
-    whole = run.predictive(x)
-    wanted = whole.cdf(grid), whole.log_prob(grid), whole.quantile(levels)
+    expected_distribution = run.predictive(x)
+    expected = (
+        expected_distribution.cdf(grid),
+        expected_distribution.log_prob(grid),
+        expected_distribution.quantile(levels),
+    )
     monkeypatch.setattr("bnnzoo.evaluation.row_mixtures.ELEMENTS", 2 * 200)
-    found = run.predictive(x)
-    for one, other in zip((found.cdf(grid), found.log_prob(grid), found.quantile(levels)), wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
+    distribution = run.predictive(x)
+    for first, second in zip(
+        (distribution.cdf(grid), distribution.log_prob(grid), distribution.quantile(levels)), expected, strict=True
+    ):
+        np.testing.assert_allclose(first, second, rtol=1e-6)
 
 
 @quiet
-def test_what_does_not_apply_says_so(run):
-    found = run.predictive([[0.0]])
-    assert "1 rows, 200 draws, targets ['y']" in repr(found)
-    assert (len(found), found.target_names) == (1, ("y",))
+def test_inapplicable_methods_are_refused(run):
+    distribution = run.predictive([[0.0]])
+    assert "1 rows, 200 draws, targets ['y']" in repr(distribution)
+    assert (len(distribution), distribution.target_names) == (1, ("y",))
     with pytest.raises(UsageError, match=r"quantile: q must be above 0 and below 1 \(got \[1.0\]\)"):
-        found.quantile(1.0)
+        distribution.quantile(1.0)
     with pytest.raises(UsageError, match=r"probabilities: is for classes; for numbers use mean"):
-        _ = found.probabilities
+        _ = distribution.probabilities
     with pytest.raises(UsageError, match=r"y has shape \[4\], which cannot be broadcast against \[2\]; put"):
         run.predictive([[0.0], [1.0]]).cdf(np.zeros(4))
     with pytest.raises(UsageError, match=r"sample: n must be 1 or more \(got 0\)"):
-        found.sample(0)
+        distribution.sample(0)
 
 
 @quiet
@@ -265,19 +271,21 @@ def test_counts_with_an_exposure_and_several_targets():
     run = bnnzoo.sample(
         "linear", "nuts", data=(x, y), exposure=time, likelihood="poisson", test_fraction=0, progress=False, **SHORT
     )
-    found = run.predictive(x[:4], exposure=np.full(4, 2.0))
+    distribution = run.predictive(x[:4], exposure=np.full(4, 2.0))
     table = run.predict(x[:4], exposure=np.full(4, 2.0))
-    np.testing.assert_allclose(found.mean, table[["y0_mean", "y1_mean"]], rtol=1e-5)
-    assert found.quantile(0.5).shape == (4, 2)
-    assert (found.quantile(0.5) % 1 == 0).all()
+    np.testing.assert_allclose(distribution.mean, table[["y0_mean", "y1_mean"]], rtol=1e-5)
+    assert distribution.quantile(0.5).shape == (4, 2)
+    assert (distribution.quantile(0.5) % 1 == 0).all()
     counts = np.arange(200)
-    chances = np.exp(found.log_prob(np.stack(np.broadcast_arrays(counts[:, None, None], np.zeros((4, 2))))[0]))
+    chances = np.exp(distribution.log_prob(np.stack(np.broadcast_arrays(counts[:, None, None], np.zeros((4, 2))))[0]))
     assert chances.shape == (200, 4)
-    marginal = found.cdf(np.broadcast_to(counts[:, None, None], (200, 4, 2)))
-    np.testing.assert_allclose((np.diff(marginal, axis=0) * counts[1:, None, None]).sum(0), found.mean, rtol=1e-3)
-    assert found.log_prob(np.full((4, 2), -1.0)).tolist() == [-np.inf] * 4
-    assert found.log_prob(np.full((4, 2), 0.5)).tolist() == [-np.inf] * 4
-    assert found.cdf(-1.0).tolist() == [[0.0, 0.0]] * 4
+    marginal = distribution.cdf(np.broadcast_to(counts[:, None, None], (200, 4, 2)))
+    np.testing.assert_allclose(
+        (np.diff(marginal, axis=0) * counts[1:, None, None]).sum(0), distribution.mean, rtol=1e-3
+    )
+    assert distribution.log_prob(np.full((4, 2), -1.0)).tolist() == [-np.inf] * 4
+    assert distribution.log_prob(np.full((4, 2), 0.5)).tolist() == [-np.inf] * 4
+    assert distribution.cdf(-1.0).tolist() == [[0.0, 0.0]] * 4
 
 
 @quiet
@@ -287,25 +295,25 @@ def test_classes_of_a_run_and_of_an_estimator():
     x = rng.normal(size=(60, 2))
     y = np.where(x[:, 0] > 0.3, 10, np.where(x[:, 1] > 0, 9, 2))
     estimator = BayesianClassifier("linear", "nuts", **SHORT).fit(x, y)
-    found = estimator.predict_distribution(x[:5])
-    assert found.classes.tolist() == [2, 9, 10]
-    np.testing.assert_allclose(found.probabilities, estimator.predict_proba(x[:5]), rtol=1e-6)
-    np.testing.assert_array_equal(found.mode, estimator.predict(x[:5]))
-    np.testing.assert_allclose(np.exp(found.log_prob(found.mode)), found.probabilities.max(1))
-    np.testing.assert_allclose(np.exp(found.log_prob(found.classes[:, None])).sum(0), 1, rtol=1e-6)
-    np.testing.assert_allclose(found.entropy, stats.entropy(found.probabilities, axis=1), rtol=1e-5)
-    samples = found.sample(20_000)
-    for number, label in enumerate(found.classes):
-        np.testing.assert_allclose((samples == label).mean(0), found.probabilities[:, number], atol=0.04)
+    distribution = estimator.predict_distribution(x[:5])
+    assert distribution.classes.tolist() == [2, 9, 10]
+    np.testing.assert_allclose(distribution.probabilities, estimator.predict_proba(x[:5]), rtol=1e-6)
+    np.testing.assert_array_equal(distribution.mode, estimator.predict(x[:5]))
+    np.testing.assert_allclose(np.exp(distribution.log_prob(distribution.mode)), distribution.probabilities.max(1))
+    np.testing.assert_allclose(np.exp(distribution.log_prob(distribution.classes[:, None])).sum(0), 1, rtol=1e-6)
+    np.testing.assert_allclose(distribution.entropy, stats.entropy(distribution.probabilities, axis=1), rtol=1e-5)
+    samples = distribution.sample(20_000)
+    for number, label in enumerate(distribution.classes):
+        np.testing.assert_allclose((samples == label).mean(0), distribution.probabilities[:, number], atol=0.04)
     by_name = estimator.run_.predictive(x[:5])
     assert set(by_name.mode) <= {"2", "9", "10"}
     with pytest.raises(UsageError, match=r"mean: is for targets of regression; for classes use probabilities"):
-        _ = found.mean
+        _ = distribution.mean
     for member in ("cdf", "quantile", "interval"):
         with pytest.raises(UsageError, match=f"{member}: is for targets of regression"):
-            getattr(found, member)(0.5)
+            getattr(distribution, member)(0.5)
     with pytest.raises(UsageError, match=r"unknown class 3; the classes are \[2, 9, 10\]"):
-        found.log_prob(3)
+        distribution.log_prob(3)
 
 
 @quiet
@@ -314,11 +322,11 @@ def test_an_estimator_of_numbers():
     frame = pd.DataFrame({"size": rng.normal(size=50), "colour": rng.choice(["red", "blue"], 50)})
     price = 200 + 20 * frame["size"] + 30 * (frame["colour"] == "red") + rng.normal(size=50)
     estimator = BayesianRegressor("linear", "nuts", **SHORT).fit(frame, price)
-    found = estimator.predict_distribution(frame)
+    distribution = estimator.predict_distribution(frame)
     mean, sd = estimator.predict(frame, return_std=True)
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-6)
-    np.testing.assert_allclose(found.sd, sd, rtol=1e-5)
-    assert 0.5 < np.mean(found.cdf(price) < 0.75) < 1
+    np.testing.assert_allclose(distribution.mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(distribution.sd, sd, rtol=1e-5)
+    assert 0.5 < np.mean(distribution.cdf(price) < 0.75) < 1
 
 
 @quiet
@@ -341,13 +349,13 @@ def test_a_numpyro_model_with_and_without_a_distribution_function():
     for kind in (dist.Gamma, Hidden):
         sampled = model(lambda mean, kind=kind: kind(50.0, 50.0 / mean))
         short = {"chains": 2, "warmup": 50, "draws": 100, "init": "prior", "progress": False}
-        found = bnnzoo.sample(sampled, bnnzoo.Nuts(), **short).predictive([[0.0], [1.0]])
-        quantiles = found.quantile([0.1, 0.9])
+        distribution = bnnzoo.sample(sampled, bnnzoo.Nuts(), **short).predictive([[0.0], [1.0]])
+        quantiles = distribution.quantile([0.1, 0.9])
         assert quantiles[0, 0] == pytest.approx(0.82, abs=0.03)
-        assert found.log_prob(-1.0).tolist() == [-np.inf] * 2
+        assert distribution.log_prob(-1.0).tolist() == [-np.inf] * 2
         if kind is Hidden:
             with pytest.raises(UsageError, match="cdf: Hidden has no cdf; use sample"):
-                found.cdf(1.0)
+                distribution.cdf(1.0)
         else:
-            np.testing.assert_allclose(found.cdf(quantiles), [[0.1] * 2, [0.9] * 2], atol=1e-5)
-            assert found.cdf(-1.0).tolist() == [0, 0]
+            np.testing.assert_allclose(distribution.cdf(quantiles), [[0.1] * 2, [0.9] * 2], atol=1e-5)
+            assert distribution.cdf(-1.0).tolist() == [0, 0]

@@ -107,11 +107,11 @@ def test_importance_has_the_known_moments(weighted):
 def test_the_finding_of_weights(weighted):
     log_weights = weighted["log_weight"]
     assert weight_tail.of_weights(log_weights) == ()
-    (few,) = weight_tail.of_weights(log_weights[:500])
-    assert few.kind == "weights"
-    assert few.value > few.limit
-    assert sentence(few).startswith("Pareto k of the weights ")
-    assert "500 draws" in few.advice
+    (finding,) = weight_tail.of_weights(log_weights[:500])
+    assert finding.kind == "weights"
+    assert finding.value > finding.limit
+    assert sentence(finding).startswith("Pareto k of the weights ")
+    assert "500 draws" in finding.advice
     (none,) = weight_tail.of_weights(np.full(100, -np.inf, np.float32))
     assert "0.0 of 100 draws" in none.advice
     (wide,) = weight_tail.of_weights(np.linspace(-1e6, 0, 1000))
@@ -145,7 +145,7 @@ def test_rejection_ends_rather_than_make_up_a_draw():
 
 
 @pytest.fixture
-def few(tmp_path):
+def short_table(tmp_path):
     """Eight rows of a line."""
     x = np.linspace(-1, 1, 8)
     path = tmp_path / "few.csv"
@@ -153,19 +153,23 @@ def few(tmp_path):
     return ["--data", str(path), "--test-fraction", "0", "--likelihood.scale", "0.7", "--chains", "2", "--quiet"]
 
 
-def test_rejection_from_the_command_line(few, tmp_path, capsys):
+def test_rejection_from_the_command_line(short_table, tmp_path, capsys):
     out = tmp_path / "run.nc"
-    assert cli.run(["sample", "linear", "rejection", *few, "--draws", "200", "-o", str(out)]) == 0, capsys.readouterr()
+    assert cli.run(["sample", "linear", "rejection", *short_table, "--draws", "200", "-o", str(out)]) == 0, (
+        capsys.readouterr()
+    )
     run = bnnzoo.open(out)
     assert run.attributes["exactness"] == "exact"
     assert run.attributes["target_evaluations"] == 8 * run.posterior["sample_stats"]["n_steps"].values.sum()
-    assert cli.run(["sample", "linear", "rejection", *few, "--likelihood.scale", "learned", "-o", str(out)]) == 2
+    assert (
+        cli.run(["sample", "linear", "rejection", *short_table, "--likelihood.scale", "learned", "-o", str(out)]) == 2
+    )
     assert "no upper bound; fix its scale" in capsys.readouterr().err
 
 
-def test_importance_from_the_command_line(few, tmp_path, capsys):
+def test_importance_from_the_command_line(short_table, tmp_path, capsys):
     out, poor = tmp_path / "run.nc", tmp_path / "poor.nc"
-    assert cli.run(["sample", "linear", "importance", *few, "--draws", "1000", "-o", str(out)]) == 0
+    assert cli.run(["sample", "linear", "importance", *short_table, "--draws", "1000", "-o", str(out)]) == 0
     run = bnnzoo.open(out)
     assert (run.attributes["exactness"], run.attributes["regime_ok"]) == ("approximate", 1)
     assert run.posterior["sample_stats"]["log_weight"].shape == (2, 1000)
@@ -173,7 +177,7 @@ def test_importance_from_the_command_line(few, tmp_path, capsys):
         "sample",
         "linear",
         "importance",
-        *few,
+        *short_table,
         "--likelihood.scale",
         "0.05",
         "--draws",

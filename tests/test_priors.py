@@ -97,9 +97,9 @@ def test_the_density_of_a_hierarchical_prior(hyperprior):
     assert names[-2:] == ["likelihood_scale", "prior_scale"]
     theta = np.random.default_rng(0).normal(size=posterior.layout.dim)
     weights, noise, logs = theta[:13], theta[13], theta[14:]
-    wanted = stats.norm.logpdf(weights, 0, np.exp(np.repeat(logs, [9, 4]))).sum()
-    wanted += (HYPER[hyperprior].logpdf(np.exp(logs)) + logs).sum() + stats.halfnorm.logpdf(np.exp(noise)) + noise
-    np.testing.assert_allclose(posterior.log_prior(jnp.asarray(theta, jnp.float32)), wanted, rtol=1e-5)
+    expected = stats.norm.logpdf(weights, 0, np.exp(np.repeat(logs, [9, 4]))).sum()
+    expected += (HYPER[hyperprior].logpdf(np.exp(logs)) + logs).sum() + stats.halfnorm.logpdf(np.exp(noise)) + noise
+    np.testing.assert_allclose(posterior.log_prior(jnp.asarray(theta, jnp.float32)), expected, rtol=1e-5)
     natural = posterior.natural(theta[None])
     np.testing.assert_allclose(natural["prior_scale"], np.exp(logs)[None])
     np.testing.assert_array_equal(natural["layers_0_weight"].reshape(-1), weights[:6])

@@ -55,20 +55,20 @@ def _drawn(sampler: Any, posterior: Any, keys: Any) -> Any:
     start = jnp.zeros(posterior.layout.dim)
     state = sampler.init(posterior, start, num_warmup=0, key=jax.random.key(1))
 
-    def one(key: Any) -> Any:
+    def draw(key: Any) -> Any:
         new, step_stats = sampler.step(posterior, state, key=key)
         return {"theta": new.position, **step_stats}
 
-    return jax.lax.map(one, keys, batch_size=250)
+    return jax.lax.map(draw, keys, batch_size=250)
 
 
-def drawn(sampler: Any, target: Target, count: int) -> dict[str, np.ndarray]:
+def draw_many(sampler: Any, target: Target, count: int) -> dict[str, np.ndarray]:
     """Independent draws and their statistics."""
     result = _drawn(sampler, target.posterior, jax.random.split(jax.random.key(2), count))
     result = {name: np.asarray(value, float) for name, value in result.items()}
     # Where the proposal's tails reach, the density is a difference of large numbers in float32.
-    wanted = jax.vmap(target.posterior.log_density)(result["theta"][:200].astype(np.float32))
-    np.testing.assert_allclose(result["lp"][:200], wanted, rtol=1e-4, atol=1e-3)
+    expected = jax.vmap(target.posterior.log_density)(result["theta"][:200].astype(np.float32))
+    np.testing.assert_allclose(result["lp"][:200], expected, rtol=1e-4, atol=1e-3)
     return result
 
 
@@ -83,7 +83,7 @@ def furthest(target: Target, theta: np.ndarray, weights: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("target", "proposal"), PROPOSALS)
 def test_weights_make_the_law_of_the_closed_form(target, proposal):
-    result = drawn(Importance(proposal=proposal, proposal_scale=1.4), target, 20_000)
+    result = draw_many(Importance(proposal=proposal, proposal_scale=1.4), target, 20_000)
     assert furthest(target, result["theta"], np.exp(result["log_weight"] - result["log_weight"].max())) < Z
     # Control: without the proposal's density in the weight.
     assert furthest(target, result["theta"], np.exp(result["lp"] - result["lp"].max())) > Z
@@ -101,7 +101,7 @@ def least(target: Target, theta: np.ndarray) -> float:
 
 def kept_as_the_closed_form_says(target: Target, sampler: Any) -> None:
     assert sampler.stated_exactness == "approximate"
-    result = drawn(sampler, target, 3000)
+    result = draw_many(sampler, target, 3000)
     assert result["accepted"].all()
     assert result["log_excess"].max() <= 0
     assert least(target, result["theta"]) > LEVEL
@@ -111,10 +111,10 @@ def kept_as_the_closed_form_says(target: Target, sampler: Any) -> None:
     assert abs(estimate.log_evidence - target.log_evidence) < Z * estimate.se + 2e-3
 
 
-def test_what_is_kept_has_the_law_of_the_closed_form():
+def test_accepted_draws_have_the_law_of_the_closed_form():
     kept_as_the_closed_form_says(SKEWED, Rejection(proposal=Logistic(), block=8))
     # Control: without the proposal's density in the ratio.
-    wrong = drawn(Rejection(proposal=Logistic(np.float32(0.0)), block=8), SKEWED, 3000)
+    wrong = draw_many(Rejection(proposal=Logistic(np.float32(0.0)), block=8), SKEWED, 3000)
     assert least(SKEWED, wrong["theta"]) < LEVEL
 
 
@@ -125,23 +125,23 @@ def test_draws_by_any_proposal_have_the_law_of_the_closed_form(proposal, monkeyp
     sampler.check(LINE.posterior)
     kept_as_the_closed_form_says(LINE, sampler)
     monkeypatch.setattr(_proposal, "log_prior_ratio", lambda posterior, density, theta: posterior.log_prior(theta))
-    wrong = drawn(Rejection(proposal=proposal, proposal_scale=1.4, block=16), LINE, 3000)
+    wrong = draw_many(Rejection(proposal=proposal, proposal_scale=1.4, block=16), LINE, 3000)
     assert least(LINE, wrong["theta"]) < LEVEL
 
 
 @pytest.mark.usefixtures("as_options")
-def test_a_stated_bound_is_held_to():
+def test_a_run_fails_if_its_stated_bound_is_exceeded():
     grid = np.linspace(-30, 10, 100_001)
     peak = float(np.max(2 * grid - np.exp(grid) + 2 * np.log1p(np.exp(-grid))))
 
-    def said(log_bound: float) -> str:
+    def failure(log_bound: float) -> str:
         sampler = Rejection(proposal=Logistic(), log_bound=log_bound, block=8)
         assert sampler.stated_exactness == "exact"
-        match = {name: value[None] for name, value in drawn(sampler, SKEWED, 500).items() if name != "theta"}
+        match = {name: value[None] for name, value in draw_many(sampler, SKEWED, 500).items() if name != "theta"}
         return spell_settings(sampler.failure(match), "options")
 
-    assert said(peak + 0.5) == ""
-    match = re.search(r"chain 0: a proposal was (\S+) nats .* use --sampler.log-bound (\S+) or", said(peak - 0.5))
+    assert failure(peak + 0.5) == ""
+    match = re.search(r"chain 0: a proposal was (\S+) nats .* use --sampler.log-bound (\S+) or", failure(peak - 0.5))
     assert match is not None
     assert 0.45 < float(match[1]) < 0.501
     assert peak - 0.05 < float(match[2]) < peak + 0.011
@@ -190,6 +190,6 @@ def test_from_the_command_line(tmp_path, capsys):
     assert "importance weights" in capsys.readouterr().out
 
 
-def test_a_proposal_that_there_is_not(capsys):
+def test_an_unknown_proposal_is_refused(capsys):
     assert cli.run(["show", "linear", "rejection", "--sampler.proposal", "flat"]) == 2
     assert "--sampler.proposal: must be one of prior, gaussian, laplace (got 'flat')" in capsys.readouterr().err

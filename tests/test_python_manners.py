@@ -50,16 +50,16 @@ def test_a_terminal_sees_progress_unless_it_asks_for_none(progress, monkeypatch)
 
 
 def test_a_notebook_shows_one_line_that_is_redrawn(monkeypatch):
-    drawn: list[str] = []
+    lines: list[str] = []
 
     class Handle:
         def update(self, bundle, *, raw):
-            drawn.append(bundle["text/plain"])
+            lines.append(bundle["text/plain"])
 
     def display(bundle, *, raw, display_id):
         assert raw
         assert display_id
-        drawn.append(bundle["text/plain"])
+        lines.append(bundle["text/plain"])
         return Handle()
 
     fake = types.ModuleType("IPython.display")
@@ -69,10 +69,10 @@ def test_a_notebook_shows_one_line_that_is_redrawn(monkeypatch):
     monkeypatch.setattr(builtins, "get_ipython", lambda: types.SimpleNamespace(kernel=1), raising=False)
     with progress_bar.observer_in_python(progress=True) as watch:
         assert watch is not None
-        for done in range(1, 11):
-            watch(Progress("sampling", done, 10))
+        for steps_done in range(1, 11):
+            watch(Progress("sampling", steps_done, 10))
     # At once, and at the end: what lies between came within half a second.
-    assert [line.split(",")[0] for line in drawn] == ["sampling 1/10", "sampling 10/10"]
+    assert [line.split(",")[0] for line in lines] == ["sampling 1/10", "sampling 10/10"]
 
 
 def test_sample_tells_its_progress_to_a_terminal(tmp_path, monkeypatch):
@@ -199,22 +199,22 @@ def test_folds_that_differ_by_a_few_rows_compile_the_chains_once(monkeypatch):
     x = rng.normal(size=(160, 3)).astype(np.float32)
     y = x[:, 0] + 0.1 * rng.normal(size=160)
     traced: list[int] = []
-    kept = NetworkPosterior.log_likelihood
+    original = NetworkPosterior.log_likelihood
 
     def log_likelihood(self, theta, batch):
         traced.append(len(batch.x))
-        return kept(self, theta, batch)
+        return original(self, theta, batch)
 
     monkeypatch.setattr(NetworkPosterior, "log_likelihood", log_likelihood)
     how = {"model": "linear", "sampler": "mala", "chains": 2, "warmup": 20, "draws": 30, "start_steps": 250}
-    made = []
+    compiled = []
     for rows in (118, 117, 160):
         traced.clear()
         BayesianRegressor(**how).fit(x[:rows], y[:rows])
-        made.append(len(traced))
-    first, next_fold, many_more = made
-    assert next_fold == 0, made
-    assert min(first, many_more) > 5, made
+        compiled.append(len(traced))
+    first, next_fold, many_more = compiled
+    assert next_fold == 0, compiled
+    assert min(first, many_more) > 5, compiled
 
 
 def test_rows_that_do_not_count_leave_the_density_as_it_is():

@@ -27,13 +27,13 @@ MEANS = {
 
 
 def advice(means: dict[str, float], sizes: Sizes, **more: Any) -> str:
-    told = {"num_data": 100_000, "budget": 10_000, "tuned": False, "target_sigma2": 1.5, "pooled": True}
+    arguments = {"num_data": 100_000, "budget": 10_000, "tuned": False, "target_sigma2": 1.5, "pooled": True}
     rest = {"langevin": False, "importance": False}
-    (finding,) = _regime.regime(MEANS | means, sizes, **told | rest | more)
+    (finding,) = _regime.regime(MEANS | means, sizes, **arguments | rest | more)
     return spell_settings(finding.advice, "options")
 
 
-def test_what_is_advised_is_as_much_as_is_needed():
+def test_advised_batch_sizes_are_just_large_enough():
     sizes = Sizes(50, 20, False)
     noisy = {"sigma2": 6.0}
     assert advice(noisy, sizes) == "use --sampler.num-batches 80, or --sampler.step-size 0.05"
@@ -59,7 +59,7 @@ def test_what_is_advised_is_as_much_as_is_needed():
     assert "batch-size 1 --sampler.num-batches 7" in spell_settings(_regime._all_data_setting(7), "options")
 
 
-def test_what_is_at_the_limit_of_the_regime_is_held():
+def test_values_at_the_limit_are_within_the_regime():
     at = {"sigma2": 2.0, "regime_dof": 0.01, "regime_skew": 0.5, "skew_bias": 0.015, "acceptance_rate": 0.01}
     more = {"num_data": 10_000, "budget": 0, "tuned": False, "target_sigma2": 1.5, "pooled": True}
     options: Any = {**more, "langevin": False, "importance": False}
@@ -74,39 +74,39 @@ def test_what_is_at_the_limit_of_the_regime_is_held():
     )
 
 
-def test_a_step_tells_how_far_skewed_noise_biases_it():
+def test_a_step_reports_the_bias_from_skewed_noise():
     """|skewness| sigma^3 / 6, times its acceptance in the mean; more than a twentieth without that is a bias."""
 
-    def told(sigma2: float, skewness: float) -> Any:
+    def statistics_of(sigma2: float, skewness: float) -> Any:
         difference = Difference(jnp.asarray(0.3), jnp.asarray(sigma2), 16, jnp.asarray(skewness))
         return _regime.noise_statistics(difference, jnp.asarray(0.7), jnp.asarray(0.5))
 
     cases = ((4.0, -0.03, 0.04, False), (4.0, -0.045, 0.06, True), (0.25, 2.1, 0.04375, False))
     for sigma2, skewness, bias, biased in cases:
-        result = told(sigma2, skewness)
+        result = statistics_of(sigma2, skewness)
         assert float(result["skew_bias"]) == pytest.approx(0.5 * bias, rel=1e-5)
         assert bool(result["regime_skew"]) is biased
     for sigma2, beyond in ((4.0, False), (4.1, True)):
-        assert bool(told(sigma2, 0.0)["regime_dof"]) is beyond
+        assert bool(statistics_of(sigma2, 0.0)["regime_dof"]) is beyond
     expected = {"delta": 0.3, "sigma2": 4.0, "penalty": 0.7, "var_dof": 16.0, "delta_skew": -0.03}
-    assert {name: float(told(4.0, -0.03)[name]) for name in expected} == pytest.approx(expected)
+    assert {name: float(statistics_of(4.0, -0.03)[name]) for name in expected} == pytest.approx(expected)
 
 
 def test_a_window_of_warm_up_weighs_its_steps_by_their_number():
-    seen = WarmupMeans.empty(jnp.zeros(3))
+    means = WarmupMeans.empty(jnp.zeros(3))
     for sigma2 in (1.0, 4.0, 100.0, float("nan")):
         stats = {
             "sigma2": jnp.asarray(sigma2),
             "acceptance_rate": jnp.asarray(sigma2 > 2),
             "skew_bias": jnp.asarray(0.5),
         }
-        seen = seen.with_step(stats, jnp.asarray(10.0))
-    assert float(seen.count) == 4
-    assert float(seen.sigma2) == pytest.approx((1 + 2 * 4 + 3 * 10 + 4 * 10) / 10)
-    assert float(seen.acceptance) == pytest.approx((2 + 3) / 10)
-    assert float(seen.skew_bias) == pytest.approx(0.5)
+        means = means.with_step(stats, jnp.asarray(10.0))
+    assert float(means.count) == 4
+    assert float(means.sigma2) == pytest.approx((1 + 2 * 4 + 3 * 10 + 4 * 10) / 10)
+    assert float(means.acceptance) == pytest.approx((2 + 3) / 10)
+    assert float(means.skew_bias) == pytest.approx(0.5)
     stats = {"sigma2": jnp.asarray(1.0), "acceptance_rate": jnp.asarray(0.0), "skew_bias": jnp.asarray(jnp.nan)}
-    assert float(seen.with_step(stats, jnp.asarray(10.0)).skew_bias) == pytest.approx(0.5 * (1 - 2 / 6))
+    assert float(means.with_step(stats, jnp.asarray(10.0)).skew_bias) == pytest.approx(0.5 * (1 - 2 / 6))
 
 
 def test_sizes_at_the_start_fit_into_the_data():
@@ -154,14 +154,14 @@ def test_swag_asks_for_as_many_snapshots_as_it_keeps_and_never_takes_all_rows():
     assert sampler.warmup_evaluations(linear_posterior(1), {}) == 1
 
 
-@pytest.mark.parametrize("given", [{"size": 128}, {"batches": 50}])
+@pytest.mark.parametrize("fields", [{"size": 128}, {"batches": 50}])
 @pytest.mark.parametrize("sampling", ["auto", "disjoint"])
-def test_batches_never_hold_more_distinct_data_than_there_are(given, sampling):
+def test_batches_never_hold_more_distinct_data_than_there_are(fields, sampling):
     """20 rows, and a batch of 128 or 50 batches: with some rows twice, or as they were."""
-    at_first = initial_sizes(given.get("size", "auto"), given.get("batches", "auto"), "auto", 20)
-    seen = jax.tree.map(lambda a: a[None], WarmupMeans(*(jnp.asarray(value) for value in (1.0, 5.0, 0.3, 0.0))))
+    at_first = initial_sizes(fields.get("size", "auto"), fields.get("batches", "auto"), "auto", 20)
+    means = jax.tree.map(lambda a: a[None], WarmupMeans(*(jnp.asarray(value) for value in (1.0, 5.0, 0.3, 0.0))))
     expected = {"num_data": 20, "target_acceptance": 0.6, "target_sigma2": 1.5, "least_factor": 1.0, "budget": 1000}
-    result = resize_batches(at_first, seen, sampling=sampling, **expected, **given)
+    result = resize_batches(at_first, means, sampling=sampling, **expected, **fields)
     assert result.num_used <= 20 or not result.disjoint or result == at_first
     if sampling == "auto":
         assert result.num_used <= 20 or not result.disjoint

@@ -16,7 +16,7 @@ def _only_our_own(monkeypatch):
     registry.reset()
 
 
-def test_the_zoo_registers_like_a_stranger():
+def test_built_in_parts_are_registered_through_the_hooks():
     (zoo,) = registry.plugins()
     assert (zoo.name, zoo.distribution, zoo.error) == ("zoo", "bnnzoo", "")
     listed = {kind: len(registry.entries(kind)) for kind in (*registry.KINDS, registry.RECIPES, registry.COMMANDS)}
@@ -53,9 +53,9 @@ def test_a_name_is_found_in_any_case_and_with_its_distribution():
 @pytest.mark.parametrize("kind", [kind for kind in registry.KINDS if kind != "datasets"])
 def test_each_target_exists(kind):
     for name, entry in registry.entries(kind).items():
-        thing = registry.load(kind, name)
+        target = registry.load(kind, name)
         if kind == "samplers":
-            assert thing.exactness == entry.exactness
+            assert target.exactness == entry.exactness
 
 
 def test_each_dataset_exists():

@@ -107,8 +107,8 @@ def test_a_good_run_is_called_good(good):
     page = report(good)
     assert answers(page) == ["yes"] * 4
     assert "It ran right, has converged, is calibrated" in page.words
-    words = r"800 test rows differ by at most \d\.\d % \(99% interval \d\.\d to \d+\.\d %; tolerated"
-    assert re.search(words, page.words)
+    pattern = r"800 test rows differ by at most \d\.\d % \(99% interval \d\.\d to \d+\.\d %; tolerated"
+    assert re.search(pattern, page.words)
     assert [p["id"] for p in page.all("figure")] == [
         "band",
         "ood",
@@ -123,7 +123,7 @@ def test_a_good_run_is_called_good(good):
     assert len(page.all("details")) >= len(page.all("svg"))
 
 
-def test_the_page_asks_for_nothing_and_trusts_no_name(good):
+def test_the_page_loads_nothing_and_escapes_names(good):
     report(good)
     text = (good.parent / "report.html").read_text()
     assert len(text) < 2_000_000
@@ -147,7 +147,7 @@ def test_files_are_not_replaced_unasked(good, tmp_path, capsys):
     assert not (tmp_path / "new.html").exists()
 
 
-def test_plot_writes_what_was_asked_for(good, tmp_path, capsys):
+def test_plot_writes_the_requested_pictures(good, tmp_path, capsys):
     out = tmp_path / "pictures"
     arguments = ["plot", str(good), "-o", str(out), "--only", "pit", "--only", "slices", "--json"]
     assert cli.run([*arguments, "--format", "svg", "--format", "png"]) == 0
@@ -158,9 +158,9 @@ def test_plot_writes_what_was_asked_for(good, tmp_path, capsys):
     assert cli.run([*arguments, "--format", "png"]) == 2
     assert "exists" in capsys.readouterr().err
     assert cli.run([*arguments, "--format", "png", "--force"]) == 0
-    for wrong, said in ((["--only", "pie"], "no picture"), (["--format", "doc"], "png, svg")):
+    for wrong, message in ((["--only", "pie"], "no picture"), (["--format", "doc"], "png, svg")):
         assert cli.run(["plot", str(good), "-o", str(tmp_path / "none"), *wrong]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
 
@@ -172,8 +172,8 @@ def test_a_run_that_never_accepted_and_has_few_draws(tmp_path):
     page = report(tmp_path / "run.nc")
     assert answers(page)[:2] == ["no", "no"]
     assert "Do not trust this run yet" in page.words
-    for said in ("Mean sigma2", "trusted up to 2;", "only 8 draws per chain"):
-        assert said.lower() in page.words.lower()
+    for message in ("Mean sigma2", "trusted up to 2;", "only 8 draws per chain"):
+        assert message.lower() in page.words.lower()
     assert "Dashed lines: limits of the mean" in next(
         a["aria-label"] or "" for a in page.all("svg") if "Statistics" in (a["aria-label"] or "")
     )
@@ -213,18 +213,18 @@ def test_an_unfinished_run(chunk, tmp_path):
     with pytest.raises(bnnzoo.BnnzooError):
         zoo.run_recipe(tiny.recipe("random-walk", **options), out=tmp_path / "run.nc", **tiny.stopped(chunk))
     page = report(tmp_path / "run.nc")
-    drawn = {item["id"] for item in page.all("figure")}
+    figures = {item["id"] for item in page.all("figure")}
     assert "unfinished: 50000 were requested" in page.words
     assert answers(page)[0] == "no"
-    done = bnnzoo.open(tmp_path / "run.nc").attributes["draws_done"]
-    assert bool(done) == (chunk > 1)
-    if done:
+    draws_done = bnnzoo.open(tmp_path / "run.nc").attributes["draws_done"]
+    assert bool(draws_done) == (chunk > 1)
+    if draws_done:
         assert "bnnzoo resume" in page.words
         assert "has no test rows" in page.words
-        assert drawn == {"slices", "trace", "rank", "autocorrelation", "steps"}
+        assert figures == {"slices", "trace", "rank", "autocorrelation", "steps"}
     else:
         assert "no draws yet" in page.words
-        assert drawn == set()
+        assert figures == set()
 
 
 def made_record(**about: Any) -> Record:
@@ -241,13 +241,13 @@ def test_a_number_stands_beside_its_errors_over_rows_and_over_draws():
     """In that order; what is not known is left empty, and of what the numbers are is said where it is not all."""
     estimates = {"nll": Estimate(-1.5, np.array([-1.0, 1.0]), 0.25), "loo_nll": Estimate(2.0)}
     estimates["rmse"] = Estimate(3.0, None, 0.5)
-    whole = made_record()
-    text = page._metrics(estimates, whole, whole)
+    record = made_record()
+    text = page._metrics(estimates, record, record)
     assert re.findall(r"<th [^>]*>([^<]*)<", text) == ["", "value", "± s.e.", "± MC"]
     cells = [re.findall(r"<td[^>]*>([^<]*)<", row) for row in text.split("<tr>")[2:]]
     assert cells == [["nll", "−1.5", "1", "0.25"], ["loo_nll", "2", "", ""], ["rmse", "3", "", "0.5"]]
     assert "<p>" not in text
-    some = page._metrics(estimates, whole.thinned(2, 1), whole)
+    some = page._metrics(estimates, record.thinned(2, 1), record)
     assert "From 2 of 3 draws per chain and 1 of 2 test rows" in some
     biased = made_record(exactness="biased", regime_ok=0)
     message = "<p>loo_: the sampler is biased, and so are its draws; the sampler was outside its regime.</p>"
@@ -258,17 +258,17 @@ def test_a_number_stands_beside_its_errors_over_rows_and_over_draws():
 def test_the_subtitle_says_what_is_unusual_of_a_run():
     assert page._subtitle(made_record()) == "2 chains of 3 draws · exact · bnnzoo 1.2"
     odd = made_record(complete=0, likelihood_power=0.25, recipe="data: houses.csv\nmodel: linear\nsampler: nuts\n")
-    wanted = (
+    expected = (
         "data houses.csv · 2 chains of 3 draws · unfinished: 9 were requested · exact · likelihood to the power 0.25"
     )
-    assert page._subtitle(odd) == f"{wanted} · bnnzoo 1.2"
+    assert page._subtitle(odd) == f"{expected} · bnnzoo 1.2"
 
 
 # ---- the answers ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("change", "right", "settled"),
+    ("change", "is_right", "has_converged"),
     [
         ({}, "yes", "yes"),
         ({"rhat": 1.3}, "yes", "no"),
@@ -280,26 +280,26 @@ def test_the_subtitle_says_what_is_unusual_of_a_run():
         ({"exactness": "approximate", "judged": 0}, "unsure", "unsure"),
     ],
 )
-def test_right_and_converged(change, right, settled):
+def test_right_and_converged(change, is_right, has_converged):
     diagnosis = {**GOOD, **change}
     problems = findings.gate_findings(diagnosis)
     assert (
         findings.answer_ran(diagnosis, problems).outcome,
         findings.answer_converged(diagnosis, problems).outcome,
     ) == (
-        right,
-        settled,
+        is_right,
+        has_converged,
     )
 
 
-def test_what_the_sampler_found_says_that_it_did_not_run_right():
+def test_findings_of_the_sampler_answer_ran_right():
     problems = findings.gate_findings(GOOD, of_sampler=[NOISY])
     assert findings.answer_ran(GOOD, problems) == (findings.RAN, "no", "Mean sigma2 6, trusted up to 2.")
     assert findings.answer_converged(GOOD, problems).outcome == "yes"
 
 
 @pytest.mark.parametrize(("area", "answer"), [(0.95, "yes"), (0.7, "unsure"), (0.5, "no")])
-def test_knows(area, answer):
+def test_report_answers_knows_what_it_does_not_know(area, answer):
     scores = {"ood_auroc_entropy": Estimate(area), "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
     assert findings.answer_knows(scores).outcome == answer
 
@@ -328,8 +328,8 @@ def console(page: Path, folder: Path, width: int) -> list[str]:
         *("--enable-logging=stderr", "--v=0", f"--screenshot={folder / 'shot.png'}", page.as_uri()),
     ]
     environment = {**os.environ, "HOME": str(folder)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
-    return [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
+    return [line for line in process.stderr.splitlines() if "CONSOLE" in line]
 
 
 @pytest.mark.slow

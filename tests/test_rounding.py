@@ -42,7 +42,7 @@ def test_the_step_of_rounded_targets_is_recognised(values, step):
     assert rounding.rounding_step(np.asarray(values, np.float32)) == pytest.approx(step)
 
 
-def test_new_targets_are_held_to_the_grid():
+def test_new_targets_must_lie_on_the_grid_of_rounded_targets():
     assert rounding.is_on_grid(np.array([0.1, 0.7, -3.2], np.float32), 0.1, 0.5)
     assert not rounding.is_on_grid(np.array([0.1, 0.75], np.float32), 0.1, 0.5)
 
@@ -54,8 +54,8 @@ def test_the_probability_of_a_step_is_exact_however_narrow_or_far(scale, centre)
     result = log_likelihood(dist.Normal(jnp.array([centre]), scale).to_event(1), low, high)
     a, b = (-0.5 - centre) / scale, (0.5 - centre) / scale
     a, b = (-b, -a) if a + b > 0 else (a, b)
-    wanted = stats.norm.logcdf(b) + np.log1p(-np.exp(stats.norm.logcdf(a) - stats.norm.logcdf(b)))
-    np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=1e-5)
+    expected = stats.norm.logcdf(b) + np.log1p(-np.exp(stats.norm.logcdf(a) - stats.norm.logcdf(b)))
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-5)
     t = log_likelihood(dist.StudentT(4.0, jnp.array([centre]), scale).to_event(1), low, high)
     np.testing.assert_allclose(t, np.log(np.diff(stats.t(4).cdf([a, b])))[0], rtol=2e-2, atol=1e-4)
 
@@ -89,9 +89,9 @@ def test_a_collapsed_scale_makes_no_better_score_of_rounded_targets():
 
 def test_runs_on_rounded_targets_are_compared_by_the_probability_of_a_step():
     first = {name: metrics.Estimate(1.0) for name in ("nll", "nll_rounded", "rmse")}
-    assert [set(found) for found in comparison._comparable_metrics([first, first])] == [{"nll_rounded", "rmse"}] * 2
+    assert [set(names) for names in comparison._comparable_metrics([first, first])] == [{"nll_rounded", "rmse"}] * 2
     other = {name: metrics.Estimate(1.0) for name in ("nll", "rmse")}
-    assert [set(found) for found in comparison._comparable_metrics([first, other])] == [{"rmse"}] * 2
+    assert [set(names) for names in comparison._comparable_metrics([first, other])] == [{"rmse"}] * 2
     assert comparison._comparable_metrics([other, other]) == [other, other]
 
 
@@ -116,22 +116,22 @@ def test_rows_of_one_distribution_share_its_samples():
     samples, y = RANDOM.normal(size=(400, 2)).astype(np.float32), RANDOM.normal(size=(7, 2)).astype(np.float32)
     y[0], uniform = samples[3], RANDOM.uniform(size=(7, 2))
     sampled = scores.sampled_scores_of_equal_rows(samples, y, uniform)
-    wanted = scores.sampled_scores(np.repeat(samples[:, None], 7, 1), y, uniform)
-    np.testing.assert_allclose(sampled.quantiles, wanted.quantiles, rtol=1e-6)
-    np.testing.assert_allclose(sampled.pit, wanted.pit, rtol=1e-6)
-    np.testing.assert_allclose(sampled.crps, wanted.crps, rtol=1e-4, atol=1e-5)
+    expected = scores.sampled_scores(np.repeat(samples[:, None], 7, 1), y, uniform)
+    np.testing.assert_allclose(sampled.quantiles, expected.quantiles, rtol=1e-6)
+    np.testing.assert_allclose(sampled.pit, expected.pit, rtol=1e-6)
+    np.testing.assert_allclose(sampled.crps, expected.crps, rtol=1e-4, atol=1e-5)
 
 
 def test_counts_are_recognised_and_the_note_names_their_likelihoods():
-    def told(numbers, task: str) -> str:
+    def note(numbers, task: str) -> str:
         return spell_settings(note_of_numbers("y", numbers, task), "options")
 
     counts = RANDOM.negative_binomial(1.0, 0.1, 300)
     assert looks_like_counts(counts)
-    assert "use --likelihood poisson or negative-binomial to read them as counts" in told(counts, "regression")
+    assert "use --likelihood poisson or negative-binomial to read them as counts" in note(counts, "regression")
     few = RANDOM.poisson(2.0, 300) + (np.arange(300) == 0) * 12
-    assert "use --task classification to read them as classes, --likelihood poisson" in told(few, "regression")
-    assert "taken as classes; use --task regression" in told(few, "classification")
+    assert "use --task classification to read them as classes, --likelihood poisson" in note(few, "regression")
+    assert "taken as classes; use --task regression" in note(few, "classification")
     for other in (np.arange(1990, 2024), counts * 100, counts + 0.5, -counts, np.array([0, 1] * 20)):
         assert not looks_like_counts(other)
     assert note_of_numbers("y", RANDOM.normal(size=50), "regression") == ""

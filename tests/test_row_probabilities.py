@@ -30,9 +30,9 @@ def _every_batch() -> tuple[np.ndarray, np.ndarray]:
     return every, SHARES[every].prod(1)
 
 
-def _check_unbiased(delta: np.ndarray, sigma2: np.ndarray, chance: np.ndarray, whole: float) -> None:
+def _check_unbiased(delta: np.ndarray, sigma2: np.ndarray, chance: np.ndarray, exact: float) -> None:
     mean = chance @ delta
-    np.testing.assert_allclose(mean, whole, rtol=1e-11)
+    np.testing.assert_allclose(mean, exact, rtol=1e-11)
     np.testing.assert_allclose(chance @ sigma2, chance @ (delta - mean) ** 2, rtol=1e-11)
 
 
@@ -46,10 +46,10 @@ def test_delta_and_its_variance_are_unbiased_over_all_batches(variance, power):
     with backend.arithmetic("float64"):
         posterior = eqx.tree_at(lambda p: p.likelihood_power, GaussianMean.of(N, ASYMMETRIC), np.float64(power))
         sampler = _sampler(variance=variance)
-        here, there = jnp.asarray([0.4]), jnp.asarray([0.9])
-        each = posterior.log_likelihoods(there) - posterior.log_likelihoods(here)
-        prior = posterior.log_prior(there) - posterior.log_prior(here)
-        exact = float(posterior.log_density(here) - posterior.log_density(there))
+        theta, proposal = jnp.asarray([0.4]), jnp.asarray([0.9])
+        each = posterior.log_likelihoods(proposal) - posterior.log_likelihoods(theta)
+        prior = posterior.log_prior(proposal) - posterior.log_prior(theta)
+        exact = float(posterior.log_density(theta) - posterior.log_density(proposal))
         weights = jnp.asarray(1 / (N * SHARES))
         estimate = jax.vmap(lambda batch, w: sampler.difference(posterior, each[batch] * w[batch], prior), (0, None))
         result = estimate(jnp.asarray(every), weights)
@@ -81,8 +81,8 @@ def test_a_step_is_unbiased_over_all_batches(control_variate):
 
         def step(indices):
             plain = state.rows
-            told = eqx.tree_at(lambda s: s.rows, state, Given(plain.starts, plain.counts, plain.looks, indices))
-            return sampler.step(posterior, told, key=jax.random.key(3))[1]
+            fixed_state = eqx.tree_at(lambda s: s.rows, state, Given(plain.starts, plain.counts, plain.looks, indices))
+            return sampler.step(posterior, fixed_state, key=jax.random.key(3))[1]
 
         result = jax.jit(jax.vmap(step))(jnp.asarray(every))
         exact = float(posterior.log_density(state.position) - posterior.log_density(proposal))
@@ -117,15 +117,15 @@ def _rows(square: np.ndarray) -> RowProbabilities:
     return _row_probabilities.update_probabilities(_row_probabilities.uniform(len(square)), jnp.asarray(square))
 
 
-def test_rows_come_as_often_as_their_probabilities_say():
+def test_rows_are_drawn_with_their_probabilities():
     square = np.array([0.0, 1.0, 0.0, 5.0, 2.0, 0.0, 0.0])
     rows, draws = _rows(square), 20_000
-    wanted = 0.5 * square / square.sum() + 0.5 / len(square)
-    np.testing.assert_allclose(rows.probabilities, wanted, rtol=1e-6)
+    expected = 0.5 * square / square.sum() + 0.5 / len(square)
+    np.testing.assert_allclose(rows.probabilities, expected, rtol=1e-6)
     indices, weights = jax.jit(lambda key: rows.draw(draws, key=key))(jax.random.key(0))
-    np.testing.assert_allclose(weights, (1 / len(square) / wanted)[np.asarray(indices)], rtol=1e-5)
+    np.testing.assert_allclose(weights, (1 / len(square) / expected)[np.asarray(indices)], rtol=1e-5)
     counts = np.bincount(np.asarray(indices), minlength=len(square))
-    assert stats.chisquare(counts, draws * wanted).pvalue > 1e-6
+    assert stats.chisquare(counts, draws * expected).pvalue > 1e-6
     # The positive control: the same draws against uniform probabilities.
     assert stats.chisquare(counts).pvalue < 1e-6
 
@@ -195,7 +195,7 @@ class OneRow(NormalPrior):
         return -((y - x @ theta) ** 2) / 2
 
 
-def settled(sampling: str, posterior: OneRow) -> tuple[Penalty, Any, Any]:
+def settle_chains(sampling: str, posterior: OneRow) -> tuple[Penalty, Any, Any]:
     """A sampler whose proposals know the posterior's covariance, and whose rows were looked at once; and its state."""
     mean, covariance = posterior.exact
     sampler = Penalty(step_size=0.13, batch_size=5, num_batches=10, sampling=sampling)
@@ -215,12 +215,12 @@ def _looked(sampler: Penalty, posterior: OneRow, state: Any) -> RowProbabilities
     mean, covariance = posterior.exact
     places = np.random.default_rng(5).multivariate_normal(mean, covariance, size=16).astype(np.float32)
 
-    def one(place: Array, key: Any) -> RowProbabilities:
+    def look_at(place: Array, key: Any) -> RowProbabilities:
         at = eqx.tree_at(lambda s: s.position, state, place)
         influence = _influence.row_influence(sampler, posterior, at, steps_between=0, key=key)
         return _row_probabilities.update_probabilities(state.rows, influence.square)
 
-    each = jax.vmap(one)(jnp.asarray(places), jax.random.split(jax.random.key(1), len(places)))
+    each = jax.vmap(look_at)(jnp.asarray(places), jax.random.split(jax.random.key(1), len(places)))
     return jax.tree.map(lambda leaf: leaf[0], _row_probabilities.pool_chains(each))
 
 
@@ -242,7 +242,7 @@ def _variance(sampling: str) -> tuple[np.ndarray, dict[str, float]]:
     """Of chains that start at exact draws, over the posterior's."""
     posterior = OneRow.of()
     mean, covariance = posterior.exact
-    sampler, state, _ = settled(sampling, posterior)
+    sampler, state, _ = settle_chains(sampling, posterior)
     starts = np.random.default_rng(0).multivariate_normal(mean, covariance, size=CHAINS)
     final, means = evolve(Known(sampler, state), posterior, starts, steps=STEPS, seed=2)  # type: ignore[arg-type]
     ratio = ((final - mean) ** 2).mean(0) / np.diag(covariance)

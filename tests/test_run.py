@@ -149,7 +149,7 @@ def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:regime")
-def test_what_a_run_that_failed_keeps_is_where_it_says(tmp_path, monkeypatch):
+def test_a_failed_run_names_the_place_of_its_draws(tmp_path, monkeypatch):
     """In parts, beside the complete run that it was to replace."""
     append, calls, out = Store.append, itertools.count(), tmp_path / "run.nc"
     recipe = tiny.recipe("random-walk", draws=1000)
@@ -168,11 +168,11 @@ def test_what_a_run_that_failed_keeps_is_where_it_says(tmp_path, monkeypatch):
 
 
 def test_the_thread_of_the_loop_has_the_callers_settings_of_jax():
-    here = lambda: (jax.numpy.zeros(()).dtype, jax.numpy.zeros(()).devices())  # noqa: E731
+    current_settings = lambda: (jax.numpy.zeros(()).dtype, jax.numpy.zeros(()).devices())  # noqa: E731
     with jax.enable_x64(True), jax.default_device(jax.devices()[1]), worker() as submit:
-        assert submit(here).result() == here() == (np.float64, {jax.devices()[1]})
+        assert submit(current_settings).result() == current_settings() == (np.float64, {jax.devices()[1]})
     with worker() as submit:
-        assert submit(here).result() == (np.float32, {jax.devices()[0]})
+        assert submit(current_settings).result() == (np.float32, {jax.devices()[0]})
         with pytest.raises(ZeroDivisionError):
             submit(lambda: 1 // 0).result()
 
@@ -212,12 +212,12 @@ def test_kept_warm_up_needs_room_too(tmp_path, monkeypatch):
 
 
 def test_keep_warmup_keeps_every_step_and_changes_none():
-    kept = tiny.run("random-walk", keep_warmup=True)
-    warm = tiny.joined(kept, "warm-up")
+    chunks = tiny.run("random-walk", keep_warmup=True)
+    warm = tiny.joined(chunks, "warm-up")
     assert warm["theta"].shape == (tiny.CHAINS, tiny.WARMUP, 11)
-    last = next(chunk for chunk in kept if chunk.next_step == tiny.WARMUP)
+    last = next(chunk for chunk in chunks if chunk.next_step == tiny.WARMUP)
     np.testing.assert_array_equal(warm["theta"][:, -1], last.carry.states.position)
-    tiny.assert_same_bits(tiny.joined(kept), tiny.joined(reference("random-walk")))
+    tiny.assert_same_bits(tiny.joined(chunks), tiny.joined(reference("random-walk")))
 
 
 @tiny.EACH
@@ -281,7 +281,7 @@ class _Stepping(NamedTuple):
     step_size: Any
 
 
-def test_the_step_size_goes_where_the_tightest_limit_lets_it_and_ends_at_the_average_of_its_path():
+def test_the_step_size_follows_the_tightest_limit_and_ends_at_its_average():
     """The moves by hand: of the limit whose mean, which forgets after ten steps, is least; bounded by a factor e."""
     headrooms = np.random.default_rng(0).normal(size=(25, 2)) * [0.5, 0.3] + [0.1, -0.1]
     headrooms[0], headrooms[4] = (3.0, 2.0), (-30.0, 1.0)
@@ -303,7 +303,7 @@ def test_the_step_size_goes_where_the_tightest_limit_lets_it_and_ends_at_the_ave
     assert warmup.final(still, _Breaks) is _Breaks
 
 
-class _Told(NamedTuple):
+class _WitnessState(NamedTuple):
     position: Any
     step_size: Any
     begun: Any
@@ -313,15 +313,15 @@ class _Told(NamedTuple):
 
 
 class _Witness(AbstractSampler[Any]):
-    """Writes down what it is told, and with which keys."""
+    """Record every call and its keys."""
 
     exactness = "biased"
     statistics = (ACCEPTANCE_RATE,)
-    told: Any = eqx.field(static=True, default=())
+    calls: Any = eqx.field(static=True, default=())
 
     def init(self, posterior: Any, theta: Any, *, num_warmup: int, key: Any) -> Any:
         began = jnp.append(jax.random.key_data(key), jnp.uint32(num_warmup))
-        return _Told(theta, jnp.float32(0.5), began, jnp.zeros(3, jnp.uint32))
+        return _WitnessState(theta, jnp.float32(0.5), began, jnp.zeros(3, jnp.uint32))
 
     def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
         return state, {"key": jax.random.key_data(key), "acceptance_rate": jnp.ones(())}
@@ -330,39 +330,45 @@ class _Witness(AbstractSampler[Any]):
         return state._replace(settled=jnp.append(jax.random.key_data(key), jnp.uint32(final)))
 
     def tune(self, posterior: Any, states: Any, *, final: bool, key: Any, num_steps: int) -> Any:
-        settled = tuple(map(bool, states.settled[:, 2]))
-        told = (num_steps, final, tuple(jax.random.key_data(key).tolist()), settled)
-        return dataclasses.replace(self, told=(*self.told, told)), states
+        settled_flags = tuple(map(bool, states.settled[:, 2]))
+        call = (num_steps, final, tuple(jax.random.key_data(key).tolist()), settled_flags)
+        return dataclasses.replace(self, calls=(*self.calls, call)), states
 
     def headroom(self, stats: Any) -> Any:
         return stats["acceptance_rate"][None]
 
 
-def _words(key: Any, *numbers: int) -> tuple[int, ...]:
-    """Of the key that comes of folding the numbers in, one after the other."""
+def _folded_key(key: Any, *numbers: int) -> tuple[int, ...]:
+    """Return the words of the key after folding in the numbers, one after the other."""
     return tuple(jax.random.key_data(functools.reduce(jax.random.fold_in, numbers, key)).tolist())
 
 
-def test_what_a_sampler_is_told_when_and_with_which_keys(monkeypatch):
+def test_the_run_loop_calls_tune_and_settle_with_their_keys(monkeypatch):
     """Every key of a run, by hand: none serves twice. Two windows, at whose ends tuning begins anew."""
     behind, keys = list[Any](), Keys.from_seed(0)
-    monkeypatch.setattr(loop, "restart_stragglers", lambda _, carry, *, key: behind.append(_words(key)) or carry)
+    monkeypatch.setattr(loop, "restart_stragglers", lambda _, carry, *, key: behind.append(_folded_key(key)) or carry)
     how = {"num_warmup": 45, "num_draws": 3, "thin": 2, "keep_warmup": True, "chunk_seconds": ONE_BY_ONE}
     run_chunks = {chunk.next_step: chunk for chunk in _toy_run(Toy(), _Witness(), **how)}
-    assert behind == [_words(keys.restart, 22)]  # never at the end of the last window
-    told = tuple((end, end == 45, _words(keys.tune, end), (end == 45,) * 2) for end in (22, 45))
-    assert [run_chunks[step].sampler.told for step in (21, 22, 44, 45, 51)] == [(), told[:1], told[:1], told, told]
-    used = [*behind, *(item[2] for item in told)]
+    assert behind == [_folded_key(keys.restart, 22)]  # never at the end of the last window
+    expected = tuple((end, end == 45, _folded_key(keys.tune, end), (end == 45,) * 2) for end in (22, 45))
+    assert [run_chunks[step].sampler.calls for step in (21, 22, 44, 45, 51)] == [
+        (),
+        expected[:1],
+        expected[:1],
+        expected,
+        expected,
+    ]
+    used = [*behind, *(item[2] for item in expected)]
     for chain in range(2):
         for end in (22, 45):
-            settled = run_chunks[end].carry.states.settled[chain].tolist()
-            assert settled == [*_words(keys.settle, end, chain), end == 45]
-        assert run_chunks[51].carry.states.begun[chain].tolist() == [*_words(keys.states, chain), 45]
+            settled_flags = run_chunks[end].carry.states.settled[chain].tolist()
+            assert settled_flags == [*_folded_key(keys.settle, end, chain), end == 45]
+        assert run_chunks[51].carry.states.begun[chain].tolist() == [*_folded_key(keys.states, chain), 45]
         steps = np.concatenate([chunk.stats["key"][chain] for chunk in run_chunks.values()])
         # Of the two steps to a draw the last one's.
         numbers = [*range(45), 46, 48, 50]
-        np.testing.assert_array_equal(steps, [_words(keys.chain, chain, number) for number in numbers])
-        used += [_words(keys.states, chain), *(_words(keys.settle, end, chain) for end in (22, 45))]
+        np.testing.assert_array_equal(steps, [_folded_key(keys.chain, chain, number) for number in numbers])
+        used += [_folded_key(keys.states, chain), *(_folded_key(keys.settle, end, chain) for end in (22, 45))]
         used += map(tuple, steps.tolist())
     assert len(set(used)) == len(used) == 1 + 2 + 2 * (1 + 2 + 48)
     for end, count in ((22, 21), (45, 22)):
@@ -379,7 +385,9 @@ def test_the_keys_of_a_seed_are_always_the_same_nine():
     with jax.default_prng_impl("rbg"):
         result = Keys.from_seed(3)._asdict()
     root = jax.random.key(3, impl="threefry2x32")
-    assert {name: _words(key) for name, key in result.items()} == {n: _words(root, i) for n, i in numbers.items()}
+    assert {name: _folded_key(key) for name, key in result.items()} == {
+        n: _folded_key(root, i) for n, i in numbers.items()
+    }
 
 
 # ---- placement -----------------------------------------------------------------------------------
@@ -503,7 +511,7 @@ def test_a_run_like_another_traces_no_step_again():
     assert not traced
 
 
-def test_a_last_look_is_traced_once(monkeypatch):
+def test_inspect_is_traced_once(monkeypatch):
     problem, traced = tiny.problem("penalty"), list[int]()
     inspect = type(problem.sampler).inspect
     monkeypatch.setattr(type(problem.sampler), "inspect", lambda *a, **k: traced.append(1) or inspect(*a, **k))
@@ -583,8 +591,8 @@ def test_a_chain_never_keeps_a_position_without_density(sampler):
     fields = {"step_size": STEP.get(sampler, 0.1), **tiny.SMALL.get(sampler, {})}
     if sampler == "sms-ubu":  # there is one datum
         fields["batch_size"] = 1
-    chosen = registry.load("samplers", sampler)(**fields)
-    positions, stats = _steps(chosen, Toy("hole"), steps=300, theta=np.zeros(2, np.float32))
+    sampler_object = registry.load("samplers", sampler)(**fields)
+    positions, stats = _steps(sampler_object, Toy("hole"), steps=300, theta=np.zeros(2, np.float32))
     assert np.isfinite(positions).all()
     assert stats["diverging"].any()
     assert len(np.unique(positions[:, 0])) > 3
@@ -631,8 +639,8 @@ def test_a_position_that_is_not_finite_ends_the_run(num_warmup):
     with pytest.raises(BnnzooError, match=r"chain 0: theta\[0\] is not finite") as caught:
         results.extend(_toy_run(Toy(), _Breaks(), num_warmup=num_warmup, chunk_seconds=ONE_BY_ONE))
     assert caught.value.exit_code == 1
-    kept = tiny.joined(results)["theta"]
-    np.testing.assert_array_equal(kept[0, :, 0], np.arange(num_warmup + 1, 11))
+    positions = tiny.joined(results)["theta"]
+    np.testing.assert_array_equal(positions[0, :, 0], np.arange(num_warmup + 1, 11))
 
 
 def test_a_warm_up_that_is_not_finite_ends_the_run():
@@ -720,9 +728,9 @@ def test_sgld_with_all_data_is_the_unadjusted_langevin_algorithm(data):
             key = jax.random.key(seed)
             eps = jax.random.normal(jax.random.split(key)[1], (1,))
             gradient = jax.grad(posterior.log_density)(state.position)
-            wanted = state.position + np.float32(eta) * gradient + np.sqrt(2 * np.float32(eta)) * eps
+            expected = state.position + np.float32(eta) * gradient + np.sqrt(2 * np.float32(eta)) * eps
             state, stats = sampler.step(posterior, state, key=key)
-            np.testing.assert_allclose(state.position, wanted, atol=1e-6)
+            np.testing.assert_allclose(state.position, expected, atol=1e-6)
             np.testing.assert_array_equal(stats["step_size"], np.float32(eta))
 
 
@@ -768,13 +776,13 @@ def test_a_likelihood_power_scales_the_noise_of_the_penalty(data):
     with jax.enable_x64(True):
         sampler = Penalty(batch_size=4, num_batches=3)
         d = jnp.asarray(np.random.default_rng(0).normal(size=12))
-        whole = sampler.difference(Mean(data), d, jnp.zeros(()))
+        untempered = sampler.difference(Mean(data), d, jnp.zeros(()))
         half = eqx.tree_at(lambda p: p.likelihood_power, Mean(data), np.float32(0.5))
         tempered = sampler.difference(half, d, jnp.zeros(()))
-    whole, tempered = (jax.tree.map(np.asarray, found) for found in (whole, tempered))
-    np.testing.assert_allclose(tempered.delta, whole.delta / 2)
-    np.testing.assert_allclose(tempered.sigma2, whole.sigma2 / 4)
-    np.testing.assert_allclose(whole.sigma2, 40**2 / 12 * np.var(np.asarray(d), ddof=1))
+    untempered, tempered = (jax.tree.map(np.asarray, difference) for difference in (untempered, tempered))
+    np.testing.assert_allclose(tempered.delta, untempered.delta / 2)
+    np.testing.assert_allclose(tempered.sigma2, untempered.sigma2 / 4)
+    np.testing.assert_allclose(untempered.sigma2, 40**2 / 12 * np.var(np.asarray(d), ddof=1))
 
 
 def test_a_cache_that_has_grown_too_large_loses_its_oldest_programs(tmp_path, monkeypatch):
@@ -793,16 +801,16 @@ def test_the_rows_of_a_chunk_follow_the_pace_of_the_last_one(monkeypatch):
     monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     chunk_pace = pace.Pace(0.5, 1000)
 
-    def after(seconds: float, left: int = 10**6) -> int:
+    def after(seconds: float, steps_left: int = 10**6) -> int:
         clock[0] += seconds
         chunk_pace.record(chunk_pace.last_rows)
-        return chunk_pace.next_rows(left)
+        return chunk_pace.next_rows(steps_left)
 
     assert chunk_pace.next_rows(10**6) == 1
     assert after(0.001) == 8
     assert after(0.008) == 64
     assert after(0.64) == 50  # of 10 ms each
-    assert after(0.5, left=7) == 7
+    assert after(0.5, steps_left=7) == 7
     assert after(7.0) == 1  # never none
     clock[0] = chunk_pace.last_time = 100.0 + 499.99
     assert after(0.01) == 8
@@ -830,15 +838,15 @@ class _Edged(Toy):
         return jnp.where((batch == 3) & (theta[0] > 1), -jnp.inf, -(theta[0] ** 2))
 
 
-def test_a_start_that_cannot_be_is_named_by_its_chain_and_row_or_parameter():
-    placement, right = Placement("vectorized", None), [0.5, 1.0]
-    initial.check_start(_Edged(), placement, np.array([right, right], np.float32))
+def test_an_invalid_start_is_named_by_chain_and_row_or_parameter():
+    placement, start = Placement("vectorized", None), [0.5, 1.0]
+    initial.check_start(_Edged(), placement, np.array([start, start], np.float32))
     with pytest.raises(UsageError, match=r"^chain 2: the log density is -inf at the start, at training row 4; check"):
-        initial.check_start(_Edged(), placement, np.array([right, right, [2.0, 1.0]], np.float32))
+        initial.check_start(_Edged(), placement, np.array([start, start, [2.0, 1.0]], np.float32))
     with pytest.raises(UsageError, match=r"^chain 1: the log density is nan at the start, in the prior; check"):
-        initial.check_start(_Edged(), placement, np.array([right, [0.5, -1.0]], np.float32))
+        initial.check_start(_Edged(), placement, np.array([start, [0.5, -1.0]], np.float32))
     with pytest.raises(UsageError, match=r"^chain 1: the gradient by theta\[1\] is not finite at the start; use"):
-        initial.check_start(_Edged(), placement, np.array([right, [0.5, 0.0], right], np.float32))
+        initial.check_start(_Edged(), placement, np.array([start, [0.5, 0.0], start], np.float32))
 
 
 def test_a_run_that_ends_in_warm_up_draws_nothing(monkeypatch):

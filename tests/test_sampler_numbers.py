@@ -42,7 +42,7 @@ ONE, KEY = jnp.ones(()), jax.random.key(0)
 # ---- what every sampler has ----------------------------------------------------------------------
 
 
-def test_what_a_sampler_is_that_says_nothing_of_itself():
+def test_defaults_of_a_sampler():
     posterior = GaussianMean(np.zeros(10))
     sampler: Any = RandomWalk(target_acceptance=0.4)
     np.testing.assert_allclose(sampler.headroom({"acceptance_rate": jnp.asarray(0.6)}), [0.5], rtol=1e-5)
@@ -87,7 +87,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_what_a_field_is_that_nobody_names_and_what_it_may_be(name):
+def test_defaults_and_limits_of_sampler_fields(name):
     results = []
     for field in fields_of(registry.load("samplers", name)):
         limits = field.allowed if any(sign in field.allowed for sign in "<>") else ""
@@ -108,7 +108,7 @@ def test_a_ratio_is_accepted_with_its_own_probability(monkeypatch):
 # ---- microcanonical ------------------------------------------------------------------------------
 
 
-def test_the_direction_forgets_as_its_length_says():
+def test_the_momentum_is_refreshed_over_the_length():
     """Without a gradient it is turned by nothing but the noise of half an angle's memory."""
     posterior, theta = Flat(np.zeros(2, np.float32)), jnp.zeros(4)
     for step_size, length in ((0.5, 1.0), (0.5, 3.0), (2.0, 1.0)):
@@ -175,13 +175,15 @@ def test_a_step_is_taken_up_to_a_thousand_times_the_energy_that_is_wanted():
 
 
 @pytest.mark.parametrize("slope", [float("nan"), float("inf"), 1e30])
-def test_a_step_that_ends_where_the_slope_is_no_number_is_not_taken(slope, monkeypatch):
+def test_a_step_to_a_nan_gradient_is_not_taken(slope, monkeypatch):
     """Though the densities are: the direction would be none, and where its square overflows neither."""
     posterior, sampler = Flat(np.zeros(2, np.float32)), Mclmc(step_size=0.5)
     state = sampler.init(posterior, jnp.zeros(4), num_warmup=0, key=jax.random.key(1))
     for last in (0.0, slope):
         slopes = iter([jnp.zeros(4), jnp.asarray([last, 1.0, 0.0, 0.0])])
-        monkeypatch.setattr(isokinetic, "density", lambda p, t, left=slopes: (0.0 * t[0], jnp.zeros(2), next(left)))
+        monkeypatch.setattr(
+            isokinetic, "density", lambda p, t, slopes_left=slopes: (0.0 * t[0], jnp.zeros(2), next(slopes_left))
+        )
         new, stats = sampler.step(posterior, state, key=KEY)
         assert bool(stats["diverging"]) == (last != 0)
     np.testing.assert_array_equal(new.position, state.position)
@@ -214,11 +216,13 @@ def _adapted(error: float, weight: float, excess: float, *, failed: bool = False
 @pytest.mark.parametrize(("error", "weight", "excess"), [(0.1, 0.0, 0.0), (0.3, 2.0, 40.0), (0.05, 1.0, 200.0)])
 def test_the_step_size_follows_the_weighted_mean_of_the_excess(error, weight, excess):
     xi = error**2 / (2 * 0.01) + 1e-8
-    now = np.exp(-((np.log(xi) / 9) ** 2) / 2)
+    current_weight = np.exp(-((np.log(xi) / 9) ** 2) / 2)
     memory = 149 / 151
     weight, excess = memory * weight, memory * excess
-    weight, excess = weight + now, excess + now * xi / 0.5**6
-    result = _adapted(error, weight=(weight - now) / memory, excess=(excess - now * xi / 0.5**6) / memory)
+    weight, excess = weight + current_weight, excess + current_weight * xi / 0.5**6
+    result = _adapted(
+        error, weight=(weight - current_weight) / memory, excess=(excess - current_weight * xi / 0.5**6) / memory
+    )
     np.testing.assert_allclose(result, [(excess / weight) ** (-1 / 6), weight, excess], rtol=1e-4)
 
 
@@ -227,8 +231,8 @@ def test_the_step_size_at_most_doubles_or_halves_and_falls_by_a_fifth_after_a_fa
     assert _adapted(50.0, 0.0, 0.0)[0] == pytest.approx(0.25)
     np.testing.assert_allclose(_adapted(0.0, 3.0, 40.0, failed=True), [0.4, 0.0, 0.0], rtol=1e-6)
     # An error of nothing at all counts as 1e-8 of what is wanted.
-    now = np.exp(-((np.log(1e-8) / 9) ** 2) / 2)
-    assert _adapted(0.0, 0.0, 0.0)[1] == pytest.approx(now, rel=1e-3)
+    weight = np.exp(-((np.log(1e-8) / 9) ** 2) / 2)
+    assert _adapted(0.0, 0.0, 0.0)[1] == pytest.approx(weight, rel=1e-3)
 
 
 def test_a_window_begins_with_what_the_last_one_learned_alone():
@@ -310,8 +314,8 @@ def test_a_block_is_judged_from_where_the_blocks_before_left_the_chain(monkeypat
     moves = [scales[0] * noise * [1, 1, 0], scales[1] * noise * [0, 0, 1]]
     first = np.exp(density(here + moves[0]) - density(here))
     second = {
-        taken: np.exp(density(here + taken * moves[0] + moves[1]) - density(here + taken * moves[0]))
-        for taken in (False, True)
+        accepted: np.exp(density(here + accepted * moves[0] + moves[1]) - density(here + accepted * moves[0]))
+        for accepted in (False, True)
     }
     assert 0.2 < second[False] < first < second[True] < 0.8
     monkeypatch.setattr(gibbs, "standard_normal", lambda like, *, key: jnp.asarray(noise, like.dtype))
@@ -319,13 +323,13 @@ def test_a_block_is_judged_from_where_the_blocks_before_left_the_chain(monkeypat
     state = sampler.init(posterior, jnp.asarray(here, jnp.float32), num_warmup=0, key=KEY)
     state = eqx.tree_at(lambda s: s.scales, state, jnp.asarray(scales, jnp.float32))
     sweep = jax.jit(jax.vmap(lambda key: sampler._sweep(posterior, state, key=key)))
-    states, told, rates = sweep(jax.random.split(jax.random.key(1), 60))
+    states, statistics, rates = sweep(jax.random.split(jax.random.key(1), 60))
     moved = np.asarray(states.position != state.position)[:, [0, 2]]
-    for taken, position, rate, lp in zip(moved, states.position, rates, told["lp"], strict=True):
-        there = here + taken[0] * moves[0] + taken[1] * moves[1]
-        np.testing.assert_allclose(position, there, rtol=1e-5)
-        np.testing.assert_allclose(rate, [first, second[bool(taken[0])]], rtol=1e-4)
-        assert float(lp) == pytest.approx(density(there), rel=1e-4)
+    for accepted, position, rate, lp in zip(moved, states.position, rates, statistics["lp"], strict=True):
+        expected = here + accepted[0] * moves[0] + accepted[1] * moves[1]
+        np.testing.assert_allclose(position, expected, rtol=1e-5)
+        np.testing.assert_allclose(rate, [first, second[bool(accepted[0])]], rtol=1e-4)
+        assert float(lp) == pytest.approx(density(expected), rel=1e-4)
     assert len(np.unique(moved, axis=0)) == 4
 
 
@@ -340,15 +344,15 @@ def test_a_sweep_is_accepted_where_one_block_is():
     np.testing.assert_array_equal(after.position[3:], state.position[3:])
 
 
-def test_a_draw_from_a_conditional_that_is_no_number_is_not_made(monkeypatch):
+def test_a_nan_draw_from_a_conditional_is_rejected(monkeypatch):
     posterior = _three()
     sampler = Gibbs(conditionals="conjugate", step_size=1e-6)
     expected = _conjugate.Conjugate(slice(3, 5), slice(0, 0))
     monkeypatch.setattr(gibbs, "conjugate", lambda posterior: expected)
     state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=0, key=KEY)
     np.testing.assert_array_equal(sampler.block_indices(posterior), [0, 0, 0, -1, -1])
-    for drawn, rate, broken in ((7.0, 1.0, False), (jnp.nan, 0.5, True)):
-        monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, t, *, key, drawn=drawn: t.at[s].set(drawn))
+    for value, rate, broken in ((7.0, 1.0, False), (jnp.nan, 0.5, True)):
+        monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, t, *, key, value=value: t.at[s].set(value))
         after, stats = sampler.step(posterior, state, key=jax.random.key(1))
         assert bool(stats["diverging"]) == broken
         assert float(stats["acceptance_rate"]) == pytest.approx(rate, abs=1e-4)
@@ -363,16 +367,16 @@ def test_a_draw_from_a_conditional_that_is_no_number_is_not_made(monkeypatch):
     sampler.check(of_size(5, num_data=2, power=0.5))
 
 
-def test_a_draw_from_a_conditional_has_numbers_of_its_own(monkeypatch):
+def test_conditional_draws_use_their_own_key(monkeypatch):
     """Not those by which a block before it was proposed and accepted: what it drew would depend on that."""
-    posterior, asked = _three(), []
+    posterior, keys = _three(), []
     monkeypatch.setattr(gibbs, "conjugate", lambda posterior: _conjugate.Conjugate(slice(4, 5), slice(0, 0)))
-    monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, theta, *, key: asked.append(key) or theta)
+    monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, theta, *, key: keys.append(key) or theta)
     sampler = Gibbs(conditionals="conjugate", blocks="coordinate")
     state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=0, key=KEY)
     sampler.step(posterior, state, key=jax.random.key(3))
     used = [k for block in range(4) for k in jax.random.split(jax.random.fold_in(jax.random.key(3), block))]
-    assert not {str(jax.random.key_data(k)) for k in asked} & {str(jax.random.key_data(k)) for k in used}
+    assert not {str(jax.random.key_data(k)) for k in keys} & {str(jax.random.key_data(k)) for k in used}
 
 
 class Edged(Parabolas):
@@ -385,17 +389,17 @@ class Edged(Parabolas):
         return jnp.where((theta[-1] < -100) & (batch[1] > 1), -jnp.inf, super().log_likelihood(theta, batch))
 
 
-@pytest.mark.parametrize(("drawn", "broken"), [(99.0, False), (101.0, True), (-99.0, False), (-101.0, True)])
-def test_a_draw_from_a_conditional_without_a_density_is_not_made(drawn, broken, monkeypatch):
+@pytest.mark.parametrize(("value", "broken"), [(99.0, False), (101.0, True), (-99.0, False), (-101.0, True)])
+def test_a_conditional_draw_without_density_is_rejected(value, broken, monkeypatch):
     posterior = Edged((np.ones(3, np.float32), np.float32([0, 1, 2])), layout=blocks_of(("a", 2), ("b", 2)))
     expected = _conjugate.Conjugate(slice(2, 4), slice(0, 0))
     monkeypatch.setattr(gibbs, "conjugate", lambda posterior: expected)
-    monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, t, *, key: t.at[s].set(drawn))
+    monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, t, *, key: t.at[s].set(value))
     sampler = Gibbs(conditionals="conjugate", step_size=1e-6)
     state = sampler.init(posterior, 0.3 * jnp.ones(4), num_warmup=0, key=KEY)
     after, stats = sampler.step(posterior, state, key=jax.random.key(1))
     assert bool(stats["diverging"]) == broken
-    np.testing.assert_allclose(after.position[2:], 0.3 if broken else drawn, rtol=1e-5)
+    np.testing.assert_allclose(after.position[2:], 0.3 if broken else value, rtol=1e-5)
     assert float(stats["lp"]) == pytest.approx(float(posterior.log_density(after.position)), rel=1e-5)
     assert np.isfinite(stats["lp"])
 
@@ -430,15 +434,15 @@ class Doubling(HMC):
     def __init__(self) -> None:
         super().__init__(potential_fn=jnp.sum)
 
-    def init(self, *given: Any) -> Any:
-        return given[2]
+    def init(self, *args: Any) -> Any:
+        return args[2]
 
     def sample(self, old: Any, *rest: Any) -> Any:
         eta = old.adapt_state.step_size
         return old._replace(adapt_state=Adapted(2 * eta), energy=eta, i=old.i + 1)
 
 
-def test_a_trajectory_has_a_step_size_near_its_own_and_tells_it_without_the_jitter():
+def test_a_trajectory_reports_its_step_size_without_the_jitter():
     def inner(i: int) -> Any:
         return Inner(jnp.zeros(2), jnp.asarray(i), jax.random.key(7), Adapted(0.5 * ONE), 3.0 * ONE, *[ONE] * 4)
 
@@ -447,11 +451,11 @@ def test_a_trajectory_has_a_step_size_near_its_own_and_tells_it_without_the_jitt
         return _numpyro.step(Doubling(), state, key=key, **more)
 
     for i, adapting in ((9, True), (10, False)):
-        state, told = stepped(KEY, i)
-        assert float(told["energy"]) == 0.5
-        assert float(told["step_size"]) == (1.0 if adapting else 0.5)
-        assert float(state.inner.adapt_state.step_size) == float(told["step_size"])
-        assert float(told["lp"]) == -3
+        state, statistics = stepped(KEY, i)
+        assert float(statistics["energy"]) == 0.5
+        assert float(statistics["step_size"]) == (1.0 if adapting else 0.5)
+        assert float(state.inner.adapt_state.step_size) == float(statistics["step_size"])
+        assert float(statistics["lp"]) == -3
         assert (jax.random.key_data(state.inner.rng_key) == jax.random.key_data(jax.random.key(7))).all()
     keys = jax.random.split(jax.random.key(1), 400)
     used = jax.vmap(lambda key: stepped(key, 10, jitter=0.2)[1]["energy"])(keys)
@@ -464,18 +468,18 @@ def test_a_kernel_of_numpyros_has_the_fields_that_were_given(monkeypatch):
     posterior, state = parabolas([1.0, 3.0], [0.5, -1.0], power=0.5), _numpyro.HamiltonianState(None, 10)
     fixed = Hmc(step_size=0.3, num_steps=7, target_acceptance=0.6).kernel(posterior)
     tree = Nuts(step_size=0.3, target_acceptance=0.6).kernel(posterior)
-    for made in (fixed, tree):
-        assert float(made._step_size) == pytest.approx(0.3)
-        assert float(made._target_accept_prob) == pytest.approx(0.6)
-        assert made._adapt_step_size
-        assert made._adapt_mass_matrix
-        assert not made._dense_mass
+    for sampler_kernel in (fixed, tree):
+        assert float(sampler_kernel._step_size) == pytest.approx(0.3)
+        assert float(sampler_kernel._target_accept_prob) == pytest.approx(0.6)
+        assert sampler_kernel._adapt_step_size
+        assert sampler_kernel._adapt_mass_matrix
+        assert not sampler_kernel._dense_mass
         theta = jnp.asarray([0.7])
-        assert float(made._potential_fn(theta)) == pytest.approx(-float(posterior.log_density(theta)))
+        assert float(sampler_kernel._potential_fn(theta)) == pytest.approx(-float(posterior.log_density(theta)))
     assert (fixed._num_steps, fixed._trajectory_length) == (7, None)
     calls: list[dict[str, Any]] = []
-    told = {"n_steps": ONE, "lp": ONE}
-    monkeypatch.setattr(_numpyro, "step", lambda *given, **more: calls.append(more) or (state, told))
+    statistics = {"n_steps": ONE, "lp": ONE}
+    monkeypatch.setattr(_numpyro, "step", lambda *args, **more: calls.append(more) or (state, statistics))
     for sampler, jitter in ((Hmc(), 0.2), (Hmc(jitter=0.0), 0.0), (Hmc(jitter=0.5), 0.5), (Nuts(), 0.0)):
         sampler.step(posterior, state, key=KEY)
         assert float(calls[-1].get("jitter", 0.0)) == pytest.approx(jitter)
@@ -487,13 +491,13 @@ def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
     for gradients, depth in ((1023, 10), (1022, 9), (31, 5), (30, 4), (1, 4), (10**9, 10)):
         assert Nuts(max_tree_depth=10).limit_gradients(float(gradients)).max_tree_depth == depth
     assert Nuts(max_tree_depth=3).limit_gradients(1.0).max_tree_depth == 3
-    for given, (early, late) in (({}, (7, 10)), ({"max_tree_depth": 5}, (5, 5)), ({"warmup_tree_depth": 2}, (2, 10))):
-        kernel = Nuts(**given).kernel(parabolas([1.0], [0.0]))
+    for fields, (early, late) in (({}, (7, 10)), ({"max_tree_depth": 5}, (5, 5)), ({"warmup_tree_depth": 2}, (2, 10))):
+        kernel = Nuts(**fields).kernel(parabolas([1.0], [0.0]))
         assert kernel._max_tree_depth == (early, late)
     sampler, posterior, state = Nuts(), parabolas([1.0], [0.0]), _numpyro.HamiltonianState(None, 10)
     for steps, depth in ((1, 1), (3, 2), (4, 3), (7, 3), (8, 4)):
-        told = {"n_steps": jnp.asarray(steps), "lp": ONE}
-        monkeypatch.setattr(nuts._numpyro, "step", lambda *a, told=told, **k: (state, told))
+        statistics = {"n_steps": jnp.asarray(steps), "lp": ONE}
+        monkeypatch.setattr(nuts._numpyro, "step", lambda *a, statistics=statistics, **k: (state, statistics))
         stats = sampler.step(posterior, state, key=KEY)[1]
         assert float(stats["tree_depth"]) == depth
     assert Hmc().headroom({"acceptance_rate": ONE}).shape == Gibbs().headroom({"acceptance_rate": ONE}).shape == (0,)

@@ -53,11 +53,11 @@ def test_a_right_model_is_calibrated():
 
 def test_a_rank_is_how_many_draws_are_lower_and_chance_decides_between_equals(monkeypatch):
     """Of three draws a replicate: the truth between them, below or above all, and equal to all of them."""
-    drawn = np.arange(3.0)[None, :, None] + np.zeros((400, 3, 4))
+    draws = np.arange(3.0)[None, :, None] + np.zeros((400, 3, 4))
     truth = np.array([1.5, -1.0, 9.0, 0.0]) + np.zeros((400, 1, 4))
-    drawn[:, :, 3] = 0
+    draws[:, :, 3] = 0
     monkeypatch.setattr(calibration, "_run", lambda *_: (None, None))
-    monkeypatch.setattr(calibration, "_all_quantities", lambda *_: np.concatenate([truth, drawn], 1))
+    monkeypatch.setattr(calibration, "_all_quantities", lambda *_: np.concatenate([truth, draws], 1))
     report = check_calibration(Linear(), Mala(), likelihood=Gaussian(0.5), replicates=400, draws=3)
     ranks = (4 * report.uniform).astype(int)
     assert [set(ranks[:, i].tolist()) for i in range(4)] == [{2}, {0}, {3}, {0, 1, 2, 3}]
@@ -108,6 +108,6 @@ def test_the_level_is_kept_and_what_is_wrong_is_named():
 
 
 @pytest.mark.parametrize("kwargs", [{"input_shape": (0,)}])
-def test_inputs_that_the_model_refuses(kwargs):
+def test_inputs_refused_by_the_model_are_reported(kwargs):
     with pytest.raises(ValueError, match="no inputs"):
         check_calibration(Linear(), Mala(), **kwargs)

@@ -21,19 +21,19 @@ def total(about):
     return sum(about[f"seconds_{part}"] for part in PARTS)
 
 
-@pytest.mark.parametrize("chosen", [False, True])
-def test_the_parts_of_a_command_add_up_to_its_wall_time(tmp_path, chosen):
-    how = ["linear", "random-walk"] if not chosen else ["linear", "random-walk", "--budget", "1s"]
+@pytest.mark.parametrize("arguments_chosen", [False, True])
+def test_the_parts_of_a_command_add_up_to_its_wall_time(tmp_path, arguments_chosen):
+    how = ["linear", "random-walk"] if not arguments_chosen else ["linear", "random-walk", "--budget", "1s"]
     args = ["sample", *how, "--chains", "2", "--warmup", "20", "--draws", "40", "--start-steps", "250", "--json"]
     began = time.monotonic()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "bnnzoo", *args, "-o", str(tmp_path / "run.nc")], capture_output=True, text=True
     )
     wall = time.monotonic() - began
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     # A second, and on a machine that does other things a share of it: the process's own end is not in the file.
-    assert 0 <= wall - total(json.loads(done.stdout)) < 1 + 0.1 * wall
-    assert ("take about" in done.stderr) == chosen
+    assert 0 <= wall - total(json.loads(process.stdout)) < 1 + 0.1 * wall
+    assert ("take about" in process.stderr) == arguments_chosen
 
 
 def test_the_parts_of_a_run_in_python_add_up_to_the_time_of_the_call(tmp_path):
@@ -65,8 +65,8 @@ def test_hundreds_of_short_parts_become_a_few_writes(tmp_path, monkeypatch):
         for draw in range(40):
             writer.append({g: {k: v[:, draw : draw + 1] for k, v in values.items()} for g, values in groups.items()})
     writes = []
-    kept = h5netcdf.Variable.__setitem__
-    monkeypatch.setattr(h5netcdf.Variable, "__setitem__", lambda *args: writes.append(1) or kept(*args))
+    original = h5netcdf.Variable.__setitem__
+    monkeypatch.setattr(h5netcdf.Variable, "__setitem__", lambda *args: writes.append(1) or original(*args))
     writer.finish(complete=True)
     assert len(writes) < 40
     result = store.open_tree(tmp_path / "parts.nc")

@@ -95,7 +95,7 @@ def test_chains_of_a_biased_sampler_in_different_modes_say_that_it_is_biased():
         ({"unmoving": 1, "unmoving_of": "likelihood_scale"}, ""),
     ],
 )
-def test_anything_else_has_not_settled(change, ending):
+def test_other_chains_have_not_settled(change, ending):
     diagnosis = GOOD | change
     problems = findings.gate_findings(diagnosis)
     verdict = outcome.verdict(diagnosis, problems)

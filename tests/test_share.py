@@ -27,7 +27,7 @@ def _run(folder: Path, *arguments: str, wrong: int = 20) -> tuple[int, set[str],
     (suite / "conftest.py").write_text('pytest_plugins = ["share"]')
     (suite / "test_suite.py").write_text(SUITE.format(wrong=wrong))
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "xdist", *arguments],
         cwd=folder,
         env={**outside, "PYTHONPATH": str(Path(__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
@@ -35,8 +35,8 @@ def _run(folder: Path, *arguments: str, wrong: int = 20) -> tuple[int, set[str],
         text=True,
         check=False,
     )
-    (line,) = re.findall("^share: .*", done.stdout, re.MULTILINE)
-    return done.returncode, set(re.findall(r"^(?:PASSED|FAILED) (\S+)", done.stdout, re.MULTILINE)), line
+    (line,) = re.findall("^share: .*", process.stdout, re.MULTILINE)
+    return process.returncode, set(re.findall(r"^(?:PASSED|FAILED) (\S+)", process.stdout, re.MULTILINE)), line
 
 
 def test_a_commit_has_a_fifth_of_the_tests_and_another_commit_another(tmp_path):
@@ -46,7 +46,7 @@ def test_a_commit_has_a_fifth_of_the_tests_and_another_commit_another(tmp_path):
     assert _run(tmp_path, "--share", "b")[1] != first
 
 
-def test_what_fails_in_the_share_fails_the_run(tmp_path):
+def test_a_failure_in_the_share_fails_the_run(tmp_path):
     some = sorted(_run(tmp_path, "--share", "a")[1])[0]
     code, begun, line = _run(tmp_path, "--share", "a", wrong=int(re.findall(r"\[(\d+)\]", some)[0]))
     assert (code, len(begun), line) == (1, 4, "share: 4 of 4 tests ran, 0 not begun in time")
@@ -55,7 +55,7 @@ def test_what_fails_in_the_share_fails_the_run(tmp_path):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_when_the_time_is_over_no_more_tests_begin_and_nothing_fails(workers, tmp_path):
     """Each worker begins one in any case."""
-    words = ("-n", str(workers), "--dist", "load", "--maxschedchunk", "1", "--share-seconds", "0")
-    code, begun, line = _run(tmp_path, "--share", "a", *words)
+    arguments = ("-n", str(workers), "--dist", "load", "--maxschedchunk", "1", "--share-seconds", "0")
+    code, begun, line = _run(tmp_path, "--share", "a", *arguments)
     ran = max(workers, 1)
     assert (code, len(begun), line) == (0, ran, f"share: {ran} of 4 tests ran, {4 - ran} not begun in time")

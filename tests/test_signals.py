@@ -31,9 +31,9 @@ def start(*arguments: object, folder: Path, **more: object) -> subprocess.Popen[
     return subprocess.Popen(command, cwd=folder, text=True, **pipes)  # type: ignore[call-overload]
 
 
-def wait_until(done, process: subprocess.Popen[str]) -> None:
+def wait_until(condition, process: subprocess.Popen[str]) -> None:
     end = time.monotonic() + 300
-    while not done():
+    while not condition():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < end
         time.sleep(0.001)
@@ -41,8 +41,8 @@ def wait_until(done, process: subprocess.Popen[str]) -> None:
 
 def has_begun(process: subprocess.Popen[str]) -> bool:
     """Whether the first line of ours has run: Python itself handles no SIGTERM. Its own start nobody can guard."""
-    words = Path(f"/proc/{process.pid}/status").read_text()
-    caught = int(next(line for line in words.splitlines() if line.startswith("SigCgt")).split()[1], 16)
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt")).split()[1], 16)
     return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
@@ -92,14 +92,14 @@ DELAYS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
 
 @NAMES
 @pytest.mark.parametrize("delay", [d if d in (0.0, 0.2) else pytest.param(d, marks=pytest.mark.slow) for d in DELAYS])
-def test_a_signal_while_all_is_imported(delay, name, tmp_path):
+def test_a_signal_during_imports_ends_the_process(delay, name, tmp_path):
     process = start(*SAMPLE, folder=tmp_path)
     wait_until(lambda: has_begun(process), process)
     time.sleep(delay)
     # After the imports a run is asked to stop where it can be resumed, and has not begun.
-    said = interrupted(process, name, exactly=delay < 0.4)
-    assert len([line for line in said.splitlines() if line]) <= 2
-    assert all(line.startswith("bnnzoo: ") for line in said.splitlines() if line)
+    message = interrupted(process, name, exactly=delay < 0.4)
+    assert len([line for line in message.splitlines() if line]) <= 2
+    assert all(line.startswith("bnnzoo: ") for line in message.splitlines() if line)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_signal_while_all_is_imported(delay, name, tmp_path):
         for name in CODES
     ],
 )
-def test_a_signal_to_what_looks_at_a_run(command, name, finished):
+def test_a_signal_ends_a_command_that_reads_a_run(command, name, finished):
     """When the libraries are there, and the work is under way."""
     before = sorted(finished.rglob("*"))
     process = start(*LOOKING[command], folder=finished)
@@ -123,7 +123,7 @@ def test_a_signal_to_what_looks_at_a_run(command, name, finished):
 
 
 @NAMES
-def test_the_first_signal_asks_and_the_second_ends(name):
+def test_the_first_signal_requests_a_stop_and_the_second_exits(name):
     code = (
         "import os, signal, time\nfrom bnnzoo import signals\nfrom bnnzoo.cli.signals import stop_signals\n"
         "signals.handle_signals()\n"
@@ -147,13 +147,13 @@ def test_a_signal_that_came_too_late_to_stop_a_run_ends_the_command(command, tmp
     """With its code, and saying that the file is whole."""
     out = tmp_path / "run.nc"
 
-    def whole(*_, stop, **__):
+    def run_to_the_end(*_, stop, **__):
         stop.receive(signal.SIGTERM)
 
-    monkeypatch.setattr(zoo, "run_recipe", whole)
-    monkeypatch.setattr(zoo, "resume", whole)
+    monkeypatch.setattr(zoo, "run_recipe", run_to_the_end)
+    monkeypatch.setattr(zoo, "resume", run_to_the_end)
     monkeypatch.setattr(store, "resumable", lambda *_: None)
-    arguments = [*tiny.words("mala"), "-o"] if command == "sample" else ["resume", "--quiet"]
+    arguments = [*tiny.arguments("mala"), "-o"] if command == "sample" else ["resume", "--quiet"]
     assert cli.run([*arguments, str(out)]) == 143
     captured = capsys.readouterr()
     assert captured.err.endswith(f"bnnzoo: SIGTERM: {out} is complete\n")
@@ -249,7 +249,7 @@ PRINTING = {
 @pytest.mark.parametrize(
     "case", [case if case in ("list", "help") else pytest.param(case, marks=pytest.mark.slow) for case in PRINTING]
 )
-def test_a_reader_who_has_left(case, tmp_path):
+def test_a_closed_pipe_ends_the_command_quietly(case, tmp_path):
     """Each line into a pipe that nobody reads any more: no error, as with any command."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -283,17 +283,17 @@ LOST = {"left": "2>&1 | true", "left alone": "2> >(true)", "full": "2> /dev/full
 @pytest.mark.parametrize(
     "case", [case if case == "left" else pytest.param(case, marks=pytest.mark.slow) for case in LOST]
 )
-def test_a_run_goes_on_where_nobody_hears_of_it(case, tmp_path):
+def test_a_run_continues_without_readable_output(case, tmp_path):
     """Progress that cannot be shown stops nothing."""
-    words = [word for word in tiny.words("random-walk") if word != "--quiet"]
-    command = ["bash", "-c", f'set -o pipefail; "$@" {LOST[case]}', "bash", *BNNZOO, *words, "-o", "run.nc"]
+    arguments = [word for word in tiny.arguments("random-walk") if word != "--quiet"]
+    command = ["bash", "-c", f'set -o pipefail; "$@" {LOST[case]}', "bash", *BNNZOO, *arguments, "-o", "run.nc"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert "bnnzoo:" not in result.stdout
     assert store.how_far(tmp_path / "run.nc") == "complete"
 
 
-def test_what_a_model_prints_goes_to_stderr(capsys):
+def test_output_of_a_model_goes_to_stderr(capsys):
     with observer(quiet=True):
         print("said")
     assert capsys.readouterr() == ("", "said\n")
@@ -311,7 +311,7 @@ def test_the_page_counts_the_cases():
         "moments of a signal": (len(DELAYS) + len(LOOKING)) * len(CODES),
         "outputs that take nothing": 2 * len(PRINTING),
     }
-    for what, count in counts.items():
-        row = re.search(rf"^\| {what}[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
+    for kind, count in counts.items():
+        row = re.search(rf"^\| {kind}[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
         assert row is not None
         assert row[1] == str(count)

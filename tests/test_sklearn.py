@@ -39,9 +39,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from bnnzoo.sklearn import {estimator.__name__}
 print(len(check_estimator({estimator.__name__}(**{SMALL!r}))), "checks")
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout.split()[-2]) > 40
+    process = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-3000:]
+    assert int(process.stdout.split()[-2]) > 40
 
 
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
@@ -53,12 +53,12 @@ def test_a_frame_of_text_goes_through_a_pickle():
     mean, sd = estimator.predict(frame, return_std=True)
     assert mean.shape == sd.shape == (60,)
     assert estimator.score(frame, price) > 0.7  # twenty draws
-    again = pickle.loads(pickle.dumps(estimator))
-    np.testing.assert_array_equal(again.predict(frame), mean)
+    unpickled = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(unpickled.predict(frame), mean)
     low, high = estimator.predict_quantiles(frame, (0.05, 0.95)).T
     assert 0.75 < np.mean((low < price) & (price < high)) <= 1
     assert estimator.sample_y(frame, 7).shape == (60, 7)
-    assert again.run_.predictor.signature.feature_names == ("size", "colour=blue", "colour=red")
+    assert unpickled.run_.predictor.signature.feature_names == ("size", "colour=blue", "colour=red")
 
 
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
@@ -74,7 +74,7 @@ def test_labels_beside_a_frame_of_text_are_as_they_are_written():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
-def test_left_to_itself_the_data_choose():
+def test_an_estimator_without_settings_chooses_a_recipe():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
     run = BayesianRegressor(budget="2s", start_steps=250).fit(x, x[:, 0] + 0.1 * rng.normal(size=60)).run_
@@ -82,14 +82,14 @@ def test_left_to_itself_the_data_choose():
 
 
 @pytest.mark.parametrize(
-    ("given", "asked"),
+    ("parameters", "keywords"),
     [
         ({}, (None, None)),
         ({"sampler": "laplace"}, ("mlp", "laplace")),
         ({"model": "linear", "budget": "3s"}, ("linear", "nuts")),
     ],
 )
-def test_what_is_left_out_is_left_to_sample(given, asked, monkeypatch):
+def test_omitted_parameters_are_left_to_sample(parameters, keywords, monkeypatch):
     """No length is asked for that was not given: the data choose it, or the budget."""
 
     class Asked(Exception):
@@ -100,8 +100,8 @@ def test_what_is_left_out_is_left_to_sample(given, asked, monkeypatch):
 
     monkeypatch.setattr(zoo, "sample", sample)
     with pytest.raises(Asked) as caught:
-        BayesianRegressor(**given).fit(np.arange(8.0).reshape(4, 2), np.arange(4.0))
-    assert caught.value.args == (asked, set(given) & {"budget"})
+        BayesianRegressor(**parameters).fit(np.arange(8.0).reshape(4, 2), np.arange(4.0))
+    assert caught.value.args == (keywords, set(parameters) & {"budget"})
 
 
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
@@ -120,16 +120,16 @@ def test_classes_keep_their_names():
 def test_a_sample_is_of_one_draw_at_all_rows(monkeypatch):
     """Rows come in blocks, and the draw that a sample is of is the same in each."""
     estimator = BayesianRegressor()
-    drawn = np.arange(50.0)[:, None, None] + np.zeros((50, 3, 1))
-    blocks = [(None, drawn), (None, drawn[:, :2])]
+    draws = np.arange(50.0)[:, None, None] + np.zeros((50, 3, 1))
+    blocks = [(None, draws), (None, draws[:, :2])]
     monkeypatch.setattr(predictive_samples, "samples", lambda predictor, x, seed: iter(blocks))
     estimator.run_, estimator._flat = types.SimpleNamespace(predictor=None), True
     monkeypatch.setattr(estimator, "_inputs", lambda X: X)
     for random_state in (0, None, np.random.RandomState(1)):
-        found = estimator.sample_y(np.zeros((5, 1)), 4, random_state=random_state)
-        assert found.shape == (5, 4)
-        np.testing.assert_array_equal(found, np.tile(found[:1], (5, 1)))
-        assert len(set(found[0])) == 4
+        samples = estimator.sample_y(np.zeros((5, 1)), 4, random_state=random_state)
+        assert samples.shape == (5, 4)
+        np.testing.assert_array_equal(samples, np.tile(samples[:1], (5, 1)))
+        assert len(set(samples[0])) == 4
 
 
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
@@ -149,7 +149,7 @@ def test_rows_that_are_left_out_leave_no_trace():
     assert BayesianRegressor(**SMALL, missing="drop").fit(x, prices).run_.attributes["rows"] == 37
 
 
-def test_columns_may_be_called_as_nothing_else_is(monkeypatch):
+def test_columns_may_have_any_name(monkeypatch):
     """A frame with a column y, beside targets without a name; and one of numbers near each other and far from 0."""
 
     class Asked(Exception):
@@ -189,14 +189,14 @@ def test_predictions_are_in_the_units_of_the_targets(flat, monkeypatch):
     )
     scaler = types.SimpleNamespace(y_mean=np.float32([1, -5]), y_sd=np.float32([2, 10]))
     quantiles = np.arange(12.0).reshape(3, 2, 2)  # quantile, row, target
-    asked = []
+    requests = []
 
-    def found(predictor, x, levels, *, seed):
-        asked.append((levels, seed))
+    def fake_quantiles(predictor, x, levels, *, seed):
+        requests.append((levels, seed))
         return quantiles
 
     blocks = [(None, quantiles[:, :1]), (None, quantiles[:, 1:])]
-    monkeypatch.setattr(predictive_samples, "quantiles", found)
+    monkeypatch.setattr(predictive_samples, "quantiles", fake_quantiles)
     monkeypatch.setattr(predictive_samples, "samples", lambda predictor, x, seed: iter(blocks))
     estimator = estimator_of(BayesianRegressor, monkeypatch, moments=lambda x: moments, scaler=scaler)
     estimator._flat = flat
@@ -207,13 +207,13 @@ def test_predictions_are_in_the_units_of_the_targets(flat, monkeypatch):
     np.testing.assert_array_equal(estimator.predict(np.zeros((2, 1))), mean)
     by_row = np.moveaxis(quantiles, 0, -1)  # row, target, quantile
     np.testing.assert_array_equal(estimator.predict_quantiles(np.zeros((2, 1)), [0.1, 0.5, 0.8]), of(by_row))
-    assert asked == [((0.1, 0.5, 0.8), 5)]
+    assert requests == [((0.1, 0.5, 0.8), 5)]
     samples = estimator.sample_y(np.zeros((2, 1)), 3)
     np.testing.assert_array_equal(np.sort(samples, -1), of(by_row))  # each draw once
     assert estimator.sample_y(np.zeros((2, 1)), 5).shape == (*of(by_row).shape[:-1], 5)
 
 
-def test_chances_are_those_of_the_classes_as_they_are_named(monkeypatch):
+def test_sampled_classes_have_their_names_and_probabilities(monkeypatch):
     chances = np.array([[0.2, 0.1, 0.7], [0.5, 0.3, 0.2]])
     moments, signature = types.SimpleNamespace(mean=chances), types.SimpleNamespace(class_names=("9", "10", "2"))
     estimator = estimator_of(BayesianClassifier, monkeypatch, moments=lambda x: moments, signature=signature)
@@ -221,14 +221,14 @@ def test_chances_are_those_of_the_classes_as_they_are_named(monkeypatch):
     x = np.zeros((2, 1))
     np.testing.assert_allclose(estimator.predict_proba(x), chances[:, [2, 0, 1]])
     np.testing.assert_array_equal(estimator.predict(x), [2.0, 9.0])
-    drawn = estimator.sample_y(x, 20_000, random_state=3)
-    shares = np.stack([(drawn == label).mean(1) for label in estimator.classes_], 1)
+    draws = estimator.sample_y(x, 20_000, random_state=3)
+    shares = np.stack([(draws == label).mean(1) for label in estimator.classes_], 1)
     np.testing.assert_allclose(shares, chances[:, [2, 0, 1]], atol=0.015)
-    np.testing.assert_array_equal(drawn, estimator.sample_y(x, 20_000, random_state=3))
-    assert not np.array_equal(drawn, estimator.sample_y(x, 20_000, random_state=4))
+    np.testing.assert_array_equal(draws, estimator.sample_y(x, 20_000, random_state=3))
+    assert not np.array_equal(draws, estimator.sample_y(x, 20_000, random_state=4))
 
 
-def test_all_that_an_estimator_was_told_is_asked_for(monkeypatch):
+def test_every_parameter_of_an_estimator_reaches_sample(monkeypatch):
     """By its name; what it does with the cells of tables is said where there is one."""
 
     class Asked(Exception):
@@ -238,7 +238,7 @@ def test_all_that_an_estimator_was_told_is_asked_for(monkeypatch):
         raise Asked(model, sampler, options)
 
     monkeypatch.setattr(zoo, "sample", sample)
-    told = {
+    parameters = {
         **{"likelihood": "student-t", "prior": {"name": "normal", "scale": 2.0}, "chains": 3, "warmup": 7, "draws": 11},
         **{"thin": 2, "budget": "3s", "until": "converged", "seed": 5, "init": "prior", "start_steps": 4},
         **{"start_held_out": 0.25, "standardise": False, "stochastic": "last", "likelihood_power": 0.5},
@@ -247,7 +247,7 @@ def test_all_that_an_estimator_was_told_is_asked_for(monkeypatch):
     }
     cells = {"missing": "median", "unseen": "zero", "missing_code": ("-9",)}
     with_special_data = {"exposure", "censored"}
-    named = told.keys() | cells.keys() | {"model", "sampler"} | with_special_data
+    named = parameters.keys() | cells.keys() | {"model", "sampler"} | with_special_data
     assert named == BayesianRegressor().get_params().keys()
     rows = np.array([[1.0, 2], [2, 5], [3, 1], [4, 4]])
     frame = pd.DataFrame({"a": rows[:, 0], "c": list("rbrb")})
@@ -257,6 +257,6 @@ def test_all_that_an_estimator_was_told_is_asked_for(monkeypatch):
     ):
         for x, more in ((rows, {}), (frame, cells)):
             with pytest.raises(Asked) as caught:
-                cls("mlp", "mala", **told, **(more or {"unseen": "zero"})).fit(x, y)
+                cls("mlp", "mala", **parameters, **(more or {"unseen": "zero"})).fit(x, y)
             always = {"task": task, "test_fraction": 0, "censored": False, "share_programs": True}
-            assert caught.value.args == ("mlp", "mala", {**told, **more, **always})
+            assert caught.value.args == ("mlp", "mala", {**parameters, **more, **always})

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.soak
 
 SECONDS = float(os.environ.get("BNNZOO_SOAK_SECONDS", "3600"))
 BETWEEN = min(60.0, SECONDS / 5)
-WORDS = tiny.words("random-walk", thin=1000, draws=10**6, checkpoint_every=2)
+WORDS = tiny.arguments("random-walk", thin=1000, draws=10**6, checkpoint_every=2)
 """More than an hour's draws."""
 
 
@@ -40,9 +40,9 @@ def draws_of(out: Path) -> int:
     return run_parts.load(folder).draws.get("posterior", 0) if run_parts.holds_run(folder) else 0
 
 
-def wait_until(done, process: subprocess.Popen[str]) -> None:
+def wait_until(condition, process: subprocess.Popen[str]) -> None:
     end = time.monotonic() + 600
-    while not done():
+    while not condition():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < end
         time.sleep(0.1)
@@ -50,31 +50,31 @@ def wait_until(done, process: subprocess.Popen[str]) -> None:
 
 def resident(process: subprocess.Popen[str]) -> int:
     """Bytes in memory."""
-    words = Path(f"/proc/{process.pid}/status").read_text().split("VmRSS:")[1]
-    return 1024 * int(words.split()[0])
+    memory = Path(f"/proc/{process.pid}/status").read_text().split("VmRSS:")[1]
+    return 1024 * int(memory.split()[0])
 
 
 def test_an_hour_of_kills(tmp_path):
     out = tmp_path / "run.nc"
     process, end = start(*WORDS, "-o", out), time.monotonic() + SECONDS
-    done, memory = 0, []
+    kills, memory = 0, []
     while time.monotonic() < end:
-        wait_until(lambda least=done: draws_of(out) > least, process)
+        wait_until(lambda least=kills: draws_of(out) > least, process)
         time.sleep(BETWEEN)
         memory.append(resident(process))
         process.kill()
         process.communicate()
         loaded_data = run_parts.load(store.parts_folder(out))
         loaded_data.check()
-        assert loaded_data.draws["posterior"] > done
-        done = loaded_data.draws["posterior"]
+        assert loaded_data.draws["posterior"] > kills
+        kills = loaded_data.draws["posterior"]
         process = start("resume", out, "--quiet")
-    wait_until(lambda: draws_of(out) > done, process)
+    wait_until(lambda: draws_of(out) > kills, process)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 143, errors
     run = bnnzoo.open(out)
-    assert run.attributes["draws_done"] >= done
+    assert run.attributes["draws_done"] >= kills
     assert np.isfinite(run.posterior["posterior"]["weight"].values).all()
     megabytes = [round(bytes / 2**20) for bytes in memory]
     print(f"{len(memory)} kills, {run.attributes['draws_done']} draws, {megabytes} MiB before each kill")

@@ -21,15 +21,15 @@ from bnnzoo.sampling import backend
 @tiny.EACH
 def test_every_statistic_is_declared(sampler):
     problem = tiny.problem(sampler)
-    chosen, posterior = problem.sampler, problem.posterior
+    chosen_sampler, posterior = problem.sampler, problem.posterior
     theta, key = jnp.zeros(posterior.layout.dim), jax.random.key(0)
 
     def reported(theta):
-        state = chosen.init(posterior, theta, num_warmup=10, key=key)
-        state, warm = chosen.warmup_step(posterior, state, key=key)
-        return warm | chosen.step(posterior, state, key=key)[1]
+        state = chosen_sampler.init(posterior, theta, num_warmup=10, key=key)
+        state, warm = chosen_sampler.warmup_step(posterior, state, key=key)
+        return warm | chosen_sampler.step(posterior, state, key=key)[1]
 
-    names = [statistic.name for statistic in chosen.statistics]
+    names = [statistic.name for statistic in chosen_sampler.statistics]
     assert len(names) == len(set(names))
     assert set(eqx.filter_eval_shape(reported, theta)) <= set(names)
 
@@ -52,7 +52,7 @@ AVERAGED = {"acceptance_rate", "accepted", "diverging", "grown", "n_steps", "pen
 AVERAGED |= {"rows_seen", "sigma2", "skew_bias", "test_error", "tree_depth"}
 
 
-def test_what_steps_are_counted_or_judged_by_is_averaged_and_what_a_draw_is_is_its_last():
+def test_statistics_are_averaged_or_taken_from_the_last_step():
     """What a step cost, whether it was accepted, and what a verdict is about: of a thinned draw all its steps count."""
     for name in registry.entries("samplers"):
         for statistic, reduce in reductions(registry.load("samplers", name)).items():
@@ -71,7 +71,7 @@ class Module(eqx.Module):
 
 
 @pytest.mark.parametrize("kind", [Named, Module])
-def test_a_state_with_another_number(kind):
+def test_replace_changes_a_number_of_a_state(kind):
     state = kind(jnp.zeros(2), jnp.ones(()))
     changed = jax.jit(lambda s: bnnzoo.replace(s, step_size=s.step_size + 1))(state)
     assert isinstance(changed, kind)
@@ -81,7 +81,7 @@ def test_a_state_with_another_number(kind):
         bnnzoo.replace(state, stepsize=1.0)
 
 
-def test_a_part_that_was_none_is_replaced_too():
+def test_replace_sets_a_field_that_was_none():
     state = Module(jnp.zeros(2), jnp.ones(()))
     changed = bnnzoo.replace(state, anchor=jnp.ones(2))
     assert changed.anchor is not None
@@ -97,10 +97,10 @@ def test_a_statistic_that_is_reduced_as_none_can_be_is_refused():
 
 
 @pytest.mark.parametrize("sampler", ["random-walk", "mala", "gibbs", "mams", "mclmc", "hmc", "nuts"])
-def test_what_is_called_the_log_density_is_that_of_the_draw(sampler):
+def test_lp_is_the_log_density_of_the_draw(sampler):
     """Of the posterior as it is sampled: the likelihood to its power."""
     posterior = eqx.tree_at(lambda p: p.likelihood_power, tiny.problem(sampler).posterior, np.float32(0.6))
     run_chunks = tiny.joined(tiny.run(sampler, posterior=posterior))
     with backend.arithmetic("float32"):
-        wanted = jax.vmap(jax.vmap(posterior.log_density))(jnp.asarray(run_chunks["theta"]))
-    np.testing.assert_allclose(run_chunks["lp"], wanted, rtol=1e-4)
+        expected = jax.vmap(jax.vmap(posterior.log_density))(jnp.asarray(run_chunks["theta"]))
+    np.testing.assert_allclose(run_chunks["lp"], expected, rtol=1e-4)

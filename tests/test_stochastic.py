@@ -57,7 +57,7 @@ def test_the_last_layer_is_the_last_affine_map(model):
 
 
 @pytest.mark.parametrize(
-    ("stochastic", "wanted"),
+    ("stochastic", "expected"),
     [
         ("all", {"layers_0_weight", "layers_0_bias", "layers_1_weight", "layers_1_bias"}),
         ("layers_0_weight", {"layers_0_weight"}),
@@ -66,9 +66,9 @@ def test_the_last_layer_is_the_last_affine_map(model):
         ("*_weight,layers_1_*", {"layers_0_weight", "layers_1_weight", "layers_1_bias"}),
     ],
 )
-def test_patterns(stochastic, wanted):
+def test_patterns(stochastic, expected):
     network = Mlp((3,)).build((2,), 1, key=jax.random.key(0))
-    assert sampled_names(stochastic, network, network.layers[-1]) == wanted
+    assert sampled_names(stochastic, network, network.layers[-1]) == expected
 
 
 def test_without_a_split_the_last_layer_is_the_module_of_the_last_parameter():
@@ -78,16 +78,16 @@ def test_without_a_split_the_last_layer_is_the_module_of_the_last_parameter():
 
 
 @pytest.mark.parametrize("stochastic", ["layers_9_*", "last,LAYERS_0_WEIGHT", "", "likelihood_scale"])
-def test_a_pattern_that_matches_nothing_is_wrong_usage(stochastic, tmp_path, capsys):
+def test_a_pattern_without_a_match_is_refused(stochastic, tmp_path, capsys):
     out = tmp_path / "run.nc"
     assert cli.run(["sample", "mlp", "mala", "--stochastic", stochastic, "-o", str(out), "--quiet"]) == 2
     word = stochastic.split(",")[-1]
-    there = "there are: layers_0_weight, layers_0_bias, layers_1_weight, layers_1_bias; or use all or last"
-    assert capsys.readouterr().err == f"bnnzoo: --stochastic: no parameter matches {word!r}; {there}\n"
+    advice = "there are: layers_0_weight, layers_0_bias, layers_1_weight, layers_1_bias; or use all or last"
+    assert capsys.readouterr().err == f"bnnzoo: --stochastic: no parameter matches {word!r}; {advice}\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_message_says_where_a_recipe_said_it(tmp_path):
+def test_the_message_names_the_place_in_the_recipe(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("model: mlp\nsampler: mala\nstochastic: layer_*\n")
     recipe = resolve(None, None, [read_layer(str(path))])
@@ -104,25 +104,25 @@ def test_the_message_says_where_a_recipe_said_it(tmp_path):
 )
 def test_the_posterior_given_the_features_is_that_of_the_network(model, stochastic, rest, monkeypatch):
     """As many features as hidden units; the log density of the whole network at the same weights, to rounding."""
-    whole = problem(model, stochastic)
-    fixed = named_leaves(whole.posterior.network)
-    reduced = whole.with_fixed(fixed).posterior
-    assert reduced.data.x.shape == (whole.posterior.num_data, 5)
+    problem_whole = problem(model, stochastic)
+    fixed = named_leaves(problem_whole.posterior.network)
+    reduced = problem_whole.with_fixed(fixed).posterior
+    assert reduced.data.x.shape == (problem_whole.posterior.num_data, 5)
     assert reduced.data.x.dtype == np.float32
-    assert reduced.layout == whole.posterior.layout
+    assert reduced.layout == problem_whole.posterior.layout
     assert list(named_leaves(reduced.network)) == rest
-    thetas = jax.vmap(lambda key: whole.posterior.start(key=key))(jax.random.split(jax.random.key(3), 6))
-    result, wanted = (jax.jit(jax.vmap(p.log_density))(thetas) for p in (reduced, whole.posterior))
-    np.testing.assert_allclose(result, wanted, rtol=2e-5)
+    thetas = jax.vmap(lambda key: problem_whole.posterior.start(key=key))(jax.random.split(jax.random.key(3), 6))
+    result, expected = (jax.jit(jax.vmap(p.log_density))(thetas) for p in (reduced, problem_whole.posterior))
+    np.testing.assert_allclose(result, expected, rtol=2e-5)
     monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", 1)
-    blocked = whole.with_fixed(fixed).posterior
+    blocked = problem_whole.with_fixed(fixed).posterior
     np.testing.assert_allclose(blocked.data.x, reduced.data.x, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("stochastic", ["last", "layers_0_*"])
 def test_other_fixed_values_compile_nothing_new(stochastic):
-    whole = problem("mlp", stochastic)
-    fixed = named_leaves(whole.posterior.network)
+    first = problem("mlp", stochastic)
+    fixed = named_leaves(first.posterior.network)
     traced = []
 
     @eqx.filter_jit
@@ -130,8 +130,8 @@ def test_other_fixed_values_compile_nothing_new(stochastic):
         traced.append(theta)
         return posterior.log_density(theta)
 
-    theta = whole.posterior.start(key=jax.random.key(0))
-    values = [float(density(whole.with_fixed({n: c * v for n, v in fixed.items()}).posterior, theta)) for c in (1, 2)]
+    theta = first.posterior.start(key=jax.random.key(0))
+    values = [float(density(first.with_fixed({n: c * v for n, v in fixed.items()}).posterior, theta)) for c in (1, 2)]
     assert values[0] != values[1]
     assert len(traced) == 1
 
@@ -145,7 +145,7 @@ def test_a_split_is_the_network(model):
     np.testing.assert_allclose(last(features(x)), network(x), rtol=1e-6)
 
 
-def test_a_position_is_made_of_what_is_sampled():
+def test_a_position_contains_only_sampled_parameters():
     posterior = problem("mlp").posterior
     network = Mlp((5,)).build((10,), 1, key=jax.random.key(7))
     theta = posterior.position(network)
@@ -229,11 +229,11 @@ def test_the_file_holds_every_leaf_once(run):
 def test_predictions_are_those_of_fixed_and_sampled_leaves(run):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(7, 2)).astype(np.float32)
-    again = bnnzoo.open(run.path)
-    curves = _by_hand(again, x)
-    np.testing.assert_allclose(again.functions(x)[..., 0], curves, rtol=1e-3, atol=1e-5)
-    mean, sd = (float(again.posterior["constant_data"][name].values[0]) for name in ("y_mean", "y_sd"))
-    np.testing.assert_allclose(again.predict(x)["mean"], mean + sd * curves.mean((0, 1)), rtol=1e-3, atol=1e-5)
+    reopened = bnnzoo.open(run.path)
+    curves = _by_hand(reopened, x)
+    np.testing.assert_allclose(reopened.functions(x)[..., 0], curves, rtol=1e-3, atol=1e-5)
+    mean, sd = (float(reopened.posterior["constant_data"][name].values[0]) for name in ("y_mean", "y_sd"))
+    np.testing.assert_allclose(reopened.predict(x)["mean"], mean + sd * curves.mean((0, 1)), rtol=1e-3, atol=1e-5)
 
 
 def test_the_scores_are_those_of_fixed_and_sampled_leaves(runs):
@@ -252,23 +252,23 @@ def test_every_chain_was_sampled_with_the_fixed_part_of_the_file(run):
     targets = (tree["observed_data"]["y"].values - constant["y_mean"].values) / constant["y_sd"].values
     fit = stats.norm.logpdf(targets, _by_hand(run, constant["x"].values), NOISE).sum(-1)
     sampled = [leaves[str(name)].reshape(*fit.shape, -1) for name in tree["posterior"].data_vars]
-    wanted = fit + stats.norm.logpdf(np.concatenate(sampled, -1)).sum(-1)
-    np.testing.assert_allclose(tree["sample_stats"]["lp"].values, wanted, rtol=1e-4, atol=1e-3)
+    expected = fit + stats.norm.logpdf(np.concatenate(sampled, -1)).sum(-1)
+    np.testing.assert_allclose(tree["sample_stats"]["lp"].values, expected, rtol=1e-4, atol=1e-3)
     first = sampled[0][:, 0]
     assert (first[0] != first[1]).any()
 
 
 def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data, tmp_path, monkeypatch):
-    seen: list[Any] = []
+    reports: list[Any] = []
     pattern = recipe_from(run.attributes["recipe"]).stochastic
     recipe = resolve("mlp", "random-walk", [], _options(pattern, data))
 
     def stop() -> int:
-        return signal.SIGINT if seen and seen[-1].phase == "sampling" else 0
+        return signal.SIGINT if reports and reports[-1].phase == "sampling" else 0
 
     with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume"):
-        zoo.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
-    notes = [p.note for p in seen if p.note.startswith("training")]
+        zoo.run_recipe(recipe, out=tmp_path / "run.nc", observer=reports.append, stop=stop)
+    notes = [p.note for p in reports if p.note.startswith("training")]
     assert notes[0] == "training the parameters that are not sampled"
     assert notes[-1] == "training the start of each chain"
     assert bnnzoo.open(tmp_path / "run.nc").functions(np.zeros((1, 2), np.float32)).shape[0] == 2
@@ -277,10 +277,10 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
         raise AssertionError("nothing is trained again")
 
     monkeypatch.setattr(initial, "train", train)
-    again = zoo.resume(tmp_path / "run.nc")
+    resumed = zoo.resume(tmp_path / "run.nc")
     for group in ("posterior", "sample_stats", "constant_data"):
-        result, wanted = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (again, run))
-        tiny.assert_same_bits(result, wanted)
+        result, expected = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (resumed, run))
+        tiny.assert_same_bits(result, expected)
 
 
 def test_the_fixed_part_depends_on_neither_the_chains_nor_what_is_sampled(runs, data):

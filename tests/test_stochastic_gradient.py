@@ -45,14 +45,14 @@ def _sghmc(length: float, keep: float, noise: float) -> float:
 )
 def test_the_stationary_variance_of_sghmc(num_data, size, keep, length):
     posterior = GaussianMean.of(num_data)
-    whole = size == num_data
+    is_full = size == num_data
     sampler = Sghmc(
         step_size=length * posterior.sd**2,
         momentum=keep,
         batch_size=size,
-        sampling="disjoint" if whole else "replacement",
+        sampling="disjoint" if is_full else "replacement",
     )
-    noise = 0.0 if whole else num_data**2 / size / (num_data + 1)
+    noise = 0.0 if is_full else num_data**2 / size / (num_data + 1)
     ratio = _sghmc(length, keep, noise)
     starts = posterior.mean + ratio**0.5 * (posterior.draws(CHAINS, seed=1) - posterior.mean)
     final, _ = evolve(sampler, posterior, starts, steps=240 if keep > 0.5 else 60, seed=2)
@@ -60,7 +60,7 @@ def test_the_stationary_variance_of_sghmc(num_data, size, keep, length):
     assert agrees(scores(values, variance=ratio))
     # Positive controls: SGLD's variance with that step size, and the posterior's own where they differ.
     assert abs(scores(values, variance=(1 + length * noise / 2) / (1 - length / 2))["variance"]) > 2 * Z
-    assert whole or scores(values)["variance"] > 2 * Z
+    assert is_full or scores(values)["variance"] > 2 * Z
 
 
 class Line(AbstractPosterior):
@@ -116,11 +116,11 @@ def test_the_stationary_variance_of_sgld_with_control_variates(order):
     final, _ = evolve(sampler, posterior, starts, steps=120, seed=3)
     values = (final[:, 0].astype(float) - posterior.mean) / sd
     discretised = 1 / (1 - length / 2)
-    wanted, wrong = _anchored(posterior, length, 1, distance), discretised
+    expected, wrong = _anchored(posterior, length, 1, distance), discretised
     if order == "second":  # the polynomial is the log-likelihood: no noise is left
-        wanted, wrong = discretised, _anchored(posterior, length, 1, distance)
-    assert abs(values.mean()) < Z * (wanted / CHAINS) ** 0.5
-    assert abs(_z_of_variance(values, wanted)) < Z
+        expected, wrong = discretised, _anchored(posterior, length, 1, distance)
+    assert abs(values.mean()) < Z * (expected / CHAINS) ** 0.5
+    assert abs(_z_of_variance(values, expected)) < Z
     assert abs(_z_of_variance(values, wrong)) > 2 * Z
 
 
@@ -140,11 +140,11 @@ def test_a_step_is_its_formula_in_each_of_two_parameters(kind, monkeypatch):
         kicked = eps + h * slope
         renewed = c * kicked + (1 - c**2) ** 0.5 * eps
         np.testing.assert_allclose(after.momentum, renewed, rtol=1e-5)
-        wanted = theta + h / 2 * (kicked + renewed)
+        expected = theta + h / 2 * (kicked + renewed)
     else:
         own = eta / (0.01 + np.abs(slope) / 2) if kind is Psgld else eta
-        wanted = theta + own * slope + (2 * own) ** 0.5 * eps
-    np.testing.assert_allclose(after.position, wanted, rtol=1e-5)
+        expected = theta + own * slope + (2 * own) ** 0.5 * eps
+    np.testing.assert_allclose(after.position, expected, rtol=1e-5)
     density = -theta @ theta / 2 - power * np.sum((theta - 0.2) ** 2 + 3 * (theta + 0.4) ** 2) / 2
     assert float(step_stats["lp_estimate"]) == pytest.approx(density, rel=1e-5)
 
@@ -192,8 +192,8 @@ def test_psgld_learns_in_warm_up_only():
     other = eqx.tree_at(lambda s: s.square, state, 3 * state.square)
     learned, _ = sampler.warmup_step(posterior, other, key=jax.random.key(1))
     np.testing.assert_allclose(learned.square, (0.25 * 3 + 0.75) * gradient**2, rtol=1e-5)
-    kept, _ = sampler.step(posterior, other, key=jax.random.key(1))
-    np.testing.assert_array_equal(kept.square, other.square)
+    state_after, _ = sampler.step(posterior, other, key=jax.random.key(1))
+    np.testing.assert_array_equal(state_after.square, other.square)
 
 
 def _ubu(length: float, keep: float) -> float:
@@ -244,15 +244,15 @@ def test_a_sweep_takes_every_row_twice():
     posterior = GaussianMean.of(100)
     sampler = SmsUbu(batch_size=30)
     state = sampler.init(posterior, jnp.asarray([0.0]), num_warmup=0, key=jax.random.key(0))
-    taken = []
+    rows = []
     for _ in range(12):
-        taken.append(np.asarray(sampler._next_batch(posterior, state)))
+        rows.append(np.asarray(sampler._next_batch(posterior, state)))
         state, _ = sampler.step(posterior, state, key=jax.random.key(1))
-    assert len(np.unique(np.concatenate(taken[:3]))) == 90
-    for forwards, backwards in zip(taken[:3], taken[5:2:-1], strict=True):
+    assert len(np.unique(np.concatenate(rows[:3]))) == 90
+    for forwards, backwards in zip(rows[:3], rows[5:2:-1], strict=True):
         np.testing.assert_array_equal(forwards, backwards)
-    assert len(np.unique(np.concatenate(taken[6:9]))) == 90
-    assert not np.array_equal(taken[0], taken[6])
+    assert len(np.unique(np.concatenate(rows[6:9]))) == 90
+    assert not np.array_equal(rows[0], rows[6])
 
 
 def test_the_anchor_moves_in_warm_up_alone():
@@ -317,11 +317,11 @@ def test_cyclical_sgld_explores_without_noise_and_draws_from_the_rest(size):
     sampler = Sgld(exploration=share, sampling="disjoint", **common)
     etas = 0.25 * (1 + np.cos(np.pi * np.arange(cycle) / cycle))
     noise = 0.0 if size == 40 else 40**2 / size * (40 / 39) * (1 - size / 40) / precision
-    wanted, noisy = (_cycles(etas, noise, beta, 18) for beta in (share, 0.0))
+    expected, noisy = (_cycles(etas, noise, beta, 18) for beta in (share, 0.0))
     for draw in (1, 13, 18):
         final, means = evolve(sampler, posterior, posterior.draws(CHAINS, seed=1), steps=draw, seed=4)
         values = posterior.standardised(final)
-        assert agrees(scores(values, variance=wanted[draw - 1]))
+        assert agrees(scores(values, variance=expected[draw - 1]))
         assert abs(scores(values, variance=noisy[draw - 1])["variance"]) > 2 * Z or draw == 18
     assert means["n_steps"].mean() == pytest.approx(30 / 18)
     assert sampler.evaluations(posterior, {"n_steps": 1.5}) == 1.5 * size
@@ -329,12 +329,12 @@ def test_cyclical_sgld_explores_without_noise_and_draws_from_the_rest(size):
 
 @pytest.mark.usefixtures("as_options")
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"exploration": 0.5}, "requires --sampler.schedule cyclical"),
         ({"exploration": 0.95, "schedule": "cyclical", "cycle": 10}, "leaves no steps for draws"),
     ],
 )
-def test_an_exploration_that_cannot_be_is_refused(fields, said):
-    with pytest.raises(UsageError, match=said):
+def test_an_invalid_exploration_is_refused(fields, message):
+    with pytest.raises(UsageError, match=message):
         Sgld(batch_size=5, **fields).check(GaussianMean.of(40))

@@ -124,8 +124,8 @@ def started(out, *, parts=((0, 3), (3, 5))) -> Store:
 
 
 def check(tree: xr.DataTree, draws: int) -> None:
-    whole = part(0, draws)
-    for group, values in whole.items():
+    first_part = part(0, draws)
+    for group, values in first_part.items():
         assert set(tree[group].data_vars) == set(values)
         for name, array in values.items():
             result = tree[group][name]
@@ -188,7 +188,7 @@ def test_an_unfinished_run_is_readable_at_any_moment(out):
     assert parts_folder(out).is_dir()
 
 
-def test_a_part_that_no_manifest_names_does_not_count(out):
+def test_a_part_missing_from_the_manifest_is_ignored(out):
     """Killed between the part and its manifest."""
     writer = started(out)
     np.savez(writer.folder / "p000-000002.npz", junk=np.zeros(1))
@@ -200,16 +200,16 @@ def test_parts_beyond_the_checkpoint_are_discarded(out):
     assert writer.num_parts == 3
     (writer.folder / ".p000-000003.npz.tmp").write_bytes(b"half")
     writer.release()
-    again = Store(out)
-    again.reopen(2)
-    assert sorted(p.name for p in again.folder.glob("p000-*")) == ["p000-000000.npz", "p000-000001.npz"]
-    assert not list(again.folder.glob(".*"))
+    second_store = Store(out)
+    second_store.reopen(2)
+    assert sorted(p.name for p in second_store.folder.glob("p000-*")) == ["p000-000000.npz", "p000-000001.npz"]
+    assert not list(second_store.folder.glob(".*"))
     # Killed here, before the next part: what is on disk is a run of eight draws.
     check(open_tree(out), 8)
-    again.append(part(8, 4))
+    second_store.append(part(8, 4))
     check(open_tree(out), 12)
-    again.update({"draws_done": 12})
-    again.finish(complete=True)
+    second_store.update({"draws_done": 12})
+    second_store.finish(complete=True)
     check(open_tree(out), 12)
 
 
@@ -227,13 +227,13 @@ def test_a_file_that_cannot_be_built_leaves_the_parts_and_the_old_file(out, monk
     writer.update({"draws_done": 8})
     writer.finish(complete=False)
     before = out.read_bytes()
-    again = Store(out)
-    again.reopen(2)
-    again.append(part(8, 1))
-    again.update({"draws_done": 9})
+    second_store = Store(out)
+    second_store.reopen(2)
+    second_store.append(part(8, 1))
+    second_store.update({"draws_done": 9})
     full_disk(monkeypatch)
     with pytest.raises(BnnzooError, match=r"run\.nc: cannot be written: .*parts are kept"):
-        again.finish(complete=False)
+        second_store.finish(complete=False)
     assert out.read_bytes() == before
     assert sorted(p.name for p in out.parent.iterdir()) == ["run.nc", "run.nc.parts"]
     check(open_tree(out), 9)
@@ -283,10 +283,10 @@ def test_a_live_process_keeps_others_away(out, holder):
     holder.kill()
     holder.wait()
     # The process is gone, and its lock with it.
-    again = Store(out)
-    again.reopen(2)
-    again.release()
-    assert not (again.folder / "owner.json").exists()
+    second_store = Store(out)
+    second_store.reopen(2)
+    second_store.release()
+    assert not (second_store.folder / "owner.json").exists()
 
 
 @pytest.mark.usefixtures("as_options")
@@ -295,9 +295,9 @@ def test_a_lock_without_a_sign_of_life_can_be_broken(out, holder):
     os.utime(card, (1, 1))
     with pytest.raises(UsageError, match=r"has written nothing for .* bnnzoo resume .*run\.nc --break-lock"):
         Store(out).reopen(2)
-    again = Store(out)
-    again.reopen(2, break_lock=True)
-    again.append(part(8, 1))
+    second_store = Store(out)
+    second_store.reopen(2, break_lock=True)
+    second_store.append(part(8, 1))
     # Should the old owner wake up, it writes no more.
     _, errors = holder.communicate("go on\n")
     assert "another process has taken this run over" in errors
@@ -316,14 +316,14 @@ def test_a_host_whose_locks_are_not_seen_is_seen_by_its_card(out):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda card: card.symlink_to("/dev/zero")])
-def test_a_card_that_is_no_file_is_none_and_never_read(out, make):
+def test_a_card_that_is_not_a_file_is_ignored(out, make):
     """A pipe that nobody writes to would be waited for, and what has no end read for ever."""
     writer = started(out)
     writer.release()
     make(writer.folder / "owner.json")
-    again = Store(out)
-    again.reopen(2)
-    again.release()
+    second_store = Store(out)
+    second_store.reopen(2)
+    second_store.release()
 
 
 def test_a_run_whose_rhat_is_infinite_goes_on(out):
@@ -331,9 +331,9 @@ def test_a_run_whose_rhat_is_infinite_goes_on(out):
     writer = started(out)
     writer.update({"rhat": np.inf, "draws_done": 8})
     writer.release()
-    again = Store(out)
-    again.reopen(2)
-    again.finish(complete=True)
+    second_store = Store(out)
+    second_store.reopen(2)
+    second_store.finish(complete=True)
     assert open_tree(out).attrs["rhat"] == np.inf
 
 
@@ -348,7 +348,7 @@ def test_a_writer_gives_signs_of_life(out, monkeypatch):
         time.sleep(0.01)
 
 
-def test_who_is_done_takes_nothing_from_who_comes_next(out, monkeypatch):
+def test_releasing_a_lock_keeps_the_lock_of_the_next_writer(out, monkeypatch):
     first, second = started(out, parts=((0, 8),)), Store(out)
     first.update({"draws_done": 8})
 
@@ -364,7 +364,7 @@ def test_who_is_done_takes_nothing_from_who_comes_next(out, monkeypatch):
         Store(out).claim(force=True)
 
 
-def test_a_lock_whose_file_has_gone_is_none(out, monkeypatch):
+def test_a_lock_without_its_file_is_not_held(out, monkeypatch):
     """It was opened before its last owner removed it, and locked after."""
     writer = Store(out)
     gone = []
@@ -406,12 +406,12 @@ def test_existing_runs_are_refused(out):
     writer.finish(complete=True)
     with pytest.raises(UsageError, match="exists; use another -o, or --force"):
         refuse_existing(out)
-    again = Store(out)
-    again.claim(force=True)
-    again.create(ATTRIBUTES, DIMS, STATIC)
-    again.append(part(0, 2))
-    again.update({"draws_done": 2})
-    again.finish(complete=True)
+    second_store = Store(out)
+    second_store.claim(force=True)
+    second_store.create(ATTRIBUTES, DIMS, STATIC)
+    second_store.append(part(0, 2))
+    second_store.update({"draws_done": 2})
+    second_store.finish(complete=True)
     check(open_tree(out), 2)
 
 
@@ -427,10 +427,10 @@ def test_a_folder_is_no_place_for_a_run(force, out):
 
 def test_force_replaces_an_unfinished_run(out):
     started(out).release()
-    again = Store(out)
-    again.claim(force=True)
-    again.create(ATTRIBUTES, DIMS, STATIC)
-    again.append(part(0, 1))
+    second_store = Store(out)
+    second_store.claim(force=True)
+    second_store.create(ATTRIBUTES, DIMS, STATIC)
+    second_store.append(part(0, 1))
     check(open_tree(out), 1)
 
 
@@ -478,7 +478,7 @@ def test_damaged_parts_are_a_message(out):
         open_tree(out)
 
 
-def test_what_no_reader_would_take_is_not_written(out):
+def test_unreadable_contents_are_not_written(out):
     writer = started(out)
     with pytest.raises(BnnzooError, match="the file would be unreadable: its attribute target_evaluations"):
         writer.update({"target_evaluations": np.nan})
@@ -579,12 +579,12 @@ def test_groups_are_not_added_to_another_run(out, monkeypatch):
     refuse_other(out, before)
 
     def replace():
-        again = Store(out)
-        again.claim(force=True)
-        again.create({**ATTRIBUTES, "seed": 4}, DIMS, STATIC)
-        again.append(part(0, 2))
-        again.update({"draws_done": 2})
-        again.finish(complete=True)
+        second_store = Store(out)
+        second_store.claim(force=True)
+        second_store.create({**ATTRIBUTES, "seed": 4}, DIMS, STATIC)
+        second_store.append(part(0, 2))
+        second_store.update({"draws_done": 2})
+        second_store.finish(complete=True)
 
     overtaken_by(monkeypatch, replace)
     with pytest.raises(BnnzooError, match="was replaced by another run; the file is unchanged; run this command again"):
@@ -598,16 +598,16 @@ def test_groups_are_not_added_to_another_run(out, monkeypatch):
 # ---- words about variables -----------------------------------------------------------------------
 
 
-def test_what_is_said_of_a_statistic_is_in_the_file(out):
-    said = {"n_steps": {"long_name": "steps of the integrator", "limit": 2.5}, "not there": {"limit": 1.0}}
+def test_attributes_of_a_statistic_are_in_the_file(out):
+    attributes = {"n_steps": {"long_name": "steps of the integrator", "limit": 2.5}, "not there": {"limit": 1.0}}
     writer = Store(out)
     writer.claim(force=False)
-    writer.create(ATTRIBUTES, DIMS, STATIC, variable_attributes=said)
+    writer.create(ATTRIBUTES, DIMS, STATIC, variable_attributes=attributes)
     writer.append(part(0, 3))
     writer.update({"draws_done": 3})
     for _ in range(2):
         result = open_tree(out)["sample_stats"]
-        assert {k: result["n_steps"].attrs[k] for k in ("long_name", "limit")} == said["n_steps"]
+        assert {k: result["n_steps"].attrs[k] for k in ("long_name", "limit")} == attributes["n_steps"]
         assert result["accepted"].attrs.get("long_name") is None
         assert result["accepted"].dtype == bool
         writer.finish(complete=False)
@@ -654,21 +654,21 @@ def groups(draw: st.DrawFn) -> tuple[list[int], dict[str, dict[str, np.ndarray]]
 
 @settings(max_examples=25, deadline=None)
 @given(groups())
-def test_what_is_written_is_read(given_):
+def test_written_groups_are_read_back(given_):
     """T25: from the parts and from the finished file, bit for bit."""
-    ends, whole = given_
+    ends, groups = given_
     with tempfile.TemporaryDirectory() as folder:
         writer = started(Path(folder) / "run.nc", parts=())
         for start, end in itertools.pairwise([0, *ends]):
-            writer.append({g: {n: a[:, start:end] for n, a in values.items()} for g, values in whole.items()})
-        same(open_tree(writer.out), whole)
+            writer.append({g: {n: a[:, start:end] for n, a in values.items()} for g, values in groups.items()})
+        same(open_tree(writer.out), groups)
         writer.update({"draws_done": ends[-1]})
         writer.finish(complete=True)
-        same(open_tree(writer.out), whole)
+        same(open_tree(writer.out), groups)
 
 
-def same(tree: xr.DataTree, whole: dict[str, dict[str, np.ndarray]]) -> None:
-    for group, values in whole.items():
+def same(tree: xr.DataTree, groups: dict[str, dict[str, np.ndarray]]) -> None:
+    for group, values in groups.items():
         assert set(tree[group].data_vars) == set(values)
         for name, array in values.items():
             result = tree[group][name]
@@ -695,13 +695,13 @@ def test_a_clock_that_is_ahead_locks_nobody_out(out):
 
 def test_a_run_that_another_process_went_on_with_meanwhile_is_left_alone(out):
     started(out).release()
-    seen = load(parts_folder(out))
+    manifest = load(parts_folder(out))
     other = Store(out)
     other.reopen(2)
     other.append(part(8, 1))
     other.release()
     with pytest.raises(BusyError, match="another process has just continued this run"):
-        Store(out).reopen(2, expected=seen)
+        Store(out).reopen(2, expected=manifest)
     check(open_tree(out), 9)
     Store(out).reopen(3, expected=load(parts_folder(out)))
 
@@ -720,7 +720,7 @@ def test_parts_are_not_written_where_they_cannot_be_read(tmp_path):
     check(open_tree(long), 8)
 
 
-def test_what_is_added_goes_to_the_file_that_a_link_stands_for_and_keeps_its_mode(out, tmp_path):
+def test_groups_are_added_to_the_target_of_a_link_with_its_mode(out, tmp_path):
     writer = started(out)
     writer.update({"draws_done": 8})
     writer.finish(complete=True)
@@ -733,7 +733,7 @@ def test_what_is_added_goes_to_the_file_that_a_link_stands_for_and_keeps_its_mod
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
 
 
-def test_a_folder_that_was_removed_is_not_another_processs(out):
+def test_a_removed_folder_is_not_attributed_to_another_process(out):
     store = Store(out)
     store.claim(force=False)
     shutil.rmtree(parts_folder(out))

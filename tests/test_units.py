@@ -87,7 +87,7 @@ def test_the_stored_recipe_repeats_a_run_in_units_of_the_data_bit_for_bit(tmp_pa
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.parametrize("units", [[], ["--units", "data"]])
-def test_a_note_says_the_scale_in_the_other_units(units, tmp_path, capsys):
+def test_a_note_states_the_scale_in_other_units(units, tmp_path, capsys):
     table = tmp_path / "t.csv"
     pd.DataFrame({"a": X[:, 0], "y": 4 * X[:, 0] + 2}).to_csv(table, index=False)
     arguments = ["linear", "random-walk", "--data", str(table), "--likelihood", "gaussian", "--likelihood.scale", "0.3"]
@@ -120,7 +120,7 @@ def test_a_note_says_the_scale_in_the_other_units(units, tmp_path, capsys):
         assert "use --units data" in captured.err
 
 
-def test_help_and_info_say_the_units(capsys):
+def test_help_and_info_state_the_units(capsys):
     assert cli.run(["info", "likelihood", "gaussian"]) == 0
     assert "with --units data in the data's" in capsys.readouterr().out
     assert cli.run(["sample", "linear", "nuts", "--help"]) == 0
@@ -147,9 +147,9 @@ def test_a_learned_scale_and_targets_that_are_not_scaled_stay_as_they_are():
 @pytest.mark.parametrize("factor", [2.0**-20, 32.0])
 def test_a_target_times_a_power_of_two_multiplies_predictions_exactly(factor):
     """Standardised targets are the same bits, and so are the draws; the way back multiplies by a power of two."""
-    once, scaled = sampled(Y[:, 0]), sampled(Y[:, 0] * np.float32(factor))
-    tiny.assert_same_bits(draws(scaled), draws(once))
-    pd.testing.assert_frame_equal(scaled.predict(X[:5]), once.predict(X[:5]) * np.float32(factor), check_exact=True)
+    original, scaled = sampled(Y[:, 0]), sampled(Y[:, 0] * np.float32(factor))
+    tiny.assert_same_bits(draws(scaled), draws(original))
+    pd.testing.assert_frame_equal(scaled.predict(X[:5]), original.predict(X[:5]) * np.float32(factor), check_exact=True)
 
 
 def test_regime_ok_is_shown_only_where_a_sampler_has_a_guard(tmp_path, capsys):

@@ -67,16 +67,16 @@ def test_of_several_curves_the_interval_holds_them_all_and_the_surest_is_named()
     assert calibration._combine_curves(none).direction == "chance"
 
 
-def test_claims_of_what_hardly_happens_and_words_for_sums_that_turn():
+def test_rare_claims_and_changes_of_direction_are_worded():
     """What is claimed as seldom as it happens has the spread of the claims; sums that turn are told by both halves."""
     none = calibration._Cumulative.from_claims(np.full(100, 0.02), np.zeros(100, bool))
     assert none.spread == pytest.approx(np.sqrt(100 * 0.02 * 0.98) / 100)  # not that of what was seen, 100 * 0.02^2
     assert none.gap == pytest.approx(0.02)
 
-    def direction(*right: int) -> str:
+    def direction(*counts: int) -> str:
         """Of claims of 64 rows each, with so many right."""
-        claimed = np.repeat(0.5 + 0.125 * np.arange(len(right)), 64)
-        happened = np.concatenate([np.arange(64) < count for count in right])
+        claimed = np.repeat(0.5 + 0.125 * np.arange(len(counts)), 64)
+        happened = np.concatenate([np.arange(64) < count for count in counts])
         return calibration._Cumulative.from_claims(claimed, happened).direction("under", "over", "p", "{:.2f} {:.2f}")
 
     # Claimed are 32 and 40 of 64: 16 fewer and then 9 or 8 more; the other way round; and the same way.
@@ -96,8 +96,8 @@ def test_the_numbers_of_a_calibration_of_classes():
     result = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
     # 30 of 50 are right at 0.7 and at 0.9: the sums are -5 and -20 of 100 rows. Two curves, of two classes.
     assert result.gap == pytest.approx(0.2)
-    seen, said = np.sum(((labels == 0) - confidence) ** 2), np.sum(confidence * (1 - confidence))
-    spread = np.sqrt(max(seen, said)) / 100
+    observed, claimed = np.sum(((labels == 0) - confidence) ** 2), np.sum(confidence * (1 - confidence))
+    spread = np.sqrt(max(observed, claimed)) / 100
     supremum = stats.norm.isf(0.01 / 8)
     assert result.high - result.gap == pytest.approx(supremum * spread + supremum**2 / 200)
     assert result.low == max(0.0, 2 * result.gap - result.high)
@@ -109,10 +109,10 @@ def test_the_numbers_of_a_calibration_of_classes():
     assert twice.low == pytest.approx(2 * twice.gap - twice.high)
     # Where as many more happen above as fewer below, both are told; where but half, the one.
     confidence = np.repeat([0.6, 0.8], 50)
-    for right, words in (((20, 48), "overconfident where"), ((20, 44), "overconfident: 70")):
-        labels = np.r_[np.arange(50) >= right[0], np.arange(50) >= right[1]].astype(int)
+    for correct_counts, message in (((20, 48), "overconfident where"), ((20, 44), "overconfident: 70")):
+        labels = np.r_[np.arange(50) >= correct_counts[0], np.arange(50) >= correct_counts[1]].astype(int)
         result = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
-        assert result.direction.startswith(words), result
+        assert result.direction.startswith(message), result
 
 
 def test_four_draws_a_chain_are_enough_to_say_something():
@@ -122,7 +122,7 @@ def test_four_draws_a_chain_are_enough_to_say_something():
     assert np.isfinite(convergence(np.random.default_rng(0).normal(size=(1, 8, 1)))["rhat"])
 
 
-def test_what_never_moves_is_worth_no_draw():
+def test_a_constant_quantity_has_effective_sample_size_zero():
     nothing = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
     assert convergence(np.ones((4, 20, 2))) == nothing
     assert convergence(np.random.default_rng(0).normal(size=(4, 3, 2))) == nothing
@@ -162,11 +162,11 @@ def test_groups_of_chains_are_by_their_distance_and_through_one_another():
         assert [item["modes"] for item in apart] == [1, 2]
 
 
-def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
-    seen = '{"unseen": [0.1, 0.1, 0.5, 0.1], "unseen_shift": [0.2, 0.3], "variance_ratio": [1.1, 1.3, 1.2], '
-    inspection = diagnostics.of_inspection(seen + '"variance_ratio_se": [0.3, 0.4, 1.2]}')
-    wanted = {"unseen": 0.25, "unseen_shift": 0.25, "variance_ratio": 1.2, "variance_ratio_se": 1.3 / 3}
-    assert inspection == pytest.approx(wanted)
+def test_the_final_inspection_is_summarised_by_mean_or_half_of_the_worst():
+    attributes = '{"unseen": [0.1, 0.1, 0.5, 0.1], "unseen_shift": [0.2, 0.3], "variance_ratio": [1.1, 1.3, 1.2], '
+    inspection = diagnostics.of_inspection(attributes + '"variance_ratio_se": [0.3, 0.4, 1.2]}')
+    expected = {"unseen": 0.25, "unseen_shift": 0.25, "variance_ratio": 1.2, "variance_ratio_se": 1.3 / 3}
+    assert inspection == pytest.approx(expected)
     assert diagnostics.of_inspection("{}") == {}
     alone = diagnostics.of_inspection('{"variance_ratio": [1.0, 2.0]}')
     assert alone == {"variance_ratio": 1.5}
@@ -176,7 +176,7 @@ def test_the_last_look_is_told_by_its_mean_or_half_of_its_worst():
 RECORD: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": False}
 
 
-def test_how_far_predictions_are_from_the_data_is_in_the_datas_own_sds(monkeypatch):
+def test_remoteness_is_in_standard_deviations_of_the_data(monkeypatch):
     """Targets of mean 10 and sd 0.25, predicted as 11.5 or, in a third of all draws, 1000; one never varies."""
     monkeypatch.setattr(Predictor, "classifies", False)
     monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [0.25, 1]))))
@@ -233,7 +233,7 @@ def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
     assert not result["deficit"] <= 100
 
 
-def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(monkeypatch):
+def test_convergence_is_tested_on_means_spreads_densities_and_parameters(monkeypatch):
     """Means are in the units of the data; a spread that is not finite is left out, with all of its row."""
     means = np.arange(24.0).reshape(2, 3, 2, 2)
     scales = means.copy()
@@ -242,11 +242,11 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
     own = {"likelihood_scale": np.ones((2, 3)), "bias": np.zeros((2, 3, 1)), "prior_scale": np.zeros((2, 3))}
     calls: list[Any] = []
 
-    def judged(classifies: bool = False, **about: Any) -> dict[str, np.ndarray]:
-        told = {"exactness": "exact", "rows": True, "training": True} | about
+    def judge(classifies: bool = False, **about: Any) -> dict[str, np.ndarray]:
+        arguments = {"exactness": "exact", "rows": True, "training": True} | about
         monkeypatch.setattr(Predictor, "classifies", classifies)
         monkeypatch.setattr(Predictor, "blocks", list(own))
-        monkeypatch.setattr(Predictor, "has_rows", told["rows"])
+        monkeypatch.setattr(Predictor, "has_rows", arguments["rows"])
         monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [2, 5]))))
         monkeypatch.setattr(diagnostics.thinning, "density_rows", lambda predictor, probes: 10 * probes)
         monkeypatch.setattr(diagnostics, "probe_rows", lambda record, count: Probes([], np.zeros((count, 1))))
@@ -255,37 +255,37 @@ def test_convergence_is_judged_by_means_spreads_densities_and_own_parameters(mon
         predictor.log_likelihoods = lambda *of: calls.append(of) or each
         predictor.some_parameters = lambda: (np.arange(2), means[..., 0])
         predictor.record = types.SimpleNamespace(
-            has_training_rows=told["training"],
-            attributes={"exactness": told["exactness"]},
+            has_training_rows=arguments["training"],
+            attributes={"exactness": arguments["exactness"]},
             shape=(2, 3),
             training_rows=lambda most: (np.full((most, 1), 3.0), np.full((most, 1), 4.0)),
             array=lambda group, name: own[name],
         )
         return diagnostics.quantities(predictor, 4)
 
-    result = judged()
-    wanted = {
+    result = judge()
+    expected = {
         "predictive means": means * [2, 5],
         "predictive log sds": scales[:, :, 1:],
         "the training rows' log density": each.astype(float).sum(2),
         "likelihood_scale": own["likelihood_scale"],
         "prior_scale": own["prior_scale"],
     }
-    assert list(result) == list(wanted)
-    for name, values in wanted.items():
+    assert list(result) == list(expected)
+    for name, values in expected.items():
         np.testing.assert_allclose(result[name], values, err_msg=name)
-    ((x, y, kept),) = calls
-    assert (len(x), x[0, 0], y[0, 0], kept.tolist()) == (40, 3, 4, [0, 1, 2])
-    classes = judged(classifies=True, exactness="biased")
+    ((x, y, indices),) = calls
+    assert (len(x), x[0, 0], y[0, 0], indices.tolist()) == (40, 3, 4, [0, 1, 2])
+    classes = judge(classifies=True, exactness="biased")
     assert list(classes) == ["class probabilities", "the training rows' log density", "likelihood_scale", "prior_scale"]
     np.testing.assert_array_equal(classes["class probabilities"], means)
-    assert list(judged(training=False)) == ["predictive means", "predictive log sds", "likelihood_scale", "prior_scale"]
-    assert list(judged(exactness="approximate")) == ["predictive means"]
-    assert list(judged(exactness="noise-corrected")) == list(wanted)
-    np.testing.assert_array_equal(judged(rows=False)["the parameters"], means[..., 0])
+    assert list(judge(training=False)) == ["predictive means", "predictive log sds", "likelihood_scale", "prior_scale"]
+    assert list(judge(exactness="approximate")) == ["predictive means"]
+    assert list(judge(exactness="noise-corrected")) == list(expected)
+    np.testing.assert_array_equal(judge(rows=False)["the parameters"], means[..., 0])
 
 
-def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
+def test_a_diagnosis_uses_some_draws_and_all_steps(monkeypatch):
     """Ten draws of every second step, of which five are judged: no energies of successive steps."""
     energy = np.random.default_rng(0).normal(size=(2, 10))
     diverging = np.zeros((2, 10))
@@ -302,7 +302,7 @@ def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
         )
         return result
 
-    whole, looked = predictor(10), predictor(5, weights=np.array([0.5, 0.5] + [0.0] * 8))
+    all_draws, looked = predictor(10), predictor(5, weights=np.array([0.5, 0.5] + [0.0] * 8))
     rows = [{"rhat": 1.1}, {"rhat": 1.3}, {"rhat": 1.2}]
     changes = np.full((2, 1), 2, np.uint8)
     looked.weights = types.SimpleNamespace(rows=lambda: rows, still_chains=lambda: 1, changes=changes)
@@ -311,9 +311,9 @@ def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
     values = np.random.default_rng(1).normal(size=(2, 5, 3))
     monkeypatch.setattr(diagnostics.thinning, "for_diagnosis", lambda predictor, probes: looked)
     monkeypatch.setattr(diagnostics, "quantities", lambda predictor, probes: {"f": values})
-    against = lambda predictor, judged, probes: {"remoteness": float(predictor is looked)}  # noqa: E731
+    against = lambda predictor, draws_judged, probes: {"remoteness": float(predictor is looked)}  # noqa: E731
     monkeypatch.setattr(diagnostics, "distance_from_data", against)
-    result = diagnostics.of_run(whole)
+    result = diagnostics.of_run(all_draws)
     assert (result["draws"], result["draws_judged"], result["draws_requested"], result["chains"]) == (10, 5, 12, 2)
     assert (result["rhat"], result["weights_ess"]) == (convergence(values)["rhat"], 2)
     assert (result["weights_rhat"], result["still_chains"], result["remoteness"]) == (1.3, 1, 1)
@@ -321,11 +321,11 @@ def test_a_diagnosis_looks_at_some_draws_and_at_the_steps_of_all(monkeypatch):
     assert result["sigma2"] == pytest.approx(np.mean(energy**2))
     assert "ebfmi" not in result
     assert (result["unseen"], result["regime_ok"], result["regime"]) == (0.5, 1, "fine")
-    whole.record.thin = 1
-    assert diagnostics.of_run(whole)["ebfmi"] > 1
+    all_draws.record.thin = 1
+    assert diagnostics.of_run(all_draws)["ebfmi"] > 1
 
 
-def test_surprise_is_a_rows_loss_over_that_of_guessing(monkeypatch):
+def test_surprise_is_a_rows_loss_relative_to_guessing(monkeypatch):
     """Of three classes: log densities of all four rows, -8 on average over the draws; given, or taken anew."""
     monkeypatch.setattr(Predictor, "classifies", True)
     monkeypatch.setattr(Predictor, "signature", types.SimpleNamespace(class_names=("a", "b", "c")))
@@ -333,11 +333,11 @@ def test_surprise_is_a_rows_loss_over_that_of_guessing(monkeypatch):
     rows = np.zeros((4, 1)), np.zeros(4, int)
     values = np.broadcast_to(np.array([-1.0, -2.0, -2.0, -3.0]), (2, 3, 4))
     predictor: Any = Predictor.__new__(Predictor)
-    predictor.log_likelihoods = lambda x, y, kept: values[:, kept]
+    predictor.log_likelihoods = lambda x, y, indices: values[:, indices]
     about: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": True, "shape": (2, 3)}
     predictor.record = types.SimpleNamespace(**about, training_rows=lambda count: rows)
-    wanted = {"surprise": pytest.approx(2 / np.log(3))}
-    assert diagnostics.distance_from_data(predictor, {}, 4) == wanted
+    expected = {"surprise": pytest.approx(2 / np.log(3))}
+    assert diagnostics.distance_from_data(predictor, {}, 4) == expected
     twice = {"the training rows' log density": np.full((2, 3), -16.0)}
     assert diagnostics.distance_from_data(predictor, twice, 4) == {"surprise": pytest.approx(4 / np.log(3))}
     predictor.record.has_training_rows = False
@@ -401,7 +401,7 @@ def test_statistics_of_steps_are_averaged_or_tested():
     assert diagnostics.of_statistics({"energy": energy})["ebfmi"] == pytest.approx(expected)
 
 
-def test_answers_turn_at_their_limits():
+def test_answers_change_at_their_limits():
     def knows(area: float) -> str:
         scores = {"ood_auroc_entropy": Estimate(area), "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
         return findings.answer_knows(scores).outcome
@@ -428,28 +428,28 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
+def test_values_at_their_limit_pass_and_messages_state_the_numbers():
     at = {"ebfmi": 0.3, "diverging": 0.01, "remoteness": 100.0, "surprise": 100.0, "lp_rhat": 1.01}
     assert findings.gate_findings({**GOOD, **at}) == ()
     (two,) = findings.gate_findings({**GOOD, "rhat": 1.2, "modes": 2})
-    words = "the chains are in 2 groups that predict differently; run longer ([[draws]], [[warmup]])"
-    assert two.advice == words == findings.gate_findings({**GOOD, "lp_rhat": 1.2, "modes": 2})[0].advice
+    expected = "the chains are in 2 groups that predict differently; run longer ([[draws]], [[warmup]])"
+    assert two.advice == expected == findings.gate_findings({**GOOD, "lp_rhat": 1.2, "modes": 2})[0].advice
     (first,) = findings.gate_findings({key: value for key, value in GOOD.items() if key != "modes"} | {"rhat": 1.2})
     assert "groups" not in first.advice
-    for count, said in ((99, True), (100, False)):
+    for count, is_said in ((99, True), (100, False)):
         diagnosis = {**GOOD, "rhat": 1.2, "draws": count, "draws_requested": count}
-        words = findings.answer_converged(diagnosis, findings.gate_findings(diagnosis)).text
-        assert ("draws per chain" in words) == said
-    told = findings.answer_ran({**GOOD, "diverging": 0.0}, ()).text
-    assert told == "Finished, every chain moved, no divergent transition."
+        expected = findings.answer_converged(diagnosis, findings.gate_findings(diagnosis)).text
+        assert ("draws per chain" in expected) == is_said
+    answer = findings.answer_ran({**GOOD, "diverging": 0.0}, ()).text
+    assert answer == "Finished, every chain moved, no divergent transition."
     laplace = {**GOOD, "exactness": "approximate", "diverging": 0.0}
     assert findings.answer_ran(laplace, ()).text.startswith("Finished, no divergent transition; ")
     (none,) = findings.gate_findings({**GOOD, "ebfmi": np.nan})
     assert sentence(none) == "E-BFMI is not a number (limit 0.3); the energy mixes slowly: reparametrise the model"
     assert "0.50% divergent transitions" in findings.answer_ran({**GOOD, "diverging": 0.005}, ()).text
     assert "acceptance 0.70" in findings.answer_ran({**GOOD, "acceptance_rate": 0.7}, ()).text
-    for held, words in ((1, "moved, regime ok, mean σ² 1.5."), (0, "moved, mean σ² 1.5.")):
-        assert findings.answer_ran({**GOOD, "sigma2": 1.5, "regime_ok": held}, ()).text.endswith(words)
+    for held, expected in ((1, "moved, regime ok, mean σ² 1.5."), (0, "moved, mean σ² 1.5.")):
+        assert findings.answer_ran({**GOOD, "sigma2": 1.5, "regime_ok": held}, ()).text.endswith(expected)
     biased = {**GOOD, "exactness": "biased"}
     assert "and no number here measures the difference" in findings.answer_ran(biased, ()).text
     measured = findings.answer_ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).text
@@ -462,11 +462,16 @@ def test_what_is_at_its_limit_is_held_and_the_words_say_what_there_is():
     assert findings._join_words(["a"]) == "a"
 
 
-def test_a_few_rows_of_what_a_calibration_turns_on():
-    def says(low: float, high: float) -> str:
+def test_calibration_of_a_few_rows_depends_on_its_interval():
+    def answer(low: float, high: float) -> str:
         return findings.answer_calibrated(findings.Calibration(0.1, low, high, "too sure"), 10).outcome
 
-    assert [says(0.02, 0.15), says(0.021, 0.15), says(0.02, 0.151), says(0.021, 0.3)] == ["yes", "no", "unsure", "no"]
+    assert [answer(0.02, 0.15), answer(0.021, 0.15), answer(0.02, 0.151), answer(0.021, 0.3)] == [
+        "yes",
+        "no",
+        "unsure",
+        "no",
+    ]
 
 
 def test_the_limit_of_pareto_k_grows_with_the_number_of_draws():
@@ -504,9 +509,9 @@ def test_leave_one_out_of_a_run_is_of_at_most_two_thousand_rows_and_ten_draws_or
     assert (first["loo_rows"], first["loo_pareto_k_bad"]) == (5, 0.2)
     assert half["loo_nll"] != first["loo_nll"]
     assert looked(2, 5, 2001)["loo_rows"] == 2000
-    x, y, kept = calls[-1]
+    x, y, indices = calls[-1]
     np.testing.assert_array_equal(y, -x)
-    assert (x[0], x[-1], len(kept)) == (0, 2000, 5)
+    assert (x[0], x[-1], len(indices)) == (0, 2000, 5)
     assert looked(2, 4, 5) == looked(4, 250, 5, exactness="approximate") == looked(4, 250, 0) == {}
 
 
@@ -551,20 +556,20 @@ def test_two_rows_have_an_error_and_ties_count_as_inside():
     )
 
 
-def test_nothing_seen_of_a_few_rows_is_no_proof():
+def test_perfect_predictions_of_few_rows_are_not_proof():
     """Right once, at 99.9 %: what it would be at another row is not known; and its interval holds the truth."""
     assert (
         findings.answer_calibrated(calibration.of_classes(np.array([1]), np.array([[0.001, 0.999]])), 1).outcome
         == "unsure"
     )
-    rng, misses, settled = np.random.default_rng(0), 0, 0
+    rng, misses, settled_count = np.random.default_rng(0), 0, 0
     for _ in range(300):
         labels = (rng.uniform(size=20) < 0.9).astype(int)  # claimed 0.999
         result = calibration.of_classes(labels, np.tile([0.001, 0.999], (20, 1)))
         misses += not result.low <= 0.099 <= result.high
-        settled += findings.answer_calibrated(result, 20).outcome == "yes"
+        settled_count += findings.answer_calibrated(result, 20).outcome == "yes"
     assert misses <= 9  # 1 % of 300 are 3; more than 9 in 1000 tries once
-    assert settled == 0
+    assert settled_count == 0
 
 
 def test_weights_that_are_all_alike_are_the_best_there_are():
@@ -577,7 +582,7 @@ def test_weights_that_are_all_alike_are_the_best_there_are():
 
 
 def test_unfamiliar_rows_are_told_apart_beyond_their_error():
-    def says(area: float, spread: float) -> str:
+    def answer(area: float, spread: float) -> str:
         influence = spread * np.array([1.0, -1.0] * 50)
         scores = {
             "ood_auroc_entropy": Estimate(area, influence),
@@ -586,7 +591,7 @@ def test_unfamiliar_rows_are_told_apart_beyond_their_error():
         }
         return findings.answer_knows(scores).outcome
 
-    assert [says(0.9, 0.1), says(0.9, 1.0), says(0.5, 0.1), says(0.5, 1.0)] == ["yes", "unsure", "no", "unsure"]
+    assert [answer(0.9, 0.1), answer(0.9, 1.0), answer(0.5, 0.1), answer(0.5, 1.0)] == ["yes", "unsure", "no", "unsure"]
 
 
 def test_a_perfect_separation_of_few_rows_settles_nothing():
@@ -594,8 +599,8 @@ def test_a_perfect_separation_of_few_rows_settles_nothing():
         scores = np.r_[np.zeros(rows), np.ones(rows)]
         area = metrics.auroc(scores, scores > 0)
         assert area.value == 1
-        told = {"ood_auroc_entropy": area, "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
-        assert findings.answer_knows(told).outcome == message
+        estimates = {"ood_auroc_entropy": area, "ood_entropy": Estimate(1.5), "test_entropy": Estimate(0.3)}
+        assert findings.answer_knows(estimates).outcome == message
 
 
 def test_one_draw_and_chains_that_stand_still_are_not_trusted():

@@ -29,7 +29,7 @@ from bnnzoo.sampling import backend, provenance, verdict
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory):
+def finished_runs(tmp_path_factory):
     """Uninterrupted runs, one a sampler, made when first wanted."""
     folder = tmp_path_factory.mktemp("whole")
 
@@ -55,7 +55,7 @@ def steady(run: bnnzoo.Run) -> dict[str, Any]:
 # ---- T18 through files ---------------------------------------------------------------------------
 
 
-def _check_resume(recipe: Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], folder: Any) -> None:
+def _check_resume(recipe: Recipe, expected_run: bnnzoo.Run, polls: tuple[int, ...], folder: Any) -> None:
     for poll in polls:
         out = folder / f"stopped-{poll}.nc"
         with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume") as caught:
@@ -63,16 +63,16 @@ def _check_resume(recipe: Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], fol
         assert caught.value.exit_code == 130
         result = bnnzoo.open(out)
         assert result.attributes["complete"] == 0
-        done = result.attributes["draws_done"]
-        assert 0 <= done < recipe.draws
-        if done:
+        draws_done = result.attributes["draws_done"]
+        assert 0 <= draws_done < recipe.draws
+        if draws_done:
             for tree in (result.posterior, xr.open_datatree(out, engine="h5netcdf")):
-                assert tree["posterior"].sizes["draw"] == done
-            before = whole.posterior["posterior"]["weight"].values[:, :done]
+                assert tree["posterior"].sizes["draw"] == draws_done
+            before = expected_run.posterior["posterior"]["weight"].values[:, :draws_done]
             np.testing.assert_array_equal(result.posterior["posterior"]["weight"].values, before)
-        again = zoo.resume(out)
-        tiny.assert_same_bits(groups(again), groups(whole))
-        assert steady(again) == steady(whole)
+        resumed = zoo.resume(out)
+        tiny.assert_same_bits(groups(resumed), groups(expected_run))
+        assert steady(resumed) == steady(expected_run)
         assert not store.parts_folder(out).exists()
 
 
@@ -82,12 +82,12 @@ def _check_resume(recipe: Recipe, whole: bnnzoo.Run, polls: tuple[int, ...], fol
     "sampler",
     [name if name in ("penalty", "nuts") else pytest.param(name, marks=pytest.mark.slow) for name in tiny.SAMPLERS],
 )
-def test_an_interrupted_run_resumes_to_the_same_bits(sampler, whole, tmp_path):
+def test_an_interrupted_run_resumes_to_the_same_bits(sampler, finished_runs, tmp_path):
     """Stopped in warm-up, and while sampling."""
-    _check_resume(tiny.recipe(sampler), whole(sampler), (3, 7), tmp_path)
+    _check_resume(tiny.recipe(sampler), finished_runs(sampler), (3, 7), tmp_path)
 
 
-def test_an_interrupted_run_resumes_twice(whole, tmp_path):
+def test_an_interrupted_run_resumes_twice(finished_runs, tmp_path):
     out = tmp_path / "run.nc"
     for chunk, start in (
         (2, functools.partial(zoo.run_recipe, tiny.recipe("mala"), out=out)),
@@ -96,12 +96,12 @@ def test_an_interrupted_run_resumes_twice(whole, tmp_path):
     ):
         with pytest.raises(InterruptedRunError):
             start(**tiny.stopped(chunk))
-    tiny.assert_same_bits(groups(zoo.resume(out)), groups(whole("mala")))
+    tiny.assert_same_bits(groups(zoo.resume(out)), groups(finished_runs("mala")))
 
 
-def test_a_run_with_thinning_and_kept_warm_up_resumes_to_the_same_bits(whole, tmp_path):
+def test_a_run_with_thinning_and_kept_warm_up_resumes_to_the_same_bits(finished_runs, tmp_path):
     more = {"thin": 3, "keep_warmup": True, "draws": 12}
-    reference = whole("random-walk", **more)
+    reference = finished_runs("random-walk", **more)
     assert reference.posterior["warmup_posterior"].sizes["draw"] == tiny.WARMUP
     _check_resume(tiny.recipe("random-walk", **more), reference, (3, 7), tmp_path)
 
@@ -127,17 +127,17 @@ def _sampling(polls: list[Any]) -> int:
     return int(bool(polls) and polls[-1].phase == "sampling")
 
 
-def test_a_run_that_was_killed_after_its_last_chunk_resumes(whole, tmp_path, monkeypatch):
+def test_a_run_that_was_killed_after_its_last_chunk_resumes(finished_runs, tmp_path, monkeypatch):
     """The checkpoint of the last step leaves no step to do, only the file to write."""
     out = tmp_path / "run.nc"
     monkeypatch.setattr(store.Store, "finish", _killed)
     with pytest.raises(KeyboardInterrupt):
         zoo.run_recipe(tiny.recipe("random-walk", checkpoint_every=0), out=out)
     monkeypatch.undo()
-    tiny.assert_same_bits(groups(zoo.resume(out)), groups(whole("random-walk")))
+    tiny.assert_same_bits(groups(zoo.resume(out)), groups(finished_runs("random-walk")))
 
 
-def test_a_file_that_cannot_be_written_can_be_written_later(whole, tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_written_can_be_written_later(finished_runs, tmp_path, monkeypatch):
     """T21: the disk was full when the file was built from the parts: nothing of the run is lost."""
     out = tmp_path / "run.nc"
     monkeypatch.setattr("bnnzoo.store.netcdf.Unfinished.static", _full)
@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_written_can_be_written_later(whole, tmp_path, mon
     assert caught.value.exit_code == 1
     monkeypatch.undo()
     assert not out.exists()
-    tiny.assert_same_bits(groups(zoo.resume(out)), groups(whole("random-walk")))
+    tiny.assert_same_bits(groups(zoo.resume(out)), groups(finished_runs("random-walk")))
 
 
 def _killed(*_: Any, **__: Any) -> None:
@@ -157,8 +157,8 @@ def _full(*_: Any, **__: Any) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_a_finished_run_has_nothing_to_resume(whole, tmp_path):
-    path = whole("random-walk").path
+def test_a_finished_run_has_nothing_to_resume(finished_runs, tmp_path):
+    path = finished_runs("random-walk").path
     with pytest.raises(UsageError, match="is finished, so there is nothing to resume"):
         zoo.resume(path)
     with pytest.raises(UsageError, match="no such run"):
@@ -166,7 +166,7 @@ def test_a_finished_run_has_nothing_to_resume(whole, tmp_path):
 
 
 @pytest.mark.usefixtures("as_options")
-def test_another_environment_does_not_resume_silently(whole, tmp_path, monkeypatch):
+def test_another_environment_does_not_resume_silently(finished_runs, tmp_path, monkeypatch):
     out = tmp_path / "run.nc"
     monkeypatch.setattr(backend, "versions", lambda versions=backend.versions: versions() | {"jax": "0.0.1"})
     with pytest.raises(InterruptedRunError):
@@ -176,20 +176,22 @@ def test_another_environment_does_not_resume_silently(whole, tmp_path, monkeypat
         zoo.resume(out)
     result = zoo.resume(out, allow_inexact=True)
     assert "jax was 0.0.1" in result.attributes["inexact_resume"]
-    tiny.assert_same_bits(groups(result), groups(whole("random-walk")))
+    tiny.assert_same_bits(groups(result), groups(finished_runs("random-walk")))
 
 
-def test_what_would_change_the_draws_of_a_run_that_goes_on():
+def test_resume_reports_changes_that_affect_the_draws():
     about = {"device": "cpu x 4", "placement": "parallel on 4", "precision": "float32"}
     packages = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
-    now = {**about, "versions": json.dumps(dict.fromkeys(packages, "2"))}
+    attributes = {**about, "versions": json.dumps(dict.fromkeys(packages, "2"))}
     assert set(backend.versions()) == set(packages)
-    assert provenance.differences(now, now) == []
+    assert provenance.differences(attributes, attributes) == []
     for name, value in about.items():
-        assert provenance.differences({**now, name: "another"}, now) == [f"{name} was another, is {value}"]
+        assert provenance.differences({**attributes, name: "another"}, attributes) == [
+            f"{name} was another, is {value}"
+        ]
     for name in packages:
-        then = {**now, "versions": json.dumps({**dict.fromkeys(packages, "2"), name: "1"})}
-        assert provenance.differences(then, now) == [f"{name} was 1, is 2"]
+        changed = {**attributes, "versions": json.dumps({**dict.fromkeys(packages, "2"), name: "1"})}
+        assert provenance.differences(changed, attributes) == [f"{name} was 1, is 2"]
 
 
 # ---- the file ------------------------------------------------------------------------------------
@@ -197,15 +199,15 @@ def test_what_would_change_the_draws_of_a_run_that_goes_on():
 
 @pytest.mark.filterwarnings("ignore:regime")  # so few steps of bbb find no best mean
 @tiny.EACH
-def test_the_file_keeps_the_contract(sampler, whole):
-    run = whole(sampler)
+def test_the_file_keeps_the_contract(sampler, finished_runs):
+    run = finished_runs(sampler)
     about = run.attributes
-    wanted = {
+    expected = {
         "bnnzoo_version", "recipe", "tuned", "model", "sampler", "exactness", "likelihood_power", "regime_ok",
         "complete", "draws_requested", "draws_done", "seed", "versions", "device", "precision", "data_sha256",
         "seconds_compile", "seconds_warmup", "seconds_sampling", "target_evaluations",
     }  # fmt: skip
-    assert wanted <= set(about)
+    assert expected <= set(about)
     assert (about["model"], about["sampler"]) == ("linear", sampler)
     assert (about["complete"], about["draws_requested"], about["draws_done"]) == (1, tiny.DRAWS, tiny.DRAWS)
     assert about["regime_ok"] in (0, 1, "not-applicable")
@@ -235,9 +237,9 @@ def test_the_file_keeps_the_contract(sampler, whole):
 
 
 @pytest.mark.parametrize("sampler", ["random-walk", "mala"])
-def test_the_log_density_in_the_file_is_that_of_the_draw(sampler, whole):
+def test_the_log_density_in_the_file_is_that_of_the_draw(sampler, finished_runs):
     posterior = tiny.problem(sampler).posterior
-    result = whole(sampler).posterior
+    result = finished_runs(sampler).posterior
     theta = np.concatenate(
         [result["posterior"][b.name].values[:, -1].reshape(4, -1) for b in posterior.layout.blocks], 1
     )
@@ -245,62 +247,62 @@ def test_the_log_density_in_the_file_is_that_of_the_draw(sampler, whole):
     np.testing.assert_allclose(result["sample_stats"]["lp"].values[:, -1], lp, rtol=1e-4)
 
 
-def test_the_file_is_read_by_xarray_and_arviz(whole):
+def test_the_file_is_read_by_xarray_and_arviz(finished_runs):
     import arviz_stats
 
-    tree = xr.open_datatree(whole("nuts").path, engine="h5netcdf")
+    tree = xr.open_datatree(finished_runs("nuts").path, engine="h5netcdf")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         summary = arviz_stats.summary(tree, round_to="none")
     assert len(summary) == 11
     assert np.isfinite(summary["mean"].to_numpy(float)).all()
-    wanted = tree["posterior"]["bias"].values.mean()
-    np.testing.assert_allclose(float(summary.loc["bias[0]", "mean"]), wanted, rtol=1e-5)
+    expected = tree["posterior"]["bias"].values.mean()
+    np.testing.assert_allclose(float(summary.loc["bias[0]", "mean"]), expected, rtol=1e-5)
 
 
-def test_the_recipe_in_the_file_repeats_the_run(whole, tmp_path):
-    first = whole("penalty")
+def test_the_recipe_in_the_file_repeats_the_run(finished_runs, tmp_path):
+    first = finished_runs("penalty")
     recipe = recipe_from(first.attributes["recipe"])
-    again = zoo.run_recipe(recipe, out=tmp_path / "again.nc")
-    tiny.assert_same_bits(groups(again), groups(first))
-    assert steady(again) == steady(first)
+    repeated_run = zoo.run_recipe(recipe, out=tmp_path / "again.nc")
+    tiny.assert_same_bits(groups(repeated_run), groups(first))
+    assert steady(repeated_run) == steady(first)
 
 
-def test_another_seed_is_another_run(whole):
-    first, other = groups(whole("random-walk")), groups(whole("random-walk", seed=1))
+def test_another_seed_is_another_run(finished_runs):
+    first, other = groups(finished_runs("random-walk")), groups(finished_runs("random-walk", seed=1))
     assert not np.isin(first["posterior/weight"], other["posterior/weight"]).any()
 
 
-def test_the_digest_is_of_the_training_rows(whole):
-    constant = whole("random-walk").posterior
+def test_the_digest_is_of_the_training_rows(finished_runs):
+    constant = finished_runs("random-walk").posterior
     x, y = constant["constant_data"]["x"].values, constant["observed_data"]["y"].values
     digest = hashlib.sha256()
     for array in (x, y[:, None]):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(array.tobytes())
-    assert whole("random-walk").attributes["data_sha256"] == digest.hexdigest()
-    assert whole("mala").attributes["data_sha256"] == digest.hexdigest()
+    assert finished_runs("random-walk").attributes["data_sha256"] == digest.hexdigest()
+    assert finished_runs("mala").attributes["data_sha256"] == digest.hexdigest()
 
 
-def test_the_summary_is_short_and_plain(whole):
-    result = whole("penalty").summary()
+def test_the_summary_is_short_and_plain(finished_runs):
+    result = finished_runs("penalty").summary()
     json.dumps(result)
     assert result["parameters"] == 11
     assert result["chains"] == tiny.CHAINS
     assert 0 <= result["acceptance_rate"] <= 1
 
 
-def test_an_existing_file_is_refused_and_force_replaces_it(whole, tmp_path):
+def test_an_existing_file_is_refused_and_force_replaces_it(finished_runs, tmp_path):
     out = tmp_path / "run.nc"
     out.write_text("mine")
     with pytest.raises(UsageError, match="exists"):
         zoo.run_recipe(tiny.recipe("random-walk"), out=out)
     assert out.read_text() == "mine"
-    again = zoo.run_recipe(tiny.recipe("random-walk"), out=out, force=True)
-    tiny.assert_same_bits(groups(again), groups(whole("random-walk")))
+    repeated_run = zoo.run_recipe(tiny.recipe("random-walk"), out=out, force=True)
+    tiny.assert_same_bits(groups(repeated_run), groups(finished_runs("random-walk")))
     with pytest.raises(UsageError, match="exists"):
-        again.save(out)
-    again.save(tmp_path / "copy.nc")
+        repeated_run.save(out)
+    repeated_run.save(tmp_path / "copy.nc")
     assert (tmp_path / "copy.nc").read_bytes() == out.read_bytes()
 
 
@@ -404,8 +406,8 @@ def test_a_posterior_of_your_own(tmp_path):
     place = run.posterior["posterior"]["place"].values.astype(float)
     mean, variance = np.array([1.0, -1.0]), np.array([4.0, 0.25])
     averages = np.concatenate([place.mean(1), ((place - mean) ** 2).mean(1)], 1)
-    wanted = np.concatenate([mean, variance])
-    t = (averages.mean(0) - wanted) / (averages.std(0, ddof=1) / 32**0.5)
+    expected = np.concatenate([mean, variance])
+    t = (averages.mean(0) - expected) / (averages.std(0, ddof=1) / 32**0.5)
     assert (np.abs(t) < 6.07).all()
     assert (run.attributes["model"], run.attributes["sampler"]) == ("Plane", "Mala")
     with pytest.raises(UsageError, match="made in Python"):
@@ -413,7 +415,7 @@ def test_a_posterior_of_your_own(tmp_path):
     assert xr.open_datatree(run.path, engine="h5netcdf")["posterior"].sizes["chain"] == 32
 
 
-def test_a_posterior_of_your_own_starts_where_you_say(tmp_path):
+def test_a_given_posterior_starts_at_given_positions(tmp_path):
     start = np.array([[5.0, 5.0], [-5.0, -5.0]], np.float32)
     options: dict[str, Any] = {"chains": 2, "warmup": 0, "draws": 3, "chain_method": "vectorized"}
     run = bnnzoo.sample(Plane(), RandomWalk(step_size=1e-6), init=start, **options)
@@ -474,7 +476,7 @@ def test_a_run_that_breaks_keeps_the_draws_before(tmp_path):
     np.testing.assert_array_equal(place[0, :, 0], 6 + np.arange(place.shape[1]))
 
 
-def test_a_run_that_cannot_be_judged_is_a_file_all_the_same(tmp_path, monkeypatch):
+def test_a_run_without_a_verdict_is_written(tmp_path, monkeypatch):
     def fails(predictor: object) -> None:
         raise NotImplementedError("no classes")
 

@@ -47,16 +47,18 @@ def test_the_runs_of_a_sweep_have_its_values_and_their_names(tmp_path):
     path = tmp_path / "r.yaml"
     path.write_text("model: linear\nsampler: mala\ndraws: 9\nsweep: {seed: [7, 8], chains: [1, 2]}\n")
 
-    def found(seeds: list[int], seed: int | None = None, over: Sequence[Layer] = ()) -> dict[str, tuple[int, int, int]]:
+    def points(
+        seeds: list[int], seed: int | None = None, over: Sequence[Layer] = ()
+    ) -> dict[str, tuple[int, int, int]]:
         recipes = _recipes([str(path)], over, {"data": None, "seed": seed}, seeds)
         return {name: (recipe.chains, recipe.seed, recipe.draws) for name, recipe in recipes.items()}
 
-    assert found([]) == {f"r,chains={c},seed={seed}": (c, seed, 9) for c in (1, 2) for seed in (7, 8)}
-    assert found([0]) == {f"r,chains={c},seed=0": (c, 0, 9) for c in (1, 2)}
-    assert found([], seed=5) == {f"r,chains={c}": (c, 5, 9) for c in (1, 2)}
+    assert points([]) == {f"r,chains={c},seed={seed}": (c, seed, 9) for c in (1, 2) for seed in (7, 8)}
+    assert points([0]) == {f"r,chains={c},seed=0": (c, 0, 9) for c in (1, 2)}
+    assert points([], seed=5) == {f"r,chains={c}": (c, 5, 9) for c in (1, 2)}
     over = tmp_path / "over.yaml"
     over.write_text("draws: 4\nsweep: {thin: [2]}\n")
-    assert found([], 5, [read_layer(over)]) == {f"r,chains={c},thin=2": (c, 5, 4) for c in (1, 2)}
+    assert points([], 5, [read_layer(over)]) == {f"r,chains={c},thin=2": (c, 5, 4) for c in (1, 2)}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_the_runs_of_a_sweep_have_its_values_and_their_names(tmp_path):
         ("runs", ["a!"], ""),
     ],
 )
-def test_what_one_does_next_is_with_runs_that_are_there(folder, names, arguments):
+def test_next_command_names_existing_runs(folder, names, arguments):
     """Those with a ! have failed."""
     rows = [{"recipe": name.rstrip("!"), **({"error": "exit code 2"} if "!" in name else {})} for name in names]
     assert next_command(Path(folder), rows) == arguments
@@ -87,20 +89,20 @@ def test_a_table_of_runs_has_the_columns_that_one_of_them_has(capsys):
     assert compare_files([Path("gone.nc")]) == compare_files([Path("gone.nc")] * 5) == []
 
 
-def test_rows_are_read_anew_for_every_word_that_decides_them(tmp_path):
+def test_rows_are_read_again_if_a_data_option_changes(tmp_path):
     """The rows of several jobs are read once: whatever says which they are tells one job's from another's."""
     path = tmp_path / "t.csv"
     path.write_text(
         "\n".join(["a,b,y,z", *(f"{i % 9}.5,{'' if i % 7 == 3 else i % 5},{i % 4}.25,{i % 3}" for i in range(40))])
     )
-    said = {"data": str(path), "target": "y", "columns": "a,b,z", "missing": "median", "test_fraction": 0.25}
-    rows, kept = [], _CurrentRows()
+    options = {"data": str(path), "target": "y", "columns": "a,b,z", "missing": "median", "test_fraction": 0.25}
+    rows, current = [], _CurrentRows()
     for more in (
         *({}, {"target": "z"}, {"columns": "a,b"}, {"columns": None, "drop": "z"}, {"missing": "drop"}),
         *({"test_fraction": 0.5}, {"split_seed": 4}),
     ):
-        recipe = resolve("linear", "mala", [], {name: v for name, v in {**said, **more}.items() if v is not None})
-        rows.append(kept.sha256(recipe, "regression"))
+        recipe = resolve("linear", "mala", [], {name: v for name, v in {**options, **more}.items() if v is not None})
+        rows.append(current.sha256(recipe, "regression"))
         assert rows[-1] == _CurrentRows().sha256(recipe, "regression")
     assert rows[2] == rows[3]
     assert len(set(rows)) == len(rows) - 1
@@ -135,7 +137,7 @@ def jobs_of(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
-def test_the_recipe_under_way_ends_with_the_command(tmp_path):
+def test_interrupting_the_command_ends_the_current_recipe(tmp_path):
     """A SIGTERM to `zoo run` alone leaves no process behind and starts no other recipe."""
     command = [sys.executable, "-m", "bnnzoo", "zoo", "run", "mdn.random-walk", "mdn.nuts", "-o", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -70,10 +70,10 @@ def recipe(sampler: str, model: str = "linear", **more: Any) -> Recipe:
     return resolve(model, sampler, [], options(sampler, **more))
 
 
-def words(sampler: str, **more: Any) -> list[str]:
+def arguments(sampler: str, **more: Any) -> list[str]:
     """The arguments of `bnnzoo sample linear SAMPLER` for `options`."""
-    given = options(sampler, **more)
-    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None]
+    given_options = options(sampler, **more)
+    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given_options.items() if value is not None]
     return ["sample", "linear", sampler, "--quiet", *(word for pair in pairs for word in pair)]
 
 
@@ -88,33 +88,35 @@ def run(sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "aut
     """All chunks of a run of the loop on the shared problem; `posterior`, `sampler_object` replace its."""
     result = problem(sampler, chains)
     posterior = more.pop("posterior", result.posterior)
-    chosen = more.pop("sampler_object", result.sampler)
+    sampler_object = more.pop("sampler_object", result.sampler)
     keys = Keys.from_seed(seed)
     dim = posterior.layout.dim
     thetas = 0.3 * np.random.default_rng(seed).normal(size=(8, dim)).astype(np.float32)[:chains]
     arguments: dict[str, Any] = {"num_warmup": WARMUP, "num_draws": DRAWS, **more}
     with backend.arithmetic("float32"):
-        stream = chunks(posterior, chosen, thetas, keys=keys, placement=place_chains(method, chains), **arguments)
+        stream = chunks(
+            posterior, sampler_object, thetas, keys=keys, placement=place_chains(method, chains), **arguments
+        )
         return list(stream)
 
 
-def joined(found: list[Chunk], phase: str = "sampling") -> dict[str, np.ndarray]:
+def joined(chunks: list[Chunk], phase: str = "sampling") -> dict[str, np.ndarray]:
     """Draws and statistics of all chunks of a phase, [chain, draw, ...]."""
-    some = [chunk for chunk in found if chunk.phase == phase]
-    names = some[0].stats
-    whole = {name: np.concatenate([chunk.stats[name] for chunk in some], 1) for name in names}
-    return {"theta": np.concatenate([chunk.draws for chunk in some], 1), **whole}
+    matching = [chunk for chunk in chunks if chunk.phase == phase]
+    names = matching[0].stats
+    stats = {name: np.concatenate([chunk.stats[name] for chunk in matching], 1) for name in names}
+    return {"theta": np.concatenate([chunk.draws for chunk in matching], 1), **stats}
 
 
 def stopped(chunk: int, number: int = signal.SIGINT) -> dict[str, Any]:
     """Arguments of a run that a signal reaches in this chunk, from 1, whatever its start looked at before."""
-    seen: list[Progress] = []
+    reports: list[Progress] = []
 
     def watch(progress: Progress) -> None:
         if progress.phase in ("warm-up", "sampling"):
-            seen.append(progress)
+            reports.append(progress)
 
-    return {"observer": watch, "stop": lambda: number if len(seen) >= chunk else 0}
+    return {"observer": watch, "stop": lambda: number if len(reports) >= chunk else 0}
 
 
 def assert_same_bits(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> None:

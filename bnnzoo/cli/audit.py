@@ -39,10 +39,8 @@ def audit(
 ) -> None:
     """Test with exact chains whether a run's draws are draws from the posterior. The chains start from the draws.
 
-    \b
-    passed     no bias of predictions, noise and linear weights exceeds --tolerance
-    drifted    the draws are not from the posterior
-    undecided  neither can be shown with so many draws and steps
+    \b passed     no bias of predictions, noise and linear weights exceeds --tolerance drifted    the draws are not from
+    the posterior undecided  neither can be shown with this number of draws and steps
 
     \b
     Examples:

@@ -83,8 +83,8 @@ def _check_prior(name: str, prior: Any, settings: PartSettings, *, quiet: bool, 
     """Test a prior: density, draws, gradients and everything else that samplers and evidence need.
 
     The density must integrate to 1, and draws must agree with it. Gradients must be finite, and the parameters must
-    survive writing to a file and reading. Also tested are float32 and the text of --help. The exit code is 3 unless
-    the prior passes.
+    survive writing to a file and reading. The check also covers float32 and the text of --help. The exit code is 3
+    unless the prior passes.
 
     With NAME given, --help also lists its options.
 

@@ -157,7 +157,7 @@ def print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def compare_files(files: Sequence[Path]) -> list[str]:
-    """Return a sentence for each pair of a few runs on the same rows; empty for many runs, or for other rows."""
+    """Return a sentence for each pair of runs; empty if there are many runs, or if their rows differ."""
     if not 2 <= len(files) <= MAX_COMPARED:
         return []
     from bnnzoo.comparison import compare

@@ -100,7 +100,8 @@ def _modules(kind: str) -> list[Traversable]:
 def _refuse_taken(kind: str, placeholders: dict[str, str]) -> None:
     """Refuse a name that another distribution offers, because the part and its recipe would need a prefix.
 
-    One distribution can hold only one part: a sampler and a model with one name would be two packages with one name.
+    Each package contains one part, so a sampler and a model with the same name would be two packages with the same
+    name.
     """
     name, own_package = placeholders["template-name"], placeholders["bnnzoo-template-name"]
     for kind_checked in (kind, registry.RECIPES):

@@ -160,12 +160,7 @@ def run(
             Job(name, recipe, (folder / f"{name}.nc").absolute(), Path.cwd(), debug, _packages(recipe))
             for name, recipe in recipes.items()
         ]
-        missing = missing_jobs(jobs, force=force)
-        executor = DaskExecutor(scheduler) if scheduler and missing else LocalExecutor(workers or 1)
-        room = RunFiles()
-        missing = room.prepare(missing, force=force)
-        outcomes = _run_all(executor, missing, len(jobs), room, keep=out is not None, quiet=quiet)
-        rows = [row_of(job, outcomes.get(job.name)) for job in jobs]
+        rows = _run_jobs(jobs, scheduler, workers or 1, force=force, keep=out is not None, quiet=quiet)
         files = [job.out for job, row in zip(jobs, rows, strict=True) if "error" not in row]
         sentences = [] if json else compare_files(files)
     if json:
@@ -179,6 +174,18 @@ def run(
     failed = [row["recipe"] for row in rows if "error" in row]
     if failed:
         raise BnnzooError(f"{len(failed)} of {len(rows)} recipes failed: {', '.join(failed)}")
+
+
+def _run_jobs(
+    jobs: Sequence[Job], scheduler: str | None, workers: int, *, force: bool, keep: bool, quiet: bool
+) -> list[dict[str, Any]]:
+    """Run the jobs without a complete file, and return one row of the table for every job."""
+    missing = missing_jobs(jobs, force=force)
+    executor = DaskExecutor(scheduler) if scheduler and missing else LocalExecutor(workers)
+    room = RunFiles()
+    missing = room.prepare(missing, force=force)
+    outcomes = _run_all(executor, missing, len(jobs), room, keep=keep, quiet=quiet)
+    return [row_of(job, outcomes.get(job.name)) for job in jobs]
 
 
 def _run_all(
@@ -232,7 +239,7 @@ def _is_file(name: str) -> bool:
 def _recipes(
     names: Sequence[str], over: Sequence[Layer], options: Mapping[str, Any], seeds: Sequence[int]
 ) -> dict[str, Recipe]:
-    """Return the recipe of each run by name: the named recipes under the layers, at every point of their sweeps."""
+    """Return each recipe by the name of its run, with the layers applied, at every point of a sweep."""
     recipes: dict[str, Recipe] = {}
     for name in names:
         model, _, sampler = ("", "", "") if _is_file(name) else name.partition(".")

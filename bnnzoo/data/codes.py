@@ -66,8 +66,8 @@ class Code(NamedTuple):
 def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     """Find values that look like codes and lie outside the other cells of a column; nan cells do not count.
 
-    A code must repeat, except that in a column of at least ten cells -99 and below, and 999 and above, may occur once;
-    -999 and its like (-9999) may occur once in any column.
+    A code must repeat, with two exceptions. In a column of at least ten cells, numbers up to -99 or from 999 on may
+    occur once. -999, -9999 and so on may occur once in any column.
 
     It must lie more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is
     enough that no other value is negative. For 7, 8 and 9 it is enough that the other values are the steps of a scale,

@@ -204,10 +204,8 @@ def from_arrays(
     """Return a checked data set of x [N], [N, D], [N, H, W] or [N, C, H, W] and y [N] or [N, T].
 
     Without `task`, one target of text, booleans or integers is a label. Integers must have at most 20 distinct values,
-    or
-    be 0..C-1 with two rows each on average. Other targets are regression. For `density`, x and y are columns of one
-    row.
-    `where` (a file name) starts error messages. `censored` targets are [N, 2] or [N, T, 2], see `Dataset`.
+    or be 0..C-1 with two rows each on average. Other targets are regression. For `density`, x and y are columns of one
+    row. `where` (a file name) starts error messages. `censored` targets are [N, 2] or [N, T, 2], see `Dataset`.
 
     Raises:
         UsageError: if the data are invalid.
@@ -246,17 +244,7 @@ def from_arrays(
     num_targets = targets.size // targets.shape[0]
     is_task_open = task is None and num_targets == 1 and targets.dtype.kind in "iuf"
     note = note_of_numbers((*target_names, "y")[0], targets, chosen_task) if is_task_open else ""
-    if chosen_task == "classification":
-        if num_targets != 1:
-            raise UsageError(f"{prefix}y has shape {list(targets.shape)}; labels must be [N] (one-hot: y.argmax(1))")
-        targets, class_names = training_labels(targets.reshape(-1), f"{prefix}y")
-    else:
-        numbers = numeric_array(targets, f"{prefix}y")
-        targets = finite_float32(numbers, f"{prefix}y").reshape(-1, num_targets)
-        for column in numbers.reshape(-1, num_targets).T:
-            refuse_coarse(column, f"{prefix}y")
-        class_names = ()
-
+    targets, class_names = _encoded_targets(targets, chosen_task, num_targets, prefix)
     is_features = inputs.ndim == 2
     outputs = tuple(target_names) or (("y",) if num_targets == 1 else tuple(f"y{i}" for i in range(num_targets)))
     if is_features:
@@ -276,6 +264,25 @@ def from_arrays(
         name=name,
         notes=(spell_settings(note, spelling()),) if note else (),
     )
+
+
+def _encoded_targets(
+    targets: NDArray[Any], task: Task, num_targets: int, prefix: str
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Return targets as labels with the names of their classes, or as checked float32 columns.
+
+    Raises:
+        UsageError: if the targets are invalid.
+    """
+    if task == "classification":
+        if num_targets != 1:
+            raise UsageError(f"{prefix}y has shape {list(targets.shape)}; labels must be [N] (one-hot: y.argmax(1))")
+        return training_labels(targets.reshape(-1), f"{prefix}y")
+    numbers = numeric_array(targets, f"{prefix}y")
+    columns = finite_float32(numbers, f"{prefix}y").reshape(-1, num_targets)
+    for column in numbers.reshape(-1, num_targets).T:
+        refuse_coarse(column, f"{prefix}y")
+    return columns, ()
 
 
 def _warn_of_codes(

@@ -148,7 +148,7 @@ class DelimitedTable:
         return range(first + last, first + reader.line_num)
 
     def frame(self, names: Sequence[str], text_columns: Collection[str] = (), /) -> pd.DataFrame:
-        """Return the columns `names`, each of the type of all its cells: numbers, booleans, or else text as written."""
+        """Return the columns `names`, with types by their cells: numbers, booleans, or otherwise text as written."""
         position_of_name = {name: i for i, name in enumerate(self.names)}
         positions = [position_of_name[name] for name in names]
         columns = self._read_columns(positions, [position_of_name[name] for name in text_columns])

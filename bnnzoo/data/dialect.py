@@ -133,7 +133,10 @@ def unusual_separator(header: str, row: bytes) -> str:
 
 
 def _thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
-    """A cell such as 1.234 that may be a whole number, where semicolons separate and no cell says otherwise; or ""."""
+    """A cell such as 1.234 that may be a whole number; "" if there is none.
+
+    It is ambiguous only if semicolons separate the cells and no other cell decides.
+    """
     if separator != ";" or decimal != ".":
         return ""
     cells = _cells(lines, separator)
@@ -142,7 +145,7 @@ def _thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
 
 
 def _cells(lines: Sequence[str], separator: str) -> set[str]:
-    """The distinct cells below a header; of bounds, such as <0.5, the number."""
+    """The distinct cells below a header. A bound, such as <0.5, is represented by its number."""
     rows = _records(lines[1:], separator, _RECORDS)
     return {cell.strip().lstrip("<>\u2264\u2265=").strip() for row in rows for cell in row}
 

@@ -26,7 +26,7 @@ _ROW_NUMBERS = re.compile(
 )
 """Names that pandas, R and databases give to row numbers."""
 _SENTINELS = ("0001-01-01", "1753-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01", "9999-12-31")
-"""Dates by which systems say that there is none."""
+"""Dates that systems use as placeholders for a missing date."""
 _TOTALS = re.compile(
     r"(?:(?:grand|sub)?[ -]?totals?|sum|summe|gesamt|insgesamt|somme|suma|totale|mean|average)\b.*", re.I
 )
@@ -133,7 +133,7 @@ def warn_of_text(
 
 
 def _twins(levels: Sequence[str]) -> list[str]:
-    """Return descriptions of categories that look alike: in other capitals, or with invisible or wide characters."""
+    """Return descriptions of categories that differ only in case, or in invisible or wide characters."""
     folded = Counter(level.casefold() for level in levels)
     twins = [level for level in levels if folded[level.casefold()] > 1]
     texts = [f"categories that differ only in capital letters: {list_names(twins)}"] if twins else []
@@ -149,7 +149,7 @@ def _visible(text: str) -> str:
 
 
 def warn_of_dates(cells: Sequence[Cells], where: str) -> None:
-    """Warn of dates that say that there is none, and of dates that are written as whole numbers."""
+    """Warn of placeholder dates, and of dates that are written as whole numbers."""
     for column in cells:
         present = np.unique(column.numbers[~column.is_missing])
         if column.kind == "date":
@@ -166,7 +166,7 @@ def warn_of_dates(cells: Sequence[Cells], where: str) -> None:
 
 
 def sentinel_days(distinct: Float[np.ndarray, " distinct"]) -> list[float]:
-    """Return the days, since 1970, that say that there is no date, and are far from the other dates of a column.
+    """Return placeholder dates of a column, as days since 1970, that are far from its other dates.
 
     `distinct` are the sorted distinct dates of the column.
     """

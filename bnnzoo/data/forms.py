@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 MISSING = frozenset({"", ".", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat", r"\n"})
-"""Cells that say that there is nothing, whatever their case; \\N is that of MySQL and PostgreSQL."""
+"""Words for a missing cell, in upper or lower case; \\N is that of MySQL and PostgreSQL."""
 
 _DIGITS = r"[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 NUMBER = re.compile(rf"(?=.{{1,400}}\Z)(?:{_DIGITS}|[+\u2212-]?inf(?:inity)?)", re.IGNORECASE)

@@ -102,6 +102,6 @@ def _check_remarks(text: DelimitedText, names: Sequence[str], start: int) -> Non
 
 
 def _is_space_separated(text: DelimitedText, header: str, start: int) -> bool:
-    """Whether the first row has as many words as the header, or one more: the names of rows."""
+    """Whether the first row has as many words as the header, or one more (a row name)."""
     row = text.raw[start:].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
     return len(row.split()) - len(header.split()) in (0, 1)

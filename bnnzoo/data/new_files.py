@@ -16,7 +16,7 @@ from bnnzoo.data.textfile import is_utf8, read_text
 from bnnzoo.errors import BnnzooWarning, UsageError
 
 _CELLS = re.compile(r"[,;\t| \"]+")
-"""Characters around the cells of a line, whatever separates them."""
+"""Characters around the cells of a line, for any separator."""
 _CELLS_WITH_SPACES = re.compile(r"[,;\t|\"]+")
 _NUMBER = re.compile(r"[+-]?[0-9.]+")
 

@@ -261,7 +261,7 @@ def _keep_rows(column: Cells, keep: NDArray[np.bool_]) -> Cells:
 
 
 def _notes_of_zeros(table: Table, names: Sequence[str]) -> list[str]:
-    """Numbers with leading zeros, which codes have."""
+    """Numbers with leading zeros, as in codes."""
     return [
         f"column {name}: cells such as {cell} are read as numbers; if they are codes, use {setting('categories', name)}"
         for name, cell in table.zero_padded_cells(names).items()
@@ -295,8 +295,8 @@ def join_frame(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], 
     """Join a data frame of inputs and their targets (arrays, a series or a frame) into one frame.
 
     Returns:
-        The frame, the names of the targets, and their kind. Text outside a frame is class labels ("label"), as in
-            arrays, even if it could be numbers or gaps.
+        The frame, the names of the targets, and their kind. The kind of text targets outside a frame is "label" (class
+        labels), as for arrays, even if the text looks like numbers or gaps.
     """
     import pandas as pd
 

@@ -252,7 +252,7 @@ def refuse_merged(name: str, integers: NDArray[Any], faults: Faults) -> None:
 
 
 def _is_placeholder(text: str, present: Sequence[str]) -> bool:
-    """Whether the one text among numbers is a mark, such as ? or --; or ND beside three decimals: no levels."""
+    """Whether the only text among numbers is a mark for a missing cell: ? or --, or ND beside three decimals."""
     return (
         not any(character.isalnum() for character in text)
         or sum(any(character in ".," for character in cell) for cell in present) > 2
@@ -260,7 +260,7 @@ def _is_placeholder(text: str, present: Sequence[str]) -> bool:
 
 
 def _may_be_missing(text: str) -> bool:
-    """Whether a cell among numbers may say that there is nothing: a mark, or words without digits."""
+    """Whether a cell among numbers may stand for a missing value: a mark, or words without digits."""
     if any(map(str.isdigit, text)):
         return text.startswith("#")  # #DIV/0! of a spreadsheet; <5% is a bound
     if BOOLEAN.fullmatch(text) or ":" in text:

@@ -99,7 +99,7 @@ def _ends_a_line(match: re.Match[bytes]) -> bool:
 
 
 def _wide_without_mark(raw: bytes) -> str:
-    """The encoding of two bytes a letter that text without a mark seems to have; "" for none."""
+    """Return the two-byte encoding that text without a byte-order mark seems to have; "" if none."""
     start = raw[:1000]
     if len(start) < 4 or 5 * start.count(0) < 2 * len(start):
         return ""

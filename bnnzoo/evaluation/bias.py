@@ -23,8 +23,8 @@ _CONFIDENCE = 0.95
 MAX_REMEMBERED = 0.1
 """The largest fraction of a start that may be left in a function's later values.
 
-`estimate` assumes one rate of forgetting. A part of the function that a chain never forgets, such as the mode it is in,
-shows in no drift and in no bias, only in this fraction: the part's share of the variance."""
+`estimate` assumes one rate of forgetting. A chain may never forget a part of the function, such as the mode it is in.
+That part shows neither as drift nor as bias. This fraction is the part's share of the variance."""
 
 
 class Moments(NamedTuple):
@@ -137,11 +137,9 @@ def estimate(
     """Estimate the biases of a run's moments.
 
     A chain that preserves the posterior, with mean m and variance V, forgets its start X. After some steps its values
-    have
-    the mean m + b (E X - m) and the variance V + c (Var X - V). Here b is the slope of later values on starts, and c
-    the
-    slope of their squares. It is b^2 for an autoregression, and b for a chain that either stays or forgets everything.
-    These two equations give m and V. Their errors come from a jackknife over the chains.
+    have the mean m + b (E X - m) and the variance V + c (Var X - V). Here b is the slope of later values on starts, and
+    c the slope of their squares. It is b^2 for an autoregression, and b for a chain that either stays or forgets
+    everything. These two equations give m and V. Their errors come from a jackknife over the chains.
 
     Args:
         run: moments of the run's draws.

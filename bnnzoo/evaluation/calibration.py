@@ -43,9 +43,9 @@ def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()
 
     Counts are supported too. There are two curves per target. One is the fraction of rows inside central intervals
     against their probability (the width). The other is the distribution function of the transform (the location).
-    Targets are not pooled, because one that is too wide would hide one that is too narrow; the worst is reported. The
-    interval is that of Dvoretzky, Kiefer and Wolfowitz with Massart's constant (1990), with the error probability
-    shared by all curves.
+    Targets are not pooled, because an interval too wide for one target would hide one too narrow for another. The worst
+    target is reported. The interval is that of Dvoretzky, Kiefer and Wolfowitz with Massart's constant (1990), with the
+    error probability shared by all curves.
 
     Args:
         pit: probability integral transforms.

@@ -6,8 +6,8 @@ weights the draws are of the posterior given all n + 1 rows. The score of a row 
 
     sigma_i(y) = sum_t w_t(y) p(y_i | x_i, theta_t),    sigma_new(y) = sum_t w_t(y) p(y | x, theta_t).
 
-The set holds each y whose score has a rank of at least floor(alpha (n + 1)) + 1 from below among the n + 1 scores. For
-exchangeable rows and exact draws it holds the target with probability at least 1 - alpha.
+The set contains each y whose score has a rank of at least floor(alpha (n + 1)) + 1 among the n + 1 scores, counted from
+the lowest. For exchangeable rows and exact draws it holds the target with probability at least 1 - alpha.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _outermost(
     inside: Bool[np.ndarray, "candidate row"],
     default: Float[np.ndarray, " row"],
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"], Bool[np.ndarray, " row"]]:
-    """Return the last candidate inside, or the default, the next one, and whether the last of all is inside."""
+    """Return the last candidate inside (or the default), the next one, and whether the final candidate is inside."""
     count, some = len(points), inside.any(0)
     last = np.where(some, count - 1 - inside[::-1].argmax(0), -1)
     columns = np.arange(points.shape[1])

@@ -79,7 +79,7 @@ def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
 
 
 def _varying_values(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw moving"] | None:
-    """Return the values that are not constant; None if there are none, one is not finite, or draws are too few."""
+    """Return the values that vary; None if there are none, if one is not finite, or if there are too few draws."""
     values = np.asarray(values, float)
     with np.errstate(invalid="ignore"):
         moving = values[:, :, np.ptp(values, axis=(0, 1)) != 0]

@@ -17,7 +17,7 @@ from bnnzoo.finding import setting, spell_settings, spelling
 from bnnzoo.posterior.counts import NegativeBinomial, ZeroInflatedPoisson
 
 LEVEL = 0.01
-"""Probability that a correct run is reported as too narrow or short of zeros; each of the two tests uses half of it."""
+"""Probability of a false alarm, split equally between the two tests: too narrow, and too few zeros."""
 _MOST_ROWS = 5000
 """Largest number of rows tested, evenly spaced; more rows would only detect an irrelevant excess."""
 _REPLICATES = 999

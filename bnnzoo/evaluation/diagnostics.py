@@ -225,7 +225,7 @@ def of_quantities(
     approximation. The ESS of weighted draws is 1 / sum_s w_s^2.
 
     Args:
-        names: names of the elements of a quantity, where the elements have names of their own.
+        names: names of the elements of a quantity, if the elements have names.
     """
     flat = {name: np.asarray(values, float).reshape(*values.shape[:2], -1) for name, values in quantities.items()}
     varying = {name: values for name, values in flat.items() if values.size and np.ptp(values, axis=(0, 1)).any()}

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from bnnzoo.evaluation.record import Record
 
 IN_MEMORY_BYTES = 2**28
-"""Largest size of draws that are read once and cached; larger ones are read anew for each request."""
+"""Largest size of draws that are read once and cached; larger ones are read again for each request."""
 _PIECE_BYTES = 2**26
 """Largest size of one piece of draws; JAX holds a second copy of it, and the results."""
 

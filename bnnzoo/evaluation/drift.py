@@ -113,7 +113,7 @@ def problems_of(
     """Return the sampler's own findings about its steps, after a pass over all rows; empty if the steps are right.
 
     Statistics of batches cannot show a row that every step rejects. The pass over all rows does. Steps have the median
-    size of those of `_advance_all`: the longest are mostly rejected, whatever the rows.
+    size of those of `_advance_all`: the longest are mostly rejected for any rows.
     """
     state = replace(kernel.state, step_size=kernel.state.step_size * _SHORTEST**0.5)
     keys = jax.random.split(key, len(positions))

@@ -206,7 +206,7 @@ def sampled_scores(
 def _sampled_scores_in_batches(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], *, apart: bool = True
 ) -> list[scores.SampledScores]:
-    """Return the result of `drawn` for all samples, and for about twenty batches of draws unless draws are weighted."""
+    """Return the result of `drawn` for all samples and, if draws have no weights, for about twenty batches of draws."""
     if y.ndim == 3:
         is_known = uncensored_rows(y)
         x, y = x[is_known], y[is_known][..., 0]

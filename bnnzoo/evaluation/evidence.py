@@ -143,7 +143,7 @@ def of_acceptance(
 
 
 class _Bound(NamedTuple):
-    """Bound of one chain: the mean of log p(D, theta) - log q(theta), its error, and the log of the mean weight."""
+    """Bound from one chain: the mean of log p(D, theta) - log q(theta), its error, and log of the mean weight."""
 
     elbo: float
     se: float

@@ -83,6 +83,21 @@ def gate_findings(
         limits: the thresholds of the gate.
         of_sampler: findings of the sampler itself, from the file.
     """
+    floors = ("ess_bulk", "ess_tail", "ebfmi", "draws")
+    chain_only = () if is_chain(diagnosis["exactness"]) else ("convergence", "still_chains")
+    gate_problems = []
+    for topic, kind, label, limit, advice in _gate_checks(diagnosis, limits):
+        if kind not in diagnosis or topic in chain_only or kind in chain_only:
+            continue
+        value = diagnosis[kind]
+        # The comparisons are negated so that NaN fails the check.
+        if not (value >= limit if kind in floors else value <= limit):
+            gate_problems.append(Finding(topic, kind, label, value, limit, advice))
+    return (*of_sampler, *gate_problems)
+
+
+def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Topic, str, str, float, str]]:
+    """Return topic, name, label, limit and advice of each number that the gate tests."""
     run_longer, is_one_group = f"run longer ({setting('draws')}, {setting('warmup')})", diagnosis.get("modes", 1) < 2
     group_note = "" if is_one_group else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
     min_ess = limits.ess * diagnosis["chains"]
@@ -96,7 +111,7 @@ def gate_findings(
         f"R-hat of a combination of the tested quantities, mostly {diagnosis.get('rhat_combination_of')},"
     )
     stuck_advice = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
-    checks: list[tuple[Topic, str, str, float, str]] = [
+    return [
         ("convergence", "rhat", f"R-hat of {diagnosis['rhat_of']}", limits.rhat, group_note + run_longer),
         (
             "convergence",
@@ -156,17 +171,6 @@ def gate_findings(
         ("validity", "diverging", "fraction of divergent steps", limits.diverging, "use a smaller step size"),
         ("validity", "draws", "finished draws per chain", diagnosis["draws_requested"], "bnnzoo resume"),
     ]
-    floors = ("ess_bulk", "ess_tail", "ebfmi", "draws")
-    chain_only = () if is_chain(diagnosis["exactness"]) else ("convergence", "still_chains")
-    gate_problems = []
-    for topic, kind, label, limit, advice in checks:
-        if kind not in diagnosis or topic in chain_only or kind in chain_only:
-            continue
-        value = diagnosis[kind]
-        # The comparisons are negated so that NaN fails the check.
-        if not (value >= limit if kind in floors else value <= limit):
-            gate_problems.append(Finding(topic, kind, label, value, limit, advice))
-    return (*of_sampler, *gate_problems)
 
 
 def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
@@ -226,7 +230,7 @@ def answer_converged(
 def answer_calibrated(curve: Calibration, rows: int) -> Answer:
     """Answer whether the run is calibrated, from the largest gap over the whole curve.
 
-    The answer is "no" if the whole interval of the gap exceeds the tolerance, whatever the p-value.
+    The answer is "no" if the whole interval of the gap exceeds the tolerance, regardless of the p-value.
     """
     interval = f"{calibration.LEVEL:.0%} interval {100 * curve.low:.1f} to {100 * curve.high:.1f} %"
     text = (

@@ -44,7 +44,7 @@ class Ready(NamedTuple):
 
 
 def objection(predictor: Predictor) -> str:
-    """Explain why a run's draws alone give no conformal intervals; empty if they do."""
+    """Return the reason why a run's draws alone give no conformal intervals; empty if they give some."""
     record = predictor.record
     attributes = record.attributes
     if attributes["exactness"] != "exact":

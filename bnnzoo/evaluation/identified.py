@@ -23,8 +23,8 @@ from bnnzoo.posterior.layout import Block
 _ALL_UP_TO, _EVENLY, _WORST = 100, 50, 20
 """Numbers of tested weights: all weights up to the first number.
 
-A larger network is tested at the second number of evenly spaced weights, and at most at the third number of other
-weights whose R-hat chance does not explain.
+In a larger network, the second number of evenly spaced weights are tested. The third number limits the further weights
+that are tested because chance does not explain their R-hat.
 """
 _ROWS = 8
 _MAX_NAMES = 3
@@ -128,7 +128,7 @@ def _is_mixture(posterior: AbstractPosterior, inputs: Shaped[np.ndarray, "row ..
 
 
 def _weights_to_test(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight"]:
-    """Return evenly spaced weights, and weights whose R-hat chance does not explain, given the number of weights."""
+    """Return evenly spaced weights, and weights whose R-hat is too large for chance among so many weights."""
     evenly_spaced = evenly(dim, _EVENLY)
     if predictor.record.shape[1] < FEWEST_DRAWS:
         return evenly_spaced

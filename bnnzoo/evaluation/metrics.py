@@ -169,7 +169,7 @@ def auroc(scores: Rows, positive: Bool[np.ndarray, " row"]) -> Estimate:
 
 
 def auroc_of_classes(labels: Labels, probabilities: Probabilities) -> Estimate:
-    """Return the AUROC of the second of two classes, or the mean of each present class against the rest for more."""
+    """Return the AUROC of the second of two classes, or with more classes their mean AUROC (one against the others)."""
     classes = [1] if probabilities.shape[1] == 2 else list(np.unique(labels))
     class_estimates = [auroc(probabilities[:, label], labels == label) for label in classes]
     influences: Any = [estimate.influence for estimate in class_estimates]

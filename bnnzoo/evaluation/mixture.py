@@ -6,6 +6,7 @@ Callers choose blocks of rows such that draws x points x rows fits into memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -120,8 +121,8 @@ def quantiles(
 ) -> Float[Array, "level row target"]:
     """Return the smallest y with P(Y_t <= y) >= level, by bracketing and root finding on the distribution function.
 
-    The method is ITP (Oliveira and Takahashi 2020): never more steps than bisection, plus one, and about ten for a
-    smooth function. Whole numbers use bisection and are exact.
+    The method is ITP (Oliveira and Takahashi 2020). It takes at most one step more than bisection, and about ten steps
+    for a smooth function. Whole numbers use bisection and are exact.
 
     Args:
         mixture: the distributions of the rows.
@@ -143,30 +144,11 @@ def quantiles(
     def excess(y: Array) -> Array:
         return _cdf(mixture, y) - probability
 
-    def bracket(direction: int) -> tuple[Array, Array]:
-        """Return points on one side of the root, and their excess, at a distance that doubles until it suffices."""
+    def point_at(distance: Array, direction: int) -> Array:
+        return round_down(middle + direction * distance * unit) + (direction if discrete else 0)
 
-        def point(distance: Array) -> Array:
-            return round_down(middle + direction * distance * unit) + (direction if discrete else 0)
-
-        def missing(state: tuple[Array, Array, Array]) -> Bool[Array, "..."]:
-            _, value, _ = state
-            return value >= 0 if direction < 0 else value < 0
-
-        def widen(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            distance, _, count = state
-            wider = jnp.where(missing(state), 2 * distance, distance)
-            return wider, excess(point(wider)), count + 1
-
-        start = jnp.full(probability.shape, 4.0, dtype)
-        distance, value, _ = jax.lax.while_loop(
-            lambda state: jnp.any(missing(state)) & (state[2] < _MAX_STEPS),
-            widen,
-            (start, excess(point(start)), jnp.zeros((), int)),
-        )
-        return point(distance), value
-
-    (low, below), (high, above) = bracket(-1), bracket(1)
+    start = jnp.full(probability.shape, 4.0, dtype)
+    (low, below), (high, above) = (_bracket(excess, point_at, start, direction) for direction in (-1, 1))
     tolerance = jnp.ones_like(unit) if discrete else jnp.maximum(_RELATIVE_ERROR * unit, _spacing(low, high))
     slack = 0.2 / (high - low)
     max_halvings = jnp.ceil(jnp.log2((high - low) / tolerance)) + 1
@@ -177,12 +159,8 @@ def quantiles(
         if discrete:
             point = jnp.floor(half)
         else:
-            secant = low - below * width / jnp.where(above == below, 1.0, above - below)
-            direction = jnp.sign(half - secant)
-            truncation = slack * width**2
-            truncated = jnp.where(truncation <= jnp.abs(half - secant), secant + direction * truncation, half)
             radius = jnp.maximum(tolerance / 2 * 2 ** (max_halvings - count) - width / 2, 0.0)
-            point = jnp.where(jnp.abs(truncated - half) <= radius, truncated, half - direction * radius)
+            point = _itp_point(low, high, below, above, slack, radius)
         value = excess(point)
         is_active, is_below = width > tolerance, value < 0
         low, below = (jnp.where(is_active & is_below, new, old) for new, old in ((point, low), (value, below)))
@@ -195,6 +173,45 @@ def quantiles(
         (low, high, below, above, jnp.zeros((), int)),
     )
     return high if discrete else (low + high) / 2
+
+
+def _bracket(
+    excess: Callable[[Array], Array], point_at: Callable[[Array, int], Array], start: Array, direction: int
+) -> tuple[Array, Array]:
+    """Return points on one side of the root, and their excess, at a distance that doubles until it suffices.
+
+    Args:
+        excess: function of y whose root is sought; it does not decrease.
+        point_at: function of a distance and a direction that returns the point.
+        start: first distance.
+        direction: -1 below the root, 1 above it.
+    """
+
+    def missing(state: tuple[Array, Array, Array]) -> Bool[Array, "..."]:
+        _, value, _ = state
+        return value >= 0 if direction < 0 else value < 0
+
+    def widen(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        distance, _, count = state
+        wider = jnp.where(missing(state), 2 * distance, distance)
+        return wider, excess(point_at(wider, direction)), count + 1
+
+    distance, value, _ = jax.lax.while_loop(
+        lambda state: jnp.any(missing(state)) & (state[2] < _MAX_STEPS),
+        widen,
+        (start, excess(point_at(start, direction)), jnp.zeros((), int)),
+    )
+    return point_at(distance, direction), value
+
+
+def _itp_point(low: Array, high: Array, below: Array, above: Array, slack: Array, radius: Array) -> Array:
+    """Return the next point of the ITP method: the secant's, truncated towards and projected near the middle."""
+    half, width = (low + high) / 2, high - low
+    secant = low - below * width / jnp.where(above == below, 1.0, above - below)
+    direction = jnp.sign(half - secant)
+    truncation = slack * width**2
+    truncated = jnp.where(truncation <= jnp.abs(half - secant), secant + direction * truncation, half)
+    return jnp.where(jnp.abs(truncated - half) <= radius, truncated, half - direction * radius)
 
 
 def _spacing(low: Float[Array, "..."], high: Float[Array, "..."]) -> Float[Array, "..."]:

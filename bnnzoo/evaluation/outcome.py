@@ -68,7 +68,7 @@ def describe_bias(diagnosis: Mapping[str, Any]) -> str:
 
 
 def describe_modes(diagnosis: Mapping[str, Any]) -> str:
-    """Describe chains that have settled in different modes, and what more chains would add."""
+    """Describe chains that have settled in different modes, and the use of more chains."""
     chains, modes = diagnosis["chains"], diagnosis["modes"]
     error = (diagnosis["between_share"] / chains) ** 0.5
     return (

@@ -20,7 +20,7 @@ from bnnzoo.posterior import intervals
 from bnnzoo.posterior.predicting import Predicting
 
 _MAX_DRAWS_PER_CALL = 512
-"""Draws per compiled program, whatever the number of draws: time-limited runs would otherwise compile one each."""
+"""Draws per compiled program, for any number of draws: time-limited runs would otherwise compile one each."""
 
 
 def sample_indices(
@@ -57,7 +57,7 @@ def samples(
         x: inputs in the form that the network takes.
         numbers: seeds of the rows, by default their positions; rows with equal numbers have the same noise.
         first_draw: index of the first of the draws.
-        arrange: for a density, converts a row to the network's input; whole rows are then sampled, whatever `x` holds.
+        arrange: for a density, converts a row to the network's input; whole rows are then sampled, and `x` is ignored.
         key: PRNG key.
     """
     noise, first_index = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers, np.int32(first_draw)

@@ -1,7 +1,7 @@
 """Prediction intervals and prediction sets of a run's predictions: Bayesian, or conformal with guaranteed coverage.
 
-Conformal: from the draws and training rows alone where the draws are exact, see `conformal_bayes`, or from calibration
-rows that the user gives, see `split_conformal`. The run's test rows are used only if the user names them.
+Conformal intervals of exact draws need only the draws and training rows (`conformal_bayes`). Other draws need
+calibration rows from the user (`split_conformal`). The run's test rows are used only if the user names them.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def estimates(
     target_sd: Float[np.ndarray, " target"],
     observer: Observer | None = None,
 ) -> dict[str, Estimate]:
-    """Return coverage and mean width, or set size, of Bayesian intervals at one level, and of conformal ones if asked.
+    """Return coverage and mean width (or set size) of Bayesian and, on request, conformal intervals at one level.
 
     The keys are `coverage_bayesian`, `coverage_conformal`, `width_bayesian`, `width_conformal` (several targets:
     `_standardised`, in units of `target_sd`; classes: `size_`) and `interval_level`.

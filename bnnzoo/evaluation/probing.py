@@ -32,8 +32,8 @@ def probe_rows(record: Record, count: int) -> Probes:
     """Choose `count` inputs of the file, or all if there are fewer; the choice is deterministic.
 
     Half of them are evenly spaced test rows (training rows if there are none). The others span the inputs of all rows.
-    They are selected by a QR decomposition with pivoting, of the standardised inputs and a constant, where the row
-    farthest from the span of the previous ones comes next. So a feature that occurs in a few rows only is among the
+    They are selected by a QR decomposition with pivoting of the standardised inputs and a constant. The next row is
+    always the one farthest from the span of the previous rows. So a feature that occurs in a few rows only is among the
     probes.
     """
     if record.keeps_predictions:

@@ -16,7 +16,8 @@ from scipy import stats
 from bnnzoo.evaluation.combination import DRAWS_PER_FREEDOM, normal_scores
 
 LEVEL = 0.01
-"""Probability that the test calls a run drifting whose chains are stationary; docs/correctness.md has measurements."""
+"""Probability of a false alarm: a run with stationary chains is called drifting. docs/correctness.md has
+measurements."""
 FEWEST_EFFECTIVE = 100.0
 """Effective draws per chain that a settled run needs. With fewer, the drift of a single chain is often missed."""
 FEWEST_DRAWS = 80

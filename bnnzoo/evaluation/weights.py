@@ -53,7 +53,7 @@ class Weights:
     blocks: dict[str, Block]
     has_moved: Bool[np.ndarray, "chain step"]
     changes: UInt8[np.ndarray, "chain dim"]
-    """Number of times each parameter differs from the previous draw; 2 stands for twice or more."""
+    """Number of draws in which each parameter differs from the draw before, counted up to 2."""
 
     @classmethod
     def from_draws(

@@ -72,7 +72,8 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
 def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) -> Picture:
     """Draw the fraction of test targets inside central intervals against the claimed probability.
 
-    There is one line per target. Pooled targets would hide that one has too wide intervals and another too narrow ones.
+    There is one line per target. Pooling would hide that the intervals of one target are too wide and those of another
+    too narrow.
 
     Args:
         pits: predictive distribution function of each target at its observed values.

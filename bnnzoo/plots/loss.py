@@ -66,7 +66,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
 
 
 def _curves_of_path(path: Descent) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the steps that are drawn, and the loss of each chain there."""
+    """Return the steps that are drawn, and the loss of each chain at these steps."""
     curves = []
     if path.warmup is not None:
         count = path.warmup.shape[1]

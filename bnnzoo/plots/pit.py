@@ -16,8 +16,8 @@ from bnnzoo.plots._style import BLUE, INK, MUTED
 def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
     """Draw the histogram of the probability integral transform, with two standard errors of each bin.
 
-    There is one panel per target, because pooled targets would hide that one is too wide and another too narrow (Dawid
-    1984). A hump means that intervals are too wide, a bowl too narrow, a slope biased.
+    There is one panel per target, because pooling would hide that the distribution of one target is too wide and that
+    of another too narrow (Dawid 1984). A hump means that intervals are too wide, a bowl too narrow, a slope biased.
     """
     rows = len(next(iter(pits.values())))
     bins = int(np.clip(rows // 10, 4, 20))

@@ -17,7 +17,7 @@ _RUG = 200
 
 
 class Slice(NamedTuple):
-    """One input varied: its values, mean and quantiles of the prediction there, and the input's training values."""
+    """Predictions along one input: its values, their predictive means and quantiles, and its training values."""
 
     feature: str
     grid: Float[np.ndarray, " point"]

@@ -34,7 +34,7 @@ class NumpyroPosterior(AbstractPosterior):
 
     Construct it with `NumpyroPosterior.of(model, *args, **kwargs)`. The result file stores the sites by name on their
     natural scale, and the sites of `numpyro.deterministic`. If the model treats the rows of its arguments
-    independently, a datum is a row. Otherwise the only datum is everything observed, and the only mini-batch is that.
+    independently, a datum is a row. Otherwise all observations form a single datum, which is also the only mini-batch.
     """
 
     data: tuple[Array | np.ndarray, ...]

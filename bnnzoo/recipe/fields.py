@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import reprlib
 import struct
 import types
@@ -24,6 +25,13 @@ _MOST_WHOLE = 2**53
 """Limit for integers. A larger number is a typing error, and float64 cannot distinguish it from its neighbours."""
 _SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 """The normal numbers of single precision; XLA rounds smaller ones to zero."""
+_COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], bool], str]] = {
+    Gt: (">", operator.gt, "gt"),
+    Ge: (">=", operator.ge, "ge"),
+    Lt: ("<", operator.lt, "lt"),
+    Le: ("<=", operator.le, "le"),
+}
+"""Sign, comparison and attribute of each kind of bound."""
 _TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -223,24 +231,13 @@ def _bounds(metadata: Iterable[Any]) -> list[Any]:
 
 
 def _limit(bound: Any) -> str:
-    signs: dict[type, tuple[str, str]] = {
-        Gt: (">", "gt"),
-        Ge: (">=", "ge"),
-        Lt: ("<", "lt"),
-        Le: ("<=", "le"),
-    }
-    sign, attribute = signs[type(bound)]
+    sign, _, attribute = _COMPARISONS[type(bound)]
     return f"{sign} {getattr(bound, attribute)}"
 
 
 def _holds(bound: Any, value: Any) -> bool:
-    tests: dict[type, Callable[[], bool]] = {
-        Gt: lambda: value > bound.gt,
-        Ge: lambda: value >= bound.ge,
-        Lt: lambda: value < bound.lt,
-        Le: lambda: value <= bound.le,
-    }
-    return tests[type(bound)]()
+    _, compare, attribute = _COMPARISONS[type(bound)]
+    return compare(value, getattr(bound, attribute))
 
 
 def _to_single_precision(value: float) -> float:

@@ -44,7 +44,8 @@ class Layer:
     example: Layer | None = None
     """The section for the recipe's own example; it does not apply to other data."""
     sweep: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
-    """The values of each option that varies between runs. `resolve` makes one recipe and refuses them."""
+    """The values of each option that varies between runs. `resolve` makes a single recipe and therefore refuses varying
+    options."""
 
 
 def read_layer(source: str | Path) -> Layer:

@@ -196,7 +196,7 @@ def _last_name(kind: str, layers: list[Layer]) -> str:
 
 
 def _without_overridden_fields(layer: Layer, named: Mapping[str, str]) -> Layer:
-    """Return a shipped recipe without nameless fields of parts for which the user named another part."""
+    """Return a shipped recipe without the fields of parts that the user replaced by another part."""
     overridden = [
         kind_named
         for kind_named in ("likelihood", "prior")

@@ -85,7 +85,7 @@ def full_batch(num_data: int) -> Sizes:
 
 
 def initial_sizes(size: int | str, batches: int | str, sampling: str, num_data: int) -> Sizes:
-    """Return n and M as given. Until warm-up chooses, `auto` fits into the data unless data may be used twice."""
+    """Return n and M as given. Until warm-up chooses, `auto` without replacement is at most the number of data."""
     number = START[1] if isinstance(batches, str) else batches
     disjoint = sampling == "disjoint"
     if not isinstance(size, str):

@@ -1,4 +1,4 @@
-"""Known conditionals: that of a last layer under Gaussian noise and a normal prior, and those of the noise scales."""
+"""Known conditional distributions: of a last layer under Gaussian noise and a normal prior, and of the noise scales."""
 
 from __future__ import annotations
 

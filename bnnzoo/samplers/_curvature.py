@@ -234,8 +234,8 @@ def _first(posterior: AbstractPosterior) -> Any:
 def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
     """Return the prior's precision; for the likelihood's own parameters also that of the data.
 
-    If a prior is flat or pointed, and so has no curvature, its precision is at least one over its variance, so that
-    draws are no wider than the prior.
+    A flat or pointed prior has no curvature. Its precision is at least one over its variance, so that draws are no
+    wider than the prior.
     """
     base, inner = prior_precision(posterior, theta), posterior.layout.network.dim
     prior = posterior.fixed_prior()

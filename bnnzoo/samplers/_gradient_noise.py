@@ -66,7 +66,7 @@ def worst_directions(
     *,
     key: PRNGKeyArray,
 ) -> GradientNoise:
-    """The same numbers along the stiffest and along the noisiest direction, [direction, pair], not their means.
+    """Estimate curvature and noise along the stiffest and along the noisiest direction, [direction, pair].
 
     The directions are those of the largest eigenvalues of G A and G V, by power iteration. They are found on other
     mini-batches than the numbers are measured on, so that neither number is too large by selection.
@@ -141,7 +141,9 @@ def greatest_curvature(
 
 
 def stable_power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
-    """Return the largest power of ten whose product with these curvatures is at most a half; 2 would be unstable.
+    """Return the largest power of ten whose product with these curvatures is at most 1/2.
+
+    Steps are unstable from a product of 2 on.
 
     A curvature that is zero or not finite imposes no limit.
     """

@@ -1,7 +1,7 @@
 """The influence of single rows on mini-batch steps, and the fraction of the curvature that the steps cannot see.
 
 The statistics of a batch describe the rows that it drew. A row may be drawn once in a thousand steps and then decide
-the step alone; no average shows it, nor any row that was never drawn. The functions here detect both by evaluating
+the step alone. No average shows such a row, or a row that was never drawn. The functions here detect both by evaluating
 every row for a few of the chain's own proposals.
 """
 
@@ -155,7 +155,7 @@ def _directions(
     batch = jax.tree.map(lambda leaf: leaf[:, None], posterior.take(worst))
 
     def weighted_slope(row, weight: Float[Array, ""]) -> Float[Array, " dim"]:
-        """Return a vector whose outer square is the row's lost curvature; exact if that has rank one."""
+        """Return a vector whose outer square is the row's lost curvature. It is exact for a curvature of rank one."""
         slope = shape.project(jax.grad(lambda t: posterior.log_likelihood(t, row)[0])(theta))
         length = jnp.maximum(jnp.sum(slope**2), jnp.finfo(slope.dtype).tiny)
         curvature = _directional_curvature(posterior, theta, shape.correlate(slope / jnp.sqrt(length)), row)[0]

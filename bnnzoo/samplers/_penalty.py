@@ -258,7 +258,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def difference(
         self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
     ) -> Difference:
-        """Return delta and its variance, given the per-datum differences `d` of a step, weighted if rows are."""
+        """Return delta and its variance from the (possibly weighted) per-datum differences `d` of a step."""
         sizes, total = self.plan(posterior.num_data), posterior.num_data
         # Sizes are multiplied as floats: N * N overflows an int32 above 46 340 data.
         scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)

@@ -91,7 +91,7 @@ def fit_proposal(
     pilot: int,
     key: PRNGKeyArray,
 ) -> Gaussian | None:
-    """Return the Gaussian that a proposal's name stands for, fitted from a chain's start; None if nothing is fitted.
+    """Return the Gaussian proposal of this name, fitted from a chain's start; None if nothing is fitted.
 
     Args:
         proposal: a name, or a user's density.

@@ -103,31 +103,40 @@ def regime(
         # A single step that is not finite makes the mean sigma2 meaningless, so the other checks are skipped.
         advice = f"a step was not finite: {smaller_steps}"
         return (Finding("validity", "sigma2", "mean sigma2", means["sigma2"], MAX_SIGMA2, advice),)
-    excess = max(means["sigma2"] / 1.5, 1.0)
     all_data = f"use {_all_data_setting(num_data)}, which removes the noise" if num_data <= budget else ""
+    excess = max(means["sigma2"] / 1.5, 1.0)
     if tuned:
         noise_advice = all_data or f"use {setting('sampler.target_sigma2', f'{target_sigma2 / excess:.2g}')}"
     else:
         shorter_steps = setting("sampler.step_size", f"{eta * excess ** (-1.0 if langevin else -0.5):.2g}")
-        more_batches = _more_batches_setting(sizes, excess, num_data) if 2 * sizes.num_used * excess <= num_data else ""
-        noise_advice = (
-            f"use {more_batches}, or {shorter_steps}"
-            if more_batches
-            else f"{all_data}; or use {shorter_steps}"
-            if all_data
-            else f"use {shorter_steps}"
-        )
-    pooling_advice = f"use {setting('sampler.variance', 'pooled')}"
+        noise_advice = _untuned_noise_advice(sizes, excess, num_data, shorter_steps, all_data)
     double_batch = (
         f"use {setting('sampler.batch_size', 2 * sizes.size)} {setting('sampler.num_batches', sizes.batches)}"
     )
     larger_batch = double_batch if 4 * sizes.num_used <= num_data else all_data or smaller_steps
     # Rows can be drawn by their influence only after warm-up has measured it.
-    row_advice = (
+    influence_advice = (
         f"use {setting('sampler.sampling', 'importance')}, a larger {setting('sampler.batch_size')} than {sizes.size}, "
         "or a smaller step"
     )
-    row_advice = row_advice if tuned and not importance else larger_batch
+    findings = _exceeded_limits(
+        means,
+        noise_advice=noise_advice,
+        dof_advice=noise_advice if pooled else f"use {setting('sampler.variance', 'pooled')}",
+        skewness_advice=larger_batch,
+        row_advice=influence_advice if tuned and not importance else larger_batch,
+    )
+    if means["acceptance_rate"] < MIN_ACCEPTANCE:
+        findings.append(
+            Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], MIN_ACCEPTANCE, smaller_steps)
+        )
+    return tuple(findings)
+
+
+def _exceeded_limits(
+    means: Mapping[str, float], *, noise_advice: str, dof_advice: str, skewness_advice: str, row_advice: str
+) -> list[Finding]:
+    """Return one finding for each statistic whose mean exceeds its limit."""
     limits = (
         ("sigma2", "sigma2", "mean sigma2", MAX_SIGMA2, noise_advice),
         (
@@ -135,30 +144,32 @@ def regime(
             "regime_dof",
             "fraction of steps with sigma2 > dof/4",
             0.01,
-            f"the correction is not valid there: {noise_advice if pooled else pooling_advice}",
+            f"the correction is not valid there: {dof_advice}",
         ),
         (
             "skewness",
             "regime_skew",
             "fraction of steps whose skewed differences cause a bias above 0.05",
             0.5,
-            larger_batch,
+            skewness_advice,
         ),
-        ("skewness", "skew_bias", "mean bias from skewed differences", MAX_SKEW_BIAS, larger_batch),
+        ("skewness", "skew_bias", "mean bias from skewed differences", MAX_SKEW_BIAS, skewness_advice),
         ("unseen", "unseen", "fraction of the curvature in rows that no step uses", MAX_UNSEEN, row_advice),
         ("shift", "unseen_shift", "shift of a mean, in sd, from rows that no step uses", MAX_SHIFT, row_advice),
     )
     replaced_limits = {statistic.name for statistic in STATISTICS if statistic.limit_unless in means}
-    findings = [
+    return [
         Finding("validity", kind, label, means[name], limit, advice)
         for kind, name, label, limit, advice in limits
         if name not in replaced_limits and not means.get(name, 0.0) <= limit
     ]
-    if means["acceptance_rate"] < MIN_ACCEPTANCE:
-        findings.append(
-            Finding("validity", "acceptance", "acceptance", means["acceptance_rate"], MIN_ACCEPTANCE, smaller_steps)
-        )
-    return tuple(findings)
+
+
+def _untuned_noise_advice(sizes: Sizes, excess: float, num_data: int, shorter_steps: str, all_data: str) -> str:
+    """Return advice against noise whose variance is `excess` times too large, for a step size that was given."""
+    if 2 * sizes.num_used * excess <= num_data:
+        return f"use {_more_batches_setting(sizes, excess, num_data)}, or {shorter_steps}"
+    return f"{all_data}; or use {shorter_steps}" if all_data else f"use {shorter_steps}"
 
 
 def _all_data_setting(num_data: int) -> str:

@@ -12,7 +12,7 @@ from bnnzoo.posterior.hyperparameter import Number
 Schedule = Literal["constant", "decreasing", "cyclical"]
 
 _TYPICAL = 256
-"""Steps that stand for all steps of a schedule."""
+"""Steps that represent all steps of a schedule."""
 
 
 def scheduled_step_size(
@@ -43,7 +43,7 @@ def typical_steps(
 ) -> UInt32[Array, " step"]:
     """Steps evenly through those whose draws a run keeps: of a cycle without its exploration, or all that were made.
 
-    Warm-up's are among the latter: the state does not tell them from the others.
+    Steps of warm-up are among the latter, because the state does not distinguish them.
     """
     parts = (jnp.arange(_TYPICAL) + 0.5) / _TYPICAL
     if schedule == "cyclical":

@@ -74,7 +74,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return jnp.mean(jax.vmap(lambda step: self.eta(step, like))(steps))
 
     def batch_rows(self, num_data: int) -> int:
-        """Return the number of rows in a mini-batch. `auto` fits into the data unless a row may be used twice."""
+        """Return the number of rows in a mini-batch. Without replacement, `auto` is at most the number of rows."""
         if not isinstance(self.batch_size, str):
             return self.batch_size
         return _ROWS if self.sampling == "replacement" else min(_ROWS, num_data)

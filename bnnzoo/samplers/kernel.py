@@ -41,8 +41,8 @@ def density(
 ) -> tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]:
     """Return the log prior, each datum's log-likelihood and the gradient of the log posterior density.
 
-    Compute a difference of two densities by summing the per-datum differences. The difference of two float32 totals
-    would be dominated by rounding.
+    To compare two positions, callers sum the per-datum differences. A difference of two float32 totals would be
+    dominated by rounding.
     """
     log_prior, slope = jax.value_and_grad(posterior.log_prior)(theta)
     log_likelihoods, rise = posterior.log_likelihoods_and_gradient(theta)

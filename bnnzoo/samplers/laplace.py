@@ -52,8 +52,8 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
 
     Warm-up continues the initial training towards the mode by Adam. At its end, or immediately with `--warmup 0`, up to
     ten steps over all data reach the mode, and P is computed there. (Adam alone is off by the noise of its batches,
-    which does not shrink with the posterior.) Use `--stochastic last` for last layers. A prior without curvature at the
-    mode, flat or pointed there, contributes one over its variance.
+    which does not shrink with the posterior.) Use `--stochastic last` for last layers. A prior that is flat or pointed
+    at the mode has no curvature; one over its variance is used instead.
 
     Predictions use the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode), because P is the
     posterior precision of that model (Immer, Korzepa and Bauer 2021). `network` uses f(x, theta) itself, which is too

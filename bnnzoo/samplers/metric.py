@@ -40,7 +40,7 @@ class Metric(eqx.Module):
         return Metric(self.inverse_mass, count, mean, self.squares + change * (theta - mean))
 
     def updated(self) -> Metric:
-        """Return the variances as the inverse mass, shrunk towards 1e-3 as in Stan, with empty moments.
+        """Return the metric whose inverse mass is the variances, shrunk towards 1e-3 as in Stan; its moments are empty.
 
         If the positions are too few or not finite, nothing changes.
         """

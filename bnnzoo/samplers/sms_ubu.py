@@ -104,7 +104,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     def _flow(
         self, time: Float[Array, ""], theta: Float[Array, " dim"], p: Float[Array, " dim"], *, key: PRNGKeyArray
     ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
-        """Return theta and p after free motion with friction and noise; a = gamma time, whatever the step size."""
+        """Return theta and p after free motion with friction and noise; a = gamma time, for any step size."""
         a = -jnp.log(jnp.asarray(self.momentum, time.dtype)) / 2
         decayed_fraction = -jnp.expm1(-a)
         # Variance of the position's noise, 2 a - 3 + 4 e^-a - e^-2a, by its series where the direct form cancels.

@@ -27,7 +27,7 @@ from bnnzoo.sampling.placement import Placement
 from bnnzoo.sampling.start import train
 
 _LEAST_SHARE = 0.3
-"""Fraction of the budget that is left for the chains at least, whatever the start took."""
+"""Smallest fraction of the budget that is reserved for the chains, regardless of the start's duration."""
 _START_SHARE = 0.4
 """Largest fraction of the budget for training the starts: slightly worse starts cost less than fewer draws."""
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
@@ -39,7 +39,7 @@ _WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 2000, 1000
 
 The pilot may be wrong by a factor of two: the clock ends a slower run, `MOST_DRAWS` a faster one."""
 _STEP_SECONDS = 2e-5
-"""Least seconds of a step of all chains, whatever few data it uses."""
+"""Smallest number of seconds for a step of all chains, even if it uses few data."""
 _OVERHEAD = 1.5
 """Time of a chain's step relative to the gradients in it."""
 _PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096

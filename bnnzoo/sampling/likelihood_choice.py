@@ -103,9 +103,9 @@ class Comparison(NamedTuple):
 def select_likelihood(
     problem: Problem, *, tell: Observer, stop: Stop | None, spent: initial.StartCost, key: PRNGKeyArray
 ) -> tuple[Problem, Comparison | None]:
-    """Select one noise level per row if trained networks then predict held-out rows better; otherwise select one level.
+    """Select one noise level per row if networks trained with it predict held-out rows better, else one common level.
 
-    Both likelihoods are tested on the same held-out rows, so that the difference is not one between rows. Without a
+    Both likelihoods are tested on the same held-out rows, so that the difference is not due to the rows. Without a
     significant difference, the simpler likelihood is selected.
 
     Returns:

@@ -79,7 +79,7 @@ class Placement(eqx.Module):
         """Run `local(shared, *chains)` on each device, or group of devices, for its part of the chains.
 
         Chains are split explicitly, since they never interact. Along the data axis the compiler divides the work: it
-        recognises sums over rows, and adds up across devices there.
+        recognises sums over rows, and adds these up across devices.
 
         Args:
             local: the function to run.
@@ -135,8 +135,8 @@ class Placement(eqx.Module):
 def host_devices(recipe: Recipe) -> int:
     """Return the number of devices to split the host's CPU into.
 
-    It is the mesh's size, or a divisor of the number of chains, at most one per core (or 4). It must be set
-    (`jax_num_cpu_devices`) before JAX starts.
+    With a mesh it is the mesh's size. Otherwise it divides the number of chains and is at most the number of cores (or
+    4). It must be set (`jax_num_cpu_devices`) before JAX starts.
     """
     if recipe.mesh is not None:
         return min(_MOST_DEVICES, prod(axes(recipe.mesh)))

@@ -1,9 +1,9 @@
 """One run in several processes, on one or more machines.
 
 Each process has part of the chains, and all processes communicate between chunks. Chains do not interact inside a
-program, so each process compiles its own. On the host, every process holds the values of all chains, so all tune alike,
-and the first process, which writes the file, needs no other's disk. The transport is `jax.distributed`; whoever started
-it has set the number of processes.
+program, so each process compiles its own. On the host, every process holds the values of all chains. All processes
+therefore tune alike, and the first process, which writes the file, needs no other disk. The transport is
+`jax.distributed`; whoever started it has set the number of processes.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
 
 
 def differences(start_attributes: Mapping[str, Any], current_attributes: Mapping[str, Any]) -> list[str]:
-    """Return what would change the draws of a resumed run: its attributes against those of the current machine."""
+    """Return the differences from the environment of a run's start that could change its further draws."""
     differences_found = [
         f"{k} was {start_attributes[k]}, is {current_attributes[k]}"
         for k in ("device", "placement", "precision")

@@ -24,8 +24,7 @@ _PIPES = ("/dev/fd/", "/proc/", "/dev/stdin", "-")
 class Command(BaseModel):
     """A call of `bnnzoo sample` or of `bnnzoo.sample`.
 
-    Arguments and values are stored instead of text, so that the command shown is one of bnnzoo whatever the folder
-    holds.
+    Arguments and values are stored instead of text, so that a forged file can only show a command of bnnzoo.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)

@@ -65,7 +65,7 @@ def check(path: Path) -> None:
 
 
 class _Validator:
-    """Totals over a file of `size` bytes: declared array bytes, text, and objects seen."""
+    """Running totals for a file of `size` bytes: declared array bytes, text and visited objects."""
 
     def __init__(self, size: int):
         self.size = size

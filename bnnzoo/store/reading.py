@@ -82,7 +82,7 @@ def identity_of(path: Path) -> str:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a run must be read from its parts: there are some, and no file of a complete run beside them."""
+    """Whether a run must be read from its parts, because there are some and no file of a complete run."""
     return run_parts.holds_run(parts_folder(path)) and not is_complete(path)
 
 

@@ -66,7 +66,7 @@ def _axis(
 
 
 def why_no_grid(draws: Float[np.ndarray, "draw number"]) -> str:
-    """Return why no grid describes the distribution of these draws; empty if one does."""
+    """Return the reason why no grid covers the distribution of these draws; empty if a grid covers it."""
     if not np.isfinite(draws).all():
         return "a draw is not finite"
     repeated = any(len(np.unique(column)) < 0.9 * len(column) for column in draws.T)

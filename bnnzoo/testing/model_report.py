@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from bnnzoo.testing.table import aligned
+from bnnzoo.testing.check_table import check_lines, failed_properties, rows_with_advice
 
 CHECKS = {
     "inputs": (
@@ -96,34 +96,20 @@ class ModelReport(NamedTuple):
         """One line: passed, or the failed checks."""
         if not self.results:
             return f"not tested: the model supports none of the inputs; {next(iter(self.refused.values()), '')}"
-        failed = dict.fromkeys(result.check for result in self.failures)
-        if not failed:
-            return f"passed: {len({result.check for result in self.results})} checks on {self.cases} cases"
-        return f"failed: {'; '.join(f'{name}: {CHECKS[name][0]}' for name in failed)}"
+        if failed := failed_properties(CHECKS, self.results):
+            return f"failed: {failed}"
+        return f"passed: {len({result.check for result in self.results})} checks on {self.cases} cases"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
-        rows = [{**r._asdict(), "advice": CHECKS[r.check][1] if r.state == "failed" else ""} for r in self.results]
         return {
             "model": self.model,
             "passed": self.passed,
             "verdict": self.verdict,
-            "results": rows,
+            "results": rows_with_advice(CHECKS, self.results),
             "refused": self.refused,
         }
 
     def __str__(self) -> str:
-        rows = [("check", "property", "cases", "verdict")]
-        for name, (claim, _) in CHECKS.items():
-            states = [result.state for result in self.results if result.check == name]
-            if states:
-                tested = len(states) - states.count("not applicable")
-                verdict = "failed" if "failed" in states else "passed" if tested else "not applicable"
-                rows.append((name, claim, str(tested), verdict))
-        lines = aligned(rows)
-        for name in dict.fromkeys(result.check for result in self.failures):
-            failed = [result for result in self.failures if result.check == name]
-            others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            lines.append(f"{name}: {failed[0].case}{others}: {failed[0].found}; {CHECKS[name][1]}")
-        lines += [f"{case}: not applicable: {reason}" for case, reason in self.refused.items()]
-        return "\n".join([*lines, self.verdict])
+        refused = [f"{case}: not applicable: {reason}" for case, reason in self.refused.items()]
+        return "\n".join([*check_lines(CHECKS, self.results), *refused, self.verdict])

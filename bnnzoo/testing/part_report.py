@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from bnnzoo.testing.table import aligned
+from bnnzoo.testing.check_table import Checks, check_lines, failed_properties, rows_with_advice
 
 NOT_APPLICABLE = "not applicable: "
 """Prefix of the result of a check that has nothing to test."""
@@ -36,8 +35,7 @@ class PartReport(NamedTuple):
 
     kind: str
     part: str
-    checks: Mapping[str, tuple[str, str]]
-    """Each check by name, in order: the property that must hold, and the remedy if it does not."""
+    checks: Checks
     results: tuple[PartResult, ...]
 
     @property
@@ -53,29 +51,15 @@ class PartReport(NamedTuple):
     @property
     def verdict(self) -> str:
         """One line: passed, or the failed checks."""
-        failed = dict.fromkeys(result.check for result in self.failures)
-        if failed:
-            return f"failed: {'; '.join(f'{name}: {self.checks[name][0]}' for name in failed)}"
+        if failed := failed_properties(self.checks, self.results):
+            return f"failed: {failed}"
         cases = len({result.case for result in self.results} - {""})
         return f"passed: {len({result.check for result in self.results})} checks on {cases} cases"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
-        rows = [{**r._asdict(), "advice": self.checks[r.check][1] if r.state == "failed" else ""} for r in self.results]
+        rows = rows_with_advice(self.checks, self.results)
         return {self.kind: self.part, "passed": self.passed, "verdict": self.verdict, "results": rows}
 
     def __str__(self) -> str:
-        rows = [("check", "property", "cases", "verdict")]
-        for name, (claim, _) in self.checks.items():
-            states = [result.state for result in self.results if result.check == name]
-            if states:
-                tested = len(states) - states.count("not applicable")
-                verdict = "failed" if "failed" in states else "passed" if tested else "not applicable"
-                rows.append((name, claim, str(tested), verdict))
-        lines = aligned(rows)
-        for name in dict.fromkeys(result.check for result in self.failures):
-            failed = [result for result in self.failures if result.check == name]
-            others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            case = f"{failed[0].case}{others}: " if failed[0].case else ""
-            lines.append(f"{name}: {case}{failed[0].found}; {self.checks[name][1]}")
-        return "\n".join([*lines, self.verdict])
+        return "\n".join([*check_lines(self.checks, self.results), self.verdict])

@@ -198,8 +198,8 @@ def _check(
         outcome = Outcome(target.name, "stopped", stop_reason, num_tested, acceptance, seconds)
     elif _resolution(rows) > COARSEST and all(row.passed for row in rows):
         reason = (
-            f"after {num_tested} draws per chain a bias of {100 * _resolution(rows):.2g} % is detected with "
-            "probability one half only, because the chains mix too slowly; use another step size, or more draws"
+            f"after {num_tested} draws per chain a bias of {100 * _resolution(rows):.2g} % has only an even "
+            "chance of detection, because the chains mix too slowly; use another step size, or more draws"
         )
         outcome = Outcome(target.name, "undecided", reason, num_tested, acceptance, seconds)
     else:
@@ -311,7 +311,7 @@ def _num_tests(target: Target) -> int:
 
 
 def _next_test(num_tested: int, draws: int) -> int:
-    """Return the draws of the next test, half as many again as the last; the final test is at the last draw."""
+    """Return the number of draws at the next test, 1.5 times that of the last; the final test is at the last draw."""
     return min(draws, num_tested * 3 // 2 or _FIRST_LOOK)
 
 

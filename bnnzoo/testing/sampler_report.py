@@ -9,7 +9,7 @@ from typing import Any, Literal
 from bnnzoo.testing.table import aligned
 
 _POWER = 1.645
-"""Standard errors above the threshold at which 95 of 100 scores exceed it."""
+"""Distance of a score's mean from the threshold, in standard errors, at which 95 of 100 scores exceed the threshold."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Generated cases: combinations of model, likelihood, task, format, start, sampler, prior, entrance and options.
 
-`once()` gives every value of every option at least once and is spread over ten commits. `everything()` is every
+`single_cases()` gives every value of every option at least once and is spread over ten commits. `everything()` is every
 (model, likelihood, task, format, start); `all_of(number)` makes a case of it with other options at random, so that
 options meet.
 """
@@ -27,7 +27,7 @@ TASKS = ("regression", "classification", "density")
 ESTIMATOR = set(inspect.signature(BayesianRegressor).parameters)
 """Options that estimators take."""
 _MOST_OPTIONS = 5
-"""Options of the run that a case of `once()` gives at most, so that a failure says which."""
+"""Options of the run that a case of `single_cases()` gives at most, so that a failure says which."""
 _LEFT_OUT = 0.7
 """How often an option of a random case is left out."""
 
@@ -59,8 +59,8 @@ class Case(NamedTuple):
     @property
     def label(self) -> str:
         start = self.options.get("init") or "map"
-        words = [self.combination.label, self.sampler, self.kind.strip("."), start, self.entrance.replace(" ", "-")]
-        return "+".join(words)
+        parts = [self.combination.label, self.sampler, self.kind.strip("."), start, self.entrance.replace(" ", "-")]
+        return "+".join(parts)
 
     def used(self) -> Iterator[tuple[str, Any]]:
         """The documented options that it gives a value, and the value."""
@@ -147,8 +147,8 @@ class _Builder:
             values_ = list(offered)
             self.rng.shuffle(values_)
             return sorted(values_, key=lambda value: value is not None) if self.rng.random() < _LEFT_OUT else values_
-        given = sum(value is not None for key, value in assigned.items() if key in RUN_FIELDS)
-        full = given >= _MOST_OPTIONS and None in offered
+        count = sum(value is not None for key, value in assigned.items() if key in RUN_FIELDS)
+        full = count >= _MOST_OPTIONS and None in offered
         return sorted(offered, key=lambda v: (v is not None) if full else (self.counts[name, str(v)] + (v is None)))
 
 
@@ -174,7 +174,7 @@ def _case(assigned: Mapping[str, Any]) -> Case:
 
 
 @functools.cache
-def once() -> list[Case]:
+def single_cases() -> list[Case]:
     """Cases in which every value of every option is given at least once, and every combination."""
     builder, cases = _Builder(), list[Case]()
     for sampler in registry.entries("samplers"):
@@ -201,12 +201,12 @@ def once() -> list[Case]:
 
 def missing(cases: list[Case]) -> list[tuple[str, Any]]:
     """Documented options with the values that no case gives them."""
-    seen = {(name, str(value)) for case in cases for name, value in case.used()}
+    used = {(name, str(value)) for case in cases for name, value in case.used()}
     return [
         (name, value)
         for name, offered in values.documented().items()
         for value in offered
-        if (name, str(value)) not in seen
+        if (name, str(value)) not in used
     ]
 
 

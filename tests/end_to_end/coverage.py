@@ -29,14 +29,14 @@ _PARTS = {
 def table() -> str:
     """The table in Markdown: options of a run by name, fields of parts by the part."""
     documented = values.documented()
-    seen = {(name, str(value)) for case in cases.once() for name, value in case.used()}
+    used = {(name, str(value)) for case in cases.single_cases() for name, value in case.used()}
     fields: dict[str, list[str]] = defaultdict(list)
     for name in documented:
         fields[name.partition(".")[0] if "." in name else name].append(name)
     rows = ["| option | values in the list | typed |", "|---|---|---|"]
     for group, names in fields.items():
         pairs = [(name, str(value)) for name in names for value in documented[name]]
-        typed = sum(pair in seen for pair in pairs)
+        typed = sum(pair in used for pair in pairs)
         kind, _, part = group.partition(" ")
         label = f"fields of {kind} `{part}`" if part else _PARTS.get(kind) or f"`--{group.replace('_', '-')}`"
         rows.append(f"| {label} | {len(pairs)} | {'all' if typed == len(pairs) else typed} |")
@@ -48,18 +48,19 @@ def _words() -> str:
     blocks = [block for unit in pages.units() for block in unit.blocks]
     lines = sum(len(block.lines) for block in blocks if block.language in ("sh", "console"))
     python = sum(block.language == "python" for block in blocks)
-    left = len(changes.NOT_TYPED)
+    unlisted = len(changes.NOT_TYPED)
     formats = {kind for images in (False, True) for kind in tables.formats("", images=images)}
-    words = (
+    phrases = (
         "The tests list values of each option: all choices, and one or a few examples of a number or a text. "
-        f"{len(cases.once())} generated cases, each from `sample` to the report, type every value in the list at least "
-        "once: with some model and sampler, not with all. A commit runs a tenth of them. With `-m slow`, "
+        f"{len(cases.single_cases())} generated cases, each from `sample` to the report, type every value in the list "
+        "at least once: with some model and sampler, not with all. A commit runs a tenth of them. With `-m slow`, "
         f"{len(cases.everything())} more cases are every model, likelihood, task, format (of {len(formats)}) and "
         "start, with other options at random. "
         f"{lines} commands and {python} Python blocks of README, these pages and those of the plugins are typed in "
-        f"their order, with short runs; {left} lines are not, each with its reason in `tests/end_to_end/changes.py`."
+        f"their order, with short runs; {unlisted} lines are not, each with its reason in "
+        "`tests/end_to_end/changes.py`."
     )
-    return textwrap.fill(words, 118, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(phrases, 118, break_long_words=False, break_on_hyphens=False)
 
 
 def written(page: str) -> str:
@@ -86,7 +87,7 @@ def _zoo_alone() -> Iterator[None]:
 def _forget() -> None:
     """Read the registry anew, and all that follows from it."""
     registry.reset()
-    of_cases = (cases.combinations, cases.dimensions, cases.once, cases.everything)
+    of_cases = (cases.combinations, cases.dimensions, cases.single_cases, cases.everything)
     for expected in (values.run_values, values.part_values, *of_cases):
         expected.cache_clear()
 

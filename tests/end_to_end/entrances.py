@@ -65,43 +65,52 @@ def typed(case: Case, number: int) -> Typed:
         tables.write(Path(name), case.kind, x, y if beside else None, text)
         for name, (x, y) in (("train", train), ("new", new))
     ]
-    bare = tables.write(Path("inputs"), case.kind, new[0], text=text)
-    return _with_new_rows(Typed(case, *names, bare, options))
+    inputs = tables.write(Path("inputs"), case.kind, new[0], text=text)
+    return _with_new_rows(Typed(case, *names, inputs, options))
 
 
-def _with_new_rows(what: Typed) -> Typed:
-    if "keep_at" not in what.options:
-        return what
-    at = what.inputs
+def _with_new_rows(command: Typed) -> Typed:
+    if "keep_at" not in command.options:
+        return command
+    at = command.inputs
     if not isinstance(at, str):
         at = tables.write(Path("kept"), ".csv" if isinstance(at, pd.DataFrame) else ".npz", at)
-    return what._replace(options={**what.options, "keep_at": at}, inputs=at)
+    return command._replace(options={**command.options, "keep_at": at}, inputs=at)
 
 
-def command_line(what: Typed, capsys: Any) -> None:
+def command_line(typed_command: Typed, capsys: Any) -> None:
     """Type the commands."""
-    case = what.case
-    arguments = ["sample", case.combination.model, case.sampler, "--data", what.train, "-o", "run.nc", "--quiet"]
+    case = typed_command.case
+    arguments = [
+        "sample",
+        case.combination.model,
+        case.sampler,
+        "--data",
+        typed_command.train,
+        "-o",
+        "run.nc",
+        "--quiet",
+    ]
     parts = {"likelihood": case.combination.likelihood, "prior": case.prior}
-    for name, value in {**{kind: part for kind, part in parts.items() if part}, **what.options}.items():
+    for name, value in {**{kind: part for kind, part in parts.items() if part}, **typed_command.options}.items():
         arguments += _words(name, value)
-    new = ["--unseen", what.options["unseen"]] if "unseen" in what.options else []
+    new = ["--unseen", typed_command.options["unseen"]] if "unseen" in typed_command.options else []
     commands = [
         arguments,
         ["evaluate", "run.nc"],
-        ["evaluate", "run.nc", "--data", what.labelled, *new, "--json"],
-        ["predict", "run.nc", "--data", what.inputs, *new, "-o", "predictions.csv"],
+        ["evaluate", "run.nc", "--data", typed_command.labelled, *new, "--json"],
+        ["predict", "run.nc", "--data", typed_command.inputs, *new, "-o", "predictions.csv"],
         ["diagnose", "run.nc"],
         ["report", "run.nc", "-o", "report.html"],
     ]
-    if what.options.get("keep") == "predictions":
-        commands[2:4] = [commands[3]] if "keep_at" in what.options else []
+    if typed_command.options.get("keep") == "predictions":
+        commands[2:4] = [commands[3]] if "keep_at" in typed_command.options else []
     for command in commands:
         code = cli.run(command)
         assert code == 0, f"bnnzoo {' '.join(command)}\n{capsys.readouterr().err}"
     if len(commands) > 5:
         assert len(pd.read_csv("predictions.csv"))
-    _check(bnnzoo.open("run.nc"), what)
+    _check(bnnzoo.open("run.nc"), typed_command)
 
 
 def _words(name: str, value: Any) -> list[str]:
@@ -113,46 +122,48 @@ def _words(name: str, value: Any) -> list[str]:
     return [flag, ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
 
 
-def python(what: Typed, capsys: Any) -> None:
+def python(command: Typed, capsys: Any) -> None:
     """Call `bnnzoo.sample` and the methods of the run."""
     del capsys
-    model, sampler, likelihood, prior = (_part(what, kind) for kind in ("model", "sampler", "likelihood", "prior"))
-    given = {name: value for name, value in what.options.items() if "." not in name}
-    given |= {name: part for name, part in (("likelihood", likelihood), ("prior", prior)) if part is not None}
-    run = bnnzoo.sample(model, sampler, data=what.train, **given)
+    model, sampler, likelihood, prior = (_part(command, kind) for kind in ("model", "sampler", "likelihood", "prior"))
+    keywords = {name: value for name, value in command.options.items() if "." not in name}
+    keywords |= {name: part for name, part in (("likelihood", likelihood), ("prior", prior)) if part is not None}
+    run = bnnzoo.sample(model, sampler, data=command.train, **keywords)
     run.evaluate()
-    if what.options.get("keep") != "predictions":
-        run.evaluate(what.labelled, **_unseen(what))
-        assert len(run.predict(what.inputs, **_unseen(what)))
+    if command.options.get("keep") != "predictions":
+        run.evaluate(command.labelled, **_unseen(command))
+        assert len(run.predict(command.inputs, **_unseen(command)))
     run.diagnose()
     run.report("report.html")
-    _check(run, what)
+    _check(run, command)
 
 
-def _part(what: Typed, kind: str) -> Any:
-    case = what.case
+def _part(command: Typed, kind: str) -> Any:
+    case = command.case
     name = (
         {"likelihood": case.combination.likelihood, "prior": case.prior}.get(kind)
         if kind in ("likelihood", "prior")
         else case.part(kind)
     )
-    fields = {key.partition(".")[2]: value for key, value in what.options.items() if key.startswith(f"{kind}.")}
+    fields = {key.partition(".")[2]: value for key, value in command.options.items() if key.startswith(f"{kind}.")}
     return {"name": name, **fields} if name and fields else name
 
 
-def _unseen(what: Typed) -> dict[str, Any]:
-    return {"unseen": what.options["unseen"]} if "unseen" in what.options else {}
+def _unseen(command: Typed) -> dict[str, Any]:
+    return {"unseen": command.options["unseen"]} if "unseen" in command.options else {}
 
 
-def estimator(what: Typed, capsys: Any) -> None:
+def estimator(command: Typed, capsys: Any) -> None:
     """Fit an estimator of scikit-learn and use it."""
     del capsys
-    classifies = what.case.combination.task == "classification"
+    classifies = command.case.combination.task == "classification"
     cls = BayesianClassifier if classifies else BayesianRegressor
-    parts = {kind: _part(what, kind) for kind in ("model", "sampler", "likelihood", "prior")}
-    given = {name: v for name, v in what.options.items() if "." not in name and name not in ("task", "test_fraction")}
-    fitted = cls(**{name: part for name, part in parts.items() if part is not None}, **given).fit(*what.train)
-    inputs, targets = what.inputs, np.asarray(what.train[1])
+    parts = {kind: _part(command, kind) for kind in ("model", "sampler", "likelihood", "prior")}
+    keywords = {
+        name: v for name, v in command.options.items() if "." not in name and name not in ("task", "test_fraction")
+    }
+    fitted = cls(**{name: part for name, part in parts.items() if part is not None}, **keywords).fit(*command.train)
+    inputs, targets = command.inputs, np.asarray(command.train[1])
     assert len(fitted.predict(inputs)) == len(inputs)
     if classifies:
         np.testing.assert_allclose(fitted.predict_proba(inputs).sum(1), 1, atol=1e-5)
@@ -160,16 +171,16 @@ def estimator(what: Typed, capsys: Any) -> None:
     else:
         assert np.isfinite(fitted.predict_quantiles(inputs)).all()
     run = fitted.run_
-    run.evaluate(what.labelled)
+    run.evaluate(command.labelled)
     run.diagnose()
     run.report("report.html")
-    _check(run, what)
+    _check(run, command)
 
 
-def _check(run: Any, what: Typed) -> None:
+def _check(run: Any, command: Typed) -> None:
     """A whole file, of finite draws, and a report."""
     assert run.attributes["complete"] == 1
-    assert run.attributes["task"] == what.case.combination.task
+    assert run.attributes["task"] == command.case.combination.task
     for values_ in run.posterior["posterior"].data_vars.values():
         assert np.isfinite(values_.values).all()
     assert "<html" in Path("report.html").read_text(encoding="utf-8")

@@ -71,9 +71,9 @@ def blocks(page: Path) -> Iterator[Block]:
     """The blocks of a page that a reader types, in order."""
     text = page.read_text(encoding="utf-8")
     name = str(page.relative_to(ROOT))
-    for found in _FENCE.finditer(text):
-        language, body, indented = found.groups()
-        line = text.count("\n", 0, found.start()) + 1
+    for match in _FENCE.finditer(text):
+        language, body, indented = match.groups()
+        line = text.count("\n", 0, match.start()) + 1
         if indented:
             yield Block(name, line, "sh", re.sub("^    ", "", indented, flags=re.MULTILINE))
         elif language in ("sh", "console", "python") or (language == "yaml" and _FILE.match(body)):

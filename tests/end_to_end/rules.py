@@ -22,19 +22,19 @@ _OF_COLUMNS = ("target", "columns", "drop", "categories")
 
 
 def _of_tables(case: Case) -> bool:
-    given = [name for name in (*_OF_COLUMNS, "exposure") if name in case.options]
-    given += [name for name in ("missing", "unseen") if case.options.get(name, "error") != "error"]
-    return bool(given) and not tables.is_table(case.kind)
+    options = [name for name in (*_OF_COLUMNS, "exposure") if name in case.options]
+    options += [name for name in ("missing", "unseen") if case.options.get(name, "error") != "error"]
+    return bool(options) and not tables.is_table(case.kind)
 
 
 def _unlike_density(case: Case) -> bool:
     """Whether an option names a column that rows of a density lack, or is for inputs."""
-    given = case.options
+    options = case.options
     return (
-        any(name in given for name in ("target", "categories"))
-        or any("colour" in name for option in ("columns", "drop", "missing_code") for name in given.get(option, ()))
-        or given.get("missing") == "median"
-        or given.get("unseen", "error") != "error"
+        any(name in options for name in ("target", "categories"))
+        or any("colour" in name for option in ("columns", "drop", "missing_code") for name in options.get(option, ()))
+        or options.get("missing") == "median"
+        or options.get("unseen", "error") != "error"
     )
 
 
@@ -57,9 +57,9 @@ def _is_censorable(case: Case) -> bool:
 
 def _is_no_input(case: Case) -> bool:
     """Whether a column that is to be a category is not taken in."""
-    kept = case.options.get("columns", case.options.get("categories", ()))
+    columns = case.options.get("columns", case.options.get("categories", ()))
     dropped = case.options.get("drop", ())
-    return any(name in dropped or name not in kept for name in case.options.get("categories", ()))
+    return any(name in dropped or name not in columns for name in case.options.get("categories", ()))
 
 
 def _density(case: Case) -> bool:

@@ -9,7 +9,7 @@ from end_to_end.rotation import rotating
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-ONCE = list(enumerate(cases.once()))
+ONCE = list(enumerate(cases.single_cases()))
 
 
 @pytest.mark.parametrize("numbered", rotating(ONCE, [f"{i}+{case.label}" for i, case in ONCE]))

@@ -10,15 +10,15 @@ from end_to_end import cases, coverage, rotation, tables
 
 def test_every_value_of_every_option_is_given():
     """One of text that no type lists needs a line in `values.FREE`; one that needs others a line in `rules.RULES`."""
-    assert cases.missing(cases.once()) == []
+    assert cases.missing(cases.single_cases()) == []
 
 
 def test_every_combination_format_and_entrance_is_in_a_turn():
-    once = cases.once()
-    assert {case.combination for case in once} == set(cases.combinations())
+    generated = cases.single_cases()
+    assert {case.combination for case in generated} == set(cases.combinations())
     formats = {kind for images in (False, True) for kind in tables.formats("", images=images)}
-    assert {case.kind for case in once} == formats
-    assert {case.entrance for case in once} == set(cases.ENTRANCES)
+    assert {case.kind for case in generated} == formats
+    assert {case.entrance for case in generated} == set(cases.ENTRANCES)
     assert set(tables.WRITERS) == set(READERS)
 
 

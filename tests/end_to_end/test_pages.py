@@ -54,4 +54,4 @@ def test_every_changed_command_is_in_the_documentation(table):
         if b.language != "python"
     ]
     for start in table:
-        assert any(tuple(words[: len(start)]) == start for words in typed), start
+        assert any(tuple(arguments[: len(start)]) == start for arguments in typed), start

@@ -77,9 +77,9 @@ def type_a_run(arguments: str, capsys: pytest.CaptureFixture[str], *more: str) -
 def make_shown(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Make the package of the page: by its command, with the files that the page shows."""
     type_(next(re.finditer(rf"^bnnzoo (new \w+ {name})$", PAGE, re.M))[1], capsys)
-    shown = [(Path(path), text) for path, text in SHOWN.findall(PAGE) if path.startswith(f"bnnzoo-{name}/")]
-    assert shown
-    for path, text in shown:
+    files = [(Path(path), text) for path, text in SHOWN.findall(PAGE) if path.startswith(f"bnnzoo-{name}/")]
+    assert files
+    for path, text in files:
         assert path.is_file()
         path.write_text(text)
     install(Path(f"bnnzoo-{name}").resolve(), monkeypatch)
@@ -106,7 +106,7 @@ def test_the_sampler_of_the_page_runs(_, site, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("kind", rotating(KINDS))
-def test_what_is_made_by_new_works_at_once(kind, site, monkeypatch, capsys):
+def test_packages_written_by_new_pass_their_tests(kind, site, monkeypatch, capsys):
     type_(f"new {kind} walk", capsys)
     install(Path("bnnzoo-walk").resolve(), monkeypatch)
     options = {"sampler": "linear walk", "model": "walk nuts"}.get(kind, "--config walk --model.hidden 3")
@@ -134,7 +134,7 @@ def test_priors_and_likelihoods_may_use_their_fields_as_python_numbers(kind, sit
 
 
 @pytest.mark.parametrize("_", rotating([0], ["sampler"]))
-def test_a_sampler_that_needs_a_python_number_is_told_what_to_write(_, site, monkeypatch, capsys):
+def test_a_sampler_that_needs_a_python_number_gets_advice(_, site, monkeypatch, capsys):
     type_("new sampler walk", capsys)
     source = Path("bnnzoo-walk") / "bnnzoo_walk" / "sampler.py"
     before = "jnp.asarray(self.step_size, theta.dtype)"

@@ -108,7 +108,7 @@ def documented() -> dict[str, list[Any]]:
     for kind in PARTS:
         for name in registry.entries(f"{kind}s"):
             values[f"{kind}"] = [*values.get(kind, []), name]
-            values |= {labelled(kind, name, field): found for field, found in part_values(kind, name).items()}
+            values |= {labelled(kind, name, field): value for field, value in part_values(kind, name).items()}
     return values
 
 

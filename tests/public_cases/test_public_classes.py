@@ -97,8 +97,8 @@ def test_c19_a_noise_scale_that_collapses_on_whole_numbers_is_reported(type_comm
 
 def test_c21_both_faulty_columns_are_named_at_once(type_command):
     refusal = type_command("bnnzoo sample linear nuts --data c21_challenger.csv", code=2)
-    for words in ("row 4", "row 25", "Date", "Damage Incident"):
-        assert words in refusal.err
+    for phrase in ("row 4", "row 25", "Date", "Damage Incident"):
+        assert phrase in refusal.err
     assert "--drop 'Damage Incident'" not in refusal.err
     rows = Path("c21_challenger.csv").read_text().splitlines()
     Path("orings.csv").write_text("\n".join(r for r in rows if not r.endswith("NA") and "Challenger" not in r) + "\n")

@@ -50,8 +50,8 @@ def test_c22_discharge_is_predicted_within_four_percent(type_command):
 def test_s1_text_and_missing_targets_are_one_message_and_two_targets_are_learned(type_command):
     targets = '--target "yield strength" --target "tensile strength"'
     refusal = type_command(f"bnnzoo sample --data s1_steel_strength.csv {targets} --target elongation", code=2)
-    for words in ("312", "--drop formula", "elongation", "--missing drop"):
-        assert words in refusal.err
+    for phrase in ("312", "--drop formula", "elongation", "--missing drop"):
+        assert phrase in refusal.err
     type_command(f"bnnzoo sample --data s1_steel_strength.csv {targets} --drop formula,elongation -o s1.nc")
     scores = type_command("bnnzoo evaluate s1.nc --json").json()
     assert scores["yield strength_rmse"] < 301
@@ -60,8 +60,8 @@ def test_s1_text_and_missing_targets_are_one_message_and_two_targets_are_learned
 
 def test_s3_dots_are_missing_and_limits_of_detection_are_censored(type_command):
     refusal = type_command("bnnzoo sample --data s3_pk.csv --target DV", code=2)
-    for words in ("AMT", "DV", "<0.5", "--censored"):
-        assert words in refusal.err
+    for phrase in ("AMT", "DV", "<0.5", "--censored"):
+        assert phrase in refusal.err
     output = type_command(
         "bnnzoo sample linear nuts --data s3_pk.csv --target DV --columns TIME --censored --missing drop "
         "--likelihood gaussian --warmup 200 --draws 200 -o s3.nc"

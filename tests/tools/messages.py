@@ -90,10 +90,10 @@ def strings(node: ast.AST, kind: str = "text") -> Iterator[tuple[int, str, str]]
 
 def is_message(kind: str, text: str) -> bool:
     """Return whether a text is prose: all texts of errors, and elsewhere texts of three words or more."""
-    words = text.replace(FIELD, "x")
+    literal = text.replace(FIELD, "x")
     if CODE.search(text) or not re.search(r"[A-Za-z]{2}", text.replace(FIELD, "")):
         return False
-    return " " in words.strip() if kind != "text" else SENTENCE.search(words) is not None
+    return " " in literal.strip() if kind != "text" else SENTENCE.search(literal) is not None
 
 
 def collect(paths: Iterable[Path], root: Path) -> list[Template]:

@@ -17,5 +17,5 @@ def bnnzoo_samplers() -> list[Entry]:
         ),
         Entry("blackjax-nuts", "bnnzoo_blackjax.kernels:Nuts", "BlackJAX's No-U-Turn sampler", "exact"),
         Entry("blackjax-hmc", "bnnzoo_blackjax.kernels:Hmc", "BlackJAX's Hamiltonian Monte Carlo", "exact"),
-        Entry("barker", "bnnzoo_blackjax.kernels:Barker", "BlackJAX's Barker proposal: one gradient a step", "exact"),
+        Entry("barker", "bnnzoo_blackjax.kernels:Barker", "BlackJAX's Barker proposal: one gradient per step", "exact"),
     ]

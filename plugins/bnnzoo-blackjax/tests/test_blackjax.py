@@ -97,7 +97,7 @@ def test_a_plan_knows_what_a_step_costs():
     assert sampler.evaluations(posterior, {"n_steps": 6.0}) == 6 * posterior.num_data
 
 
-def test_a_proposal_without_density_is_refused_and_told():
+def test_a_proposal_without_density_is_refused_and_counted():
     target = TARGETS["regression"]()
 
     class Hole(type(target.posterior)):
@@ -118,7 +118,7 @@ def test_a_proposal_without_density_is_refused_and_told():
     assert (stats["acceptance_rate"][stats["diverging"]] == 0).all()
 
 
-def test_a_kernel_that_accepts_always_reports_no_acceptance():
+def test_a_kernel_without_rejections_reports_no_acceptance_rate():
     class Unadjusted(Barker):
         def algorithm(self, log_density, step_size, inverse_mass):
             del inverse_mass

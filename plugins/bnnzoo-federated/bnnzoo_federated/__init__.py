@@ -45,7 +45,5 @@ def __getattr__(name: str) -> Any:
 def bnnzoo_commands() -> list[Entry]:
     """Return the plugin's commands."""
     return [
-        Entry(
-            "party", "bnnzoo_federated.commands:app", "Serve rows that stay here to a coordinator, or show what left."
-        )
+        Entry("party", "bnnzoo_federated.commands:app", "Serve local rows to a coordinator, or show what was sent.")
     ]

@@ -66,7 +66,7 @@ class Asking:
             name, reason = next(iter(errors_by_party.items()))
             if time.monotonic() > deadline:
                 raise BnnzooError(
-                    f"party {name}: no answer for {self.limit:g} s ({reason}); start it again, and the run"
+                    f"party {name}: no answer for {self.limit:g} s ({reason}); restart the party, then the run"
                 )
             for name in errors_by_party:
                 self.again[name] += 1
@@ -80,6 +80,6 @@ def _read(name: str, question: str, message: Words, read: Callable[[str, Words],
             return read(name, message)
     except ValueError as error:
         raise BnnzooError(
-            f"its answer to {question} is none: {error}; serve it with this version of bnnzoo, if it is to be trusted"
+            f"invalid reply to {question}: {error}; if you trust the party, run it with this version of bnnzoo"
         ) from error
     raise BnnzooError(printable(message[REFUSED]))

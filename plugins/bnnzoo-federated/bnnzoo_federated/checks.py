@@ -23,7 +23,7 @@ def check_offer(answer: Words) -> Words:
     try:
         shapes = moment_shapes(Signature.from_json(text if isinstance(text, str) else ""))
     except ValueError:
-        raise ValueError("signature: names no columns") from None
+        raise ValueError("signature: unreadable, or without columns") from None
     _check_names(answer, {*Terms._fields, "signature", *shapes})
     terms = Terms.from_message(answer)
     max_batch = terms.rows if terms.sampling == "disjoint" else np.inf
@@ -35,10 +35,10 @@ def check_offer(answer: Words) -> Words:
         "fingerprint": isinstance(terms.fingerprint, str) and len(terms.fingerprint) == FINGERPRINT_LENGTH,
     }
     if invalid := [name for name, is_right in is_valid.items() if not is_right]:
-        raise ValueError(f"{', '.join(invalid)}: not what an offer holds")
+        raise ValueError(f"{', '.join(invalid)}: invalid values in the offer")
     for name, shape in shapes.items():
         if not np.isfinite(_numbers(name, answer[name], shape)).all():
-            raise ValueError(f"{name}: not all finite")
+            raise ValueError(f"{name}: must be finite")
     return answer
 
 
@@ -49,7 +49,7 @@ def check_agreement(answer: Words, agreement: str) -> None:
         ValueError: if it does not.
     """
     if answer != {"agreed": agreement}:
-        raise ValueError("not the agreement that it was told")
+        raise ValueError("expected a confirmation of the agreement")
 
 
 def check_sums(answer: Words, agreement: str, chains: int, used: int) -> Float[np.ndarray, "chain power"] | None:
@@ -64,13 +64,13 @@ def check_sums(answer: Words, agreement: str, chains: int, used: int) -> Float[n
         return None
     _check_names(answer, {"used", "sums"})
     if type(answer["used"]) is not int or answer["used"] != used:
-        raise ValueError(f"used: not the {used} rows of its offer")
+        raise ValueError(f"used: must be {used}, as offered")
     return _numbers("sums", answer["sums"], (chains, POWERS))
 
 
 def _check_names(answer: Words, names: Set[str]) -> None:
     if set(answer) != names:
-        raise ValueError(f"holds other than {', '.join(sorted(names))}")
+        raise ValueError(f"must contain exactly {', '.join(sorted(names))}")
 
 
 def _numbers(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -79,5 +79,5 @@ def _numbers(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     except ValueError:  # rows of different lengths
         array = np.array(None)
     if array.dtype.kind not in "iuf" or array.shape != shape:
-        raise ValueError(f"{name}: not {' x '.join(map(str, shape)) or 'a'} number{'s' if shape else ''}")
+        raise ValueError(f"{name}: must be {' x '.join(map(str, shape)) or 'a'} number{'s' if shape else ''}")
     return array.astype(float)

@@ -11,7 +11,7 @@ from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo, print_json
 
 app = typer.Typer(
-    help="Serve rows that stay here to a coordinator, or show what left.",
+    help="Serve local rows to a coordinator, or show what was sent.",
     rich_markup_mode="rich",
 )
 

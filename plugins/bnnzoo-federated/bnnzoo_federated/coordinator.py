@@ -99,7 +99,7 @@ class Coordinator:
         for name in others:
             if offers[name]["signature"] != text:
                 raise UsageError(
-                    f"parties {first_party} and {name}: their columns differ: {text}, {offers[name]['signature']}"
+                    f"parties {first_party} and {name}: have different columns: {text}, {offers[name]['signature']}"
                 )
         signature = Signature.from_json(text)
         recipe = dataclasses.replace(recipe, task=signature.task)
@@ -141,7 +141,7 @@ class Coordinator:
             starts = problem.initial_positions(trained=False, key=keys.positions)
         expected_shape = (recipe.chains, problem.posterior.layout.dim)
         if np.shape(starts) != expected_shape:
-            raise UsageError(f"starts: has shape {list(np.shape(starts))}, not {list(expected_shape)}")
+            raise UsageError(f"starts: must have shape {list(expected_shape)} (got {list(np.shape(starts))})")
 
         strata = {name: Stratum.of(agreement.terms) for name, agreement in agreements.items()}
         ask = partial(self._sums, agreements)
@@ -184,7 +184,7 @@ class Coordinator:
                 return np.array(list(answers.values()))
             self._send_agreements({name: agreements[name] for name in unanswered})
         raise BnnzooError(
-            f"party {unanswered[0]}: was started again {_RESTARTS} times in one step; see why, and start the run again"
+            f"party {unanswered[0]}: restarted {_RESTARTS} times in one step; find out why, then start the run again"
         )
 
 
@@ -206,23 +206,22 @@ def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
         "precision": recipe.precision != "float32",
     }
     if refused_names := [name for name, is_refused in is_refused_by_name.items() if is_refused]:
-        raise UsageError(f"{', '.join(refused_names)}: not with rows at parties; leave it out")
+        raise UsageError(f"{', '.join(refused_names)}: not supported for federated data; remove it")
 
 
 def _random_walk(sampler: str | Mapping[str, Any]) -> dict[str, Any]:
     """Return the penalty's fields, with `auto` for those that the parties determine."""
     fields = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
     if fields["name"] != "penalty":
-        raise UsageError(f"sampler {fields['name']}: it asks for more than sums of differences; use penalty")
+        raise UsageError(f"sampler {fields['name']}: requires more than sums over rows; use penalty")
     fixed = {
         **dict.fromkeys(("batch_size", "num_batches", "sampling"), "auto"),
         **{"proposal": "random-walk", "control_variate": "none", "variance": "pooled"},
     }
     if conflicting := [name for name, value in fixed.items() if fields.get(name, value) != value]:
         raise UsageError(
-            f"sampler.{', sampler.'.join(conflicting)}: batches are the parties' affair, and the proposal is "
-            "a random walk; "
-            "leave it out"
+            f"sampler.{', sampler.'.join(conflicting)}: each party sets its own batch size, and the "
+            "proposal is a random walk; remove it"
         )
     return {**fields, **fixed}
 

@@ -22,8 +22,8 @@ def findings(means: Mapping[str, Float[np.ndarray, " chain"]], added_noise: floa
     larger_batch = f"use a larger batch_size of the parties, or a smaller {setting('sampler.target_sigma2')}"
     limits = (
         ("sigma2", "mean sigma2 of batches", means["sigma2"] - added_noise, MAX_SIGMA2, larger_batch),
-        ("regime_dof", "share of steps with a party's sigma2 > dof/4", means["regime_dof"], 0.01, larger_batch),
-        ("skewness", "mean bias by skewed differences", means["skew_bias"], MAX_SKEW_BIAS, larger_batch),
+        ("regime_dof", "fraction of steps with a party's sigma2 > dof/4", means["regime_dof"], 0.01, larger_batch),
+        ("skewness", "mean bias due to skewed differences", means["skew_bias"], MAX_SKEW_BIAS, larger_batch),
     )
     problems = [
         Finding("validity", kind, label, float(np.max(values)), limit, advice)
@@ -32,6 +32,6 @@ def findings(means: Mapping[str, Float[np.ndarray, " chain"]], added_noise: floa
     ]
     acceptance = float(np.min(means["acceptance_rate"]))
     if acceptance < MIN_ACCEPTANCE:
-        advice = f"use a longer {setting('warmup')}, or less noise_sd of the parties"
+        advice = f"use a longer {setting('warmup')}, or a smaller noise_sd of the parties"
         problems.append(Finding("validity", "acceptance", "acceptance", acceptance, MIN_ACCEPTANCE, advice))
     return tuple(problems)

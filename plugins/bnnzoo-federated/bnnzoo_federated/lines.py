@@ -68,7 +68,7 @@ class DaskLine:
                 return future.result(seconds)
             except TimeoutError:
                 future.cancel()
-                raise TimeoutError(f"no answer in {seconds:g} s") from None
+                raise TimeoutError(f"no reply within {seconds:g} s") from None
 
         return wait
 
@@ -83,15 +83,15 @@ class DaskLine:
             await comm.write({"question": question, "words": words})
             answer = await comm.read()
             if not isinstance(answer, dict):
-                raise TypeError("no mapping of names")
+                raise TypeError("the reply is not a mapping")
         except BaseException as error:
             if comm is not None:
                 comm.abort()
             if isinstance(error, OSError) or not isinstance(error, Exception):
                 raise
             raise BnnzooError(
-                f"{self.address}: no party is heard there ({type(error).__name__}: {printable(error)}); "
-                "give the address that `bnnzoo party serve` printed"
+                f"{self.address}: no party answers at this address ({type(error).__name__}: {printable(error)}); "
+                "use the address that `bnnzoo party serve` printed"
             ) from error
         self._comm = comm
         return answer
@@ -115,7 +115,7 @@ def security(ca: Path | None, cert: Path | None, key: Path | None, *, listening:
     if not paths_given:
         return {}
     if len(paths_given) < 3:
-        raise UsageError("--tls-ca, --tls-cert and --tls-key go together; give all three")
+        raise UsageError("--tls-ca, --tls-cert, --tls-key: require each other; give all three")
     communications()
     from distributed import Security
 

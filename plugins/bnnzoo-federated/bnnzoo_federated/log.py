@@ -73,7 +73,7 @@ class Log:
             self._append(json.dumps(line | ({"kept": private_error} if private_error else {})) + "\n")
         except OSError as error:
             warnings.warn(
-                f"{self.path}: cannot be written: {error.strerror or error}; the answer was not sent, make room",
+                f"{self.path}: cannot be written: {error.strerror or error}; the answer was not sent; free disk space",
                 BnnzooWarning,
                 stacklevel=3,
             )
@@ -119,7 +119,7 @@ def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
     """
     path = Path(folder) / FILE
     if not path.exists():
-        raise UsageError(f"{path}: no such log; give the folder of a party")
+        raise UsageError(f"{path}: no such log; use the folder of a party")
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
@@ -130,7 +130,7 @@ def _read(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         return _Line.model_validate(json.loads(line)).model_dump(exclude_unset=True)
     except (ValueError, RecursionError):
-        raise DamagedError(f"{path}: line {number} is damaged; without it the rest can be read") from None
+        raise DamagedError(f"{path}: line {number} is damaged; remove it to read the rest") from None
 
 
 def show_log(folder: str | Path) -> str:
@@ -148,7 +148,7 @@ def show_log(folder: str | Path) -> str:
         answers[line["question"]] = answers.get(line["question"], 0) + 1
         if "kept" in line:
             error_text = " ".join(map(printable, (line["at"], f"{line['question']}:", line["kept"])))
-            error_lines = [f"last error, which was not sent: {error_text}"]
+            error_lines = [f"last error (not sent): {error_text}"]
         for name, value in line["sent"].items():
             row = (printable(line["question"]), printable(name), str(value["shape"]))
             totals = counts.setdefault(row, [0, 0])

@@ -90,7 +90,7 @@ class Request(NamedTuple):
         shape = (int(words["chains"]), -1)
         here, there = (np.frombuffer(words[name], "<f4").reshape(shape) for name in ("here", "there"))
         if here.shape != there.shape:
-            raise ValueError("the two positions differ in length")
+            raise ValueError("the two positions must have equal lengths")
         first, second = (int(word) for word in words["key"])
         return cls(str(words["agreement"]), int(words["step"]), (first, second), here, there)
 

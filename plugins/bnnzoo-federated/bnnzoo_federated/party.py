@@ -75,15 +75,15 @@ class Party:
         self._rows = load(data, target=target, task=task)
         count = self._rows.num_data
         if not batch_size >= 2 or (sampling == "disjoint" and batch_size > count):
-            upper_limit = f" and {count}, its rows" if sampling == "disjoint" else ""
-            raise UsageError(f"{self.folder}: batch_size: must be from 2{upper_limit} (got {batch_size})")
+            limits = f"between 2 and {count}, the number of rows" if sampling == "disjoint" else ">= 2"
+            raise UsageError(f"{self.folder}: batch_size: must be {limits} (got {batch_size})")
         if not (np.isfinite(noise_sd) and noise_sd >= 0):
             raise UsageError(f"{self.folder}: noise_sd: must be >= 0 (got {noise_sd})")
         self._secret = _load_secret(self.folder / _SECRET) if secret is None else secret
         if len(self._secret) != _SECRET_BYTES:
             raise UsageError(
-                f"{self.folder / _SECRET if secret is None else 'secret'}: holds {len(self._secret)} bytes, a secret "
-                f"{_SECRET_BYTES}; put back what was there, or leave it out for a new one, which ends runs under way"
+                f"{self.folder / _SECRET if secret is None else 'secret'}: must have {_SECRET_BYTES} bytes "
+                f"(got {len(self._secret)}); restore it, or remove it to create a new one, which ends current runs"
             )
         self._terms = Terms(count, int(batch_size), sampling, float(noise_sd), _fingerprint(self._rows, self._secret))
         self._log = Log(self.folder)
@@ -104,7 +104,7 @@ class Party:
         # No message may end the process. The text of an error may contain a row, so it is only logged here.
         except Exception as error:
             private_error = f"{type(error).__name__}: {error}"
-            answer = {REFUSED: f"{printable(question)}: {type(error).__name__}; the party's own log says why"}
+            answer = {REFUSED: f"{printable(question)}: {type(error).__name__}; the reason is in the party's log"}
         self._log.add(
             printable(question),
             answer,
@@ -125,12 +125,12 @@ class Party:
     def _agree(self, words: Words) -> Words:
         agreement = Agreement(**words)
         if agreement.signature != self._rows.signature.to_json():
-            raise _Refusal("it is about other columns than this party has")
+            raise _Refusal("the columns differ from those of this party")
         pairs = zip(Terms._fields, agreement.terms, self._terms, strict=True)
         if changed_terms := [name for name, agreed, current in pairs if agreed != current]:
             raise _Refusal(
-                f"{', '.join(changed_terms)}: not as in its offer; start the party as it was then, or start "
-                "the run again"
+                f"{', '.join(changed_terms)}: changed since the offer; start the party with the offered "
+                "options, or start the run again"
             )
         scaling = {name: np.asarray(values, np.float32) for name, values in agreement.scaling.items()}
         problem = Problem.restored(
@@ -147,7 +147,7 @@ class Party:
         if posterior is None:
             return {UNKNOWN: request.agreement}
         if request.here.shape[1] != posterior.layout.dim:
-            raise _Refusal(f"positions have {request.here.shape[1]} numbers, the model {posterior.layout.dim}")
+            raise _Refusal(f"positions must have {posterior.layout.dim} numbers (got {request.here.shape[1]})")
         key = jnp.asarray(request.digest(self._secret), jnp.uint32)
         with arithmetic("float32"):
             d, noise = _differences(

@@ -43,5 +43,5 @@ def _words(frames: Sequence[Any]) -> Any:
     import msgpack
 
     if len(frames) != 1:
-        raise ValueError("a message with objects in it is refused")
+        raise ValueError("a message must contain only plain values")
     return msgpack.unpackb(frames[0], use_list=False)

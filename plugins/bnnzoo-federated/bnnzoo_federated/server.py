@@ -48,7 +48,7 @@ async def _serve(
             await dask_greets(comm)
         except Exception as error:
             comm.abort()
-            raise dask.CommClosedError("it speaks another language") from error
+            raise dask.CommClosedError("the peer uses another protocol") from error
 
     read_plain_values_only()
     listener = dask.listen(address, answer, deserialize=False, **listening)

@@ -20,9 +20,9 @@ def call(*arguments: Any) -> int:
     return cli.run([str(word) for word in arguments])
 
 
-def test_a_party_keeps_to_what_it_was_told(monkeypatch, tmp_path):
+def test_party_command_passes_its_options_to_the_party(monkeypatch, tmp_path):
     calls: list[Any] = []
-    monkeypatch.setattr("bnnzoo_federated.Party", lambda *given, **named: calls.append((given, named)))
+    monkeypatch.setattr("bnnzoo_federated.Party", lambda *args, **named: calls.append((args, named)))
     monkeypatch.setattr("bnnzoo_federated.security", lambda *files, listening: (files, listening))
     monkeypatch.setattr("bnnzoo_federated.serve", lambda party, at, *, listening, ready: calls.append((at, listening)))
     arguments = (
@@ -40,12 +40,12 @@ def test_help_shows_party_and_imports_neither_jax_nor_dask():
         "heavy = {'jax', 'numpy', 'distributed', 'bnnzoo_federated.commands'}\n"
         "print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.splitlines() == ["0 []"]
-    assert "Serve rows that stay here to a coordinator" in done.stdout
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stderr.splitlines() == ["0 []"]
+    assert "Serve local rows to a coordinator" in process.stdout
 
 
-def test_party_is_of_this_package():
+def test_plugins_attributes_the_party_command_to_this_package():
     entry = registry.find(registry.COMMANDS, "party")
     assert (entry.distribution, entry.target) == ("bnnzoo-federated", "bnnzoo_federated.commands:app")
     assert registry.import_failures() == []

@@ -139,14 +139,14 @@ def _chains(ask: Any = lambda *_: np.zeros((2, 3, 3)), **fields: Any) -> chains.
 
 
 @pytest.mark.parametrize("correction", [0, 1, 3])
-def test_a_step_is_accepted_with_what_the_sums_are_worth(correction):
+def test_a_step_is_accepted_with_the_penalised_ratio_of_the_sums(correction):
     """By hand: each party's variance has a penalty of its own, and its known noise half of its variance."""
-    rng, asked = np.random.default_rng(4), list[Any]()
+    rng, questions = np.random.default_rng(4), list[Any]()
     d = [rng.normal(0.01, 0.1, size=(3, item.used)) for item in PLAN]
     sums = np.array([strata.power_sums(values, np.zeros(3)) for values in d])
-    made = _chains(lambda *arguments: asked.append(arguments) or sums, correction=correction)
-    step_stats, moved = made.step(7), np.asarray(made.positions, float)
-    ((number, key, here, there),) = asked
+    chains = _chains(lambda *arguments: questions.append(arguments) or sums, correction=correction)
+    step_stats, moved = chains.step(7), np.asarray(chains.positions, float)
+    ((number, key, theta, proposal),) = questions
     assert (number, key) == (7, tuple(np.asarray(jax.random.key_data(jax.random.fold_in(Keys.from_seed(5).settle, 7)))))
     scale = 0.5 * np.array([60, 30])
     variances = scale[:, None] ** 2 * [v.var(1, ddof=1) / len(v[0]) for v in d] * [[1], [1 - 10 / 30]]
@@ -156,7 +156,7 @@ def test_a_step_is_accepted_with_what_the_sums_are_worth(correction):
     ]
     penalty = np.reshape(each, (3, 2)).sum(1) + expected / 2 if correction else np.zeros(3)
     mean = sum(s * v.mean(1) for s, v in zip(scale, d, strict=True))
-    prior = ((here**2).sum(1) - (there**2).sum(1)) / 2
+    prior = ((theta**2).sum(1) - (proposal**2).sum(1)) / 2
     rate = np.exp(np.minimum(prior + mean - penalty, 0))
     assert np.any((rate > 0.05) & (rate < 0.95))
     known_of = {"acceptance_rate": rate, "penalty": penalty, "delta": -prior - mean, "step_size": [0.3] * 3}
@@ -167,76 +167,78 @@ def test_a_step_is_accepted_with_what_the_sums_are_worth(correction):
     known_of |= {"delta_skew": third / known_of["sigma2"] ** 1.5, "skew_bias": rate * np.abs(third) / 6}
     for name, values in known_of.items():
         np.testing.assert_allclose(step_stats[name], values, rtol=1e-3, atol=1e-5, err_msg=name)
-    np.testing.assert_allclose(moved, np.where(step_stats["accepted"][:, None], there, here))
+    np.testing.assert_allclose(moved, np.where(step_stats["accepted"][:, None], proposal, theta))
     if correction:
         free = _chains(lambda *_: sums, correction=correction).step(7, penalised=False)
         np.testing.assert_allclose(free["acceptance_rate"], np.exp(np.minimum(prior + mean, 0)), rtol=1e-4)
         assert not free["penalty"].any()
 
 
-def test_a_step_is_proposed_in_the_shape_that_warm_up_found():
+def test_proposals_use_the_shape_from_warm_up():
     calls = list[Any]()
     for factor in (np.eye(2), np.array([[2.0, 0.0], [1.5, 0.5]])):
-        made = _chains(lambda *arguments: calls.append(arguments) or np.zeros((2, 3, 3)))
-        made.factor = jnp.asarray(factor, jnp.float32)
-        made.step(3)
-    plain, shaped = (there - here for _, _, here, there in calls)
+        chains = _chains(lambda *arguments: calls.append(arguments) or np.zeros((2, 3, 3)))
+        chains.factor = jnp.asarray(factor, jnp.float32)
+        chains.step(3)
+    plain, shaped = (proposal - theta for _, _, theta, proposal in calls)
     assert len(np.unique(plain)) == 6  # each chain has noise of its own
     np.testing.assert_allclose(shaped, plain @ factor.T, rtol=1e-5)
 
 
-def test_what_limits_the_step_size_over_parties():
+def test_headroom_of_federated_steps_has_its_closed_form():
     """The limits are the acceptance that the parties' own noise leaves, and the noise of batches without theirs."""
-    made = _chains(target_acceptance=0.6, target_sigma2=2.0)
+    chains = _chains(target_acceptance=0.6, target_sigma2=2.0)
     expected = (0.5 * 30 / 10 * 0.4) ** 2
-    assert made.added_noise_variance == pytest.approx(expected)
+    assert chains.added_noise_variance == pytest.approx(expected)
     step_stats = {"acceptance_rate": np.array([0.2, 0.4, 0.9]), "sigma2": np.array([1.0, 100.0, np.nan])}
-    np.testing.assert_allclose(made._headroom(step_stats, False), [0.5 / 0.6 - 1], rtol=1e-6)
-    left = 2 * stats.norm.sf((expected / 4) ** 0.5)  # of what noise costs: erfc(sigma / sqrt 8)
+    np.testing.assert_allclose(chains._headroom(step_stats, False), [0.5 / 0.6 - 1], rtol=1e-6)
+    acceptance = 2 * stats.norm.sf((expected / 4) ** 0.5)  # of what noise costs: erfc(sigma / sqrt 8)
     noise = 1 - ((1.0 - expected) / 2 + 10 + 10) / 3
-    np.testing.assert_allclose(made._headroom(step_stats, True), [0.5 / (0.6 * left) - 1, noise], rtol=1e-6)
+    np.testing.assert_allclose(chains._headroom(step_stats, True), [0.5 / (0.6 * acceptance) - 1, noise], rtol=1e-6)
 
 
-def test_the_shape_of_proposals_is_that_of_where_chains_were_and_its_diagonal_where_that_was_little():
-    made, seen = _chains(), np.random.default_rng(0).normal(size=(4, 3, 2)) @ [[1.0, 0.8], [0.0, 0.3]]
-    made._set_proposal_shape(seen)
-    covariance = np.cov(seen.reshape(12, 2).T)
+def test_proposal_shape_is_the_covariance_of_positions_or_its_diagonal_for_few():
+    chains, positions = _chains(), np.random.default_rng(0).normal(size=(4, 3, 2)) @ [[1.0, 0.8], [0.0, 0.3]]
+    chains._set_proposal_shape(positions)
+    covariance = np.cov(positions.reshape(12, 2).T)
     mixed = (12 / 20 * covariance + np.diag(np.diag(covariance))) / (12 / 20 + 1)
-    np.testing.assert_allclose(made.factor @ made.factor.T, mixed, rtol=1e-4)
-    assert float(made.step_size) == pytest.approx(2.38 / 2**0.5)
+    np.testing.assert_allclose(chains.factor @ chains.factor.T, mixed, rtol=1e-4)
+    assert float(chains.step_size) == pytest.approx(2.38 / 2**0.5)
 
 
-def test_chains_arrive_without_the_penalty_and_end_with_it(monkeypatch):
+def test_warm_up_starts_without_the_penalty_and_ends_with_it(monkeypatch):
     """Two windows: at the end of the first proposals take the shape of its later half; the second tunes the size."""
-    steps, shapes, said = list[Any](), list[Any](), list[int]()
-    made = _chains(target_acceptance=0.5)
+    steps, shapes, messages = list[Any](), list[Any](), list[int]()
+    coordinator_chains = _chains(target_acceptance=0.5)
 
     def step(number: int, *, penalised: bool = True) -> chains.Stats:
-        steps.append((number, penalised, float(made.step_size)))
-        made.positions = jnp.full((3, 2), float(number))
+        steps.append((number, penalised, float(coordinator_chains.step_size)))
+        coordinator_chains.positions = jnp.full((3, 2), float(number))
         return {"acceptance_rate": np.full(3, 0.4), "sigma2": np.full(3, 0.1)}
 
-    reshape = made._set_proposal_shape
-    monkeypatch.setattr(made, "step", step)
-    monkeypatch.setattr(made, "_set_proposal_shape", lambda seen: shapes.append(seen) or reshape(seen + np.eye(3, 2)))
-    made.warm_up(45, lambda number, rate: said.append(number) or said.append(round(rate, 3)))
+    reshape = coordinator_chains._set_proposal_shape
+    monkeypatch.setattr(coordinator_chains, "step", step)
+    monkeypatch.setattr(
+        coordinator_chains, "_set_proposal_shape", lambda shape: shapes.append(shape) or reshape(shape + np.eye(3, 2))
+    )
+    coordinator_chains.warm_up(45, lambda number, rate: messages.append(number) or messages.append(round(rate, 3)))
     assert [item[:2] for item in steps] == [(number, number >= 22) for number in range(45)]
-    (seen,) = shapes
-    np.testing.assert_array_equal(seen, np.broadcast_to(np.arange(11, 22.0)[:, None, None], (11, 3, 2)))
+    (shape,) = shapes
+    np.testing.assert_array_equal(shape, np.broadcast_to(np.arange(11, 22.0)[:, None, None], (11, 3, 2)))
     sizes = [item[2] for item in steps]
     assert sizes[0] == pytest.approx(0.3)
     assert sizes[22] == pytest.approx(2.38 / 2**0.5)
     assert np.all(np.diff(sizes[:22]) < 0)  # too few were accepted
     # Not so of what the parties' noise leaves; and it ends at the average of its path.
-    assert sizes[22] < float(made.step_size) < sizes[44]
-    assert said == [part for number in range(45) for part in (number + 1, 0.4)]
+    assert sizes[22] < float(coordinator_chains.step_size) < sizes[44]
+    assert messages == [part for number in range(45) for part in (number + 1, 0.4)]
 
 
-def test_the_guard_of_a_run_over_parties():
+def test_the_guard_of_a_federated_run_has_the_limits_of_the_penalty():
     """The worst chain counts, without the noise that parties added; NaN exceeds every limit."""
-    right = {"sigma2": 2.0, "regime_dof": 0.01, "skew_bias": MAX_SKEW_BIAS, "acceptance_rate": MIN_ACCEPTANCE}
+    good_means = {"sigma2": 2.0, "regime_dof": 0.01, "skew_bias": MAX_SKEW_BIAS, "acceptance_rate": MIN_ACCEPTANCE}
     means = {
-        name: np.array([0.5 * value if name != "acceptance_rate" else 0.9, value]) for name, value in right.items()
+        name: np.array([0.5 * value if name != "acceptance_rate" else 0.9, value]) for name, value in good_means.items()
     }
     means["sigma2"] = means["sigma2"] / 2 * MAX_SIGMA2 + 0.7
     assert guard.findings(means, 0.7) == ()
@@ -258,12 +260,12 @@ def _law(folder: Path, *, steps: int = 25, count: int = 4000, **more: Any) -> di
     mean, covariance = closed_form()
     root = np.linalg.cholesky(covariance)
     starts = mean + np.random.default_rng(8).normal(size=(count, 3)) @ root.T
-    made = Coordinator(parties(folder, **more))
+    coordinator = Coordinator(parties(folder, **more))
     recipe = keywords.recipe_of("linear", {"name": "penalty", "step_size": 0.007}, data=None, in_memory=True, **OPTIONS)
     with arithmetic("float32"):
-        problem, agreements = made._agree(recipe, None)
+        problem, agreements = coordinator._agree(recipe, None)
         plan = [Stratum.of(item.terms) for item in agreements.values()]
-        ask = partial(made._sums, agreements)
+        ask = partial(coordinator._sums, agreements)
         run = chains.Chains(problem.posterior, problem.sampler, plan, ask, starts, Keys.from_seed(6))
         step_stats = [run.step(step) for step in range(steps)]
     white = np.linalg.solve(root, (np.asarray(run.positions, float) - mean).T).T
@@ -290,7 +292,7 @@ def test_the_law_is_that_of_the_pooled_rows(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.slow
-def test_the_law_is_another_where_noise_is_not_paid_for(tmp_path, monkeypatch):
+def test_draws_without_the_penalty_have_another_law(tmp_path, monkeypatch):
     """The positive control: the test above sees it. A variance that is not stratified is seen further up."""
     monkeypatch.setattr(chains, "combine_strata", _unpaid)
     result = _law(tmp_path, sampling="disjoint", noise_sd=0.2)
@@ -329,7 +331,7 @@ def _short(coordinator: Coordinator, out: Path, **more: Any) -> bnnzoo.Run:
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
-def test_what_needs_the_rows_says_that_they_stayed(tmp_path):
+def test_functions_that_need_rows_say_that_rows_stay_at_the_parties(tmp_path):
     """And a page says so in its place; it is written all the same."""
     parties = {name: Party(tables()[i], tmp_path / name, batch_size=20) for i, name in enumerate("ab")}
     run = _short(Coordinator(parties), tmp_path / "run.nc", test=tables()[2])
@@ -353,16 +355,16 @@ def _draws(run: bnnzoo.Run) -> np.ndarray:
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.slow
-def test_a_party_that_restarts_or_is_late_changes_no_bit(tmp_path):
+def test_a_restarted_or_late_party_changes_no_bit(tmp_path):
     make = lambda name, i: lambda: Party(tables()[i], tmp_path / name, batch_size=20, noise_sd=0.1)  # noqa: E731
     first = _short(Coordinator({"a": make("a", 0)(), "b": make("b", 1)()}), tmp_path / "1.nc")
     faulty = {
         "a": Unreliable(make("a", 0), {1: "late", 5: "killed", 40: "killed", 41: "late"}),
         "b": Unreliable(make("b", 1), {2: "killed", 30: "late", 77: "killed"}),
     }
-    again = _short(Coordinator(faulty), tmp_path / "2.nc")
-    assert np.array_equal(_draws(first), _draws(again))
-    assert json.loads(again.attributes["asked_again"]) == {"a": 4, "b": 3}
+    repeated_run = _short(Coordinator(faulty), tmp_path / "2.nc")
+    assert np.array_equal(_draws(first), _draws(repeated_run))
+    assert json.loads(repeated_run.attributes["asked_again"]) == {"a": 4, "b": 3}
     # A party with another secret draws other batches: the positive control.
     other = {"a": Party(tables()[0], tmp_path / "other", batch_size=20, noise_sd=0.1), "b": make("b", 1)()}
     assert not np.array_equal(_draws(first), _draws(_short(Coordinator(other), tmp_path / "3.nc")))
@@ -377,10 +379,10 @@ def test_a_party_that_never_answers_ends_the_run(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
-def test_the_log_shows_that_no_row_left(tmp_path):
+def test_the_log_contains_sums_but_no_row(tmp_path):
     """Every line is of an agreed kind and shape, whatever the number of rows; and no value of a row is in it."""
-    made = parties(tmp_path)
-    _short(Coordinator(made), tmp_path / "run.nc")
+    coordinator_parties = parties(tmp_path)
+    _short(Coordinator(coordinator_parties), tmp_path / "run.nc")
     for name, (x, y) in zip("abc", tables(), strict=True):
         lines = list(read_log(tmp_path / name))
         assert [line["question"] for line in lines[:2]] == ["offer", "agree"]
@@ -392,14 +394,14 @@ def test_the_log_shows_that_no_row_left(tmp_path):
         steps, sums = lines[2:], {"used": [], "sums": [3, 3]}
         assert [line["step"] for line in steps] == list(range(80))
         assert all({k: v["shape"] for k, v in line["sent"].items()} == sums for line in steps)
-        left = {float(v) for line in steps for chain in line["sent"]["sums"]["values"] for v in chain}
-        left |= {float(v) for key in ("x_sum", "y_sum") for v in lines[0]["sent"][key]["values"]}
+        sent_values = {float(v) for line in steps for chain in line["sent"]["sums"]["values"] for v in chain}
+        sent_values |= {float(v) for key in ("x_sum", "y_sum") for v in lines[0]["sent"][key]["values"]}
         held = {float(v) for v in np.concatenate([x.ravel(), y])}
-        assert not left & held
-        said = show_log(tmp_path / name)
-        assert "sums" in said
-        assert "[3, 3]" in said
-        assert said.endswith(f"82 answers left {tmp_path / name}")
+        assert not sent_values & held
+        log_text = show_log(tmp_path / name)
+        assert "sums" in log_text
+        assert "[3, 3]" in log_text
+        assert log_text.endswith(f"82 answers left {tmp_path / name}")
     text = "".join(json.dumps(line) for line in read_log(tmp_path / "a"))
     run = bnnzoo.open(tmp_path / "run.nc")
     assert run.posterior["constant_data"]["x"].shape == (0, 2)
@@ -414,8 +416,8 @@ def test_the_same_request_is_answered_by_the_same_bits_and_another_by_other_nois
     coordinator = Coordinator({"a": party})
     _short(coordinator, tmp_path / "run.nc", warmup=0, draws=1)
     agreed = next(iter(party._agreed))
-    here = np.zeros((2, 3), np.float32)
-    ask = lambda step: party.answer("sums", Request(agreed, step, (1, 2), here, here).words())["sums"]  # noqa: E731
+    theta = np.zeros((2, 3), np.float32)
+    ask = lambda step: party.answer("sums", Request(agreed, step, (1, 2), theta, theta).words())["sums"]  # noqa: E731
     assert ask(7) == ask(7)
     # Where nothing moves every d is 0: what is sent is the noise alone, of which the spread is free.
     sums = np.array([ask(step) for step in range(300)]).reshape(-1, 3)
@@ -438,27 +440,30 @@ def test_a_request_that_differs_in_anything_is_answered_by_another_batch(part):
     assert first.digest(b"t" * 32) != first.digest(secret)
 
 
-def test_what_parties_send_is_of_their_own_rows_in_the_scaling_of_all(tmp_path):
+def test_party_sums_use_its_own_rows_in_the_common_scaling(tmp_path):
     """All rows of each, and so the sums of powers of their differences, by hand: from here to there."""
-    made = Coordinator(parties(tmp_path, sizes=ROWS, sampling="disjoint"))
+    coordinator = Coordinator(parties(tmp_path, sizes=ROWS, sampling="disjoint"))
     recipe = keywords.recipe_of("linear", "penalty", data=None, in_memory=True, **{**OPTIONS, "standardise": True})
-    here, there = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
+    position, proposal = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
     with arithmetic("float32"):
-        _, agreements = made._agree(recipe, None)
-        sums = made._sums(agreements, 0, (1, 2), here, there)
+        _, agreements = coordinator._agree(recipe, None)
+        sums = coordinator._sums(agreements, 0, (1, 2), position, proposal)
     x, y = (np.concatenate(parts).astype(float) for parts in zip(*tables(), strict=True))
-    for (own_x, own_y), found in zip(tables(), sums, strict=True):
+    for (own_x, own_y), result in zip(tables(), sums, strict=True):
         design = np.column_stack([(own_x - x.mean(0)) / x.std(0), np.ones(len(own_x))])
         target = (own_y - y.mean()) / y.std()
-        at = [stats.norm.logpdf(target, theta @ design.T, NOISE) for theta in (here.astype(float), there.astype(float))]
+        at = [
+            stats.norm.logpdf(target, theta @ design.T, NOISE)
+            for theta in (position.astype(float), proposal.astype(float))
+        ]
         d = at[1] - at[0]
-        np.testing.assert_allclose(found, np.stack([(d**power).sum(1) for power in (1, 2, 3)], 1), rtol=1e-3)
+        np.testing.assert_allclose(result, np.stack([(d**power).sum(1) for power in (1, 2, 3)], 1), rtol=1e-3)
 
 
 def test_a_party_refuses_in_words(tmp_path):
     party = parties(tmp_path)["a"]
     for question in ("sums", "rows"):
-        assert party.answer(question, {}) == {"refused": f"{question}: KeyError; the party's own log says why"}
+        assert party.answer(question, {}) == {"refused": f"{question}: KeyError; the reason is in the party's log"}
     assert [line["question"] for line in read_log(tmp_path / "a")] == ["sums", "rows"]
     with pytest.raises(UsageError, match="batch_size"):
         Party(tables()[0], tmp_path / "b", batch_size=61, sampling="disjoint")
@@ -467,19 +472,19 @@ def test_a_party_refuses_in_words(tmp_path):
 def test_parties_with_other_columns_are_refused(tmp_path):
     x, y = tables()[0]
     both = {"a": Party((x, y), tmp_path / "a", batch_size=9), "b": Party((x[:, :1], y), tmp_path / "b", batch_size=9)}
-    with pytest.raises(UsageError, match="parties a and b: their columns differ"):
+    with pytest.raises(UsageError, match="parties a and b: have different columns"):
         _short(Coordinator(both), tmp_path / "run.nc")
 
 
 @pytest.mark.parametrize(
     ("sampler", "more", "message"),
     [
-        ("nuts", {}, "sampler nuts: it asks for more than sums"),
-        ({"name": "penalty", "batch_size": 20}, {}, "sampler.batch_size: batches are the parties' affair"),
-        ("penalty", {"init": "map"}, "init: not with rows at parties"),
+        ("nuts", {}, "sampler nuts: requires more than sums"),
+        ({"name": "penalty", "batch_size": 20}, {}, "sampler.batch_size: each party sets its own batch size"),
+        ("penalty", {"init": "map"}, "init: not supported for federated data"),
     ],
 )
-def test_what_needs_the_rows_is_refused(sampler, more, message, tmp_path):
+def test_options_that_need_rows_are_refused(sampler, more, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         Coordinator(parties(tmp_path)).sample("linear", sampler, out=tmp_path / "run.nc", **OPTIONS, **more)
 
@@ -487,35 +492,35 @@ def test_what_needs_the_rows_is_refused(sampler, more, message, tmp_path):
 # ---- the scaling, and the run --------------------------------------------------------------------
 
 
-def test_the_scaler_is_that_of_the_rows_together():
+def test_the_scaler_is_that_of_the_pooled_rows():
     sets = [from_arrays(x, y) for x, y in tables()]
     x, y = (np.concatenate(parts) for parts in zip(*tables(), strict=True))
-    whole = from_arrays(x, y)
+    pooled = from_arrays(x, y)
     offers = [{"rows": item.num_data, **moments(item)} for item in sets]
-    result = fit_scaler(offers, whole.signature, standardise=True, scales_targets=True)
-    right = Scaler.fit(whole, True)
-    for field in dataclasses.fields(right):
-        assert np.allclose(getattr(result, field.name), getattr(right, field.name), rtol=1e-6), field.name
+    result = fit_scaler(offers, pooled.signature, standardise=True, scales_targets=True)
+    expected = Scaler.fit(pooled, True)
+    for field in dataclasses.fields(expected):
+        assert np.allclose(getattr(result, field.name), getattr(expected, field.name), rtol=1e-6), field.name
 
 
 @pytest.mark.parametrize("standardise", [True, False])
 @pytest.mark.filterwarnings("ignore:.*the same in every row")
 @pytest.mark.parametrize("task", ["classification", "regression", "density"])
-def test_the_scaler_is_that_of_the_rows_together_whatever_they_are(task, standardise):
+def test_the_scaler_is_that_of_any_pooled_rows(task, standardise):
     """Pictures of whole numbers with labels; a column that says nothing; rows that are inputs and targets at once."""
     rng, counts = np.random.default_rng(0), (5, 9)
     columns = [np.column_stack([np.full(rows, 3.7), 9 * rng.normal(size=rows)]) for rows in counts]
     if task == "classification":
         pictures = [rng.integers(9, 200, size=(rows, 4, 3), dtype=np.uint8) for rows in counts]
         parts: list[Any] = [(x, np.arange(len(x)) % 2) for x in pictures]
-        whole: Any = tuple(map(np.concatenate, zip(*parts, strict=True)))
+        pooled: Any = tuple(map(np.concatenate, zip(*parts, strict=True)))
     elif task == "regression":
         parts = [(x, rng.normal(size=len(x))) for x in columns]
-        whole = tuple(map(np.concatenate, zip(*parts, strict=True)))
+        pooled = tuple(map(np.concatenate, zip(*parts, strict=True)))
     else:
         parts = [pd.DataFrame(x, columns=["a", "b"]) for x in columns]
-        whole = pd.concat(parts)
-    sets, together = [load(part, task=task) for part in parts], load(whole, task=task)
+        pooled = pd.concat(parts)
+    sets, together = [load(part, task=task) for part in parts], load(pooled, task=task)
     offers = [{"rows": item.num_data, **moments(item)} for item in sets]
     assert {name: np.shape(values) for name, values in moments(sets[0]).items()} == moment_shapes(together.signature)
     result = fit_scaler(offers, together.signature, standardise=standardise, scales_targets=task != "classification")
@@ -525,19 +530,19 @@ def test_the_scaler_is_that_of_the_rows_together_whatever_they_are(task, standar
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
-def test_a_kept_draw_is_of_its_last_step_and_the_file_counts_them_all(tmp_path, monkeypatch):
-    told, step = list[Any](), chains.Chains.step
+def test_statistics_of_thinned_draws_are_means_or_last_values(tmp_path, monkeypatch):
+    statistics, step = list[Any](), chains.Chains.step
 
     def heard(self: chains.Chains, number: int, **how: Any) -> chains.Stats:
         result = step(self, number, **how)
-        told.append({**result, "number": number, "position": np.asarray(self.positions)})
+        statistics.append({**result, "number": number, "position": np.asarray(self.positions)})
         return result
 
     monkeypatch.setattr(chains.Chains, "step", heard)
     two = {name: Party(tables()[i], tmp_path / name, batch_size=20 + i) for i, name in enumerate("ab")}
     run = _short(Coordinator(two), tmp_path / "run.nc", warmup=20, draws=6, thin=2)
-    assert [item["number"] for item in told] == list(range(32))
-    pairs = [told[number : number + 2] for number in range(20, 32, 2)]
+    assert [item["number"] for item in statistics] == list(range(32))
+    pairs = [statistics[number : number + 2] for number in range(20, 32, 2)]
     np.testing.assert_array_equal(_draws(run), np.stack([pair[1]["position"] for pair in pairs], 1))
     averaged = {
         "accepted",
@@ -551,19 +556,19 @@ def test_a_kept_draw_is_of_its_last_step_and_the_file_counts_them_all(tmp_path, 
     }
     for name, values in run.posterior["sample_stats"].data_vars.items():
         steps = np.array([[item[name] for item in pair] for pair in pairs], float)
-        kept = (steps.mean(1) if name in averaged else steps[:, 1]).T
-        np.testing.assert_allclose(values, kept, rtol=1e-5, err_msg=str(name))
+        expected = (steps.mean(1) if name in averaged else steps[:, 1]).T
+        np.testing.assert_allclose(values, expected, rtol=1e-5, err_msg=str(name))
     about = run.attributes
     assert about["target_evaluations"] == 2 * (20 + 21) * (20 + 6 * 2) * 3
     assert (about["rows"], about["complete"]) == (60 + 240, 1)
     assert about["draws_done"] == about["draws_requested"] == 6
-    np.testing.assert_allclose(json.loads(about["tuned"])["step_size"], told[-1]["step_size"])
+    np.testing.assert_allclose(json.loads(about["tuned"])["step_size"], statistics[-1]["step_size"])
     assert json.loads(about["federated"])["b"] == {"rows": 240, "used": 21, "disjoint": False, "noise_sd": 0.0}
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.slow
-def test_a_run_is_a_file_as_any_other(tmp_path):
+def test_a_federated_run_file_works_with_every_function(tmp_path):
     """Warm-up from draws of the prior arrives; diagnose, summary, predict and evaluate work without training rows."""
     test, most = tables(seed=9)[1], parties(tmp_path, sizes=(50, 200, 100), sampling="disjoint")
     lengths = {"chains": 6, "warmup": 300, "draws": 250, "thin": 2, "seed": 1}
@@ -578,10 +583,10 @@ def test_a_run_is_a_file_as_any_other(tmp_path):
     assert diagnosis["rhat"] < 1.3
     assert 0.2 < run.summary()["acceptance_rate"] < 0.8
     assert run.evaluate()["rmse"] > 0
-    again = bnnzoo.open(tmp_path / "run.nc")
-    assert again.attributes["rows"] == sum(ROWS)
-    assert set(json.loads(again.attributes["federated"])) == {"a", "b", "c"}
-    assert np.array_equal(_draws(run), _draws(again))
+    reopened = bnnzoo.open(tmp_path / "run.nc")
+    assert reopened.attributes["rows"] == sum(ROWS)
+    assert set(json.loads(reopened.attributes["federated"])) == {"a", "b", "c"}
+    assert np.array_equal(_draws(run), _draws(reopened))
     unseen = Coordinator(parties(tmp_path)).sample(
         "linear", out=tmp_path / "no-test.nc", chains=2, warmup=40, draws=20, **OPTIONS
     )
@@ -591,10 +596,10 @@ def test_a_run_is_a_file_as_any_other(tmp_path):
 @pytest.mark.parametrize("mistake", ["noise left out", "variances of equal weight"])
 def test_a_wrong_variance_is_noticed(mistake, monkeypatch):
     """The positive control of the test of unbiasedness."""
-    right = strata.combine_strata
+    original = strata.combine_strata
 
     def wrong(sums: Any, plan: Any, power: float = 1.0) -> Any:
-        change = right(sums, plan, power)
+        change = original(sums, plan, power)
         if mistake == "noise left out":
             return change._replace(known=0.0)
         mean_rows = np.mean([stratum.rows for stratum in plan])

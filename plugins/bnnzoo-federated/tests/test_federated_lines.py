@@ -69,19 +69,19 @@ async def _as_dask_reads(address: str) -> Any:
 @pytest.mark.parametrize("at", ["answer", "greeting", "words"])
 def test_an_answer_runs_no_code(impostor, at, tmp_path):
     protocol = pytest.importorskip("distributed.protocol")
-    made = tmp_path / "made"
-    code = protocol.ToPickle(_Code(made))
+    created_file = tmp_path / "made"
+    code = protocol.ToPickle(_Code(created_file))
     if at == "words":
         address = impostor({"__Enum__": True, "__module__": "os", "__name__": "environ", "name": "clear"})
     else:
         address = impostor({"x": code}) if at == "answer" else impostor({}, x=code)
-    message = "holds|signature" if at == "words" else "no party is heard there"
+    message = "must contain|signature" if at == "words" else "no party answers at this address"
     with pytest.raises(BnnzooError, match=rf"^party a: .*({message})"):
         _short(Coordinator({"a": address}, limit=1.0), tmp_path / "run.nc")
-    assert not made.exists()
+    assert not created_file.exists()
     if at != "words":  # the positive control: what Dask's own reading does
         asyncio.run(_as_dask_reads(address))
-        assert made.exists()
+        assert created_file.exists()
 
 
 def test_dask_itself_goes_on_in_the_same_process(impostor):
@@ -93,11 +93,11 @@ def test_dask_itself_goes_on_in_the_same_process(impostor):
         assert client.submit(lambda path: path / "b", Path("a")).result(20) == Path("a") / "b"
 
 
-def test_where_no_party_listens_is_said(impostor, tmp_path):
+def test_an_unreachable_party_is_named_in_the_error(impostor, tmp_path):
     line = DaskLine("nonsense://127.0.0.1:1")
     with pytest.raises(BnnzooError, match=r"party a: nonsense://.*bnnzoo party serve"):
         _short(Coordinator({"a": line}), tmp_path / "run.nc")
-    with pytest.raises(BnnzooError, match=r"party a: tcp://.*no mapping"):
+    with pytest.raises(BnnzooError, match=r"party a: tcp://.*the reply is not a mapping"):
         _short(Coordinator({"a": impostor([1, 2])}), tmp_path / "run.nc")
 
 
@@ -121,37 +121,39 @@ class Lying:
 @pytest.mark.parametrize(
     ("question", "change", "message"),
     [
-        ("offer", {"rows": 0}, "rows: not what an offer holds"),
+        ("offer", {"rows": 0}, "rows: invalid values in the offer"),
         ("offer", {"rows": True}, "rows, batch_size"),
         ("offer", {"rows": "60"}, "rows, batch_size"),
-        ("offer", {"batch_size": 1}, "batch_size: not"),
-        ("offer", {"sampling": "all"}, "sampling: not"),
-        ("offer", {"noise_sd": float("nan")}, "noise_sd: not"),
-        ("offer", {"noise_sd": -1.0}, "noise_sd: not"),
-        ("offer", {"fingerprint": ""}, "fingerprint: not"),
-        ("offer", {"signature": "{"}, "signature: names no columns"),
-        ("offer", {"signature": 3}, "signature: names no columns"),
-        ("offer", {"x_sum": [1.0]}, "x_sum: not 2 numbers"),
-        ("offer", {"x_sum": [1.0, float("inf")]}, "x_sum: not all finite"),
-        ("offer", {"y_square": ["1"]}, "y_square: not 1 numbers"),
-        ("offer", {"more": 1}, "holds other than"),
-        ("agree", {"agreed": "another"}, "not the agreement that it was told"),
-        ("sums", {"sums": [[1.0, 2.0, 3.0]]}, "sums: not 3 x 3 numbers"),
-        ("sums", {"sums": [[1.0, 2.0, 3.0], [1.0], [1.0, 2.0, 3.0]]}, "sums: not 3 x 3 numbers"),
-        ("sums", {"sums": [["1", "2", "3"]] * 3}, "sums: not 3 x 3 numbers"),
-        ("sums", {"sums": [[10**400] * 3] * 3}, "sums: not 3 x 3 numbers"),
-        ("sums", {"used": 39}, "used: not the 40 rows of its offer"),
-        ("sums", {"unknown": "x"}, "holds other than"),
+        ("offer", {"batch_size": 1}, "batch_size: invalid"),
+        ("offer", {"sampling": "all"}, "sampling: invalid"),
+        ("offer", {"noise_sd": float("nan")}, "noise_sd: invalid"),
+        ("offer", {"noise_sd": -1.0}, "noise_sd: invalid"),
+        ("offer", {"fingerprint": ""}, "fingerprint: invalid"),
+        ("offer", {"signature": "{"}, "signature: unreadable"),
+        ("offer", {"signature": 3}, "signature: unreadable"),
+        ("offer", {"x_sum": [1.0]}, "x_sum: must be 2 numbers"),
+        ("offer", {"x_sum": [1.0, float("inf")]}, "x_sum: must be finite"),
+        ("offer", {"y_square": ["1"]}, "y_square: must be 1 numbers"),
+        ("offer", {"more": 1}, "must contain exactly"),
+        ("agree", {"agreed": "another"}, "expected a confirmation of the agreement"),
+        ("sums", {"sums": [[1.0, 2.0, 3.0]]}, "sums: must be 3 x 3 numbers"),
+        ("sums", {"sums": [[1.0, 2.0, 3.0], [1.0], [1.0, 2.0, 3.0]]}, "sums: must be 3 x 3 numbers"),
+        ("sums", {"sums": [["1", "2", "3"]] * 3}, "sums: must be 3 x 3 numbers"),
+        ("sums", {"sums": [[10**400] * 3] * 3}, "sums: must be 3 x 3 numbers"),
+        ("sums", {"used": 39}, "used: must be 40, as offered"),
+        ("sums", {"unknown": "x"}, "must contain exactly"),
     ],
 )
-def test_what_is_no_answer_is_refused_by_the_name_of_the_party(question, change, message, tmp_path):
-    made: dict[str, Any] = dict(parties(tmp_path))
-    made["b"] = Lying(Party(tables()[0], tmp_path / "x", batch_size=40), question, lambda answer: {**answer, **change})
-    with pytest.raises(BnnzooError, match=f"^party b: its answer to {question} is none: {message}"):
-        _short(Coordinator(made), tmp_path / "run.nc")
+def test_an_invalid_reply_is_refused_naming_the_party(question, change, message, tmp_path):
+    members: dict[str, Any] = dict(parties(tmp_path))
+    members["b"] = Lying(
+        Party(tables()[0], tmp_path / "x", batch_size=40), question, lambda answer: {**answer, **change}
+    )
+    with pytest.raises(BnnzooError, match=f"^party b: invalid reply to {question}: {message}"):
+        _short(Coordinator(members), tmp_path / "run.nc")
 
 
-def test_a_refusal_cannot_write_to_the_terminal_as_it_likes(tmp_path):
+def test_a_refusal_cannot_send_control_characters_to_the_terminal(tmp_path):
     line = Lying(Party(tables()[0], tmp_path / "x", batch_size=40), "offer", lambda _: {"refused": "\x1b[2J" * 999})
     with pytest.raises(BnnzooError) as error:
         _short(Coordinator({"a": line}), tmp_path / "run.nc")
@@ -160,7 +162,7 @@ def test_a_refusal_cannot_write_to_the_terminal_as_it_likes(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
-def test_a_step_to_where_nothing_has_a_likelihood_is_refused(tmp_path):
+def test_a_step_with_an_infinite_log_likelihood_is_rejected(tmp_path):
     """Sums that are not finite end no run."""
     first = []
 
@@ -197,35 +199,35 @@ def test_a_party_that_is_started_again_as_another_ends_the_run(more, message, tm
     settings = {"data": tables()[0], "batch_size": 20}
     line = Unreliable(lambda: Party(folder=tmp_path / "a", **{**settings, **starts.pop(0)}), {9: "killed"})
     with pytest.raises(
-        BnnzooError, match=f"^party a: agree: {message}: not as in its offer; start the party as it was"
+        BnnzooError, match=f"^party a: agree: {message}: changed since the offer; start the party with the offered"
     ):
         _short(Coordinator({"a": line}), tmp_path / "run.nc", warmup=0)
 
 
-def test_a_fingerprint_tells_nothing_without_the_secret(tmp_path):
-    first, again, other = (
+def test_a_fingerprint_depends_on_the_secret(tmp_path):
+    first, repeat, other = (
         Party(tables()[0], tmp_path / folder, batch_size=20).answer("offer", {})["fingerprint"] for folder in "aab"
     )
-    assert first == again != other
+    assert first == repeat != other
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
-def test_a_party_that_restarts_again_while_it_is_told_changes_no_bit(tmp_path):
+def test_a_party_that_restarts_during_the_agreement_changes_no_bit(tmp_path):
     make = partial(Party, tables()[0], tmp_path / "a", batch_size=20)
     first = _short(Coordinator({"a": make()}), tmp_path / "1.nc", warmup=0)
     # 9: sums, killed; 10: sums, unknown; 11: agree, killed once it has agreed; 12: agree; 13: sums, killed; and so on.
     line = Unreliable(make, {9: "killed", 11: "killed", 13: "killed", 15: "killed", 16: "forgets"})
-    again = _short(Coordinator({"a": line}), tmp_path / "2.nc", warmup=0)
-    assert np.array_equal(_draws(first), _draws(again))
+    repeated_run = _short(Coordinator({"a": line}), tmp_path / "2.nc", warmup=0)
+    assert np.array_equal(_draws(first), _draws(repeated_run))
 
 
 def test_a_party_that_restarts_for_ever_ends_the_run(tmp_path):
     class Forgetful(LocalLine):
-        def begin(self, question: str, words: Any) -> Any:
+        def begin(self, question: str, request: Any) -> Any:
             if question == "sums":
                 self._party._agreed.clear()
-            return super().begin(question, words)
+            return super().begin(question, request)
 
     line = Forgetful(Party(tables()[0], tmp_path / "a", batch_size=20))
-    with pytest.raises(BnnzooError, match="party a: was started again 10 times in one step"):
+    with pytest.raises(BnnzooError, match="party a: restarted 10 times in one step"):
         Coordinator({"a": line}).sample("linear", out=tmp_path / "run.nc", chains=2, warmup=0, draws=2, **OPTIONS)

@@ -29,7 +29,7 @@ def test_a_refusal_holds_no_row_and_the_log_says_why(tmp_path):
     party = Party((x, y), tmp_path / "a", batch_size=20)
     with pytest.raises(BnnzooError) as error:
         Coordinator({"a": party}).sample("linear", out=tmp_path / "run.nc", likelihood="poisson")
-    assert str(error.value) == "party a: agree: UsageError; the party's own log says why"
+    assert str(error.value) == "party a: agree: UsageError; the reason is in the party's log"
     *_, last = read_log(tmp_path / "a")
     assert last["sent"] == {"refused": {"shape": [], "values": str(error.value).removeprefix("party a: ")}}
     assert str(VALUE) in last["kept"]
@@ -53,12 +53,12 @@ POSITIONS: dict[str, Any] = Request("x", 0, (1, 2), np.zeros((2, 3)), np.zeros((
         ("\x1b[2J", {}, "KeyError"),
     ],
 )
-def test_whatever_it_is_asked_a_party_goes_on(question, fields, kind, tmp_path):
+def test_a_party_survives_any_request(question, fields, kind, tmp_path):
     party = Party(tables()[0], tmp_path / "a", batch_size=20)
     message = party.answer(question, fields)["refused"]
     assert message.isprintable()
     if kind != "_Refusal":
-        assert message.endswith(f"{kind}; the party's own log says why")
+        assert message.endswith(f"{kind}; the reason is in the party's log")
     assert "rows" in party.answer("offer", {})
 
 
@@ -80,7 +80,7 @@ class Full:
 
 
 @pytest.mark.parametrize("room", [0, 1, 300])
-def test_an_answer_that_cannot_be_written_down_is_not_sent(room, tmp_path):
+def test_a_reply_that_cannot_be_logged_is_not_sent(room, tmp_path):
     party = Party(tables()[0], tmp_path / "a", batch_size=20)
     party.answer("sums", {"step": 0})
     log = tmp_path / "a" / "sent.jsonl"
@@ -111,7 +111,7 @@ def test_a_line_that_a_kill_left_half_written_is_taken_back(torn, tmp_path):
         show_log(tmp_path / "a")
 
 
-def test_an_answer_is_on_the_disk_before_it_is_sent(tmp_path, monkeypatch):
+def test_a_reply_is_on_disk_before_it_is_sent(tmp_path, monkeypatch):
     party, synced = Party(tables()[0], tmp_path / "a", batch_size=20), []
     log = tmp_path / "a" / "sent.jsonl"
     monkeypatch.setattr(os, "fsync", lambda _: synced.append(log.read_bytes()))
@@ -120,7 +120,7 @@ def test_an_answer_is_on_the_disk_before_it_is_sent(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
-def test_a_run_goes_on_once_there_is_room(tmp_path, monkeypatch):
+def test_a_run_continues_once_disk_space_is_free(tmp_path, monkeypatch):
     first = _short(Coordinator({"a": Party(tables()[0], tmp_path / "a", batch_size=20)}), tmp_path / "1.nc", warmup=0)
     party, real, failing = Party(tables()[0], tmp_path / "a", batch_size=20), os.fsync, [5, 6, 20]
     calls = iter(range(999))
@@ -131,9 +131,9 @@ def test_a_run_goes_on_once_there_is_room(tmp_path, monkeypatch):
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    again = _short(Coordinator({"a": party}), tmp_path / "2.nc", warmup=0)
-    assert json.loads(again.attributes["asked_again"]) == {"a": 3}
-    assert np.array_equal(_draws(first), _draws(again))
+    repeated_run = _short(Coordinator({"a": party}), tmp_path / "2.nc", warmup=0)
+    assert json.loads(repeated_run.attributes["asked_again"]) == {"a": 3}
+    assert np.array_equal(_draws(first), _draws(repeated_run))
 
 
 # ---- the secret ----------------------------------------------------------------------------------
@@ -146,19 +146,19 @@ def test_a_secret_is_32_bytes_for_the_party_alone(tmp_path):
     make()
     path = tmp_path / "a" / "secret"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    kept = path.read_bytes()
-    assert len(kept) == 32
+    content = path.read_bytes()
+    assert len(content) == 32
     make()
-    assert path.read_bytes() == kept
-    for wrong in (b"", kept[:31]):
+    assert path.read_bytes() == content
+    for wrong in (b"", content[:31]):
         path.write_bytes(wrong)
-        with pytest.raises(UsageError, match=rf"a/secret: holds {len(wrong)} bytes, a secret 32; put back"):
+        with pytest.raises(UsageError, match=rf"a/secret: must have 32 bytes \(got {len(wrong)}\); restore it"):
             make()
-        with pytest.raises(UsageError, match=f"^secret: holds {len(wrong)} bytes, a secret 32"):
+        with pytest.raises(UsageError, match=rf"^secret: must have 32 bytes \(got {len(wrong)}\)"):
             make(secret=wrong)
 
 
-def test_a_secret_that_finds_no_room_is_not_there(tmp_path):
+def test_a_secret_that_does_not_fit_on_the_disk_is_not_created(tmp_path):
     with Full(5), pytest.raises(BnnzooError, match="secret: cannot be written"):
         Party(tables()[0], tmp_path / "a", batch_size=20)
     assert not [path for path in Path(tmp_path / "a").iterdir() if "secret" in path.name]

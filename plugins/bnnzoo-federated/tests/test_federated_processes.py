@@ -47,14 +47,14 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path):
-    made = {name: Served(tmp_path / name, table) for name, table in zip("abc", tables(), strict=True)}
-    starting = [threading.Thread(target=party.start) for party in made.values()]
+    servers = {name: Served(tmp_path / name, table) for name, table in zip("abc", tables(), strict=True)}
+    starting = [threading.Thread(target=party.start) for party in servers.values()]
     for thread in starting:
         thread.start()
     for thread in starting:
         thread.join()
-    yield made
-    for party in made.values():
+    yield servers
+    for party in servers.values():
         party.kill()
 
 
@@ -68,21 +68,21 @@ def _sample(parties: Any, out: Path, observer: Any = None) -> bnnzoo.Run:
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 def test_three_processes_one_killed_and_started_again(served, tmp_path):
     """The draws are those of the same parties in this process, bit for bit, whatever happens to a process."""
-    seen = []
+    phases = []
 
     def kill_once(progress: Any) -> None:
-        seen.append(progress)
-        if len(seen) == 75:
+        phases.append(progress)
+        if len(phases) == 75:
             served["b"].kill()
             threading.Thread(target=served["b"].start).start()
 
     run = _sample({name: party.address for name, party in served.items()}, tmp_path / "run.nc", kill_once)
     assert json.loads(run.attributes["asked_again"])["b"] > 0
-    here = {
+    values_here = {
         name: Party(table, tmp_path / "here" / name, batch_size=20, noise_sd=0.05, secret=_secret(served[name]))
         for name, table in zip("abc", tables(), strict=True)
     }
-    same = _sample(here, tmp_path / "same.nc")
+    same = _sample(values_here, tmp_path / "same.nc")
     for name in ("weight", "bias"):
         assert np.array_equal(run.posterior["posterior"][name], same.posterior["posterior"][name])
     # What left b, before and after: sums of differences, an offer, and the word that it had agreed.
@@ -127,9 +127,9 @@ def _no_code_comes_over_the_line(address: str, path: Path) -> None:
     from distributed.comm import connect
     from distributed.protocol.serialize import ToPickle
 
-    async def send(words: Any, **greeting: Any) -> Any:
+    async def send(message: Any, **greeting: Any) -> Any:
         comm = await connect(address, deserialize=False, handshake_overrides=greeting)
-        await comm.write({"question": "offer", "words": words})
+        await comm.write({"question": "offer", "words": message})
         try:
             return await comm.read()
         finally:
@@ -147,5 +147,5 @@ def test_half_of_the_certificates_are_refused(tmp_path):
     from bnnzoo_federated import security
 
     assert security(None, None, None) == {}
-    with pytest.raises(UsageError, match="go together"):
+    with pytest.raises(UsageError, match="require each other"):
         security(tmp_path / "ca.pem", None, None)

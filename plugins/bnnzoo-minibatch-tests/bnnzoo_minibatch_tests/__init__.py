@@ -34,19 +34,19 @@ def bnnzoo_samplers() -> list[Entry]:
         Entry(
             "minibatch-barker",
             "bnnzoo_minibatch_tests.minibatch_barker:MinibatchBarker",
-            "Barker's test on batches that grow until their noise fits into it",
+            "Barker's test on batches that grow until their noise is small enough",
             "noise-corrected",
         ),
         Entry(
             "austerity",
             "bnnzoo_minibatch_tests.austerity:Austerity",
-            "Metropolis by a sequential t test on a growing batch, to compare with",
+            "Metropolis with a sequential t test on a growing batch, for comparison",
             "biased",
         ),
         Entry(
             "confidence",
             "bnnzoo_minibatch_tests.confidence:Confidence",
-            "Metropolis by a concentration bound on a growing batch, to compare with",
+            "Metropolis with a concentration bound on a growing batch, for comparison",
             "biased",
         ),
     ]

@@ -62,7 +62,7 @@ class MinibatchBarker(AbstractSequentialTest):
                 f"use a larger {setting('sampler.batch_size')} than {self.batch_size}, "
                 f"or a higher {setting('sampler.target_acceptance')}"
             )
-            label = "mean error of the acceptance by skewed differences"
+            label = "mean error of the acceptance due to skewed differences"
             problems.append(Finding("validity", "skewness", label, means["test_error"], MOST_ERROR, advice))
         if means["acceptance_rate"] < MIN_ACCEPTANCE:
             advice = f"use a {setting('sampler.step_size')} below {means['step_size']:.2g}"

@@ -51,7 +51,7 @@ def test_the_correction_makes_a_normal_logistic_to_the_stated_error():
 
 @pytest.mark.parametrize(("precision", "bound"), [("float64", 2 * LOG_ODDS_ERROR), ("float32", 2e-4)])
 @pytest.mark.parametrize("sigma2", [0.0, 0.3, 0.95])
-def test_barkers_acceptance_is_kept_under_normal_noise(precision, bound, sigma2):
+def test_normal_noise_keeps_barkers_acceptance(precision, bound, sigma2):
     """E rate(D + noise) = 1 / (1 + e^-D), by Gauss and Hermite's quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(160)
     with backend.arithmetic(precision):
@@ -63,9 +63,9 @@ def test_barkers_acceptance_is_kept_under_normal_noise(precision, bound, sigma2)
 
         # Near sigma2 = 1 the rate is steep: the quadrature is of the smoothed one.
         for place in PLACES:
-            wanted = special.expit(-place)
+            expected = special.expit(-place)
             if sigma2 < 0.9:
-                assert abs(mean(-place, sigma2) / wanted - 1) <= bound
+                assert abs(mean(-place, sigma2) / expected - 1) <= bound
             if sigma2 > 0:
                 assert abs(mean(-4.0, 0.0) / special.expit(-4.0) - 1) > 0.05  # noise that is not taken off
 
@@ -73,9 +73,9 @@ def test_barkers_acceptance_is_kept_under_normal_noise(precision, bound, sigma2)
 def test_noise_that_comes_on_top_of_barkers_is_noticed(monkeypatch):
     """The positive control of the test above."""
     wrong = lambda log_ratio, sigma2: correction.barker_rate(log_ratio, 0 * sigma2)  # noqa: E731
-    monkeypatch.setitem(test_barkers_acceptance_is_kept_under_normal_noise.__globals__, "barker_rate", wrong)
+    monkeypatch.setitem(test_normal_noise_keeps_barkers_acceptance.__globals__, "barker_rate", wrong)
     with pytest.raises(AssertionError):
-        test_barkers_acceptance_is_kept_under_normal_noise("float32", 2e-4, 0.3)
+        test_normal_noise_keeps_barkers_acceptance("float32", 2e-4, 0.3)
 
 
 def test_the_rate_is_a_step_function_of_the_table_where_the_noise_is_all_of_the_normal():
@@ -103,7 +103,7 @@ def test_a_batch_that_grows_to_the_end_has_seen_every_row_once(total, size):
     assert int(looks) == -(-total // size)
 
 
-def test_a_batch_stops_growing_where_it_is_enough():
+def test_a_batch_stops_growing_once_it_decides():
     posterior = GaussianMean(np.arange(30.0))
     enough = lambda moments, looks: moments.count >= 15  # noqa: E731
     result, _, looks = grow_batch(posterior, 10, lambda rows: (rows, rows), enough, key=jax.random.key(0))
@@ -114,13 +114,13 @@ def test_the_estimate_and_its_variance_are_unbiased_over_all_batches():
     values, used, scale = np.array([0.3, -1.0, 2.0, 0.7, 5.0, -0.4, 1.1]), 4, 3.0
     with backend.arithmetic("float64"):
 
-        def one(batch: np.ndarray) -> Estimate:
+        def estimate_batch(batch: np.ndarray) -> Estimate:
             moments = Moments.empty(float).with_block(jnp.asarray(batch), jnp.ones(used, bool))
             return estimate_ratio(
                 moments, jnp.asarray(0.5), jnp.asarray(1), scale=jnp.asarray(scale), total=len(values)
             )
 
-        result = [one(np.array(batch)) for batch in itertools.combinations(values, used)]
+        result = [estimate_batch(np.array(batch)) for batch in itertools.combinations(values, used)]
     ratios, sigma2 = (np.array([float(getattr(e, name)) for e in result]) for name in ("log_ratio", "sigma2"))
     assert ratios.mean() == pytest.approx(0.5 + scale * values.mean())
     assert sigma2.mean() == pytest.approx(ratios.var())
@@ -142,8 +142,8 @@ class Uncorrected(MinibatchBarker):
 def _law(sampler: type[AbstractSequentialTest], size: int, *, chains: int = 3000, **more: Any) -> tuple[Any, Any]:
     """Scores of ends of chains from exact draws, and the means of the statistics."""
     posterior = GaussianMean.of(N)
-    made = sampler(step_size=1.5 * posterior.sd, batch_size=size, preconditioner="identity", **more)
-    values, means = from_exact_draws(made, posterior, chains=chains, steps=20)
+    coordinator = sampler(step_size=1.5 * posterior.sd, batch_size=size, preconditioner="identity", **more)
+    values, means = from_exact_draws(coordinator, posterior, chains=chains, steps=20)
     return scores(values), means
 
 
@@ -171,15 +171,15 @@ def test_austerity_widens_the_posterior_and_with_all_rows_it_does_not():
     wide, means = _law(Austerity, 50, error=0.3)
     assert wide["variance"] > 2 * Z
     assert means["rows_seen"] < N / 2
-    right, means = _law(Austerity, 50, error=1e-7)
-    assert agrees(right)
+    reference, means = _law(Austerity, 50, error=1e-7)
+    assert agrees(reference)
     assert means["rows_seen"] > N / 2
 
 
 @pytest.mark.slow
-def test_the_confidence_test_is_wide_where_its_bound_is_no_bound():
-    right, _ = _law(Confidence, 50)
-    assert agrees(right)
+def test_the_confidence_test_is_too_wide_if_its_bound_is_violated():
+    reference, _ = _law(Confidence, 50)
+    assert agrees(reference)
     wide, _ = _law(NoRange, 50, error=0.9)
     assert wide["variance"] > 2 * Z
 
@@ -203,12 +203,12 @@ def _looks(sampler: AbstractSequentialTest, posterior: GaussianMean, above: floa
 
     @eqx.filter_jit
     @jax.vmap
-    def one(key):
+    def count_looks(key):
         return sampler.estimate_ratio(posterior, state, move, u, key=key)[0]._replace(
             total=jnp.asarray(posterior.num_data)
         )
 
-    return one(jax.random.split(jax.random.key(1), batches))
+    return count_looks(jax.random.split(jax.random.key(1), batches))
 
 
 def test_a_t_test_of_no_difference_stops_at_its_first_look_as_often_as_it_says():
@@ -251,8 +251,8 @@ def test_the_bound_is_bernsteins_and_serflings():
     sampler = Confidence(error=error)
     with backend.arithmetic("float64"):
         moments = Moments.empty(float).with_block(jnp.asarray(rows), jnp.ones(30, bool))
-        seen = estimate_ratio(moments, jnp.zeros(()), jnp.asarray(3), scale=jnp.asarray(100.0), total=total)
-        result = float(sampler._bound(seen))
+        estimate = estimate_ratio(moments, jnp.zeros(()), jnp.asarray(3), scale=jnp.asarray(100.0), total=total)
+        result = float(sampler._bound(estimate))
     level = np.log(5 * 3 * 4 / np.float32(error))
     spread = rows.std() * np.sqrt(2 * (1 - 29 / 100) * level / 30)
     expected = 100 * (spread + (7 / 3 + 3 / 2**0.5) * np.ptp(rows) * level / 30)
@@ -272,7 +272,7 @@ def test_the_bound_holds_as_often_as_it_says():
 # ---- what a run is told --------------------------------------------------------------------------
 
 
-def test_the_error_that_barkers_test_tells_is_that_of_skewed_noise():
+def test_barkers_test_reports_the_error_of_skewed_noise():
     """Noise of a gamma law's shape: at D = 0 the acceptance is off by what is told, and nowhere by more."""
     shape, sigma2 = 400.0, 0.8
     noise = np.linspace(-8, 9, 4001)
@@ -280,13 +280,13 @@ def test_the_error_that_barkers_test_tells_is_that_of_skewed_noise():
     noise, weights = noise * sigma2**0.5, weights / weights.sum()
     zero, unit = jnp.zeros(()), jnp.ones(())
     estimate = Estimate(zero, sigma2 * unit, 2 / shape**0.5 * unit, unit, unit, 2, jnp.asarray(1))
-    told = float(MinibatchBarker().decide(estimate, unit / 2).error)
+    error = float(MinibatchBarker().decide(estimate, unit / 2).error)
     with backend.arithmetic("float64"):
         rate = jax.jit(jax.vmap(lambda x: barker_rate(x, jnp.asarray(sigma2))))
         places = np.linspace(-6, 6, 25)
         off = np.array([np.asarray(rate(jnp.asarray(d + noise))) @ weights - special.expit(d) for d in places])
-    assert np.abs(off).max() <= 1.05 * told
-    assert abs(off[12]) == pytest.approx(told, rel=0.1)
+    assert np.abs(off).max() <= 1.05 * error
+    assert abs(off[12]) == pytest.approx(error, rel=0.1)
 
 
 def test_barkers_findings():
@@ -321,12 +321,12 @@ def test_a_control_variate_takes_the_noise_off(order):
 
 
 @pytest.mark.parametrize(
-    ("seen", "total", "enough"), [(6, 100, False), (49, 100, False), (50, 100, True), (8, 8, True)]
+    ("rows_read", "total", "enough"), [(6, 100, False), (49, 100, False), (50, 100, True), (8, 8, True)]
 )
-def test_barkers_test_is_not_asked_before_its_variance_is_known(seen, total, enough):
+def test_barkers_test_waits_for_a_variance_estimate(rows_read, total, enough):
     """To stop at the first small estimate of sigma2 is to choose batches that look narrower than the data."""
     unit = jnp.ones(())
-    estimate = Estimate(unit, unit / 10, unit, unit, seen * unit, total, jnp.asarray(3))
+    estimate = Estimate(unit, unit / 10, unit, unit, rows_read * unit, total, jnp.asarray(3))
     assert bool(MinibatchBarker(batch_size=2).is_enough(estimate, unit / 2)) is enough
 
 

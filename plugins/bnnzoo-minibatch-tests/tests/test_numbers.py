@@ -54,8 +54,8 @@ def test_the_estimate_from_some_of_the_rows_is_its_formula():
     assert float(estimate.width) == 15
     assert (float(estimate.num_seen), estimate.total, int(estimate.num_tests)) == (5.0, 8, 2)
     broken = moments._replace(squares=jnp.asarray(jnp.nan), cubes=jnp.asarray(jnp.nan))
-    whole = estimate_ratio(broken, jnp.zeros(()), jnp.asarray(2), scale=jnp.asarray(3.0), total=5)
-    assert (float(whole.sigma2), float(whole.skewness)) == (0.0, 0.0)
+    full_estimate = estimate_ratio(broken, jnp.zeros(()), jnp.asarray(2), scale=jnp.asarray(3.0), total=5)
+    assert (float(full_estimate.sigma2), float(full_estimate.skewness)) == (0.0, 0.0)
     pair = Moments.empty(jnp.float32).with_block(jnp.asarray([1.0, 4.0]), jnp.ones(2, bool))
     two = estimate_ratio(pair, ONE, jnp.asarray(1), scale=ONE, total=8)
     assert float(two.sigma2) == pytest.approx(4.5 / 2 * 6 / 8, rel=1e-5)
@@ -63,7 +63,7 @@ def test_the_estimate_from_some_of_the_rows_is_its_formula():
     assert float(estimate_ratio(single, ONE, jnp.asarray(1), scale=ONE, total=8).sigma2) == 0
 
 
-def test_a_test_on_all_rows_tells_the_density_of_what_it_keeps():
+def test_a_test_on_all_rows_reports_the_density_of_the_kept_position():
     posterior = parabolas([0.3, 0.5, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0], power=0.5)
     sampler = MinibatchBarker(step_size=1.6, batch_size=50, preconditioner="identity")
     state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
@@ -86,17 +86,17 @@ def test_a_test_on_all_rows_tells_the_density_of_what_it_keeps():
 
 
 @pytest.mark.parametrize("order", ["first", "second"])
-def test_a_test_gives_back_what_its_polynomial_takes_off_the_rows(order):
+def test_the_control_variate_adds_back_its_sum_over_all_rows(order):
     """With all rows the log ratio is that of the density with its likelihood power, for any anchor."""
     c, m = np.array([0.5, 2.0, 1.0]), np.array([0.4, -1.0, 0.1])
     posterior = Quartics((np.float32(c), np.float32(m)), likelihood_power=np.float32(0.7))
     sampler = MinibatchBarker(batch_size=3, control_variate=order)
 
     @jax.jit
-    def look(here: Any, there: Any) -> Any:
+    def look(position: Any, proposal: Any) -> Any:
         state = sampler.init(posterior, jnp.asarray([0.2]), num_warmup=0, key=KEY)
-        state = eqx.tree_at(lambda s: s.position, state, here)
-        estimate, *densities = sampler.estimate_ratio(posterior, state, there, ONE / 2, key=KEY)
+        state = eqx.tree_at(lambda s: s.position, state, position)
+        estimate, *densities = sampler.estimate_ratio(posterior, state, proposal, ONE / 2, key=KEY)
         return estimate.log_ratio, densities
 
     log_ratio, densities = look(jnp.asarray([0.8]), jnp.asarray([-0.3]))
@@ -120,14 +120,14 @@ def test_the_bound_beyond_half_of_the_rows_and_a_decision_of_all():
     sampler, unit = Confidence(error=0.2), jnp.ones(())
     level = np.log(5 * 1 * 2 / np.float32(0.2))
 
-    def bound(seen: float) -> float:
-        return float(sampler._bound(Estimate(unit, 4 * unit, unit, 3 * unit, seen * unit, 100, jnp.asarray(1))))
+    def bound(rows_read: float) -> float:
+        return float(sampler._bound(Estimate(unit, 4 * unit, unit, 3 * unit, rows_read * unit, 100, jnp.asarray(1))))
 
-    for seen, ratio in ((50.0, 1 - 49 / 100), (80.0, 0.2 * (1 + 1 / 80))):
-        spread = np.sqrt(2 * ratio * 4 / (1 - seen / 100) * (1 - 1 / seen) * level)
-        assert bound(seen) == pytest.approx(spread + (7 / 3 + 3 / 2**0.5) * 3 * level / seen, rel=1e-5)
-    for seen, error in ((99.0, 0.2), (100.0, 0.0)):
-        verdict = sampler.decide(Estimate(unit, unit, unit, unit, seen * unit, 100, jnp.asarray(1)), unit / 2)
+    for rows_read, ratio in ((50.0, 1 - 49 / 100), (80.0, 0.2 * (1 + 1 / 80))):
+        spread = np.sqrt(2 * ratio * 4 / (1 - rows_read / 100) * (1 - 1 / rows_read) * level)
+        assert bound(rows_read) == pytest.approx(spread + (7 / 3 + 3 / 2**0.5) * 3 * level / rows_read, rel=1e-5)
+    for rows_read, error in ((99.0, 0.2), (100.0, 0.0)):
+        verdict = sampler.decide(Estimate(unit, unit, unit, unit, rows_read * unit, 100, jnp.asarray(1)), unit / 2)
         assert float(verdict.error) == pytest.approx(error)
         assert bool(verdict.accepted)
 

@@ -37,11 +37,11 @@ def test_draws_from_a_gaussian():
 
     @jax.jit
     def chain(state, keys):
-        def one(state, key):
+        def draw_step(state, key):
             state, stats = sampler.step(posterior, state, key=key)
             return state, (state.position[0], stats["accepted"])
 
-        return jax.lax.scan(one, state, keys)[1]
+        return jax.lax.scan(draw_step, state, keys)[1]
 
     draws, accepted = chain(state, jax.random.split(jax.random.key(1), 40_000))
     # About 40 000 / 6 independent draws: the error of the mean is 0.006, that of the deviation 0.0045.

@@ -7,17 +7,17 @@ from bnnzoo.data import split
 from bnnzoo_template_name.dataset import load
 
 
-def test_is_found():
+def test_is_registered():
     assert registry.load("datasets", "template-name") is load
 
 
-def test_is_the_same_every_time():
-    one, other = load(), load()
-    np.testing.assert_array_equal(one.x, other.x)
-    np.testing.assert_array_equal(one.y, other.y)
+def test_is_reproducible():
+    first, second = load(), load()
+    np.testing.assert_array_equal(first.x, second.x)
+    np.testing.assert_array_equal(first.y, second.y)
 
 
-def test_splits():
+def test_can_be_split():
     dataset = load()
     train, test = split(dataset, test_fraction=0.1, seed=0)
     assert test is not None

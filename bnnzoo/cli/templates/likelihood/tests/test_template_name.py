@@ -6,7 +6,7 @@ from bnnzoo.testing import check_likelihood
 from bnnzoo_template_name.likelihood import TemplateName
 
 
-def test_is_found():
+def test_is_registered():
     assert registry.load("likelihoods", "template-name") is TemplateName
 
 

@@ -6,7 +6,7 @@ from bnnzoo.testing import check_model
 from bnnzoo_template_name.model import TemplateName
 
 
-def test_is_found():
+def test_is_registered():
     assert registry.load("models", "template-name") is TemplateName
 
 

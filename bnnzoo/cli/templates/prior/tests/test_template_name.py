@@ -6,7 +6,7 @@ from bnnzoo.testing import check_prior
 from bnnzoo_template_name.prior import TemplateName
 
 
-def test_is_found():
+def test_is_registered():
     assert registry.load("priors", "template-name") is TemplateName
 
 

@@ -6,7 +6,7 @@ from bnnzoo.testing import assert_exact
 from bnnzoo_template_name.sampler import TemplateName
 
 
-def test_is_found():
+def test_is_registered():
     assert registry.load("samplers", "template-name") is TemplateName
     assert registry.find("samplers", "template-name").exactness == TemplateName.exactness
 
