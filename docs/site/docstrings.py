@@ -12,7 +12,9 @@ from functools import cache
 from typing import Any
 
 import bnnzoo
+import bnnzoo.testing
 from bnnzoo.recipe import fields_of
+from bnnzoo.samplers import minibatch
 
 _CODE_SPAN = re.compile(r"(`[^`]+`)")
 _SPECIAL = re.compile(r"([\\*|]|_(?=\W|$))")
@@ -52,7 +54,10 @@ def _code(span: str) -> str:
 
 def process_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Convert a docstring before napoleon reads its sections."""
-    del app, what, name, obj, options
+    del app, name, options
+    is_of_type = any(lines[:1] == (inspect.getdoc(kind) or "").splitlines()[:1] for kind in (dict, type(obj)))
+    if what == "data" and is_of_type:
+        lines.clear()  # the docstring of a built-in type; the page describes the value
     lines[:] = to_restructured_text(lines)
 
 
@@ -74,12 +79,13 @@ def process_signature(
 @cache
 def public_names() -> dict[str, str]:
     """Return the public name of each object that is also reachable in the module that defines it."""
-    names = {}
-    for name in bnnzoo.__all__:
-        value = getattr(bnnzoo, name)
-        module, qualified = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-        if module and qualified:
-            names[f"{module}.{qualified}"] = f"bnnzoo.{name}"
+    names = {"bnnzoo.plots._picture.Picture": "bnnzoo.plots.Picture"}
+    for package in (bnnzoo, bnnzoo.testing, minibatch):
+        for name in package.__all__:
+            value = getattr(package, name)
+            module, qualified = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+            if module and qualified:
+                names[f"{module}.{qualified}"] = f"{package.__name__}.{name}"
     return names
 
 

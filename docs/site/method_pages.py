@@ -178,8 +178,9 @@ def page(kind: str, name: str) -> str:
     source = DESCRIPTIONS[kind]
     for table in read_tables(source)[:1]:
         for row in rows_of(name, table, source.column):
-            facts = [[head, cell] for head, cell in zip(table.header[1:], row[1:], strict=True) if cell]
-            lines += [Table(["", ""], facts).text(), ""]
+            facts = zip(table.header[1:], row[1:], strict=True)
+            lines += [f"- **{head}:** {cell}" for head, cell in facts if cell and head != "fields"]
+            lines += [""]
     if entry.exactness:
         lines += [f"*{entry.exactness}*: {EXACTNESS[entry.exactness]}", ""]
     lines += ["## Description", "", description(part), ""]
