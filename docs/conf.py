@@ -31,7 +31,7 @@ extensions = [
     "offline",
 ]
 root_doc = "index"
-smartquotes = False  # theta' is a proposal
+smartquotes_action = "D"  # dashes only: theta' is a proposal
 exclude_patterns = ["_build", "site/doors.md"]
 
 # Markdown.

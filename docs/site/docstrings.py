@@ -61,6 +61,12 @@ def process_docstring(app: Any, what: str, name: str, obj: Any, options: Any, li
     lines[:] = to_restructured_text(lines)
 
 
+def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out the fields of a named tuple, which its docstring or its signature lists."""
+    del app, what, name, skip, options
+    return True if (inspect.getdoc(obj) or "").startswith("Alias for field number") else None
+
+
 def process_signature(
     app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None] | None:
@@ -102,5 +108,6 @@ def setup(app: Any) -> dict[str, Any]:
     """Register the extension."""
     app.connect("autodoc-process-docstring", process_docstring, priority=100)
     app.connect("autodoc-process-signature", process_signature)
+    app.connect("autodoc-skip-member", skip_member)
     app.connect("missing-reference", resolve_private)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
