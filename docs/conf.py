@@ -49,7 +49,7 @@ nb_merge_streams = True
 # The reference.
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints_description_target = "documented_params"
 autodoc_class_signature = "mixed"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
