@@ -61,8 +61,9 @@ nitpicky = True
 # References to other projects may be missing without a network; the last names are internal.
 nitpick_ignore_regex = [
     ("py:.*", r"(?!bnnzoo\b).*"),
-    ("py:class", r"bnnzoo\.samplers\.base\.S"),
+    ("py:class", r"bnnzoo\.samplers\.\w+\.S"),
     ("py:class", r"bnnzoo\.data\.(encoding\.Encoding|reading\.Reading|signature\.Signature)"),
+    ("py:class", r"bnnzoo\.sklearn\.base\.AbstractBayesian"),
 ]
 
 # Without a network the links to other projects are left out, and the build succeeds.

@@ -13,7 +13,8 @@ from typing import Any
 
 import bnnzoo
 import bnnzoo.testing
-from bnnzoo.recipe import fields_of
+from bnnzoo.recipe import Field, fields_of
+from bnnzoo.recipe.fields import REQUIRED
 from bnnzoo.samplers import minibatch
 
 _CODE_SPAN = re.compile(r"(`[^`]+`)")
@@ -78,8 +79,15 @@ def process_signature(
         fields = fields_of(obj)
     except Exception:
         return signature, returns
-    keywords = [f"{field.name}={field.default_text!s}" for field in fields]
-    return f"({', '.join(keywords)})", None
+    return f"({', '.join(map(_keyword, fields))})", None
+
+
+def _keyword(field: Field) -> str:
+    """Return a field as it is typed, with its default: numbers of float32 as Python's."""
+    if field.default is REQUIRED:
+        return field.name
+    is_text = isinstance(field.default, str | tuple | list | bool) or field.default is None
+    return f"{field.name}={field.default!r}" if is_text else f"{field.name}={field.default_text}"
 
 
 @cache

@@ -129,18 +129,13 @@ def anchor(heading: str) -> str:
 
 
 def option_table(kind: str, fields: list[Field]) -> str:
-    """Return the options of a part: name, default, allowed values, meaning."""
+    """Return the options of a part: name, meaning with values and default."""
     rows = []
     for field in fields:
         option = f"`--{registry.singular(kind)}.{field.name.replace('_', '-')}`"
-        allowed = _as_text(f"{field.type}; {field.allowed}" if _has_range(field) else field.type)
-        default = f"`{field.default_text}`" if field.default_text else ""
-        rows.append([option, default, allowed, _as_text(field.help)])
-    return Table(["option", "default", "values", "meaning"], rows).text()
-
-
-def _has_range(field: Field) -> bool:
-    return any(sign in field.allowed for sign in "<>")
+        default = f" Default `{field.default_text}`." if field.default_text else ""
+        rows.append([option, f"{_as_text(field.help)}. *Values:* {_as_text(field.accepts.description)}.{default}"])
+    return Table(["option", "meaning"], rows).text()
 
 
 def _as_text(text: str) -> str:
