@@ -27,7 +27,9 @@ def dataset(rows: int = 50, task: str = "regression", shape: tuple[int, ...] = (
     ("data", "name"),
     [
         (dataset(), "small-table"),
-        (dataset(recipe_choice.MAX_FULL_BATCH_ROWS), "small-table"),
+        (dataset(recipe_choice.MIN_DEEP_ROWS - 1), "small-table"),
+        (dataset(recipe_choice.MIN_DEEP_ROWS), "medium-table"),
+        (dataset(recipe_choice.MAX_FULL_BATCH_ROWS), "medium-table"),
         (dataset(recipe_choice.MAX_FULL_BATCH_ROWS + 1), "large-table"),
         (dataset(task="classification"), "small-table-classes"),
         (dataset(recipe_choice.MAX_FULL_BATCH_ROWS + 1, "classification"), "large-table-classes"),

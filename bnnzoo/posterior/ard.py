@@ -36,8 +36,8 @@ class Ard(AbstractPrior):
     first matrix. Other weights are N(0, scale^2 / fan_in), and biases are N(0, scale^2).
     """
 
-    scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input after the first layer")] = number(
-        1.0
+    scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input, not in the first layer")] = (
+        number(2)
     )
     input_scale: Annotated[Number, Gt(0), Doc("typical scale of an input's weights")] = number(0.1)
     df: Annotated[Number, Gt(0), Doc("degrees of freedom of an input's weights")] = number(1.0)
