@@ -96,7 +96,7 @@ def gate_findings(
     return (*of_sampler, *gate_problems)
 
 
-def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Topic, str, str, float, str]]:
+def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Topic, str, str, Any, str]]:
     """Return topic, name, label, limit and advice of each number that the gate tests."""
     run_longer, is_one_group = f"run longer ({setting('draws')}, {setting('warmup')})", diagnosis.get("modes", 1) < 2
     group_note = "" if is_one_group else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
