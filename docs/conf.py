@@ -42,7 +42,7 @@ myst_heading_anchors = 4
 nb_execution_mode = "off" if os.environ.get("BNNZOO_DOCS_EXECUTE") == "0" else "cache"
 nb_execution_cache_path = str(DOCS / "_build" / "notebooks")
 nb_execution_in_temp = True
-nb_execution_timeout = 600
+nb_execution_timeout = 1800
 nb_execution_show_tb = True
 nb_merge_streams = True
 
