@@ -17,7 +17,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers import _batch_sizes, _influence, _preconditioner, _row_probabilities
+from bnnzoo.samplers import _batch_sizes, _influence, _preconditioner, _row_probabilities, _rows_needed
 from bnnzoo.samplers._batch_sizes import Sizes, WarmupMeans
 from bnnzoo.samplers._control_variate import (
     ORDER,
@@ -290,6 +290,20 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
     def inspect(self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray) -> Stats:
         return _influence.unseen_bias(self, posterior, state, key=key) if self.correction else {}
+
+    def remark(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
+        if "rows_needed" not in means:
+            return ""
+        proposal = self.resolved_proposal(posterior.num_data)
+        evaluations = self.evaluations(posterior, {"n_steps": (1 + self.num_steps) / 2})
+        return _rows_needed.describe(
+            means["rows_needed"],
+            self.plan(posterior.num_data),
+            num_data=posterior.num_data,
+            # A step on all rows evaluates a gradient, twice as much as a likelihood, for each of its leapfrog steps.
+            full_cost=posterior.num_data * (2.0 * (1 + self.num_steps) / 2 if proposal == "hmc" else 2.0) / evaluations,
+            whole_network=posterior.has_outputs and posterior.centre() is None and self.order == "none",
+        )
 
     @property
     def guarded(self) -> bool:
