@@ -47,8 +47,8 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.likelihoods import Bernoulli, Gaussian
 from bnnzoo.posterior.priors import Normal
-from bnnzoo.recipe import resolve
 from bnnzoo.posterior.subspace import SubspaceChoice
+from bnnzoo.recipe import resolve
 from bnnzoo.samplers import AbstractSampler, Hmc, Mala, Nuts, Penalty, RandomWalk
 from bnnzoo.sampling import backend, initial, subspace_start
 from bnnzoo.sampling.loop import Keys, chunks

@@ -89,9 +89,7 @@ def build_posterior(
         else:
             check_prior(prior, network_layout(network))
             num_own = sum(prod(parameter.shape) for parameter in likelihood.parameters())
-            network = SubspaceNetwork.restrict(
-                network, fixed, num_own=num_own, is_linearised=subspace.is_linearised
-            )
+            network = SubspaceNetwork.restrict(network, fixed, num_own=num_own, is_linearised=subspace.is_linearised)
             prior, names = InducedNormal.of_subspace(prior, network), frozenset({COORDINATES})
     sampled_leaves = [leaf for name, leaf in named_leaves(network).items() if name in names]
     sampled = network_layout(network, lambda leaf: any(leaf is leaf_sampled for leaf_sampled in sampled_leaves))

@@ -90,11 +90,15 @@ class SubspaceNetwork(eqx.Module):
         """
         parameters, rest = eqx.partition(network, eqx.is_inexact_array)
         layout, dtype = network_layout(network), jnp.result_type(*jax.tree.leaves(parameters))
-        placeholder = {"mode": np.zeros(layout.dim), "basis": np.zeros((layout.dim, 1)), "centre": np.zeros(1 + num_own)}
+        placeholder = {
+            "mode": np.zeros(layout.dim),
+            "basis": np.zeros((layout.dim, 1)),
+            "centre": np.zeros(1 + num_own),
+        }
         arrays = {name: np.asarray(fixed.get(name, value)) for name, value in placeholder.items()}
         num_directions = arrays["basis"].shape[-1] if arrays["basis"].ndim else 0
-        shapes = ((layout.dim,), (layout.dim, num_directions), (num_directions + num_own,))
-        if tuple(array.shape for array in arrays.values()) != shapes:
+        expected = [(layout.dim,), (layout.dim, num_directions), (num_directions + num_own,)]
+        if [array.shape for array in arrays.values()] != expected:
             raise DamagedError("the file is damaged: the subspace that was sampled does not fit the network")
         return cls(
             z=jnp.zeros(num_directions, dtype),

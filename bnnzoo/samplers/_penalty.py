@@ -142,11 +142,10 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         if rows is not None:
             influence = _influence.row_influence(self, posterior, state, steps_between=0, key=key)
             rows = _row_probabilities.update_probabilities(rows, influence.square)
-        anchor = state.anchor
-        if anchor is not None and posterior.centre() is not None:
-            # The mode is known: neither the anchor nor the curvature changes, and a pass over the data is saved.
-            return replace(state, preconditioner=known_precision(state.preconditioner, posterior, anchor), rows=rows)
-        anchor = None if anchor is None else next_anchor(anchor, posterior, state.position)
+        if state.anchor is not None and posterior.centre() is not None:  # neither anchor nor curvature changes
+            shape = known_precision(state.preconditioner, posterior, state.anchor)
+            return replace(state, preconditioner=shape, rows=rows)
+        anchor = None if state.anchor is None else next_anchor(state.anchor, posterior, state.position)
         point, hessian = (state.position, None) if anchor is None else (anchor.point, anchor.hessian)
         shape = _preconditioner.update_precision(state.preconditioner, posterior, point, hessian)
         return replace(state, preconditioner=shape, anchor=anchor, rows=rows)
@@ -292,18 +291,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return _influence.unseen_bias(self, posterior, state, key=key) if self.correction else {}
 
     def remark(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
-        if "rows_needed" not in means:
-            return ""
-        proposal = self.resolved_proposal(posterior.num_data)
-        evaluations = self.evaluations(posterior, {"n_steps": (1 + self.num_steps) / 2})
-        return _rows_needed.describe(
-            means["rows_needed"],
-            self.plan(posterior.num_data),
-            num_data=posterior.num_data,
-            # A step on all rows evaluates a gradient, twice as much as a likelihood, for each of its leapfrog steps.
-            full_cost=posterior.num_data * (2.0 * (1 + self.num_steps) / 2 if proposal == "hmc" else 2.0) / evaluations,
-            whole_network=posterior.has_outputs and posterior.centre() is None and self.order == "none",
-        )
+        return _rows_needed.describe(self, posterior, means["rows_needed"]) if "rows_needed" in means else ""
 
     @property
     def guarded(self) -> bool:

@@ -6,40 +6,44 @@ give sigma2 = K1 / K, where K1 = beta^2 N^2 Var_i(e_i).
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bnnzoo.finding import setting
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers._batch_sizes import Sizes
 from bnnzoo.samplers._control_variate import Anchor
 
 _PAIRS, _ROWS = 16, 4096
 """Pairs of positions, and rows at which their differences are evaluated."""
 
 
-def describe(
-    rows_needed: float, sizes: Sizes, *, num_data: int, full_cost: float, whole_network: bool
-) -> str:
+def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> str:
     """Return a sentence on the rows that a step needs and uses, and on what to use where mini-batches do not pay.
 
     Args:
+        sampler: a sampler with the methods of `AbstractPenalty`.
+        posterior: the target distribution.
         rows_needed: K1 for the proposals in use.
-        sizes: batches of a step.
-        num_data: number of data, N.
-        full_cost: evaluations of a step on all rows relative to those of this run's steps.
-        whole_network: whether all parameters of a network are sampled without a control variate.
     """
-    uses_all = sizes.disjoint and sizes.num_used == num_data
+    num_data = posterior.num_data
+    sizes, proposal = sampler.plan(num_data), sampler.resolved_proposal(num_data)
     text = (
         f"with {rows_needed:.3g} rows a step of this length has sigma2 = 1; a step uses {sizes.num_used} of the "
         f"{num_data} rows"
     )
-    if rows_needed < num_data / 4:
-        return text if uses_all else f"{text}, and one on all rows would cost about {full_cost:.2g} times as much"
-    remedy = f", or sample only what the data determine with {setting('stochastic', 'identified')}"
-    return f"{text}: mini-batches do not pay here; use hmc or nuts{remedy if whole_network else ''}"
+    if rows_needed >= num_data / 4:
+        can_restrict = posterior.has_outputs and posterior.centre() is None and sampler.order == "none"
+        remedy = f", or sample only what the data determine with {setting('stochastic', 'identified')}"
+        return f"{text}: mini-batches do not pay here; use hmc or nuts{remedy if can_restrict else ''}"
+    if sizes.disjoint and sizes.num_used == num_data:
+        return text
+    # A gradient costs twice as much as a likelihood; a step on all rows needs one for each of its leapfrog steps.
+    num_gradients = {"hmc": (1 + sampler.num_steps) / 2}.get(proposal, 1.0)
+    cost = sampler.evaluations(posterior, {"n_steps": num_gradients})
+    return f"{text}, and one on all rows would cost about {2 * num_data * num_gradients / cost:.2g} times as much"
 
 
 def near_centre(

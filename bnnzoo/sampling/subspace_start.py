@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -62,11 +61,13 @@ class Block(NamedTuple):
         """Description of the sampled directions, in one sentence."""
         network = "linearised network" if self.kind == "linearised" else "network"
         rest = self.num_parameters - self.num_directions
-        rest_text = f"; the other {rest} stay at the mode, so the draws are conditional on them" if rest else ""
+        if not rest:
+            return f"all {self.num_parameters} directions of the {network} are sampled"
+        rest_text = f"; the other {rest} stay at the mode, so the draws are conditional on them"
         return (
             f"{self.num_directions} of {self.num_parameters} directions of the {network} are sampled: those with more "
-            f"than {self.tau:.4g} times the prior's curvature, which contribute {100 * self.variance_fraction:.2g} % of "
-            f"the variance of its function at the training rows{rest_text}"
+            f"than {self.tau:.4g} times the prior's curvature, which contribute {100 * self.variance_fraction:.2g} % "
+            f"of the variance of its function at the training rows{rest_text}"
         )
 
 
@@ -140,7 +141,7 @@ def _choose_threshold(
     num_data, values = posterior.num_data, mode.spectrum.values
     left_out = max(1 / _ROWS - 1 / num_data, 0.0)
     tau, rows_needed = floor, math.inf
-    for tau in [floor, *_LADDER[(_LADDER > floor) & (_LADDER < values[0])].tolist()]:
+    for tau in [floor, *_LADDER[(floor < _LADDER) & (values[0] > _LADDER)].tolist()]:
         is_sampled = np.zeros(posterior.layout.dim, bool)
         is_sampled[: max(1, int(np.sum(values > tau)))] = True
         rows_needed = float(_predict(posterior, jnp.asarray(is_sampled), key))
