@@ -76,7 +76,9 @@ def test_the_option_names_a_subspace_and_its_threshold():
     assert not SubspaceChoice("identified", None).is_linearised
 
 
-@pytest.mark.parametrize("text", ["identified:", "identified:much", "linearised:-1", "identified:nan", "identified:inf"])
+@pytest.mark.parametrize(
+    "text", ["identified:", "identified:much", "linearised:-1", "identified:nan", "identified:inf"]
+)
 def test_a_wrong_threshold_is_wrong_usage(text, tmp_path, capsys):
     out = tmp_path / "run.nc"
     assert cli.run(["sample", "mlp", "mala", "--stochastic", text, "-o", str(out), "--quiet"]) == 2
@@ -160,7 +162,7 @@ def test_the_directions_of_a_linear_model_are_its_exact_posterior():
     """With all directions, mean and covariance agree with the closed form; without the repeated one, they do not."""
     posterior, mean, covariance = _line()
     found = _directions.find_mode(posterior, np.zeros(5, np.float32), smallest=0.0, key=KEY)
-    values, vectors = np.linalg.eigh(0.7**2 * np.linalg.inv(covariance))
+    values = np.linalg.eigvalsh(0.7**2 * np.linalg.inv(covariance))
     np.testing.assert_allclose(found.spectrum.values, values[::-1], rtol=1e-3)
     np.testing.assert_allclose(found.theta, mean, atol=2e-3)
     assert found.distance < 0.2
@@ -223,6 +225,49 @@ def test_the_penalty_chooses_a_control_variate_only_where_the_mode_is_known(monk
     assert Penalty(batch_size=5, proposal="langevin").choose(block, thetas) == {"control_variate": "second"}
     assert small.choose(whole, thetas) == {}
     assert (small.order, Penalty(control_variate="first").order) == ("none", "first")
+
+
+PROBLEMS = {
+    "line": (Linear(), Gaussian(NOISE), {"step_size": 0.01}),
+    "line, hmc": (Linear(), Gaussian(NOISE), {"step_size": 0.003, "proposal": "hmc"}),
+    "classes, anchor": (Linear(), Bernoulli(), {"step_size": 0.05, "control_variate": "first"}),
+    "classes, hmc, anchor": (Linear(), Bernoulli(), {"step_size": 0.02, "proposal": "hmc", "control_variate": "first"}),
+    "network": (Mlp((4,), "tanh"), Gaussian(NOISE), {"step_size": 0.003}),
+    "network, classes": (Mlp((4,), "tanh"), Bernoulli(), {"step_size": 0.02}),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("line", "classes, hmc, anchor") else pytest.param(name, marks=pytest.mark.slow)
+        for name in PROBLEMS
+    ],
+)
+def test_the_rows_that_a_step_needs_predict_sigma2_within_a_factor_of_two(name):
+    model, likelihood, fields = PROBLEMS[name]
+    x, y = _rows(1000)
+    targets = (y[:, 0] > 0).astype(np.int32) if isinstance(likelihood, Bernoulli) else y
+    posterior = NetworkPosterior.of(model.build((2,), 1, key=KEY), likelihood, Normal(1.0), x, targets)
+    sampler = Penalty(batch_size=50, num_batches=4, num_steps=3, **fields)
+    state = sampler.init(posterior, jnp.zeros(posterior.layout.dim), num_warmup=0, key=KEY)
+
+    @jax.jit
+    def run(state: Any) -> Any:
+        return jax.lax.scan(lambda s, k: sampler.step(posterior, s, key=k), state, jax.random.split(KEY, 2000))
+
+    state, stats = run(state)
+    measured = float(np.mean(stats["sigma2"][1000:]))
+    looked = jax.jit(lambda s: sampler.inspect(posterior, s, key=KEY))(state)
+    assert 0.5 < float(looked["rows_needed"]) / 200 / measured < 2
+    remark = sampler.remark(posterior, {"rows_needed": float(looked["rows_needed"])})
+    assert remark.startswith(
+        f"with {float(looked['rows_needed']):.3g} rows a step of this length has sigma2 = 1; a step"
+    )
+    # A network without a control variate can sample less.
+    hopeless = sampler.remark(posterior, {"rows_needed": 1e6})
+    can_restrict = "control_variate" not in fields
+    assert ("mini-batches do not pay" in hopeless, "[[stochastic=identified]]" in hopeless) == (True, can_restrict)
 
 
 # ---- through files -------------------------------------------------------------------------------
@@ -298,7 +343,9 @@ def test_predictions_are_those_of_mode_and_directions(run):
     curves = _by_hand(theta, inputs)
     if json.loads(run.attributes["subspace"])["kind"] == "linearised":
         step = 1e-5
-        slopes = [(_by_hand(mode + step * e, inputs) - _by_hand(mode - step * e, inputs)) / 2 / step for e in np.eye(13)]
+        slopes = [
+            (_by_hand(mode + step * e, inputs) - _by_hand(mode - step * e, inputs)) / 2 / step for e in np.eye(13)
+        ]
         curves = _by_hand(mode, inputs) + (theta - mode) @ np.stack(slopes)
     np.testing.assert_allclose(again.functions(x)[..., 0], curves, rtol=1e-3, atol=1e-4)
     assert np.isfinite(run.evaluate()["nll"])
@@ -311,8 +358,8 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
     def stop() -> int:
         return signal.SIGINT if seen and seen[-1].phase == "sampling" else 0
 
+    recipe = resolve("mlp", "random-walk", [], _options(kind, data))
     with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume"):
-        recipe = resolve("mlp", "random-walk", [], _options(kind, data))
         zoo.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
     notes = [p.note for p in seen if p.phase == "note"]
     assert any("directions of the" in note for note in notes)

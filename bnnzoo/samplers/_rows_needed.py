@@ -61,7 +61,7 @@ def near_centre(
     key_rows, key_pairs = jax.random.split(key)
     batch = posterior.minibatch(min(_ROWS, posterior.num_data), replace=False, key=key_rows)
     # Only the rows' own polynomials are used, so the sums over all rows are placeholders.
-    anchor = Anchor(centre, jnp.zeros_like(centre), jnp.zeros((1, 1), centre.dtype))
+    anchor = Anchor(centre, jnp.zeros_like(centre), jnp.zeros((len(centre), len(centre)), centre.dtype))
 
     def variance(key: PRNGKeyArray) -> Float[Array, ""]:
         start, end = centre + jnp.where(is_sampled, jax.random.normal(key, (2, *centre.shape), centre.dtype), 0.0)

@@ -153,7 +153,7 @@ def describe_chosen_fields(problem: Problem, chosen_fields: Mapping[str, Any]) -
         f"{name.replace('_', ' ')} {value:g}" if not isinstance(value, str) else f"{name.replace('_', ' ')} {value}"
         for name, value in chosen_fields.items()
     )
-    return f"{problem.recipe.sampler.name}: a pilot run chose {fields}"
+    return f"{problem.recipe.sampler.name}: chosen for this problem: {fields}"
 
 
 def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any) -> None:

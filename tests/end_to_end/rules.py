@@ -171,7 +171,7 @@ RULES: dict[str, Rule] = {
     "rejection needs a bound": lambda c: c.sampler == "rejection" and _unbounded(c),
     "rejection and importance are for few data": lambda c: c.sampler in tables.FEW and c.kind == tables.REGISTERED,
     "a subspace needs a normal prior": lambda c: _of_subspace(c) and c.prior not in (None, "normal", "fan-in"),
-    "dropout drops inputs of layers, of which a subspace has none": lambda c: _of_subspace(c) and c.sampler == "dropout",
+    "dropout drops inputs of layers, not of a subspace": lambda c: _of_subspace(c) and c.sampler == "dropout",
     "dropout drops inputs of hidden units": lambda c: c.sampler == "dropout" and c.combination.model == "density",
 }
 """What is excluded: the reason, and whether a case is."""
