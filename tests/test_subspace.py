@@ -374,6 +374,22 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
         tiny.assert_same_bits(result, wanted)
 
 
+@pytest.mark.slow
+def test_the_penalty_resumes_with_its_anchor_at_the_mode(data, tmp_path):
+    options = _options("identified:20", data, **{"sampler.batch_size": 5, "sampler.num_batches": 4})
+    recipe, seen = resolve("mlp", "penalty", [], options), list[Any]()
+    whole = zoo.run_recipe(recipe, out=tmp_path / "whole.nc")
+    assert json.loads(whole.attributes["tuned"])["control_variate"] == "second"
+    assert min(json.loads(whole.attributes["inspected"])["rows_needed"]) > 0
+    stop = lambda: signal.SIGINT if seen and seen[-1].phase == "sampling" else 0  # noqa: E731
+    with pytest.raises(InterruptedRunError):
+        zoo.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
+    again = zoo.resume(tmp_path / "run.nc")
+    for group in ("posterior", "sample_stats"):
+        result, wanted = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (again, whole))
+        tiny.assert_same_bits(result, wanted)
+
+
 def test_a_threshold_above_all_directions_is_wrong_usage(data, tmp_path):
     recipe = resolve("mlp", "random-walk", [], _options("identified:1e9", data))
     with pytest.raises(UsageError, match=r"identified: no direction has more than 1e\+09 times the prior's curvature"):
