@@ -381,7 +381,7 @@ def identified(size: int, repeats: int, hidden: int) -> None:
     posterior = problem.posterior
     assert isinstance(posterior, NetworkPosterior)
     starts = np.asarray(problem.initial_positions(trained=True, key=jax.random.key(2)))
-    walk, tree = {10_000: (1500, 400), 100_000: (300, 60)}.get(size, (60, 15))
+    walk, tree = {10_000: (400, 80), 100_000: (300, 60)}.get(size, (60, 15))
     methods = {"mala": ours(posterior, Mala(step_size=0.05), starts, warmup=walk, draws=walk)}
     methods["hmc"] = ours(posterior, Hmc(step_size=0.3, num_steps=5), starts, warmup=tree, draws=tree)
     if size <= 10_000:
