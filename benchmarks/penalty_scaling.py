@@ -370,7 +370,7 @@ def identified(size: int, repeats: int, hidden: int) -> None:
     problem = assembly.Problem.from_recipe(resolve("mlp", "penalty", [], words, in_memory=True), from_arrays(x, y))
     callbacks = {"tell": lambda _: None, "stop": None, "spent": initial.StartCost()}
     started, choice = time.perf_counter(), SubspaceChoice("identified", None)
-    block = subspace_start.find_block(problem, choice, key=jax.random.key(1), **callbacks)
+    block = subspace_start.find_subspace(problem, choice, key=jax.random.key(1), **callbacks)
     print(
         f"20-{hidden}-1, {size:.0e} rows: {block.num_directions} of {block.num_parameters} directions, above "
         f"{block.tau:.4g} x the prior's curvature, {100 * block.variance_fraction:.0f} % of the variance; "

@@ -111,12 +111,12 @@ def _begin(
     problem = budget.with_start(problem, placement, key=keys.positions)
     callbacks: dict[str, Any] = {"tell": tell, "stop": stop, "spent": start_cost}
     with start_cost.time_block():
-        subspace = subspace_choice(recipe) if problem.description is not None else None
-        block = subspace and subspace_start.find_block(problem, subspace, key=keys.fixed, **callbacks)
-        fixed = block.values if block else initial.fixed_values(problem, key=keys.fixed, **callbacks)
+        choice = subspace_choice(recipe) if problem.description is not None else None
+        subspace = choice and subspace_start.find_subspace(problem, choice, key=keys.fixed, **callbacks)
+        fixed = subspace.values if subspace else initial.fixed_values(problem, key=keys.fixed, **callbacks)
         if fixed:
             problem = problem.with_fixed(fixed)
-        if block:  # its number of directions was not known before
+        if subspace:  # its number of directions was not known before
             problem.sampler.check(problem.posterior)
             placement = place_run(recipe, problem.posterior, problem.sampler)
         thetas = initial.initial_positions(
@@ -141,7 +141,7 @@ def _begin(
         return
     attributes = provenance.attributes(problem, placement) | {"target_evaluations": start_cost.evaluations}
     attributes |= {} if comparison is None else {"noise_comparison": comparison.to_json()}
-    attributes |= {"subspace": block.to_json()} if block else {}
+    attributes |= {"subspace": subspace.to_json()} if subspace else {}
     writer.create(attributes, *_rows(problem, fixed))
     drive(job, writer, thetas, start_time=start_time, start_seconds=start_cost.seconds, tell=tell, stop=stop)
 

@@ -31,7 +31,7 @@ _ROWS = 2000
 _SIGMA2 = 1.5
 
 
-class Block(NamedTuple):
+class Subspace(NamedTuple):
     """The values that a subspace fixes, and their description for the file."""
 
     values: dict[str, np.ndarray]
@@ -71,7 +71,7 @@ class Block(NamedTuple):
         )
 
 
-def find_block(problem: Problem, choice: SubspaceChoice, *, key: PRNGKeyArray, **callbacks: Any) -> Block:
+def find_subspace(problem: Problem, choice: SubspaceChoice, *, key: PRNGKeyArray, **callbacks: Any) -> Subspace:
     """Train the whole network, climb to its mode and return the directions that the data determine there.
 
     Args:
@@ -101,7 +101,7 @@ def find_block(problem: Problem, choice: SubspaceChoice, *, key: PRNGKeyArray, *
         candidate = problem.with_fixed(_values(problem, mode, floor)).posterior
         tau, rows_needed = _choose_threshold(candidate, mode, floor, key=jax.random.fold_in(key, 2))
     values = _values(problem, mode, tau)
-    block = Block(
+    subspace = Subspace(
         values=values,
         kind=choice.kind,
         tau=tau,
@@ -111,9 +111,9 @@ def find_block(problem: Problem, choice: SubspaceChoice, *, key: PRNGKeyArray, *
         mode_distance=mode.distance,
     )
     # Rounding differs between machines, and the chains of all processes must have the same posterior.
-    block = block._replace(values=Processes.current().broadcast_first(values))
-    callbacks["tell"](Progress("note", 0, 0, note=block.sentence))
-    return block
+    subspace = subspace._replace(values=Processes.current().broadcast_first(values))
+    callbacks["tell"](Progress("note", 0, 0, note=subspace.sentence))
+    return subspace
 
 
 def _values(problem: Problem, mode: Mode, tau: float) -> dict[str, np.ndarray]:
