@@ -61,7 +61,7 @@ def test_defaults_of_a_sampler():
 
 NOISY = (
     "step_size 0.01 > 0; num_steps 10 >= 1; batch_size auto >= 1 | auto; num_batches auto >= 1 | auto; "
-    "budget 10000 >= 40; variance pooled; control_variate none; target_acceptance 0.45 > 0, < 1; "
+    "budget 10000 >= 40; variance pooled; control_variate auto; target_acceptance 0.45 > 0, < 1; "
     "target_sigma2 1.5 > 0; preconditioner auto"
 )
 FIELDS = {

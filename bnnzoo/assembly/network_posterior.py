@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from math import prod
 
 import jax
 import numpy as np
@@ -19,12 +21,34 @@ from bnnzoo.assembly.recipe_parts import (
     compilable_prior,
 )
 from bnnzoo.data import Dataset
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.models import network_checks, network_size
 from bnnzoo.posterior import NetworkPosterior, stochastic
 from bnnzoo.posterior.censored import uncensored
 from bnnzoo.posterior.layout import named_leaves, network_layout
+from bnnzoo.posterior.subspace import COORDINATES, InducedNormal, SubspaceChoice, SubspaceNetwork
 from bnnzoo.recipe import Recipe
+
+
+def subspace_choice(recipe: Recipe) -> SubspaceChoice | None:
+    """Return the subspace that the recipe samples, or None if it samples parameters.
+
+    Raises:
+        UsageError: if its threshold is invalid.
+    """
+    with _naming_the_option(recipe):
+        return SubspaceChoice.from_option(recipe.stochastic)
+
+
+@contextlib.contextmanager
+def _naming_the_option(recipe: Recipe) -> Iterator[None]:
+    """Add to an error where `stochastic` was written."""
+    try:
+        yield
+    except DamagedError:
+        raise
+    except UsageError as error:
+        raise UsageError(f"{recipe.where.get('stochastic', 'stochastic')}: {error}") from None
 
 
 def build_posterior(
@@ -37,7 +61,7 @@ def build_posterior(
         description: the parts, the signature and the scaler.
         train: the training rows; None for a posterior without data.
         fixed: the trained values of the fixed parameters, by name. If only the last layer is sampled, the posterior is
-            then that of the last layer given the features.
+            then that of the last layer given the features. If a subspace is sampled, they are the subspace.
 
     Raises:
         UsageError: if the recipe's `stochastic` names no parameter.
@@ -48,7 +72,9 @@ def build_posterior(
     network_size.check(recipe.model.name, lambda: architecture.build(key=jax.random.key(0)))
     network = architecture.build(key=jax.random.key(0))
     network_checks.check(parts.model, network, architecture, type(uncensored(parts.likelihood)).__name__)
-    network = stochastic.with_leaves(network, fixed)
+    subspace, prior = subspace_choice(recipe), parts.prior
+    if subspace is None:
+        network = stochastic.with_leaves(network, fixed)
     if train is None:
         x, y = description.example[:0], np.zeros((0,), np.float32)
     else:
@@ -56,18 +82,22 @@ def build_posterior(
         scaled = scaler.apply(train)
         x, y = parts.model.arrange(scaled.x), scaled.y
         check_likelihood(likelihood, signature.num_targets, y)
-    split = parts.model.split(network)
-    try:
-        names = stochastic.sampled_names(recipe.stochastic, network, split and split[1])
-    except UsageError as error:
-        raise UsageError(f"{recipe.where.get('stochastic', 'stochastic')}: {error}") from None
+    split = parts.model.split(network) if subspace is None else None
+    with _naming_the_option(recipe):
+        if subspace is None:
+            names = stochastic.sampled_names(recipe.stochastic, network, split and split[1])
+        else:
+            check_prior(prior, network_layout(network))
+            num_own = sum(prod(parameter.shape) for parameter in likelihood.parameters())
+            network = SubspaceNetwork.restrict(network, fixed, num_own=num_own, is_linearised=subspace.is_linearised)
+            prior, names = InducedNormal.of_subspace(prior, network), frozenset({COORDINATES})
     sampled_leaves = [leaf for name, leaf in named_leaves(network).items() if name in names]
     sampled = network_layout(network, lambda leaf: any(leaf is leaf_sampled for leaf_sampled in sampled_leaves))
-    check_prior(parts.prior, sampled)
+    check_prior(prior, sampled)
     build = functools.partial(
         NetworkPosterior.of,
         likelihood=compilable_likelihood(likelihood, signature),
-        prior=compilable_prior(parts.prior, sampled),
+        prior=compilable_prior(prior, sampled),
         y=with_precision(y, recipe.precision),
         likelihood_power=recipe.likelihood_power,
         sampled=lambda leaf: any(leaf is leaf_sampled for leaf_sampled in sampled_leaves),

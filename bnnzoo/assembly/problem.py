@@ -273,11 +273,21 @@ def _positions(
 
     def chain_position(chain: UInt[Array, ""]) -> Float[Array, " dim"]:
         chain_key = jax.random.fold_in(key, chain)
+        if architecture is not None and (centre := posterior.centre()) is not None:
+            return _near_centre(posterior, centre, key=chain_key)
         if architecture is not None and isinstance(posterior, NetworkPosterior):
             return posterior.position(architecture.build(key=chain_key))
         return posterior.start(key=chain_key)
 
     return jax.vmap(chain_position)(chains)
+
+
+def _near_centre(
+    posterior: AbstractPosterior, centre: Float[Array, " dim"], *, key: PRNGKeyArray
+) -> Float[Array, " dim"]:
+    """Return a draw near the mode of a subspace, whose coordinates are in standard deviations of the posterior."""
+    is_coordinate = jnp.arange(posterior.layout.dim) < posterior.layout.network.dim
+    return centre + jnp.where(is_coordinate, jax.random.normal(key, centre.shape, centre.dtype), 0.0)
 
 
 def _written_part(kind: str, name: str, part: object) -> Part:

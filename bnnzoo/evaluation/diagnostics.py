@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bnnzoo.data.bounds import uncensored_targets
-from bnnzoo.evaluation import identified, noise_scale, settling, thinning
+from bnnzoo.evaluation import identified, noise_scale, settling, subspace, thinning
 from bnnzoo.evaluation.combination import worst_combination
 from bnnzoo.evaluation.convergence import between_chains, convergence, extremes
 from bnnzoo.evaluation.noise_scale import noise_scales
@@ -45,8 +45,10 @@ def summary(record: Record) -> dict[str, Any]:
         "predictions" if record.keeps_predictions else "parameters": sum(
             variable[0, 0].size for variable in posterior.data_vars.values()
         ),
+        **subspace.of_run(attributes),
         **noise_scales(record),
         **means,
+        **{k: v for k, v in of_inspection(attributes.get("inspected", "{}")).items() if k == "rows_needed"},
         "divergences": int(np.sum(np.asarray(stats["diverging"]) > 0)) if "diverging" in stats else 0,
         **{key: attributes[key] for key in ("restarted", "stuck_chains") if attributes.get(key) not in (None, 0, "[]")},
         **{key: attributes[key] for key in ("regime_ok", "complete")},
@@ -99,6 +101,7 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
         "regime_ok": attributes["regime_ok"],
         "regime": attributes.get("regime", ""),
         **of_inspection(attributes.get("inspected", "{}")),
+        **subspace.of_run(attributes),
     }
 
 
@@ -308,6 +311,7 @@ def of_inspection(inspected: str) -> dict[str, float]:
       estimated by a sampler without an accept step. `variance_ratio_se` is its standard error, if the sampler reports
       one.
     - `variance_ratio_worst`: the same ratio along the direction where it is largest.
+    - `rows_needed`: mean over chains of the number of rows with which a step of the penalty has sigma2 = 1.
     - `unbiased_step_size`: the smallest step size over chains at which these ratios would hardly exceed 1.
     """
     inspection = json.loads(inspected)
@@ -315,7 +319,7 @@ def of_inspection(inspected: str) -> dict[str, float]:
     for name in ("unseen", "unseen_shift"):
         if name in inspection:
             result[name] = float(np.maximum(np.mean(inspection[name]), np.max(inspection[name]) / 2))
-    for name in ("variance_ratio", "variance_ratio_worst"):
+    for name in ("variance_ratio", "variance_ratio_worst", "rows_needed"):
         if name in inspection:
             result[name] = float(np.mean(inspection[name]))
     if "unbiased_step_size" in inspection:

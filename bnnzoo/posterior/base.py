@@ -137,6 +137,10 @@ class AbstractPosterior(eqx.Module):
         """Return the prior of the network's blocks in closed form; None if it is unknown or its scales are sampled."""
         return None
 
+    def centre(self) -> Float[Array, " dim"] | None:
+        """Return a known mode that all draws are near, so that control variates stay there; None if there is none."""
+        return None
+
     def log_likelihood_bounds(self, batch: Any) -> Float[Array, " batch"]:
         """Return an upper bound of each datum's log-likelihood over all theta; infinite if no bound is known."""
         return jnp.full(jax.tree.leaves(batch)[0].shape[0], jnp.inf, self.dtype)

@@ -19,6 +19,7 @@ from bnnzoo.posterior.layout import Block, Layout, named_leaves, network_layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
 from bnnzoo.posterior.predicting import Task
 from bnnzoo.posterior.priors import AbstractPrior
+from bnnzoo.posterior.subspace import SubspaceNetwork
 
 _LEAST_BUCKET = 16
 """Smallest multiple of rows to which `in_bucket` rounds up."""
@@ -203,6 +204,10 @@ class NetworkPosterior(AbstractPosterior):
     def fixed_prior(self) -> AbstractPrior | None:
         """Return the prior of the network's blocks; None if its scales are sampled."""
         return None if self.prior.parameters(self.layout.network) else self.prior
+
+    def centre(self) -> Float[Array, " dim"] | None:
+        """Return the mode in the sampled subspace; None if whole parameters are sampled."""
+        return self.network.centre if isinstance(self.network, SubspaceNetwork) else None
 
     def inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
         """Return a batch of inputs as the network receives them, without the exposure."""

@@ -70,7 +70,10 @@ class Recipe:
     likelihood_power: Annotated[float, Ge(0), Doc("power of the likelihood; 1 is the posterior, 0 the prior")] = 1.0
     stochastic: Annotated[
         str,
-        Doc("what is sampled: all, last (the last layer), or names such as layers_1_*; the rest is trained once"),
+        Doc(
+            "what is sampled: all, last (the last layer), identified or linearised (directions that the data "
+            "determine), or names such as layers_1_*; the rest is trained once"
+        ),
     ] = "all"
     chains: Annotated[int, Ge(1), Doc("chains")] = 4
     warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 1000

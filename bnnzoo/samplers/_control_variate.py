@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers._preconditioner import prior_precision
+from bnnzoo.samplers._preconditioner import Preconditioner, prior_precision
 
 Order = Literal["none", "first", "second"]
 ORDER = {"none": 0, "first": 1, "second": 2}
@@ -102,6 +102,19 @@ def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array
     step = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(precision), True), slope)
     uphill = posterior.log_density(theta + step) > density
     return make_anchor(posterior, jnp.where(uphill, theta + step, theta), second=True)
+
+
+def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor: Anchor) -> Preconditioner:
+    """Return the preconditioner with the precision at a fixed anchor; unchanged without a Hessian or if not concave."""
+    if anchor.hessian is None or shape.factor.ndim == 0:
+        return shape
+    precision = jnp.diag(prior_precision(posterior, anchor.point)) - posterior.likelihood_power * anchor.hessian
+    is_concave = jnp.min(jnp.linalg.eigvalsh(precision)) > 0
+    identity = jnp.eye(len(precision), dtype=precision.dtype)
+    precision = jnp.where(is_concave, precision, identity)
+    return Preconditioner(
+        shape.factor, precision if shape.factor.ndim == 2 else jnp.diag(precision), jnp.ones_like(shape.count)
+    )
 
 
 def refuse_large(order: Order, posterior: AbstractPosterior) -> None:

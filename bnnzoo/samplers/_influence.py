@@ -129,18 +129,34 @@ def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: 
     """Return the bias of the draws due to the rows that steps miss, each in its worst direction.
 
     `unseen` is the missed fraction s of the log posterior's curvature; it inflates a variance by 1 / (1 - s).
-    `unseen_shift` is the shift of a mean by the missed slope, in standard deviations.
+    `unseen_shift` is the shift of a mean by the missed slope, in standard deviations. `rows_needed` is the number of
+    rows with which a step has sigma2 = 1, for the proposals in use.
     """
     sizes = sampler.plan(posterior.num_data)
     if sizes.disjoint and sizes.num_used == posterior.num_data:
         # Every step uses every row. Rounding errors of the difference below would have an arbitrary direction.
         zero = jnp.zeros((), state.position.dtype)
-        return {"unseen": zero, "unseen_shift": zero}
+        rows = row_influence(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=0, key=key)
+        return {"unseen": zero, "unseen_shift": zero, "rows_needed": _rows_needed(rows, state)}
     rows = row_influence(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=_STEPS_BETWEEN, key=key)
     shape = _preconditioner.or_diagonal(state.preconditioner, posterior, state.position)
     curvature = _directions(posterior, state.position, shape, rows)
     fractions, _ = jax.lax.map(lambda direction: _lost_fraction(posterior, state, rows, shape, direction), curvature)
-    return {"unseen": jnp.max(jnp.abs(fractions)), "unseen_shift": _mean_shift(posterior, state, rows, shape)}
+    return {
+        "unseen": jnp.max(jnp.abs(fractions)),
+        "unseen_shift": _mean_shift(posterior, state, rows, shape),
+        "rows_needed": _rows_needed(rows, state),
+    }
+
+
+def _rows_needed(rows: Influence, state: Any) -> Float[Array, ""]:
+    """Return K1, with which K rows drawn with replacement give sigma2 = K1 / K.
+
+    K1 is the mean over the proposals of sum_i d_i^2 / p_i, where p_i is the probability to draw row i. The square of
+    the sum of all differences, which is of order 1, is neglected.
+    """
+    probabilities = 1 / rows.square.shape[0] if state.rows is None else state.rows.probabilities
+    return jnp.sum(rows.square / probabilities)
 
 
 def _directions(

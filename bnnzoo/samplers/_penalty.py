@@ -17,13 +17,14 @@ from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers import _batch_sizes, _influence, _preconditioner, _row_probabilities
+from bnnzoo.samplers import _batch_sizes, _influence, _preconditioner, _row_probabilities, _rows_needed
 from bnnzoo.samplers._batch_sizes import Sizes, WarmupMeans
 from bnnzoo.samplers._control_variate import (
     ORDER,
     Anchor,
     Order,
     drift_estimator,
+    known_precision,
     make_anchor,
     next_anchor,
     refuse_large,
@@ -70,10 +71,26 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     variance: Annotated[Literal["pooled", "batch-means"], Doc("sigma2 from the spread over data, or over batches")] = (
         "pooled"
     )
-    control_variate: Annotated[Order, Doc("order of the Taylor polynomial taken off the differences")] = "none"
+    control_variate: Annotated[
+        Literal["auto", "none", "first", "second"],
+        Doc("order of the Taylor polynomial taken off the differences; auto: second if a subspace is sampled"),
+    ] = "auto"
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance at least here")] = number(0.45)
     target_sigma2: Annotated[Number, Gt(0), Doc("warm-up keeps the mean sigma2 at most here")] = number(1.5)
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
+
+    @property
+    def order(self) -> Order:
+        """Order of the control variate; none until `choose` has resolved `auto`."""
+        return "none" if self.control_variate == "auto" else self.control_variate
+
+    def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
+        """Choose a second-order control variate and hmc where the mode is known and steps use mini-batches."""
+        del thetas
+        if posterior.centre() is None or self._uses_all_data(posterior.num_data):
+            return {}
+        choices = {"control_variate": "second", "proposal": "hmc"}
+        return {name: value for name, value in choices.items() if getattr(self, name) == "auto"}
 
     def sizes(self, num_data: int) -> tuple[int, int]:
         """Return n and M of a step."""
@@ -90,7 +107,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
     def _uses_all_data(self, num_data: int) -> bool:
         """Whether `auto` uses all data from the start. With a control variate a few dozen data suffice."""
-        free = self.batch_size == self.num_batches == self.sampling == "auto" and self.control_variate == "none"
+        free = self.batch_size == self.num_batches == self.sampling == "auto" and self.order == "none"
         return free and num_data <= min(_batch_sizes.FULL_BATCH_UP_TO, self.budget)
 
     def resolved_proposal(self, num_data: int) -> str:
@@ -109,8 +126,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         shape = _preconditioner.identity(self.preconditioner if num_warmup else "identity", theta)
         sizes = [self.batch_size == "auto", self.num_batches == "auto"]
         auto = jnp.asarray([*sizes, any(sizes) and self.sampling == "auto"])
-        order = self.control_variate
-        anchor = None if order == "none" else make_anchor(posterior, theta, second=order == "second")
+        centre = posterior.centre()
+        point = theta if centre is None else centre
+        anchor = None if self.order == "none" else make_anchor(posterior, point, second=self.order == "second")
         rows = _row_probabilities.uniform(posterior.num_data) if self.sampling == "importance" else None
         eta = jnp.asarray(self.step_size, theta.dtype)
         return PenaltyState(theta, eta, shape, anchor, WarmupMeans.empty(theta), auto, rows)
@@ -124,6 +142,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         if rows is not None:
             influence = _influence.row_influence(self, posterior, state, steps_between=0, key=key)
             rows = _row_probabilities.update_probabilities(rows, influence.square)
+        if state.anchor is not None and posterior.centre() is not None:  # neither anchor nor curvature changes
+            shape = known_precision(state.preconditioner, posterior, state.anchor)
+            return replace(state, preconditioner=shape, rows=rows)
         anchor = None if state.anchor is None else next_anchor(state.anchor, posterior, state.position)
         point, hessian = (state.position, None) if anchor is None else (anchor.point, anchor.hessian)
         shape = _preconditioner.update_precision(state.preconditioner, posterior, point, hessian)
@@ -152,7 +173,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
                 sampling="auto" if auto_sampling else self.sampling,
                 target_acceptance=float(self.target_acceptance),
                 target_sigma2=float(self.target_sigma2),
-                least_factor=2.0 if self.control_variate == "none" and proposal != "random-walk" else 0.0,
+                least_factor=2.0 if self.order == "none" and proposal != "random-walk" else 0.0,
                 budget=self.budget,
                 size=None if auto_size else current.size,
                 batches=None if auto_batches else current.batches,
@@ -269,6 +290,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def inspect(self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray) -> Stats:
         return _influence.unseen_bias(self, posterior, state, key=key) if self.correction else {}
 
+    def remark(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
+        return _rows_needed.describe(self, posterior, means["rows_needed"]) if "rows_needed" in means else ""
+
     @property
     def guarded(self) -> bool:
         return self.correction > 0
@@ -294,11 +318,11 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             )
         if sizes.num_used < 2:
             raise UsageError("one row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts")
-        refuse_large(self.control_variate, posterior)
+        refuse_large(self.order, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Count two likelihoods a datum, its derivatives at the anchor along the move, and a proposal's gradients."""
-        order = ORDER[self.control_variate]
+        order = ORDER[self.order]
         gradients = 0.0
         if self.resolved_proposal(posterior.num_data) != "random-walk" and order < 2:
             gradients = 1 + means.get("n_steps", 1.0) + order

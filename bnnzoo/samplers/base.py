@@ -168,6 +168,11 @@ class AbstractSampler(eqx.Module, Generic[S]):
         del posterior, state, key
         return {}
 
+    def remark(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
+        """Return a sentence for the user, given the means over chains of the values of `inspect`; "" for none."""
+        del posterior, means
+        return ""
+
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         """Return the problems found in a chain, most severe first, given the means of its statistics over all steps."""
         del posterior, means

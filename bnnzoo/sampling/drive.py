@@ -19,7 +19,7 @@ import numpy as np
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, message_of
 from bnnzoo.evaluation import weight_tail
-from bnnzoo.finding import sentence, spelling, to_json
+from bnnzoo.finding import sentence, spell_settings, spelling, to_json
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import to_yaml
 from bnnzoo.samplers import statistics
@@ -228,6 +228,9 @@ class _Driver:
             key=key,
             program=self.inspection_program and self.inspection_program.result(),
         )
+        inspection_means = {name: float(np.mean(values)) for name, values in inspection.items()}
+        if remark := chunk.sampler.remark(self.job.posterior, inspection_means):
+            tell(Progress("note", 0, 0, note=spell_settings(f"{recipe.sampler.name}: {remark}", spelling())))
         num_steps = recipe.draws * recipe.thin
         findings = chain_findings.gate_findings(
             chunk.sampler, self.job.posterior, chain_means, inspection=inspection, num_steps=num_steps

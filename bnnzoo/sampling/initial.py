@@ -69,7 +69,7 @@ def initial_positions(
         return thetas
     is_trained = problem.recipe.init != "prior"
     thetas = problem.initial_positions(trained=is_trained, key=key)
-    if not is_trained:
+    if not is_trained or problem.posterior.centre() is not None:
         return thetas
     return train_networks(problem, thetas, placement, "the start of each chain", tell, stop, spent, key).positions
 
@@ -86,15 +86,26 @@ def fixed_values(
     """
     if problem.description is None or not (fixed_names := named_leaves(problem.network_posterior.network)):
         return {}
-    whole_network = problem.with_all_sampled()
-    start = whole_network.initial_positions(trained=True, key=key)
-    trained_part = "the parameters that are not sampled"
-    theta = train_networks(
-        whole_network, start, place_chains("vectorized", 1), trained_part, tell, stop, spent, key
-    ).positions[0]
+    whole_network, theta = train_whole_network(problem, tell=tell, stop=stop, spent=spent, key=key)
     leaves = named_leaves(whole_network.network_posterior.network_at(jnp.asarray(theta)))
     # Rounding differs between machines, and the chains of all processes must have the same posterior.
     return Processes.current().broadcast_first({name: np.asarray(leaves[name]) for name in fixed_names})
+
+
+def train_whole_network(
+    problem: Problem, *, tell: Observer, stop: Stop | None, spent: StartCost, key: PRNGKeyArray
+) -> tuple[Problem, Float[np.ndarray, " dim"]]:
+    """Train one network for all chains and return the problem of all its parameters and their trained values.
+
+    Raises:
+        InterruptedRunError: if `stop` asked for it.
+    """
+    whole_network = problem.with_all_sampled()
+    start = whole_network.initial_positions(trained=True, key=key)
+    placement, trained_part = place_chains("vectorized", 1), "the parameters that are not sampled"
+    return whole_network, train_networks(
+        whole_network, start, placement, trained_part, tell, stop, spent, key
+    ).positions[0]
 
 
 def transport_starts(
@@ -142,7 +153,7 @@ def describe_chosen_fields(problem: Problem, chosen_fields: Mapping[str, Any]) -
         f"{name.replace('_', ' ')} {value:g}" if not isinstance(value, str) else f"{name.replace('_', ' ')} {value}"
         for name, value in chosen_fields.items()
     )
-    return f"{problem.recipe.sampler.name}: a pilot run chose {fields}"
+    return f"{problem.recipe.sampler.name}: chosen for this problem: {fields}"
 
 
 def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any) -> None:

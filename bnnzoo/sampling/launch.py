@@ -16,11 +16,12 @@ from jaxtyping import Array, Float
 from bnnzoo import store
 from bnnzoo.assembly import Problem
 from bnnzoo.assembly.by_hand import identity_scaler
+from bnnzoo.assembly.network_posterior import subspace_choice
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe, to_yaml
-from bnnzoo.sampling import budget, carry, initial, likelihood_choice, provenance
+from bnnzoo.sampling import budget, carry, initial, likelihood_choice, provenance, subspace_start
 from bnnzoo.sampling.drive import drive
 from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.keys import Keys
@@ -110,9 +111,14 @@ def _begin(
     problem = budget.with_start(problem, placement, key=keys.positions)
     callbacks: dict[str, Any] = {"tell": tell, "stop": stop, "spent": start_cost}
     with start_cost.time_block():
-        fixed = initial.fixed_values(problem, key=keys.fixed, **callbacks)
+        choice = subspace_choice(recipe) if problem.description is not None else None
+        subspace = choice and subspace_start.find_subspace(problem, choice, key=keys.fixed, **callbacks)
+        fixed = subspace.values if subspace else initial.fixed_values(problem, key=keys.fixed, **callbacks)
         if fixed:
             problem = problem.with_fixed(fixed)
+        if subspace:  # its number of directions was not known before
+            problem.sampler.check(problem.posterior)
+            placement = place_run(recipe, problem.posterior, problem.sampler)
         thetas = initial.initial_positions(
             problem, placement, given_positions=given_positions, key=keys.positions, **callbacks
         )
@@ -135,6 +141,7 @@ def _begin(
         return
     attributes = provenance.attributes(problem, placement) | {"target_evaluations": start_cost.evaluations}
     attributes |= {} if comparison is None else {"noise_comparison": comparison.to_json()}
+    attributes |= {"subspace": subspace.to_json()} if subspace else {}
     writer.create(attributes, *_rows(problem, fixed))
     drive(job, writer, thetas, start_time=start_time, start_seconds=start_cost.seconds, tell=tell, stop=stop)
 

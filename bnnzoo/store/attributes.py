@@ -57,6 +57,20 @@ class _DeclaredStatistic(BaseModel):
     limit_unless: str = ""
 
 
+class _Subspace(BaseModel):
+    """The directions that `--stochastic identified` or `linearised` samples."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    kind: Literal["identified", "linearised"]
+    directions: _Count
+    parameters: _Count
+    tau: FiniteFloat
+    variance_fraction: FiniteFloat
+    rows_needed: FiniteFloat
+    mode_distance: FiniteFloat
+
+
 class _RootAttributes(BaseModel):
     """The root attributes, explained in docs/files.md. Those without a default are required in every file of bnnzoo."""
 
@@ -109,6 +123,7 @@ class _RootAttributes(BaseModel):
     plugins: Json[Annotated[dict[str, str], _Bounded]] = {}
     plugin_sources: Json[Annotated[dict[str, str], _Bounded]] = {}
     seeds: Json[Annotated[list[_Seed], FailFast()]] = []
+    subspace: Json[_Subspace] | None = None
     federated: Json[Annotated[dict[str, dict[str, Any]], _Bounded]] = {}
     asked_again: Json[Annotated[dict[str, _Count], _Bounded]] = {}
     digests: Json[Annotated[dict[str, str], _Bounded]] = {}

@@ -106,6 +106,11 @@ def _takes(case: Case) -> bool:
     )
 
 
+def _of_subspace(case: Case) -> bool:
+    """Whether directions are sampled in place of parameters."""
+    return case.options.get("stochastic") in ("identified", "linearised")
+
+
 NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
     ("until", "budget"): {"budget": "1s"},
     ("keep_at", "new rows"): {"keep": "predictions"},
@@ -165,6 +170,8 @@ RULES: dict[str, Rule] = {
     ),
     "rejection needs a bound": lambda c: c.sampler == "rejection" and _unbounded(c),
     "rejection and importance are for few data": lambda c: c.sampler in tables.FEW and c.kind == tables.REGISTERED,
+    "a subspace needs a normal prior": lambda c: _of_subspace(c) and c.prior not in (None, "normal", "fan-in"),
+    "dropout drops inputs of layers, not of a subspace": lambda c: _of_subspace(c) and c.sampler == "dropout",
     "dropout drops inputs of hidden units": lambda c: c.sampler == "dropout" and c.combination.model == "density",
 }
 """What is excluded: the reason, and whether a case is."""

@@ -31,7 +31,7 @@ FREE: dict[str, list[Any]] = {
     "test_fraction": [0.25],
     "split_seed": [1],
     "likelihood_power": [0.5],
-    "stochastic": ["all", "last", "*"],
+    "stochastic": ["all", "last", "*", "identified", "linearised"],
     "thin": [2],
     "budget": ["1s"],
     "seed": [3],

@@ -1,0 +1,178 @@
+"""Networks whose parameters are restricted to an affine subspace, and the prior that the restriction induces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, PyTree
+
+from bnnzoo.errors import DamagedError, UsageError
+from bnnzoo.posterior.layout import Layout, network_layout
+from bnnzoo.posterior.priors import AbstractPrior
+
+_KINDS = {"identified": False, "linearised": True}
+"""Values of `--stochastic` that sample a subspace, and whether the network is linearised in it."""
+COORDINATES = "z"
+"""Name of the sampled block."""
+
+
+class SubspaceChoice(NamedTuple):
+    """A subspace as `--stochastic` names it: `identified`, `identified:TAU`, `linearised` or `linearised:TAU`."""
+
+    kind: str
+    tau: float | None
+    """Smallest curvature of a sampled direction, in units of the prior's; None for an automatic choice."""
+
+    @property
+    def is_linearised(self) -> bool:
+        """Whether the network is replaced by its first-order Taylor polynomial at the mode."""
+        return _KINDS[self.kind]
+
+    @classmethod
+    def from_option(cls, stochastic: str) -> SubspaceChoice | None:
+        """Return the subspace that `--stochastic` names, or None if it names parameters.
+
+        Raises:
+            UsageError: if TAU is not a number of at least 0. The message does not say where it was written.
+        """
+        kind, separator, text = (part.strip() for part in stochastic.partition(":"))
+        if kind not in _KINDS:
+            return None
+        if not separator:
+            return cls(kind, None)
+        try:
+            tau = float(text)
+        except ValueError:
+            tau = -1.0
+        if not 0 <= tau < np.inf:
+            raise UsageError(f"{kind}: the threshold must be a number of at least 0 (got {text!r}); use {kind}:1000")
+        return cls(kind, tau)
+
+
+class SubspaceNetwork(eqx.Module):
+    """A network with the parameters theta = mode + basis z, whose only sampled leaf is z.
+
+    If it is linearised, its outputs are f(x, mode) + J(x, mode) basis z: affine in z, so that the posterior is that of
+    a generalised linear model.
+    """
+
+    z: Float[Array, " direction"]
+    mode: Float[Array, " parameter"]
+    basis: Float[Array, "parameter direction"]
+    centre: Float[Array, " dim"]
+    """A mode of the posterior given this subspace: z = 0, then the own parameters of the likelihood."""
+    rest: PyTree
+    """The leaves of the network that are not parameters."""
+    layout: Layout = eqx.field(static=True)
+    tree: Any = eqx.field(static=True)
+    is_linearised: bool = eqx.field(static=True)
+
+    @classmethod
+    def restrict(
+        cls, network: PyTree, fixed: Mapping[str, Array | np.ndarray], *, num_own: int, is_linearised: bool
+    ) -> SubspaceNetwork:
+        """Restrict a network to the subspace in `fixed`; without one, to a placeholder of one direction.
+
+        Args:
+            network: the whole network.
+            fixed: the arrays `mode`, `basis` and `centre`, or nothing before they are known.
+            num_own: number of own parameters of the likelihood.
+            is_linearised: whether outputs are linearised at the mode.
+
+        Raises:
+            DamagedError: if the arrays do not fit the network.
+        """
+        parameters, rest = eqx.partition(network, eqx.is_inexact_array)
+        layout, dtype = network_layout(network), jnp.result_type(*jax.tree.leaves(parameters))
+        placeholder = {
+            "mode": np.zeros(layout.dim),
+            "basis": np.zeros((layout.dim, 1)),
+            "centre": np.zeros(1 + num_own),
+        }
+        arrays = {name: np.asarray(fixed.get(name, value)) for name, value in placeholder.items()}
+        num_directions = arrays["basis"].shape[-1] if arrays["basis"].ndim else 0
+        expected = [(layout.dim,), (layout.dim, num_directions), (num_directions + num_own,)]
+        if [array.shape for array in arrays.values()] != expected:
+            raise DamagedError("the file is damaged: the subspace that was sampled does not fit the network")
+        return cls(
+            z=jnp.zeros(num_directions, dtype),
+            **{name: jnp.asarray(array, dtype) for name, array in arrays.items()},
+            rest=rest,
+            layout=layout,
+            tree=jax.tree.structure(parameters),
+            is_linearised=is_linearised,
+        )
+
+    def __call__(self, x: Array) -> Array:
+        """Return the outputs for one input."""
+        step = self.basis @ self.z
+        if not self.is_linearised:
+            return self._outputs(self.mode + step, x)
+        outputs, change = jax.jvp(lambda theta: self._outputs(theta, x), (self.mode,), (step,))
+        return outputs + change
+
+    def _outputs(self, theta: Float[Array, " parameter"], x: Array) -> Array:
+        """Return the outputs of the whole network with the parameters `theta`."""
+        values = self.layout.unflatten(theta)
+        parameters = jax.tree.unflatten(self.tree, [values[block.name] for block in self.layout.blocks])
+        return eqx.combine(parameters, self.rest)(x)
+
+
+class InducedNormal(AbstractPrior):
+    """The density of a normal prior on the subspace theta = mode + basis z, as a function of z.
+
+    If the columns of the basis are orthogonal in units of the prior, the coordinates of z are independent:
+    log p(mode + basis z) is that of N(mean, diag(scale^2)) at z, up to a constant.
+    """
+
+    mean: Float[np.ndarray, " direction"]
+    scale: Float[np.ndarray, " direction"]
+
+    @classmethod
+    def of_subspace(cls, prior: AbstractPrior, network: SubspaceNetwork) -> InducedNormal:
+        """Return the prior on z that a prior of the whole network induces.
+
+        Raises:
+            UsageError: if the prior is not normal with fixed scales.
+        """
+        loc, sd = normal_moments(prior, network.layout)
+        directions = np.asarray(network.basis, np.float64) / sd[:, None]
+        offset = (np.asarray(network.mode, np.float64) - loc) / sd
+        precision = np.sum(directions**2, 0)
+        # The placeholder's direction has length 0; its prior is never used.
+        precision = np.where(precision > 0, precision, 1.0)
+        mean, scale = -(directions.T @ offset) / precision, precision**-0.5
+        return cls(mean.astype(network.z.dtype), scale.astype(network.z.dtype))
+
+    def distribution(self, layout: Layout) -> dist.Distribution:
+        """Return N(mean, scale^2) of each coordinate."""
+        del layout
+        return dist.Normal(self.mean, self.scale)
+
+
+def normal_moments(
+    prior: AbstractPrior, layout: Layout
+) -> tuple[Float[np.ndarray, " parameter"], Float[np.ndarray, " parameter"]]:
+    """Return the mean and the standard deviation of each parameter under a normal prior.
+
+    Raises:
+        UsageError: if the prior is not normal, or its scales are sampled.
+    """
+    distribution = None if prior.parameters(layout) else prior.distribution(layout)
+    if not isinstance(distribution, dist.Normal):
+        name = type(prior).__name__.lower()
+        raise UsageError(
+            f"a subspace needs a normal prior with fixed scales (got {name}); use [[prior=normal]] or fan-in, or "
+            "[[stochastic=all]]"
+        )
+    shape = (layout.dim,)
+    return (
+        np.broadcast_to(np.asarray(distribution.loc, np.float64), shape),
+        np.broadcast_to(np.asarray(distribution.scale, np.float64), shape),
+    )
