@@ -37,7 +37,7 @@ class Ard(AbstractPrior):
     """
 
     scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input, not in the first layer")] = (
-        number(2)
+        number(2.0)
     )
     input_scale: Annotated[Number, Gt(0), Doc("typical scale of an input's weights")] = number(0.1)
     df: Annotated[Number, Gt(0), Doc("degrees of freedom of an input's weights")] = number(1.0)
