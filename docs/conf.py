@@ -29,6 +29,7 @@ extensions = [
     "docstrings",
     "generated_pages",
     "offline",
+    "streams",
 ]
 root_doc = "index"
 smartquotes_action = "D"  # dashes only: theta' is a proposal
