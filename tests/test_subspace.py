@@ -228,12 +228,12 @@ def test_the_penalty_chooses_a_control_variate_only_where_the_mode_is_known(monk
 
 
 PROBLEMS = {
-    "line": (Linear(), Gaussian(NOISE), {"step_size": 0.01}),
-    "line, hmc": (Linear(), Gaussian(NOISE), {"step_size": 0.003, "proposal": "hmc"}),
-    "classes, anchor": (Linear(), Bernoulli(), {"step_size": 0.05, "control_variate": "first"}),
-    "classes, hmc, anchor": (Linear(), Bernoulli(), {"step_size": 0.02, "proposal": "hmc", "control_variate": "first"}),
-    "network": (Mlp((4,), "tanh"), Gaussian(NOISE), {"step_size": 0.003}),
-    "network, classes": (Mlp((4,), "tanh"), Bernoulli(), {"step_size": 0.02}),
+    "line": (Linear(), Gaussian(NOISE), {"step_size": 1e-3}),
+    "line, hmc": (Linear(), Gaussian(NOISE), {"step_size": 3e-4, "proposal": "hmc"}),
+    "classes, anchor": (Linear(), Bernoulli(), {"step_size": 0.1, "control_variate": "first"}),
+    "classes, hmc, anchor": (Linear(), Bernoulli(), {"step_size": 0.03, "proposal": "hmc", "control_variate": "first"}),
+    "network": (Mlp((4,), "tanh"), Gaussian(NOISE), {"step_size": 1e-3}),
+    "network, classes": (Mlp((4,), "tanh"), Bernoulli(), {"step_size": 0.01}),
 }
 
 
@@ -248,9 +248,11 @@ def test_the_rows_that_a_step_needs_predict_sigma2_within_a_factor_of_two(name):
     model, likelihood, fields = PROBLEMS[name]
     x, y = _rows(1000)
     targets = (y[:, 0] > 0).astype(np.int32) if isinstance(likelihood, Bernoulli) else y
-    posterior = NetworkPosterior.of(model.build((2,), 1, key=KEY), likelihood, Normal(1.0), x, targets)
+    network = model.build((2,), 1, key=KEY)
+    posterior = NetworkPosterior.of(network, likelihood, Normal(1.0), x, targets)
     sampler = Penalty(batch_size=50, num_batches=4, num_steps=3, **fields)
-    state = sampler.init(posterior, jnp.zeros(posterior.layout.dim), num_warmup=0, key=KEY)
+    start = _directions.find_mode(posterior, np.asarray(posterior.position(network)), smallest=0.0, key=KEY).theta
+    state = sampler.init(posterior, jnp.asarray(start), num_warmup=0, key=KEY)
 
     @jax.jit
     def run(state: Any) -> Any:
@@ -258,12 +260,13 @@ def test_the_rows_that_a_step_needs_predict_sigma2_within_a_factor_of_two(name):
 
     state, stats = run(state)
     measured = float(np.mean(stats["sigma2"][1000:]))
-    looked = jax.jit(lambda s: sampler.inspect(posterior, s, key=KEY))(state)
-    assert 0.5 < float(looked["rows_needed"]) / 200 / measured < 2
-    remark = sampler.remark(posterior, {"rows_needed": float(looked["rows_needed"])})
-    assert remark.startswith(
-        f"with {float(looked['rows_needed']):.3g} rows a step of this length has sigma2 = 1; a step"
-    )
+    assert measured < 3  # where a run would be valid
+    # A run's value is the mean over its chains, because sigma2 differs by factors between proposals.
+    look = jax.jit(lambda key: sampler.inspect(posterior, state, key=key)["rows_needed"])
+    rows_needed = float(np.mean([look(key) for key in jax.random.split(KEY, 4)]))
+    assert 0.5 < rows_needed / 200 / measured < 2
+    remark = sampler.remark(posterior, {"rows_needed": rows_needed})
+    assert remark.startswith(f"with {rows_needed:.3g} rows a step of this length has sigma2 = 1; a step")
     # A network without a control variate can sample less.
     hopeless = sampler.remark(posterior, {"rows_needed": 1e6})
     can_restrict = "control_variate" not in fields
