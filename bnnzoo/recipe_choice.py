@@ -20,7 +20,7 @@ A step of the integrator evaluates every row twice. With more rows a network mak
 """
 
 MIN_DEEP_ROWS = 300
-"""Fewest rows of a regression for a network of two hidden layers.
+"""Fewest rows of a regression for a network of four hidden layers.
 
 On smaller tables one hidden layer predicted as well or better, and its chains mixed faster."""
 
