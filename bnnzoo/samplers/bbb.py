@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from numpyro.distributions.kl import kl_divergence
 from typing_extensions import Doc
 
+from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding, setting
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
@@ -224,7 +225,7 @@ def kl(
     weights = dist.Normal(mean[: network.dim], scale[: network.dim])
     try:
         network_kl = jnp.sum(kl_divergence(weights, prior.distribution(network)))
-    except NotImplementedError:
+    except (NotImplementedError, UsageError):  # no closed form, or dependent weights
         return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
     # The likelihood's own parameters have priors of their own: the rest of the sampled log prior.
     other_log_prior = posterior.log_prior(theta) - prior.log_prob(theta[: network.dim], network)

@@ -80,11 +80,13 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
                 )
             if self.predictive == "linearised":
                 raise UsageError("sampler laplace: only networks can be linearised; use [[sampler.predictive=network]]")
-        elif posterior.fixed_prior() is None:
+        elif (prior := posterior.fixed_prior()) is None:
             raise UsageError(
                 "sampler laplace: a prior with sampled scales has no mode (its density is unbounded as they "
                 "shrink); use another [[prior]], or nuts"
             )
+        else:
+            prior.distribution(posterior.layout.network)  # raises if the weights are dependent
         if self.curvature == "hessian" and self.covariance == "kronecker":
             raise UsageError("[[sampler.covariance=kronecker]]: is not supported for the hessian; use full or diagonal")
         if self.covariance == "full" and posterior.layout.dim > _MOST_FULL:

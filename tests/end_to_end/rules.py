@@ -160,6 +160,7 @@ RULES: dict[str, Rule] = {
     "a Kronecker product is not of the Hessian": lambda c: (
         c.options.get("sampler.covariance") == "kronecker" and c.options.get("sampler.curvature") == "hessian"
     ),
+    "laplace needs independent weights": lambda c: c.prior == "ard" and c.sampler == "laplace",
     "a prior with sampled scales has no mode": lambda c: c.prior == "hierarchical" and c.sampler == "laplace",
     # Where the likelihood saturates, prior L / q has no bound if q is narrower than the prior.
     "other posteriors have heavier tails than a fitted Gaussian": lambda c: (
