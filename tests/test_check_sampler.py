@@ -346,7 +346,7 @@ def test_command_passes_and_prints_the_table(capsys):
     assert cli.run(["check", "sampler", "random-walk", "--target", "skewed"]) == 0
     out, err = capsys.readouterr()
     assert re.split(" +", out.splitlines()[0])[:5] == ["target", "quantity", "statistic", "estimate", "truth"]
-    assert out.splitlines()[-1].startswith("passed: 1 targets")
+    assert out.splitlines()[-1].startswith("passed: 1 target;")
     assert any(line.startswith("bnnzoo: skewed") and line.endswith("passed") for line in err.splitlines())
 
 
