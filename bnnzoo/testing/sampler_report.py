@@ -131,8 +131,8 @@ class SamplerReport:
         tested = sum(outcome.state == "tested" for outcome in self.outcomes)
         detectable_bias = max(row.detectable for row in self.rows if row.statistic == "variance")
         return (
-            f"passed: {tested} target{'' if tested == 1 else 's'}; a bias of {100 * detectable_bias:.2g} % of a variance "
-            "would be detected with 95 % power"
+            f"passed: {tested} target{'' if tested == 1 else 's'}; a bias of {100 * detectable_bias:.2g} % of a "
+            "variance would be detected with 95 % power"
         )
 
     def as_dict(self) -> dict[str, Any]:
