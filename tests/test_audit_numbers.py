@@ -130,7 +130,7 @@ def test_a_control_variate_takes_the_place_of_many_rows_for_up_to_500_parameters
     kernel, _ = tuned(monkeypatch, GaussianMean(np.zeros(rows, np.float32), layout=layout))
     sampler = kernel.sampler
     expected = (rows, 1, "disjoint", "none") if is_full else (50, 20, "importance", "second")
-    assert (sampler.batch_size, sampler.num_batches, sampler.sampling, sampler.control_variate) == expected
+    assert (sampler.batch_size, sampler.num_batches, sampler.sampling, sampler.order) == expected
 
 
 def test_all_rows_are_used_if_steps_on_mini_batches_have_a_problem(monkeypatch):

@@ -309,7 +309,7 @@ def test_a_look_is_at_eight_proposals_and_the_last_one_at_sixteen_with_steps_bet
     _influence.unseen_bias(Walker(), posterior, at([0.0]), key=KEY)
     np.testing.assert_array_equal(counts[0].positions[:, 0], 25.0 * np.arange(1, 17))
     everything = _influence.unseen_bias(Walker(disjoint=True), posterior, at([0.0]), key=KEY)
-    assert (float(everything["ununseen"]), float(everything["unseen_shift"]), len(counts)) == (0.0, 0.0, 2)
+    assert (float(everything["unseen"]), float(everything["unseen_shift"]), len(counts)) == (0.0, 0.0, 2)
     # The rows that a step needs are those of proposals from the last position.
     np.testing.assert_array_equal(counts[1].positions[:, 0], np.zeros(16))
     assert float(everything["rows_needed"]) == pytest.approx(2 * float(np.sum(counts[1].square)), rel=1e-6)
