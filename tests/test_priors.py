@@ -214,7 +214,7 @@ class TestArd:
     def test_a_network_without_a_matrix_has_normal_parameters(self):
         layout = Layout((Block("bias", (3,), 0),))
         theta = jnp.asarray([0.5, -1.0, 2.0])
-        np.testing.assert_allclose(Ard().log_prob(theta, layout), stats.norm.logpdf(theta).sum(), rtol=1e-6)
+        np.testing.assert_allclose(Ard().log_prob(theta, layout), stats.norm.logpdf(theta, 0, 2).sum(), rtol=1e-6)
         assert Ard().sample(layout, key=jax.random.key(0)).shape == (3,)
 
     def test_methods_that_need_independent_weights_are_refused(self):
