@@ -122,6 +122,7 @@ TESTS = {
     "posterior/site": "numpyro_predictions",
     "posterior/stochastic": "posterior_numbers stochastic",
     "posterior/subspace": "subspace",
+    "evaluation/subspace": "subspace",
     "evaluation/agreement": "agreement predict",
     "evaluation/audit": "audit_numbers audit",
     "evaluation/audit_result": "audit_outcomes",
