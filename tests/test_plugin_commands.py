@@ -58,6 +58,15 @@ def help_text(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return " ".join(Text.from_ansi(capsys.readouterr().out).plain.replace("│", " ").split())
 
 
+@pytest.fixture
+def without_plugins(monkeypatch):
+    """No plugin is loaded during the test, and later tests load theirs again."""
+    monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
+    registry.reset()
+    yield
+    registry.reset()
+
+
 def test_help_shows_a_plugins_command_and_imports_neither_its_module_nor_jax(site):
     install(site)
     (site / "good_target.py").write_text("raise RuntimeError('imported')\n")
@@ -203,9 +212,7 @@ def test_a_wrong_name_is_compared_with_the_commands_of_plugins_too(site, capsys)
         (["party", "serve", "a"], "which is not installed: pip install bnnzoo-federated"),
     ],
 )
-def test_a_command_of_a_missing_package_names_the_package(arguments, message, monkeypatch, capsys):
-    monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
-    registry.reset()
+def test_a_command_of_a_missing_package_names_the_package(arguments, message, without_plugins, capsys):
     assert cli.run(arguments) == 2
     err = capsys.readouterr().err
     assert message in err
