@@ -22,7 +22,7 @@ A step of the integrator evaluates every row twice. With more rows a network mak
 MIN_DEEP_ROWS = 300
 """Fewest rows of a regression for a network of four hidden layers.
 
-On smaller tables one hidden layer predicted as well or better, and its chains mixed faster."""
+On smaller tables one hidden layer predicted as well as two or better, and its chains mixed faster."""
 
 
 def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None) -> tuple[Layer, Dataset]:

@@ -376,6 +376,15 @@ def test_shares_of_unfamiliar_rows_are_of_their_own_number():
     assert (sure["from"].min(), sure["to"].max()) == (0, 1)
 
 
+@pytest.mark.parametrize("far", [np.array([np.inf, 2.0, 4.0]), np.full(3, np.inf), np.full(3, np.nan)])
+def test_scores_that_are_not_finite_leave_a_picture(far):
+    """Draws of a run that diverged predict without bound."""
+    table = plots.ood({"posterior": {"sd": (far, far)}}, name="noise").table
+    assert np.isfinite(table[["from", "to"]]).all(axis=None)
+    in_bins = 0.0 if np.isnan(far).all() else 1.0
+    assert table.groupby("rows")["share"].sum().tolist() == pytest.approx([in_bins, in_bins])
+
+
 def test_the_numbers_of_steps_are_means_over_stretches_at_their_middles():
     values = np.arange(480.0).reshape(2, 240)
     at, means = stretches(values)

@@ -83,8 +83,9 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
 
 
 def _edges(score: str, values: list[np.ndarray]) -> np.ndarray:
-    """Return the bins over all values; the upper 1 % is clipped into the last bin."""
-    if score == "max_probability":
+    """Return the bins over all finite values; the upper 1 % and infinite values are clipped into the last bin."""
+    values = [finite for score_values in values if len(finite := score_values[np.isfinite(score_values)])]
+    if score == "max_probability" or not values:
         return np.linspace(0, 1, _BINS + 1)
     top = max(float(np.quantile(score_values, 0.99)) for score_values in values) or 1.0
     low = 0.0 if score not in ("sd", "nll") else min(float(score_values.min()) for score_values in values)

@@ -38,8 +38,9 @@ LENGTHS = [
 def site(tmp_path, monkeypatch):
     """A folder whose packages are installed, and none else."""
     monkeypatch.chdir(tmp_path)
-    for variable in ("BNNZOO_PLUGINS", "BNNZOO_DISABLE_PLUGINS"):
-        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("BNNZOO_PLUGINS", "bnnzoo")
+    monkeypatch.delenv("BNNZOO_DISABLE_PLUGINS", raising=False)
+    registry.reset()
     monkeypatch.setenv("BNNZOO_STRICT_PLUGINS", "1")
     before = set(sys.modules)
     yield tmp_path

@@ -111,7 +111,7 @@ def _secret(party: Served) -> bytes:
 
 
 class _Code:
-    """What a pickle can do to who opens it."""
+    """An object whose pickle makes a folder when it is opened."""
 
     def __init__(self, path: Path):
         self.path = path
