@@ -23,6 +23,7 @@ import jax
 import pytest
 
 from bnnzoo import registry
+from bnnzoo.discovery import load_plugins
 from bnnzoo.finding import spelling_of
 from bnnzoo.posterior import backend
 from bnnzoo.sampling.backend import split_cpu
@@ -61,13 +62,19 @@ _TESTS = itertools.count()
 
 
 @pytest.fixture(autouse=True)
-def _flags_restored():
-    """A test that turns on double precision leaves none behind; nor do programs pile up."""
+def _process_restored():
+    """Restore double precision and the loaded plugins after a test, and limit the number of compiled programs.
+
+    This fixture is the first to be set up and the last to be torn down: by then monkeypatch has restored the
+    environment from which the plugins are loaded.
+    """
     if next(_TESTS) % 10 == 0:  # it reads some ten thousand lines
         backend.forget_programs()
-    before = jax.config.jax_enable_x64
+    before, plugins = jax.config.jax_enable_x64, load_plugins()
     yield
     jax.config.update("jax_enable_x64", before)
+    if load_plugins() is not plugins:
+        registry.reset()
 
 
 @pytest.fixture
