@@ -50,7 +50,9 @@ def test_advised_batch_sizes_are_just_large_enough():
     assert advice(noisy, sizes, tuned=True) == "use --sampler.target-sigma2 0.38"
     skewed = {"skew_bias": 0.02}
     assert advice(skewed, sizes, num_data=4000, budget=0) == "use --sampler.batch-size 100 --sampler.num-batches 20"
-    assert "use a --sampler.step-size below 0.1 with --warmup 0" in advice(skewed, sizes, num_data=3999, budget=0)
+    assert "use --warmup 500, which chooses the step size, or --sampler.step-size 0.01" in advice(
+        skewed, sizes, num_data=3999, budget=0
+    )
     unseen = {"unseen": 0.2}
     assert advice(unseen, sizes, tuned=True).startswith("use --sampler.sampling importance")
     assert advice(unseen, sizes).startswith("use --sampler.batch-size 100")
@@ -70,7 +72,7 @@ def test_values_at_the_limit_are_within_the_regime():
     assert most.limit == 0.5
     (not_finite,) = _regime.regime(MEANS | at | {"sigma2": float("nan")}, Sizes(50, 20, False), **options)
     assert spell_settings(not_finite.advice, "options").startswith(
-        "a step was not finite: use a --sampler.step-size below 0.1"
+        "a step was not finite: use --warmup 500, which chooses the step size"
     )
 
 

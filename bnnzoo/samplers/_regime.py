@@ -36,6 +36,9 @@ MAX_SHIFT = 0.6
 """Largest shift of a mean, in standard deviations and in the worst direction, due to rows that steps do not see. The
 means of single weights shift about half as much (`benchmarks/guard.py`)."""
 
+WARMUP = 500
+"""Steps of warm-up that are advised to a run whose given step size is too long."""
+
 _EXACT = "unseen_shift"
 """Diagnostic from all rows that replaces the mini-batch estimate, which is unreliable if the noise has heavy tails."""
 
@@ -97,8 +100,12 @@ def regime(
         importance: whether rows are drawn by their influence.
     """
     eta = means["step_size"]
-    warmup_hint = f", or a longer {setting('warmup')}" if tuned else f" with {setting('warmup', 0)}"
-    smaller_steps = f"use a {setting('sampler.step_size')} below {eta:.2g}{warmup_hint}"
+    smaller_steps = (
+        f"use a {setting('sampler.step_size')} below {eta:.2g}, or a longer {setting('warmup')}"
+        if tuned
+        else f"use {setting('warmup', WARMUP)}, which chooses the step size, "
+        f"or {setting('sampler.step_size', f'{eta / 10:.2g}')}"
+    )
     if not math.isfinite(means["sigma2"]):
         # A single step that is not finite makes the mean sigma2 meaningless, so the other checks are skipped.
         advice = f"a step was not finite: {smaller_steps}"
