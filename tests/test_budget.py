@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -228,7 +229,7 @@ def test_lengths_follow_from_the_budget_and_the_speed_of_the_machine(monkeypatch
     steep = {"likelihood": "gaussian", "likelihood.scale": 1e-4}
     swag = planned("swag", 1e-7, budget="1m", **steep)
     assert 0 < swag.sampler.learning_rate < 1e-6
-    assert f", learning rate {swag.sampler.learning_rate:g}, then draws" in budget.sentence(swag)
+    assert f", learning rate {swag.sampler.learning_rate:g}, then at most" in budget.sentence(swag)
     plan = planned("sgld", 1e-7, budget="1m", **steep, **{"sampler.step_size": 1e-3})
     assert plan.sampler.step_size == np.float32(1e-3)
     assert planned("sgld", 1e-7, budget="1m", **steep).sampler.step_size == "auto"
@@ -252,14 +253,56 @@ def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):
         result = budget.plan_lengths(problem, place_chains("vectorized", 4), thetas, start_seconds=started).recipe
         return result.warmup, result.thin, result.draws
 
-    assert lengths(0.0) == (20_000, 32, 2000)  # of 22 222 steps at most so many; 38.4 s for a thousand draws
-    assert lengths(30.0) == (8192, 16, 2000)  # of 11 111 steps, then 19.6 steps a draw
-    assert lengths(42.0) == lengths(59.0) == (4096, 8, 2000)  # never less than 18 s
-    assert lengths(42.0, warmup=1000) == (1000, 8, 2000)
-    assert lengths(42.0, warmup=16_000) == (16_000, 8, 2000)  # draws have 10.8 s in any case
+    assert lengths(0.0) == (20_000, 32, 4000)  # of 22 222 steps at most so many; 38.4 s for a thousand draws
+    assert lengths(30.0) == (8192, 16, 4000)  # of 11 111 steps, then 19.6 steps a draw
+    assert lengths(42.0) == lengths(59.0) == (4096, 8, 4000)  # never less than 18 s
+    assert lengths(42.0, warmup=1000) == (1000, 8, 4000)
+    assert lengths(42.0, warmup=16_000) == (16_000, 8, 4000)  # draws have 10.8 s in any case
     assert lengths(42.0, draws=200) == (4096, 32, 200)
-    assert lengths(0.0, row=1e-12) == (20_000, 1000, 2000)  # 20 us a step at least
-    assert lengths(0.0, row=1.0) == (300, 1, 2000)
+    assert lengths(0.0, row=1e-12) == (20_000, 1000, 4000)  # 20 us a step at least
+    assert lengths(0.0, row=1.0) == (300, 1, 4000)
+
+
+def test_the_thinning_follows_from_the_measured_time_of_a_step(data):
+    """A thousand draws fill the seconds that are left; the thinning is a power of two."""
+
+    def thinning(step_seconds, seconds_left, sampler="mala", means=None, **options):
+        problem = _problem(data, sampler, budget="1m", **options)
+        how = {"warmup_step_seconds": step_seconds, "seconds_left": seconds_left, "means": means or {}}
+        return budget.with_thinning(problem, problem.sampler, **how).recipe.thin
+
+    assert thinning(1e-3, 40.0) == 32  # 40 steps a draw
+    assert thinning(1e-3, 40.0, draws=200) == 128
+    assert thinning(1e-3, 40.0, thin=3) == 3
+    assert thinning(1.0, 40.0) == 1
+    assert thinning(0.0, 40.0) == 1000
+    assert thinning(1e-3, 40.0, "laplace") == 1
+    unlimited = _problem(data, draws=5)
+    how = {"warmup_step_seconds": 1e-3, "seconds_left": 40.0, "means": {}}
+    assert budget.with_thinning(unlimited, unlimited.sampler, **how) is unlimited
+
+
+def test_a_run_resumed_after_warm_up_keeps_its_measured_thinning(tmp_path, monkeypatch, data):
+    """The recipe with the thinning is written before the checkpoint at the end of warm-up."""
+    plans = iter([4, 2])  # another answer after the resume
+    monkeypatch.setattr(
+        budget,
+        "with_thinning",
+        lambda problem, *_, **__: problem.with_lengths(
+            dataclasses.replace(problem.recipe, thin=next(plans)), problem.sampler
+        ),
+    )
+    out, phases = tmp_path / "run.nc", []
+    recipe = tiny.recipe("mala", draws=40, warmup=200, budget="1m")
+    with pytest.raises(bnnzoo.errors.InterruptedRunError):
+        zoo.run_recipe(recipe, out=out, observer=lambda p: phases.append(p.phase), stop=lambda: "sampling" in phases)
+    zoo.resume(out)
+    attributes = bnnzoo.open(out).attributes
+    assert "thin: 4" in attributes["recipe"]
+    again = zoo.run_recipe(recipe_from(attributes["recipe"]), out=tmp_path / "again.nc")
+    tiny.assert_same_bits(
+        *({name: v.values for name, v in r.posterior["posterior"].items()} for r in (again, bnnzoo.open(out)))
+    )
 
 
 def test_training_steps_fit_into_the_budget(monkeypatch, data):

@@ -1,7 +1,8 @@
 """Lengths of warm-up, thinning and draws that a recipe leaves open, chosen for a time budget.
 
-A pilot measures the time of a gradient on this machine. The result is a recipe with fixed counts, which gives the same
-draws on every machine. The clock decides only how many draws there are.
+A pilot measures the time of a gradient on this machine, and the last window of warm-up measures the time of a step.
+The result is a recipe with fixed counts, which gives the same draws on every machine. From then on the clock decides
+only how many draws there are.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
 """Limits of warm-up steps. Long trajectories need fewer steps, since each is more informative and moves farther."""
-_WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 2000, 1000
+_WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 4000, 1000
 """Target and largest number of draws, and largest thinning.
 
-The pilot may be wrong by a factor of two: the clock ends a slower run, `MOST_DRAWS` a faster one."""
+Thinning is a power of two, so a run of constant speed makes one to two times the target. The clock ends a slower run,
+`MOST_DRAWS` a run that is twice as fast as its warm-up."""
 _STEP_SECONDS = 2e-5
 """Smallest number of seconds for a step of all chains, even if it uses few data."""
 _OVERHEAD = 1.5
@@ -94,6 +96,38 @@ def plan_lengths(
         lengths |= {"thin": max(1, _round_down(steps / wanted_draws, _MOST_THIN)), "draws": MOST_DRAWS}
     open_lengths: dict[str, Any] = {name: length for name, length in lengths.items() if name not in recipe.where}
     return problem.with_lengths(dataclasses.replace(recipe, **open_lengths), sampler)
+
+
+def with_thinning(
+    problem: Problem,
+    sampler: AbstractSampler,
+    *,
+    warmup_step_seconds: float,
+    seconds_left: float,
+    means: Mapping[str, float],
+) -> Problem:
+    """Return the problem with the thinning that fits the measured time of a warm-up step.
+
+    `plan_lengths` can only assume the longest trajectory of the sampler. Most trajectories are shorter.
+
+    Args:
+        problem: the problem of the run.
+        sampler: the tuned sampler.
+        warmup_step_seconds: seconds of a warm-up step of all chains.
+        seconds_left: the part of the budget that is left.
+        means: means of the statistics in warm-up.
+    """
+    recipe = problem.recipe
+    if recipe.budget is None or "thin" in recipe.where or not is_chain(sampler.stated_exactness):
+        return problem
+    evaluations, warmup_evaluations = (
+        count(problem.posterior, means) for count in (sampler.evaluations, sampler.warmup_evaluations)
+    )
+    step_seconds = warmup_step_seconds * (evaluations / warmup_evaluations if warmup_evaluations > 0 else 1.0)
+    steps = seconds_left / max(step_seconds, _STEP_SECONDS)
+    wanted_draws = recipe.draws if "draws" in recipe.where else _WANTED_DRAWS
+    thin = max(1, _round_down(steps / wanted_draws, _MOST_THIN))
+    return problem.with_lengths(dataclasses.replace(recipe, thin=thin), problem.sampler)
 
 
 def _round_down(length: float, largest: int) -> int:
@@ -161,8 +195,8 @@ def sentence(problem: Problem) -> str:
     )
     ending = "until it has converged" if recipe.until == "converged" else "until then"
     return (
-        f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then draws, {recipe.thin} "
-        f"step{'s' if recipe.thin > 1 else ''} each, at most {recipe.draws}, {ending}"
+        f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then at most {recipe.draws} draws, "
+        f"{ending}"
     )
 
 

@@ -109,6 +109,7 @@ class _Driver:
         self.totals: chain_findings.Totals = {} if saved is None else dict(saved.totals)
         self.chunk: Chunk | None = None
         self.ended = "draws"
+        self.last_window: tuple[int, float] | None = None
         self.inspection_program: Future[chain_findings.InspectionProgram] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
@@ -135,7 +136,14 @@ class _Driver:
             # Close the loop in any case: other processes may be waiting for the next chunk.
             with (
                 worker() as submit,
-                contextlib.closing(self.job.chunks(thetas, resume=self.resume, seconds=self.seconds)) as stream,
+                contextlib.closing(
+                    self.job.chunks(
+                        thetas,
+                        resume=self.resume,
+                        seconds=self.seconds,
+                        plan_thinning=lambda: self.job.recipe.thin,
+                    )
+                ) as stream,
             ):
                 self._store_chunks(stream, submit, tell, stop)
         finally:
@@ -173,6 +181,9 @@ class _Driver:
             tell(Progress(chunk.phase, *progress_counts, acceptance=rate))
             # Keep the checkpoint at the end of warm-up: if parts are damaged, all draws can be repeated from it.
             is_warmup_end = not is_sampling and chunk.next_step == recipe.warmup
+            if not is_sampling:
+                self._plan_thinning(chunk)
+                recipe = self.job.recipe
             if is_warmup_end or time.monotonic() - last_checkpoint >= recipe.checkpoint_every:
                 self._checkpoint(chunk, keep=is_warmup_end)
                 last_checkpoint = time.monotonic()
@@ -182,6 +193,32 @@ class _Driver:
             if is_sampling and (reason := self._reason_to_end()):
                 self.ended = reason
                 break
+
+    def _plan_thinning(self, chunk: Chunk) -> None:
+        """Measure the steps of the last window of warm-up, and plan the thinning by them at its end.
+
+        The new recipe is written before the checkpoint at the end of warm-up, so a resumed run has the same thinning.
+        """
+        recipe, clock = self.job.recipe, time.perf_counter()
+        if not recipe.budget:
+            return
+        if chunk.next_step < recipe.warmup:
+            if self.last_window is None and 2 * chunk.next_step >= recipe.warmup:
+                self.last_window = (chunk.next_step, clock)
+            return
+        if self.last_window is None or not (budget_left := stopping.budget_left(recipe, self.seconds)) > 0:
+            return
+        step, start_clock = self.last_window
+        problem = budget.with_thinning(
+            self.job.problem,
+            chunk.sampler,
+            warmup_step_seconds=(clock - start_clock) / (chunk.next_step - step),
+            seconds_left=budget_left,
+            means={name: float(np.mean(values)) for name, values in chunk.stats.items()},
+        )
+        if problem is not self.job.problem:
+            self.job = dataclasses.replace(self.job, problem=problem)
+            self.writer.update({"recipe": to_yaml(problem.resolved_recipe())} if problem.description else {})
 
     def _reason_to_end(self) -> str:
         return stopping.reason_to_end(self.job, self.writer.out, self.num_draws, self.seconds)

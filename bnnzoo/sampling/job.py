@@ -57,8 +57,13 @@ class Job:
         resume: tuple[Carry, int] | None,
         seconds: Seconds | None = None,
         leaving: Stop | None = None,
+        plan_thinning: Callable[[], int] | None = None,
     ) -> Generator[Chunk, None, None]:
-        """Run the sampling loop of this job, chunk by chunk."""
+        """Run the sampling loop of this job, chunk by chunk.
+
+        Args:
+            plan_thinning: see `loop.chunks`; ignored without a budget, which alone leaves the thinning open.
+        """
         recipe = self.recipe
         return chunks(
             self.posterior,
@@ -69,6 +74,7 @@ class Job:
             num_draws=recipe.draws,
             placement=self.placement,
             thin=recipe.thin,
+            plan_thinning=(plan_thinning or (lambda: recipe.thin)) if recipe.budget else None,
             keep_warmup=recipe.keep_warmup,
             resume=resume,
             seconds=seconds,

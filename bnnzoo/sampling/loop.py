@@ -65,6 +65,7 @@ def chunks(
     placement: Placement,
     warmup: AbstractWarmup | None = None,
     thin: int = 1,
+    plan_thinning: Callable[[], int] | None = None,
     keep_warmup: bool = False,
     resume: tuple[Carry, int] | None = None,
     chunk_seconds: float = 0.5,
@@ -82,6 +83,8 @@ def chunks(
         thetas: initial positions.
         num_warmup: warm-up steps, not thinned.
         num_draws: kept draws per chain, `thin` steps apart.
+        plan_thinning: called once at the end of warm-up, after its last chunk; returns the thinning that replaces
+            `thin`. The answer of the first process counts for all processes.
         resume: carry and next step of a checkpoint, used instead of `thetas`. `sampler` is then the tuned one.
         chunk_seconds: target duration of the first chunks. `most_draws` bounds them too. Neither changes a draw.
         seconds: filled with the time spent.
@@ -102,13 +105,13 @@ def chunks(
         num_chains=num_chains,
         chain_keys=placement.put(keys_by_chain(keys.chain, num_chains), 0),
         num_warmup=num_warmup,
-        last_step=num_warmup + num_draws * thin,
+        num_draws=num_draws,
         thin=thin,
         keep_warmup=keep_warmup,
         chunk_seconds=chunk_seconds,
         most_draws=most_draws,
         seconds=seconds if seconds is not None else Seconds(),
-        stops=tuple(num_warmup + stop * thin for stop in stops),
+        stops=tuple(stops),
         stop_signal=stop_signal or (lambda: 0),
     )
     with plan.seconds.time_compilation():
@@ -127,6 +130,8 @@ def chunks(
         if warmup_result is None:
             return
         (setup, carry), step = warmup_result, num_warmup
+        if plan_thinning is not None:
+            plan = plan._replace(thin=int(placement.processes.broadcast_first(plan_thinning())))
     yield from _sample(plan, setup, carry, step)
 
 
@@ -137,7 +142,7 @@ class _Plan(NamedTuple):
     num_chains: int
     chain_keys: Key[Array, " chain"]
     num_warmup: int
-    last_step: int
+    num_draws: int
     thin: int
     keep_warmup: bool
     chunk_seconds: float
@@ -148,7 +153,8 @@ class _Plan(NamedTuple):
 
     def max_rows(self, step: int) -> int:
         """Return the largest number of draws that a chunk starting at this step may hold."""
-        return (min((stop for stop in self.stops if stop > step), default=self.last_step) - step) // self.thin
+        done = (step - self.num_warmup) // self.thin
+        return min((stop for stop in self.stops if stop > done), default=self.num_draws) - done
 
     def warmup_work(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
         """Return warm-up steps as work for the device; each step is one row because each one updates the tuning."""

@@ -24,7 +24,7 @@ def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:
     recipe = job.recipe
     if num_draws in test_points(job, num_draws) and verdict.has_converged(out, _stride(job, num_draws), job.own_model):
         return "converged"
-    if recipe.budget and num_draws >= budget.FEWEST_DRAWS and _budget_used(seconds) >= duration.seconds(recipe.budget):
+    if recipe.budget and num_draws >= budget.FEWEST_DRAWS and budget_left(recipe, seconds) <= 0:
         return "budget"
     return ""
 
@@ -39,7 +39,7 @@ def expected_draws(recipe: Recipe, num_draws: int, seconds: Seconds) -> int:
     """Estimate how many draws there will be in the end."""
     if not recipe.budget or not seconds.sampling:
         return recipe.draws
-    seconds_left = duration.seconds(recipe.budget) - _budget_used(seconds)
+    seconds_left = budget_left(recipe, seconds)
     return min(recipe.draws, max(num_draws, int(num_draws * (1 + seconds_left / seconds.sampling))))
 
 
@@ -53,5 +53,7 @@ def _stride(job: Job, num_draws: int) -> int:
     return verdict.stride(num_bytes(job, num_draws), num_draws)
 
 
-def _budget_used(seconds: Seconds) -> float:
-    return seconds.warmup + seconds.sampling
+def budget_left(recipe: Recipe, seconds: Seconds) -> float:
+    """Return the seconds of the recipe's budget that warm-up and sampling have not used; negative if they used more."""
+    assert recipe.budget is not None
+    return duration.seconds(recipe.budget) - seconds.warmup - seconds.sampling
