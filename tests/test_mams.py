@@ -140,10 +140,11 @@ def test_a_posterior_with_one_parameter_is_refused():
         Mams().check(TARGETS["gaussian"]().posterior)
 
 
-def test_a_budget_shortens_trajectories_to_powers_of_two_but_not_below_four_steps():
-    steps = {gradients: Mams().limit_gradients(gradients).num_steps for gradients in (1.0, 9.0, 17.0, 31.0, 32.0, 1e6)}
-    assert steps == {1.0: 4, 9.0: 4, 17.0: 8, 31.0: 8, 32.0: 16, 1e6: 16}
-    assert Mams(num_steps=3).limit_gradients(1.0).num_steps == 3
+def test_a_budget_chooses_trajectories_of_four_to_512_steps_in_powers_of_two():
+    steps = {
+        gradients: Mams().limit_gradients(gradients).num_steps for gradients in (1.0, 9.0, 17.0, 32.0, 1023.0, 1e6)
+    }
+    assert steps == {1.0: 4, 9.0: 4, 17.0: 8, 32.0: 16, 1023.0: 256, 1e6: 512}
 
 
 def test_one_draw_in_eight_has_short_steps(monkeypatch):

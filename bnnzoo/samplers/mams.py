@@ -25,8 +25,11 @@ from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 _SHORT_FRACTION, _SHORT_FACTOR = 1 / 8, 1 / 8
 """Fraction of draws with short steps, and the factor of their step size."""
-_FEWEST_STEPS = 4
-"""Shortest trajectory that a budget may choose."""
+_FEWEST_STEPS, _MOST_STEPS = 4, 512
+"""Shortest and longest trajectory that a budget may choose.
+
+Short trajectories make a random walk along directions much wider than the narrowest one. On posteriors of networks, as
+long trajectories as the budget affords gave several times the effective draws (`benchmarks/trajectories.py`)."""
 
 
 class MamsState(eqx.Module):
@@ -58,7 +61,7 @@ class Mams(AbstractSampler[MamsState]):
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS, Statistic("energy_error"))
 
     step_size: Annotated[Number, Gt(0), Doc("of the integrator, start value")] = number(0.01)
-    num_steps: Annotated[int, Ge(1), Doc("steps of the integrator a draw, two gradients each")] = 16
+    num_steps: Annotated[int, Ge(1), Doc("steps of the integrator a draw, two gradients each; a budget chooses its own")] = 16
     jitter: Annotated[Number, Ge(0), Lt(1), Doc("each draw's step size is uniform within 1 -+ this times its own")] = (
         number(0.2)
     )
@@ -70,10 +73,10 @@ class Mams(AbstractSampler[MamsState]):
         return isokinetic.GRADIENTS * self.num_steps
 
     def limit_gradients(self, gradients: float) -> Mams:
-        """Return this sampler with at most `gradients` gradients a draw, but at least `_FEWEST_STEPS` steps."""
-        affordable_steps = max(gradients / isokinetic.GRADIENTS, _FEWEST_STEPS)
+        """Return this sampler with trajectories of about `gradients` gradients, at least `_FEWEST_STEPS` steps."""
+        affordable_steps = min(max(gradients / isokinetic.GRADIENTS, _FEWEST_STEPS), _MOST_STEPS)
         # A power of two, so that a measured time that differs by some percent gives the same trajectories.
-        return dataclasses.replace(self, num_steps=min(self.num_steps, 2 ** int(math.log2(affordable_steps))))
+        return dataclasses.replace(self, num_steps=2 ** int(math.log2(affordable_steps)))
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
         """Count two gradients per datum and step of the integrator."""
