@@ -10,6 +10,7 @@ import pytest
 import tiny
 from scipy import special, stats
 
+import bnnzoo
 from bnnzoo import cli, zoo
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import audit, drift
@@ -170,3 +171,30 @@ def test_an_audit_refuses_unsupported_runs(tmp_path):
     run = zoo.sample(target.posterior, Mala(), chains=2, warmup=5, draws=5, out=tmp_path / "hand.nc")
     with pytest.raises(UsageError, match="made in Python"):
         run.audit()
+
+
+@pytest.mark.parametrize(
+    "stochastic",
+    ["last", pytest.param("identified", marks=pytest.mark.slow), pytest.param("linearised", marks=pytest.mark.slow)],
+)
+def test_a_right_run_of_a_part_of_a_network_is_audited_and_does_not_drift(stochastic):
+    """The part's network takes features, not the inputs at which predictions are compared."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, (100, 1))
+    y = np.sin(3 * x[:, 0]) + 0.2 * rng.normal(size=100)
+    run = bnnzoo.sample(
+        {"name": "mlp", "hidden": (4,)},
+        "nuts",
+        data=(x, y),
+        stochastic=stochastic,
+        likelihood={"name": "gaussian", "scale": 0.3},
+        test_fraction=0.1,
+        start_steps=250,
+        warmup=200,
+        draws=200,
+        chains=4,
+        progress=False,
+    )
+    result = run.audit(seconds=1.0)
+    assert result.outcome in ("passed", "undecided")
+    assert result.p >= LEVEL

@@ -70,7 +70,7 @@ class Estimands:
         self._between = halfway(x)
         blocks = posterior.layout.blocks
         network = sum(block.size for block in blocks if block.owner == "network")
-        linear = is_linear(posterior, example, x)
+        linear = is_linear(posterior, example, x, predicting=predicting)
         self._weights = evenly(network, _MOST_WEIGHTS) if linear else np.arange(0)
         self._own = [block for block in blocks if block.owner != "network"]
 
@@ -112,11 +112,21 @@ class Estimands:
 
 
 def is_linear(
-    posterior: NetworkPosterior, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
+    posterior: NetworkPosterior,
+    draws: Float[np.ndarray, "draw dim"],
+    x: Shaped[np.ndarray, "row ..."],
+    *,
+    predicting: Predicting | None = None,
 ) -> bool:
     """Whether the outputs are linear in the weights and no permutation of weights leaves the likelihood unchanged.
 
     The test compares the outputs half way between two draws with the mean of the outputs at the draws.
+
+    Args:
+        draws: draws on their natural scale.
+        x: inputs of `predicting`.
+        predicting: computes the outputs; by default the posterior itself. If only a part of the network is sampled, the
+            posterior takes the features of that part, and `predicting` takes inputs.
     """
     likelihood = uncensored(posterior.likelihood)
     if len(draws) < 2 or (isinstance(likelihood, Mixture | MixturePerTarget) and likelihood.components > 1):
@@ -124,7 +134,8 @@ def is_linear(
     count = len(draws) // 2
     end_draws = draws[: 2 * count].reshape(2, count, -1)[:, :4, : posterior.layout.dim]
     stacked = jnp.asarray(np.concatenate([*end_draws, end_draws.mean(0)]), posterior.dtype)
-    outputs = np.asarray(jax.lax.map(lambda theta: posterior.outputs(theta, jnp.asarray(x)), stacked), float)
+    model = posterior if predicting is None else predicting
+    outputs = np.asarray(jax.lax.map(lambda draw: model.predictive(draw, jnp.asarray(x))[1], stacked), float)
     first_end, second_end, middle = outputs.reshape(3, -1)
     change = np.max(np.abs(first_end - second_end))
     rounding = 1e-5 * np.max(np.abs(outputs))

@@ -61,7 +61,7 @@ class Mams(AbstractSampler[MamsState]):
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS, Statistic("energy_error"))
 
     step_size: Annotated[Number, Gt(0), Doc("of the integrator, start value")] = number(0.01)
-    num_steps: Annotated[int, Ge(1), Doc("steps of the integrator a draw, two gradients each; a budget chooses its own")] = 16
+    num_steps: Annotated[int, Ge(1), Doc("steps of the integrator a draw, two gradients each; chosen by a budget")] = 16
     jitter: Annotated[Number, Ge(0), Lt(1), Doc("each draw's step size is uniform within 1 -+ this times its own")] = (
         number(0.2)
     )
