@@ -28,7 +28,7 @@ from bnnzoo.evaluation.audit_result import TOLERANCE, Audit
 from bnnzoo.evaluation.evidence import Evidence
 from bnnzoo.evaluation.findings import Limits
 from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.evaluation.prediction_intervals import Method
+from bnnzoo.evaluation.prediction_intervals import Interval
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.evaluation.record import Record
 from bnnzoo.evaluation.run_predictions import AbstractRunPredictions, writable_path
@@ -104,7 +104,7 @@ class Run(AbstractRunPredictions):
     def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
         """Return diagnostics of convergence and validity; see docs/evaluation.md for their names.
 
-        It works on an unfinished run.
+        It works on an unfinished run. `run.summary()["verdict"]` summarises the diagnostics in one sentence.
 
         Args:
             num_probes: number of inputs at which predictions are tested. Half are evenly spaced test rows, and half
@@ -138,7 +138,7 @@ class Run(AbstractRunPredictions):
         observer: Observer | None = None,
         save: bool = True,
         unseen: Unseen | None = None,
-        interval: Method | None = None,
+        interval: Interval | None = None,
         level: float | None = None,
         calibration: Any = None,
     ) -> dict[str, int | float]:
@@ -168,7 +168,7 @@ class Run(AbstractRunPredictions):
         observer: Observer | None = None,
         save: bool = False,
         unseen: Unseen | None = None,
-        interval: Method | None = None,
+        interval: Interval | None = None,
         level: float | None = None,
         calibration: Any = None,
     ) -> dict[str, Estimate]:

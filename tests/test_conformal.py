@@ -45,7 +45,7 @@ class Line:
         self.mean, self.covariance = self.posterior(self.x, self.y)
         self.draws = rng.multivariate_normal(self.mean, self.covariance, DRAWS)
         log_likelihoods = stats.norm.logpdf(self.y, self.draws @ self.x.T, scale)
-        self.training = TrainingScores.from_log_likelihoods(log_likelihoods)
+        self.training = TrainingScores.from_log_scores(log_likelihoods)
 
     def posterior(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         covariance = np.linalg.inv(np.eye(3) + x.T @ x / self.scale**2)
@@ -90,6 +90,40 @@ def test_the_coverage_of_conformal_intervals(scale):
         assert np.mean(covered["bayesian"]) < 0.4  # the positive control: the test above can fail
 
 
+def test_rows_with_much_noise_have_wide_intervals():
+    """The noise sd is known: 0.1 in four rows of five, 2 in the others, where 80 % must be held too.
+
+    The positive control are scores without the sds: rows with much noise are then hardly held.
+    """
+    held: dict[tuple[bool, bool], list[bool]] = {
+        (scaled, noisy): [] for scaled in (True, False) for noisy in (True, False)
+    }
+    for seed in range(REPLICATIONS):
+        rng = np.random.default_rng(seed)
+        sd = np.where(rng.uniform(size=ROWS + 1) < 0.2, 2.0, 0.1)
+        x = rng.normal(size=ROWS + 1)
+        y = x * rng.normal() + sd * rng.normal(size=ROWS + 1)
+        variance = 1 / (1 + np.sum((x / sd)[:-1] ** 2))
+        slopes = variance * np.sum((x * y / sd**2)[:-1]) + variance**0.5 * rng.normal(size=DRAWS)
+        log_likelihoods = stats.norm.logpdf(y, slopes[:, None] * x, sd)
+        log_density = log_likelihoods[:, -1:, None].astype(np.float32)
+        for scaled in (True, False):
+            log_sds = np.broadcast_to(np.log(sd) if scaled else np.zeros(ROWS + 1), (DRAWS, ROWS + 1))
+            training = TrainingScores.from_log_scores(log_likelihoods[:, :-1] + log_sds[:, :-1])
+            contained = conformal_bayes.included(
+                training,
+                log_density,
+                np.zeros(DRAWS, np.float32),
+                power=1.0,
+                alpha=1 - LEVEL,
+                log_sds=log_sds[:, -1:].astype(np.float32),
+            )
+            held[scaled, bool(sd[-1] > 1)].append(bool(contained[0, 0]))
+    assert _holds(np.array(held[True, True]), LEVEL, LEVEL + 1 / (ROWS + 1) + 0.01)
+    assert _holds(np.array(held[True, False]), LEVEL, LEVEL + 1 / (ROWS + 1) + 0.01)
+    assert np.mean(held[False, True]) < 0.4
+
+
 def test_importance_weights_agree_with_the_refitted_posterior():
     differing = []
     for seed in range(20):
@@ -114,7 +148,7 @@ def test_the_coverage_of_sets_of_classes():
             signs = np.where(y == 1, 1.0, -1.0)
             logs = special.log_expit(grid[:, None] * x[:-1] * signs[:-1]).sum(1) - grid**2 / (2 * prior_sd**2)
             weights = rng.choice(grid, DRAWS, p=special.softmax(logs))
-            training = TrainingScores.from_log_likelihoods(special.log_expit(weights[:, None] * x[:-1] * signs[:-1]))
+            training = TrainingScores.from_log_scores(special.log_expit(weights[:, None] * x[:-1] * signs[:-1]))
             log_densities = special.log_expit(weights[:, None, None] * x[-1] * np.array([-1.0, 1.0])[:, None])
             sets = conformal_bayes.included(
                 training, log_densities.astype(np.float32), np.zeros(DRAWS, np.float32), power=1.0, alpha=1 - LEVEL
@@ -125,7 +159,7 @@ def test_the_coverage_of_sets_of_classes():
 
 def test_ranks_are_those_of_the_definition():
     assert [conformal_bayes.least_rank(0.1, count) for count in (8, 9, 18, 19, 99)] == [1, 2, 2, 3, 11]
-    training = TrainingScores.from_log_likelihoods(np.log([[0.1, 0.2, 0.3, 0.4]]))
+    training = TrainingScores.from_log_scores(np.log([[0.1, 0.2, 0.3, 0.4]]))
     new = np.log(np.array([0.05, 0.1, 0.25, 0.9]))[None, :, None].astype(np.float32)
     for alpha, expected in ((0.2, [False, True, True, True]), (0.5, [False, False, True, True])):
         sets = conformal_bayes.included(training, new, np.zeros(1, np.float32), power=1.0, alpha=alpha)
@@ -191,7 +225,7 @@ def test_intervals_of_a_run_are_in_original_units_and_use_no_test_rows(make):
     x = np.linspace(-1, 1, 7)[:, None]
     intervals = run.predict_interval(x, level=0.8)
     assert list(intervals) == ["lower", "upper"]
-    bayesian = run.predict_interval(x, level=0.8, method="bayesian")
+    bayesian = run.predict_interval(x, level=0.8, interval="bayesian")
     np.testing.assert_allclose(bayesian.to_numpy().T, run.predictive(x).interval(0.8))
     # The model is right, so both have about the width of the noise, 2.56 x 15.
     for table in (intervals, bayesian):
@@ -253,7 +287,7 @@ def test_counts_have_whole_ends(make):
     run = bnnzoo.sample(
         "linear", "nuts", data=(x, y), likelihood="poisson", test_fraction=0.25, progress=False, **SHORT
     )
-    for options in ({}, {"calibration": "test"}, {"method": "bayesian"}):
+    for options in ({}, {"calibration": "test"}, {"interval": "bayesian"}):
         intervals = run.predict_interval([[-1.0], [0.0], [1.0]], **options)
         assert (intervals % 1 == 0).all(axis=None)
         assert (intervals["lower"] >= 0).all()
@@ -264,7 +298,7 @@ def test_counts_have_whole_ends(make):
 def test_sets_of_a_run_and_of_an_estimator(make):
     run = make("classes.nc", classes=True)
     x = np.linspace(-1, 1, 9)[:, None]
-    for options in ({}, {"calibration": "test"}, {"method": "bayesian"}):
+    for options in ({}, {"calibration": "test"}, {"interval": "bayesian"}):
         sets = run.predict_interval(x, level=0.9, **options)["set"]
         assert sets.iloc[0].startswith("0")
         assert sets.iloc[-1].startswith("2")
@@ -278,7 +312,7 @@ def test_sets_of_a_run_and_of_an_estimator(make):
     x = rng.normal(size=(80, 1))
     y = np.where(x[:, 0] + 0.5 * rng.normal(size=80) > 0, 10, 9)
     estimator = BayesianClassifier("linear", "nuts", **SHORT).fit(x[:50], y[:50])
-    for options in ({}, {"calibration": (x[50:], y[50:])}, {"method": "bayesian"}):
+    for options in ({}, {"calibration": (x[50:], y[50:])}, {"interval": "bayesian"}):
         members = estimator.predict_set([[-3.0], [0.0], [3.0]], 0.9, **options)
         assert members[[0, 2]].tolist() == [[True, False], [False, True]]
     with pytest.raises(ValueError, match="calibration: unknown class '7'"):
@@ -291,7 +325,7 @@ def test_an_estimator_of_numbers(make):
     x = rng.normal(size=(90, 1))
     y = 5 * x[:, 0] + rng.normal(size=90)
     estimator = BayesianRegressor("linear", "nuts", **SHORT).fit(x[:60], y[:60])
-    for options in ({}, {"calibration": (x[60:], y[60:])}, {"method": "bayesian"}):
+    for options in ({}, {"calibration": (x[60:], y[60:])}, {"interval": "bayesian"}):
         intervals = estimator.predict_interval([[0.0], [1.0]], 0.8, **options)
         assert intervals.shape == (2, 2)
         np.testing.assert_allclose(intervals[:, 1] - intervals[:, 0], 2.56, rtol=0.35)
@@ -319,13 +353,13 @@ def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypat
     for level in (0.0, 1.0, 90.0):
         with pytest.raises(UsageError, match="level: must be above 0 and below 1"):
             run.predict_interval(x, level=level)
-    with pytest.raises(UsageError, match="unknown method 'exact' of intervals"):
+    with pytest.raises(UsageError, match="unknown interval 'exact'"):
         prediction_intervals.check_method("exact")
     training = run.predictor.record.training_rows()
     with pytest.raises(UsageError, match="calibration: most of the rows are training rows"):
         run.predict_interval(x, calibration=training)
     with pytest.raises(UsageError, match="calibration: is for conformal intervals only"):
-        run.predict_interval(x, method="bayesian", calibration="test")
+        run.predict_interval(x, interval="bayesian", calibration="test")
     with pytest.raises(UsageError, match="calibration: most of the rows are those whose coverage is measured"):
         run.evaluate(save=False, interval="conformal", calibration="test")
     with pytest.raises(UsageError, match=r"level: requires interval=\"conformal\" or"):
@@ -348,7 +382,7 @@ def test_rows_with_censored_targets_are_refused():
         run.predict_interval(x)
     with pytest.raises(UsageError, match="rows with censored targets are not supported"):
         run.predict_interval(x, calibration="test")
-    assert run.predict_interval(x, method="bayesian").shape == (60, 2)
+    assert run.predict_interval(x, interval="bayesian").shape == (60, 2)
 
 
 @quiet

@@ -2,12 +2,16 @@
 
 Fong and Holmes (2021, "Conformal Bayesian computation", NeurIPS). A candidate y of a new row reweights the draws
 theta_t of the posterior given the n training rows: w_t(y) is proportional to p(y | x, theta_t)^power. Under these
-weights the draws are of the posterior given all n + 1 rows. The score of a row is its posterior predictive density,
+weights the draws are of the posterior given all n + 1 rows. The score of a row is its posterior predictive density in
+units of the standard deviation that each draw predicts for the row,
 
-    sigma_i(y) = sum_t w_t(y) p(y_i | x_i, theta_t),    sigma_new(y) = sum_t w_t(y) p(y | x, theta_t).
+    sigma_i(y) = sum_t w_t(y) p(y_i | x_i, theta_t) sd(x_i, theta_t),
+    sigma_new(y) = sum_t w_t(y) p(y | x, theta_t) sd(x, theta_t).
 
-The set contains each y whose score has a rank of at least floor(alpha (n + 1)) + 1 among the n + 1 scores, counted from
-the lowest. For exchangeable rows and exact draws it holds the target with probability at least 1 - alpha.
+Without the standard deviations, which Fong and Holmes do not use, rows with much noise have low densities everywhere,
+and their sets are too small or empty. The set contains each y whose score has a rank of at least
+floor(alpha (n + 1)) + 1 among the n + 1 scores, counted from the lowest. For exchangeable rows and exact draws it holds
+the target with probability at least 1 - alpha.
 """
 
 from __future__ import annotations
@@ -31,17 +35,21 @@ _SCORES = 2**23
 
 
 class TrainingScores(NamedTuple):
-    """Log likelihoods of the training rows, relative to the largest of each row."""
+    """Scores of the training rows under each draw, relative to the largest of each row."""
 
     relative: Float[Array | np.ndarray, "draw train"]
-    """p(y_i | x_i, theta_t) over its largest value among the draws."""
+    """p(y_i | x_i, theta_t) sd(x_i, theta_t) over its largest value among the draws."""
     log_largest: Float[Array | np.ndarray, " train"]
 
     @classmethod
-    def from_log_likelihoods(cls, log_likelihoods: Float[np.ndarray, "draw train"]) -> TrainingScores:
-        """Divide each row by its largest likelihood, so that float32 holds the others."""
-        largest = log_likelihoods.max(0)
-        return cls(np.exp(log_likelihoods - largest).astype(np.float32), largest.astype(np.float32))
+    def from_log_scores(cls, log_scores: Float[np.ndarray, "draw train"]) -> TrainingScores:
+        """Divide each row by its largest score, so that float32 holds the others.
+
+        Args:
+            log_scores: log p(y_i | x_i, theta_t) + log sd(x_i, theta_t); for classes log p(y_i | x_i, theta_t).
+        """
+        largest = log_scores.max(0)
+        return cls(np.exp(log_scores - largest).astype(np.float32), largest.astype(np.float32))
 
 
 def least_rank(alpha: float, num_rows: int) -> int:
@@ -61,22 +69,27 @@ def included(
     *,
     power: float,
     alpha: float,
+    log_sds: Float[np.ndarray, "draw row"] | None = None,
 ) -> Bool[np.ndarray, "candidate row"]:
     """Return whether each candidate is in the conformal set of its row.
 
     Args:
-        training: likelihoods of the training rows.
+        training: scores of the training rows.
         log_densities: log p(y | x, theta_t) of the candidates.
         log_weights: log weights of the draws themselves, such as those of an importance sampler.
         power: power of the likelihood in the posterior.
         alpha: one minus the level.
+        log_sds: log sd(x, theta_t) of the rows; None for classes.
     """
     num_training, (_, candidates, rows) = len(training.log_largest), log_densities.shape
     length = max(1, min(rows, _SCORES // (candidates * num_training)))
     padded = np.minimum(np.arange(-(-rows // length) * length), rows - 1)
     rank = jnp.asarray(least_rank(alpha, num_training))
+    units = np.zeros((len(log_densities), rows), np.float32) if log_sds is None else log_sds
     blocks = [
-        np.asarray(_included(training, log_densities[:, :, block], log_weights, jnp.asarray(power), rank))
+        np.asarray(
+            _included(training, log_densities[:, :, block], units[:, block], log_weights, jnp.asarray(power), rank)
+        )
         for block in np.split(padded, len(padded) // length)
     ]
     return np.concatenate(blocks, 1)[:, :rows]
@@ -86,13 +99,14 @@ def included(
 def _included(
     training: TrainingScores,
     log_densities: Float[Array, "draw candidate row"],
+    log_sds: Float[Array, "draw row"],
     log_weights: Float[Array, " draw"],
     power: Float[Array, ""],
     least: Array,
 ) -> Bool[Array, "candidate row"]:
     logits = power * log_densities + jnp.asarray(log_weights)[:, None, None]
     log_shares = jax.nn.log_softmax(logits, 0)
-    new_score = jax.nn.logsumexp(log_shares + log_densities, 0)
+    new_score = jax.nn.logsumexp(log_shares + log_densities + jnp.asarray(log_sds)[:, None, :], 0)
     shares = jnp.exp(log_shares).astype(jnp.float32)
     scores = jnp.tensordot(jnp.asarray(training.relative), shares, [[0], [0]])
     # A score that underflows counts as lower than that of the candidate, which makes the set larger.

@@ -25,7 +25,7 @@ from bnnzoo.evaluation import (
 from bnnzoo.evaluation.calibration import Calibration
 from bnnzoo.evaluation.draws import draw_slices
 from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.evaluation.prediction_intervals import Method
+from bnnzoo.evaluation.prediction_intervals import Interval
 from bnnzoo.evaluation.predictive import Moments
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.finding import spell_settings, spelling
@@ -156,7 +156,7 @@ def of_intervals(
     predictor: Predictor,
     x: Shaped[np.ndarray, "row ..."],
     y: Shaped[np.ndarray, "row ..."],
-    interval: Method,
+    interval: Interval,
     level: float | None = None,
     *,
     calibration: Any = None,

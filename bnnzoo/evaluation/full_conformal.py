@@ -28,7 +28,7 @@ _CHECKED_ROWS = 50
 
 
 class Ready(NamedTuple):
-    """A run that is ready for conformal intervals: fewer draws, and the likelihoods of the training rows."""
+    """A run that is ready for conformal intervals: fewer draws, and the scores of the training rows."""
 
     predictor: Predictor
     training: TrainingScores
@@ -36,10 +36,14 @@ class Ready(NamedTuple):
     power: float
     alpha: float
 
-    def included(self, log_densities: Float[np.ndarray, "draw candidate row"]) -> Bool[np.ndarray, "candidate row"]:
+    def included(
+        self,
+        log_densities: Float[np.ndarray, "draw candidate row"],
+        log_sds: Float[np.ndarray, "draw row"] | None = None,
+    ) -> Bool[np.ndarray, "candidate row"]:
         """Return whether candidates are in the sets of their rows."""
         return conformal_bayes.included(
-            self.training, log_densities, self.log_weights, power=self.power, alpha=self.alpha
+            self.training, log_densities, self.log_weights, power=self.power, alpha=self.alpha, log_sds=log_sds
         )
 
 
@@ -63,7 +67,7 @@ def objection(predictor: Predictor) -> str:
 
 
 def prepare(predictor: Predictor, level: float) -> Ready:
-    """Compute the likelihoods of the training rows under at most 2000 draws.
+    """Compute the scores of the training rows under at most 2000 draws.
 
     Raises:
         UsageError: if the run's draws cannot give conformal intervals, or if there are too few training rows.
@@ -85,7 +89,10 @@ def prepare(predictor: Predictor, level: float) -> Ready:
     with np.errstate(divide="ignore"):
         log_weights = np.zeros(chains * count) if weights is None else np.log(weights)
     power = float(predictor.record.attributes["likelihood_power"])
-    training = TrainingScores.from_log_likelihoods(log_likelihoods.astype(np.float64))
+    log_scores = log_likelihoods.astype(np.float64)
+    if not thinned.classifies:
+        log_scores += _log_sds(thinned, x, discrete=row_mixtures.is_discrete(thinned, x))
+    training = TrainingScores.from_log_scores(log_scores)
     return Ready(thinned, training, log_weights.astype(np.float32), power, 1 - level)
 
 
@@ -107,6 +114,7 @@ def intervals(
     with row_mixtures.mixture_arithmetic(predictor):
         for rows, count, draws in row_mixtures.mixtures(predictor, x, _CANDIDATES):
             low, middle, high = start[:, rows]
+            log_sds = _log_sds(predictor, x[rows], discrete=discrete)
 
             def log_densities(candidates: Float[np.ndarray, "candidate row"], draws: DrawMixture = draws) -> np.ndarray:
                 densities = mixture.log_densities(draws, candidates[:, :, None])
@@ -118,7 +126,10 @@ def intervals(
                 tested.append(_pareto_k(ready, log_densities(padded)[:, :, : ends.shape[1]]))
                 _refuse_unreliable(np.concatenate(tested), len(ready.log_weights))
             ends = conformal_bayes.hull(
-                lambda candidates: ready.included(log_densities(candidates)), low, high, discrete=discrete
+                lambda candidates, log_sds=log_sds: ready.included(log_densities(candidates), log_sds),
+                low,
+                high,
+                discrete=discrete,
             )
             first = int(rows[0])
             lower[first : first + count], upper[first : first + count] = (end[:count] for end in ends)
@@ -152,6 +163,21 @@ def sets(
     likeliest = predictor.moments(x).mean.argmax(1)
     members[np.arange(len(x)), likeliest] = True
     return members
+
+
+def _log_sds(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, discrete: bool
+) -> Float[np.ndarray, "draw row"]:
+    """Return the log standard deviation that each draw predicts for each row; 0 where it is infinite.
+
+    For counts the density in these units has the same largest value, (2 pi)^(-1/2), for many and for few expected
+    counts: the variance is increased by 1 / (2 pi).
+    """
+    log_sds = predictor.log_scales(x)[..., 0]
+    log_sds = log_sds.reshape(-1, log_sds.shape[-1])
+    if discrete:
+        log_sds = np.logaddexp(2 * log_sds.astype(np.float64), -math.log(2 * math.pi)) / 2
+    return np.where(np.isfinite(log_sds), log_sds, 0.0).astype(np.float32)
 
 
 def _pareto_k(ready: Ready, log_densities: Float[np.ndarray, "draw candidate row"]) -> Float[np.ndarray, " row"]:

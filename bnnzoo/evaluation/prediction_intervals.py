@@ -20,7 +20,7 @@ from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution, ch
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.progress import Observer
 
-Method = Literal["bayesian", "conformal"]
+Interval = Literal["bayesian", "conformal"]
 LEVEL = 0.9
 """Default level."""
 TEST_ROWS = "test"
@@ -39,14 +39,14 @@ class Intervals(NamedTuple):
     upper: Float[np.ndarray, "row target"]
 
 
-def check_method(method: str) -> None:
-    """Check the name of a method.
+def check_interval(interval: str) -> None:
+    """Check the name of a kind of interval.
 
     Raises:
         UsageError: for an unknown one.
     """
-    if method not in ("bayesian", "conformal"):
-        raise UsageError(f"unknown method {method!r} of intervals; use [[interval=bayesian]] or [[interval=conformal]]")
+    if interval not in ("bayesian", "conformal"):
+        raise UsageError(f"unknown interval {interval!r}; use [[interval=bayesian]] or [[interval=conformal]]")
 
 
 def refuse_without_interval(level: float | None, calibration: Any) -> None:
@@ -120,7 +120,7 @@ def _mostly_among(x: np.ndarray, others: np.ndarray) -> bool:
 def intervals(
     predictor: Predictor,
     x: Shaped[np.ndarray, "row ..."],
-    method: Method,
+    interval: Interval,
     level: float,
     *,
     calibration: tuple[np.ndarray, np.ndarray] | None = None,
@@ -131,7 +131,7 @@ def intervals(
     Args:
         predictor: the predictor of a run.
         x: inputs.
-        method: "bayesian", the central interval of the predictive distribution, or "conformal".
+        interval: "bayesian", the central interval of the predictive distribution, or "conformal".
         level: probability that an interval holds the target.
         calibration: inputs and targets of calibration rows, for conformal intervals of draws that are not exact.
         observer: is called with the progress.
@@ -139,10 +139,10 @@ def intervals(
     Raises:
         UsageError: for a density, an invalid level, or if conformal intervals need calibration rows or more rows.
     """
-    check_method(method)
+    check_interval(interval)
     check_level(level)
     shape = (2, len(x), len(predictor.signature.target_names))
-    if method == "bayesian" or not len(x):
+    if interval == "bayesian" or not len(x):
         return Intervals(*PredictiveDistribution(predictor, x).interval(level).reshape(shape))
     if calibration is not None:
         return Intervals(*split_conformal.intervals(predictor, x, calibration, level))
@@ -152,7 +152,7 @@ def intervals(
 def sets(
     predictor: Predictor,
     x: Shaped[np.ndarray, "row ..."],
-    method: Method,
+    interval: Interval,
     level: float,
     *,
     calibration: tuple[np.ndarray, np.ndarray] | None = None,
@@ -163,9 +163,9 @@ def sets(
     The Bayesian set is the smallest one with at least `level` of the predictive probability. The arguments and errors
     are those of `intervals`.
     """
-    check_method(method)
+    check_interval(interval)
     check_level(level)
-    if method == "bayesian" or not len(x):
+    if interval == "bayesian" or not len(x):
         probabilities = predictor.moments(x).mean.astype(np.float64)
         order = np.argsort(-probabilities, 1, kind="stable")
         ordered = np.take_along_axis(probabilities, order, 1)
@@ -179,7 +179,7 @@ def sets(
 def table(
     predictor: Predictor,
     x: Shaped[np.ndarray, "row ..."],
-    method: Method,
+    interval: Interval,
     level: float | None = None,
     *,
     calibration: Any = None,
@@ -193,22 +193,22 @@ def table(
         UsageError: as `intervals` and `calibration_rows`, or for calibration rows of the Bayesian method.
     """
     level = LEVEL if level is None else level
-    check_method(method)
+    check_interval(interval)
     check_level(level)
     if predictor.is_density:
         raise UsageError("intervals: a density has no inputs to predict from; use predict for its log density")
-    if calibration is not None and method != "conformal":
+    if calibration is not None and interval != "conformal":
         raise UsageError(_NOT_CALIBRATED)
     rows, signature = calibration_rows(predictor, calibration), predictor.signature
     if predictor.classifies:
-        members = sets(predictor, x, method, level, calibration=rows, observer=observer)
+        members = sets(predictor, x, interval, level, calibration=rows, observer=observer)
         order = np.argsort(-predictor.moments(x).mean, 1, kind="stable")
         names = [
             SEPARATOR.join(str(signature.class_names[c]) for c in ranked if row[c])
             for row, ranked in zip(members, order, strict=True)
         ]
         return pd.DataFrame({"set": names})
-    interval_ends = intervals(predictor, x, method, level, calibration=rows, observer=observer)
+    interval_ends = intervals(predictor, x, interval, level, calibration=rows, observer=observer)
     several = len(signature.target_names) > 1
     return pd.DataFrame(
         {
@@ -223,7 +223,7 @@ def estimates(
     predictor: Predictor,
     x: Shaped[np.ndarray, "row ..."],
     y: Shaped[np.ndarray, "row ..."],
-    method: Method,
+    interval: Interval,
     level: float | None = None,
     *,
     calibration: Any = None,
@@ -241,25 +241,25 @@ def estimates(
     if predictor.is_density:
         raise UsageError("intervals: a density has no inputs to predict from; remove [[interval]]")
     level = LEVEL if level is None else level
-    check_method(method)
+    check_interval(interval)
     check_level(level)
-    if calibration is not None and method != "conformal":
+    if calibration is not None and interval != "conformal":
         raise UsageError(_NOT_CALIBRATED)
     known = uncensored_rows(y)
     x, y = (x[known], y[known][..., 0]) if y.ndim == 3 else (x, y)
     rows = calibration_rows(predictor, calibration, scored=x)
     results: dict[str, Estimate] = {"interval_level": Estimate(level)}
-    methods: tuple[Method, ...] = ("bayesian",) if method == "bayesian" else ("bayesian", "conformal")
+    kinds: tuple[Interval, ...] = ("bayesian",) if interval == "bayesian" else ("bayesian", "conformal")
     several = len(predictor.signature.target_names) > 1
-    for method in methods:
+    for kind in kinds:
         how: dict[str, Any] = {"calibration": rows, "observer": observer}
         if predictor.classifies:
-            members = sets(predictor, x, method, level, **how)
+            members = sets(predictor, x, kind, level, **how)
             inside, name, sizes = members[np.arange(len(y)), y][:, None], "size", members.sum(1, dtype=np.float64)
         else:
-            lower, upper = intervals(predictor, x, method, level, **how)
+            lower, upper = intervals(predictor, x, kind, level, **how)
             inside, name = (lower <= y) & (y <= upper), "width"
             sizes = ((upper - lower) / (target_sd if several else 1.0)).mean(1)
-        results[f"coverage_{method}"] = metrics.mean(inside.mean(1))._replace(is_fraction=True)
-        results[f"{name}_{method}{'_standardised' if several else ''}"] = metrics.mean(sizes)
+        results[f"coverage_{kind}"] = metrics.mean(inside.mean(1))._replace(is_fraction=True)
+        results[f"{name}_{kind}{'_standardised' if several else ''}"] = metrics.mean(sizes)
     return results

@@ -18,7 +18,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import evaluate, ood, prediction_intervals, prediction_table, predictive_samples
 from bnnzoo.evaluation.csv import csv_text
 from bnnzoo.evaluation.ood import OodScores
-from bnnzoo.evaluation.prediction_intervals import LEVEL, Method
+from bnnzoo.evaluation.prediction_intervals import LEVEL, Interval
 from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution
 from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.progress import Observer
@@ -40,7 +40,7 @@ class AbstractRunPredictions:
         seed: int = 0,
         unseen: Unseen | None = None,
         exposure: ArrayLike | None = None,
-        interval: Method | None = None,
+        interval: Interval | None = None,
         level: float | None = None,
         calibration: Any = None,
         observer: Observer | None = None,
@@ -89,7 +89,7 @@ class AbstractRunPredictions:
         x: Any,
         *,
         level: float = LEVEL,
-        method: Method = "conformal",
+        interval: Interval = "conformal",
         calibration: Any = None,
         unseen: Unseen | None = None,
         exposure: ArrayLike | None = None,
@@ -103,8 +103,8 @@ class AbstractRunPredictions:
         Args:
             x: inputs, as for `predict`.
             level: probability of the interval.
-            method: "bayesian", the central interval of the predictive distribution, which holds that probability if the
-                model is right; or "conformal", which does for any model if rows are exchangeable.
+            interval: "bayesian", the central interval of the predictive distribution, which holds that probability if
+                the model is right; or "conformal", which does for any model if rows are exchangeable.
             calibration: for conformal intervals of draws that are not exact: rows with targets, as `--data` takes them,
                 that were used neither to train nor to test; or "test" for the run's own test rows.
             unseen: treatment of text levels that training did not contain, see `predict`.
@@ -112,11 +112,11 @@ class AbstractRunPredictions:
             observer: is called with the progress.
 
         Raises:
-            UsageError: for a density or an invalid level, or if the method needs calibration rows or more rows.
+            UsageError: for a density or an invalid level, or if the interval needs calibration rows or more rows.
         """
         rows = self._rows(x, unseen, exposure)
         return prediction_intervals.table(
-            self.predictor, rows, method, level, calibration=calibration, observer=observer
+            self.predictor, rows, interval, level, calibration=calibration, observer=observer
         )
 
     def predictive(

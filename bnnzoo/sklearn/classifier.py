@@ -13,7 +13,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from bnnzoo.data.columns import as_text
 from bnnzoo.evaluation import prediction_intervals
-from bnnzoo.evaluation.prediction_intervals import LEVEL, Method
+from bnnzoo.evaluation.prediction_intervals import LEVEL, Interval
 from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution
 from bnnzoo.sklearn.arguments import integer_seed, is_table, refuse_weights
 from bnnzoo.sklearn.base import AbstractBayesian
@@ -79,14 +79,14 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed, classes=self.classes_)
 
     def predict_set(
-        self, X: Any, level: float = LEVEL, method: Method = "conformal", calibration: tuple[Any, Any] | None = None
+        self, X: Any, level: float = LEVEL, interval: Interval = "conformal", calibration: tuple[Any, Any] | None = None
     ) -> Bool[np.ndarray, "row class"]:
         """Return whether each class is in the prediction set of a row, in the order of `classes_`.
 
         Args:
             X: inputs [row, feature].
             level: probability that a set holds the label.
-            method: "conformal", which has this probability if rows are exchangeable; or "bayesian", the smallest set
+            interval: "conformal", which has this probability if rows are exchangeable; or "bayesian", the smallest set
                 with this predictive probability. See docs/evaluation.md.
             calibration: X and y of rows that were not used to fit, needed for conformal sets if the draws are not
                 exact.
@@ -104,7 +104,7 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
                 raise ValueError(f"calibration: unknown class {unknown[0]!r}")
             index = np.array([names.index(label) for label in labels], np.int32)
             rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), index)
-        members = prediction_intervals.sets(predictor, x, method, level, calibration=rows)
+        members = prediction_intervals.sets(predictor, x, interval, level, calibration=rows)
         return members[:, [names.index(as_text(label)) for label in self.classes_]]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Shaped[np.ndarray, "row sample"]:

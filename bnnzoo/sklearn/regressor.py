@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_y, validate_data
 
 from bnnzoo.data.frames import is_frame
 from bnnzoo.evaluation import prediction_intervals, predictive_samples
-from bnnzoo.evaluation.prediction_intervals import LEVEL, Method
+from bnnzoo.evaluation.prediction_intervals import LEVEL, Interval
 from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution
 from bnnzoo.sklearn.arguments import integer_seed, is_table, refuse_weights
 from bnnzoo.sklearn.base import AbstractBayesian
@@ -96,14 +96,14 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed)
 
     def predict_interval(
-        self, X: Any, level: float = LEVEL, method: Method = "conformal", calibration: tuple[Any, Any] | None = None
+        self, X: Any, level: float = LEVEL, interval: Interval = "conformal", calibration: tuple[Any, Any] | None = None
     ) -> Float[np.ndarray, "row ..."]:
         """Return the ends of each target's interval, [row, 2]; for several targets [row, target, 2].
 
         Args:
             X: inputs [row, feature].
             level: probability that an interval holds the target.
-            method: "conformal", which has this probability if rows are exchangeable; or "bayesian", if the model is
+            interval: "conformal", which has this probability if rows are exchangeable; or "bayesian", if the model is
                 right. See docs/evaluation.md.
             calibration: X and y of rows that were not used to fit, needed for conformal intervals if the draws are not
                 exact.
@@ -116,7 +116,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         if calibration is not None:
             targets = np.asarray(calibration[1], np.float32).reshape(len(calibration[1]), -1)
             rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), targets)
-        interval_ends = prediction_intervals.intervals(predictor, x, method, level, calibration=rows)
+        interval_ends = prediction_intervals.intervals(predictor, x, interval, level, calibration=rows)
         return np.moveaxis(self._shape_targets(np.stack(interval_ends)), 0, -1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
