@@ -308,8 +308,8 @@ def test_a_full_stderr(tmp_path):
 
 def test_the_page_counts_the_cases():
     counts = {
-        "moments of a signal": (len(DELAYS) + len(LOOKING)) * len(CODES),
-        "outputs that take nothing": 2 * len(PRINTING),
+        "a signal at different times": (len(DELAYS) + len(LOOKING)) * len(CODES),
+        "stdout or stderr that cannot be written": 2 * len(PRINTING),
     }
     for kind, count in counts.items():
         row = re.search(rf"^\| {kind}[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)

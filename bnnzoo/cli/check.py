@@ -25,7 +25,7 @@ from bnnzoo.recipe import Part, build, fields_of
 
 @dataclass(frozen=True)
 class SamplerSettings:
-    """The options of `check sampler` without the sampler's own."""
+    """The options of `check sampler` without the fields of the sampler."""
 
     target: Annotated[tuple[str, ...], Doc("only this target; repeatable")] = ()
     chains: Annotated[int, Ge(32), Doc("chains; they are the units of the tests")] = 128
@@ -36,7 +36,7 @@ class SamplerSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The options of `check model` without the model's own."""
+    """The options of `check model` without the fields of the model."""
 
     input: Annotated[tuple[str, ...], Doc("only this shape of one input, such as 5 or 3,32,32; repeatable")] = ()
     sbc: Annotated[bool, Doc("simulation-based calibration of the model with a sampler, instead")] = False
@@ -51,7 +51,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class PartSettings:
-    """The options of `check likelihood` and `check prior` without the part's own."""
+    """The options of `check likelihood` and `check prior` without the fields of the part."""
 
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
 

@@ -230,7 +230,7 @@ def text_cells(
     is_gap: Callable[[str], bool],
     ordered: bool = False,
 ) -> Cells:
-    """Return a column of text. Its levels are sorted, unless `ordered` says that the texts are in order already."""
+    """Return a column of text. Its levels are sorted, unless the texts are in order already (`ordered`)."""
     present = dict.fromkeys(text for text in texts if not is_gap(text))
     levels = tuple(present) if ordered else tuple(sorted(present))
     position_of_level = {level: float(i) for i, level in enumerate(levels)}

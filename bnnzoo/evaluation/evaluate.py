@@ -1,4 +1,4 @@
-"""Evaluation of predictions: all metrics of some rows, and the groups that a file stores."""
+"""Evaluation of predictions: all metrics of a set of rows, and the groups of predictions that a run's file stores."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNEVEN = 0.1
 
 
 class Evaluation(NamedTuple):
-    """All metrics of some rows, and the largest gap of their calibration curve."""
+    """All metrics of a set of rows, and the largest gap of their calibration curve."""
 
     estimates: dict[str, Estimate]
     calibration: Calibration
