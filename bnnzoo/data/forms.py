@@ -138,8 +138,7 @@ class Style(NamedTuple):
         return None
 
     def _with_points(self, text: str) -> str:
-        """Return a bound with decimal points; empty if a file with decimal commas has a point, as in >1.000, which may be 1000.
-        """
+        """Return a bound with decimal points; empty if a file with decimal commas has a point: >1.000 may be 1000."""
         if self.decimal != ",":
             return text
         return "" if "." in text.replace("..", "") else text.replace(",", ".")

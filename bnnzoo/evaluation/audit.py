@@ -249,8 +249,7 @@ def densities(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]
 def with_squares(
     values: Mapping[str, Float[np.ndarray, "unit value"]], centre: Mapping[str, Float[np.ndarray, " value"]]
 ) -> dict[str, Float[np.ndarray, "unit value"]]:
-    """Return the functions, and squared distances from the centre where there is one; the squares drift if an sd is wrong.
-    """
+    """Return the functions, and squares of some about their centre, which drift if an sd is wrong."""
     with np.errstate(invalid="ignore"):
         spreads = {f"the spread of {name}": (values[name] - middle) ** 2 for name, middle in centre.items()}
     return dict(values) | spreads

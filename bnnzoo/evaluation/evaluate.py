@@ -34,7 +34,7 @@ from bnnzoo.progress import Observer
 from bnnzoo.store import schema
 
 _UNEVEN = 0.1
-"""Largest difference, in nats per row, between the log density and the log probability of a step per unit."""
+"""Largest difference, in nats per row, between the log density and the log of a step's probability per unit."""
 
 
 class Evaluation(NamedTuple):
@@ -129,7 +129,7 @@ def _log_rounded(
 
 
 def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
-    """Explain why `nll` is no score for rounded targets; empty without rounding or for a smooth density.
+    """Explain why `nll` is meaningless for rounded targets; empty without rounding or for a smooth density.
 
     If the density is smooth, the probability of a step is the density times the step.
     """

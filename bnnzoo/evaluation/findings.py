@@ -103,7 +103,7 @@ def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Top
     min_ess = limits.ess * diagnosis["chains"]
     smaller_step = f"a smaller step size, or a longer {setting('warmup')}"
     at = diagnosis.get("unbiased_step_size", 0.0)
-    # Where chains have diverged, there is no step size at which the ratio is near 1 at their positions.
+    # If chains have diverged, no step size makes the ratio close to 1 at their positions.
     step_size = setting("sampler.step_size", f"{at:.2g}") if at > 0 else f"a smaller {setting('sampler.step_size')}"
     unbiased_advice = f"use {step_size}, or let step size, batch size and control variate be chosen (auto)"
     worst_direction = "predicted variance over the posterior's, in the stiffest or noisiest direction,"
@@ -174,12 +174,12 @@ def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Top
 
 
 def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
-    """Return the R-hat limit of the combination: the general limit, or what chance explains if that is larger."""
+    """Return the R-hat limit of the combination: the general limit, or the value explained by chance if it is larger."""
     return max(limits.rhat, round(diagnosis.get("rhat_combination_limit", limits.rhat), 3))
 
 
 def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> Answer:
-    """Answer whether the run worked, from all findings except those on convergence."""
+    """Answer whether the run finished without problems, from all findings except those on convergence."""
     problem_sentences = sentences([finding for finding in run_findings if finding.topic == "validity"])
     if problem_sentences:
         return Answer(RAN, "no", _sentence(problem_sentences))
@@ -246,7 +246,7 @@ def answer_calibrated(curve: Calibration, rows: int) -> Answer:
 
 
 def with_caveat(answer: Answer, caveat: str) -> Answer:
-    """Change the answer to "no" because another test rejects, and put the words of that test first."""
+    """Change the answer to "no" because another test rejects, and put the caveat of that test first."""
     return answer._replace(outcome="no", text=_sentence([caveat, answer.text[:1].lower() + answer.text[1:]]))
 
 

@@ -56,8 +56,8 @@ class ResidualNetwork(eqx.Module):
 class Resnet(AbstractModel):
     """A residual network for images of any size, with its norms before the activations (He et al. 2016).
 
-    The norms are over groups of channels of one image (Wu and He 2018), without scales and shifts of their own. No
-    batch statistic enters, so that the likelihood of a datum depends on that datum alone.
+    The norms are over groups of channels of one image (Wu and He 2018), without learned scales and shifts. No batch
+    statistics are used, so the likelihood of a datum depends on this datum alone.
     """
 
     channels: Annotated[tuple[int, ...], Doc("channels of the stages, each but the first on half the image")] = (8, 16)
