@@ -174,7 +174,7 @@ def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Top
 
 
 def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
-    """Return the R-hat limit of the combination: the general limit, or the value explained by chance if it is larger."""
+    """Return the R-hat limit of the combination: the general limit, or the value due to chance if it is larger."""
     return max(limits.rhat, round(diagnosis.get("rhat_combination_limit", limits.rhat), 3))
 
 

@@ -1,4 +1,4 @@
-"""Random indices of a mini-batch, with and without replacement, inside jit; the cost grows with their number only."""
+"""Random indices of a mini-batch, with and without replacement, inside jit, at a cost per index."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, LOG_DENSITY_ESTIMATE, St
 
 
 class PenaltyState(eqx.Module):
-    """State of a chain, with the means over warm-up steps that the batch sizes are chosen by."""
+    """State of a chain, with the means over warm-up steps that determine the batch sizes."""
 
     position: Float[Array, " dim"]
     step_size: Float[Array, ""]
@@ -85,7 +85,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Choose a second-order control variate and hmc where the mode is known and steps use mini-batches."""
+        """Choose a second-order control variate and hmc if the mode is known and steps use mini-batches."""
         del thetas
         if posterior.centre() is None or self._uses_all_data(posterior.num_data):
             return {}
@@ -186,7 +186,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             current = resized
         fields = current.fields()
         if self.sampling == "importance":
-            fields.pop("sampling")  # rows drawn by their influence may repeat, whatever the sizes
+            fields.pop("sampling")  # rows drawn by their influence may repeat for any sizes
         return dataclasses.replace(self, proposal=proposal, **fields), states
 
     def warmup_step(

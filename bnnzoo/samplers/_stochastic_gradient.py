@@ -42,7 +42,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     position without warm-up.
 
     If the user sets the step size, or without warm-up, `auto` means a batch of 50 rows (of all rows if there are fewer
-    and none may be used twice), no control variate, and a step size of 1e-5.
+    and rows may not repeat), no control variate, and a step size of 1e-5.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
@@ -67,7 +67,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return scheduled_step_size(self.schedule, eta, count, decay=self.decay, delay=self.delay, cycle=self.cycle)
 
     def mean_eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
-        """The mean step size of the draws of a chain that has made `count` steps."""
+        """Return the mean step size over the draws of a chain after `count` steps."""
         if self.schedule == "constant":
             return self.eta(count, like)
         steps = typical_steps(self.schedule, count, cycle=self.cycle, exploration=getattr(self, "exploration", 0.0))
@@ -156,7 +156,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         noise = gradient_noise(gradient, typed_state.position, metric, key=key_mean)
         value, error = jackknife(ratio, noise)
         worst_noise = worst_directions(gradient, typed_state.position, metric, key=key_worst)
-        # Noise can hide which way the curvature of a flat direction points: it is no less than 0 here.
+        # With noise, the estimated curvature of a flat direction may be negative; it is set to at least 0.
         curvature = jnp.append(jnp.maximum(jnp.mean(worst_noise.curvature, 1), 0.0), jnp.mean(noise.curvature))
         variance = jnp.append(jnp.mean(worst_noise.variance, 1), jnp.mean(noise.variance))
 

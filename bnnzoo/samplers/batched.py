@@ -14,7 +14,7 @@ class Batched(AbstractPenalty):
     """Draws from no known distribution: `Penalty` with the penalty switched off, for comparison.
 
     Accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), with the batch estimate of delta used
-    as if it were exact. The draws are wider than the posterior, the more so the smaller the batches.
+    as if it were exact. The draws are wider than the posterior, and the excess grows as the batches become smaller.
     """
 
     exactness: ClassVar[Exactness] = "biased"

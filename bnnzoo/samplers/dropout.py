@@ -33,9 +33,9 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
     """Draws of networks with randomly dropped units: theta = point * mask / (1 - p), with a new mask for every draw.
 
     Gal and Ghahramani 2016, Dropout as a Bayesian Approximation. A mask drops each input of a layer with probability p,
-    that is, columns of every weight matrix except the first sampled one (unless it is the only one). Dense layers lose
-    units, convolutions channels; biases are kept. The target is the distribution of point * mask / (1 - p), an
-    approximation of which only the centre is fitted. Warm-up trains the point by Adam, with `masks` masks per batch,
+    that is, columns of every weight matrix. The first sampled matrix is excluded unless it is the only one. Dense
+    layers lose units, convolutions channels; biases are kept. The target is the distribution of point * mask / (1 - p).
+    Only the centre of this approximation is fitted. Warm-up trains the point by Adam, with `masks` masks per batch,
     each for an equal part of it:
 
         rate_t Adam( -grad [ log p(point) + beta (N/n) sum_batch log p(y_i | x_i, point * mask / (1 - p)) ] / N )

@@ -130,7 +130,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         return state, stats
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Return no limits, because the sweep adapts its own step sizes."""
+        """Return no headroom, because the sweep adapts its own step sizes."""
         del stats
         return jnp.zeros((0,))
 
@@ -181,8 +181,8 @@ class Gibbs(AbstractSampler[GibbsState]):
         """Count one pass per block, and those of the conditional draws."""
         del means
         conjugate_parameters = self._conjugate_parameters(posterior)
-        # A draw of the layer evaluates outputs and their derivatives, one of the scale evaluates outputs. One more pass
-        # follows for the densities.
+        # A draw of the layer evaluates outputs and their derivatives; a draw of the scale evaluates outputs. One more
+        # pass computes the densities.
         conditional_passes = 2.0 * (conjugate_parameters.layer.stop > 0) + (conjugate_parameters.scale.stop > 0)
         return posterior.num_data * (self._count(posterior) + conditional_passes + (conditional_passes > 0))
 

@@ -25,7 +25,7 @@ class ImportanceState(eqx.Module):
 
 
 class Importance(AbstractSampler[ImportanceState]):
-    """Independent draws from a proposal q, with weights that make their averages those of the posterior.
+    """Independent draws from a proposal q, with weights that give averages over the posterior.
 
     Owen, Monte Carlo theory, chapter 9. theta ~ q, log w = log prior(theta) + beta sum_i l_i(theta) - log q(theta)
     (the statistic `log_weight`). q is the prior, which then cancels, a Gaussian fitted to the posterior by each chain

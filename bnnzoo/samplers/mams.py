@@ -47,8 +47,8 @@ class Mams(AbstractSampler[MamsState]):
     begins in a direction that is uniform on the sphere. The integrator is reversible and its change of volume known, so
     the end point is accepted with probability min(1, exp(-W)), where W is the sum of the potential and the kinetic
     energy gained. Each draw's step size is multiplied by a factor uniform in 1 +- `jitter`, so that no direction
-    returns to its beginning. In one draw of eight, the steps are an eighth as long. Otherwise a chain that enters a
-    region too narrow for its steps, such as one with small noise, would reject every proposal. Warm-up adapts the step
+    returns to its beginning. One draw in eight uses an eighth of the step size. Otherwise a chain in a region that is
+    too narrow for its steps, such as one with a small noise scale, would reject every proposal. Warm-up adapts the step
     size, and a diagonal metric to the variances of the chains, pooled over all chains.
     """
 

@@ -54,7 +54,8 @@ class Mclmc(AbstractSampler[MclmcState]):
 
     There is no accept step: the bias grows with `energy_variance`. In warm-up the step size is adapted to that value by
     Var[E] ~ step^6 (their section on tuning). A diagonal metric is adapted to the variances of the chains; step sizes
-    are in its units. The direction decoheres over `length` sqrt(dim). A step that is not finite, or whose energy error
+    are in its units. The direction is forgotten over a path of `length` sqrt(dim). A step that is not finite, or whose
+    energy error
     is far out of range, is not taken: the chain stays, with a new random direction, and the draw is marked `diverging`.
     """
 

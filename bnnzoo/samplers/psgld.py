@@ -38,7 +38,8 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
         theta' = theta + eta_t G grad log p_batch(theta) + sqrt(2 eta_t G) eps
 
     Li et al. update v throughout the run and omit the term Gamma = div G that this requires. Here v changes only in
-    warm-up (without warm-up it is that of one batch at the start), so that Gamma is 0. The remaining bias is that of
+    warm-up, so that Gamma is 0. (Without warm-up v comes from one batch at the initial position.) The remaining bias is
+    that of
     `sgld`: for a Gaussian target of precision a and gradient noise V the variance is
     (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
     """

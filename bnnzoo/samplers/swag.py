@@ -48,8 +48,8 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
 
         theta = mean + sqrt(variance / 2) eps_1 + sum_k D_k eps_2k / sqrt(2 (K - 1)),   eps ~ N(0, I)
 
-    The target is that Gaussian. Its width is that of the descent's noise: it depends on the learning rate and the batch
-    size, not only on the posterior.
+    The target is that Gaussian. Its width is determined by the noise of the descent: it depends on the learning rate
+    and the batch size, not only on the posterior.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("snapshots"))

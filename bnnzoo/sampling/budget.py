@@ -1,7 +1,7 @@
-"""Lengths of warm-up, thinning and draws that a recipe leaves open, chosen for a time budget.
+"""Choice of the lengths that a recipe leaves open (warm-up, thinning, draws) for a time budget.
 
 A pilot measures the time of a gradient on this machine. The result is a recipe with fixed counts, which gives the same
-draws on every machine. The clock decides only how many draws there are.
+draws on every machine. The clock determines only the number of draws.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bnnzoo.sampling.start import train
 _LEAST_SHARE = 0.3
 """Smallest fraction of the budget that is reserved for the chains, regardless of the start's duration."""
 _START_SHARE = 0.4
-"""Largest fraction of the budget for training the starts: slightly worse starts cost less than fewer draws."""
+"""Largest fraction of the budget for training the starts: fewer draws would be worse than worse starts."""
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
@@ -37,7 +37,8 @@ _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
 _WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 2000, 1000
 """Target and largest number of draws, and largest thinning.
 
-The pilot may be wrong by a factor of two: the clock ends a slower run, `MOST_DRAWS` a faster one."""
+The pilot's estimate may be wrong by a factor of two. A run that is slower than expected ends by the clock, a faster run
+at `MOST_DRAWS`."""
 _STEP_SECONDS = 2e-5
 """Smallest number of seconds for a step of all chains, even if it uses few data."""
 _OVERHEAD = 1.5
