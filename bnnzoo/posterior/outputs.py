@@ -65,6 +65,6 @@ class Outputs(eqx.Module):
         )
 
     def natural(self, kept: Float[np.ndarray, "*lead value"]) -> dict[str, np.ndarray]:
-        """Return values by name on their natural scale: `f` [..., row, output], then parameters of likelihood and prior."""
+        """Return natural values by name: `f` [..., row, output], then the parameters of likelihood and prior."""
         values = self.layout.unflatten(kept)
         return values | {name: p.natural(values[name]) for name, p in self.posterior.own_parameters().items()}
