@@ -227,7 +227,7 @@ def test_command_fails_with_code_3_and_json(capsys, monkeypatch):
         (["--sbc", "-o", "here.txt"], "here.txt: a picture needs the ending png, "),
         (["--sbc", "-o", "here.png"], "here.png: exists; use another -o, or --force to replace it"),
         (["--sbc", "-o", "gone/ranks.png"], "gone/ranks.png: the folder "),
-        (["-o", "ranks.png"], "-o: names the picture of --sbc"),
+        (["-o", "ranks.png"], "-o: requires --sbc"),
     ],
 )
 def test_an_impossible_picture_is_refused_before_sampling(arguments, message, tmp_path, monkeypatch, capsys):

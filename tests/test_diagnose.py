@@ -413,7 +413,7 @@ def test_the_verdict_names_the_first_problem():
     assert verdict(GOOD, gate_findings({**GOOD, "rhat": 2.0})).startswith("not settled: R-hat of predictive means 2, ")
     # What the file's `converged` says, and the report.
     wrong = verdict(GOOD, gate_findings({**GOOD, "diverging": 0.2}))
-    assert wrong.startswith("converged, but did not run right: fraction of divergent steps 0.2, ")
+    assert wrong.startswith("converged, but had problems: fraction of divergent steps 0.2, ")
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_a_field_is_set_in_a_part_that_is_a_mapping_or_an_object():
     of_mapping.set_params(model__hidden=(4, 4), sampler__step_size=0.25)
     assert of_mapping.model == {"name": "mlp", "hidden": (4, 4)}
     assert float(of_mapping.sampler.step_size) == 0.25
-    with pytest.raises(bnnzoo.UsageError, match=r"model__hidden: set before its model is named; .*model=.mlp."):
+    with pytest.raises(bnnzoo.UsageError, match=r"model__hidden: requires a named model; .*model=.mlp."):
         BayesianRegressor().set_params(model__hidden=(4,))
 
 

@@ -106,7 +106,7 @@ def report(run: Path, *more: str) -> Page:
 def test_a_good_run_is_called_good(good):
     page = report(good)
     assert answers(page) == ["yes"] * 4
-    assert "It ran right, has converged, is calibrated" in page.words
+    assert "It ran without problems, has converged, is calibrated" in page.words
     pattern = r"800 test rows differ by at most \d\.\d % \(99% interval \d\.\d to \d+\.\d %; tolerated"
     assert re.search(pattern, page.words)
     assert [p["id"] for p in page.all("figure")] == [
@@ -313,8 +313,8 @@ def test_overall_names_the_first_no():
     also = findings.Answer(findings.CONVERGED, "no", "")
     assert findings.combine_answers([yes, yes])[0] == "yes"
     assert findings.combine_answers([yes, unsure])[0] == "unsure"
-    assert findings.combine_answers([unsure, no])[1] == "Do not trust this run yet: it did not run right."
-    assert "it did not run right and has not converged." in findings.combine_answers([no, also, unsure])[1]
+    assert findings.combine_answers([unsure, no])[1] == "Do not trust this run yet: it had problems."
+    assert "it had problems and has not converged." in findings.combine_answers([no, also, unsure])[1]
 
 
 # ---- a browser -----------------------------------------------------------------------------------

@@ -270,7 +270,7 @@ def test_the_rows_that_a_step_needs_predict_sigma2_within_a_factor_of_two(name):
     # A network without a control variate can sample less.
     hopeless = sampler.remark(posterior, {"rows_needed": 1e6})
     can_restrict = "control_variate" not in fields
-    assert ("mini-batches do not pay" in hopeless, "[[stochastic=identified]]" in hopeless) == (True, can_restrict)
+    assert ("mini-batches save no time" in hopeless, "[[stochastic=identified]]" in hopeless) == (True, can_restrict)
 
 
 # ---- through files -------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
     """
     inputs = [_shape(text) for text in settings.input]
     if settings.out and not settings.sbc:
-        raise UsageError("-o: names the picture of --sbc; add --sbc, or remove -o")
+        raise UsageError("-o: requires --sbc; add --sbc, or remove -o")
     if settings.sbc:
         _calibrate(name, model, inputs, settings, quiet=quiet, json=json)
         return

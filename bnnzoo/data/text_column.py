@@ -243,7 +243,7 @@ def refuse_merged(name: str, integers: NDArray[Any], faults: Faults) -> None:
     """Report different whole numbers that float64 would make equal."""
     rows = merged_positions(integers)
     if rows.size:
-        description = "of whole numbers above 2^53, of which different ones would become equal"
+        description = "of whole numbers above 2^53, some of which would become equal"
         remedy = "subtract a constant, write text (id123), or use [[drop=NAME]]"
         remedy = "round them to what float64 can represent" if faults.trained else remedy
         faults.add(

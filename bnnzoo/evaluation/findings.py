@@ -17,7 +17,7 @@ from bnnzoo.finding import Finding, Topic, sentences, setting, spell_settings, s
 OOD_AUROC_LIMITS = (0.6, 0.8)
 """AUROC thresholds. Below the first, unfamiliar rows are not detected; from the second on, they are detected well."""
 
-RAN, CONVERGED = "Did it run right?", "Has it converged?"
+RAN, CONVERGED = "Did it run without problems?", "Has it converged?"
 CALIBRATED, KNOWS = "Is it calibrated?", "Does it know what it does not know?"
 
 _UNSURE = {
@@ -27,7 +27,7 @@ _UNSURE = {
 }
 """Scores that separate unfamiliar from familiar rows; the first one that a run has is used."""
 _DENIED = {
-    RAN: "did not run right",
+    RAN: "had problems",
     CONVERGED: "has not converged",
     CALIBRATED: "is not calibrated",
     KNOWS: "does not know what it does not know",
@@ -150,14 +150,14 @@ def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Top
         (
             "validity",
             "deficit",
-            "nats by which a row is less likely than by guessing",
+            "deficit of the log density of a training row, in nats",
             limits.implausible,
             f"use {smaller_step}",
         ),
         (
             "validity",
             "surprise",
-            "surprise at the labels over that of guessing",
+            "surprise at the labels, divided by that of guessing",
             limits.implausible,
             f"use {smaller_step}",
         ),
@@ -283,7 +283,7 @@ def combine_answers(answers: Sequence[Answer]) -> tuple[str, str]:
         return "no", f"Do not trust this run yet: it {_join_words(denied)}."
     if unsure_questions := [answer.question for answer in answers if answer.outcome == "unsure"]:
         return "unsure", f"No problem was found, but not everything could be tested: {' '.join(unsure_questions)}"
-    return "yes", "It ran right, has converged, is calibrated, and knows what it does not know."
+    return "yes", "It ran without problems, has converged, is calibrated, and knows what it does not know."
 
 
 def _join_words(words: list[str]) -> str:

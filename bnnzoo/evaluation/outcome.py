@@ -43,7 +43,7 @@ def verdict(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spell
             return f"settled in {'; '.join([describe_modes(diagnosis), *bias_sentences, *problem_sentences])}"
         return f"not settled: {'; '.join(filter(None, [*problem_sentences, _how_long(diagnosis)]))}"
     summary = f"settled: {describe_bias(diagnosis)}" if exactness == "biased" else "converged"
-    return f"{summary}, but did not run right: {'; '.join(problem_sentences)}" if problem_sentences else summary
+    return f"{summary}, but had problems: {'; '.join(problem_sentences)}" if problem_sentences else summary
 
 
 def has_settled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> bool:
