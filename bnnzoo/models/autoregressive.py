@@ -74,8 +74,8 @@ class Autoregressive(AbstractModel):
     brings_likelihood: ClassVar[bool] = True
 
     hidden: Annotated[tuple[int, ...], Doc("widths of the hidden layers")] = (50,)
-    activation: Annotated[Activation, Doc("between the layers")] = "tanh"
-    components: Annotated[int, Ge(1), Doc("number of Gaussians of each column")] = 3
+    activation: Annotated[Activation, Doc("activation function between the layers")] = "tanh"
+    components: Annotated[int, Ge(1), Doc("number of Gaussians per column")] = 3
 
     def __check_init__(self) -> None:
         if any(width < 1 for width in self.hidden):

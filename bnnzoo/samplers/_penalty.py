@@ -61,22 +61,28 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     proposal: eqx.AbstractVar[str]
     sampling: eqx.AbstractVar[str]
 
-    step_size: Annotated[Number, Gt(0), Doc("eta of the proposal; of hmc, of one leapfrog step")] = number(0.01)
-    num_steps: Annotated[int, Ge(1), Doc("leapfrog steps of an hmc proposal: uniform from 1 to this")] = 10
-    batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("data a batch, n; auto: 50, then warm-up chooses")] = "auto"
-    num_batches: Annotated[int | Literal["auto"], Ge(1), Doc("batches a step, M; auto: 20, then warm-up chooses")] = (
-        "auto"
+    step_size: Annotated[Number, Gt(0), Doc("eta: step size of the proposal; for hmc, of one leapfrog step")] = number(
+        0.01
     )
-    budget: Annotated[int, Ge(40), Doc("data a step, n x M, that auto may choose at most")] = 10_000
-    variance: Annotated[Literal["pooled", "batch-means"], Doc("sigma2 from the spread over data, or over batches")] = (
-        "pooled"
-    )
+    num_steps: Annotated[int, Ge(1), Doc("an hmc proposal has 1 to num_steps leapfrog steps, drawn uniformly")] = 10
+    batch_size: Annotated[
+        int | Literal["auto"], Ge(1), Doc("n: rows per batch; auto: 50, then selected by warm-up")
+    ] = "auto"
+    num_batches: Annotated[
+        int | Literal["auto"], Ge(1), Doc("M: batches per step; auto: 20, then selected by warm-up")
+    ] = "auto"
+    budget: Annotated[int, Ge(40), Doc("largest number of rows per step, n x M, that auto selects")] = 10_000
+    variance: Annotated[
+        Literal["pooled", "batch-means"], Doc("estimate of sigma2: from the spread over rows, or over batch means")
+    ] = "pooled"
     control_variate: Annotated[
         Literal["auto", "none", "first", "second"],
-        Doc("order of the Taylor polynomial taken off the differences; auto: second if a subspace is sampled"),
+        Doc("order of the Taylor polynomial subtracted from the differences; auto: second if a subspace is sampled"),
     ] = "auto"
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance at least here")] = number(0.45)
-    target_sigma2: Annotated[Number, Gt(0), Doc("warm-up keeps the mean sigma2 at most here")] = number(1.5)
+    target_acceptance: Annotated[
+        Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance rate at or above this value")
+    ] = number(0.45)
+    target_sigma2: Annotated[Number, Gt(0), Doc("warm-up keeps the mean sigma2 at or below this value")] = number(1.5)
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
 
     @property

@@ -48,18 +48,26 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
 
     step_size: Annotated[
-        Number | Literal["auto"], Gt(0), Doc("eta; auto: chosen by a pilot run so that the predicted bias is small")
+        Number | Literal["auto"], Gt(0), Doc("eta; auto: a pilot run selects a value with a small predicted bias")
     ] = eqx.field(converter=as_number, default="auto")
-    batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("data a step, n; auto: chosen with the step size")] = "auto"
-    sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be twice in a batch")] = "replacement"
+    batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("n: rows per step; auto: selected with the step size")] = (
+        "auto"
+    )
+    sampling: Annotated[Literal["replacement", "disjoint"], Doc("whether a row may occur twice in a batch")] = (
+        "replacement"
+    )
     control_variate: Annotated[
         Order | Literal["auto"],
-        Doc("order of the Taylor polynomial taken off the gradients; auto: none or first, chosen with the step size"),
+        Doc(
+            "order of the Taylor polynomial subtracted from gradients; auto: none or first, selected with the step size"
+        ),
     ] = "auto"
-    schedule: Annotated[Schedule, Doc("of the step size")] = "constant"
-    decay: Annotated[Number, Gt(0), Le(1), Doc("exponent of a decreasing step size")] = number(0.55)
-    delay: Annotated[Number, Gt(0), Doc("steps before a decreasing step size falls")] = number(1000.0)
-    cycle: Annotated[int, Ge(1), Doc("steps of a cycle of a cyclical step size")] = 1000
+    schedule: Annotated[Schedule, Doc("schedule of the step size")] = "constant"
+    decay: Annotated[Number, Gt(0), Le(1), Doc("for schedule decreasing: exponent of the decrease")] = number(0.55)
+    delay: Annotated[Number, Gt(0), Doc("for schedule decreasing: number of steps before the decrease")] = number(
+        1000.0
+    )
+    cycle: Annotated[int, Ge(1), Doc("for schedule cyclical: number of steps per cycle")] = 1000
 
     def eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the step size of step `count`."""

@@ -19,6 +19,8 @@ class Batched(AbstractPenalty):
 
     exactness: ClassVar[Exactness] = "biased"
 
-    correction: Annotated[Literal[0], Doc("no penalty")] = 0
-    proposal: Annotated[Literal["random-walk", "langevin", "hmc"], Doc("as of `penalty`")] = "random-walk"
-    sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be used twice in a step")] = "replacement"
+    correction: Annotated[Literal[0], Doc("0: no penalty")] = 0
+    proposal: Annotated[Literal["random-walk", "langevin", "hmc"], Doc("proposal, as for `penalty`")] = "random-walk"
+    sampling: Annotated[Literal["replacement", "disjoint"], Doc("whether a row may be used twice in a step")] = (
+        "replacement"
+    )

@@ -65,19 +65,22 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
 
-    learning_rate: Annotated[Number, Gt(0), Doc("of Adam")] = number(1e-2)
-    schedule: Annotated[Literal["cosine", "constant"], Doc("the rate falls to 0 over warm-up, or stays")] = "cosine"
-    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
-    scale: Annotated[Number, Gt(0), Doc("standard deviations of q at the start")] = number(0.05)
+    learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam")] = number(1e-2)
+    schedule: Annotated[
+        Literal["cosine", "constant"], Doc("schedule of the learning rate: falling to 0 over warm-up, or constant")
+    ] = "cosine"
+    batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
+    scale: Annotated[Number, Gt(0), Doc("initial standard deviation of q")] = number(0.05)
     reparameterisation: Annotated[
-        Literal["weights", "local"], Doc("what is sampled; local is for networks that use a layer once a datum")
+        Literal["weights", "local"],
+        Doc("sampled quantity: weights, or pre-activations (local; if each layer is used once per row)"),
     ] = "weights"
-    samples: Annotated[int, Ge(1), Doc("draws of q for the expectation of a step")] = 1
+    samples: Annotated[int, Ge(1), Doc("number of draws of q for the expectation in a step")] = 1
     sampling: Annotated[
         Literal["replacement", "partition"],
-        Doc("rows of a batch: independent of all before, or each once in a pass, in a random order of its own"),
+        Doc("rows of a batch: drawn independently, or a part of a random partition, a new one for each pass"),
     ] = "replacement"
-    kl_weights: Annotated[Literal["uniform", "blundell"], Doc("shares of the KL, over the batches of a pass")] = (
+    kl_weights: Annotated[Literal["uniform", "blundell"], Doc("weights of the KL over the batches of a pass")] = (
         "uniform"
     )
 

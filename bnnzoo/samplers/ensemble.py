@@ -34,8 +34,8 @@ class Ensemble(_training.AbstractTrainedSampler[EnsembleState]):
         theta' = theta - rate_t Adam( -grad [ log p(theta) + beta (N/n) sum_batch log p(y_i | x_i, theta) ] / N )
     """
 
-    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(5e-3)
-    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
+    learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam; it falls to 0 over warm-up")] = number(5e-3)
+    batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

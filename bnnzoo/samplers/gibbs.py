@@ -52,13 +52,17 @@ class Gibbs(AbstractSampler[GibbsState]):
     chain_state: ClassVar[tuple[str, ...]] = ("log_prior", "log_likelihoods")
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
-    blocks: Annotated[Blocks, Doc("what moves together: a layer, one array (weights or bias), or one number")] = "layer"
+    blocks: Annotated[
+        Blocks, Doc("parameters updated together: a layer, one array (weights or bias), or one number")
+    ] = "layer"
     conditionals: Annotated[
         Literal["metropolis", "conjugate"],
-        Doc("conjugate: a last layer and a noise scale are drawn from their conditionals, where those are known"),
+        Doc("conjugate: draw the last layer and the noise scale from their conditionals, if these are known"),
     ] = "metropolis"
-    step_size: Annotated[Number, Gt(0), Doc("eta of every block at the start")] = number(0.01)
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes each eta to")] = number(0.35)
+    step_size: Annotated[Number, Gt(0), Doc("initial eta of every block")] = number(0.01)
+    target_acceptance: Annotated[
+        Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up, which tunes each eta")
+    ] = number(0.35)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

@@ -65,12 +65,18 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("log_q"))
 
     covariance: Annotated[
-        Literal["auto", "full", "kronecker", "diagonal"], Doc("of the Gaussian; auto: the best that is affordable")
+        Literal["auto", "full", "kronecker", "diagonal"],
+        Doc("form of the covariance; auto: the most accurate affordable one"),
     ] = "auto"
-    curvature: Annotated[_curvature.Kind, Doc("the Gauss-Newton matrix, gradients' outer products, or all")] = "ggn"
-    predictive: Annotated[Literal["linearised", "network"], Doc("what predictions are made with")] = "linearised"
-    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(1e-2)
-    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
+    curvature: Annotated[
+        _curvature.Kind, Doc("curvature: Gauss-Newton matrix, outer products of gradients, or full Hessian")
+    ] = "ggn"
+    predictive: Annotated[
+        Literal["linearised", "network"],
+        Doc("network used for predictions: linearised at the mode, or the network itself"),
+    ] = "linearised"
+    learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam; it falls to 0 over warm-up")] = number(1e-2)
+    batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject combinations of posterior, curvature and covariance that have no Gaussian or are too large."""

@@ -57,12 +57,12 @@ class Mams(AbstractSampler[MamsState]):
     density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS, Statistic("energy_error"))
 
-    step_size: Annotated[Number, Gt(0), Doc("of the integrator, start value")] = number(0.01)
-    num_steps: Annotated[int, Ge(1), Doc("steps of the integrator a draw, two gradients each")] = 16
-    jitter: Annotated[Number, Ge(0), Lt(1), Doc("each draw's step size is uniform within 1 -+ this times its own")] = (
-        number(0.2)
-    )
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.9)
+    step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
+    num_steps: Annotated[int, Ge(1), Doc("integrator steps per draw, with two gradients each")] = 16
+    jitter: Annotated[
+        Number, Ge(0), Lt(1), Doc("each draw multiplies the step size by a uniform number in 1 +- jitter")
+    ] = number(0.2)
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.9)
 
     @property
     def gradients(self) -> int:

@@ -47,10 +47,10 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     exactness: ClassVar[Exactness] = "biased"
     chain_state: ClassVar[tuple[str, ...]] = ("count",)
 
-    alpha: Annotated[Number, Gt(0), Lt(1), Doc("share of v that a step of warm-up keeps")] = number(0.99)
-    damping: Annotated[Number, Gt(0), Doc("added to sqrt(v): bounds the step of parameters without gradients")] = (
-        number(0.01)
-    )
+    alpha: Annotated[Number, Gt(0), Lt(1), Doc("fraction of v that a warm-up step keeps")] = number(0.99)
+    damping: Annotated[
+        Number, Gt(0), Doc("number added to sqrt(v); it bounds the step of parameters with small gradients")
+    ] = number(0.01)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

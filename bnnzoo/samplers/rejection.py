@@ -81,19 +81,21 @@ class Rejection(AbstractSampler[RejectionState]):
         Statistic("log_excess"),
     )
 
-    block: Annotated[int, Ge(1), Doc("proposals looked at together")] = 64
-    max_proposals: Annotated[int, Ge(1), Le(10**9), Doc("proposals for a draw, after which the run ends")] = 1_000_000
+    block: Annotated[int, Ge(1), Doc("number of proposals that are evaluated together")] = 64
+    max_proposals: Annotated[
+        int, Ge(1), Le(10**9), Doc("largest number of proposals per draw; after it the run ends with an error")
+    ] = 1_000_000
     proposal: Annotated[
         _proposal.NamedProposal | _proposal.Density,
-        Doc("what is drawn from: the prior, the moments of a pilot, or the curvature at a mode"),
+        Doc("proposal: the prior, a Gaussian with a pilot's moments, or a Gaussian with the curvature at a mode"),
     ] = "prior"
-    log_bound: Annotated[Number | Literal["auto"], Doc("log k; auto: proved for the prior, searched for elsewhere")] = (
-        eqx.field(converter=as_number, default="auto")
-    )
-    proposal_scale: Annotated[Number, Gt(0), Doc("standard deviations of a fitted proposal, over those fitted")] = (
-        number(1.1)
-    )
-    pilot: Annotated[int, Ge(100), Doc("steps of the chain that proposal gaussian is fitted to")] = 4000
+    log_bound: Annotated[
+        Number | Literal["auto"], Doc("log k; auto: proved for the prior, otherwise found by a search")
+    ] = eqx.field(converter=as_number, default="auto")
+    proposal_scale: Annotated[
+        Number, Gt(0), Doc("factor by which the standard deviations of a fitted proposal are multiplied")
+    ] = number(1.1)
+    pilot: Annotated[int, Ge(100), Doc("for proposal gaussian: number of steps of the pilot chain")] = 4000
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

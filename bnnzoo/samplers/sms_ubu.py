@@ -64,8 +64,10 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     exactness: ClassVar[Exactness] = "biased"
     chain_state: ClassVar[tuple[str, ...]] = ("momentum", "count")
 
-    sampling: Annotated[Literal["symmetric"], Doc("each row once forwards, once backwards")] = "symmetric"
-    momentum: Annotated[Number, Gt(0), Lt(1), Doc("c: share of the momentum that a step keeps")] = number(0.9)
+    sampling: Annotated[
+        Literal["symmetric"], Doc("order of the batches: each row is used once forwards and once backwards")
+    ] = "symmetric"
+    momentum: Annotated[Number, Gt(0), Lt(1), Doc("c: fraction of the momentum that a step keeps")] = number(0.9)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
