@@ -1,4 +1,4 @@
-"""Censored targets: interval probabilities, a posterior with a known answer, and their way from a file to scores."""
+"""Censored targets: interval probabilities, a posterior with a known answer, and the way from a file to scores."""
 
 from __future__ import annotations
 

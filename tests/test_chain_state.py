@@ -1,4 +1,4 @@
-"""After warm-up a sampler changes its position and its declared chain state; everything else is adaptation."""
+"""After warm-up a sampler changes only its position and its declared chain state; other changes are adaptation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite over models: the zoo's pass, each named wrong one is found, and the command says so."""
+"""Checks of models: the zoo's models pass, every wrong model is detected, and the command reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`check likelihood` and `check prior`: the zoo's parts pass, and each deliberately broken plugin is found."""
+"""`check likelihood` and `check prior`: the zoo's parts pass, and each deliberately broken plugin is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite over samplers: exact ones pass, each named wrong one fails, and what is said of them is right."""
+"""Checks of samplers: exact samplers pass, every wrong sampler fails, and the reports are correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what goes in comes out, and nothing else is believed."""
+"""Checkpoints: loading restores what was saved, and other files are refused."""
 
 from __future__ import annotations
 

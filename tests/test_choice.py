@@ -1,4 +1,4 @@
-"""Data without the name of a model or a sampler: which recipe they get, who may overrule it, what is said."""
+"""Data without a named model or sampler: the chosen recipe, its precedence, and the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must stay light, and how the command line speaks."""
+"""Commands that must not import heavy modules, and the output of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes: precedence, limits, and errors that say where."""
+"""Recipes: precedence, limits, and errors that name the place."""
 
 from __future__ import annotations
 

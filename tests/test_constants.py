@@ -1,4 +1,4 @@
-"""Data are arguments of every program: as constants they would be compiled in, and again for the next data."""
+"""Data are arguments of every program; as constants they would be compiled, and again for the next data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's file says it took: every look at a row counts, and the start's time is in the seconds of warm-up."""
+"""Cost of a run in its file: every likelihood evaluation counts, and the start's time counts as warm-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished run of which a disk has changed a byte in an array: an error of every command, and nothing is left."""
+"""A finished run with one changed byte in an array: every command reports an error and leaves no file."""
 
 from __future__ import annotations
 

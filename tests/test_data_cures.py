@@ -1,4 +1,4 @@
-"""Messages about tables name the right fault, and the named option works when it is typed."""
+"""Messages about tables name the correct fault, and the suggested option works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""diagnose: planted faults are seen, the gate has an exit code, and a file says what it is asked."""
+"""diagnose: inserted faults are detected, the gate has an exit code, and a file gives the requested values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run in two processes: the draws of one process, one file, and an end that can be gone on from."""
+"""One run in two processes: equal draws to one process, one file, and a state that can be resumed."""
 
 from __future__ import annotations
 

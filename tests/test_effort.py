@@ -1,4 +1,4 @@
-"""How much of a large run is looked at."""
+"""The amount of a large run that is analysed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluating a run: weighted draws, errors of the Monte Carlo, leave-one-out, unfamiliar inputs, comparisons."""
+"""Evaluation of a run: weighted draws, Monte Carlo errors, leave-one-out, unfamiliar inputs, comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fleets: which runs a sweep is of, and that a kill, a cancelled sweep or a dead worker cost time and nothing else."""
+"""Fleets: the runs of a sweep; a kill, a cancelled sweep or a dead worker cost only time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a large table costs to read, beside pandas on the same file."""
+"""Time and memory for reading a large table, compared with pandas on the same file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the import contracts of pyproject.toml cannot say."""
+"""Rules for imports that the contracts in pyproject.toml cannot express."""
 
 from __future__ import annotations
 

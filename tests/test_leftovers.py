@@ -1,4 +1,4 @@
-"""A process killed after it published the file, or before its first checkpoint: what `resume` does and says."""
+"""A process killed after it published the file, or before its first checkpoint: behaviour and messages of `resume`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Microcanonical Langevin: its integrator, its energy error, what its bias is, its metric."""
+"""Microcanonical Langevin: integrator, energy error, bias and metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run holds in memory does not grow with its length, and little with its network."""
+"""The memory of a run does not grow with its length, and only little with its network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run on a mesh of devices: its chains split over some, its rows over others, and the draws what they were."""
+"""One run on a mesh of devices: chains and rows are split over devices, and the draws stay the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics against closed forms and independent libraries, on the same arrays; their standard errors too."""
+"""Metrics and their standard errors against closed forms and independent libraries, on the same arrays."""
 
 from __future__ import annotations
 

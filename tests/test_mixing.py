@@ -1,4 +1,4 @@
-"""Chains that have not mixed where predictions at ordinary rows do not show it, and chains that have."""
+"""Chains that have not mixed although predictions at ordinary rows do not show it, and chains that have mixed."""
 
 from __future__ import annotations
 

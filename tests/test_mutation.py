@@ -1,4 +1,4 @@
-"""The mutation gate: every known mistake fails the test that is named for it (`mutants.py` makes them)."""
+"""The mutation gate: every known mistake fails the test that is assigned to it (`mutants.py` makes them)."""
 
 from __future__ import annotations
 

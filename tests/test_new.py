@@ -1,4 +1,4 @@
-"""The stranger's door: what `bnnzoo new` writes works at once, and docs/plugins.md typed out works too."""
+"""Packages written by `bnnzoo new` work at once, and so does docs/plugins.md as typed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A regression whose recipe names no likelihood: one noise level or a level by row, as held-out rows say."""
+"""A regression without a named likelihood: held-out rows decide between one noise level and a level per row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients and variances that are not finite, where the density itself is."""
+"""Gradients and variances that are not finite although the density is finite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each number has one limit: what is not tested is not drawn as a limit, and what is said names the limit it tests."""
+"""Each number has one limit: pictures show only tested limits, and messages name the limit that was tested."""
 
 from __future__ import annotations
 

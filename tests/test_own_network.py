@@ -1,4 +1,4 @@
-"""A network of one's own, from Python: sampled, predicted from, opened again; and objects of registered classes."""
+"""A user's own network in Python: sampled, used for predictions, reopened; and objects of registered classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths that a person gives: what names no file is refused by every command and in Python, and so is what is read."""
+"""Paths from the user: every command and Python refuse paths that name no file or an input file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact identities of the noise penalty: no randomness but the batches that are enumerated."""
+"""Exact identities of the noise penalty, without randomness: all batches are enumerated."""
 
 from __future__ import annotations
 

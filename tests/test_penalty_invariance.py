@@ -1,4 +1,4 @@
-"""The penalty sampler keeps the law it is predicted to keep: many short chains against an exact transition matrix."""
+"""The penalty sampler has the predicted distribution: many short chains against an exact transition matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of distinct indices."""
+"""The distribution of distinct indices."""
 
 from __future__ import annotations
 

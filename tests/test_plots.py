@@ -1,4 +1,4 @@
-"""Pictures of arrays: what they draw is what they were given, and they leave nothing behind."""
+"""Pictures of arrays: they show the given numbers and leave no state behind."""
 
 from __future__ import annotations
 

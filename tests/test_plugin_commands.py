@@ -1,4 +1,4 @@
-"""Commands that plugins offer: in --help as text, imported when they run, guarded as all that a plugin offers."""
+"""Commands of plugins: listed as text in --help, imported when they run, and protected against errors."""
 
 from __future__ import annotations
 

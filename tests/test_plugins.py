@@ -1,4 +1,4 @@
-"""Plugins that are broken in every way we know, and those that are not."""
+"""Plugins with every known fault, and plugins without faults."""
 
 from __future__ import annotations
 

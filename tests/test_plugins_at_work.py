@@ -1,4 +1,4 @@
-"""What a plugin's code does while a command runs: what it raises, and what it gives that is not what it must give."""
+"""Errors and invalid results of a plugin's code while a command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The posterior's passes, permutations, layouts and models of NumPyro, each at the number where it begins."""
+"""Passes, permutations, layouts and NumPyro models of the posterior, each tested at its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions: the law of the mixture over draws, in the data's units."""
+"""Predictions: the distribution of the mixture over draws, in the data's units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rejection and importance from any proposal: the law of the closed form, and not without the proposal's density."""
+"""Rejection and importance sampling with any proposal: the closed form is reached only with the proposal's density."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Python is spoken to: progress where somebody sees it, keywords in advice, short pictures of things."""
+"""The Python interface: progress only if it is visible, keywords in advice, and short representations of objects."""
 
 import builtins
 import io

@@ -1,4 +1,4 @@
-"""A row that decides a weight, by the public road: uniform batches are refused, rows by influence give its variance."""
+"""A row that determines a weight: uniform batches are refused, and rows by influence give the correct variance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What samplers advise and find, and the sizes and steps that warm-up gives them."""
+"""Advice and findings of samplers, and the sizes and steps that warm-up selects."""
 
 from __future__ import annotations
 

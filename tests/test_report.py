@@ -1,4 +1,4 @@
-"""The report tells the truth: of a good run, of bad ones, and of what it does not know."""
+"""The report is correct for a good run, for bad runs, and for questions that it cannot answer."""
 
 from __future__ import annotations
 

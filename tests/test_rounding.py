@@ -1,4 +1,4 @@
-"""Targets that are rounded, and noise narrower than a density can be a score of."""
+"""Rounded targets, and noise scales that are too small for a density score."""
 
 from __future__ import annotations
 

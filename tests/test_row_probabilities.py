@@ -1,4 +1,4 @@
-"""Rows drawn by their influence: every batch there is, the law of the draws, and a row that uniform batches lose."""
+"""Rows drawn by influence: all possible batches, the distribution of draws, and a row that uniform batches miss."""
 
 from __future__ import annotations
 

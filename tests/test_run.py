@@ -1,4 +1,4 @@
-"""The loop: chunks, stopping, resuming, thinning and placements change no bit; what is wrong stops a run."""
+"""The loop: chunks, stopping, resuming, thinning and placement change no bit; faults stop a run."""
 
 from __future__ import annotations
 

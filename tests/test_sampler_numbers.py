@@ -1,4 +1,4 @@
-"""What every sampler has, and kernels on all data: constants and limits, each at the number where it begins."""
+"""Common properties of samplers, and kernels on all data: constants and limits, each tested at its limit."""
 
 from __future__ import annotations
 

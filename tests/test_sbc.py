@@ -1,4 +1,4 @@
-"""Simulation-based calibration: a right model passes, the named wrong ones fail, and what is said of them is right."""
+"""Simulation-based calibration: a correct model passes, wrong models fail, and the reports are correct."""
 
 from __future__ import annotations
 

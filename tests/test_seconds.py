@@ -1,4 +1,4 @@
-"""Every second of a command is accounted for, and a run of many short parts is written fast."""
+"""All seconds of a command are accounted for, and a run with many short parts is written quickly."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The test within chains: stationary chains pass whether or not they agree, drifting ones do not."""
+"""The test within chains: stationary chains pass whether or not they agree; drifting chains do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SGLD is biased by a known amount, and is held to it: whoever repairs it towards the posterior fails here."""
+"""SGLD has a bias of known size; a change that moves SGLD closer to the posterior must fail here."""
 
 from __future__ import annotations
 

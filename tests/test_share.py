@@ -1,4 +1,4 @@
-"""The share of the long tests that a commit gets (`share.py`), on a suite of twenty that would all pass."""
+"""The part of the long tests that a commit runs (`share.py`), on a suite of twenty passing tests."""
 
 from __future__ import annotations
 

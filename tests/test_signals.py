@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and a reader who has left, in processes of their own: one line and a code, never a traceback."""
+"""SIGINT, SIGTERM and a closed reader, in separate processes: one line and an exit code, never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The estimators of `bnnzoo.sklearn`: scikit-learn's own checks, and what they do not look at."""
+"""The estimators of `bnnzoo.sklearn`: scikit-learn's own checks, and properties that these do not cover."""
 
 from __future__ import annotations
 

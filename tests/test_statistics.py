@@ -1,4 +1,4 @@
-"""What samplers declare of their steps is what they report, and what is made of it."""
+"""Statistics that samplers declare are the ones that they report, and they are used correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partly stochastic networks: what is sampled, what is fixed, and that the file says both."""
+"""Partly stochastic networks: sampled and fixed parameters, and their record in the file."""
 
 from __future__ import annotations
 
