@@ -75,7 +75,7 @@ def test_a_file_whose_arrays_are_not_its_models_is_refused(group, change, messag
 
 
 def test_a_given_posterior_may_lack_sites_but_not_add_any(regression):
-    """The file of a NumPyro model also contains deterministic sites; the error names the sites missing from the file."""
+    """The file of a NumPyro model also contains deterministic sites; the error names sites that are missing."""
     run = regression[0]
     tree, restored_model = run.posterior, run.predictor._restored_model
     model = restored_model._replace(data_sha256=tree.attrs["data_sha256"])

@@ -24,7 +24,7 @@ UNITS, SNAPSHOTS, SLOPE = 128, 16, 0.3
 
 
 def chains(rng: np.random.Generator, mean: float, sd: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return independent N(mean, sd^2) draws of three values, starts, and autoregressive chains that preserve N(0, 1)."""
+    """Return N(mean, sd^2) draws of three values, starts, and autoregressive chains that preserve N(0, 1)."""
     run = mean + sd * rng.normal(size=(4, 500, 3))
     starts = mean + sd * rng.normal(size=(UNITS, 3))
     later, value = [], SLOPE * starts + np.sqrt(1 - SLOPE**2) * rng.normal(size=starts.shape)

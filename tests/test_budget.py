@@ -61,7 +61,7 @@ def test_until_without_budget_is_refused(more):
 
 
 def test_show_leaves_open_lengths_to_the_budget(tmp_path, monkeypatch):
-    """If the lengths were written out, they would count as requested, and the shown recipe would make a different run."""
+    """If the lengths were written out, the shown recipe would request them and make a different run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "houses.csv").write_text("size,price\n" + "".join(f"{i // 2},{i * i % 7}.5\n" for i in range(30)))
 

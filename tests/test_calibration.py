@@ -18,7 +18,7 @@ def normal_pit(rows: int, sd: float = 1.0, shift: float = 0.0, seed: int = 0) ->
 
 
 def classes(confidence: np.ndarray, accuracy: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels and probabilities of two classes: class 0 has probability `confidence`, and occurs with `accuracy`."""
+    """Return labels and probabilities of two classes; class 0 has probability `confidence` and frequency `accuracy`."""
     wrong = np.random.default_rng(seed).uniform(size=len(confidence)) >= accuracy
     return wrong.astype(int), np.stack([confidence, 1 - confidence], 1)
 
@@ -124,7 +124,7 @@ def test_one_target_of_several_is_named():
 
 
 def test_few_rows_do_not_give_a_calibrated_answer():
-    """Of 200 predictions for 300 rows whose 90 % intervals contain 83 %, at most one in ten is reported as calibrated."""
+    """If 90 % intervals contain 83 % of 300 rows, at most one of ten predictions is reported as calibrated."""
     sd = stats.norm.ppf(0.915) / stats.norm.ppf(0.95)
     messages = [
         answer_calibrated(calibration.of_intervals(normal_pit(300, sd, seed=repeat)), 300).outcome
@@ -143,8 +143,11 @@ def test_half_a_percent_is_not_wrong_however_many_rows_show_it():
 
 
 def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
-    """500 right predictions of 200 rows each: a "no" in at most 1 %, for the interval alone allows as much; and of 500
-    whose intervals are too narrow the interval holds the true gap in at least 97.6 % (99 % claimed, 3.1 sd)."""
+    """Of 500 correct predictions for 200 rows, at most 1 % get a "no", as the interval allows.
+
+    Of 500 predictions with too narrow intervals, the interval contains the true gap in at least 97.6 % (nominally 99 %;
+    3.1 sd).
+    """
     rng = np.random.default_rng(0)
     alarms_absent, holds = 0, 0
     z = np.linspace(0, 5, 5001)
@@ -165,7 +168,7 @@ def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
 def test_a_right_posterior_of_few_rows_is_not_called_wrong(ratio, least, most):
     """Exact linear regressions, 400 training and 400 test rows, 11 weights: all test rows share the error of the fit.
 
-    300 of them: at most 9 are called wrong (P(more than 9 | 1 %) = 0.1 %), nearly all with sds of 0.7.
+    Of 300 regressions, at most 9 are reported as wrong (P(more than 9 | 1 %) = 0.1 %); with sds of 0.7 nearly all are.
     """
     rng = np.random.default_rng(0)
     wrong = 0

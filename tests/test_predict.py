@@ -51,7 +51,7 @@ def _posterior(likelihood: Any, targets: int = 1) -> NetworkPosterior:
 
 
 def _draws(posterior: NetworkPosterior, count: int) -> np.ndarray:
-    """Draws on their natural scale, and each draw's outputs of X by NumPy."""
+    """Return draws on their natural scale, and the outputs of each draw at X, by NumPy."""
     draws = np.random.default_rng(1).normal(size=(count, posterior.layout.dim)).astype(np.float32)
     if posterior.likelihood.parameters():
         draws[:, -1] = np.exp(0.3 * draws[:, -1])
@@ -69,7 +69,7 @@ def _scale(raw: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("place", [0, 2])
 def test_a_draw_of_no_weight_changes_nothing(place):
-    """Of counts: its rate of e^48 or e^200 is far beyond the others', or infinite."""
+    """The model predicts counts, and the rate of this draw is e^48 or e^200: far beyond the others, or infinite."""
     posterior = _posterior(Poisson())
     draws_right = _draws(posterior, 2) / 4
     for bias in (48.0, 200.0):
@@ -84,7 +84,7 @@ def test_a_draw_of_no_weight_changes_nothing(place):
 
 @pytest.mark.parametrize("count", [3, 16, 21])
 def test_moments_of_a_gaussian(count):
-    """A number of draws below, equal to and beyond whole blocks of eight."""
+    """The number of draws is below, equal to and above a multiple of eight."""
     posterior = _posterior(Gaussian())
     draws = _draws(posterior, count)
     y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
@@ -178,7 +178,10 @@ def test_blocks_cover_every_row_once(monkeypatch):
 
 
 def test_any_number_of_draws_is_predicted_by_one_program(monkeypatch):
-    """A clock ends runs at another draw each time. Each draw has its own prediction and noise, in whatever block."""
+    """A time limit ends each run at a different draw.
+
+    Each draw has its own prediction and noise, independent of blocks.
+    """
     traced, centre = [], predictive.centre_of_draw
     monkeypatch.setattr(per_draw, "centre_of_draw", lambda *args: traced.append(0) or centre(*args))
     posterior, x, key = _posterior(Gaussian(0.5)), X[:4], jax.random.key(1)
@@ -203,7 +206,7 @@ def test_few_numbers_of_draws_are_compiled(count, filled):
 
 
 def test_blocks_are_of_four_million_numbers():
-    """Of four a row, and of inputs of a million each; no block is longer than the others need it to be."""
+    """Rows have four numbers, or inputs of a million each; blocks are as equal as possible."""
     assert [b.stop - b.start for b in blocking.blocks(3 * 2**20, 4)] == [2**20] * 3
     assert [count for _, count in blocking.row_blocks(4, 2**20)] == [4]
     assert [count for _, count in blocking.row_blocks(5, 2**20)] == [3, 2]
@@ -279,7 +282,7 @@ def test_columns_of_a_regression_are_in_original_units(regression):
 
 
 def test_opening_a_file_leaves_jax_as_it_is(regression, monkeypatch):
-    """Neither configured nor cleared until the first computation; the cache comes on with that."""
+    """JAX is neither configured nor cleared until the first computation, which enables the cache."""
     run, _ = regression
     calls: list[str] = []
     monkeypatch.setattr(jax.config, "update", lambda name, value: calls.append(name))
