@@ -340,11 +340,11 @@ def _gaussians(means: np.ndarray) -> Predictor:
 
 
 def test_new_rows_use_different_draws_while_there_are_enough():
-    """Four draws, of Gaussians far from one another."""
+    """Four draws whose Gaussians are far from one another."""
     predictor = _gaussians(100.0 * np.arange(4))
 
     def draw_indices(count: int, **how: int) -> list[int]:
-        """The numbers of the draws that rows are of."""
+        """Return the draw from which each row comes."""
         rows = predictive_samples.new_rows(predictor, count, **how)
         assert list(rows) == ["x0"]
         numbers = (rows["x0"].to_numpy() - 10) / 200
@@ -420,7 +420,7 @@ def test_a_table_of_several_targets_is_in_the_units_of_each(of_two, monkeypatch)
 
 
 def test_a_log_density_of_several_targets_is_of_the_data_as_they_came(of_two, monkeypatch):
-    """Targets are seen in the units of the network; a density of both is smaller by the product of the units."""
+    """Targets are in the units of the network, so the joint density differs by the product of the units."""
     requests: list[Any] = []
 
     def density(posterior: Any, draws: Any, x: Any, y: Any) -> np.ndarray:
@@ -438,7 +438,7 @@ def test_a_log_density_of_several_targets_is_of_the_data_as_they_came(of_two, mo
 
 
 def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, monkeypatch):
-    """Of counts, whose transforms are randomised by row."""
+    """The targets are counts, whose transforms are randomised by row."""
     rng = np.random.default_rng(0)
     values, y = rng.poisson(3, (50, 7, 2)).astype(np.float32), rng.poisson(3, (7, 2)).astype(np.float32)
 
@@ -499,7 +499,7 @@ def test_evaluate_stores_groups_of_test_and_training_rows(of_two, has_training_r
 
 
 def test_the_cost_of_a_row_counts_multiplications():
-    """Of 36 pixels each of two filters of nine weights multiplies and adds."""
+    """Two filters of nine weights multiply and add at each of 36 pixels."""
     assert _gaussians(np.zeros(4)).row_cost == 2 * 2
     model = Cnn((2,), hidden=())
     x = np.zeros((3, 1, 6, 6), np.float32)
@@ -522,7 +522,7 @@ def test_a_thousand_parameters_represent_a_large_network():
 
 
 def test_kept_predictions_are_found_by_their_inputs():
-    """Those at which nothing was kept are refused by the number of their row, from 1."""
+    """Inputs without kept predictions are refused with their row number, from 1."""
     tree = xr.DataTree.from_dict({"/constant_data": xr.Dataset({"x_kept": (("kept_row", "feature"), X)})})
     predictor = Predictor(Record(tree, None))
     predictor._restored_model = SimpleNamespace(kept_rows=X)
@@ -532,7 +532,7 @@ def test_kept_predictions_are_found_by_their_inputs():
 
 
 def test_quantiles_are_of_a_rows_inputs_wherever_it_stands(regression):
-    """Rows that differ keep noise of their own: one for all would make the errors of their coverage one error."""
+    """Different rows have different noise; with common noise, the errors of their coverage would be dependent."""
     predictor = regression[0].predictor
     x = np.random.default_rng(0).normal(size=(6, *predictor.signature.shape)).astype(np.float32)
     x[0] = 0
@@ -593,7 +593,7 @@ def test_predict_to_files(regression, tmp_path):
 
 
 def test_columns_of_any_name_go_to_netcdf_whole_or_not_at_all(regression, tmp_path, monkeypatch):
-    """`row` is what the dimension is called, and a / makes a group."""
+    """The dimension is called `row`, and a / would make a group."""
     run, _ = regression
     frame = pd.DataFrame({"row": [1.5, 2.5]})
     monkeypatch.setattr(run, "predict", lambda *_, **__: frame)
@@ -632,7 +632,7 @@ def test_slices_are_the_same_however_many_features_are_looked_at_at_once(monkeyp
 
 
 def test_slices_name_the_class_that_they_are_of():
-    """By its own name: labels 1, 3 and 5 are not their numbers."""
+    """The class has its own name: labels 1, 3 and 5 differ from their codes."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
     run = bnnzoo.sample("linear", "mala", data=(x, 1 + 2 * rng.integers(3, size=60)), **{**SHORT, "draws": 20})
@@ -698,7 +698,7 @@ def test_evaluate_twice_and_on_other_data(regression, tmp_path):
 
 
 def test_evaluate_closes_the_groups_that_it_replaces(regression, tmp_path):
-    """Open, it would take its space on the disk for as long as the run is there."""
+    """An open group would keep its disk space as long as the run exists."""
     path = tmp_path / "copy.nc"
     shutil.copyfile(regression[0].path, path)
     run = bnnzoo.open(path)

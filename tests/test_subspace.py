@@ -44,7 +44,7 @@ def _whole(prior: Any = None, hidden: int = 3, likelihood: Any = None) -> Networ
 def _restricted(
     whole: NetworkPosterior, mode: np.ndarray, basis: np.ndarray, *, is_linearised: bool = False
 ) -> NetworkPosterior:
-    """The posterior in the subspace mode + basis z."""
+    """Return the posterior in the subspace mode + basis z."""
     num_own = whole.layout.dim - whole.layout.network.dim
     own = np.full(num_own, 0.1)
     fixed = {"mode": mode, "basis": basis, "centre": np.concatenate([np.zeros(basis.shape[1]), own])}
@@ -59,7 +59,7 @@ def _restricted(
 
 
 def _subspace(whole: NetworkPosterior, count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """A mode and a basis whose columns are orthogonal in units of the prior."""
+    """Return a mode and a basis whose columns are orthogonal in units of the prior."""
     rng, dim = np.random.default_rng(seed), whole.layout.network.dim
     _, sd = normal_moments(whole.prior, whole.layout.network)
     columns = np.linalg.qr(rng.normal(size=(dim, count)))[0] * rng.uniform(0.1, 0.5, count)
