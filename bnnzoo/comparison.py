@@ -26,7 +26,7 @@ _BETTER = {
     **dict.fromkeys((*_LOWER_IS_BETTER, "loo_nll"), "lower"),
     "accuracy": "higher",
 }
-"""Metrics that show on their own which run predicts better. The first that the runs have is used."""
+"""Metrics that decide alone which run predicts better. The first metric that all runs have is used."""
 _SIGNIFICANT_ERRORS = 2.0
 """Standard errors that a difference must exceed."""
 
@@ -39,7 +39,7 @@ class Compared(NamedTuple):
     estimates: dict[str, Estimate]
     numbers: dict[str, float]
     doubt: str = ""
-    """Verdict of the run, if it is negative; see `Record.doubt`."""
+    """Verdict of the run if it reports a problem; see `Record.doubt`."""
 
 
 class Difference(NamedTuple):
@@ -103,8 +103,8 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
 
     Args:
         runs: runs or their files.
-        reference: a run taken as the truth, such as long Hamiltonian chains. Classification: `agreement`, the fraction
-            of rows with the same most probable class, and `total_variation`, the mean of sum_c |p_c - q_c| / 2
+        reference: a run that is treated as the truth, such as long Hamiltonian chains. Classification: `agreement`, the
+            fraction of rows with the same most probable class, and `total_variation`, the mean of sum_c |p_c - q_c| / 2
             (Izmailov et al. 2021). Regression: `mean_distance`, the root mean square of the difference of predictive
             means in the reference's predictive sd, and `sd_ratio`, the mean ratio of the sds. Density:
             `log_density_distance`, the root mean square of the difference of log densities.

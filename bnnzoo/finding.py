@@ -34,8 +34,8 @@ def setting(field: str, value: object = None) -> str:
 
     Args:
         field: a key of a recipe, either of a run (`warmup`) or of a part (`sampler.step_size`), or an argument.
-        value: the advised value, True for an option without a value; leave it out if the surrounding words give the
-            direction of the change.
+        value: the advised value; True for an option without a value; omit it if the text only gives the direction of
+            the change.
     """
     return f"[[{field}]]" if value is None else f"[[{field}={_escaped(str(value))}]]"
 
@@ -75,7 +75,7 @@ def spelling() -> Spelling:
 
 @contextlib.contextmanager
 def spelling_of(caller: Spelling) -> Iterator[None]:
-    """Use the notation of this caller for all messages in the context."""
+    """Use this notation, of options or keywords, for all settings in messages inside the context."""
     token = _spelling.set(caller)
     try:
         yield
@@ -102,7 +102,7 @@ class Finding(NamedTuple):
 
     @property
     def settings(self) -> tuple[tuple[str, str | None], ...]:
-        """The fields that the advice names, each with the advised value, or None if the words give the direction."""
+        """The fields that the advice names, with the advised values; None if the advice only gives a direction."""
         return tuple((match[1], match[2] and _unescaped(match[2])) for match in _SETTING.finditer(self.advice))
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """Settings of the garbage collector for a process that runs a single command.
 
-Imports and traces make few cycles and many lasting objects, so that frequent collections are wasted.
+Imports and traces create few cycles and many long-lived objects, so frequent collections are useless.
 """
 
 from __future__ import annotations

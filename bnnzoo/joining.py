@@ -130,7 +130,7 @@ def _check(runs: Sequence[Run]) -> None:
 def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
     """Return the settings that must be equal.
 
-    Excluded are numbers of chains and draws, the seed, and for time-limited runs the lengths that the clock chose.
+    The numbers of chains and draws, the seed, and the lengths of time-limited runs are excluded.
     """
     attributes = run.attributes
     recipe = recipe_from(str(attributes["recipe"]))
@@ -268,7 +268,7 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
         findings_by_run
     )
     recipe, *others = (recipe_from(str(run_attributes["recipe"])) for run_attributes in attributes_of_runs)
-    # If the clock chose the thinning, the largest value is stored.
+    # If a budget determined the thinning, the largest value is stored.
     thin = max(run_attributes.thin for run_attributes in (recipe, *others))
     recipe = dataclasses.replace(recipe, chains=num_chains, draws=draws, thin=thin)
     joined = {"recipe": to_yaml(as_dict(recipe)), "draws_requested": draws, "draws_done": draws, "tuned": "{}"}

@@ -13,7 +13,10 @@ from bnnzoo.recipe import PARTS, Layer, Recipe, fields_of, plain, resolve
 def recipe_of(
     model: Any, sampler: Any, layers: Sequence[Layer] = (), *, data: str | None, in_memory: bool, **options: Any
 ) -> Recipe:
-    """Resolve Python arguments, as options of the command line, on top of the layers."""
+    """Return the recipe of Python arguments.
+
+    They have precedence over shipped recipes, like options of the command line.
+    """
     all_options = options_of({"model": model, "sampler": sampler, **options}) | {"data": data}
     return resolve(None, None, layers, all_options, in_memory=in_memory)
 

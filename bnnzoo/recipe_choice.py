@@ -20,7 +20,7 @@ A step of the integrator evaluates every row twice. With more rows a network mak
 """
 
 MIN_DEEP_ROWS = 300
-"""Fewest rows of a regression for a network of four hidden layers.
+"""Minimal number of rows for a regression network with four hidden layers.
 
 On smaller tables one hidden layer predicted as well as two or better, and its chains mixed faster."""
 
@@ -36,7 +36,7 @@ def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any
     Raises:
         UsageError: if the options or the data are invalid.
     """
-    # The reading of data depends on no part, so any names serve until the rows are loaded.
+    # Reading the data does not depend on the parts, so any names can be used until the rows are loaded.
     provisional = resolve("mlp", "mams", layers, options, in_memory=data is not None)
     dataset = load_recipe_data(provisional, data)
     from bnnzoo.assembly.recipe_parts import likelihood_task  # imports JAX, so it follows the checks of the data

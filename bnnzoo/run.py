@@ -187,7 +187,7 @@ class Run(AbstractRunPredictions):
             unseen: treatment of text levels that training did not contain, see `predict`.
             interval: "conformal" adds coverage and width of conformal intervals beside the Bayesian ones.
             level: probability of those intervals; 0.9 unless given.
-            calibration: rows for conformal intervals, see `predict_interval`; none of the scored rows.
+            calibration: rows for conformal intervals, see `predict_interval`; they must differ from the scored rows.
 
         Raises:
             UsageError: if there are no test rows and no `data`, or as `predict_interval`.

@@ -9,9 +9,9 @@ import sys
 from importlib.metadata import version
 
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")
-# Where in the source an operation was traced is looked up for each; no test reads it in a program.
+# JAX records the source location of every traced operation; no test needs it in a program.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
-# What else is installed beside the zoo has tests of its own, and rules that are not the zoo's.
+# Other installed plugins have their own tests and rules, so they are not loaded here.
 os.environ.setdefault("BNNZOO_PLUGINS", "bnnzoo")
 
 from jaxtyping import install_import_hook
@@ -30,30 +30,34 @@ from bnnzoo.sampling.backend import split_cpu
 
 pytest_plugins = ["share"]
 COMPILED_QUICKLY = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
-"""Sooner compiled, a little slower to run; jaxlib 0.10 has both, 0.12 aborts where it is told of one."""
+"""Compiles faster and runs a little slower. jaxlib 0.10 has both options; 0.12 aborts if one of them is set."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """XLA's compiling is much of the default suite's time. Slow tests and the mutation gate compile as a user does."""
+    """Reduce XLA's optimisation, which takes much of the default suite's time.
+
+    Slow tests and mutants use a user's settings.
+    """
     if "not slow" in config.getoption("markexpr") and version("jaxlib").startswith("0.10."):
         os.environ.setdefault("XLA_FLAGS", COMPILED_QUICKLY)
     split_cpu(4)
-    backend.keep_programs()  # what one test or worker has compiled no other compiles again
+    backend.keep_programs()  # a program that one test or worker has compiled is not compiled again
     jax.config.update("jax_numpy_rank_promotion", "allow")
-    jax.local_devices()  # JAX starts here: a first test of one device would decide for all after it
-    # Traces make few cycles: with Python's 700, looking for them is a tenth of the time.
+    # JAX starts here; otherwise a first test with one device would determine the devices of all later tests.
+    jax.local_devices()
+    # Traces create few cycles; with Python's threshold of 700, searching for them takes a tenth of the time.
     gc.set_threshold(200_000, 20, 50)
 
 
 def pytest_collection_finish() -> None:
-    """What is there by now stays: no collection looks through it again."""
+    """Exclude all existing objects from later garbage collections."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def as_options():
-    """Messages name options, as on the command line: `--drop a` instead of `drop="a"`."""
+    """Let messages name options, as on the command line: `--drop a` instead of `drop="a"`."""
     with spelling_of("options"):
         yield
 
@@ -65,10 +69,10 @@ _TESTS = itertools.count()
 def _process_restored():
     """Restore double precision and the loaded plugins after a test, and limit the number of compiled programs.
 
-    This fixture is the first to be set up and the last to be torn down: by then monkeypatch has restored the
-    environment from which the plugins are loaded.
+    This fixture is the first to be set up and the last to be torn down: at that time monkeypatch has already restored
+        the environment that determines the plugins.
     """
-    if next(_TESTS) % 10 == 0:  # it reads some ten thousand lines
+    if next(_TESTS) % 10 == 0:  # it reads about ten thousand lines
         backend.forget_programs()
     before, plugins = jax.config.jax_enable_x64, load_plugins()
     yield
@@ -79,7 +83,7 @@ def _process_restored():
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A folder where distributions can be put, seen by this process."""
+    """A folder on the path of this process, in which tests can install distributions."""
     for variable in ("BNNZOO_PLUGINS", "BNNZOO_DISABLE_PLUGINS", "BNNZOO_STRICT_PLUGINS"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.syspath_prepend(tmp_path)

@@ -53,7 +53,7 @@ BROKEN = {
         "invalid exactness 'perfect'",
     ),
 }
-"""What can be wrong with a plugin: its module, and what the one-line report must say."""
+"""Broken plugins: the module, and the text that the one-line report must contain."""
 
 
 THING = """
@@ -67,7 +67,7 @@ class Thing(AbstractSampler):
 
 
 def install(site: Path, distribution: str, source: str, version: str = "0.2") -> str:
-    """Write a distribution with one plugin module into `site`; its module's name is returned."""
+    """Write a distribution with one plugin module into `site`; return the name of the module."""
     module = distribution.replace("-", "_")
     (site / f"{module}.py").write_text(source)
     info = site / f"{module}-{version}.dist-info"
@@ -78,7 +78,7 @@ def install(site: Path, distribution: str, source: str, version: str = "0.2") ->
 
 
 def install_good(site: Path, distribution: str, name: str) -> str:
-    """A plugin that offers one sampler, whose module exists too."""
+    """Install a plugin that offers one sampler with an existing module."""
     module = distribution.replace("-", "_")
     (site / f"{module}_target.py").write_text(THING)
     return install(site, distribution, GOOD.format(name=name, module=module))

@@ -1,7 +1,7 @@
-"""A process that gives changed files to commands: one case a line of JSON on stdin, what came of it on stdout.
+"""A process that runs commands on changed files: one case per line of JSON on stdin, results on stdout.
 
-`python fuzz_worker.py FOLDER` makes honest files in FOLDER unless they are there. A case is {"door", "changes",
-"command"}; a process of its own has a limit of memory, and its death is the case's.
+`python fuzz_worker.py FOLDER` makes valid files in FOLDER unless they exist. A case is {"door", "changes", "command"}.
+The process has a memory limit; if it dies, the case has failed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from bnnzoo.errors import InterruptedRunError
 from bnnzoo.posterior import backend
 
 MEMORY = 2**29
-"""What a case may add to what the process has: with the 400 MB of the libraries less than 1 GB."""
+"""Memory that a case may use in addition; with the 400 MB of the libraries, less than 1 GB."""
 LONGEST = 20.0
-"""Seconds of work for one case: how busy the machine is else is not its fault."""
+"""Largest CPU seconds of one case, which do not depend on the load of the machine."""
 COMMANDS: dict[str, list[list[str]]] = {
     "run": [
         ["diagnose", "run.nc", "--json"],
@@ -58,11 +58,11 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["predict", "../honest/run.nc", "--data", "set.npz", "-o", "out.csv"],
     ],
 }
-"""What opens each kind of file."""
+"""Commands that open each kind of file."""
 
 
 def honest(folder: Path) -> None:
-    """One file of each kind, as bnnzoo or its users write them."""
+    """Make one valid file of each kind."""
     from sklearn.datasets import load_diabetes
 
     data: Any = load_diabetes(as_frame=True)
@@ -95,7 +95,7 @@ def honest(folder: Path) -> None:
 
 
 def placed(source: Path, case: Path, door: str) -> None:
-    """A copy of the honest files that the door needs."""
+    """Return a copy of the valid files that a case needs."""
     case.mkdir()
     if door == "parts":
         shutil.copytree(store.parts_folder(source / "stopped.nc"), case / "run.nc.parts")
@@ -110,7 +110,7 @@ def placed(source: Path, case: Path, door: str) -> None:
 
 
 def changed(case: Path, door: str, change: Change, checkpoint: Any) -> None:
-    """Do one change to what lies in the case's folder."""
+    """Apply one change to the files in the case's folder."""
     byte_kinds = ("flip", "cut", "put", "insert", "drop", "again")
     if door == "run" and change[0] not in byte_kinds:
         return mutations.change_run_file(case / "run.nc", change)
@@ -133,10 +133,10 @@ def changed(case: Path, door: str, change: Change, checkpoint: Any) -> None:
 
 
 def run_command(case: Path, arguments: list[str]) -> dict[str, Any]:
-    """What a command says, how it ends, and what it takes."""
+    """Run a command; return its output, its exit code and its resources."""
     Path("/proc/self/clear_refs").write_text("5")
     resident = _status("VmRSS")
-    # A bomb ends as an error here, not as the end of the machine.
+    # A decompression bomb causes an error here and does not exhaust the machine.
     resource.setrlimit(resource.RLIMIT_DATA, (_status("VmData") + 8 * MEMORY, resource.RLIM_INFINITY))
     out, err = io.StringIO(), io.StringIO()
     started = time.process_time()
@@ -157,7 +157,7 @@ def run_command(case: Path, arguments: list[str]) -> dict[str, Any]:
 
 
 def _status(name: str) -> int:
-    """Bytes of this process."""
+    """Return the memory of this process in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
 
@@ -167,7 +167,7 @@ def _files(folder: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    """Take cases until stdin ends."""
+    """Run cases until stdin ends."""
     faulthandler.enable()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -183,7 +183,7 @@ def main() -> None:
         shutil.rmtree(case, ignore_errors=True)
         placed(folder / "honest", case, contents["door"])
         for change in contents["changes"]:
-            # Some changes have no place once others were done, and some values no file can hold.
+            # Some changes are impossible after others, and some values cannot be stored in a file.
             with contextlib.suppress(Exception):
                 changed(case, contents["door"], change, checkpoint)
         result = run_command(case, pick(COMMANDS[contents["door"]], contents["command"]))

@@ -16,12 +16,12 @@ from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler
 
 Z = 4.89
-"""What a standard normal passes once in a million, on either side."""
+"""Quantile that a standard normal exceeds in absolute value once in a million."""
 LEVEL = 1e-6
 
 
 class NormalPrior(AbstractPosterior):
-    """theta ~ N(0, 1); the likelihood is a subclass's."""
+    """theta ~ N(0, 1); subclasses define the likelihood."""
 
     data: Any
     likelihood_power: Any = np.float32(1.0)
@@ -40,7 +40,7 @@ class GaussianMean(NormalPrior):
 
     @classmethod
     def of(cls, num_data: int, values: np.ndarray | None = None) -> GaussianMean:
-        """With data shaped like `values`, by default the normal distribution's quantiles."""
+        """Return the posterior for data like `values`; the default is normal quantiles."""
         if values is None:
             values = stats.norm.ppf((np.arange(num_data) + 0.5) / num_data)
         return cls((values - values.mean()) / values.std() + 0.3)
@@ -57,18 +57,18 @@ class GaussianMean(NormalPrior):
         return -((batch - theta[0]) ** 2) / 2
 
     def draws(self, count: int, *, seed: int) -> np.ndarray:
-        """Exact posterior draws [count, 1]."""
+        """Return exact posterior draws [count, 1]."""
         return self.mean + self.sd * np.random.default_rng(seed).normal(size=(count, 1))
 
     def standardised(self, theta: np.ndarray) -> np.ndarray:
-        """(theta - mean) / sd, [count]."""
+        """Return (theta - mean) / sd, [count]."""
         return (np.asarray(theta, float)[:, 0] - self.mean) / self.sd
 
 
 def evolve(
     sampler: AbstractSampler, posterior: AbstractPosterior, starts: np.ndarray, *, steps: int, seed: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Final positions [chain, dim] of untuned chains, and each chain's mean statistics [chain]."""
+    """Return final positions [chain, dim] of untuned chains, and the mean statistics of each chain."""
     dtype = jnp.zeros(()).dtype
     keys = jax.random.split(jax.random.key(seed), len(starts))
     final, means = _evolve(sampler, posterior, jnp.asarray(starts, dtype), keys, steps)
@@ -98,13 +98,16 @@ def _evolve(sampler: Any, posterior: Any, starts: Array, keys: Array, steps: int
 def from_exact_draws(
     sampler: AbstractSampler, posterior: GaussianMean, *, chains: int = 10_000, steps: int = 30, seed: int = 2
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """Standardised final states of chains that start at exact draws, and the statistics' means."""
+    """Return standardised final states of chains that start at exact draws, and the means of the statistics."""
     final, means = evolve(sampler, posterior, posterior.draws(chains, seed=1), steps=steps, seed=seed)
     return posterior.standardised(final), {name: float(value.mean()) for name, value in means.items()}
 
 
 def scores(values: np.ndarray, *, variance: float = 1.0, mean: float = 0.0) -> dict[str, float]:
-    """z of the mean, z of the variance, and the Kolmogorov-Smirnov p of i.i.d. values against a normal law."""
+    """Return z of the mean, z of the variance, and the Kolmogorov-Smirnov p value of i.i.d.
+
+    values for a normal distribution.
+    """
     count = len(values)
     return {
         "mean": float((values.mean() - mean) * (count / variance) ** 0.5),

@@ -1,4 +1,4 @@
-"""Files that were a real run's until a stranger or a disk did something to them: one row for each thing done."""
+"""Damaged and malicious run files, one per row: each is the file of a real run with one change."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from h5py import h5d, h5p, h5s, h5t
 TEXT = h5py.string_dtype()
 SECRET = "the secret of another file"
 ESCAPES = "\x1b[2J\x1b]0;mine\x07"
-"""Clears a terminal and gives its window another name."""
+"""Escape codes that clear a terminal and rename its window."""
 
 
 def edited(change: Callable[[h5py.File, Path], Any]) -> Callable[[Path], None]:
-    """The file after a change by h5py; the folder has a file `secret` in it."""
+    """Return the file after a change by h5py; the folder contains a file `secret`."""
 
     def make(path: Path) -> None:
         with h5py.File(path, "r+") as file:
@@ -58,7 +58,7 @@ def _virtual(file: h5py.File, folder: Path) -> None:
 
 
 def _named(name: str) -> Callable[[h5py.File, Path], None]:
-    """A member whose name HDF5's own path syntax cannot make: bytes put in the place of a name as long."""
+    """Rename a member to a name that HDF5's path syntax does not allow, by replacing bytes of the same length."""
 
     def change(file: h5py.File, folder: Path) -> None:
         file["constant_data"].create_dataset("Q" * len(name), data=np.zeros(3))
@@ -72,7 +72,7 @@ def _named(name: str) -> Callable[[h5py.File, Path], None]:
 
 
 def _many_inflate_more(file: h5py.File, _: Path) -> None:
-    """A chunk of 64 bytes whose packed bytes unpack to 64 MB."""
+    """Write a chunk of 64 bytes that decompresses to 64 MB."""
     import zlib
 
     properties = h5p.create(h5p.DATASET_CREATE)
@@ -84,7 +84,7 @@ def _many_inflate_more(file: h5py.File, _: Path) -> None:
 
 
 def _shared_text(file: h5py.File, _: Path) -> None:
-    """A thousand attributes of a megabyte each."""
+    """Write a thousand attributes of a megabyte each."""
     for index in range(100):
         file["posterior"].attrs[f"a{index}"] = "x" * 2**20
 
@@ -108,7 +108,7 @@ def _declares(shape: tuple[int, ...], **more: Any) -> Callable[[h5py.File, Path]
 
 
 def _dangling_scale(file: h5py.File, _: Path) -> None:
-    """A dimension that is a reference to what is gone."""
+    """Write a dimension that refers to a deleted object."""
     file.create_dataset("scale", data=np.zeros(10)).make_scale("feature")
     file["posterior/weight"].attrs["DIMENSION_LIST"] = np.array([file["scale"].ref] * 4, h5py.ref_dtype)
     del file["scale"]
@@ -124,7 +124,7 @@ def _attribute_of_a_named_type(file: h5py.File, _: Path) -> None:
 
 
 def _patched(old: bytes, new: bytes) -> Callable[[Path], None]:
-    """Bytes that HDF5's own functions would not write."""
+    """Write bytes that HDF5's own functions would not write."""
 
     def change(content: bytes) -> bytes:
         assert old in content
@@ -134,7 +134,7 @@ def _patched(old: bytes, new: bytes) -> Callable[[Path], None]:
 
 
 def _called(name: bytes, group: str) -> Callable[[Path], None]:
-    """A member whose name is those bytes."""
+    """Return a file with a member of this name."""
 
     def make(path: Path) -> None:
         with h5py.File(path, "r+") as file:

@@ -1,17 +1,17 @@
-"""Mistakes made by rules (`mutator.py`) in what draws and what judges, and whether a test notices.
+"""Rule-based mistakes (`mutator.py`) in samplers and diagnostics, and whether a test detects them.
 
     python tests/machine_mutants.py TABLE [--sample 300] [--seed 0] [--minutes 120] [--jobs 1] [--only 'samplers/*']
 
-TABLE holds a mutant a line and is gone on with: those that stand in it are not run again, a larger sample begins with
-the smaller one's, and a change of a source leaves the sample of all the others as it is. Each runs in a process of its
-own, on a copy of the tree in a temporary folder, against tests of the default suite that `TESTS` names for its module,
-up to the first that fails; that test must pass without the mutant. Those that reach the mutant's line come first, the
-quickest of them before the others: which do is looked up once (`reached.py`) and kept beside TABLE, as TABLE.reached;
-old ones make nothing wrong, only slow. Survivors that no test could notice are explained in
-`equivalent_mutants.toml`. Exit 1 if another is left.
+TABLE has one line per mutant and can be continued: mutants in it are not run again, a larger sample extends a smaller
+one, and a change of a source leaves the sample of all other sources unchanged. Each mutant runs in its own process, on
+a copy of the tree in a temporary folder, with the tests of the default suite that `TESTS` names for its module, until
+the first test fails; that test must pass without the mutant. Tests that reach the mutant's line run first, the fastest
+before the others. `reached.py` measures this once; the result is stored beside TABLE, as TABLE.reached. An outdated
+measurement only costs time. `equivalent_mutants.toml` explains survivors that no test can detect. The exit code is 1 if
+any other survivor is left.
 
-mutmut and cosmic-ray do not fit: the one puts its own wrapper around each function, which Equinox's abstract methods
-and the shape checks do not take, and forks a process that runs JAX; the other knows one list of tests for all modules.
+mutmut and cosmic-ray are not suitable. mutmut wraps each function, which Equinox's abstract methods and the shape
+checks do not allow, and it forks a process that runs JAX. cosmic-ray has one list of tests for all modules.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ ROOT = Path(__file__).parent.parent
 EQUIVALENT = Path(__file__).parent / "equivalent_mutants.toml"
 
 SAME = ("module", "text", "before", "after")
-"""What tells the mutants of `equivalent_mutants.toml`, wherever their line has moved."""
+"""Fields that identify mutants of `equivalent_mutants.toml` even if their line has moved."""
 
 NAME = (*SAME[:2], "kind", *SAME[2:], "number")
-"""What tells a mutant of a table."""
+"""Fields that identify a mutant of a table."""
 
 TRAINED = "likelihood_power approximate"
 TESTS = {
@@ -171,7 +171,7 @@ TESTS = {
     "evaluation/split_conformal": "conformal",
     "evaluation/prediction_intervals": "conformal",
 }
-"""The modules that are looked at, and the tests that speak of each, those of the fewest seconds first."""
+"""The tested modules, and the tests of each module, the fastest first."""
 
 
 class Mutant(NamedTuple):
@@ -182,31 +182,31 @@ class Mutant(NamedTuple):
 
     @property
     def name(self) -> tuple[str, str, str, str, str, int]:
-        """What tells it wherever its line has moved: `number` counts those that are alike in a module."""
+        """Return a name that does not depend on the line: `number` counts equal mutants of a module."""
         return self.module, self.text, self.change.kind, self.change.before, self.change.after, self.number
 
     def place(self, seed: int) -> str:
-        """Where it stands in the order of a seed, whatever other mutants there are."""
+        """Return the mutant's position in the order of a seed, independently of other mutants."""
         return hashlib.sha256(json.dumps([seed, *self.name]).encode()).hexdigest()
 
 
 class Reached(NamedTuple):
-    """What `reached.py` wrote: the seconds of tests, and by module and text of a line those that reach it."""
+    """Output of `reached.py`: the seconds of tests, and the tests that reach a line, by module and text of the line."""
 
     seconds: dict[str, float]
     lines: dict[str, dict[str, list[str]]]
     sound: set[str]
-    """Those that passed on this very tree."""
+    """Tests that passed on this tree."""
 
     def first(self, mutant: Mutant, source: list[str]) -> list[str]:
-        """The tests that reach the mutant's line, or the next one above it that any reaches, the quickest first."""
+        """Return the tests that reach the mutant's line, or the nearest reached line above it, the fastest first."""
         lines = self.lines.get(mutant.module, {})
         above = (lines.get(line.strip(), []) for line in reversed(source[: mutant.change.line]))
         return sorted(next(filter(None, above), []), key=lambda name: self.seconds[name])
 
 
 class Tree:
-    """A copy of the repository, in which one mutant at a time is made."""
+    """A copy of the repository, in which one mutant at a time is applied."""
 
     def __init__(self, folder: Path) -> None:
         unwanted = shutil.ignore_patterns(".*", "__pycache__", "*.nc", "*.parts", "dist", "build")
@@ -216,12 +216,12 @@ class Tree:
     def write(self, module: str, source: str) -> None:
         path = self.root / "bnnzoo" / f"{module}.py"
         path.write_text(source)
-        # Python takes a source of the same size and second for the one that it has compiled.
+        # Python does not recompile a source with the same size and modification time in seconds.
         self.writes += 1
         os.utime(path, (self.writes, self.writes))
 
     def pytest(self, tests: list[str], timeout: float, *options: str) -> tuple[int | None, str]:
-        """The exit code, None if it took too long, and what was printed."""
+        """Run pytest; return the exit code (None after a timeout) and the output."""
         arguments = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "reached", "--tb=no", "--hypothesis-seed=0"]
         arguments += [*options, *tests]
         paths = os.pathsep.join([str(self.root), str(self.root / "tests")])
@@ -255,7 +255,7 @@ def every(only: str) -> Iterator[Mutant]:
 
 
 def digest() -> str:
-    """Of all sources and tests: what was seen to pass on the same ones needs no second look."""
+    """Return a digest of all sources and tests; tests that passed with the same digest are not run again."""
     files = sorted(path for folder in ("bnnzoo", "tests") for path in (ROOT / folder).rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
@@ -263,7 +263,7 @@ def digest() -> str:
 def reached(
     folder: Path, modules: Iterable[str], trees: queue.Queue[Tree], pool: concurrent.futures.Executor
 ) -> Reached:
-    """The tests that reach each line of some modules when nothing is wrong, a file of the folder for each test file."""
+    """Measure the tests that reach each line of some modules, without mutants; one file in the folder per test file."""
     folder.mkdir(exist_ok=True)
     current_digest = digest()
 
@@ -274,7 +274,7 @@ def reached(
         tree = trees.get()
         try:
             code, printed = tree.pytest([f"tests/test_{name}.py"], 3600.0, "--reached", str(tree.root / file.name))
-            if code not in (0, 5):  # 5: all of its tests are long ones
+            if code not in (0, 5):  # exit code 5: all of its tests are slow
                 raise RuntimeError(f"tests/test_{name}.py does not pass without a mutant:\n{printed}")
             file.write_text(json.dumps({"tree": current_digest, **json.loads((tree.root / file.name).read_text())}))
         finally:
@@ -296,7 +296,7 @@ def reached(
 def test_mutant(
     mutant: Mutant, trees: queue.Queue[Tree], sound: set[str], reached: Reached, timeout: float
 ) -> dict[str, Any]:
-    """What stands of a mutant in the table; `sound` are tests that are known to pass without one."""
+    """Return the line of a mutant for the table; `sound` are tests that are known to pass without mutants."""
     tree, began = trees.get(), time.monotonic()
     try:
         source = (ROOT / "bnnzoo" / f"{mutant.module}.py").read_text()
@@ -324,7 +324,7 @@ def test_mutant(
 
 
 def report(rows: list[dict[str, Any]], population: int) -> int:
-    """Prints the counts and the survivors; how many of these are neither killed nor explained."""
+    """Print the counts and the survivors; return the number of unexplained survivors."""
     explained = {tuple(item[key] for key in SAME) for item in tomllib.loads(EQUIVALENT.read_text())["mutant"]}
     survivors = [row for row in rows if row["result"] == "survived"]
     unexplained = [row for row in survivors if tuple(row[key] for key in SAME) not in explained]

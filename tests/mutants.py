@@ -1,7 +1,7 @@
-"""The known mistakes: each puts a wrong function in the place of a right one.
+"""The known mistakes: each replaces a correct function by a wrong one.
 
-As a pytest plugin (`-p mutants`) it makes the one that BNNZOO_MUTANT names, before any test is imported. Mistakes go by
-what functions take and return, so that the source can be written anew without the table below.
+As a pytest plugin (`-p mutants`) it applies the mistake that BNNZOO_MUTANT names, before any test is imported. Mistakes
+change arguments and results of functions, so the table below stays valid if the source is rewritten.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Patch = pytest.MonkeyPatch
 
 
 class Mutant(NamedTuple):
-    """A mistake: what makes it, and the tests that must fail then."""
+    """A mistake: the function that applies it, and the tests that must fail with it."""
 
     name: str
     make: Callable[[Patch], None]
@@ -41,7 +41,7 @@ class Mutant(NamedTuple):
 
 
 def pytest_configure() -> None:
-    # Not at import: the hook that checks shapes, in the tests' conftest, comes between.
+    # Not at import, because the import hook that checks shapes (in the tests' conftest) must be installed first.
     if name := os.environ.get("BNNZOO_MUTANT"):
         (mutant,) = (mutant for mutant in MUTANTS if mutant.name == name)
         mutant.make(Patch())
@@ -142,7 +142,7 @@ def _outside(patch: Patch) -> None:
 
 
 def _during_steps(patch: Patch, begin: Callable[..., None]) -> None:
-    """Calls `begin(sampler, posterior, state, key)` at the start of every step of the penalty."""
+    """Call `begin(sampler, posterior, state, key)` at the start of every step of the penalty."""
     from bnnzoo.samplers._penalty import AbstractPenalty
 
     original = AbstractPenalty.step
@@ -169,7 +169,7 @@ def _one_key(patch: Patch) -> None:
 
 
 def _one_batch(patch: Patch) -> None:
-    """The acceptance looks at the batch that the drift has seen."""
+    """Use the batch of the drift for the acceptance."""
     from bnnzoo.samplers._penalty import AbstractPenalty
 
     original, keys = AbstractPenalty._batch, []
@@ -183,7 +183,7 @@ def _one_batch(patch: Patch) -> None:
 
 
 def _other_batch(patch: Patch) -> None:
-    """theta is looked at on other data than theta'."""
+    """Evaluate theta and theta' on different data."""
     import jax
 
     from bnnzoo.samplers._penalty import AbstractPenalty
@@ -191,7 +191,7 @@ def _other_batch(patch: Patch) -> None:
     original = AbstractPenalty.step
 
     def step(self: Any, posterior: Any, state: Any, *, key: Any) -> Any:
-        # Not `fold_in(key, 1)`: that is the second of the keys that the step splits its own into.
+        # Not `fold_in(key, 1)`, which is the second of the keys into which the step splits its key.
         other, _ = self._batch(posterior, state.rows, key=jax.random.fold_in(jax.random.split(key)[0], 1))
         kind, calls = type(posterior), []
         plain = kind.log_likelihood
@@ -208,7 +208,7 @@ def _other_batch(patch: Patch) -> None:
 
 
 def _remembered(patch: Patch) -> None:
-    """The mean log-likelihood of theta is that of the batch on which theta was accepted."""
+    """Keep the mean log-likelihood of theta from the batch on which theta was accepted."""
     import equinox as eqx
     import jax.numpy as jnp
 
@@ -315,7 +315,7 @@ def _gradient_of_sgld(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], Non
 
 
 def _without_power(place: Callable[[], tuple[Any, str]]) -> Callable[[Patch], None]:
-    """The function of that name, of a class or module, with a posterior whose likelihood power is 1."""
+    """Return the named function of a class or module, called with a posterior of likelihood power 1."""
 
     def make(patch: Patch) -> None:
         import equinox as eqx
@@ -364,7 +364,7 @@ def _of_proposals() -> tuple[Any, str]:
 
 
 def _sum_without_power(patch: Patch) -> None:
-    """What a control variate knows of all data."""
+    """The sum over all data in a control variate."""
     from bnnzoo.samplers._control_variate import Anchor
 
     original, powers = Anchor.whole_part, [1.0]

@@ -1,6 +1,7 @@
-"""What is done to a real file before it is given to a command: bytes, and words that a stranger would change.
+"""Changes to a real file before a command reads it: of bytes, and of fields that an attacker would change.
 
-A change is a list: its name, then where and what. A place is a name, or a number that picks one of those there are.
+A change is a list: its name, the place, and the new value. A place is a name, or a number that selects one of the
+existing places.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NASTY: tuple[Any, ...] = (
     *([], {}, [[]], [1, 2, 3], ["a", "a"], {"a": 1}, [None], [[[[[[[[1]]]]]]]], [2**62], [0], [1000, 1000, 1000]),
     *([10**9], {"name": "mlp", "hidden": [10**9, 10**9]}, {"name": "os"}, {"__class__": "os"}),
 )
-"""Values that stand in no file that bnnzoo wrote."""
+"""Values that no file of bnnzoo contains."""
 ARRAYS: tuple[Callable[[], Any], ...] = (
     lambda: np.zeros(0, np.float32),
     lambda: np.float32(1),
@@ -52,7 +53,7 @@ ARRAYS: tuple[Callable[[], Any], ...] = (
 
 
 def pick(choices: Sequence[T], place: Any) -> T:
-    """The one called so, or by number."""
+    """Return the object with this name or number."""
     return choices[place % len(choices)] if isinstance(place, int) else choices[choices.index(place)]
 
 
@@ -74,7 +75,7 @@ def change_bytes(content: bytes, change: Change) -> bytes:
 
 
 def change_words(document: Any, path: Sequence[Any], value: Any) -> Any:
-    """JSON with a value put where `path` leads; what is no place ends the way."""
+    """Return the JSON with a value replaced at `path`; an invalid step ends the path."""
     if not path or not isinstance(document, dict | list) or not document:
         return value
     key = pick(list(document) if isinstance(document, dict) else range(len(document)), path[0])
@@ -86,7 +87,7 @@ def change_run_file(path: Path, change: Change) -> None:
     """attribute OBJECT NAME VALUE, json NAME PATH VALUE, recipe LINE VALUE, array NAME N, gone NAME, twin NAME."""
     kind, *rest = change
     with h5py.File(path, "r+") as file:
-        file.attrs.pop("digests", None)  # whoever changes words does not leave the old ones' digests
+        file.attrs.pop("digests", None)  # an attacker who changes attributes also removes their digests
         names: list[str] = []
         file.visit(lambda name: names.append(name))
         if kind == "attribute":
@@ -112,7 +113,7 @@ def change_run_file(path: Path, change: Change) -> None:
 
 
 def _put(attributes: Any, name: str, value: Any) -> None:
-    """A value as an attribute, as far as HDF5 has such."""
+    """Store a value as an attribute, if HDF5 has a suitable type."""
     if isinstance(value, str) and value.isprintable() and value in ("nan", "inf", "-inf"):
         value = float(value)
     if isinstance(value, dict) or value is None:
@@ -124,7 +125,7 @@ def _put(attributes: Any, name: str, value: Any) -> None:
 
 
 def change_line(text: str, place: int, value: Any) -> str:
-    """YAML in which one value, or with a negative place one key, is another."""
+    """Return the YAML with one value replaced; for a negative place, one key."""
     lines = text.splitlines()
     at = abs(place) % len(lines)
     new = value if isinstance(value, str) else json.dumps(value)
@@ -167,7 +168,7 @@ def change_parts(folder: Path, change: Change) -> None:
 
 
 def seal(folder: Path, checkpoint: Any) -> None:
-    """Write every digest anew, as a stranger would who wants to be believed; the checkpoint is the one from before."""
+    """Recompute every digest, as an attacker would; the checkpoint stays the same."""
     contents = json.loads((folder / "p000.json").read_text())
     contents["header"] = npz.sha256(folder / "header.json")
     for entry in [*contents["static"], *contents["parts"]]:
@@ -182,7 +183,7 @@ def seal(folder: Path, checkpoint: Any) -> None:
 
 
 def seal_words(folder: Path) -> None:
-    """Write the manifest's digest of itself anew, where its words are a manifest's."""
+    """Recompute the manifest's digest of itself, if it is still a valid manifest."""
     with suppress(ValidationError):
         manifest = Manifest.model_validate_json((folder / "p000.json").read_bytes())
         manifest.seal = run_parts.seal(manifest)
@@ -190,12 +191,12 @@ def seal_words(folder: Path) -> None:
 
 
 def checkpoint_of(folder: Path) -> Any:
-    """The newest checkpoint of an honest run."""
+    """Return the newest checkpoint of an unmodified run."""
     return load(folder / "checkpoint.npz", run=run_parts.load(folder).manifest.header)
 
 
 def change_npz(path: Path, change: Change) -> None:
-    """NAME N: another array under a name; by a negative number, none."""
+    """NAME N: replace the array of this name; for a negative number, remove it."""
     with np.load(path) as file:
         arrays: dict[str, Any] = {name: file[name] for name in file.files}
     name = pick(sorted(arrays), change[0])
@@ -208,7 +209,7 @@ def change_npz(path: Path, change: Change) -> None:
 
 
 def change_cell(text: str, row: int, column: int, value: Any) -> str:
-    """A table of text in which a cell (row 0: a name) is another."""
+    """Return a text table with one cell replaced (row 0 is the header)."""
     rows = [re.split(",", line) for line in text.splitlines()]
     cells = rows[row % len(rows)]
     cells[column % len(cells)] = value if isinstance(value, str) else json.dumps(value)

@@ -1,7 +1,7 @@
 """Small mistakes in a Python source, made by rules: one operator, number, term, call, condition or statement at a time.
 
-Left alone are what no draw and no verdict depends on: annotations, docstrings, strings, decorators, imports, `__all__`,
-what classes declare of their fields, and what is raised.
+Code that affects no draw and no verdict is not changed: annotations, docstrings, strings, decorators, imports,
+`__all__`, declarations of fields in classes, and raised errors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 class Change(NamedTuple):
-    """A piece of a source, by its first and last character, and what takes its place."""
+    """A range of characters in a source, and its replacement."""
 
     start: int
     end: int
@@ -51,11 +51,11 @@ TWINS = ("min max", "minimum maximum", "argmin argmax", "sum mean", "var std", "
 SWAPPED = {a: b for pair in TWINS for a, b in (pair.split(), pair.split()[::-1])}
 WRAPPERS = {"exp", "log", "log1p", "expm1", "sqrt", "square", "abs", "tanh", "softplus", "log_softmax", "logsumexp"}
 WRAPPERS |= {"stop_gradient"}
-"""Functions that a mistake forgets, where they take one argument."""
+"""Functions of one argument that a mistake removes around their argument."""
 
 
 def changes(source: str) -> list[Change]:
-    """Every mistake that the rules know in a source, from its top to its end."""
+    """Return every mistake that the rules can make in a source, in order."""
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -84,7 +84,7 @@ def _of_body(body: list[ast.stmt], *, in_class: bool) -> Iterator[tuple[Any, str
 
 
 def _is_words(statement: ast.stmt) -> bool:
-    """A docstring, an import, or a list of names."""
+    """Whether a statement is a docstring, an import, or a list of names."""
     if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
         return True
     string = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -114,7 +114,7 @@ def _of_statement(statement: ast.stmt, before: list[ast.stmt]) -> Iterator[tuple
 
 
 def _can_go(statement: ast.stmt, before: list[ast.stmt]) -> bool:
-    """Whether all names still stand without it: a call, or a second assignment."""
+    """Whether all names remain defined without the statement: a call, or a second assignment."""
     if isinstance(statement, ast.Expr | ast.AugAssign):
         return True
     if not isinstance(statement, ast.Assign):
@@ -130,7 +130,7 @@ def _of_expression(node: ast.AST) -> Iterator[tuple[Any, str, str]]:
     for kind, changed in _mistakes(node):
         yield node, kind, f"({ast.unparse(changed)})" if not isinstance(changed, ast.Constant) else repr(changed.value)
     for child in ast.iter_child_nodes(node):
-        # Of a negative number the sign alone: `-1` is an axis or a shape more often than a number.
+        # Change only the sign of a negative number, because `-1` is usually an axis or a shape.
         if not (isinstance(node, ast.UnaryOp) and isinstance(child, ast.Constant)):
             yield from _of_expression(child)
 

@@ -1,4 +1,4 @@
-"""The exact law of a one-dimensional penalty kernel, on a grid: what a test of an approximate kernel compares with."""
+"""The exact distribution of a one-dimensional penalty kernel, on a grid, for tests of approximate kernels."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _NODES = 40
 
 
 class Law(NamedTuple):
-    """Of a chain on the target N(0, 1) after some steps."""
+    """The distribution of a chain on the target N(0, 1) after some steps."""
 
     mean: float
     variance: float
     acceptance: float
-    """Mean over the steps."""
+    """Mean acceptance over the steps."""
 
 
 def series(dof: float, terms: int) -> Penalty:
-    """The first terms of -log 0F1(; dof/2; -dof chi2 / 4), Ceperley and Dewing 1999, equation 42."""
+    """Return the first terms of -log 0F1(; dof/2; -dof chi2 / 4), Ceperley and Dewing 1999, equation 42."""
     m = dof + 1
 
     def penalty(chi2: np.ndarray) -> np.ndarray:
@@ -36,7 +36,7 @@ def series(dof: float, terms: int) -> Penalty:
 
 @functools.cache
 def law(ratio: float, dof: int, terms: int, *, steps: int = 30, start: float | None = None) -> Law:
-    """The law after `steps` steps of theta' = theta + N(0, 1) on the target N(0, 1), by its transition matrix.
+    """Return the distribution after `steps` steps of theta' = theta + N(0, 1) on N(0, 1), by the transition matrix.
 
     The noise of delta is normal with variance `ratio` (theta' - theta)^2, which is estimated with `dof` degrees of
     freedom. Chains start at exact draws, or at `start`.

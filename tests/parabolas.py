@@ -1,4 +1,4 @@
-"""Posteriors of parabolas, whose slopes and curvatures are known by hand, and of no more than a size."""
+"""Posteriors of parabolas with known slopes and curvatures, and posteriors that have only a size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnnzoo.posterior.priors import Normal
 
 
 class OfSize(NormalPrior):
-    """What is known of a network's posterior before it is looked at."""
+    """The sizes of a network's posterior, without any values."""
 
     has_outputs: ClassVar[bool] = True
 

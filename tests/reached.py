@@ -1,6 +1,7 @@
-"""Which tests reach which line and what each takes, so that a mutant meets the likeliest to notice it first.
+"""Measure which tests reach which line, and their times, so that a mutant first meets a test that may detect it.
 
-A pytest plugin (`-p reached`): `--reached FILE` writes that as JSON; `--first FILE` begins with the tests FILE names.
+This is a pytest plugin (`-p reached`): `--reached FILE` writes the result as JSON; `--first FILE` runs the tests that
+FILE names first.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Reached:
-    """What JAX traces is Python that runs: a line of a compiled function is reached when it is traced."""
+    """A line of a compiled function counts as reached when JAX traces it."""
 
     def __init__(self, file: Path, root: Path) -> None:
         self.file, self.package = file, root / "bnnzoo"

@@ -1,4 +1,4 @@
-"""A share of the long tests, others for every commit, within a time: `pytest -m "slow or mutation" --share HASH`."""
+"""A part of the long tests, another for each commit, within a time: `pytest -m "slow or mutation" --share HASH`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 import pytest
 
 PART = 5
-"""At most one test in so many."""
+"""At most one test in this number is selected."""
 OVER = "the share's time is over: not begun, neither passed nor failed"
 AROUND = pytest.StashKey[list[float]]()
-"""When this process collected its tests, and how many of them it has begun."""
+"""Time at which this process collected its tests, and number of tests that it has started."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

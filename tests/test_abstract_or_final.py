@@ -1,4 +1,4 @@
-"""A class is abstract or final: nothing that can be made is the base of another, so that a call says what runs."""
+"""A class is abstract or final: no class that can be instantiated is the base of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run whose draws stand still, or predict what the data rule out, says so: at its end, in its file, at the gate."""
+"""A run with stuck chains, or with predictions that contradict the data, reports this everywhere."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_classification_that_is_sure_of_the_wrong_labels_says_so(tmp_path):
 
 
 def test_a_plausible_run_has_no_finding_of_implausibility(tmp_path):
-    """The control."""
+    """Control: a plausible run has no such finding."""
     run = sample_run(tmp_path, "sgld", init="map")
     assert not {"remoteness", "surprise", "still_chains"} & kinds(run)
     assert run.attributes["absurd"] == ""
@@ -53,7 +53,7 @@ def test_a_plausible_run_has_no_finding_of_implausibility(tmp_path):
 
 @pytest.mark.slow
 def test_targets_far_from_zero_are_not_far_from_their_predictions(tmp_path):
-    """An air pressure: its mean is some 600 of its standard deviations."""
+    """An air pressure has a mean of about 600 standard deviations."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 1))
     y = 1013 + 1.5 * x + 0.5 * rng.normal(size=x.shape)

@@ -1,4 +1,4 @@
-"""What a finding advises, typed as it is printed, makes the run better: on data sets of other shapes, to the end."""
+"""Advice of findings, typed as printed, improves the run, on several data sets and to the end."""
 
 import re
 

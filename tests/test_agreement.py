@@ -1,4 +1,4 @@
-"""Files whose arrays are not what their words promise."""
+"""Run files whose arrays contradict their attributes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def regression(tmp_path_factory):
 
 
 def damaged(run: bnnzoo.Run, group: str, **change: Any) -> xr.DataTree:
-    """The tree of a run in which some variables of a group are others, or gone where they are None."""
+    """Return the tree of a run with some variables of a group replaced, or removed if they are None."""
     groups = {name: node.to_dataset() for name, node in run.posterior.children.items()}
     groups[group] = groups[group].drop_vars(list(change), errors="ignore")
     for name, values in change.items():
@@ -75,7 +75,7 @@ def test_a_file_whose_arrays_are_not_its_models_is_refused(group, change, messag
 
 
 def test_a_given_posterior_may_lack_sites_but_not_add_any(regression):
-    """The file of a NumPyro model also has what is computed of its sites; the error names what the file lacks."""
+    """The file of a NumPyro model also contains deterministic sites; the error names sites that are missing."""
     run = regression[0]
     tree, restored_model = run.posterior, run.predictor._restored_model
     model = restored_model._replace(data_sha256=tree.attrs["data_sha256"])
@@ -105,7 +105,7 @@ def test_a_partial_linearisation_point_is_refused(regression):
 
 
 def test_draws_that_no_run_can_store_are_refused(regression):
-    """A weight that is not finite, or a scale that no logarithm is of; not a large one, and not a scale that left."""
+    """Non-finite weights and scales that have no logarithm are refused; large weights and extreme scales are not."""
     posterior = regression[0].predictor.posterior
     good = np.ones((3, posterior.layout.dim), np.float32)
 

@@ -1,4 +1,4 @@
-"""The approximate methods: each draws from the approximation it says, which is known in closed form here and there."""
+"""The approximate methods: each draws from its approximation, which has a closed form in these examples."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from bnnzoo.sampling import backend
 from bnnzoo.testing.targets import gaussian, regression
 
 Z = 4.89
-"""|z| of a false alarm once in a million."""
+"""Limit of |z| with one false alarm in a million."""
 
 
 def _trained(sampler: Any, posterior: Any, *, chains: int, steps: int, seed: int = 0) -> Any:
-    """The states of independent chains after warm-up, from starts near 0."""
+    """Return the states of independent chains after warm-up, from initial positions near 0."""
     starts = 0.3 * jax.random.normal(jax.random.key(seed), (chains, posterior.layout.dim))
 
     @jax.jit
@@ -56,13 +56,13 @@ def _trained(sampler: Any, posterior: Any, *, chains: int, steps: int, seed: int
 
 
 def _draws(posterior: Any, sampler: Any, state: Any, number: int) -> np.ndarray:
-    """Draws of one chain, [draw, dim]."""
+    """Return the draws of one chain, [draw, dim]."""
     keys = jax.random.split(jax.random.key(3), number)
     return np.asarray(jax.jit(jax.vmap(lambda k: sampler.step(posterior, state, key=k)[0].position))(keys))
 
 
 def _network(outputs: int = 3, rows: int = 40, hidden: tuple[int, ...] = (5,), prior: Any = None) -> NetworkPosterior:
-    """A classifier of two features."""
+    """Return a classifier of two features."""
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(rows, 2)).astype(np.float32), rng.integers(0, outputs, rows)
     network = Mlp(hidden).build((2,), outputs, key=jax.random.key(5))
@@ -74,7 +74,7 @@ def _network(outputs: int = 3, rows: int = 40, hidden: tuple[int, ...] = (5,), p
 
 @pytest.mark.parametrize(("constant", "last"), [(True, 0.08), (False, 0.08 * (1 + np.cos(np.pi * 9 / 10)) / 2)])
 def test_the_learning_rate_falls_to_zero_or_stays(constant, last):
-    """Of a gradient that stays the same Adam takes steps of the learning rate."""
+    """With a constant gradient, Adam's steps equal the learning rate."""
     point, moves = jnp.zeros(1), []
     adam = _training.Adam.start(point, 10, constant=constant)
     for _ in range(10):
@@ -94,7 +94,7 @@ def test_the_learning_rate_falls_to_zero_or_stays(constant, last):
     ],
 )
 def test_bbb_finds_the_best_mean_field(fields, prior):
-    """For a Gaussian posterior of precision P the nearest mean field has the mean, and the variances 1 / P_ii."""
+    """For a Gaussian posterior with precision P, the best mean field has the same mean and variances 1 / P_ii."""
     target = regression()
     posterior = dataclasses.replace(target.posterior, prior=prior)
     trained = _trained(Bbb(learning_rate=0.03, **fields), posterior, chains=24, steps=2500)
@@ -103,12 +103,12 @@ def test_bbb_finds_the_best_mean_field(fields, prior):
     ratio = scale.mean(0) / expected
     np.testing.assert_allclose(ratio, 1, atol=0.04)
     np.testing.assert_allclose(trained.mean.mean(0), target.mean, atol=0.1 * expected.min())
-    # The positive control: the posterior's own, wider, standard deviations are refused.
+    # Positive control: the posterior's own, larger standard deviations are rejected.
     assert np.abs(scale.mean(0) / np.sqrt(np.diag(target.covariance)) - 1).max() > 0.12
 
 
 def test_bbb_draws_from_the_average_of_its_path():
-    """A constant rate on batches of two rows never comes to rest; the mean of its second half is near the optimum."""
+    """With a constant rate and batches of two rows only the mean of Adam's second half is near the optimum."""
     target = regression()
     sampler = Bbb(learning_rate=0.02, schedule="constant", batch_size=2, reparameterisation="local")
     state = sampler.init(target.posterior, jnp.asarray(target.mean, jnp.float32), num_warmup=600, key=jax.random.key(0))
@@ -128,7 +128,7 @@ def test_bbb_draws_from_the_average_of_its_path():
 
 
 def test_the_average_under_a_falling_rate_is_over_the_end():
-    """Before, q still moves, and its average would lag behind it."""
+    """Earlier, q still moves, and an average would lag behind."""
     posterior = _network(rows=40)
     sampler = Bbb(batch_size=40, learning_rate=0.05)
     state = sampler.init(posterior, jnp.ones(posterior.layout.dim), num_warmup=161, key=jax.random.key(0))
@@ -145,7 +145,7 @@ def test_the_average_under_a_falling_rate_is_over_the_end():
 
 
 def test_bbb_measures_how_far_its_mean_is_from_the_best():
-    """Of a Gaussian with precision P: in units of q's scale the mean's error e is scale P e, without noise."""
+    """For a Gaussian with precision P, an error e of the mean gives scale P e in units of q's scale, without noise."""
     target = regression()
     precision = np.linalg.inv(target.covariance)
     error, scale = np.array([0.5, -1.0, 2.0]) / np.diag(precision) ** 0.5, np.diag(precision) ** -0.5
@@ -162,7 +162,7 @@ def test_bbb_measures_how_far_its_mean_is_from_the_best():
 
 
 def test_a_pass_of_parts_is_all_of_the_data():
-    """90 rows in parts of 40: every row once, in the next pass in another order; the parts' mean is the whole's."""
+    """90 rows in parts of 40: a pass uses every row once, in a new order, and the mean over its parts is exact."""
     posterior = _network(rows=90)
     sampler, full = Bbb(batch_size=40, sampling="partition"), Bbb(batch_size=90)
     state = sampler.init(posterior, jnp.ones(posterior.layout.dim), num_warmup=100, key=jax.random.key(0))
@@ -183,16 +183,16 @@ def test_a_pass_of_parts_is_all_of_the_data():
     assert weight is None
     expected = full._fit(posterior, state.mean, state.mean, rows, None, key=jax.random.key(9))[1]
     np.testing.assert_allclose(np.mean(fits[:3]), expected, rtol=1e-5)
-    assert abs(fits[0] - expected) > 1e-3  # a part alone is not the whole
+    assert abs(fits[0] - expected) > 1e-3  # control: a single part gives a different value
 
 
 def test_more_draws_a_step_are_less_noise():
-    """The variance of a step's estimate of the bound is 1 / n of that of one draw; as much as one draw's is refused."""
+    """With n draws the variance of the bound's estimate is 1 / n of that with one draw, which is rejected."""
     posterior = regression().posterior
     keys = jax.random.split(jax.random.key(2), 2000)
 
     def log_variance(samples: int) -> tuple[float, float]:
-        """And the variance of that, by the fourth moment."""
+        """Return the log variance and its own variance, from the fourth moment."""
         sampler = Bbb(samples=samples, batch_size=200)
         state = sampler.init(posterior, jnp.zeros(posterior.layout.dim), num_warmup=10, key=jax.random.key(0))
         first = jax.jit(jax.vmap(lambda key: sampler.warmup_step(posterior, state, key=key)[1]["elbo_estimate"]))
@@ -284,7 +284,7 @@ def test_local_noise_has_the_law_of_weight_noise():
 
     local = jax.jit(jax.vmap(by_layers))(keys)
     plain, wrong = (jax.jit(jax.vmap(lambda k, s=s: by_weights(k, s)))(keys) for s in (scale, scale**2))
-    # Sums and differences see what the outputs have in common, the noise of the hidden layer.
+    # Sums and differences show the common part of the outputs, the noise of the hidden layer.
     for direction in (jnp.ones(3), jnp.asarray([1.0, -1.0, 0.0]), jnp.asarray([0.0, 0.0, 1.0])):
         assert stats.ks_2samp(local @ direction, plain @ direction).pvalue > 1e-6
         assert stats.ks_2samp(local @ direction, wrong @ direction).pvalue < 1e-6
@@ -313,7 +313,7 @@ def test_local_noise_differs_between_rows_and_skips_fixed_parameters():
 
 
 def _covariance(make: Any, posterior: Any, theta: Any, kind: Any = "ggn") -> np.ndarray:
-    """Of the Gaussian that `make` finds at `theta`."""
+    """Return the covariance of the Gaussian that `make` computes at `theta`."""
 
     @jax.jit
     def columns(theta):
@@ -336,17 +336,20 @@ def test_laplace_is_exact_where_the_posterior_is_gaussian():
     precision = np.linalg.inv(target.covariance)
     np.testing.assert_allclose(at_once(covariance="full"), target.covariance, rtol=1e-3)
     np.testing.assert_allclose(at_once(covariance="diagonal"), np.diag(1 / np.diag(precision)), rtol=1e-3)
-    # One output: the factors of the weights are a number and their whole matrix. The bias is a block of its own.
+    # With one output, the factors of the weights are a number and the whole matrix. The bias is a separate block.
     blocks = np.zeros((3, 3))
     blocks[:2, :2], blocks[2, 2] = np.linalg.inv(precision[:2, :2]), 1 / precision[2, 2]
     np.testing.assert_allclose(at_once(covariance="kronecker"), blocks, rtol=1e-3, atol=1e-9)
-    # Gradients' outer products have the residuals in them.
+    # Outer products of gradients contain the residuals.
     assert not np.allclose(at_once(covariance="full", curvature="fisher"), target.covariance, rtol=0.03)
 
 
 @pytest.mark.parametrize("covariance", ["full", "kronecker"])
 def test_the_prior_counts_beside_many_data_in_float32(covariance):
-    """Precisions from 1 to 1e7: what a sum of squares rounds is as large as the prior. Against float64."""
+    """Precisions from 1 to 1e7: rounding errors of a sum of squares are as large as the prior.
+
+    Compared with float64.
+    """
     rng = np.random.default_rng(0)
     weights, shifts = rng.normal(size=(2, 50)), rng.normal(size=50)
     x = np.tanh(rng.normal(size=(10_000, 2)) @ weights + shifts).astype(np.float32)
@@ -404,7 +407,10 @@ def test_laplace_climbs_to_the_mode_from_where_training_ended(covariance, curvat
 
 
 def test_the_evidence_of_a_gaussian_is_known_beside_its_mode():
-    """Its integral follows from value, slope and curvature; far off the slope is not counted, and that is told."""
+    """The integral follows from value, slope and curvature.
+
+    Far from the mode the slope is omitted, and the run reports this.
+    """
     target = regression()
     sampler = Laplace(covariance="full")
     state = sampler.init(target.posterior, jnp.asarray(target.mean, jnp.float32), num_warmup=0, key=jax.random.key(0))
@@ -421,7 +427,7 @@ def test_the_evidence_of_a_gaussian_is_known_beside_its_mode():
 
 
 def test_the_gauss_newton_matrix_of_a_softmax_is_the_hessian(monkeypatch):
-    """Of a linear model, and whatever the blocks that the data come in."""
+    """This holds for a linear model, with any blocks of data."""
     posterior = _network(hidden=())
     dim = posterior.layout.dim
     theta = 0.5 * jax.random.normal(jax.random.key(0), (dim,))
@@ -433,7 +439,7 @@ def test_the_gauss_newton_matrix_of_a_softmax_is_the_hessian(monkeypatch):
 
 
 def test_a_kronecker_product_is_found_where_there_is_one():
-    """Two classes and one datum: H of the softmax has rank one, the curvature of a weight matrix is H (x) x x'."""
+    """With two classes and one datum H of the softmax has rank one; a weight matrix has the curvature H (x) x x'."""
     posterior = _network(outputs=2, hidden=(), rows=1)
     theta = 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,))
     block = posterior.layout.blocks[0]
@@ -445,7 +451,7 @@ def test_a_kronecker_product_is_found_where_there_is_one():
 
 @pytest.mark.parametrize("outputs", [2, 3])
 def test_a_kronecker_product_of_one_gradient_is_its_square(outputs):
-    """Sides longer than the rows: g g' of one datum and the prior, block by block, by the closed form."""
+    """Factors larger than the number of rows: g g' of one datum plus the prior, by block, against the closed form."""
     posterior = _network(outputs=outputs, hidden=(), rows=1, prior=Normal(0.8))
     theta = 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,))
     slope = np.asarray(jax.grad(lambda t: posterior.log_likelihoods(t)[0])(theta), float)
@@ -460,7 +466,7 @@ def test_a_kronecker_product_of_one_gradient_is_its_square(outputs):
 
 
 def test_a_kronecker_product_leaves_the_prior_beside_one_sharp_row():
-    """A precision of four million along one input, whose rounding errors are as large as the prior's."""
+    """One input has a precision of four million, whose rounding errors are as large as the prior's precision."""
     x, y = np.float32([[2.0, 0.0, 0.0]]), np.zeros((1, 1), np.float32)
     network = Linear().build((3,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(scale=1e-3), Normal(), x, y)
@@ -472,7 +478,7 @@ def test_a_kronecker_product_leaves_the_prior_beside_one_sharp_row():
 
 @pytest.mark.parametrize(("outputs", "known"), [(2, 28), (3, 33), (4, 40)])
 def test_a_whole_matrix_is_summed_by_blocks_of_as_many_rows_as_parameters(outputs, known, monkeypatch):
-    """And no more: what bounds its memory. 27, 33 and 39 parameters, of data that give two, three and four rows."""
+    """Blocks have no more rows, to bound the memory: 27, 33 and 39 parameters; two, three and four rows per datum."""
     monkeypatch.setattr(_curvature, "_ELEMENTS", 1)
     rows: list[int] = []
     triangle = _curvature.triangle
@@ -496,7 +502,7 @@ def test_a_learned_scale_has_its_exact_curvature():
 
 @pytest.mark.parametrize("make", [_curvature.full, _curvature.kronecker])
 def test_laplace_with_weak_data_keeps_the_prior(make):
-    """Two inputs that are always 0: of their weights, and of nothing else, the Gaussian is the prior."""
+    """Two inputs are always 0: the Gaussian equals the prior for their weights, and only for these."""
     posterior = _network(hidden=(6,), rows=2)
     still = eqx.tree_at(lambda p: p.data.x, posterior, np.zeros_like(posterior.data.x))
     covariance_of_fit = _covariance(make, still, 0.5 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,)))
@@ -521,7 +527,7 @@ def test_laplace_refuses_unsupported_problems():
 
 @pytest.mark.parametrize("prior", [LaplacePrior(scale=0.5), ScaleMixture(wide=1.5, narrow=0.1)])
 def test_laplace_is_no_wider_than_a_prior_that_is_flat_or_pointed_at_the_mode(prior):
-    """Of hidden units that no datum tells of; the prior's curvature there is none, or negative."""
+    """Hidden units that no datum determines, with a prior whose curvature there is zero or negative."""
     posterior = _network(prior=prior)
     away = 0.4 * jnp.ones(posterior.layout.dim)
     for make in (_curvature.full, _curvature.diagonal, _curvature.kronecker):
@@ -529,21 +535,21 @@ def test_laplace_is_no_wider_than_a_prior_that_is_flat_or_pointed_at_the_mode(pr
         inner = posterior.layout.network
         own = float(np.sqrt(np.max(np.asarray(prior.distribution(inner).variance))))
         assert sd[: inner.dim].max() <= own * 1.001
-    # A normal prior's curvature is what it was.
+    # The curvature of a normal prior is unchanged.
     plain = _network(prior=Normal(scale=0.3))
     base = _curvature._base(plain, jnp.zeros(plain.layout.dim))
     np.testing.assert_allclose(base[: plain.layout.network.dim], 1 / 0.3**2, rtol=1e-5)
 
 
 def _together(x: Any, y: Any) -> None:
-    """Two coefficients whose priors are one another's, and rows that are one observation."""
+    """Two coefficients with dependent priors, and rows that form one observation."""
     both = numpyro.sample("both", dist.MultivariateNormal(jnp.zeros(2), jnp.asarray([[1.0, 0.9], [0.9, 1.0]])))
     numpyro.sample("y", dist.MultivariateNormal(x @ both, 0.5 * jnp.eye(len(x)) + 0.5), obs=y)
 
 
 @pytest.mark.parametrize("covariance", ["auto", "diagonal"])
 def test_any_posterior_has_its_hessian(covariance):
-    """Of a NumPyro model whose prior and data are both correlated: the closed form."""
+    """A NumPyro model with correlated prior and data, compared with the closed form."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(6, 2)), rng.normal(size=6)
     posterior = NumpyroPosterior.of(_together, x.astype(np.float32), y.astype(np.float32))
@@ -573,7 +579,7 @@ def _laplace_recipe(**more: Any) -> Recipe:
 
 
 def _by_hand(run: bnnzoo.Run, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """f and its polynomial, [chain, draw, row], from the file's own numbers."""
+    """Return f and its polynomial, [chain, draw, row], computed from the numbers in the file."""
     tree, names = run.posterior, [f"layers_{i}_{part}" for i in (0, 1) for part in ("weight", "bias")]
     constant = tree["constant_data"]
     scaled = jnp.asarray((x - constant["x_mean"].values) / constant["x_sd"].values, jnp.float32)
@@ -684,7 +690,7 @@ def test_swag_has_its_covariance():
     products = whitened[:, :, None] * whitened[:, None] - np.eye(5)
     scores = products.mean(0) / (products.std(0) / len(values) ** 0.5)
     assert np.abs(scores).max() < Z
-    wrong = products.mean(0) + 0.1 * np.eye(5)  # a tenth more variance is seen
+    wrong = products.mean(0) + 0.1 * np.eye(5)  # control: a variance that is a tenth larger is detected
     assert np.abs(wrong / (products.std(0) / len(values) ** 0.5)).max() > Z
 
 
@@ -716,7 +722,7 @@ def test_dropout_drops_inputs_of_the_later_layers():
         dropped = (columns == 0).mean()
         error = (0.3 * 0.7 / columns.size) ** 0.5
         assert abs(dropped - 0.3) < Z * error
-        assert abs(1 - dropped - 0.3) > Z * error  # a mask that keeps what it should drop
+        assert abs(1 - dropped - 0.3) > Z * error  # control: a mask that keeps the dropped inputs
 
 
 def test_dropout_drops_the_inputs_of_an_only_layer():
@@ -765,7 +771,7 @@ def test_dropout_refuses_unsupported_problems():
 
 
 def test_dropout_trains_for_its_masks():
-    """The masked networks fit far better than the start's do."""
+    """Masked networks fit far better than at the initial position."""
     target = regression()
     sampler = Dropout(rate=0.1)
     before, after = (_trained(sampler, target.posterior, chains=1, steps=steps) for steps in (1, 500))
@@ -794,7 +800,7 @@ def test_an_ensembles_warm_up_climbs():
 
 
 def test_few_draws_still_have_quantiles(tmp_path):
-    """One draw a chain: the quantiles are of many samples of each."""
+    """With one draw per chain, the quantiles use many samples of each draw."""
     recipe = tiny.recipe("ensemble", init="map", warmup=0, draws=1, chains=2)
     run = zoo.run_recipe(recipe, out=tmp_path / "run.nc")
     frame = run.predict(run.posterior["constant_data"]["x_test"].values)

@@ -1,4 +1,4 @@
-"""Chains that the prior put far away reach the posterior in warm-up; one that stands still does so alone."""
+"""Chains that start far away reach the posterior in warm-up; a stuck chain does not affect the others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(posterior: AbstractPosterior, sampler: AbstractSampler, *, far: bool = T
 def transported(
     posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], **how: Any
 ) -> Float[Array, "chain dim"]:
-    """Where transport brings them."""
+    """Return the positions after transport."""
     *_, (_, arrived) = transport(posterior, thetas, placement=VECTORIZED, **how)
     return arrived
 
@@ -86,7 +86,7 @@ def test_transport_brings_every_chain_to_the_posterior(rows, noise):
 
 
 def test_transport_moves_no_chain_downhill():
-    """From where nothing better is to be found, a chain stays."""
+    """A chain stays if no better position is found."""
     posterior = line(100, 5, 25.0)
     best = transported(posterior, from_prior(posterior, 16), key=jax.random.key(2), num_warmup=200)
     repeat = transported(posterior, best, key=jax.random.key(3), num_warmup=1)
@@ -95,7 +95,7 @@ def test_transport_moves_no_chain_downhill():
 
 @pytest.mark.parametrize("asked", [1, 3])
 def test_transport_is_shown_and_can_be_stopped(asked, tmp_path):
-    """Between its calls of 200 steps, of which there are three here; nothing is left then."""
+    """It can be stopped between its three calls of 200 steps; no file is left then."""
     reports: list[tuple[int, int]] = []
 
     def watch(progress):
@@ -117,12 +117,12 @@ def test_transport_is_shown_and_can_be_stopped(asked, tmp_path):
 def test_stragglers_are_far_below_at_least_two_chains():
     assert find_stragglers(np.array([0.0, -3, -5, -15]), 3).tolist() == [False] * 4
     assert find_stragglers(np.array([0.0, -3, -5, -25]), 3).tolist() == [False, False, False, True]
-    # Two at least must be ahead: the best alone says nothing of the others.
+    # At least two chains must be ahead; a single best chain is no evidence about the others.
     assert find_stragglers(np.array([1000.0, -3, -5, -8]), 3).tolist() == [False] * 4
     assert find_stragglers(np.array([0.0, np.nan, -5, -np.inf]), 3).tolist() == [False, True, False, True]
     assert find_stragglers(np.array([0.0, -1e6]), 3).tolist() == [False, False]
     assert find_stragglers(np.array([-1e6]), 3).tolist() == [False]
-    # Of nine chains the third best is what the others are held to.
+    # With nine chains, the others are compared with the third best.
     ahead = [0.0, -1, -2, -3, -4, -5, -6, -7]
     for dim in (0, 1, 50):
         for below, behind in ((10 + 2 * dim, False), (10.1 + 2 * dim, True)):
@@ -159,8 +159,8 @@ def test_stragglers_restart_at_different_chains():
     source = np.asarray(after.states.step_size)
     np.testing.assert_array_equal(source[:32], np.arange(32))
     assert source[32:].max() < 32
-    assert len(set(source[32:].tolist())) > 12  # of 32 places, drawn 32 times
-    assert after.restarted.tolist() == [*range(32), *range(33, 65)]  # a count stays with its chain
+    assert len(set(source[32:].tolist())) > 12  # 32 draws from 32 positions
+    assert after.restarted.tolist() == [*range(32), *range(33, 65)]  # the count belongs to the chain
 
 
 # ---- whole runs ------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_stragglers_restart_at_different_chains():
 
 @pytest.mark.slow
 def test_sixty_four_chains_from_a_wide_prior_agree(monkeypatch):
-    """Positive control: with neither transport nor restarts chains that see batches of these rows do not."""
+    """Positive control: without transport and restarts, chains on batches of these rows do not agree."""
     posterior = line(1500, 5, 25.0)
     sampler = Penalty(proposal="langevin")
     assert rhat(run(posterior, sampler)) <= 1.01
@@ -204,7 +204,7 @@ def test_samplers_with_an_accept_step_reach_the_posterior(problem, name):
 
 @pytest.mark.slow
 def test_networks_on_few_rows_reach_the_posterior():
-    """What a yacht's resistance looks like: 308 rows, six inputs, a few of them with nearly all of the effect."""
+    """Data like the yacht table: 308 rows and six inputs, a few of which have nearly all of the effect."""
     random = np.random.default_rng(3)
     x = random.uniform(-1.7, 1.7, size=(277, 6)).astype(np.float32)
     y = np.exp(1.5 * x[:, 5]) + 0.1 * x[:, 0] * x[:, 5]
@@ -241,7 +241,7 @@ def test_stuck_chains_are_listed_for_a_finished_run():
     accepted[2, 500:1499] = False
     accepted[3, 1:] = False
     assert find_stuck_chains(accepted, 1) == {1: 1000, 3: 2999}
-    # Up to the precision of a thinned draw.
+    # The count has the precision of a thinned draw.
     assert find_stuck_chains(accepted[:, ::2], 2) == {1: 1000, 2: 1000, 3: 2998}
     (finding,) = stuck_finding({3: 2999})
     assert finding.label.startswith("chain 3 accepted no proposal for 2999 steps")
@@ -249,7 +249,7 @@ def test_stuck_chains_are_listed_for_a_finished_run():
 
 
 class Spiked(AbstractPosterior):
-    """N(0, 1), and a needle at 100 that no proposal leaves."""
+    """N(0, 1) with a narrow spike at 100 that no proposal leaves."""
 
     data: Any
     likelihood_power: Any
@@ -300,7 +300,7 @@ def test_a_run_reports_the_number_of_restarted_chains(tmp_path):
         )
     assert run.attributes["restarted"] == 0
     assert "restarted" not in run.summary()
-    # In the first of eleven windows; what is counted there is not forgotten in the others.
+    # The restart is in the first of eleven windows, and later windows keep its count.
     start = np.array([[0.0], [1e6], [0.5], [-0.5]])
     with backend.arithmetic("float32"):
         run = bnnzoo.sample(Spiked(), RandomWalk(), out=tmp_path / "far.nc", chains=4, warmup=200, draws=5, init=start)

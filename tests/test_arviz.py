@@ -1,4 +1,4 @@
-"""A run's file in ArviZ's hands: what it compares row by row is of the same rows."""
+"""A run's file in ArviZ: arrays that ArviZ compares row by row have the same rows."""
 
 import importlib
 import warnings
@@ -40,7 +40,7 @@ def tree(request, folder):
 
 @pytest.fixture(scope="module")
 def plots():
-    """arviz-plots, where it can be imported: 0.8 looks for a module that matplotlib 3.11 has no longer."""
+    """Return arviz-plots if it can be imported: 0.8 imports a module that matplotlib 3.11 no longer has."""
     matplotlib.use("Agg")
     before = hasattr(matplotlib.style, "core")
     if not before:
@@ -74,7 +74,7 @@ def test_predictions_are_of_the_test_rows(tree):
 
 
 def test_predictive_draws_belong_to_the_rows_of_their_group(folder):
-    """Each row's draws lie about its own target."""
+    """The draws of each row are close to its own target."""
     with xr.open_datatree(folder / "regression.nc", engine="h5netcdf") as tree:
         for group, targets in (("posterior_predictive", "observed_data"), ("predictions", "predictions_constant_data")):
             means, y = tree[group]["y"].values.mean((0, 1)), tree[targets]["y"].values
@@ -85,7 +85,7 @@ def test_predictive_draws_belong_to_the_rows_of_their_group(folder):
 def test_leave_one_out_of_arviz_is_that_of_evaluate(folder):
     run = bnnzoo.open(folder / "regression.nc")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a Pareto k that 300 draws do not bear
+        warnings.simplefilter("ignore")  # a Pareto k that is too large for 300 draws
         result = loo(run.posterior)
     assert result.n_data_points == ROWS
     assert -result.elpd / ROWS == pytest.approx(run.evaluate(save=False)["loo_nll"], rel=1e-2)
@@ -110,7 +110,7 @@ def test_the_pictures_of_predictions_are_drawn(tree, plots):
 
 
 def test_many_rows_keep_fewer_draws_and_all_rows(tmp_path, monkeypatch):
-    """The file stays small, and what ArviZ compares stays of the same rows."""
+    """The file stays small, and the arrays that ArviZ compares keep the same rows."""
     how = {"chains": 2, "warmup": 20, "draws": 40, "init": "prior", "test_fraction": 0.1}
     run = bnnzoo.sample("linear", "random-walk", data=data("regression"), out=tmp_path / "run.nc", **how)
     monkeypatch.setattr(record, "_GROUP_BYTES", 4 * 2 * ROWS * 10)

@@ -1,4 +1,4 @@
-"""The audit: pairs that may change places pass, what drifts is named with its sign; right runs pass, others fail."""
+"""The audit: exchangeable pairs pass, drift is reported with its sign; correct runs pass, wrong runs fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNITS, REPEATS = 40, 120
 
 
 def pairs(rng: np.random.Generator, shift: float = 0.0, spread: float = 1.0) -> tuple[dict, dict]:
-    """Starts and ends [unit, value] that are correlated and, unless told otherwise, exchangeable; with heavy tails."""
+    """Return correlated starts and ends [unit, value] with heavy tails; exchangeable by default."""
     start = rng.standard_t(3, size=(UNITS, 6))
     end = 0.6 * start + 0.8 * rng.standard_t(3, size=(UNITS, 6))
     middle = (start + end) / 2
@@ -47,7 +47,7 @@ def test_the_p_value_of_exchangeable_pairs_is_uniform(monkeypatch):
     result = p_values()
     assert stats.kstest(result, "uniform").pvalue > 1e-6
     assert (result > LEVEL).mean() > 0.98
-    # The positive controls: the ends have moved, or spread.
+    # Positive controls: the ends have moved, or have a larger spread.
     assert np.median(p_values(shift=0.5)) < 0.01
     assert stats.kstest(p_values(spread=2.0), "uniform").pvalue < 1e-6
 
@@ -64,7 +64,7 @@ def test_a_drifting_function_is_named_with_its_sign():
 
 
 def test_one_unit_that_moves_far_does_not_hide_the_others():
-    """Sums of differences would be that unit's alone."""
+    """A sum of differences would depend on this unit alone."""
     before = np.zeros((40, 1))
     after = -1 - np.random.default_rng(0).random((40, 1))
     after[0] = 1e12
@@ -72,7 +72,7 @@ def test_one_unit_that_moves_far_does_not_hide_the_others():
 
 
 def test_drift_is_tested_for_few_units():
-    """Eight members of an ensemble: no flipped signs of eight are as rare as the level."""
+    """For eight members of an ensemble, no pattern of sign flips is as rare as the level."""
     rng = np.random.default_rng(2)
     before = rng.normal(size=(8, 2))
     assert drift.find_drift({"f": before}, {"f": before - 5 + 0.1 * rng.normal(size=(8, 2))}).p_value < LEVEL
@@ -84,7 +84,7 @@ def test_drift_is_tested_for_few_units():
 
 
 def _drifted(scale: float, shift: float) -> drift.Drift:
-    """Of 48 draws of the closed form, stretched and moved, in the regression with an exact answer."""
+    """Audit 48 draws of the closed form, scaled and shifted, in the regression with an exact answer."""
     target = regression()
     rng = np.random.default_rng(4)
     draws = rng.multivariate_normal(target.mean, target.covariance * scale**2, size=64) + shift * target.sd
@@ -100,7 +100,7 @@ def _drifted(scale: float, shift: float) -> drift.Drift:
 
 @pytest.mark.parametrize("full_up_to", [drift.FULL_UP_TO, pytest.param(100, marks=pytest.mark.slow)])
 def test_exact_draws_stay_and_others_do_not(full_up_to, monkeypatch):
-    """By all rows, and by the penalty with a control variate, which many rows ask for."""
+    """The chains use all rows, or the penalty with a control variate as for many rows."""
     monkeypatch.setattr(drift, "FULL_UP_TO", full_up_to)
     assert _drifted(1.0, 0.0).p_value >= LEVEL
     wide, moved = _drifted(3.0, 0.0), _drifted(1.0, 1.0)
@@ -112,9 +112,10 @@ def test_exact_draws_stay_and_others_do_not(full_up_to, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("rows", "size", "scale"), [(1, 145.0, 1.0), (3, 1.0, 5.0)])
 def test_rows_that_few_batches_draw_count_in_exact_chains(rows, size, scale):
-    """One standardised rare feature, and one of 1 in three rows, all with label 1: exact draws of its weight stay.
+    """A rare standardised feature, which is 1 in three rows with label 1: exact draws of its weight show no drift.
 
-    Its posterior N(0, scale^2) sigmoid(size w)^rows is skewed. Steps that seldom draw those rows sample a Gaussian.
+    Its posterior N(0, scale^2) sigmoid(size w)^rows is skewed. Steps that seldom draw these rows would sample a
+    Gaussian.
     """
     rng = np.random.default_rng(1)
     x = rng.normal(size=(21_000, 2)).astype(np.float32)
@@ -149,7 +150,7 @@ def test_a_right_run_does_not_drift_and_one_with_the_wrong_width_does(tmp_path, 
     assert report["p"] >= LEVEL
     assert report["verdict"].startswith(report["outcome"])
     assert abs(report["bias_sd"]) < 4 * report["bias_sd_se"]
-    # The positive control: the same draws, half as wide about their mean.
+    # Positive control: the same draws with half the spread about their mean.
     draws = run.predictor.draws[:]
     run.predictor.draws.__dict__["_all_draws"] = (draws.mean(0) + (draws - draws.mean(0)) / 2).astype(draws.dtype)
     narrow = run.audit(chains=40, seconds=5.0)

@@ -1,4 +1,4 @@
-"""The audit's arithmetic, by hand."""
+"""The arithmetic of the audit, against calculations by hand."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_unsupported_audit_gives_its_reason(change, why):
 
 
 def test_sign_flips_are_used_from_twelve_units_on():
-    """All of them fall: of 12 no more than the flips can tell, of 11 what a t test says."""
+    """All units fall: with 12 units p is the smallest possible for sign flips; with 11 it is that of a t test."""
     before = np.zeros((12, 3))
     after = -1 - 1e-3 * np.random.default_rng(0).random((12, 3))
     assert drift.find_drift({"f": before}, {"f": after}).p_value >= 1e-4
@@ -47,13 +47,13 @@ def test_sign_flips_are_used_from_twelve_units_on():
     assert few.p_value == pytest.approx(3 * stats.ttest_1samp(after[:11], 0.0).pvalue.min())
     assert few.p_value < 1e-10
     assert few.score == pytest.approx(-np.sum(np.arange(1, 12)) / np.sqrt(np.sum(np.arange(1, 12) ** 2)))
-    # What is alone in its way is certain by chance alone: never more than one.
+    # A p value never exceeds 1.
     mixed = np.array([[1.0, -1.0, 0.5], [-1.1, 0.9, -0.4], [0.2, 0.1, -0.1]])
     assert drift.find_drift({"f": np.zeros((3, 3))}, {"f": mixed}).p_value == 1
 
 
 def test_sign_flips_act_on_units_and_count_ties():
-    """Against all 2^12 flips of a few functions, ties among them; the flips that are drawn have an error of 0.005."""
+    """Compared with all 2^12 flips of a few functions with ties; the random flips have an error of 0.005."""
     rng = np.random.default_rng(0)
     signs = np.array(list(itertools.product([-1.0, 1.0], repeat=12)))
 
@@ -65,7 +65,7 @@ def test_sign_flips_act_on_units_and_count_ties():
         return float(np.mean(sizes.max(1) >= np.abs(scores[worst]) - 1e-6)), worst, float(scores[worst])
 
     equal = np.r_[-np.ones(10), np.ones(2)][:, None]
-    assert exact(equal)[0] == 2 * (1 + 12 + 66) / 4096  # at least ten alike of twelve
+    assert exact(equal)[0] == 2 * (1 + 12 + 66) / 4096  # at least ten of twelve with the same sign
     rose, fell, none = (rng.normal(mean, 1, (12, size)) for mean, size in ((0.5, 3), (-0.7, 2), (0.0, 3)))
     fell[0, 1] = 0.0
     for difference in (equal, rose, fell, none):
@@ -75,7 +75,7 @@ def test_sign_flips_act_on_units_and_count_ties():
         p, worst, score = exact(before + difference - before)
         assert drifts.p_value == pytest.approx(p, abs=0.02)
         assert (drifts.function, drifts.score) == ("ab"[min(worst, 1)], pytest.approx(score))
-    # What overflowed on the way moved farthest, and the way it went: ranks 11.5 twice against 5.5 ten times.
+    # Values that overflowed have the largest ranks, with their sign: rank 11.5 twice against 5.5 ten times.
     for sign in (-1.0, 1.0):
         ends = -0.1 * sign * np.ones((12, 1))
         ends[:2] = sign * np.inf
@@ -108,7 +108,7 @@ class At(NamedTuple):
 def tuned(
     monkeypatch, posterior: Any, *, rate: float = 0.9, sigma2: float = 0.0, problems: Any = ()
 ) -> tuple[drift.Kernel, np.ndarray]:
-    """The kernel of pilots that accept so often with so much noise, and the step size of each round."""
+    """Return the kernel for pilots with this acceptance and noise, and the step size of each round."""
     tried: list[float] = []
 
     def moved(sampler, posterior, state, positions, keys, steps):
@@ -141,7 +141,7 @@ def test_all_rows_are_used_if_steps_on_mini_batches_have_a_problem(monkeypatch):
 
 
 def test_the_steps_of_the_exact_chains_are_inspected_over_all_rows(monkeypatch):
-    """At their median size; the mean over pilots counts, or half of the largest value."""
+    """The inspection uses the median step size; the value is the mean over pilots, or half of the largest value."""
     posterior = GaussianMean.of(50)
     sampler = Penalty(proposal="hmc", batch_size=10, num_batches=2, sampling="importance", control_variate="second")
     kernel, positions = drift._tuned(
@@ -192,7 +192,7 @@ def test_the_preconditioner_averages_the_curvature_of_all_pilots():
 
 
 def test_exact_chains_start_at_their_own_positions(monkeypatch):
-    """So many steps, of one each."""
+    """Each step moves by one, so the number of steps is visible."""
     step_stats = {"acceptance_rate": jnp.asarray(0.25), "sigma2": jnp.asarray(0.0)}
     monkeypatch.setattr(
         Penalty, "step", lambda self, _, state, *, key: (replace(state, position=state[0] + 1), step_stats)
@@ -205,7 +205,7 @@ def test_exact_chains_start_at_their_own_positions(monkeypatch):
 
 
 def test_the_number_of_parallel_exact_chains_fits_into_memory(monkeypatch):
-    """Steps look at 10 rows of 2 parameters: three times 20 numbers fit into 60."""
+    """A step uses 10 rows of 2 parameters, so three chains of 20 numbers fit into 60."""
     together: list[int] = []
 
     def spied(function, xs, *, batch_size):

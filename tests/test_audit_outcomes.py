@@ -1,4 +1,4 @@
-"""An audit passes draws only if it excludes biases above its tolerance; else they have drifted, or it is undecided."""
+"""An audit passes draws only if it excludes biases above its tolerance; otherwise they drifted, or it is undecided."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNITS, SNAPSHOTS, SLOPE = 128, 16, 0.3
 
 
 def chains(rng: np.random.Generator, mean: float, sd: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A run of independent N(mean, sd^2) draws of three values, starts, and autoregressive chains that keep N(0, 1)."""
+    """Return N(mean, sd^2) draws of three values, starts, and autoregressive chains that preserve N(0, 1)."""
     run = mean + sd * rng.normal(size=(4, 500, 3))
     starts = mean + sd * rng.normal(size=(UNITS, 3))
     later, value = [], SLOPE * starts + np.sqrt(1 - SLOPE**2) * rng.normal(size=starts.shape)
@@ -41,7 +41,7 @@ def estimated(rng: np.random.Generator, mean: float = 0.0, sd: float = 1.0) -> B
 
 @pytest.mark.parametrize(("mean", "sd"), [(0.0, 1.0), (0.5, 1.0), (0.0, 2.6), (0.0, 0.8)])
 def test_the_bias_of_mean_and_sd_is_estimated_with_its_error(mean, sd):
-    """Thirty independent repeats: their mean within five of its standard errors, their spread as stated."""
+    """In thirty independent repeats, the mean is within five standard errors, and the spread is as stated."""
     rng = np.random.default_rng(0)
     result = [estimated(rng, mean, sd) for _ in range(30)]
     values = np.array([item.values for item in result])
@@ -75,7 +75,7 @@ def test_few_starts_and_constant_values_give_no_estimate():
         "scale": 0,
         "f": 3,
     }
-    # A value that only the exact chains move is not left out.
+    # A value that moves only in the exact chains is not left out.
     assert len(varying(constant, {"scale": np.arange(18.0).reshape(9, 2), "f": later})["scale"]) == 2
     stuck = bias.estimate(bias.run_moments(constant["scale"]), starts[:, :2] * 0, later[..., :2])
     assert (stuck.bounds[2:] >= 1).all()
@@ -113,7 +113,7 @@ def test_a_run_passes_only_where_larger_biases_are_excluded():
 
 
 def test_a_narrow_run_whose_log_posterior_drifts_does_not_pass():
-    """The sd 10 % +- 5 % too narrow: by itself undecided, with a significant drift drifted."""
+    """An sd that is 10 % +- 5 % too small is undecided alone, and drifted with a significant drift."""
     assert decided(pooled=(-0.1, 0.05)).outcome == "undecided"
     drifted = decided(p=1e-4, pooled=(-0.1, 0.05))
     assert drifted.outcome == "drifted"
@@ -125,7 +125,10 @@ def test_a_narrow_run_whose_log_posterior_drifts_does_not_pass():
 
 
 def test_a_function_with_infinite_autocorrelation_does_not_pass():
-    """Modes in the proportions 80 to 20, not 50 to 50: the mean is 0.3 sds off, and no chain leaves its mode."""
+    """Two modes have proportions 80:20 instead of 50:50.
+
+    The error of the mean is 0.3 sds, and no chain leaves its mode.
+    """
     rng = np.random.default_rng(5)
 
     def around(modes: np.ndarray, copies: int) -> np.ndarray:
@@ -134,7 +137,7 @@ def test_a_function_with_infinite_autocorrelation_does_not_pass():
     modes = rng.permutation(np.where(np.arange(UNITS) < 0.8 * UNITS, 0.65, -0.65))
     run = around(rng.choice([0.65, -0.65], size=2000, p=[0.8, 0.2]), 1).reshape(4, 500, 1)
     result = bias.estimate(bias.run_moments(run), around(modes, 1)[0], around(modes, 64))
-    assert np.abs(result.values[0]) < 0.15  # the bias is not seen
+    assert np.abs(result.values[0]) < 0.15  # the bias is not detected
     assert 0.1 < result.remembered[0] < 0.35
     outcome = decide(Drift(0.3, "f", 1.0), {MEANS: result}, (0.0, 0.02), 0.9, Effort(UNITS, 64, 0.7, 1.0, 0.1))
     assert outcome.outcome == "undecided"
@@ -191,7 +194,7 @@ def test_one_wrong_weight_is_found_though_predictions_hardly_depend_on_it():
 
 
 def test_a_short_run_and_an_ensemble_are_undecided():
-    short = audited(exact(4, 10), seconds=60.0)  # it ends sooner, once the run limits the power
+    short = audited(exact(4, 10), seconds=60.0)  # it ends earlier, when the run limits the power
     assert short.outcome == "undecided"
     assert "sample more draws" in short.verdict
     members = np.repeat(exact(8, 1), 50, axis=1)
@@ -209,7 +212,7 @@ def test_linear_outputs_are_recognised():
 
 
 def test_log_sds_that_are_infinite_at_a_draw_are_left_out():
-    """Those of heavy tails, which have no mean; and all of them may be."""
+    """They belong to heavy tails, which have no mean; possibly all of them are left out."""
     infinite = {LOG_SDS: np.array([[0.1, np.inf, 0.2], [0.3, np.inf, np.inf]])}
     assert varying(infinite, infinite)[LOG_SDS].tolist() == [0]
     assert varying({MEANS: np.zeros((2, 3, 0))}, {MEANS: np.zeros((3, 0))})[MEANS].tolist() == []
@@ -226,7 +229,7 @@ def test_heavy_tails_without_a_variance_are_audited():
 
 
 def test_every_weight_of_a_wide_linear_model_is_checked():
-    """One wrong weight of 300 shows in no prediction at ten rows."""
+    """One wrong weight of 300 affects no prediction at ten rows."""
     x = np.random.default_rng(0).normal(size=(4, 300)).astype(np.float32)
     network = Linear().build((300,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(scale=0.5), Normal(), x, x[:, :1])
@@ -241,7 +244,7 @@ def test_every_weight_of_a_wide_linear_model_is_checked():
 @pytest.mark.parametrize("likelihood", [{"name": "gaussian", "scale": 0.5}, {"name": "gaussian"}])
 @pytest.mark.parametrize("sampler", ["nuts", {"name": "sgld", "step_size": 3e-4, "batch_size": 5}])
 def test_sgld_that_is_too_wide_drifts_and_nuts_passes_with_fixed_and_learned_noise(sampler, likelihood):
-    """The constant noise scale says nothing about how many draws are independent."""
+    """The constant noise scale is not used for the number of independent draws."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 2)).astype(np.float32)
     y = (x @ np.array([[0.5], [-0.5]]) + 0.5 * rng.normal(size=(200, 1))).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Step, batch and control variate of mini-batch gradient samplers by the problem, on regressions known exactly."""
+"""Automatic step size, batch and control variate of mini-batch gradient samplers, on regressions with exact answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _rows(count: int, inputs: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _posterior(x: np.ndarray, y: np.ndarray) -> tuple[NetworkPosterior, Any]:
-    """The posterior, and chains that start two standard deviations from its mode."""
+    """Return the posterior, and chains that start two standard deviations from its mode."""
     network = Linear().build(x.shape[1:], 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(scale=NOISE), Normal(), x, y)
     mode = np.linalg.lstsq(np.c_[x, np.ones(len(x))], y, rcond=None)[0].T
@@ -39,13 +39,13 @@ def _posterior(x: np.ndarray, y: np.ndarray) -> tuple[NetworkPosterior, Any]:
 
 
 def test_a_control_variate_and_a_stable_step_are_chosen_for_many_rows():
-    """The step of the posterior's own scale: at least a hundredth of its variance, and never an unstable one."""
+    """The step size matches the scale of the posterior: at least a hundredth of its variance, and stable."""
     posterior, starts = _posterior(*_rows(20_000, 4))
     fields = Sghmc().choose(posterior, starts)
     assert fields["control_variate"] == "first"
     assert 1e-3 < fields["step_size"] * 20_000 / NOISE**2 < 0.5
     assert fields == Sghmc().choose(posterior, starts)
-    # What is given is not chosen, and with a step size of one's own nothing is.
+    # Given fields are not changed, and with a given step size no field is selected.
     fixed_fields = Sghmc(batch_size=100, control_variate="none").choose(posterior, starts)
     assert fixed_fields.keys() == {"step_size"}
     assert fixed_fields["step_size"] < fields["step_size"] / 10
@@ -76,7 +76,7 @@ def test_a_predicted_variance_above_its_limit_is_not_converged_and_names_the_ste
     assert verdict.startswith("not settled: predicted variance over the posterior's 201, trusted up to 1.1; use ")
     assert "--sampler.step-size 2.3e-08" in verdict
     assert "--sampler" not in outcome.verdict(good, findings.gate_findings(good | {"variance_ratio": 1.1}))
-    # No step size helps chains that have diverged; 0 is none.
+    # No step size helps chains that have diverged; the result is 0.
     diverged = outcome.verdict(
         good, findings.gate_findings(good | {"variance_ratio": np.inf, "unbiased_step_size": 0.0})
     )
@@ -88,7 +88,7 @@ def test_a_predicted_variance_above_its_limit_is_not_converged_and_names_the_ste
 
 
 def _ratio(run: Any, x: np.ndarray) -> float:
-    """The mean over weights of the drawn variance, over the exact one."""
+    """Return the variance of the draws divided by the exact variance, as a mean over weights."""
     design = np.c_[x, np.ones(len(x))].astype(float)
     exact = np.diag(np.linalg.inv(design.T @ design / NOISE**2 + np.eye(design.shape[1])))
     draws = [run.posterior["posterior"][name].values.reshape(4000, -1) for name in ("weight", "bias")]

@@ -1,4 +1,4 @@
-"""The autoregressive density: its masks, its mass, its draws, its posterior."""
+"""The autoregressive density: masks, total mass, draws and posterior."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = jax.random.key(0)
 
 
 def posterior_of(model: Autoregressive, columns: int, rows: int = 1) -> tuple[NetworkPosterior, Any]:
-    """Of rows of zeros, and a draw of its prior."""
+    """Return the posterior for rows of zeros, and a draw of its prior."""
     likelihood = model.own_likelihood()
     network = model.build((columns,), likelihood.num_outputs(columns), key=KEY)
     zeros = np.zeros((rows, columns), np.float32)
@@ -61,7 +61,7 @@ def test_the_density_has_mass_one(components, monkeypatch):
         return float(np.trapezoid(np.trapezoid(density, side, axis=1), side))
 
     np.testing.assert_allclose(mass(), 1, atol=1e-3)
-    # A network that sees the column it is about is no density.
+    # If the outputs for a column depended on this column, the result would not be a density.
     monkeypatch.setattr(Masked, "mask", np.array(True))
     assert abs(mass() - 1) > 0.01
 
@@ -81,7 +81,7 @@ def test_rows_are_drawn_column_after_column():
 
     # Three tests, 1e-6 together.
     assert min(stats.kstest(column, "uniform").pvalue for column in uniform(model.arrange).T) > 1e-6 / 3
-    # Given zeros instead of the columns before, they are not of this density.
+    # Control: with zeros instead of the previous columns, the draws do not have this density.
     assert min(stats.kstest(column, "uniform").pvalue for column in uniform(None).T) < 1e-6
 
 
@@ -119,7 +119,7 @@ def test_nuts_draws_from_the_posterior_of_one_gaussian():
     limit = stats.t.isf(1e-6 / 16, len(values) - 1)
     error = values.std(0, ddof=1) / len(values) ** 0.5  # chains are the units
     assert np.abs((values.mean(0) - moments(1.0)) / error).max() < limit
-    assert np.abs((values.mean(0) - moments(0.25)) / error).max() > limit  # another prior is told apart
+    assert np.abs((values.mean(0) - moments(0.25)) / error).max() > limit  # control: another prior is detected
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_two_moons_are_no_gaussian():
         evaluation["nll"] - evaluation["nll_standardised"], np.log(data.y.std(0)).sum(), rtol=1e-4
     )
     draws = run.predict(draws=500).to_numpy()
-    # New rows lie where the rows are: three sds of the noise and no more from a half circle.
+    # New rows are close to the data: at most three sds of the noise from a half circle.
     away = np.min(np.linalg.norm(draws[:, None] - data.y[None], axis=2), 1)
     assert np.quantile(away, 0.9) < 0.3
     assert run.plot("density").table["density"].min() >= 0

@@ -1,4 +1,4 @@
-"""Mini-batches are fresh at every step of every chain, and chains decide on their own."""
+"""Mini-batches are new in every step of every chain, and chains make independent decisions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class _State(eqx.Module):
 
 
 class Recorder(AbstractSampler[_State]):
-    """Moves nowhere and reports which rows its mini-batch has."""
+    """A sampler that does not move and reports the rows of its mini-batch."""
 
     exactness = "biased"
     replace: bool = eqx.field(static=True, default=True)
     shared: bool = eqx.field(static=True, default=False)
-    """The mistake: one batch for all chains and steps whose numbers are equal modulo 3."""
+    """Return the mistake: one batch for all chains and all steps with equal numbers modulo 3."""
 
     def init(self, posterior: Any, theta: Any, *, num_warmup: int, key: Any) -> _State:
         return _State(theta)
@@ -40,7 +40,7 @@ class Recorder(AbstractSampler[_State]):
 
 
 class Rows(GaussianMean):
-    """Its data are their own row numbers."""
+    """A posterior whose data are the row numbers."""
 
     @classmethod
     def numbered(cls) -> Rows:
@@ -62,7 +62,7 @@ def _run(sampler: Any, posterior: Any, starts: np.ndarray, draws: int = STEPS) -
 
 
 def _shared_rows(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """How many rows of a batch [pair, row] without repeats are in the other as well."""
+    """Return the number of rows of a batch [pair, row] without repeats that are also in the other batch."""
     return (first[:, :, None] == second[:, None, :]).sum((1, 2))
 
 
@@ -77,7 +77,7 @@ def _pairs(rows: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def _overlap_p(first: np.ndarray, second: np.ndarray) -> float:
-    """p that the shared rows of distinct-row batches are hypergeometric."""
+    """Return the p value of the hypothesis that the number of shared rows is hypergeometric."""
     counts = np.bincount(_shared_rows(first, second), minlength=SIZE + 1).astype(float)
     expected = len(first) * stats.hypergeom(N, SIZE, SIZE).pmf(np.arange(SIZE + 1))
     tail = np.flatnonzero(expected[::-1].cumsum()[::-1] >= 8)[-1]
@@ -121,7 +121,7 @@ def test_batches_with_replacement_coincide_like_independent_ones(starts):
 
 
 def test_reused_batches_are_seen(starts):
-    """The positive control: one batch of three, whatever the chain and the step."""
+    """Positive control: one of three batches for all chains and steps."""
     for replace in (True, False):
         rows = _run(Recorder(replace=replace, shared=True), Rows.numbered(), starts, 100)["rows"].astype(int)
         for first, other in _pairs(rows).values():
@@ -144,6 +144,6 @@ def test_chains_accept_independently_of_each_other():
     accepted = _run(sampler, posterior, posterior.draws(CHAINS, seed=1), 3000)["accepted"]
     assert 0.2 < accepted.mean() < 0.8
     assert abs(_dependence(accepted)) < Z
-    # The positive control: a tenth of the decisions in common.
+    # Positive control: a tenth of the decisions are shared.
     common = np.random.default_rng(0).random(accepted.shape[1]) < 0.1
     assert _dependence(np.where(common, accepted[:1], accepted)) > 2 * Z

@@ -1,4 +1,4 @@
-"""Inside the guarded regime the draws depend neither on the size of the batches nor on a few outliers."""
+"""If the guard passes, the draws depend neither on the batch size nor on a few outliers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Exact:
 
     def __init__(self, y: np.ndarray):
         self.posterior = Density(y.astype(np.float32))
-        # Over the prior, then over six standard deviations of what was found before.
+        # First over the prior, then over six standard deviations of the previous result.
         low, high = np.array([-3.0, -3.0]), np.array([3.0, 5.0])
         for _ in range(3):
             axes = [np.linspace(a, b, 241) for a, b in zip(low, high, strict=True)]
@@ -59,7 +59,7 @@ class Exact:
 
 
 def _compare(exact: Exact, size: int, batches: int, step: float) -> tuple[np.ndarray, np.ndarray, set[str]]:
-    """Errors of the means in standard deviations, ratios of the variances, and the kinds of the guard's findings.
+    """Return errors of the means in standard deviations, ratios of the variances, and the guard's findings.
 
     Chains start at exact draws. `step` is in posterior standard deviations of the mean.
     """
@@ -84,7 +84,7 @@ def clean():
 
 @pytest.fixture(scope="module")
 def contaminated():
-    """2 % of the data from three times Student's t with three degrees of freedom."""
+    """Return data with 2 % from three times Student's t with three degrees of freedom."""
     rng = np.random.default_rng(3)
     y = rng.normal(size=N)
     y[: N // 50] = 3 * rng.standard_t(3, size=N // 50)
@@ -96,7 +96,7 @@ def contaminated():
 
 @pytest.mark.parametrize(("size", "step"), [(12, 0.1), (50, 0.2), (200, 0.4)])
 def test_the_size_of_a_batch_changes_no_moment(size, step, clean):
-    """All against the exact moments, so that no two sizes differ by more either."""
+    """All are compared with the exact moments, so any two sizes agree as well."""
     shift, ratio, findings = _compare(clean, size, 4, step)
     assert not findings
     assert np.abs(shift).max() * CHAINS**0.5 < Z
@@ -104,7 +104,7 @@ def test_the_size_of_a_batch_changes_no_moment(size, step, clean):
 
 
 def test_a_batch_too_small_for_its_step_does(clean):
-    """The positive control, of which the guard tells as well."""
+    """Positive control, which the guard detects as well."""
     shift, ratio, findings = _compare(clean, 3, 4, 0.15)
     assert "sigma2" in findings
     assert abs(shift[1]) * CHAINS**0.5 > 2 * Z
@@ -124,7 +124,7 @@ def test_with_outliers_the_variance_is_right_or_the_guard_reports(size, batches,
 
 
 def test_runs_refused_by_the_guard_are_biased_by_outliers(contaminated):
-    """The positive control: far outside the regime the variance does not hold."""
+    """Positive control: far outside the regime the variance is wrong."""
     _, ratio, findings = _compare(contaminated, 4, 5, 0.25)
     assert findings
     assert ratio.max() > 1.4

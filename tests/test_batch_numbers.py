@@ -1,4 +1,4 @@
-"""Samplers on batches: their thresholds, constants and shortcuts, each at the number where it begins."""
+"""Samplers on batches: thresholds, constants and shortcuts, each tested at its limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warm-up chooses how many data a step of the penalty looks at."""
+"""Warm-up selects the number of rows in a step of the penalty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The likelihood `bernoulli` takes every table of two classes, by every entrance."""
+"""The likelihood `bernoulli` supports every table of two classes, by every entrance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A time in place of lengths: what follows from it is a recipe in counts."""
+"""A time budget instead of lengths: the resulting recipe has fixed lengths."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_until_without_budget_is_refused(more):
 
 
 def test_show_leaves_open_lengths_to_the_budget(tmp_path, monkeypatch):
-    """Written out it would be asked for, and the run of what is shown another one."""
+    """If the lengths were written out, the shown recipe would request them and make a different run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "houses.csv").write_text("size,price\n" + "".join(f"{i // 2},{i * i % 7}.5\n" for i in range(30)))
 
@@ -125,7 +125,7 @@ def test_the_stored_recipe_repeats_a_budgeted_run(run, data, tmp_path):
 
 
 def test_budgets_below_ten_seconds_are_spent_without_checks():
-    """Each takes about a second; who asks for them gets them."""
+    """Each check takes about a second; it is made if requested."""
     assert resolve("mlp", "mala", options={"budget": "9.9s"}).until == "budget"
     assert resolve("mlp", "mala", options={"budget": "3s", "until": "converged"}).until == "converged"
 
@@ -134,7 +134,7 @@ def test_without_convergence_the_time_ends_it(data, tmp_path):
     run = bnnzoo.sample("linear", "mala", data=data, out=tmp_path / "run.nc", budget="2s", until="budget", **SHORT)
     assert run.attributes["ended"] in ("budget", "draws")
     assert budget.FEWEST_DRAWS <= run.attributes["draws_done"] == run.attributes["draws_requested"]
-    assert run.attributes["seconds_warmup"] + run.attributes["seconds_sampling"] < 12  # of a loaded machine
+    assert run.attributes["seconds_warmup"] + run.attributes["seconds_sampling"] < 12  # on a loaded machine
 
 
 def test_a_run_until_converged_needs_no_budget(data, tmp_path):
@@ -146,7 +146,7 @@ def test_a_run_until_converged_needs_no_budget(data, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_interrupted_at_a_check_repeats_the_check_on_resume(tmp_path, monkeypatch):
-    """And ends at the draw where it ends without the signal."""
+    """The run ends at the same draw as without the signal."""
     out, stops, at = tmp_path / "run.nc", [], [0]
     monkeypatch.setattr(verdict, "has_converged", lambda *_: bool(stops.append(at[0])) or True)
     recipe = tiny.recipe("random-walk", until="converged", draws=800)
@@ -163,7 +163,7 @@ def test_a_run_interrupted_at_a_check_repeats_the_check_on_resume(tmp_path, monk
 
 @pytest.mark.slow
 def test_large_draws_are_thinned_for_the_convergence_check(tmp_path, monkeypatch):
-    """The file names the stops where the run was asked, and no others."""
+    """The file lists exactly the draws at which convergence was tested."""
     a_draw = tiny.CHAINS * tiny.problem("random-walk").posterior.layout.dim * 4
     recipe = tiny.recipe("random-walk", until="converged", draws=1000)
 
@@ -183,7 +183,7 @@ def test_the_verdict_of_a_large_run_uses_every_kth_draw(tmp_path, monkeypatch):
     monkeypatch.setattr(verdict, "_BYTES", 1000)
     for num_bytes, draws in ((1000, 5), (2500, 300), (2500, 299), (10**6, 10**5)):
         verdict.verdict(tmp_path / "run.nc", num_bytes, draws, None)
-    assert looked == [1, 3, 1000]  # of the third run too few are left
+    assert looked == [1, 3, 1000]  # the third run has too few draws left
 
 
 def test_open_parts_reads_every_kth_draw(tmp_path):
@@ -220,7 +220,7 @@ def test_lengths_follow_from_the_budget_and_the_speed_of_the_machine(monkeypatch
     assert planned("nuts", 1e-5, budget="1m", **{"sampler.max_tree_depth": 9}).sampler.max_tree_depth == 9
     assert planned("mala", 1e-5, budget="1m", warmup=7, thin=2).recipe.warmup == 7
     assert planned("mala", 1e-7, budget="1m").recipe.thin > planned("mala", 1e-5, budget="1m").recipe.thin
-    # The time is filled by as many draws as were asked for.
+    # The requested number of draws fills the time.
     few, many = (planned("mala", 1e-5, budget="1m", draws=draws).recipe.thin for draws in (200, 2000))
     assert few == pytest.approx(10 * many, rel=0.2)
     assert few > planned("mala", 1e-5, budget="1m").recipe.thin > many
@@ -242,9 +242,9 @@ def _problem(data, sampler="mala", **options):
 
 
 def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):
-    """A step takes half as long again as the gradients of its 72 rows: 1.08 ms; the start is paid for first.
+    """A step takes 1.5 times the gradients of its 72 rows: 1.08 ms.
 
-    Lengths are rounded down to powers of two.
+    The start is subtracted first, and lengths are rounded down to powers of two.
     """
 
     def lengths(started, row=1e-5, **options):
@@ -253,13 +253,13 @@ def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):
         result = budget.plan_lengths(problem, place_chains("vectorized", 4), thetas, start_seconds=started).recipe
         return result.warmup, result.thin, result.draws
 
-    assert lengths(0.0) == (20_000, 32, 4000)  # of 22 222 steps at most so many; 38.4 s for a thousand draws
-    assert lengths(30.0) == (8192, 16, 4000)  # of 11 111 steps, then 19.6 steps a draw
+    assert lengths(0.0) == (20_000, 32, 4000)  # the limit, out of 22 222 steps; 38.4 s for a thousand draws
+    assert lengths(30.0) == (8192, 16, 4000)  # out of 11 111 steps, then 19.6 steps per draw
     assert lengths(42.0) == lengths(59.0) == (4096, 8, 4000)  # never less than 18 s
     assert lengths(42.0, warmup=1000) == (1000, 8, 4000)
     assert lengths(42.0, warmup=16_000) == (16_000, 8, 4000)  # draws have 10.8 s in any case
     assert lengths(42.0, draws=200) == (4096, 32, 200)
-    assert lengths(0.0, row=1e-12) == (20_000, 1000, 4000)  # 20 us a step at least
+    assert lengths(0.0, row=1e-12) == (20_000, 1000, 4000)  # at least 20 us per step
     assert lengths(0.0, row=1.0) == (300, 1, 4000)
 
 
@@ -271,7 +271,7 @@ def test_the_thinning_follows_from_the_measured_time_of_a_step(data):
         how = {"warmup_step_seconds": step_seconds, "seconds_left": seconds_left, "means": means or {}}
         return budget.with_thinning(problem, problem.sampler, **how).recipe.thin
 
-    assert thinning(1e-3, 40.0) == 32  # 40 steps a draw
+    assert thinning(1e-3, 40.0) == 32  # 40 steps per draw
     assert thinning(1e-3, 40.0, draws=200) == 128
     assert thinning(1e-3, 40.0, thin=3) == 3
     assert thinning(1.0, 40.0) == 1
@@ -306,7 +306,7 @@ def test_a_run_resumed_after_warm_up_keeps_its_measured_thinning(tmp_path, monke
 
 
 def test_training_steps_fit_into_the_budget(monkeypatch, data):
-    """By the second look, of fifty steps: the first compiles."""
+    """The estimate uses the second block of fifty steps, because the first one compiles."""
     clock, requests = [0.0], []
 
     def training(*looks):
@@ -322,10 +322,10 @@ def test_training_steps_fit_into_the_budget(monkeypatch, data):
 
     monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     problem = _problem(data, budget="40s", start_held_out=0.2)
-    assert training(100.0, 0.5) == 1000  # 10 s, of 10 ms each
+    assert training(100.0, 0.5) == 1000  # 10 s at 10 ms per step
     assert training(100.0, 0.05) == 5000
     assert training(100.0, 50.0) == 250
-    assert training(100.0) == 5000  # it ended before
+    assert training(100.0) == 5000  # the training ended earlier
     assert set(requests) == {(5000, 0.2, 50)}
     training(100.0, 0.5)
     planned = budget.with_start(problem, place_chains("vectorized", 4), key=jax.random.key(0))

@@ -1,4 +1,4 @@
-"""Models are built with their numeric fields as numbers, in programs that equal values share."""
+"""Models are built with numeric fields as concrete numbers, in programs that equal values share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRACES: list[float] = []
 
 
 class Scaled(AbstractModel):
-    """A line whose weights begin at a size that Python decides."""
+    """A line whose initial weights have a size that Python code computes."""
 
     size: Annotated[float, Gt(0)] = number(2.0)
 
@@ -39,7 +39,7 @@ class Scaled(AbstractModel):
 
 
 class Tails(AbstractPrior):
-    """Student's t where Python finds few degrees of freedom, else a normal distribution."""
+    """Student's t if Python code finds few degrees of freedom, otherwise a normal distribution."""
 
     df: Annotated[float, Gt(0)] = number(4.0)
 
@@ -80,7 +80,7 @@ def test_architectures_are_told_apart_by_value_and_type():
 
 
 class Shifted(Scaled):
-    """Arranges rows by a number that Python asks for."""
+    """A model that arranges rows by a number used in Python code."""
 
     def arrange(self, x):
         return x + float(self.size)

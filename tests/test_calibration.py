@@ -1,4 +1,4 @@
-"""Calibration is judged on the whole curve: what is off is found and named, what is right or hardly off is not."""
+"""Calibration is tested over the whole curve: miscalibration is detected and named, correct predictions pass."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from bnnzoo.evaluation.predictive import Moments
 
 
 def normal_pit(rows: int, sd: float = 1.0, shift: float = 0.0, seed: int = 0) -> np.ndarray:
-    """Of standard normal targets under a prediction with that sd and mean."""
+    """Return the PIT of standard normal targets under a prediction with this sd and mean."""
     y = np.random.default_rng(seed).normal(size=(rows, 1))
     return stats.norm.cdf(y, shift, sd)
 
 
 def classes(confidence: np.ndarray, accuracy: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and probabilities of two classes: sure of class 0 by `confidence`, right with probability `accuracy`."""
+    """Return labels and probabilities of two classes; class 0 has probability `confidence` and frequency `accuracy`."""
     wrong = np.random.default_rng(seed).uniform(size=len(confidence)) >= accuracy
     return wrong.astype(int), np.stack([confidence, 1 - confidence], 1)
 
 
 def test_intervals_of_a_perfect_count_model_cover_what_they_claim():
-    """Closed intervals of a Poisson distribution hold 93.5 to 98.8 % where 90 % are claimed."""
+    """Closed 90 % intervals of a Poisson distribution contain 93.5 to 98.8 %."""
     rng = np.random.default_rng(0)
     for rate in (0.5, 3.0):
         y = rng.poisson(rate, size=(4000, 1)).astype(float)
@@ -37,7 +37,7 @@ def test_intervals_of_a_perfect_count_model_cover_what_they_claim():
 
 
 def test_the_scores_of_two_rows_of_classes():
-    """The first is 0.7 sure and right, the second 0.5 sure and wrong, its own class having 0.4."""
+    """The first row has probability 0.7 for its class; the second has 0.5 for a wrong class and 0.4 for its own."""
     p = np.array([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4]])
     parts = Moments(p, np.array([[0.6], [0.8]]), np.array([[0.1], [0.3]]), np.log([0.7, 0.4]))
     result = {name: item.value for name, item in scores.classification(np.array([0, 2]), parts).items()}
@@ -57,14 +57,14 @@ def test_the_scores_of_two_rows_of_classes():
 
 
 def test_quantiles_of_equal_samples_are_that_sample():
-    """(1 - share) a + share a is not a in float32: an interval that is a point missed the target it is equal to."""
+    """(1 - share) a + share a can differ from a in float32, so an interval of one point could miss an equal target."""
     for value in np.random.default_rng(0).uniform(1, 1000, 500).astype(np.float32):
         result = metrics.quantiles(np.full((1003, 1, 1), value), scores.QUANTILES)
         assert (result == value).all()
 
 
 def test_overconfidence_and_underconfidence_do_not_cancel():
-    """ECE 0.397, and the mean confidence equals the accuracy."""
+    """The ECE is 0.397 although the mean confidence equals the accuracy."""
     confidence = np.repeat([0.55, 0.95], 500)
     labels, probabilities = classes(confidence, np.repeat([0.95, 0.55], 500))
     assert metrics.expected_calibration_error(labels, probabilities).value == pytest.approx(0.4, abs=0.03)
@@ -79,7 +79,7 @@ def test_overconfidence_and_underconfidence_do_not_cancel():
     [(1.6, 0.0, "too wide"), (0.6, 0.0, "too narrow"), (1.0, 0.7, "too high"), (1.0, -0.7, "too low")],
 )
 def test_the_direction_of_miscalibration_is_named(sd, shift, message):
-    """At sd 1.6 half of the probability holds 0.72 of the targets."""
+    """With sd 1.6 the central 50 % interval contains 0.72 of the targets."""
     pit = normal_pit(500, sd, shift)
     if sd == 1.6:
         assert metrics.coverage(pit, 0.5).value == pytest.approx(0.72, abs=0.03)
@@ -98,7 +98,7 @@ def test_a_classifier_that_is_off_is_named(accuracy, message):
 
 
 def test_a_class_claimed_too_often_is_named():
-    """P(1) 0.15 too large in every row: too sure of 1, not sure enough of 0, which confidence takes for one another."""
+    """P(1) is 0.15 too large in every row. Over- and underconfidence cancel in the confidence."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.2, 0.8, 5000)
     labels = (rng.uniform(size=5000) < p - 0.15).astype(int)
@@ -113,7 +113,7 @@ def test_a_class_claimed_too_often_is_named():
 
 
 def test_one_target_of_several_is_named():
-    """One in ten has sds three times too small; and of two, one is as much too wide as the other is too narrow."""
+    """One target of ten has sds three times too small; of two targets, one is too wide and one too narrow."""
     pit = np.random.default_rng(0).uniform(size=(1000, 10))
     pit[:, 4:5] = normal_pit(1000, 1 / 3)
     answer = answer_calibrated(calibration.of_intervals(pit, [f"y{i}" for i in range(10)]), 1000)
@@ -124,7 +124,7 @@ def test_one_target_of_several_is_named():
 
 
 def test_few_rows_do_not_give_a_calibrated_answer():
-    """Of 200 predictions of 300 rows whose 90 % intervals hold 83 %, at most one in ten is called calibrated."""
+    """If 90 % intervals contain 83 % of 300 rows, at most one of ten predictions is reported as calibrated."""
     sd = stats.norm.ppf(0.915) / stats.norm.ppf(0.95)
     messages = [
         answer_calibrated(calibration.of_intervals(normal_pit(300, sd, seed=repeat)), 300).outcome
@@ -143,8 +143,11 @@ def test_half_a_percent_is_not_wrong_however_many_rows_show_it():
 
 
 def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
-    """500 right predictions of 200 rows each: a "no" in at most 1 %, for the interval alone allows as much; and of 500
-    whose intervals are too narrow the interval holds the true gap in at least 97.6 % (99 % claimed, 3.1 sd)."""
+    """Of 500 correct predictions for 200 rows, at most 1 % get a "no", as the interval allows.
+
+    Of 500 predictions with too narrow intervals, the interval contains the true gap in at least 97.6 % (nominally 99 %;
+    3.1 sd).
+    """
     rng = np.random.default_rng(0)
     alarms_absent, holds = 0, 0
     z = np.linspace(0, 5, 5001)
@@ -165,7 +168,7 @@ def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
 def test_a_right_posterior_of_few_rows_is_not_called_wrong(ratio, least, most):
     """Exact linear regressions, 400 training and 400 test rows, 11 weights: all test rows share the error of the fit.
 
-    300 of them: at most 9 are called wrong (P(more than 9 | 1 %) = 0.1 %), nearly all with sds of 0.7.
+    Of 300 regressions, at most 9 are reported as wrong (P(more than 9 | 1 %) = 0.1 %); with sds of 0.7 nearly all are.
     """
     rng = np.random.default_rng(0)
     wrong = 0

@@ -1,4 +1,4 @@
-"""Censored targets: interval probabilities, a posterior with a known answer, and their way from a file to scores."""
+"""Censored targets: interval probabilities, a posterior with a known answer, and the way from a file to scores."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def _log_normal(low: float, high: float) -> float:
 
 
 def _log_t(low: float, high: float, df: float) -> float:
-    """By quadrature of the density relative to its largest value in the interval."""
+    """Return the log probability by quadrature of the density, relative to its largest value in the interval."""
     low, high = (-high, -low) if low + high < 0 else (low, high)
     at = max(low, 0.0)
     top = stats.t.logpdf(at, df)
-    # z = log(1 + t - low) makes a tail as long as it likes an integral over few units.
+    # z = log(1 + t - low) turns a long tail into an integral over a few units.
     value, _ = (
         integrate.quad(
             lambda z: np.exp(stats.t.logpdf(low + np.expm1(z), df) - top + z),
@@ -132,7 +132,7 @@ def test_known_values_have_the_density_of_the_likelihood_itself(law, num_targets
 
 @pytest.mark.parametrize(("law", "num_targets"), [pair for pair in LAWS if not isinstance(pair[0], Poisson)])
 def test_an_interval_has_the_integral_of_the_density(law, num_targets):
-    """One target is in an interval, the others are known: the integral over that one, by quadrature."""
+    """One target is in an interval, and the others are known; the integral over this target is by quadrature."""
     output = jnp.linspace(-0.5, 0.8, law.num_outputs(num_targets))
     others = jnp.arange(1.0, num_targets)
     nodes, weights = np.polynomial.legendre.leggauss(60)
@@ -223,7 +223,7 @@ def test_scaling_keeps_known_values_known_and_open_ends_open():
 
 @pytest.fixture(scope="module")
 def tobit():
-    """A line with slope 2 whose values below 1 are known as <1 alone: x, bounds."""
+    """Return x and bounds of a line with slope 2 whose values below 1 are only known as <1."""
     rng = np.random.default_rng(5)
     x = rng.normal(size=60)
     y = 1.0 + 2.0 * x + 0.5 * rng.normal(size=60)
@@ -232,7 +232,7 @@ def tobit():
 
 
 def _exact_means(x, bounds) -> np.ndarray:
-    """Posterior means of slope and intercept on a grid: normal priors of sd 1, noise 0.5."""
+    """Return the posterior means of slope and intercept on a grid: normal priors of sd 1, noise 0.5."""
     slopes, intercepts = np.meshgrid(np.linspace(0.5, 3, 301), np.linspace(-0.5, 2.5, 301), indexing="ij")
     log_density = stats.norm.logpdf(slopes) + stats.norm.logpdf(intercepts)
     for value, (low, high) in zip(x, bounds, strict=True):
@@ -310,7 +310,7 @@ def test_an_exposure_beside_a_censored_number_is_refused_by_the_name_of_the_like
 
 
 def test_components_of_a_censored_mixture_are_no_linear_model():
-    """They can be permuted, as those of a mixture of known targets."""
+    """The components can be permuted, as for a mixture of known targets."""
     x = np.linspace(-1, 1, 8)[:, None]
     y = np.stack([x[:, 0], x[:, 0]], 1)
     data = load((x, y), reading=CENSORED)

@@ -1,4 +1,4 @@
-"""After warm-up a sampler changes its position and its declared chain state; everything else is adaptation."""
+"""After warm-up a sampler changes only its position and its declared chain state; other changes are adaptation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 
 class Walk(AbstractSampler[State]):
-    """Random-walk Metropolis that moves its step size in every `every`-th step, also after warm-up."""
+    """Random-walk Metropolis that changes its step size in every `every`-th step, also after warm-up."""
 
     exactness: ClassVar[Exactness] = "exact"
     chain_state: ClassVar[tuple[str, ...]] = ("log_density", "count")
@@ -49,7 +49,7 @@ class Walk(AbstractSampler[State]):
 
 @pytest.mark.parametrize("every", [1.0, 60.0])
 def test_check_sampler_refuses_one_that_adapts_for_ever_and_names_the_field(every):
-    """In every step, and so rarely that most steps change nothing."""
+    """It adapts in every step, or so rarely that most steps change nothing."""
     report = check_sampler(Walk(every=every), targets=["skewed"], chains=32, warmup=10, draws=256)
     assert not report.passed
     assert "a step after warm-up changes state.step_size; adapt in warmup_step or settle only" in report.verdict

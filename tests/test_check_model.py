@@ -1,4 +1,4 @@
-"""The suite over models: the zoo's pass, each named wrong one is found, and the command says so."""
+"""Checks of models: the zoo's models pass, every wrong model is detected, and the command reports it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _only_our_own(monkeypatch):
 
 @jax.custom_batching.custom_vmap
 def centred(x: Array) -> Array:
-    """x, but under vmap x minus the mean of the batch: what batch normalisation does."""
+    """Return x, but under vmap x minus the mean of the batch, like batch normalisation."""
     return x
 
 
@@ -47,7 +47,7 @@ def _(axis_size, in_batched, x):
 
 
 class Network(eqx.Module):
-    """Two layers that are right, and what a wrong model puts in between."""
+    """Two correct layers, with the fault of a wrong model between them."""
 
     hidden: eqx.nn.Linear
     last: eqx.nn.Linear
@@ -79,7 +79,7 @@ class Network(eqx.Module):
 
 
 class Clash(eqx.Module):
-    """Parameters `a_b` of the field `a_b`, and of `b` in `a`."""
+    """A parameter `a_b` from the field `a_b`, and another from `b` in `a`."""
 
     a: dict[str, Array]
     a_b: Array
@@ -89,7 +89,7 @@ class Clash(eqx.Module):
 
 
 class Model(AbstractModel):
-    """Regression alone, so that a case is enough."""
+    """A model for regression only, so that one case is enough."""
 
     wrong: str = ""
 
@@ -172,7 +172,7 @@ def test_a_wrong_split_fails_only_the_check_of_splits():
 
 
 class Vague(Model):
-    """Brings a likelihood whose log density has a number a target, not one a row."""
+    """A model with a likelihood whose log density has one number per target instead of one per row."""
 
     brings_likelihood: ClassVar[bool] = True
 
@@ -227,7 +227,7 @@ def test_command_fails_with_code_3_and_json(capsys, monkeypatch):
         (["--sbc", "-o", "here.txt"], "here.txt: a picture needs the ending png, "),
         (["--sbc", "-o", "here.png"], "here.png: exists; use another -o, or --force to replace it"),
         (["--sbc", "-o", "gone/ranks.png"], "gone/ranks.png: the folder "),
-        (["-o", "ranks.png"], "-o: names the picture of --sbc"),
+        (["-o", "ranks.png"], "-o: requires --sbc"),
     ],
 )
 def test_an_impossible_picture_is_refused_before_sampling(arguments, message, tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""`check likelihood` and `check prior`: the zoo's parts pass, and each deliberately broken plugin is found."""
+"""`check likelihood` and `check prior`: the zoo's parts pass, and each deliberately broken plugin is detected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def failed(report) -> set[str]:
 
 @jax.custom_batching.custom_vmap
 def centred(x):
-    """x, but under vmap x minus the mean of the batch."""
+    """Return x, but under vmap x minus the mean of the batch."""
     return x
 
 
@@ -49,7 +49,7 @@ def _(axis_size, in_batched, x):
 
 
 class Noise(AbstractLikelihood):
-    """Normal noise around the output, with one fault where `wrong` names one."""
+    """Normal noise around the output, with the fault that `wrong` names."""
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
@@ -173,7 +173,7 @@ def test_a_fault_of_a_sampled_parameter_is_found(wrong, message):
 
 
 class Shrinkage(AbstractPrior):
-    """A normal prior, with one fault where `wrong` names one."""
+    """A normal prior, with the fault that `wrong` names."""
 
     scale: Annotated[float, Gt(0), Doc("standard deviation")] = number(1.0)
     _wrong: str = eqx.field(static=True, default="")

@@ -1,4 +1,4 @@
-"""The suite over samplers: exact ones pass, each named wrong one fails, and what is said of them is right."""
+"""Checks of samplers: exact samplers pass, every wrong sampler fails, and the reports are correct."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_gaussian_targets_have_the_mean_and_covariance_of_their_density(name):
         gradient, hessian = eqx.filter_jit(lambda p, t: (jax.grad(p.log_density)(t), jax.hessian(p.log_density)(t)))(
             posterior, mean
         )
-    # Data are float32: means agree to that.
+    # The data are float32, so means agree to this precision.
     assert np.abs(np.linalg.solve(hessian, gradient) / target.sd).max() < 1e-3
     np.testing.assert_allclose(np.linalg.inv(-np.asarray(hessian)), target.covariance, rtol=1e-5)
     assert target.cdf is not None
@@ -58,9 +58,9 @@ def test_the_skewed_target_has_the_moments_and_the_distribution_of_its_density()
 
 
 def network_moments(draws: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, standard deviation and correlation of f at `NETWORK_AT`, by averages over (u, a) weighted by evidence.
+    """Return mean, sd and correlation of f at `NETWORK_AT`, by averages over (u, a) weighted by evidence.
 
-    The constants of `bnnzoo.testing.targets` are those of 2e7 draws.
+    The constants of `bnnzoo.testing.targets` are from 2e7 draws.
     """
     x, y = TARGETS["network"]().posterior.data
     u, a = 2 * np.random.default_rng(seed).standard_normal((2, draws, HIDDEN, 1))
@@ -186,7 +186,7 @@ class State(NamedTuple):
 
 
 class Langevin(AbstractSampler[Any]):
-    """A Langevin proposal, accepted with min(1, exp(power * Delta) * proposal ratio): exact unless told otherwise."""
+    """A Langevin proposal, accepted with min(1, exp(power * Delta) * proposal ratio); exact by default."""
 
     exactness: ClassVar[Any] = "exact"
     step_size: Any = number(1e-4)
@@ -264,7 +264,7 @@ def test_a_wrong_sampler_fails_with_the_sign_of_its_bias(name):
 
 @pytest.mark.parametrize(("forgets", "size"), [("power", -0.6), ("prior", 1.0)])
 def test_a_sampler_that_forgets_the_power_or_the_prior_fails(forgets, size):
-    """The target that it takes: on one of power 1 and many data both are right, or nearly."""
+    """The target `tempered` is needed: with power 1 and many data, both mistakes have nearly no effect."""
     assert check_sampler(Langevin(forgets=forgets), targets=["gaussian"]).passed
     report = check_sampler(Langevin(forgets=forgets), targets=["tempered"])
     assert only_variance(report, "tempered").effect == pytest.approx(size, rel=0.3)
@@ -296,7 +296,7 @@ def test_too_few_draws_decide_nothing():
     assert all(row.passed for row in report.rows)
     assert not report.passed
     assert "mix too slowly" in report.verdict
-    # The chance of a false alarm is divided among three tests, of each two-sided over 32 chains.
+    # The false-alarm level is divided among three two-sided tests over 32 chains.
     assert [row.statistic for row in report.rows] == ["mean", "variance", "distribution"]
     expected = [stats.t.isf(LEVEL / 3 / 2, 31)] * 2 + [stats.kstwo.isf(LEVEL / 3, 32) * 32**0.5]
     assert [row.threshold for row in report.rows] == pytest.approx(expected)
@@ -385,25 +385,28 @@ def test_command_used_wrongly_is_one_line(arguments, message, capsys):
 
 
 UNSEEN = ("confidence", "minibatch-barker")
-"""Biased by what is known of them, but by less than a check sees: the bound waits for most of the rows; chains mix so
-slowly that a bias of 10 % would not be found."""
+"""Samplers whose known bias is too small for a check.
+
+The bound of one uses most rows; the chains of the other mix so slowly that a bias of 10 % would not be detected.
+"""
 
 
 UNDECIDED = {"minibatch-barker": {"network"}}
-"""Where chains mix so slowly that a check may not be able to say that all is well."""
+"""Samplers whose chains mix so slowly that a check may be undecided."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(registry.entries("samplers")))
 def test_registered_samplers_have_their_declared_exactness(name):
     entry = registry.find("samplers", name)
-    # Laplace's own choice needs a network's outputs, which most targets have not, and is exact for linear regression.
+    # The default curvature of Laplace needs the outputs of a network, which most targets do not have. It is exact for
+    # linear regression.
     settings = {"curvature": "hessian", "predictive": "network"} if name == "laplace" else {}
     report = check_sampler(registry.load("samplers", name)(**settings))
     undecided = {outcome.target for outcome in report.outcomes if outcome.state == "undecided"}
     nothing_found = all(row.passed for row in report.rows)
     if name == "mclmc":
-        # The network's variances are 3 to 5 % too small, which is about what a check sees.
+        # The variances on the network are 3 to 5 % too small, which is about the limit of detection.
         off = [row for row in report.rows if not row.passed]
         assert all(row.target == "network" and -0.1 < row.effect < 0 for row in off), str(report)
     else:
@@ -413,7 +416,7 @@ def test_registered_samplers_have_their_declared_exactness(name):
         assert undecided <= UNDECIDED.get(name, set())
     if entry.exactness == "exact":
         tested = {outcome.target for outcome in report.outcomes if outcome.state == "tested"}
-        # Draws of the prior are hopeless, or the likelihood has no bound, on all but one.
+        # On all targets but one, draws of the prior are useless, or the likelihood has no bound.
         assert tested == ({"network"} if name == "rejection" else set(TARGETS))
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what goes in comes out, and nothing else is believed."""
+"""Checkpoints: loading restores what was saved, and other files are refused."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path):
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):
-    """Cut anywhere; and any bit turned is found, or changes nothing that is read."""
+    """The checkpoint is truncated, or one bit is flipped; a flipped bit is detected or has no effect."""
     path = tmp_path / "checkpoint.npz"
     save(tmp_path, _checkpoint(_tree()), run="this")
     content = path.read_bytes()

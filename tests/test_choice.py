@@ -1,4 +1,4 @@
-"""Data without the name of a model or a sampler: which recipe they get, who may overrule it, what is said."""
+"""Data without a named model or sampler: the chosen recipe, its precedence, and the messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_rule_names_a_recipe_that_is_shipped(data, name):
     assert path is not None
     layer = read_layer(path)
     assert {"model", "sampler"} <= set(layer.parts)
-    # Whoever brings data has said nothing of lengths: the budget finds them.
+    # With only data given, the budget determines the lengths.
     assert not {"warmup", "draws", "thin", "budget", "data"} & set(layer.run)
 
 
@@ -71,7 +71,7 @@ def test_the_chosen_recipe_is_shown_and_can_be_overridden(table, tmp_path, capsy
     assert cli.run(["show", "--data", table]) == 0
     text = capsys.readouterr().out
     assert "name: mams" in text
-    assert "name: gaussian" in text  # of so few rows none can be held out to say more
+    assert "name: gaussian" in text  # so few rows leave no held-out rows for a comparison
     assert "budget: '2m'" in text.replace('"', "'")
     (tmp_path / "mine.yaml").write_text("chains: 3\nlikelihood: gaussian\n")
     assert cli.run(["show", "--data", table, "--config", "mine.yaml", "--thin", "5"]) == 0
@@ -126,7 +126,7 @@ def test_sample_chooses_the_same_recipe_from_python(table, tmp_path):
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
 @pytest.mark.parametrize("held_out", [None, 0.0], ids=["as chosen", "control: all rows trained on to the end"])
 def test_networks_do_not_overfit_pure_noise(held_out):
-    """Targets that nothing explains: 90 % intervals hold nearly so many new ones, and no density is absurd."""
+    """The targets are pure noise: 90 % intervals contain nearly 90 % of new targets, and no density is extreme."""
     random = np.random.default_rng(5)
     x, y = random.normal(size=(1300, 10)), random.normal(size=1300)
     options: dict[str, Any] = {} if held_out is None else {"start_held_out": held_out}
@@ -135,7 +135,7 @@ def test_networks_do_not_overfit_pure_noise(held_out):
         "warmup": 1000,
         "draws": 500,
         "thin": 2,
-    }  # a clock's budget trains less where it is slow
+    }  # on a slow machine a time budget allows less training
     run = bnnzoo.sample(data=(x[:300], y[:300]), test_fraction=0, **options)
     evaluation = run.evaluate((x[300:], y[300:]), save=False)
     sound = evaluation["coverage_90"] > 0.82 and evaluation["nll"] < 0.5 * np.log(2 * np.pi) + 0.5 + 0.2

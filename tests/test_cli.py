@@ -23,7 +23,7 @@ from bnnzoo import cli, store, zoo
 from bnnzoo.evaluation.findings import Limits
 
 LONG = {"warmup": 400, "draws": 300, "thin": 100, "checkpoint_every": 0}
-"""A run of a second or two of sampling, in parts."""
+"""A run with one or two seconds of sampling, in parts."""
 
 
 def call(*arguments: object) -> int:
@@ -53,7 +53,7 @@ def test_from_a_table_to_predictions(table, tmp_path, capsys):
     summary = json.loads(captured.out)
     assert (summary["draws"], summary["rows"], summary["task"]) == (20, 36, "regression")
     assert summary["likelihood"] == "gaussian"
-    # Twenty draws of a random walk: the run says itself, in its file too, that they are nothing to rely on.
+    # Twenty draws of a random walk: the run and its file report that they are unreliable.
     assert summary["verdict"].startswith("not settled: ")
     assert summary["rhat"] > 1.05 or summary["ess_bulk"] < 100
     assert captured.err == f"bnnzoo: warning: {out}: {summary['verdict']}\n"
@@ -78,7 +78,7 @@ def test_from_a_table_to_predictions(table, tmp_path, capsys):
     scores = json.loads(captured.out)
     assert "not settled" in captured.err
     assert {"nll", "rmse", "coverage_90"} <= set(scores)
-    # So few draws repeat too often for a Pareto k.
+    # So few draws have too many repetitions for a Pareto k.
     assert [name for name, value in scores.items() if not isinstance(value, int | float)] in ([], ["loo_pareto_k"])
 
     assert call("predict", out, "--data", table, "-o", tmp_path / "p.csv") == 0
@@ -148,7 +148,7 @@ ANSWERS: dict[str, Any] = {
 
 
 class Asked:
-    """A run that has not converged, and keeps what it is asked."""
+    """A run that has not converged and records its calls."""
 
     path = "run.nc"
     predictor = SimpleNamespace(
@@ -232,7 +232,7 @@ NO_INTERVAL = {"interval": None, "level": None, "calibration": None}
     ],
 )
 def test_commands_call_the_run_with_their_options(command, name, arguments, named, monkeypatch, capsys):
-    """And whatever is computed of draws that do not agree comes with a warning."""
+    """All results from draws that have not converged come with a warning."""
     run = Asked()
     monkeypatch.setattr(zoo, "open", lambda path: run)
     monkeypatch.setattr(store.reading, "check", lambda path: None)
@@ -300,7 +300,7 @@ def test_check_commands_pass_their_options(arguments, function, named, monkeypat
 
 @pytest.fixture(scope="module")
 def finished_draws(tmp_path_factory):
-    """The uninterrupted run."""
+    """Return the draws of the uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "run.nc"
     assert call(*tiny.arguments("random-walk", **LONG), "-o", out) == 0
     return draws(out)
@@ -357,7 +357,7 @@ def _killed_and_resumed(out: Path, environment: dict[str, str], expected: dict[s
         result = draws(out)
         assert all(np.isfinite(v).all() for n, v in result.items() if n.startswith("posterior"))
     if not (store.parts_folder(out) / "header.json").exists():
-        if not out.exists():  # it held the name, and had not begun: the same words begin again
+        if not out.exists():  # it had claimed the name but not started, so the same command starts it
             assert call(*tiny.arguments("random-walk", **LONG), "-o", out) == 0
         tiny.assert_same_bits(draws(out), expected)
         return
@@ -400,7 +400,7 @@ def test_a_run_killed_at_any_time_resumes_to_the_same_bits(finished_draws, envir
 
 @pytest.mark.slow
 def test_a_full_disk_is_a_message_and_loses_nothing(finished_draws, environment, tmp_path):
-    """No file may grow beyond 64 KiB; the parts fit, the file built from them does not."""
+    """Files are limited to 64 KiB: the parts fit, but the file built from them does not."""
     out = tmp_path / "run.nc"
     quiet = {**environment, "JAX_ENABLE_COMPILATION_CACHE": "false"}
     process = start(out, quiet, "bash", "-c", 'ulimit -f 64 && exec "$@"', "bash")

@@ -1,4 +1,4 @@
-"""What must stay light, and how the command line speaks."""
+"""Commands that must not import heavy modules, and the output of the command line."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_info_says_range_and_meaning(capsys):
             1,
             "bnnzoo: internal error: ZeroDivisionError: a b (run again with --debug",
         ),
-        (BrokenPipeError(32, "Broken pipe"), 1, "internal error: BrokenPipeError"),  # whoever reads stdout is there
+        (BrokenPipeError(32, "Broken pipe"), 1, "internal error: BrokenPipeError"),  # stdout has a reader
     ],
 )
 def test_exit_codes(error, code, message, capsys, monkeypatch):
@@ -282,7 +282,7 @@ def test_fields_of_parts_are_taken_out_of_the_arguments():
 
 @pytest.mark.parametrize("before", [True, False])
 def test_arguments_of_every_form_reach_the_recipe(before, capsys):
-    """A field's value is no positional, wherever it stands; of two the later wins."""
+    """The value of a field is never a positional argument; of two values the later one is used."""
     fields = ["--sampler.step-size", "1", "--sampler.step_size=0.5", "--model.hidden", "7,8"]
     rest = ["mlp", "mala", "--chains=3", "--seed", "5", "--no-standardise"]
     assert cli.run(["show", *(fields + rest if before else rest + fields)]) == 0
@@ -321,7 +321,7 @@ def test_the_remaining_time_extrapolates_the_pace(seconds, remaining):
 
 
 def test_the_pace_is_that_of_the_current_phase():
-    """Where a run goes on, what was done before is not of this pace; nor is another phase."""
+    """After a resume, the pace excludes earlier work and other phases."""
     clock = [0.0]
     pace = Pace(lambda: clock[0])
     results = []
@@ -410,7 +410,7 @@ FORGED = "a\nbnnzoo: warning: all is well \x1b[2J\r\u202e"
 
 
 def test_a_hostile_name_cannot_forge_an_output_line(capsys):
-    """Neither on stdout, nor among the messages."""
+    """This holds for stdout and for messages."""
     print_table(("name", FORGED), [(FORGED, "b")])
     print_record({FORGED: FORGED, "more": [FORGED, "c"]})
     print_rows([{"metric": FORGED}])

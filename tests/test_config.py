@@ -1,4 +1,4 @@
-"""Recipes: precedence, limits, and errors that say where."""
+"""Recipes: precedence, limits, and errors that name the place."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _refused(**fields: object) -> str:
 
 @pytest.fixture
 def recipes(tmp_path, monkeypatch):
-    """A folder of shipped recipes of its own."""
+    """Use a separate folder of shipped recipes."""
     monkeypatch.setattr(plugin, "RECIPES", tmp_path)
     registry.reset()
     yield tmp_path
@@ -81,7 +81,7 @@ def recipes(tmp_path, monkeypatch):
 
 @functools.cache
 def _seconds_of_the_largest(folder: Path) -> float:
-    """What the largest YAML takes that is read to its end."""
+    """Return the time for reading the largest permitted YAML."""
 
     def seconds() -> float:
         start = time.process_time()
@@ -473,7 +473,8 @@ class TestYaml:
         start = time.process_time()
         with pytest.raises(UsageError):
             resolve("mlp", "hmc", [_layer(tmp_path, text)])
-        # Seconds are of a machine, this is of the limits: without them the values would take six times as long.
+        # Seconds depend on the machine, but this ratio on the limits: without them reading would take six times as
+        # long.
         assert time.process_time() - start < 3 * _seconds_of_the_largest(tmp_path.parent)
         tracemalloc.start()
         try:
@@ -487,7 +488,7 @@ class TestYaml:
 
 
 def test_column_names_keep_their_text(tmp_path):
-    """Not the number that YAML makes of it."""
+    """The name is not converted to the number that YAML reads."""
     path = tmp_path / "r.yaml"
     path.write_text("target: 1.10\ndrop: [007, 1e3]\ndata: 010\nseed: 007\n")
     result = resolve("mlp", "nuts", [read_layer(path)], {})
@@ -510,7 +511,7 @@ class Narrow:
     ],
 )
 def test_a_number_beyond_float32_is_refused_in_one_line(field, raw, message):
-    """Samplers compute with it there: the file would say what no recipe may."""
+    """Samplers compute in float32, so the file would contain a value that no recipe may have."""
     with pytest.raises(UsageError) as caught:
         build(Narrow, Part("narrow", {field: raw}), "sampler")
     assert str(caught.value) == f"sampler.{field}: {message}"

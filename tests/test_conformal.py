@@ -78,7 +78,7 @@ class Line:
 
 @pytest.mark.parametrize("scale", [1.0, 0.3, 3.0])
 def test_the_coverage_of_conformal_intervals(scale):
-    """With noise that is much too small, Bayesian intervals fail; conformal ones hold, and waste nothing."""
+    """With far too small noise, Bayesian intervals fail; conformal intervals have the coverage and are not too wide."""
     covered = {"bayesian": [], "conformal": []}
     for seed in range(REPLICATIONS):
         line = Line(seed, scale)
@@ -87,7 +87,7 @@ def test_the_coverage_of_conformal_intervals(scale):
     assert _holds(np.array(covered["conformal"]), LEVEL, LEVEL + 1 / (ROWS + 1) + 0.01)
     assert _holds(np.array(covered["bayesian"]), LEVEL) == (scale >= 1)
     if scale == 0.3:
-        assert np.mean(covered["bayesian"]) < 0.4  # the positive control: the test above can fail
+        assert np.mean(covered["bayesian"]) < 0.4  # positive control: the test above can fail
 
 
 def test_rows_with_much_noise_have_wide_intervals():
@@ -171,7 +171,7 @@ def test_ranks_are_those_of_the_definition():
 @pytest.mark.parametrize("width", [1e-3, 0.4, 1.0, 7.0, 1e4])
 @pytest.mark.parametrize("discrete", [False, True])
 def test_a_hull_is_found_wherever_it_ends(width, discrete):
-    """Sets far wider than the start are found by widening, and their ends by refining."""
+    """Sets that are far wider than the first grid are found by widening, and their ends by refining."""
     centre = np.array([0.25, -3.0])
 
     def contains(candidates: np.ndarray) -> np.ndarray:
@@ -195,7 +195,7 @@ def test_a_set_without_an_end_is_infinite():
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory) -> Callable[..., bnnzoo.Run]:
-    """A run of 160 rows of a line, with units far from those of the network."""
+    """Make a run on 160 rows of a line, in units far from those of the network."""
     folder = tmp_path_factory.mktemp("conformal")
 
     def make_run(name: str, sampler: str = "nuts", **options: Any) -> bnnzoo.Run:
@@ -227,7 +227,7 @@ def test_intervals_of_a_run_are_in_original_units_and_use_no_test_rows(make):
     assert list(intervals) == ["lower", "upper"]
     bayesian = run.predict_interval(x, level=0.8, interval="bayesian")
     np.testing.assert_allclose(bayesian.to_numpy().T, run.predictive(x).interval(0.8))
-    # The model is right, so both have about the width of the noise, 2.56 x 15.
+    # The model is correct, so both intervals are about as wide as the noise, 2.56 x 15.
     for table in (intervals, bayesian):
         np.testing.assert_allclose(table["upper"] - table["lower"], 38.4, rtol=0.25)
     joined = run.predict(x, interval="conformal", level=0.8)
@@ -240,7 +240,7 @@ def test_intervals_of_a_run_are_in_original_units_and_use_no_test_rows(make):
 
 @quiet
 def test_a_noise_scale_that_is_much_too_small_is_repaired(make):
-    """On 40 test rows: the Bayesian intervals hold few of them, the conformal ones about as many as they should."""
+    """On 40 test rows, the Bayesian intervals contain few targets; the conformal ones about the nominal number."""
     run = make("narrow.nc", likelihood={"name": "gaussian", "scale": 0.08})
     scores = run.evaluate(save=False, interval="conformal", level=0.8)
     assert scores["interval_level"] == 0.8
@@ -251,7 +251,7 @@ def test_a_noise_scale_that_is_much_too_small_is_repaired(make):
 
 @quiet
 def test_split_conformal_covers_on_average():
-    """Rows that calibrate and rows that are scored, divided anew in each replication, of one run that is too sure."""
+    """Each replication splits the rows into calibration rows and scored rows; the run is overconfident."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(60, 1))
     y = x + 0.3 * rng.normal(size=x.shape)

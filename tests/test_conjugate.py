@@ -10,7 +10,7 @@ from bnnzoo.recipe import resolve
 
 ROWS, NOISE, CHAINS = 150, 0.5, 64
 THRESHOLD = 6.07
-"""What t with 31 degrees of freedom passes once in a million; 63 degrees are stricter."""
+"""Quantile of t with 31 degrees of freedom for one false alarm in a million; with 63 degrees it is stricter."""
 
 SAMPLERS = {
     "penalty": {"batch_size": 50, "num_batches": 20, "draws": 8000},
@@ -23,7 +23,7 @@ SAMPLERS = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A table with correlated inputs, so that the posterior is correlated too."""
+    """Return a table with correlated inputs, so that the posterior is correlated too."""
     rng = np.random.default_rng(11)
     x = rng.normal(size=(ROWS, 2)) @ np.array([[1.0, 0.6], [0.0, 0.8]]) + [0.5, -0.3]
     y = x @ [0.8, -0.4] + 0.3 + NOISE * rng.normal(size=ROWS)
@@ -34,14 +34,14 @@ def data(tmp_path_factory):
 
 
 def closed_form(table: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of (weight a, weight b, bias) under the prior N(0, I)."""
+    """Return mean and covariance of (weight a, weight b, bias) under the prior N(0, I)."""
     design = np.column_stack([table[:, :2], np.ones(len(table))])
     covariance = np.linalg.inv(design.T @ design / noise**2 + np.eye(3))
     return covariance @ design.T @ table[:, 2] / noise**2, covariance
 
 
 def statistics(theta: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """t over the chains' averages of three means and six (co)variances."""
+    """Return t statistics over the chains' averages of three means and six (co)variances."""
     rows, columns = np.triu_indices(3)
     centred = theta - mean
     products = (centred[..., rows] * centred[..., columns]).mean(1)
@@ -79,7 +79,7 @@ def test_moments_are_those_of_the_closed_form(sampler, data, tmp_path):
     assert set(group.data_vars) == {"weight", "bias"}
     theta = np.concatenate([group["weight"].values[:, :, 0], group["bias"].values], 2).astype(float)
     assert np.abs(statistics(theta, *closed_form(table, NOISE))).max() < THRESHOLD
-    # Positive controls: a wrong noise, and a covariance without its correlations, are seen.
+    # Positive controls: a wrong noise scale, and a covariance without correlations, are detected.
     assert np.abs(statistics(theta, *closed_form(table, 1.1 * NOISE))).max() > THRESHOLD
     mean, covariance = closed_form(table, NOISE)
     assert np.abs(statistics(theta, mean, np.diag(np.diag(covariance)))).max() > THRESHOLD

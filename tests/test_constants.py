@@ -1,4 +1,4 @@
-"""Data are arguments of every program: as constants they would be compiled in, and again for the next data."""
+"""Data are arguments of every program; as constants they would be compiled, and again for the next data."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 import bnnzoo
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
-ROWS = 5003  # no other test's: every program is lowered here
+ROWS = 5003  # not shared with other tests, because every program must be lowered here
 SHORT = {"warmup": 40, "draws": 5, "chains": 2, "start_steps": 250}
 
 
 @pytest.fixture
 def lowered(tmp_path) -> Iterator[Path]:
-    """A folder that gets the text of every program."""
+    """Yield a folder that receives the text of every program."""
     folder = tmp_path / "programs"
     jax.config.update("jax_dump_ir_to", str(folder))
     yield folder
@@ -29,7 +29,7 @@ def lowered(tmp_path) -> Iterator[Path]:
 
 
 def largest(folder: Path) -> int:
-    """Elements of the largest constant that is no single number repeated."""
+    """Return the size of the largest constant that is not a single repeated number."""
     texts = [path.read_text() for path in folder.glob("*.mlir")]
     assert texts
     shapes = [shape for text in texts for shape in re.findall(r"dense<[^>]{10,}> : tensor<((?:\d+x)+)", text)]
@@ -44,7 +44,7 @@ def test_a_constant_is_seen(lowered):
 
 @pytest.mark.parametrize("sampler", ["mala", slow("penalty"), slow("sgld"), slow("laplace"), slow("nuts")])
 def test_data_are_arguments(sampler, lowered):
-    """From the check of the start to predictions; what is left are tables of a few hundred numbers."""
+    """This covers everything from the check of the start to predictions; remaining constants are small tables."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(ROWS, 3)).astype(np.float32)
     y = (x.sum(1) + rng.normal(size=ROWS)).astype(np.float32)

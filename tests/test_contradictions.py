@@ -1,4 +1,4 @@
-"""A run's file whose arrays and words speak against one another: no number is made of it."""
+"""Run files whose arrays and attributes contradict each other are refused."""
 
 from __future__ import annotations
 

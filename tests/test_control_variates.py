@@ -23,11 +23,11 @@ from bnnzoo.sampling import backend
 ORDERS = pytest.mark.parametrize("order", ["none", "first", "second"])
 CHAINS, STEPS = 10_000, 30
 THRESHOLD = 4.89
-"""What a standard normal passes once in a million."""
+"""Quantile of a standard normal for one false alarm in a million."""
 
 
 def network(rows: int = 6, power: float = 0.7) -> NetworkPosterior:
-    """A small network whose log-likelihood is no polynomial."""
+    """Return a small network whose log-likelihood is not a polynomial."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(rows, 2)).astype(np.float64)
     y = (x[:, 0] > rng.normal(size=rows)).astype(np.int32)
@@ -47,7 +47,7 @@ def slope_only(rows: int = 300) -> NetworkPosterior:
 
 
 def anchor_of(posterior: NetworkPosterior, order: str, point) -> Anchor | None:
-    """The anchor at a point, wherever it lies."""
+    """Return the anchor at a point."""
     if order == "none":
         return None
 
@@ -173,7 +173,7 @@ def test_a_hessian_that_is_too_large_is_refused():
 
 
 def exact_law(posterior: NetworkPosterior) -> tuple[np.ndarray, np.ndarray]:
-    """A grid and the distribution function on it."""
+    """Return a grid and the distribution function on it."""
     with backend.arithmetic("float64"):
         grid = jnp.linspace(-1.0, 5.0, 4001)
         log_density = np.asarray(jax.lax.map(lambda t: posterior.log_density(t[None]), grid))
@@ -182,7 +182,7 @@ def exact_law(posterior: NetworkPosterior) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ends(posterior: NetworkPosterior, sampler: Penalty, starts: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """Where chains of a fixed step size end, their mean acceptance and sigma2."""
+    """Return the final positions of chains with a fixed step size, their mean acceptance and sigma2."""
 
     def chain(theta, key):
         state = sampler.init(posterior, theta, num_warmup=0, key=key)

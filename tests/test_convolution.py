@@ -1,4 +1,4 @@
-"""The product of matrices that a convolution is on a CPU: its values, its slopes, and where it is taken."""
+"""Convolution as a matrix product on a CPU: values, gradients, and the devices on which it is used."""
 
 from __future__ import annotations
 

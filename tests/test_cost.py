@@ -1,4 +1,4 @@
-"""What a run's file says it took: every look at a row counts, and the start's time is in the seconds of warm-up."""
+"""Cost of a run in its file: every likelihood evaluation counts, and the start's time counts as warm-up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_counted_gradients_agree_with_gradient_calls(tmp_path):
 
 
 def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
-    """Training of chains, and of the part that is not sampled; of a recipe, and of a posterior made by hand."""
+    """This includes the training of chains and of fixed parameters, for recipes and for posteriors made by hand."""
     clock = [0.0]
 
     def train(posterior, thetas, **_):
@@ -53,7 +53,7 @@ def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_transport_from_the_prior_counts_as_start(tmp_path, monkeypatch):
-    """Its time is of warm-up and of the budget, and a run that goes on does not forget it."""
+    """Its time counts for warm-up and for the budget, also after a resume."""
     clock, planned = [0.0], []
 
     def transport(posterior, thetas, **_):
@@ -78,4 +78,5 @@ def test_the_cost_of_training_counts_its_rows():
     """Two chains of 100 and 50 steps on 1000 rows: batches of 128, and 100 rows held out looked at every 50 steps."""
     assert start.evaluations(1000, np.array([100, 50]), 0.1) == 150 * 128 + 3 * 100
     assert start.evaluations(1000, np.array([50]), 0.0) == 50 * 128 + 1000
-    assert start.evaluations(60, np.array([50]), 0.1) == 50 * 60 + 60  # six are too few to judge by, and train
+    # Six rows are too few to be held out, and are used for training.
+    assert start.evaluations(60, np.array([50]), 0.1) == 50 * 60 + 60

@@ -58,7 +58,7 @@ def test_the_negative_binomial_without_dispersion_is_poisson():
 @pytest.mark.parametrize("y", [0, 1, 12, 10**6, 10**9])
 @pytest.mark.parametrize("dispersion", [1e-6, 0.5, 40.0])
 def test_large_counts_keep_digits_and_finite_gradients(y, dispersion):
-    """By the ratio of neighbouring means, of which single precision without care keeps no digit."""
+    """Tested with the ratio of neighbouring means, which naive single precision loses completely."""
     at, target = np.log(max(y, 1)), jnp.array([float(y)])
 
     def density(f: jax.Array, a: jax.Array) -> jax.Array:
@@ -74,7 +74,7 @@ def test_large_counts_keep_digits_and_finite_gradients(y, dispersion):
     expected = y * (float(high) - float(low)) - (y + size) * (
         np.logaddexp(np.log(size), float(high)) - np.logaddexp(np.log(size), float(low))
     )
-    # Of a log density of a hundred thousand, single precision has steps of 0.008.
+    # Near a log density of a hundred thousand, single precision has steps of 0.008.
     np.testing.assert_allclose(difference, expected, rtol=1e-3, atol=1e-3 + 3e-6 * abs(float(density_of(high, a))))
 
 
@@ -343,7 +343,7 @@ def test_zero_inflated_constants_have_their_exact_posterior():
 
 
 class _Exact(Predictor):
-    """A predictor of counts; `_poisson` gives its samples."""
+    """A predictor of counts with samples from `_poisson`."""
 
     has_counts: Any = True
     posterior: Any = SimpleNamespace(likelihood=Poisson())
@@ -353,7 +353,7 @@ class _Exact(Predictor):
 
 
 def _poisson(predictor: Predictor, x: np.ndarray, indices: np.ndarray, *, seed: int) -> np.ndarray:
-    """Samples where every draw is the true Poisson of mean 3."""
+    """Return samples in which every draw is the true Poisson with mean 3."""
     return np.random.default_rng(seed).poisson(3.0, size=(4, len(indices), len(x), 1)).astype(np.float32)
 
 
@@ -368,7 +368,7 @@ def _judged(y: np.ndarray) -> tuple[str, dict[str, Estimate]]:
 
 
 def test_poisson_counts_are_called_too_spread_as_seldom_as_stated():
-    """One percent of right runs; 300 sets of 40 rows, at most 10 alarms (p < 0.001 of more at that level)."""
+    """One percent of correct runs: 300 sets of 40 rows give at most 10 alarms (more have p < 0.001)."""
     random = np.random.default_rng(0)
     alarms = sum(bool(_judged(random.poisson(3.0, 40))[0]) for _ in range(300))
     assert alarms <= 10
@@ -380,7 +380,7 @@ def test_overdispersed_and_inflated_counts_are_named_with_a_likelihood_to_try():
     assert messages.startswith("the intervals are too narrow, because the counts are overdispersed")
     assert "try --likelihood negative-binomial" in messages
     assert findings_found["dispersion"].value > 2
-    # Of the same variance as Poisson's, but with zeros in place of ones and twos.
+    # Counts with Poisson's variance, but with zeros in place of ones and twos.
     y = np.where(np.arange(100) < 14, 0, 2 + random.binomial(4, 0.4, 100))
     messages, findings_found = _judged(y)
     assert messages.startswith("too few zeros are predicted"), (

@@ -1,4 +1,4 @@
-"""A finished run of which a disk has changed a byte in an array: an error of every command, and nothing is left."""
+"""A finished run with one changed byte in an array: every command reports an error and leaves no file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def damage(path: Path, name: str) -> None:
 
 
 def refused(folder: Path, capsys, name: str, *arguments: str) -> None:
-    """With 2, one line that names the file and the array, and no file more than there were."""
+    """Check exit code 2, one line that names the file and the array, and no additional file."""
     before = {path: path.read_bytes() for path in folder.rglob("*")}
     capsys.readouterr()
     assert cli.run([str(word) for word in arguments]) == 2

@@ -1,4 +1,4 @@
-"""Parts of unfinished runs that a disk damaged or a stranger made: refused with one line that says what to do."""
+"""Damaged or malicious parts of unfinished runs are refused with one line that gives the remedy."""
 
 from __future__ import annotations
 

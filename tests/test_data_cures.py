@@ -1,4 +1,4 @@
-"""Messages about tables name the right fault, and the named option works when it is typed."""
+"""Messages about tables name the correct fault, and the suggested option works."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refusal(path: Path, **options) -> str:
 
 
 def loaded(path, **options) -> tuple[Dataset, str]:
-    """The data set, and all warnings."""
+    """Return the data set and all warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", BnnzooWarning)
         data = load(path, **options)
@@ -45,7 +45,7 @@ def loaded(path, **options) -> tuple[Dataset, str]:
 
 
 def typed(message: str, option: str) -> list[str]:
-    """The values of an option in a message, as a shell would give them."""
+    """Return the values of an option in a message, as a shell would pass them."""
     arguments = shlex.split(" ".join(re.findall(rf"{option} (?:'[^']*'|[^\s;']+)", message)))
     return arguments[1::2]
 
@@ -171,7 +171,7 @@ def test_missing_codes_without_a_match_are_reported(tmp_path):
         several = typed(notes, "--missing-code")
         assert loaded(path, missing="drop", reading=Reading.from_options(missing_code=several))[0].num_data == 24
     data, notes = loaded(path, reading=Reading.from_options(missing_code=["a=-7"]))
-    assert "no cell holds it" not in notes  # a part of a table need not hold every code
+    assert "no cell holds it" not in notes  # a part of a table need not contain every code
     assert any("missing_code 'a=-7': no cell holds it" in note for note in data.notes)
     data, _ = loaded(path, missing="drop", reading=Reading.from_options(missing_code=["a=-9", "-8.0"]))
     assert not any("no cell holds it" in note for note in data.notes)

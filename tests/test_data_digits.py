@@ -1,4 +1,4 @@
-"""Whole numbers beyond 2^53: different ones are not silently made one."""
+"""Different whole numbers beyond 2^53 are never made equal without an error."""
 
 from __future__ import annotations
 

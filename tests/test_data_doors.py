@@ -1,4 +1,4 @@
-"""New rows, evaluation and estimators after training on a table: what looks wrong is questioned at every door."""
+"""New rows, evaluation and estimators after training on a table: suspicious values are reported everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables as programs export them: what would be read wrongly is refused or warned of, and each named cure works."""
+"""Tables as programs export them: ambiguous content is refused or gets a warning, and each suggested remedy works."""
 
 from __future__ import annotations
 

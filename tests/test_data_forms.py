@@ -1,4 +1,4 @@
-"""Tables as people have them: separators, decimal marks, remarks, units, codes; and messages that name the cure."""
+"""Tables in common forms: separators, decimal marks, remarks, units, codes; and messages that name the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading: what is accepted, and one line with file, row and column for everything that is not."""
+"""Loading: accepted forms, and one line with file, row and column for everything else."""
 
 from __future__ import annotations
 

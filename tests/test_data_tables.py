@@ -1,4 +1,4 @@
-"""Tables of mixed columns: what training made of them is what new tables are held to."""
+"""Tables of mixed columns: new tables are encoded as in training."""
 
 from __future__ import annotations
 

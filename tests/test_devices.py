@@ -1,4 +1,4 @@
-"""How many devices chains get where JAX was there before us, and what is said of it."""
+"""Number of devices for the chains if JAX has already started, and the warning about it."""
 
 from __future__ import annotations
 

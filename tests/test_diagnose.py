@@ -1,4 +1,4 @@
-"""diagnose: planted faults are seen, the gate has an exit code, and a file says what it is asked."""
+"""diagnose: inserted faults are detected, the gate has an exit code, and a file gives the requested values."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_chain_that_stops_midway_is_stuck():
 
 
 def test_a_value_that_never_changes_is_left_out():
-    """A probability that rounds to one; but if nothing changes, nothing has converged."""
+    """For example a probability that rounds to one; but if no value changes, the run has not converged."""
     constant = draws()
     constant[..., 1] = 3.0
     assert convergence(constant)["rhat"] < 1.02
@@ -104,7 +104,7 @@ def test_a_value_that_never_changes_is_left_out():
 
 
 def test_a_lone_chain_is_held_against_its_other_half():
-    """It passes where it stays, and does not where it drifts; the last of an odd number of draws is left out."""
+    """A stationary chain passes, a drifting chain does not; the last of an odd number of draws is left out."""
     alone = draws()[:1]
     assert convergence(alone)["rhat"] == convergence(alone.reshape(2, 200, 3))["rhat"] < 1.02
     assert convergence(alone[:, :399])["rhat"] == convergence(alone[:, :398])["rhat"]
@@ -130,7 +130,7 @@ def test_numbers_are_those_of_arviz():
 
 
 def test_energy_density_and_its_estimate():
-    """E-BFMI against NumPyro's bound: energies that walk have little; a noisy estimate of lp is not judged."""
+    """E-BFMI is small for energies that follow a random walk; a noisy estimate of lp is not tested."""
     import arviz_stats
 
     energy = draws()[..., 0]
@@ -161,7 +161,7 @@ def test_rhat_of_a_block_is_the_largest_of_its_parameters():
 
 
 def test_an_approximation_is_not_judged_as_a_chain():
-    """An ensemble: every draw of a chain is equal. Its exactness is the rule, not its numbers."""
+    """In an ensemble all draws of a chain are equal. The rule depends on its exactness, not on its numbers."""
     ensemble = np.repeat(draws()[:, :1], 400, 1)
     result = of_quantities({"f": ensemble}, exactness="approximate")
     assert result["judged"] == 0
@@ -191,7 +191,7 @@ def test_the_worst_quantity_is_judged_and_named():
 
 
 def record(about: dict[str, Any], **groups: dict[str, Any]) -> Record:
-    """Of a file with these root attributes, and these variables in its groups."""
+    """Return a record with these root attributes, and these variables in its groups."""
     tree = xr.DataTree.from_dict({f"/{name}": xr.Dataset(variables) for name, variables in groups.items()})
     tree.attrs.update(about)
     return Record(tree, None)
@@ -361,7 +361,7 @@ def test_weights_of_draws_are_the_shares_of_what_their_logarithms_say():
 
 
 def tampered(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> dict[str, Any]:
-    """The diagnosis of a run with other draws in its tree."""
+    """Return the diagnosis of a run with other draws in its tree."""
     tree = bnnzoo.open(path).posterior
     posterior = {str(k): v.values.copy() for k, v in tree["posterior"].data_vars.items()}
     change(posterior)
@@ -382,7 +382,7 @@ def judged_run(folder: Path, name: str) -> Path:
 
 @pytest.mark.slow
 def test_chains_that_disagree_about_the_noise_have_not_converged(tmp_path):
-    """Predictive means are what they were: two of four chains take the noise for three times as large."""
+    """Predictive means are unchanged, but two of four chains estimate a noise scale three times as large."""
 
     def louder(posterior: dict[str, np.ndarray]) -> None:
         posterior["likelihood_scale"][:2] *= 3
@@ -396,7 +396,7 @@ def test_chains_that_disagree_about_the_noise_have_not_converged(tmp_path):
 
 
 def test_every_class_is_judged(tmp_path):
-    """Two classes apart in two chains, the third as it was."""
+    """Chains disagree about two classes and agree about the third."""
 
     def apart(posterior: dict[str, np.ndarray]) -> None:
         posterior["bias"][:2, :, 0] += 2.0
@@ -413,7 +413,7 @@ def test_the_verdict_names_the_first_problem():
     assert verdict(GOOD, gate_findings({**GOOD, "rhat": 2.0})).startswith("not settled: R-hat of predictive means 2, ")
     # What the file's `converged` says, and the report.
     wrong = verdict(GOOD, gate_findings({**GOOD, "diverging": 0.2}))
-    assert wrong.startswith("converged, but did not run right: fraction of divergent steps 0.2, ")
+    assert wrong.startswith("converged, but had problems: fraction of divergent steps 0.2, ")
 
 
 @pytest.mark.parametrize(

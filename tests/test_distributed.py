@@ -1,4 +1,4 @@
-"""One run in two processes: the draws of one process, one file, and an end that can be gone on from."""
+"""One run in two processes: equal draws to one process, one file, and a state that can be resumed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def begun(arguments: Sequence[str], *own: Sequence[str]) -> list[subprocess.Pope
 
 
 def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
-    """Exit code, stdout and stderr of each; none may outlive the test."""
+    """Return exit code, stdout and stderr of each process; none may outlive the test."""
     try:
         spoken = [process.communicate(timeout=200) for process in processes]
     finally:
@@ -105,7 +105,7 @@ def test_a_process_has_its_share_and_alone_has_all():
 
 
 def side_by_side(monkeypatch: pytest.MonkeyPatch, *functions: Callable[[Processes], Any]) -> list[Any]:
-    """What threads return or raise that exchange arrays as processes do."""
+    """Return the results or errors of threads that exchange arrays like processes."""
     thread_local, arrays = threading.local(), [np.zeros(0)] * len(functions)
     barrier = threading.Barrier(len(functions), timeout=20)
 
@@ -166,7 +166,7 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
         ([(5, 0), (9, 0)], [5, 5]),  # the first's word
         ([(5, 0), (9, 15)], ["InterruptedRunError 143: another process of this run was stopped"] * 2),
         ([(5, 2), (9, 0)], ["InterruptedRunError 130: another process of this run was stopped"] * 2),
-        ([(-1, 0), (9, 15)], [0, 0]),  # there is nothing left to stop
+        ([(-1, 0), (9, 15)], [0, 0]),  # nothing is left to stop
     ],
 )
 def test_processes_agree_on_the_length_of_a_chunk(requests, result, monkeypatch):
@@ -288,7 +288,7 @@ def test_a_process_that_dies_leaves_a_run_that_goes_on_in_one(tmp_path):
     assert f"continue: bnnzoo resume {out}" in stderr
     draws_done = bnnzoo.open(out).attributes["draws_done"]
     assert draws_done > 0
-    # What is there is what one process would have drawn.
+    # The existing draws equal those of one process.
     alone("sample", "mlp", "random-walk", "--warmup", "20", "--draws", str(draws_done), *SHORT, "-o", str(reference))
     for name, values in draws_of(reference).items():
         np.testing.assert_array_equal(values, draws_of(out)[name], err_msg=name)

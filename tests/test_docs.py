@@ -1,4 +1,4 @@
-"""The documentation is held to the code: its blocks run, its links resolve, nothing that exists is missing.
+"""The documentation agrees with the code: its blocks run, its links resolve, and nothing is missing.
 
 In the pages a `console` block is run and compared (`$ printf ...` makes a file, `$ bnnzoo ...` runs in this
 process; a command without output below it must only succeed). All other commands and the `python` blocks are typed by
@@ -123,7 +123,7 @@ def test_documented_exactness_agrees_with_the_registry():
 
 def test_commands_named_in_the_docs_exist():
     expected = {*commands(), *registry.ELSEWHERE[registry.COMMANDS], "COMMAND", "--help", "--no-plugins", "--debug"}
-    # Those of an example that offers a command.
+    # the commands of the example plugin
     expected |= set(re.findall(r'def bnnzoo_commands\(.*\n    return \[Entry\("([\w-]+)"', page_of("plugins.md")))
     for page, text in TEXT.items():
         for word in re.findall(r"(?:^ {4}|^\$ |^|`)bnnzoo (?!:)([\w-]+)", text, re.MULTILINE):
@@ -175,7 +175,7 @@ def test_the_layers_of_the_map_are_those_of_the_contract():
 
 
 def test_every_room_has_a_layer():
-    """A module at the top that no layer names would escape the contract."""
+    """A top-level module that no layer names would not be covered by the contract."""
     named = set(re.findall(r"`(bnnzoo\.\w+)`", page_of("design.md")))
     rooms = {
         path.stem for path in (ROOT / "bnnzoo").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()

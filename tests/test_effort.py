@@ -1,4 +1,4 @@
-"""How much of a large run is looked at."""
+"""The amount of a large run that is analysed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Sized:
 
 
 def sized(chains: int, count: int, *, row_bytes: int = 4, row_cost: float = 1.0, held: int = 0) -> Any:
-    """A predictor that knows its sizes alone, and says what it was made lighter to."""
+    """A predictor that has only sizes, and records how it is thinned."""
     result: Any = Predictor.__new__(Predictor)
     result.record = types.SimpleNamespace(
         shape=(chains, count),

@@ -1,4 +1,4 @@
-"""Evaluating a run: weighted draws, errors of the Monte Carlo, leave-one-out, unfamiliar inputs, comparisons."""
+"""Evaluation of a run: weighted draws, Monte Carlo errors, leave-one-out, unfamiliar inputs, comparisons."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_copies_are_as_many_as_the_weights_say():
 
 @pytest.mark.slow
 def test_a_run_with_log_weights_predicts_by_them(folder, tmp_path):
-    """All the weight on one draw: predictions, metrics and ESS are that draw's."""
+    """With all weight on one draw, predictions, metrics and ESS are those of this draw."""
     path = tmp_path / "weighted.nc"
     shutil.copyfile(folder / "a.nc", path)
     log_weight = np.full((2, 60), -1e4)
@@ -191,7 +191,7 @@ def test_repeated_draws_have_no_pareto_k():
 
 
 def test_a_pareto_k_that_is_no_number_is_infinite(monkeypatch):
-    """As newer versions of ArviZ give for a tail they cannot fit."""
+    """Newer versions of ArviZ return NaN for a tail that they cannot fit."""
     monkeypatch.setattr(array_stats, "psislw", lambda log_ratios, **_: (log_ratios, np.nan))
     result = loo.leave_one_out(np.random.default_rng(0).normal(size=(2, 50, 5)))
     assert np.isinf(result.pareto_k).all()
@@ -221,7 +221,7 @@ def test_every_metric_has_its_errors(folder):
 
 
 def test_each_of_several_targets_has_its_own_errors(tmp_path, capsys):
-    """Metres and degrees do not make one root mean squared error."""
+    """A root mean squared error over metres and degrees has no meaning."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
     y = np.column_stack([1000 * x[:, 0], 0.01 * x[:, 1]]) + rng.normal(size=(60, 2)) * [500, 0.001]
@@ -306,7 +306,7 @@ def test_levels_never_seen_may_be_none_in_all_tables_of_an_evaluation(tmp_path):
 
 
 def test_ood_of_far_inputs(folder, tmp_path, capsys):
-    """Inputs far away, without labels: a regression is unsure of them, by its epistemic part only."""
+    """For distant inputs without labels, only the epistemic part of a regression's sd grows."""
     run = bnnzoo.open(folder / "a.nc")
     far = np.random.default_rng(0).normal(size=(25, 2)) * 40
     np.savez(tmp_path / "far.npz", far)
@@ -377,7 +377,7 @@ def test_compare_pairs_rows(folder, capsys):
     assert cli.run(["compare", *paths]) == 0
     out = capsys.readouterr().out
     assert "±" in out
-    # Which is better; and that neither of two so short runs has converged.
+    # Which run is better, and that neither of the two short runs has converged.
     assert len(output["words"]) == 3
     assert output["words"][0].endswith(out.splitlines()[-3])
     assert all("not settled" in message for message in output["words"][1:])
@@ -467,7 +467,7 @@ def test_distances_are_in_the_references_sds_and_ratios_over_them():
 
 
 class Told(bnnzoo.Run):
-    """A run that says of itself what a test asks."""
+    """A run with the attributes that a test sets."""
 
     def __init__(self, path: str, evidence: Evidence | None, **about: Any):
         self.path, self._evidence = Path(path), evidence

@@ -47,7 +47,7 @@ def z(estimate: evidence.Evidence, truth: float = TRUTH) -> float:
 
 
 def test_the_closed_form():
-    """By its definition: y is Gaussian with the covariance that prior and noise give."""
+    """By definition: y is Gaussian with the covariance from prior and noise."""
     design = np.column_stack([X, np.ones(8)]).astype(float)
     covariance = 4.0 * design @ design.T + NOISE**2 * np.eye(8)
     expected = -0.5 * (np.linalg.slogdet(2 * np.pi * covariance)[1] + Y @ np.linalg.solve(covariance, Y))
@@ -240,7 +240,7 @@ def test_a_path_of_runs(tmp_path, capsys):
 
 
 def test_a_path_is_no_better_than_its_runs(tmp_path, capsys):
-    """A few random steps from the prior have not converged, at any power."""
+    """A few random steps from the prior have not converged at any power."""
     paths = [tmp_path / f"{j}.nc" for j in range(3)]
     for j, path in enumerate(paths):
         options = {**LINE, "likelihood_power": j / 2, "warmup": 0, "draws": 60, "init": "prior"}
@@ -313,7 +313,7 @@ def test_a_reference_is_compared_on_encoded_rows(tmp_path):
 
 
 def _test_numbers(run: bnnzoo.Run, table: pd.DataFrame) -> list[int]:
-    """Which rows of a table were kept for testing."""
+    """Return the indices of the test rows of a table."""
     column = run.test_rows()[0][:, -1]
     return [int(np.argmin(np.abs(table["t"].to_numpy() - table["t"].min() - value))) for value in column]
 
@@ -336,6 +336,6 @@ def test_laplace_evidence_has_an_error_from_its_draws_or_is_not_trusted(spread, 
         assert estimate.log_evidence == 0.1
         assert np.isnan(estimate.se)
         assert "do not trust it" in estimate.meaning
-    # Draws that cannot be weighted have no error.
+    # If draws cannot be weighted, there is no error estimate.
     monkeypatch.setattr(evidence, "_log_weights", lambda predictor: None)
     assert not evidence._of_modes(predictor, [-1.0, 0.1]).trusted

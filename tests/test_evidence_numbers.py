@@ -1,4 +1,4 @@
-"""The evidence's arithmetic, by hand."""
+"""The arithmetic of the evidence, against calculations by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several runs in one figure, and what of a band is drawn: what was asked for, or one line why not."""
+"""Several runs in one figure, and the requested options of a band, or one line with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are whole or absent."""
+"""Files are complete or absent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALLS = ("write", "fsync", "open folder", "replace", "fsync folder")
 
 
 class Fault:
-    """os, as `atomic` sees it, with an error at one of the calls; the order of calls is written down."""
+    """A replacement of `os` for `atomic` with an error at one of the calls; it records the order of calls."""
 
     def __init__(self, at: str | None):
         self.at, self.calls = at, []
@@ -89,7 +89,7 @@ def test_an_interrupt_publishes_nothing(tmp_path):
 
 
 def test_files_left_by_a_killed_writer_are_removed(tmp_path):
-    """And nothing else: no link, no file that is called otherwise, nothing of another file's."""
+    """Nothing else is removed: no link, no file with another name, no temporary file of another file."""
     (tmp_path / "secret").write_bytes(b"mine")
     (tmp_path / ".file.0123456789abcdef.tmp").write_bytes(b"half")
     others = (".file.mine.tmp", ".file.nc.0123456789abcdef.tmp", ".file.0123456789abcdee.tmp")
@@ -102,7 +102,7 @@ def test_files_left_by_a_killed_writer_are_removed(tmp_path):
 
 
 def test_of_two_writers_at_once_none_takes_the_other_s_file(tmp_path):
-    """Where the second dies after the first is done, the first one's file stays."""
+    """If the second writer dies after the first has finished, the first one's file remains."""
     path = tmp_path / "file"
     with contextlib.suppress(RuntimeError), contextlib.ExitStack() as stack:
         first = stack.enter_context(contextlib.ExitStack())

@@ -1,4 +1,4 @@
-"""What is trained, climbed or fitted before a draw: limits and constants, each at the number where it begins."""
+"""Training, optimisation and fits before the first draw: limits and constants, each tested at its limit."""
 
 from __future__ import annotations
 

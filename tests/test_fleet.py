@@ -1,4 +1,4 @@
-"""Fleets: which runs a sweep is of, and that a kill, a cancelled sweep or a dead worker cost time and nothing else."""
+"""Fleets: the runs of a sweep; a kill, a cancelled sweep or a dead worker cost only time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bnnzoo.recipe import Recipe, Value, read_layer, resolve
 
 BNNZOO = (sys.executable, "-m", "bnnzoo")
 SHORT = "chains: 2\nwarmup: 50\ndraws: 400\nthin: {thin}\ninit: prior\ncheckpoint_every: 0.2\n"
-"""Steps that take a few seconds: long enough to be killed in the middle."""
+"""Lengths that take a few seconds, so that a run can be killed in the middle."""
 
 
 def start(*arguments: Any, folder: Path, command: tuple[str, ...] = BNNZOO) -> subprocess.Popen[str]:
@@ -40,7 +40,7 @@ def start(*arguments: Any, folder: Path, command: tuple[str, ...] = BNNZOO) -> s
 
 
 def writer_of(run: Path, is_under_way: Callable[[], bool]) -> int:
-    """The process that writes a run, once it has a checkpoint of some draws."""
+    """Return the process that writes a run, once it has a checkpoint with draws."""
     folder, end = run.with_name(f"{run.name}.parts"), time.monotonic() + 300
     while time.monotonic() < end:
         assert is_under_way()
@@ -51,7 +51,7 @@ def writer_of(run: Path, is_under_way: Callable[[], bool]) -> int:
 
 
 def assert_uninterrupted(run: Path, recipe: Recipe) -> None:
-    """The draws are those of the same recipe, run in one piece by this process."""
+    """Check that the draws equal those of the same recipe, run without interruption in this process."""
     written = bnnzoo.open(run)
     uninterrupted = bnnzoo.zoo.run_recipe(recipe, out=run.with_name("whole.nc"), force=True)
     for name, values in written.posterior["posterior"].data_vars.items():
@@ -162,7 +162,7 @@ def test_the_screen_shows_the_progress_of_all_jobs():
     ],
 )
 def test_a_job_that_is_ended_from_outside_goes_on(codes, ends, message, tmp_path, monkeypatch):
-    """Killed, or told to end as batch systems do; an error of its own ends it."""
+    """The job is killed, or gets a termination signal; its own error would end it."""
     codes_left, messages = iter(codes), list[str]()
     monkeypatch.setattr(Children, "_run_once", lambda *_: (next(codes_left), "its last line"))
     job = Job("a", resolve("linear", "mala"), tmp_path / "a.nc", tmp_path)
@@ -174,7 +174,7 @@ def test_a_job_that_is_ended_from_outside_goes_on(codes, ends, message, tmp_path
 
 @pytest.mark.slow
 def test_a_kill_a_cancelled_sweep_and_the_same_command_again(tmp_path):
-    """A killed run goes on by itself, a cancelled one with the command; what is complete is left as it is."""
+    """A killed run is resumed automatically, a cancelled one by the same command; complete runs are unchanged."""
     (tmp_path / "short.yaml").write_text(SHORT.format(thin=300))
     arguments = ("zoo", "run", "linear.random-walk", "--config", "short.yaml", "--seeds", "0-1", "-o", "runs")
     first, second = (tmp_path / "runs" / f"linear.random-walk,seed={seed}.nc" for seed in (0, 1))
@@ -214,7 +214,7 @@ def test_a_run_by_another_recipe_is_not_taken_for_this_one(tmp_path, capsys):
 
 @pytest.mark.parametrize("state", ["complete", "resumable"])
 def test_a_job_whose_run_another_process_has_finished_meanwhile_is_done(state, tmp_path, monkeypatch):
-    """Between the look at how far it is and the attempt to go on with it."""
+    """It finished between the check of its state and the attempt to resume it."""
     states = iter(["resumable", state])
     monkeypatch.setattr(store, "how_far", lambda _: next(states))
     job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
@@ -269,7 +269,7 @@ def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):
 
 @pytest.mark.usefixtures("as_options")
 def test_a_damaged_run_is_named_before_another_begins(tmp_path):
-    """And costs its own row, where it was damaged later."""
+    """If it is damaged later, only its own row is lost."""
     job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
     RunFiles().prepare([job], force=False)
     job.out.write_bytes(b"half")
@@ -336,7 +336,7 @@ def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
         bnnzoo.zoo.run_recipe(new, out=job.out, force=True, **tiny.stopped(1))
     assert jobs[0].out.read_bytes() == before
     assert child._state(job) == "resumable"
-    bnnzoo.open(jobs[0].out).evaluate()  # which writes into it
+    bnnzoo.open(jobs[0].out).evaluate()  # which writes to it
     assert child._state(job) == "resumable"
     assert child._run(job) == 0
     assert child._state(job) == "complete"

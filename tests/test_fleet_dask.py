@@ -1,4 +1,4 @@
-"""Fleets on a Dask cluster: a worker that is killed, machines that share no folder, what is said of errors."""
+"""Fleets on a Dask cluster: a killed worker, machines without a shared folder, messages of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gibbs sampling from conditionals that are known, held to their closed forms."""
+"""Gibbs sampling from known conditionals, compared with closed forms."""
 
 from __future__ import annotations
 

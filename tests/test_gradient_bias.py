@@ -1,4 +1,4 @@
-"""The samplers on mini-batch gradients measure how biased they are, and agree with what is known in closed form."""
+"""Samplers on mini-batch gradients estimate their own bias, which agrees with closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The penalty's guard: rows that steps do not see, each chain for itself, and what has no guard."""
+"""The penalty's guard: rows that steps miss, separate tests of each chain, and samplers without a guard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of several seeds as one: which may be joined, what is in it, what is said of it."""
+"""Joining runs of several seeds: which runs can be joined, the content of the result, and the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--keep predictions`: of each draw what the network says at some inputs, as if its parameters were in the file."""
+"""`--keep predictions`: stored network outputs at some inputs give the same results as stored parameters."""
 
 import dataclasses
 

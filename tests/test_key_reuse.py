@@ -1,4 +1,4 @@
-"""No sampler uses a random key twice, as JAX's own checker sees it."""
+"""No sampler uses a random key twice, according to JAX's own checker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9, a hundred times: before warm-up and in it, in sampling, in the final write, again after a resume.
+"""kill -9, a hundred times: before and during warm-up, in sampling, in the final write, and after a resume.
 
 pytest -m kills -n 0 tests/test_kills.py                                       a hundred
 BNNZOO_KILLS=2 pytest -m kills -n 0 tests/test_kills.py -k "mdn"               two of one run
@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.kills]
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 KILLS = 25
-"""Of each run, unless the environment's BNNZOO_KILLS asks for fewer."""
+"""Kills of each run, unless the environment variable BNNZOO_KILLS sets fewer."""
 IN_A_ROW = 3
-"""Kills of one run, each but the first of a resume, before it may reach its end."""
+"""Kills of one run before it may finish; all but the first kill a resume."""
 
 _TRAINED = ["--start-steps", "250", "--chains", "2", "--test-fraction", "0.5", "--checkpoint-every", "0", "--quiet"]
 RUNS = {
@@ -37,7 +37,7 @@ RUNS = {
     "cnn sgld": ["--sampler.batch-size", "10", "--model.channels", "2,2", "--draws", "200", "--thin", "5"],
     "mlp bbb": ["--draws", "20000"],
 }
-"""A second or two of warm-up and as much of sampling, in many parts, with a checkpoint after each."""
+"""One or two seconds of warm-up and of sampling, in many parts, with a checkpoint after each."""
 
 
 class Zoo:

@@ -1,4 +1,4 @@
-"""Langevin proposals on a skewed target, where a proposal ratio that is reversed or missing shows."""
+"""Langevin proposals on a skewed target, which reveals a reversed or missing proposal ratio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose draws do not fit: read a piece at a time, to the same numbers; and looked at in part, in seconds."""
+"""Runs whose draws do not fit into memory: read in pieces with equal results, or analysed in part within seconds."""
 
 from __future__ import annotations
 

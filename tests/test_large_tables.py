@@ -1,4 +1,4 @@
-"""What a large table costs to read, beside pandas on the same file."""
+"""Time and memory for reading a large table, compared with pandas on the same file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(json.dumps([time.process_time() - started, now("VmHWM") - before]))
 
 
 def cost(reader: str, path: Path) -> tuple[float, float]:
-    """Seconds of work, and bytes beyond what the libraries take."""
+    """Return the CPU seconds, and the memory beyond that of the libraries."""
     process = subprocess.run(
         [sys.executable, "-c", READ, reader, str(path)], capture_output=True, text=True, check=True
     )
@@ -46,7 +46,7 @@ def written(path: Path, rows: int, columns: int) -> Path:
 @pytest.mark.slow
 def test_a_long_table_costs_less_than_four_times_pandas_time_and_three_times_its_memory(tmp_path):
     path = written(tmp_path / "long.csv", 1_000_000, 20)
-    # Seconds of work vary by half on a machine that others use: the least of three, in turn.
+    # CPU seconds vary by half on a shared machine, so use the smallest of three alternating measurements.
     each = [(cost("pandas", path), cost("bnnzoo", path)) for _ in range(3)]
     pandas, ours = (np.min(costs, axis=0) for costs in zip(*each, strict=True))
     assert ours[0] < 4 * pandas[0]
@@ -55,7 +55,7 @@ def test_a_long_table_costs_less_than_four_times_pandas_time_and_three_times_its
 
 @pytest.mark.slow
 def test_a_wide_table_costs_what_its_columns_do(tmp_path):
-    """Ten times the columns: a quadratic cost would be a hundred times the time."""
+    """With ten times the columns, a quadratic cost would be a hundred times as large."""
     narrow, wide = (cost("bnnzoo", written(tmp_path / f"{n}.csv", 200, n)) for n in (1000, 10_000))
     assert wide[0] < 25 * narrow[0]
     assert wide[1] < 2**30

@@ -1,4 +1,4 @@
-"""What the import contracts of pyproject.toml cannot say."""
+"""Rules for imports that the contracts in pyproject.toml cannot express."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ METHODS = sorted({entry.target.partition(":")[0] for entry in bnnzoo_samplers()}
 
 
 def imported(module: str) -> set[str]:
-    """The modules that a module's file imports from, `from package import module` spelt out."""
+    """Return the modules that a file imports from; `from package import module` counts as the module."""
     return imported_by(ROOT / f"{module.replace('.', '/')}.py")
 
 

@@ -1,4 +1,4 @@
-"""Names and places of parameters."""
+"""Names and positions of parameters."""
 
 from __future__ import annotations
 

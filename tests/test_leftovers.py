@@ -1,4 +1,4 @@
-"""A process killed after it published the file, or before its first checkpoint: what `resume` does and says."""
+"""A process killed after it published the file, or before its first checkpoint: behaviour and messages of `resume`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bnnzoo.store.command import COMMAND
 
 
 class Killed(BaseException):
-    """The process ends here: nothing after this point runs."""
+    """Raised where the process is killed; no later code runs."""
 
 
 @pytest.fixture
 def killed(monkeypatch):
-    """Run a function until one of the store's is called; from there on no cleaning up takes place."""
+    """Run a function until a given function of the store is called; no cleanup runs after that."""
 
     def run(function, module, name, *, before: bool = True, calls: int = 1):
         original, count = getattr(module, name), [0]
@@ -38,7 +38,7 @@ def killed(monkeypatch):
 
         with monkeypatch.context() as patched:
             patched.setattr(module, name, dying)
-            # The operating system frees the lock of a dead process; its files stay.
+            # The operating system releases the lock of a dead process; its files remain.
             patched.setattr(store.Store, "release", lambda writer: writer._lock._lock.release(force=True))
             with suppress(Killed):  # the command line turns every exception into a message
                 function()
@@ -151,7 +151,7 @@ def test_resume_names_the_command_of_a_run_killed_before_its_first_checkpoint(be
     command = shlex.join(["bnnzoo", "sample", *arguments, *force])
     assert line.endswith(f"start it again with: {command}")
     assert line.count("\n") == 0
-    # The command does what the message promises, and leaves nothing behind.
+    # The command does what the message states, and leaves no files behind.
     assert cli.run(shlex.split(command)[1:]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["my run.nc"]
 

@@ -1,7 +1,7 @@
-"""The likelihood power is in every sampler: a power b on noise of sd s is, exactly, noise of sd s / sqrt(b).
+"""Every sampler uses the likelihood power: power b with noise sd s is equivalent to noise sd s / sqrt(b).
 
-Two posteriors with one log density up to a constant, the power in one of them; the same key must give the same draws.
-The positive control of each is the first posterior without its power, where the draws must differ.
+Two posteriors have the same log density up to a constant, one with a power; the same key must give the same draws. The
+positive control is the first posterior without its power; its draws must differ.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _posterior(scale: float, power: float, prior: float = 1.0) -> NetworkPosteri
 
 
 class Line(NormalPrior):
-    """The same line by hand, which compiles in less."""
+    """The same line written by hand, which compiles faster."""
 
     layout: Layout = eqx.field(static=True, default=Layout((Block("theta", (2,), 0),)))
     scale: Any = np.float32(1.0)
@@ -73,7 +73,7 @@ class Line(NormalPrior):
 
 
 PAIRS = ((0.5, 0.25), (1.0, 1.0), (0.5, 1.0))
-"""Noise and power: with the power, without, and the control."""
+"""Noise and power of three posteriors: with the power, without it, and the control."""
 LINES = tuple(Line((X, Y), likelihood_power=np.float32(power), scale=np.float32(scale)) for scale, power in PAIRS)
 NETWORKS = tuple(_posterior(scale, power) for scale, power in PAIRS)
 CONTROL = NETWORKS[2]
@@ -99,11 +99,11 @@ STEPS = {
     "psgld": Psgld(step_size=0.05, **BATCH),
     "sms-ubu": SmsUbu(step_size=0.05, **BATCH),
 }
-"""Samplers whose steps look at the likelihood."""
+"""Samplers whose steps use the likelihood."""
 
 
 def _stepped(sampler: Any, posterior: AbstractPosterior, *, warming: bool = False) -> np.ndarray:
-    """Positions after each of a few steps, by fixed keys, and what the steps told of the density."""
+    """Return the positions after a few steps with fixed keys, and the reported densities."""
 
     @eqx.filter_jit
     def run(sampler, posterior, theta, keys):
@@ -120,7 +120,7 @@ def _stepped(sampler: Any, posterior: AbstractPosterior, *, warming: bool = Fals
 
     keys = jax.random.split(jax.random.key(2), 12)
     position, statistics, trained = run(sampler, posterior, jnp.asarray([0.4, -0.3]), keys)
-    # A density has a constant of its own.
+    # Each density has its own constant.
     columns = [np.asarray(item, float) for item in statistics] + [
         np.asarray(item) - np.asarray(item)[0] for item in trained
     ]
@@ -157,7 +157,7 @@ def _by_hand(theta: np.ndarray) -> tuple[float, np.ndarray]:
     ids=["random-walk", "gibbs", "mala"],
 )
 def test_a_step_is_accepted_by_the_sum_over_all_rows(module, sampler, noise, monkeypatch):
-    """By hand: the ratio of the densities, and of Langevin proposals' own; a mean over the rows is another."""
+    """By hand: the ratio of the densities, and of Langevin proposals. A mean over the rows would differ."""
     theta, eps = np.array([0.4, -0.3]), np.array(noise)
     density, slope = _by_hand(theta)
     eta = sampler.step_size
@@ -213,7 +213,7 @@ def test_the_training_loss_is_the_log_density_for_each_datum():
 
 @pytest.mark.parametrize("sampler", [Laplace(), Ensemble(), Swag()], ids=["laplace", "ensemble", "swag"])
 def test_training_reports_the_log_density_of_the_posterior(sampler):
-    """Of rows that are all the same every batch tells the whole."""
+    """If all rows are equal, every batch gives the exact value."""
     network, row = Linear().build((1,), 1, key=jax.random.key(0)), np.ones((ROWS, 1), np.float32)
     posterior = NetworkPosterior.of(network, Gaussian(scale=0.5), Normal(), 0.7 * row, -row, likelihood_power=0.25)
     theta = jnp.asarray([0.4, -0.3])
@@ -225,7 +225,7 @@ def test_training_reports_the_log_density_of_the_posterior(sampler):
 
 
 def test_dropout_trains_the_network_that_it_draws():
-    """Over all rows the density that a step of warm-up climbs is that of one mask or of the other, never of none."""
+    """With all rows, a warm-up step increases the density under one of the two masks, never without a mask."""
     theta, sampler = jnp.asarray([0.4, -0.3]), Dropout(rate=0.5, masks=1, batch_size=ROWS)
     state = sampler.init(CONTROL, theta, num_warmup=20, key=jax.random.key(1))
     step = jax.jit(jax.vmap(lambda key: sampler.warmup_step(CONTROL, state, key=key)[1]["lp_estimate"]))

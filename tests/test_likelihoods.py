@@ -86,7 +86,7 @@ def test_double_precision(likelihood, size, target, log_density):
     with jax.enable_x64(True):
         log_densities = np.asarray(likelihood.log_prob(jnp.asarray(output), jnp.asarray(target)))
     assert log_densities.dtype == np.float64
-    # A scale is a float32 number whatever the arithmetic.
+    # A scale is a float32 number in any arithmetic.
     np.testing.assert_allclose(log_densities, log_density(output, target), rtol=1e-6)
 
 
@@ -113,7 +113,7 @@ def test_no_output_makes_a_target_likelier_than_its_bound(likelihood, size, targ
     value = jnp.asarray(target.astype(np.float32) if target.ndim else target)
     bound = float(likelihood.upper_bound(value))
     outputs = np.random.default_rng(0).normal(0, 3, size=(2000, size)).astype(np.float32)
-    # The best output: the target itself, its logarithm, or a logit beyond doubt.
+    # The best output: the target itself, its logarithm, or an extreme logit.
     best = {
         StudentT: target,
         Gaussian: target,
@@ -130,7 +130,7 @@ def test_no_output_makes_a_target_likelier_than_its_bound(likelihood, size, targ
 
 
 def test_a_likelihood_of_one_number_a_target_is_refused(monkeypatch):
-    """Its mean over the targets would be another posterior."""
+    """A mean over the targets would give a different posterior."""
     monkeypatch.setattr(Gaussian, "log_prob", lambda self, output, y: dist.Normal(output, self.scale).log_prob(y))
     with pytest.raises(UsageError, match=r"likelihood gaussian: log_prob .* shape \(1,\).* with \.to_event\(1\)"):
         assembly.Problem.from_recipe(tiny.recipe("mala"))
@@ -209,7 +209,7 @@ def test_the_learned_scale_is_half_normal_on_its_own_scale(kind):
 
 @pytest.mark.parametrize("kind", [Gaussian, StudentT])
 def test_each_target_has_a_learned_scale_of_its_own(kind):
-    """Of three targets: a place and a prior for each, drawn apart, and each its own target's."""
+    """Each of three targets has its own place and prior, is drawn separately, and belongs to its target."""
     (parameter,) = kind().of_targets(3).parameters()
     assert parameter.shape == (3,)
     assert kind(scale=0.5).of_targets(3).parameters() == ()
@@ -253,7 +253,7 @@ def test_poisson_gradients_are_finite(y, f):
 
 
 def test_poisson_keeps_its_digits_for_rare_counts():
-    """No count in a million rows: the differences of one are summed over all, and 1e-5 is all that each has."""
+    """A million rows with count 0: each log density is about 1e-5, and the differences are summed over all rows."""
     outputs = np.array([-14.0, -7.6], np.float32)
     at = jax.vmap(lambda f: Poisson().log_prob(f[None], jnp.zeros(1)))
     result = np.asarray(at(jnp.asarray(outputs)) - at(jnp.asarray(outputs + np.float32(0.3))), np.float64)

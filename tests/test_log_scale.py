@@ -1,4 +1,4 @@
-"""Draws of a noise scale from its conditional, held to quadrature over every size of the two parameters."""
+"""Draws of a noise scale from its conditional, compared with quadrature for many values of the two parameters."""
 
 from __future__ import annotations
 

@@ -113,14 +113,14 @@ def test_a_trajectory_that_overflows_is_rejected_and_diverges():
 
 
 def test_only_draws_with_the_accept_step_have_the_law_of_the_posterior(monkeypatch):
-    """64 independent chains at the false-alarm level of `check_sampler`; long steps make the rejections matter."""
+    """64 independent chains at the false-alarm level of `check_sampler`; with long steps rejections are important."""
     options = {"targets": ("correlated-gaussian",), "chains": 64, "draws": 2048}
     settings = {"num_steps": 3, "target_acceptance": 0.5}
     report = check_sampler(Mams(**settings), **options)
     assert report.passed, str(report)
 
     class Unadjusted(Mams):
-        """A class of its own, so that no program compiled for Mams is used."""
+        """A separate class, so that no program compiled for Mams is used."""
 
     def accept(log_ratio, *, key):
         _, rate, diverging = metropolis(log_ratio, key=key)
@@ -148,7 +148,7 @@ def test_a_budget_chooses_trajectories_of_four_to_512_steps_in_powers_of_two():
 
 
 def test_one_draw_in_eight_has_short_steps(monkeypatch):
-    """The energy error of each key is that of its short or of its long trajectory."""
+    """The energy error of each key equals that of the short or the long trajectory."""
     sampler = Mams(step_size=0.2, num_steps=4)
     state = sampler.init(TARGET.posterior, jnp.asarray([0.7, -0.4, 0.3]), num_warmup=0, key=jax.random.key(0))
 

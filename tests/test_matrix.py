@@ -24,7 +24,7 @@ SMALL = {
 PLUS = {name: ["--sampler.batch-size", "20", "--sampler.num-batches", "4"] for name in ("penalty", "batched")}
 PLUS |= {"swag": ["--sampler.rank", "2", "--sampler.interval", "5"]}
 PLUS |= {name: ["--sampler.batch-size", "20"] for name in ("sgld", "sghmc", "psgld", "sms-ubu")}
-# Twenty answers of yes or no are too few to find a step size by, and ten draws have to move.
+# Twenty accept decisions are too few to tune a step size, and ten draws have to move.
 PLUS |= {name: ["--warmup", "0", "--sampler.step-size", "0.001"] for name in tiny.GROWING}
 PLUS |= {name: ["--sampler.num-steps", "2"] for name in ("hmc", "mams")}
 PLUS |= {"nuts": ["--sampler.max-tree-depth", "3"]}
@@ -57,7 +57,7 @@ def _check(model, sampler, out, capsys, *more):
     for chain in draws:
         different = len(np.unique(chain, axis=0))
         assert different == 1 if sampler == "ensemble" else different > 1
-    # So few draws repeat too often for a Pareto k.
+    # So few draws have too many repetitions for a Pareto k.
     assert np.isfinite([v for k, v in run.evaluate().items() if k != "loo_pareto_k"]).all()
 
 
@@ -68,7 +68,7 @@ def test_the_penalty_sampler_with_a_mixture_network(model, sampler, tmp_path, ca
 
 @tiny.EACH
 def test_the_linear_model_with_every_sampler(sampler, tmp_path, capsys):
-    """On the problem that is compiled already."""
+    """Uses the problem that is already compiled."""
     out = tmp_path / "run.nc"
     assert cli.run([*tiny.arguments(sampler), "-o", str(out)]) == 0, capsys.readouterr().err
     values = bnnzoo.open(out).posterior["posterior"]["weight"].values

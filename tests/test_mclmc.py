@@ -1,4 +1,4 @@
-"""Microcanonical Langevin: its integrator, its energy error, what its bias is, its metric."""
+"""Microcanonical Langevin: integrator, energy error, bias and metric."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _variances(sampler):
 
 
 def test_the_bias_agrees_with_the_energy_variance():
-    """Not seen at the default, where 10 % would be; steps that are far too long must be."""
+    """At the default no bias is detected (10 % would be); far too long steps must be detected."""
     _, report = _variances(Mclmc())
     assert report.passed, str(report)
     large, report = _variances(Mclmc(energy_variance=5.0))
@@ -108,7 +108,7 @@ def test_the_direction_follows_its_differential_equation():
 
 
 def test_the_energy_error_of_a_step_falls_with_its_cube():
-    """A splitting of second order; one impulse or drift of another length would leave the first."""
+    """The splitting is of second order; a wrong length of one part would make it first order."""
     with backend.arithmetic("float64"):
         target = TARGETS["regression"]()
         posterior, theta = target.posterior, jnp.asarray(target.start(np.random.default_rng(0), 1)[0])

@@ -1,4 +1,4 @@
-"""What a run holds in memory does not grow with its length, and little with its network."""
+"""The memory of a run does not grow with its length, and only little with its network."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from bnnzoo.store import parts_folder
 CHUNKS = 100_000
 FLAT = 8 * 2**20
 MOST = 1.2e9
-"""Of a run of four chains of a million parameters, libraries included; its draws take 3.2 GB."""
+"""Memory limit of a run with four chains of a million parameters, libraries included; its draws take 3.2 GB."""
 RETURNED = {"MALLOC_MMAP_THRESHOLD_": "1000000"}
-"""Arrays that are freed go back to the system at once: what glibc keeps of them differs by 100 MB from run to run."""
+"""Return freed arrays to the system at once, because the memory that glibc keeps varies by 100 MB."""
 
 
 def resident() -> int:
-    """Bytes in memory."""
+    """Return the memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * int(Path("/proc/self/statm").read_text().split()[1])
 
 
 def highest(process: int) -> int:
-    """The most bytes that a process has held in memory; 0 where it has ended."""
+    """Return the peak memory of a process in bytes; 0 if it has ended."""
     with contextlib.suppress(OSError):
         match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
         return 1024 * int(match[1]) if match else 0
@@ -42,7 +42,7 @@ def highest(process: int) -> int:
 
 @pytest.mark.slow
 def test_memory_is_flat_over_a_hundred_thousand_chunks():
-    """Each of one draw; from the ten thousandth on nothing more is held."""
+    """Each chunk has one draw; after the ten thousandth the memory does not grow."""
     problem = tiny.problem("random-walk", 1)
     thetas, held = 0.1 * np.ones((1, problem.posterior.layout.dim), "float32"), []
     with backend.arithmetic("float32"):
@@ -83,7 +83,7 @@ def test_a_million_parameters_take_little_more_than_their_chunk(tmp_path):
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         most = 0
         while process.poll() is None:
-            # Not ru_maxrss, which counts what this process held when it forked.
+            # Not ru_maxrss, which includes the memory of this process when it forked.
             most = max(most, highest(process.pid))
             time.sleep(0.05)
         assert process.stderr is not None

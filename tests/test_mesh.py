@@ -1,4 +1,4 @@
-"""One run on a mesh of devices: its chains split over some, its rows over others, and the draws what they were."""
+"""One run on a mesh of devices: chains and rows are split over devices, and the draws stay the same."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from bnnzoo.sampling.placement import Placement, place_run
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 MORE = ("random-walk", "hmc", "nuts", "sgld", "gibbs", "bbb", "swag", "laplace", *tiny.GROWING[1:2])
-"""One of each way to read rows: all, mini-batches, curvature, and growing batches where their plugin is loaded."""
+"""A sampler for each use of rows: all rows, mini-batches, curvature, and growing batches if their plugin is loaded."""
 
 
 WARMUP = {"hmc": 0, "nuts": 0}
-"""Trajectories that are tuned make of another rounding another acceptance."""
+"""With tuning, a different rounding changes the acceptance of trajectories."""
 ROWS = 331
-"""An odd number, which no two devices share evenly."""
+"""An odd number, which two devices cannot share evenly."""
 
 
 def recipe(sampler: str, mesh: str | None = None, **more: Any) -> Recipe:
@@ -67,9 +67,9 @@ def posterior() -> Any:
         ("linear", "random-walk", 60_000, "vectorized"),
         ("linear", "mala", 60_000, "vectorized"),
         ("linear", "mala", 10_000, "parallel"),  # a cache holds the rows
-        ("mlp", "mala", 60_000, "parallel"),  # there is more to do than to read
+        ("mlp", "mala", 60_000, "parallel"),  # computing takes longer than reading
         ("linear", "nuts", 60_000, "parallel"),  # trees differ in depth
-        ("linear", "penalty", 60_000, "parallel"),  # looks at few of them
+        ("linear", "penalty", 60_000, "parallel"),  # uses few rows
     ],
 )
 def test_chains_are_vectorised_if_reading_rows_dominates(model, sampler, rows, method):
@@ -109,7 +109,7 @@ def test_rows_on_two_devices_give_the_same_draws_but_for_rounding(sampler, tmp_p
 
 
 def test_one_row_too_many_is_detected(tmp_path, monkeypatch):
-    """The control of the test above: the copies that fill up the last device's rows counted as data."""
+    """Control of the test above: the copies that pad the last device's rows count as data."""
     alone = draw(tmp_path / "a.nc", "mala", None)
     padded = NetworkPosterior.padded
     monkeypatch.setattr(
@@ -141,7 +141,7 @@ def test_passes_over_rows_of_many_devices_are_those_over_all(mesh, block, monkey
 
 
 def test_devices_keep_their_rows_and_exchange_only_sums():
-    """A gradient by all rows sends sums: less than the rows that a device has."""
+    """A gradient over all rows exchanges sums, which are smaller than the rows of a device."""
     placement = placed("mala", "chains=2,data=2")
     spread = placement.put_posterior(posterior())
     assert {shard.data.shape[0] for shard in spread.data.x.addressable_shards} == {166}
@@ -160,7 +160,7 @@ def test_devices_keep_their_rows_and_exchange_only_sums():
 
 
 def test_a_run_on_a_mesh_resumes_to_the_same_bits(tmp_path):
-    """And only on the same: sums of other groups of rows round otherwise."""
+    """It resumes only on the same mesh, because other groups of rows have other rounding."""
     uninterrupted = draw(tmp_path / "a.nc", "mala", "chains=2,data=2")
     with pytest.raises(InterruptedRunError):
         zoo.run_recipe(recipe("mala", "chains=2,data=2"), out=tmp_path / "b.nc", **tiny.stopped(4))

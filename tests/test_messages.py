@@ -1,4 +1,4 @@
-"""All messages stand in tests/golden/messages.txt, to be read as a user does, and none spells a setting itself."""
+"""All messages are in tests/golden/messages.txt for review, and no message spells a setting itself."""
 
 from __future__ import annotations
 

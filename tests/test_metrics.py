@@ -1,4 +1,4 @@
-"""Metrics against closed forms and independent libraries, on the same arrays; their standard errors too."""
+"""Metrics and their standard errors against closed forms and independent libraries, on the same arrays."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_errors_of_predictions():
 
 
 def _statistics(rng):
-    """Metrics of 400 fresh rows."""
+    """Return the metrics of 400 new rows."""
     y, centre = rng.normal(size=(400, 1)), 0.5 * rng.normal(size=(400, 1))
     logits = rng.normal(size=(400, 3))
     probabilities = np.exp(2 * logits) / np.exp(2 * logits).sum(1, keepdims=True)
@@ -126,7 +126,7 @@ def test_standard_errors_are_those_of_new_rows():
 
 @pytest.mark.parametrize(("few", "many"), [(3, 30), (30, 3)])
 def test_the_error_of_an_auroc_is_delongs_however_few_of_a_kind_there_are(few, many):
-    """Of each kind the variance of its rows' shares of the other kind that they are told from, over their number."""
+    """For each kind: the variance of a row's separated fraction of the other kind, divided by the number of rows."""
     rng = np.random.default_rng(few)
     positive = rng.permutation(np.r_[np.ones(few, bool), np.zeros(many, bool)])
     ranks = rng.integers(0, 9, few + many) + 2.0 * positive
@@ -138,7 +138,7 @@ def test_the_error_of_an_auroc_is_delongs_however_few_of_a_kind_there_are(few, m
 
 
 def test_the_error_of_a_share_is_wilsons():
-    """Also where all rows agree: 31 of 31 inside an interval do not say that all are."""
+    """This also holds if all rows agree: 31 of 31 rows inside an interval do not prove that all are."""
     all_inside = metrics.coverage(np.full((31, 1), 0.5), 0.9)
     assert (all_inside.value, all_inside.se) == (1, pytest.approx(1 / 64))
     labels, probabilities = np.arange(40) % 4 // 3, np.tile([0.9, 0.1], (40, 1))
@@ -210,7 +210,7 @@ def test_regression_metrics_are_in_original_units():
 def test_a_density_of_several_targets_has_the_unit_of_each():
     """Of two rows of two targets; the units are 2 and 5."""
     scaler = Scaler(*(np.array(v, np.float32) for v in ([0, 0], [1, 1], [10, -1], [2, 5])))
-    y = np.array([[12.0, 4.0], [8.0, -6.0]], np.float32)  # 1 and 1, -1 and -1 as the network sees them
+    y = np.array([[12.0, 4.0], [8.0, -6.0]], np.float32)  # 1 and 1, -1 and -1 in the network's units
     mean = np.array([[0.5, 0.0], [-1.0, 2.0]])
     parts = Moments(
         mean, np.array([[1.0, 4.0], [1.0, 4.0]]), np.array([[3.0, 5.0], [1.0, 0.0]]), np.array([-1.0, -4.0])
@@ -269,7 +269,7 @@ def test_ood_scores_and_their_summary():
 
 
 def test_the_unit_of_a_spread_is_the_training_targets_sd_as_the_network_sees_them(monkeypatch):
-    """One where they do not vary, or where there are none."""
+    """The unit is 1 if the targets do not vary, or if there are none."""
     scaler = Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [0.25, 1])))
     monkeypatch.setattr(Predictor, "scaler", scaler)
 
@@ -291,7 +291,7 @@ def test_the_unit_of_a_spread_is_the_training_targets_sd_as_the_network_sees_the
 
 @pytest.mark.parametrize("task", ["regression", "classification", "density"])
 def test_unfamiliar_rows_are_scored_by_all_draws_and_by_the_best(task, monkeypatch):
-    """A row's own number is in its moments; of the best draw alone they are twice as large."""
+    """The moments contain the number of a row; for the best draw alone they are twice as large."""
     inside, outside = np.array([[0.1], [0.3]], np.float32), np.array([[0.2], [0.25], [0.4]], np.float32)
 
     def moments(self: Predictor, x: np.ndarray, y: np.ndarray | None = None, *, draw: int | None = None) -> Moments:
@@ -356,7 +356,7 @@ def test_noise_reaches_as_far_beyond_each_feature_as_its_own_range_is():
 
 
 def test_noise_in_place_of_images_of_numbers_is_as_dark_and_as_bright_as_all_of_them():
-    """Every pixel between the least and the most of any, whatever its own are."""
+    """Every pixel lies between the smallest and the largest value of all pixels."""
     x = np.zeros((2, 1, 3, 3), np.float32)
     x[1, 0, 0, 0], x[0, 0, 2, 2] = 4.0, -1.0
     draws = ood.noise(x, 500)

@@ -1,4 +1,4 @@
-"""Chains that have not mixed where predictions at ordinary rows do not show it, and chains that have."""
+"""Chains that have not mixed although predictions at ordinary rows do not show it, and chains that have mixed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bnnzoo.posterior.priors import Normal
 
 
 def _chains(size: int, *, seed: int, count: int = 4, draws: int = 1000, keep: float = 0.4) -> np.ndarray:
-    """Mixed chains of correlated values [chain, draw, value]."""
+    """Return mixed chains of correlated values [chain, draw, value]."""
     rng = np.random.default_rng(seed)
     noise = rng.normal(size=(count, draws, size)) * (1 - keep**2) ** 0.5
     noise[:, 0] = rng.normal(size=(count, size))
@@ -33,7 +33,7 @@ def _chains(size: int, *, seed: int, count: int = 4, draws: int = 1000, keep: fl
 
 
 def test_a_combination_that_has_not_mixed_is_found_where_each_quantity_has():
-    """Chains apart by one sd along the direction that varies least; without that (the control) nothing is found."""
+    """Chains differ by one sd along the direction of smallest variance; without this (the control) they pass."""
     values = _chains(20, seed=0)
     sizes, vectors = np.linalg.eigh(np.cov(values.reshape(-1, 20).T))
     shift = np.array([1.0, -1.0, 0.5, -0.5])[:, None, None] * sizes[0] ** 0.5 * vectors[:, 0]
@@ -65,7 +65,7 @@ def test_too_few_draws_or_quantities_are_not_tested():
 
 
 def test_rows_that_alone_have_a_feature_are_probes():
-    """Two of 20 000 rows; values that are not finite are as good as the mean."""
+    """Two of 20 000 rows have the feature; non-finite values count as the mean."""
     rng = np.random.default_rng(0)
     x = rng.standard_t(3, size=(20_000, 30)).astype(np.float32)
     x[:, -1] = 0
@@ -112,7 +112,7 @@ def test_weights_are_identified_where_outputs_are_affine_and_components_keep_the
 
 
 def test_a_parameter_that_never_moves_is_not_converged_with_one_chain_too():
-    """It is counted chain by chain; one that moves twice is a parameter that moves."""
+    """Each chain is counted separately; a parameter that moves twice counts as moving."""
     values = np.random.default_rng(0).normal(size=(2, 50, 3))
     values[1, :, 1] = 0.5
     values[1, 30:, 2] = values[1, 30, 2]
@@ -132,7 +132,7 @@ def test_a_parameter_that_never_moves_is_not_converged_with_one_chain_too():
 
 @pytest.mark.slow
 def test_an_identified_weight_that_has_not_mixed_is_named():
-    """39 ordinary features and one that two of 2000 rows have."""
+    """39 ordinary features, and one that occurs in two of 2000 rows."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2000, 40))
     x[:, -1] = 0

@@ -53,7 +53,7 @@ def test_activations_are_between_the_layers(activation, model):
 
 
 def _pooled(image: np.ndarray) -> np.ndarray:
-    """Means of squares of two by two, and of pairs where there is one row or column; what is over is left out."""
+    """Return means of 2 x 2 squares, and of pairs if there is one row or column; remaining pixels are left out."""
     channels, height, width = image.shape
     h, w = min(2, height), min(2, width)
     return np.array(
@@ -80,7 +80,7 @@ def test_cnn_is_its_layers_one_after_the_other(shape):
 
 
 def _normed(image: np.ndarray) -> np.ndarray:
-    """Two groups of channels, each with mean 0 and variance 1; then what is negative is 0."""
+    """Return two groups of channels, each with mean 0 and variance 1, followed by relu."""
     groups = image.reshape(2, -1)
     centred = groups - groups.mean(1, keepdims=True)
     return np.maximum(centred / np.sqrt(centred.var(1, keepdims=True) + 1e-5), 0).reshape(image.shape)
@@ -113,7 +113,7 @@ def test_resnet_is_its_layers_one_after_the_other():
     ],
 )
 def test_every_array_of_a_network_is_drawn_by_itself(model, shape):
-    """From one key two arrays would be alike but for their size: the ratio of the first two numbers tells."""
+    """With one key two arrays would be equal up to a factor, which the ratio of the first two numbers shows."""
     arrays = [np.ravel(leaf) for leaf in jax.tree.leaves(model.build(shape, 3, key=KEY)) if leaf.size > 1]
     ratios = np.sort([a[0] / a[1] for a in arrays])
     assert np.diff(ratios).min() > 1e-4
@@ -175,7 +175,7 @@ def test_a_residual_block_without_weights_is_the_identity():
 
 
 def test_resnet_sees_one_image_at_a_time():
-    """Its norm is of the image's own groups: mean 0 and variance 1 of each."""
+    """The norm uses the groups of one image: each has mean 0 and variance 1."""
     network: Any = Resnet((4, 8), groups=2).build((1, 8, 8), 3, key=KEY)
     normed = np.asarray(network.norm(3 * jax.random.normal(KEY, (8, 4, 4)) + 1)).reshape(2, -1)
     np.testing.assert_allclose(normed.mean(1), 0, atol=1e-5)
@@ -215,7 +215,7 @@ def test_a_model_that_builds_no_network_is_refused(make, message):
 )
 @pytest.mark.parametrize("model", [Cnn((2,), hidden=(3,)), Resnet((2,), groups=2), Mlp((3,))])
 def test_networks_are_checked_in_their_own_precision(model, built_in, precision):
-    """Convolutions refuse inputs of another precision than their weights. A network may be older than the run."""
+    """Convolutions require inputs of their own precision, and a network may have been built before the run."""
     shape = (3,) if isinstance(model, Mlp) else (1, 8, 8)
     architecture = Architecture.from_model(model, shape, 2)
     with jax.enable_x64(built_in == "float64"):

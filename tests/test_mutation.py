@@ -1,4 +1,4 @@
-"""The mutation gate: every known mistake fails the test that is named for it (`mutants.py` makes them)."""
+"""The mutation gate: every known mistake fails the test that is assigned to it (`mutants.py` makes them)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def _failures(mutant: Mutant | None, tests: tuple[str, ...]) -> list[str]:
-    """The tests that fail by an assertion with a mistake; anything else than passing or failing so is an error."""
+    """Return the tests that fail by an assertion with a mistake; any other failure is an error."""
     quiet = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "mutants", "--tb=line"]
     process = subprocess.run(
         [sys.executable, "-m", "pytest", *quiet, "-m", "", *tests],
@@ -38,7 +38,7 @@ def _failures(mutant: Mutant | None, tests: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mistake_can_be_made(mutant):
-    """The functions that it replaces are still there."""
+    """The functions that mistakes replace still exist."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.make(patch)
 

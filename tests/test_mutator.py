@@ -1,4 +1,4 @@
-"""The mistakes that `mutator.py` makes: sources that parse, each another one, and nothing said in words is touched."""
+"""The mistakes of `mutator.py`: every changed source is valid and different, and no text is changed."""
 
 from __future__ import annotations
 

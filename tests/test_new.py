@@ -1,4 +1,4 @@
-"""The stranger's door: what `bnnzoo new` writes works at once, and docs/plugins.md typed out works too."""
+"""Packages written by `bnnzoo new` work at once, and so does docs/plugins.md as typed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bnnzoo.recipe import read_layer
 PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
 
 NAMES = {"sampler": "My_Walk", "model": "2d-thing", "likelihood": "none", "prior": "class", "dataset": "x"}
-"""A name for each kind, awkward ones among them."""
+"""A name for each kind, including awkward names."""
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def _only_our_own(monkeypatch):
 
 
 def installed(package: Path) -> None:
-    """Beside the package's modules, what an installer writes from its pyproject.toml."""
+    """Write the metadata that an installer would write from pyproject.toml beside the package's modules."""
     project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
     info = package / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
@@ -41,7 +41,7 @@ def installed(package: Path) -> None:
 
 
 def python(packages: Sequence[Path], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python WORDS` where these packages, and no others, are installed."""
+    """Run `python WORDS` with only these packages installed."""
     path = [*map(str, packages), os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
@@ -100,7 +100,7 @@ def test_new_lists_its_files_and_leaves_no_template_name(kind, tmp_path, capsys)
         if path.suffix == ".py":
             compile(path.read_text(), str(path), "exec")
     commands = [line.strip() for line in out.splitlines() if line.startswith("    ")]
-    assert len(commands) == (4 if kind in ("likelihood", "prior") else 3)  # these two have checks of their own
+    assert len(commands) == (4 if kind in ("likelihood", "prior") else 3)  # these two have their own checks
     assert commands[0] == f"pip install -e {tmp_path}/some/where/bnnzoo-barker"
     for command in commands[1:]:
         assert command.startswith("bnnzoo ")
@@ -193,7 +193,7 @@ FILE = re.compile(r"`(bnnzoo-[\w/.-]+)`(?: becomes|, is what)[^`]*?(?:`[^`]+`[^`
 
 
 def typed(folder: Path) -> list[Path]:
-    """The packages of the page: made by its commands, with the files that it shows."""
+    """Make the packages of the page with its commands, and with the files that it shows."""
     for command in re.findall(r"^bnnzoo (new .*)$", PAGE, re.MULTILINE):
         assert cli.run([*command.split(), "--into", str(folder)]) == 0
     files = FILE.findall(PAGE)

@@ -1,4 +1,4 @@
-"""A regression whose recipe names no likelihood: one noise level or a level by row, as held-out rows say."""
+"""A regression without a named likelihood: held-out rows decide between one noise level and a level per row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def problem(sd: Any, sampler: str = "mala", rows: int = 300, **options: Any) -> 
 
 
 def choose_likelihood(of: Problem, **how: Any) -> tuple[str, list[str], initial.StartCost]:
-    """The likelihood, what was said of it, and what it took."""
+    """Return the likelihood, the notes about it, and the time."""
     notes: list[str] = []
     spent = initial.StartCost()
     result, comparison = likelihood_choice.select_likelihood(
@@ -81,7 +81,7 @@ def test_no_likelihood_is_selected_if_one_is_named_or_no_row_is_held_out(of):
 
 
 def test_compilation_is_outside_the_budget_and_large_networks_are_not_compared(monkeypatch):
-    """Pilots compile, and only what is trained after them is counted."""
+    """Pilots compile; only the training after them counts."""
     clock = [0.0]
 
     def pilot(steps):
@@ -119,7 +119,7 @@ OUTLIER = np.where(np.arange(10) == 3, 3.9, GAINS)
     ids=["all better", "all better, one by far", "one far worse", "two little worse", "three worse", "equal", "nan"],
 )
 def test_the_selection_goes_by_ranks_of_paired_differences(gain, expected, monkeypatch):
-    """A single network far off decides nothing: ten better of ten are selected whatever their spread."""
+    """A single extreme network does not decide: if ten of ten are better, the likelihood is selected for any spread."""
     calls = list[Any]()
 
     def trained(candidate: Problem, thetas: Any, *more: Any) -> Any:
@@ -135,7 +135,7 @@ def test_the_selection_goes_by_ranks_of_paired_differences(gain, expected, monke
     p = 1.0 if np.isnan(gain).any() or not gain.any() else stats.wilcoxon(gain, alternative="greater").pvalue
     assert f"in {np.sum(gain > 0)} of 10 pairs" in notes[0]
     assert f"p = {p:.2g}" in notes[0]
-    # The same rows are held out of both, and both are trained as long as the slower one can be.
+    # The same rows are held out of both, and both are trained for as many steps as the slower one.
     assert {(tuple(jax.random.key_data(key).tolist()), *more) for key, *more in calls} == {((0, 0), 700, 10)}
 
 
@@ -148,7 +148,7 @@ def test_the_comparison_is_stored_in_the_file():
 
 
 def test_overlapping_rows_make_false_choices_no_more_often_than_stated():
-    """Differences that share the training rows: the correlation of Nadeau and Bengio, no true gain."""
+    """The differences share training rows: they have the correlation of Nadeau and Bengio, and no true gain."""
     random = np.random.default_rng(0)
     shared = (1 / 9) / (1 + 1 / 9)
     gains = shared**0.5 * random.normal(size=(800, 1)) + (1 - shared) ** 0.5 * random.normal(size=(800, 10))

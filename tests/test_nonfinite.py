@@ -1,4 +1,4 @@
-"""Gradients and variances that are not finite, where the density itself is."""
+"""Gradients and variances that are not finite although the density is finite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHAINS, STEPS = 16, 100
 
 @jax.custom_jvp
 def _nothing(theta: Array) -> Array:
-    """Zero, with a derivative that is not a number beyond 0.5."""
+    """Return zero, with a derivative that is NaN beyond 0.5."""
     return jnp.zeros_like(theta)
 
 
@@ -29,7 +29,7 @@ def _slope_of_nothing(primals: Any, tangents: Any) -> Any:
 
 
 class NoGradient(NormalPrior):
-    """A density that is finite everywhere, and a gradient that is not a number beyond 0.5."""
+    """A density that is finite everywhere, with a gradient that is NaN beyond 0.5."""
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
         return batch * _nothing(theta[0])
@@ -43,7 +43,7 @@ class Wild(NormalPrior):
 
 
 def _chains(sampler: Any, posterior: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Positions [chain, step] from 0 and statistics."""
+    """Return positions [chain, step], started at 0, and statistics."""
 
     @jax.jit
     @jax.vmap
@@ -80,7 +80,7 @@ def test_a_gradient_that_is_not_finite_moves_no_chain(sampler):
     assert np.isfinite(positions).all()
     assert result["diverging"].any()
     assert len(np.unique(positions)) > CHAINS
-    if sampler != "sgld":  # it steps beyond 0.5, and stays there
+    if sampler != "sgld":  # it moves beyond 0.5, and stays there
         assert positions.max() <= 0.5
         assert not result["diverging"].all()
         assert np.isfinite(result["acceptance_rate"]).all()
@@ -101,14 +101,14 @@ def test_a_variance_that_is_not_finite_rejects(size):
 @pytest.mark.parametrize("sampling", ["replacement", "disjoint"])
 @pytest.mark.parametrize("sigma2", [np.inf, np.nan])
 def test_the_guard_reports_an_infinite_mean_variance(sigma2, sampling):
-    """One step that overflows is enough for it."""
+    """A single step that overflows is enough."""
     sampler, posterior = Penalty(sampling=sampling, **FIELDS), Wild(np.ones(30, np.float32))
     means = {"sigma2": sigma2, "step_size": 0.1}
     assert [finding.kind for finding in sampler.findings(posterior, means)] == ["sigma2"]
 
 
 def test_a_proposal_beyond_a_bound_is_a_rejection_and_no_divergence():
-    """What is no number, or infinite, is one."""
+    """A ratio that is NaN or +inf counts as divergent."""
     for log_ratio, diverges in ((-np.inf, False), (-1e30, False), (np.nan, True), (np.inf, True), (0.0, False)):
         accepted, rate, diverging = metropolis(jnp.asarray(log_ratio), key=jax.random.key(0))
         assert bool(diverging) == diverges

@@ -1,4 +1,4 @@
-"""A NumPyro model as a posterior: the density is NumPyro's, the draws are right, the file is on the natural scale."""
+"""A NumPyro model as a posterior: NumPyro's density, correct draws, and a file on the natural scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a NumPyro model predicts: against closed forms and hand computations, live and opened again; what is refused."""
+"""Predictions of a NumPyro model against closed forms and hand calculations, live and reopened; refused models."""
 
 from __future__ import annotations
 

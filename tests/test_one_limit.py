@@ -1,4 +1,4 @@
-"""Each number has one limit: what is not tested is not drawn as a limit, and what is said names the limit it tests."""
+"""Each number has one limit: pictures show only tested limits, and messages name the limit that was tested."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_calibrated_states_gap_interval_and_tolerance():
 
 
 def test_a_coverage_curve_leaves_its_band_exactly_where_the_answer_is_no():
-    """Intervals too wide by a growing gap, between 0 and 0.2."""
+    """Intervals are too wide by a gap that grows from 0 to 0.2."""
     rows = 1000
     band = calibration.MARGIN + calibration.half_width(rows, 1)
     for gap in np.linspace(0, 0.2, 9):
@@ -69,7 +69,7 @@ def test_converged_names_its_limits():
 
 
 def test_sampled_metrics_have_a_monte_carlo_error():
-    """Twenty batches of four chains against the spread over independent repeats; chains that differ err more."""
+    """Twenty batches of four chains are compared with independent repeats; different chains have larger errors."""
     rng = np.random.default_rng(0)
 
     def batches(between: float) -> list[dict[str, Estimate]]:

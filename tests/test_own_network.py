@@ -1,4 +1,4 @@
-"""A network of one's own, from Python: sampled, predicted from, opened again; and objects of registered classes."""
+"""A user's own network in Python: sampled, used for predictions, reopened; and objects of registered classes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_chains_start_apart_and_biases_stay():
 
 
 def test_new_weights_have_the_law_of_those_that_were_given():
-    """Mean and standard deviation of each matrix are its own, and no two are drawn alike."""
+    """Each matrix keeps its mean and standard deviation, and all matrices are drawn independently."""
     first, two = eqx.nn.Linear(50, 40, key=jax.random.key(0)), eqx.nn.Linear(50, 40, key=jax.random.key(1))
     moments = ((0.3, 0.02), (-2.0, 5.0))
     networks = [

@@ -1,4 +1,4 @@
-"""Paths that a person gives: what names no file is refused by every command and in Python, and so is what is read."""
+"""Paths from the user: every command and Python refuse paths that name no file or an input file."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def finished(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def run_folder(finished, tmp_path, monkeypatch) -> Path:
-    """A folder with two runs and a table, worked in."""
+    """A working folder with two runs and a table."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     (tmp_path / "folder").mkdir()
     (tmp_path / "dangling.nc").symlink_to("nowhere")
@@ -63,7 +63,7 @@ def run_folder(finished, tmp_path, monkeypatch) -> Path:
 
 
 def refused(arguments: list[str], naming: str, capsys) -> None:
-    """With 2, one line that begins with the path, and nothing written."""
+    """Check that a command exits with 2, prints one line that begins with the path, and writes nothing."""
     before = sorted(Path().rglob("*"))
     assert cli.run(arguments) == 2
     lines = capsys.readouterr().err.splitlines()

@@ -1,4 +1,4 @@
-"""Exact identities of the noise penalty: no randomness but the batches that are enumerated."""
+"""Exact identities of the noise penalty, without randomness: all batches are enumerated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bnnzoo.sampling import backend
 
 PLACES = np.array([0.25, 1.0, 3.0])
 VARIANCES = [0.25, 2.0, 4.0]
-"""Not 1, where a standard deviation and a variance coincide."""
+"""Variances other than 1, because for 1 the standard deviation is equal to the variance."""
 
 
 # ---- T01: detailed balance under normal noise of known variance ----------------------------------
@@ -43,14 +43,14 @@ def _acceptance(change: float, sigma2: float, rate: Any) -> float:
 
 
 def _real_rate(x: np.ndarray, sigma2: float) -> Array:
-    """The acceptance probability of an estimate `x` of known variance: infinitely many degrees of freedom."""
+    """Return the acceptance probability of an estimate `x` with known variance (infinitely many degrees of freedom)."""
     penalty = noise_penalty(jnp.asarray(sigma2), jnp.inf, 3)
     rate = lambda delta: metropolis(-delta - penalty, key=jax.random.key(0))[1]  # noqa: E731
     return jax.vmap(rate)(jnp.asarray(x))
 
 
 def _imbalance(change: float, sigma2: float, rate: Any) -> float:
-    """log A(change) - log A(-change) + change, zero under detailed balance."""
+    """Return log A(change) - log A(-change) + change, which is zero under detailed balance."""
     return np.log(_acceptance(change, sigma2, rate) / _acceptance(-change, sigma2, rate)) + change
 
 
@@ -93,7 +93,7 @@ def test_a_step_accepts_with_its_penalised_ratio():
 
 
 def _steps(sampler: Penalty, posterior: AbstractPosterior, count: int) -> dict[str, np.ndarray]:
-    """Statistics [step] of one step each from the same place with `count` keys."""
+    """Return the statistics [step] of single steps from one position with `count` keys."""
     theta = jnp.asarray([0.25], posterior.dtype)
     state = sampler.init(posterior, theta, num_warmup=0, key=jax.random.key(0))
     step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]))
@@ -191,14 +191,14 @@ ASYMMETRIC = np.array([0.0, 0.1, 0.4, 1.0, 2.5, 6.0])
 
 
 def _every_batch(sampling: str) -> np.ndarray:
-    """All equally likely index tuples of a step [tuple, K]."""
+    """Return all equally likely index tuples of a step [tuple, K]."""
     draws = SIZE * BATCHES
     every = itertools.product(range(N), repeat=draws)
     return np.array(list(every if sampling == "replacement" else itertools.permutations(range(N), draws)))
 
 
 class GivenBatch(GaussianMean):
-    """Draws the rows it is told, not at random."""
+    """A posterior that draws given rows instead of random ones."""
 
     indices: Any = None
 
@@ -252,7 +252,7 @@ def test_the_skewness_is_that_of_means_over_all_batches(sampling):
     centred = (delta - delta.mean()) / delta.std()
     third_moment, error = (centred**3).mean(), (centred**3).std() / len(delta) ** 0.5
     assert abs(skewness.mean() - third_moment) < 4.89 * error
-    # The positive control: without the share that is left.
+    # Positive control: without the factor for the unused fraction.
     ratio = -0.8 / 0.1**0.5 if sampling == "disjoint" else -1.0
     assert abs(skewness.mean() / ratio - third_moment) > 4.89 * error
 
@@ -260,7 +260,7 @@ def test_the_skewness_is_that_of_means_over_all_batches(sampling):
 @EACH_SCHEME
 @EACH_VARIANCE
 def test_a_step_is_unbiased_over_all_batches(sampling, variance):
-    """The same through a whole step, whose proposal and uniform number are held fixed."""
+    """The same for a complete step with fixed proposal and uniform number."""
     with backend.arithmetic("float64"):
         posterior, sampler = GivenBatch.of(N, ASYMMETRIC), _sampler(sampling, variance)
         state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))
@@ -312,7 +312,7 @@ def test_the_way_back_has_minus_the_difference(sampling, variance):
 
 
 def _walk(**more: Any) -> tuple[GaussianMean, Penalty, Any]:
-    """A posterior, a sampler, and a state some steps from its start."""
+    """Return a posterior, a sampler, and a state after a few steps."""
     posterior = GaussianMean.of(50)
     sampler = Penalty(batch_size=5, num_batches=4, preconditioner="identity", **{"step_size": 0.3, **more})
     state = sampler.init(posterior, jnp.asarray([0.2]), num_warmup=0, key=jax.random.key(0))
@@ -322,7 +322,7 @@ def _walk(**more: Any) -> tuple[GaussianMean, Penalty, Any]:
 
 
 def test_a_step_of_length_zero_has_no_difference():
-    """Both points see the same batch: with the proposal at theta every datum's difference is exactly zero."""
+    """Both points use the same batch, so with theta' = theta every difference is exactly zero."""
     posterior, sampler, state = _walk()
     still = eqx.tree_at(lambda s: s.step_size, state, jnp.zeros(()))
     step = eqx.filter_jit(sampler.step)
@@ -341,7 +341,7 @@ def test_a_step_without_differences_has_finite_statistics():
 
 
 def test_a_step_depends_only_on_the_position_and_the_proposal():
-    """NaN in every number of the state that no proposal needs: a remembered loss would show."""
+    """All numbers of the state that a proposal does not need are NaN, so a remembered loss would be visible."""
     posterior, sampler, state = _walk()
     needed = (state.position, state.step_size, state.preconditioner.factor)
     numbers = lambda leaf: eqx.is_inexact_array(leaf) and all(leaf is not n for n in needed)  # noqa: E731

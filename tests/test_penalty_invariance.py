@@ -1,4 +1,4 @@
-"""The penalty sampler keeps the law it is predicted to keep: many short chains against an exact transition matrix."""
+"""The penalty sampler has the predicted distribution: many short chains against an exact transition matrix."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bnnzoo.samplers._noise_penalty import Difference
 
 N, BATCHES = 120, 20
 SIZES = {("replacement", 1): 6, ("replacement", 2): 3, ("disjoint", 1): 3, ("disjoint", 2): 2}
-"""Data a batch for a mean sigma2 of 1 and of 2: with proposals of one posterior sd it is N/K, or N/K - 1."""
+"""Rows per batch for a mean sigma2 of 1 and of 2: with proposals of one posterior sd, sigma2 is N/K, or N/K - 1."""
 
 
 def _quick(*pairs: tuple[str, int]) -> list[Any]:
-    """All of `SIZES`, those not chosen as slow tests."""
+    """Return all of `SIZES`; those that are not selected are slow tests."""
     return [pytest.param(*key, marks=() if key in pairs else pytest.mark.slow) for key in SIZES]
 
 
@@ -30,7 +30,7 @@ def _sampler(posterior: GaussianMean, size: int, *, num_batches: int = BATCHES, 
 
 
 def _predicted(posterior: GaussianMean, sampler: Penalty, **more: Any) -> oracle.Law:
-    """By the oracle, in units of the posterior's standard deviation."""
+    """Return the prediction of the oracle, in units of the posterior's standard deviation."""
     size, num_batches = sampler.sizes(posterior.num_data)
     total, used = posterior.num_data, size * num_batches
     ratio = total**2 / used * posterior.sd**2
@@ -47,7 +47,7 @@ def _predicted(posterior: GaussianMean, sampler: Penalty, **more: Any) -> oracle
     ("arguments", "variance"), [((1, 19, 1), 1.0152), ((10, 9, 1), 1.201), ((10, 99, 1), 1.018), ((10, 9, 0), 3.007)]
 )
 def test_the_oracle_gives_known_values(arguments, variance):
-    """Found before by another program, and by simulation to 2 %; the last without a penalty."""
+    """The values are from another program, and from simulations with an error of 2 %; the last one has no penalty."""
     assert oracle.law(*arguments).variance == pytest.approx(variance, rel=2e-3)
 
 
@@ -80,7 +80,7 @@ def test_batch_means_keep_the_law_predicted_of_few_degrees_of_freedom(sampling, 
 
 @pytest.mark.slow
 def test_a_thousand_data_in_twenty_batches():
-    """Design D1 as it is documented."""
+    """The documented design D1."""
     posterior = GaussianMean.of(1000)
     sampler = _sampler(posterior, 50, variance="batch-means", correction=1)
     values, _ = from_exact_draws(sampler, posterior)
@@ -88,7 +88,7 @@ def test_a_thousand_data_in_twenty_batches():
 
 
 class Scaled(Penalty):
-    """A wrong penalty: of `factor` times the variance."""
+    """A wrong penalty, for `factor` times the variance."""
 
     factor: Number = number(1.0)
 
@@ -106,7 +106,7 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_penalty_is_detected(wrong):
-    """The positive controls of every test above: the same chains with a wrong penalty fail by far."""
+    """Positive controls of the tests above: the same chains with a wrong penalty fail by far."""
     posterior = GaussianMean.of(N)
     sampler = _sampler(posterior, SIZES["replacement", 1], **WRONG[wrong])
     values, _ = from_exact_draws(sampler, posterior)
@@ -135,7 +135,7 @@ def test_chains_from_distant_positions_converge(sampling):
 
 
 def test_chains_that_do_not_move_are_detected():
-    """The positive control: frozen at exact draws every law holds, and the far start and the acceptance do not."""
+    """Positive control: chains frozen at exact draws keep any distribution, but fail the far start and acceptance."""
     posterior = GaussianMean.of(N)
     frozen = eqx.tree_at(lambda s: s.step_size, _sampler(posterior, 6), np.float32(50 * posterior.sd))
     values, acceptance = _from_afar(frozen, posterior)

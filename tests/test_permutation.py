@@ -1,4 +1,4 @@
-"""The law of distinct indices."""
+"""The distribution of distinct indices."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_index_is_equally_likely(path, total):
         assert stats.chisquare(counts).pvalue > ENOUGH, place
 
 
-# On 3 bits a network of rounds is a poor shuffle; the sort takes totals below 64.
+# With 3 bits a Feistel network shuffles poorly; totals below 64 use a sort.
 @pytest.mark.parametrize("total", [12, 16])
 def test_every_ordered_pair_is_equally_likely(path, total):
     draws = _draw(2, total, 20_000)
@@ -64,7 +64,7 @@ def test_pairs_of_a_large_total_are_independent():
 
 
 def test_a_skewed_distribution_is_detected():
-    """The positive control: remainders of a power of two."""
+    """Positive control: remainders of a power of two."""
     draws = np.random.default_rng(0).integers(0, 128, 6000) % 100
     assert stats.chisquare(np.bincount(draws, minlength=100)).pvalue < ENOUGH
 

@@ -1,4 +1,4 @@
-"""Pictures of arrays: what they draw is what they were given, and they leave nothing behind."""
+"""Pictures of arrays: they show the given numbers and leave no state behind."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ ALL = {
 
 
 def assert_nothing_is_cut_off(picture: plots.Picture) -> None:
-    """Titles and legends lie within the figure, and no title over its neighbour."""
+    """Check that titles and legends are within the figure, and that titles do not overlap."""
     figure = picture.figure
     figure.draw_without_rendering()
     titles = [axes.title if axes.get_title() else axes._left_title for axes in figure.axes]  # pyright: ignore[reportAttributeAccessIssue]
@@ -178,7 +178,7 @@ def test_a_limit_is_drawn_and_labelled():
     assert [text.get_text() for text in panel.texts][:1] == ["here"]
     labels = [axes.get_ylabel() for axes in picture.figure.axes]
     assert labels == ["acceptance_rate", "σ² of the log ratio"]  # the bare name where there is no label
-    assert panel.get_lines()[2].get_xdata().max() < 0  # warm-up lies left of the first draw
+    assert panel.get_lines()[2].get_xdata().max() < 0  # warm-up is to the left of the first draw
 
 
 def test_coverage_is_the_share_inside():
@@ -281,13 +281,13 @@ def test_matplotlib_is_imported_on_first_use_and_pyplot_never():
 
 
 def heights(area) -> tuple[float, float]:
-    """From where to where an area goes upwards."""
+    """Return the vertical range of an area."""
     up = area.get_paths()[0].vertices[:, 1] if hasattr(area, "get_paths") else area.get_path().vertices[:, 1]
     return up.min(), up.max()
 
 
 def grey(panel) -> list[list[float]]:
-    """The corners of what is shaded over a panel's whole width or height: left, bottom, right, top."""
+    """Return the corners of regions shaded over the full width or height of a panel: left, bottom, right, top."""
     boxes = (patch.get_bbox() for patch in panel.patches if isinstance(patch, Rectangle))
     return [[float(value) for value in box.extents] for box in boxes]
 
@@ -307,7 +307,7 @@ def test_the_intervals_of_a_band_are_those_of_their_quantiles():
     np.testing.assert_array_equal(mean.get_ydata(), grid)
     lines = {line.get_label(): line.get_ydata() for line in below.get_lines()}
     np.testing.assert_array_equal(lines["total"], sd)
-    # Data lie from -1 to 1: beyond them it is grey, and told apart.
+    # The data are from -1 to 1; the range outside is grey.
     for panel in (above, below):
         assert [(box[0], box[2]) for box in grey(panel)] == [(-2, -1), (1, 2)]
     assert (
@@ -330,7 +330,7 @@ def test_the_grey_band_of_coverage_is_the_tolerance():
 
 
 def test_the_bars_of_a_reliability_diagram_are_wilsons():
-    """Of 10 rows at 0.75 of which 6 are right, and of 30 at 1 that all are."""
+    """For 10 rows at 0.75, of which 6 are right, and for 30 rows at 1, which are all right."""
     confidence, correct = np.r_[np.full(10, 0.75), np.ones(30)], np.r_[np.arange(10) < 6, np.ones(30, bool)]
     picture = plots.reliability(1 - correct.astype(int), np.stack([confidence, 1 - confidence], 1))
     above, below = picture.figure.axes
@@ -345,7 +345,7 @@ def test_the_bars_of_a_reliability_diagram_are_wilsons():
 
 
 def test_a_histogram_of_transforms_states_mean_and_spread_and_draws_no_limit():
-    """Of 100 rows eight bins hold ten each; one has none and another twenty."""
+    """Of 100 rows, eight bins contain ten each, one contains none and one contains twenty."""
     rows = np.r_[np.repeat(np.arange(1, 10), 10), np.full(10, 9)] / 10 + 0.05
     picture = plots.pit({"y": rows})
     assert picture.table["rows"].tolist() == [0, *[10] * 8, 20]
@@ -358,7 +358,7 @@ def test_a_histogram_of_transforms_states_mean_and_spread_and_draws_no_limit():
 
 
 def test_shares_of_unfamiliar_rows_are_of_their_own_number():
-    """The bins are of all columns; what is beyond a hundredth's tail joins the last."""
+    """All columns share the bins; the upper 1 % of values are in the last bin."""
     near, far = np.repeat([1.0, 3.0], [30, 10]), np.r_[np.linspace(1, 6, 299), 1e6]
     picture = plots.ood({"posterior": {"sd": (near, far)}, "best": {"sd": (near, near + 0)}}, name="noise")
     table = picture.table
@@ -378,7 +378,7 @@ def test_shares_of_unfamiliar_rows_are_of_their_own_number():
 
 @pytest.mark.parametrize("far", [np.array([np.inf, 2.0, 4.0]), np.full(3, np.inf), np.full(3, np.nan)])
 def test_scores_that_are_not_finite_leave_a_picture(far):
-    """Draws of a run that diverged predict without bound."""
+    """The draws of a divergent run have unbounded predictions."""
     table = plots.ood({"posterior": {"sd": (far, far)}}, name="noise").table
     assert np.isfinite(table[["from", "to"]]).all(axis=None)
     in_bins = 0.0 if np.isnan(far).all() else 1.0
@@ -445,7 +445,7 @@ def test_the_grey_of_ranks_is_of_as_many_draws_as_are_worth_one():
 
 
 def test_the_density_of_two_columns_is_drawn_across_and_up():
-    """A hill at 2 across and 5 up, twice as long across as up."""
+    """A maximum at x = 2 and y = 5, twice as wide in x as in y."""
     across, up = np.linspace(-2, 6, 61), np.linspace(3, 7, 31)
     density = np.exp(-0.5 * ((across[None] - 2) ** 2 + 4 * (up[:, None] - 5) ** 2)) / np.pi
     picture = plots.density_of_two((across, up), density, np.array([[2.0, 5.0], [0.0, 4.5]]), columns=("a", "b"))

@@ -1,4 +1,4 @@
-"""Commands that plugins offer: in --help as text, imported when they run, guarded as all that a plugin offers."""
+"""Commands of plugins: listed as text in --help, imported when they run, and protected against errors."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
 def test_the_command_of_the_page_on_plugins_works_as_printed(site, tmp_path, monkeypatch, capsys):
-    section = PAGE[PAGE.index("## A command\n") : PAGE.index("## What it is made of")]
+    section = PAGE[PAGE.index("## A command\n") : PAGE.index("## Contents of a plugin")]
     files = dict(re.findall(r"`bnnzoo-draws/([\w/.]+)`[^`]*\n```\w+\n(.*?)^```", section, re.MULTILINE | re.DOTALL))
     assert list(files) == ["pyproject.toml", "bnnzoo_draws/__init__.py", "bnnzoo_draws/commands.py"]
     project = tomllib.loads(files["pyproject.toml"])["project"]

@@ -1,4 +1,4 @@
-"""Plugins that are broken in every way we know, and those that are not."""
+"""Plugins with every known fault, and plugins without faults."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_strict_raises(site, fault, monkeypatch):
 
 @pytest.mark.parametrize("content", [b"[console_scripts]\nno equals sign\n", b"[bnnzoo]\nx = \xff\xfe\n"])
 def test_damaged_entry_points_do_not_stop_other_plugins(site, content, monkeypatch):
-    """Whoever's it is."""
+    """This holds for the entry points of any distribution."""
     fake_plugins.install(site, "broken", "")
     next(site.glob("broken*-info")).joinpath("entry_points.txt").write_bytes(content)
     fake_plugins.install_good(site, "good", "fresh")
@@ -249,7 +249,7 @@ def test_a_missing_recipe_is_reported_in_one_line(site):
 
 
 def _install_recipe(site, distribution: str, name: str, content: bytes) -> None:
-    """A plugin that offers one recipe and nothing else."""
+    """Install a plugin that offers one recipe and nothing else."""
     hook = "@hookimpl\ndef bnnzoo_recipes():"
     entry = f"[Entry('{name}', '{distribution}:{name}.yaml', '')]"
     source = f"from bnnzoo.hookspecs import Entry, hookimpl\n{hook} return {entry}\n"
@@ -384,7 +384,7 @@ def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatc
 
 
 def _walk(site, distribution: str, source: str = "") -> None:
-    """A package that offers the example's sampler as `walk`."""
+    """Install a package that offers the example's sampler as `walk`."""
     example = Path(__file__).parents[1] / "plugins" / "bnnzoo-rwm-example" / "bnnzoo_rwm_example_sampler.py"
     (site / f"{distribution}_target.py").write_text(example.read_text().replace("class Rwm(", "class Thing(") + source)
     fake_plugins.install(site, distribution, fake_plugins.GOOD.format(name="walk", module=distribution))
@@ -401,7 +401,7 @@ def test_a_run_does_not_use_the_same_name_of_another_package(site, tmp_path):
     assert registry.find("samplers", "walk").distribution == "one"
     with pytest.raises(UsageError, match=r"no sampler named 'good:walk'; .* pip install good==0\.2"):
         zoo.open(out).predict(np.zeros((2, 10)))
-    # With both of them, each run knows its own.
+    # With both installed, each run uses its own.
     fake_plugins.install(site, "good", fake_plugins.GOOD.format(name="walk", module="good"))
     registry.reset()
     with pytest.warns(BnnzooWarning, match="also offered by"):
@@ -410,7 +410,7 @@ def test_a_run_does_not_use_the_same_name_of_another_package(site, tmp_path):
 
 
 def test_resume_refuses_a_changed_plugin(site, tmp_path):
-    """Also under the same version: predictions say so, and the run does not go on."""
+    """This also holds for an unchanged version: predictions warn, and the run is not resumed."""
     _walk(site, "good")
     finished, stopped = tmp_path / "done.nc", tmp_path / "stopped.nc"
     zoo.run_recipe(tiny.recipe("walk"), out=finished)
@@ -431,7 +431,7 @@ def test_resume_refuses_a_changed_plugin(site, tmp_path):
 
 @pytest.mark.slow
 def test_output_of_a_plugin_does_not_reach_stdout(site, tmp_path):
-    """And what it raises names it, with file and line."""
+    """Its exceptions name the plugin, with file and line."""
     _walk(site, "good", source="print('imported')\n")
     target = site / "good_target.py"
     loud = "def step(self, *a, **k):\n        print('working')\n        return self._step(*a, **k)\n\n    def _step("

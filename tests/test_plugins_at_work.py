@@ -1,4 +1,4 @@
-"""What a plugin's code does while a command runs: what it raises, and what it gives that is not what it must give."""
+"""Errors and invalid results of a plugin's code while a command runs."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class Thing(AbstractSampler):
 
 
 def install(site, source: str = SAMPLER, **places: str) -> None:
-    """A package that offers the sampler `fresh`; a statement for each place."""
+    """Install a package with the sampler `fresh`, with a statement for each place."""
     fake_plugins.install_good(site, "good", "fresh")
     places = dict.fromkeys(("construction", "init", "step"), "pass") | places
     (site / "good_target.py").write_text(source.format(**places))
 
 
 def sample(site, *more: str) -> int:
-    """A short run of it."""
+    """Make a short run of it."""
     return cli.run([*tiny.arguments("fresh"), "-o", str(site / "run.nc"), *more])
 
 
@@ -64,7 +64,7 @@ def sample(site, *more: str) -> int:
     ["SystemExit(0)", "KeyboardInterrupt", "GeneratorExit", "EOFError", "typer.Exit()", "typer.Abort()", "Mute()"],
 )
 def test_an_exception_of_a_part_is_a_failure_of_its_plugin(site, place, raised, capsys, monkeypatch):
-    """Whatever the parser or the interpreter would make of it."""
+    """This holds for exceptions that the parser or the interpreter treats specially."""
     monkeypatch.setattr(signals, "are_signals_handled", lambda: True)
     install(site, **{place: f"raise {raised}"})
     assert sample(site) == 1
@@ -106,7 +106,7 @@ def test_an_exception_at_import_breaks_no_command(site, raised, capsys, monkeypa
 
 
 def test_a_keyboard_interrupt_is_not_attributed_to_a_plugin(site, capsys):
-    """In Python, where nobody has taken the signals over."""
+    """In Python, where signals are not handled by bnnzoo."""
     install(site, init="raise KeyboardInterrupt")
     assert sample(site) == 130
     assert capsys.readouterr().err == "bnnzoo: interrupted\n"
@@ -178,7 +178,7 @@ class Thing(AbstractModel):
     ],
 )
 def test_a_network_with_a_wrong_number_of_outputs_is_refused(site, places, message, capsys):
-    """It would be broadcast."""
+    """The outputs would be broadcast."""
     hook = fake_plugins.GOOD.format(name="fresh", module="good").replace(', "exact"', "")
     fake_plugins.install(site, "good", hook.replace("bnnzoo_samplers", "bnnzoo_models"))
     build = "return Net(jax.random.normal(key, (num_outputs, *input_shape)))"
@@ -193,7 +193,7 @@ def test_a_network_with_a_wrong_number_of_outputs_is_refused(site, places, messa
 
 
 def test_an_internal_error_lists_the_plugins(site, capsys):
-    """Where none of their code is on the way: what JAX says of what it was given."""
+    """This applies if no plugin code is in the traceback, as for errors that JAX raises about its input."""
     install(site, step="return State(state.position), {'position': key}")
     assert sample(site) == 1
     assert "fresh of good 0.2" in capsys.readouterr().err

@@ -35,7 +35,7 @@ THETA = jnp.asarray([0.3, -0.8, 0.1], jnp.float32)
 
 
 def test_a_problem_has_the_requested_rows_units_and_precision():
-    """The split has a seed of its own; another likelihood changes nothing else; counts stay counts."""
+    """The split has its own seed, another likelihood changes nothing else, and counts stay counts."""
     rng = np.random.default_rng(0)
     x, counts = rng.normal(size=(30, 2)) * [1, 50] + [3, -100], rng.poisson(6, 30)
     requested = {"split_seed": 3, "seed": 1, "test_fraction": 0.2, "likelihood_power": 0.5, "keep": "predictions"}
@@ -209,7 +209,7 @@ def test_rows_that_fill_a_mesh_do_not_count():
         np.testing.assert_array_equal(rows.x, posterior.data.x)
     draws = longer.minibatch(400, key=jax.random.key(0)).x
     assert len(np.unique(draws, axis=0)) == 10
-    assert np.sum(draws == posterior.data.x[9]) / 2 < 80  # of 400, where 40 are expected
+    assert np.sum(draws == posterior.data.x[9]) / 2 < 80  # out of 400, with 40 expected
     np.testing.assert_allclose(loss(longer, theta, longer.all_rows()), -posterior.log_density(theta) / 10, rtol=1e-5)
 
 
@@ -229,7 +229,7 @@ def test_natural_values_of_the_file_return_to_theta():
 
 
 def test_a_draw_of_the_prior_is_of_independent_parameters():
-    """The first weight and the scale, from other keys."""
+    """The first weight and the scale are drawn with different keys."""
     posterior = linear_posterior(likelihood=Gaussian())
     keys = jax.random.split(jax.random.key(0), 2000)
     draws = np.asarray(jax.jit(jax.vmap(lambda key: posterior.sample_prior(key=key)))(keys), float)

@@ -1,4 +1,4 @@
-"""The posterior's passes, permutations, layouts and models of NumPyro, each at the number where it begins."""
+"""Passes, permutations, layouts and NumPyro models of the posterior, each tested at its limits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_pass_is_over_blocks_of_as_many_rows_as_its_widest_value_allows(monkey
 
 @pytest.mark.parametrize(("rows", "blocks"), [(500, [100, 200]), (400, [200]), (201, [1, 200]), (200, [200]), (7, [7])])
 def test_values_and_gradient_need_one_sweep(rows, blocks, monkeypatch):
-    """In blocks of 200 rows; none is computed again, as the derivative of a checkpointed pass would."""
+    """Blocks have 200 rows, and none is computed twice, unlike in the derivative of a checkpointed pass."""
     rng = np.random.default_rng(0)
     data, theta = rng.normal(size=(500, 7)), rng.normal(size=7)
     calls: list[int] = []
@@ -108,7 +108,7 @@ def test_a_sum_has_every_row_once(size, blocks):
 
 @pytest.mark.parametrize(("rows", "together"), [(8, 4), (7, 7)])
 def test_rows_are_split_over_the_devices_that_they_divide_by(rows, together):
-    """Two devices have four of eight rows each; seven rows are looked at as on one."""
+    """Two devices have four of eight rows each; seven rows are processed as on one device."""
     counts: list[int] = []
 
     def part(batch: Any, weights: Any) -> Any:
@@ -126,7 +126,7 @@ def test_rows_are_split_over_the_devices_that_they_divide_by(rows, together):
 
 
 def _feistel(total: int, key: Any) -> np.ndarray:
-    """The whole permutation, by NumPy: eight rounds, and walks along the cycles of what lies beyond the end."""
+    """Return the whole permutation, by NumPy: eight rounds, and cycle walking for values beyond the end."""
 
     def mix(value: np.ndarray) -> np.ndarray:
         value = (value ^ (value >> 16)) * 0x85EBCA6B % 2**32
@@ -255,7 +255,7 @@ def test_leaves_by_name_and_by_pattern():
 
 
 def _two_sites(x: Any, y: Any, z: Any) -> None:
-    """A vector and a number of each row are seen, the number with three times its weight."""
+    """A model that observes a vector and a number per row, the number with weight three."""
     level = numpyro.sample("level", dist.Normal(0, 1))
     rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
     numpyro.sample("y", dist.Normal(level * x, rate).to_event(1), obs=y)
@@ -316,7 +316,7 @@ def _of_two_lengths(y: Any, z: Any) -> None:
 
 
 def _nearly(y: Any) -> None:
-    """A row's density knows of the others by a thousandth."""
+    """A model in which the density of a row depends on the other rows by a thousandth."""
     level = numpyro.sample("level", dist.Normal(0, 1))
     numpyro.sample("y", dist.Normal(level + 1e-3 * jnp.sum(y), 1.0), obs=y)
 
@@ -324,7 +324,7 @@ def _nearly(y: Any) -> None:
 @pytest.mark.parametrize("later", [True, False])
 @pytest.mark.parametrize("rows", [2, 3, 5])
 def test_rows_of_which_one_half_alone_knows_of_others_are_one_datum(rows, later):
-    """A row knows of the one before it, or of the one after it: of two rows one knows nothing of the other."""
+    """A row depends on the previous or on the next row, so one of two rows is independent of the other."""
 
     def model(y: Any) -> None:
         level = numpyro.sample("level", dist.Normal(0, 1))
@@ -353,7 +353,7 @@ def test_rows_that_one_of_three_parameters_ties_together_are_one_datum(tie):
 
 
 def _by_its_ends(y: Any) -> None:
-    """A prior that knows how far the last row is from the first, as every other row from the first on does."""
+    """A prior that depends on the distance of the last row from the first, like the density of every second row."""
     level = numpyro.sample("level", dist.Normal(0, 1 + y[-1] - y[0]))
     numpyro.sample("y", dist.Normal(level, 1.0), obs=y)
 

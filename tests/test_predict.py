@@ -1,4 +1,4 @@
-"""Predictions: the law of the mixture over draws, in the data's units."""
+"""Predictions: the distribution of the mixture over draws, in the data's units."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _posterior(likelihood: Any, targets: int = 1) -> NetworkPosterior:
 
 
 def _draws(posterior: NetworkPosterior, count: int) -> np.ndarray:
-    """Draws on their natural scale, and each draw's outputs of X by NumPy."""
+    """Return draws on their natural scale, and the outputs of each draw at X, by NumPy."""
     draws = np.random.default_rng(1).normal(size=(count, posterior.layout.dim)).astype(np.float32)
     if posterior.likelihood.parameters():
         draws[:, -1] = np.exp(0.3 * draws[:, -1])
@@ -69,7 +69,7 @@ def _scale(raw: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("place", [0, 2])
 def test_a_draw_of_no_weight_changes_nothing(place):
-    """Of counts: its rate of e^48 or e^200 is far beyond the others', or infinite."""
+    """The model predicts counts, and the rate of this draw is e^48 or e^200: far beyond the others, or infinite."""
     posterior = _posterior(Poisson())
     draws_right = _draws(posterior, 2) / 4
     for bias in (48.0, 200.0):
@@ -84,7 +84,7 @@ def test_a_draw_of_no_weight_changes_nothing(place):
 
 @pytest.mark.parametrize("count", [3, 16, 21])
 def test_moments_of_a_gaussian(count):
-    """A number of draws below, equal to and beyond whole blocks of eight."""
+    """The number of draws is below, equal to and above a multiple of eight."""
     posterior = _posterior(Gaussian())
     draws = _draws(posterior, count)
     y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
@@ -178,7 +178,10 @@ def test_blocks_cover_every_row_once(monkeypatch):
 
 
 def test_any_number_of_draws_is_predicted_by_one_program(monkeypatch):
-    """A clock ends runs at another draw each time. Each draw has its own prediction and noise, in whatever block."""
+    """A time limit ends each run at a different draw.
+
+    Each draw has its own prediction and noise, independent of blocks.
+    """
     traced, centre = [], predictive.centre_of_draw
     monkeypatch.setattr(per_draw, "centre_of_draw", lambda *args: traced.append(0) or centre(*args))
     posterior, x, key = _posterior(Gaussian(0.5)), X[:4], jax.random.key(1)
@@ -203,7 +206,7 @@ def test_few_numbers_of_draws_are_compiled(count, filled):
 
 
 def test_blocks_are_of_four_million_numbers():
-    """Of four a row, and of inputs of a million each; no block is longer than the others need it to be."""
+    """Rows have four numbers, or inputs of a million each; blocks are as equal as possible."""
     assert [b.stop - b.start for b in blocking.blocks(3 * 2**20, 4)] == [2**20] * 3
     assert [count for _, count in blocking.row_blocks(4, 2**20)] == [4]
     assert [count for _, count in blocking.row_blocks(5, 2**20)] == [3, 2]
@@ -279,7 +282,7 @@ def test_columns_of_a_regression_are_in_original_units(regression):
 
 
 def test_opening_a_file_leaves_jax_as_it_is(regression, monkeypatch):
-    """Neither configured nor cleared until the first computation; the cache comes on with that."""
+    """JAX is neither configured nor cleared until the first computation, which enables the cache."""
     run, _ = regression
     calls: list[str] = []
     monkeypatch.setattr(jax.config, "update", lambda name, value: calls.append(name))
@@ -337,11 +340,11 @@ def _gaussians(means: np.ndarray) -> Predictor:
 
 
 def test_new_rows_use_different_draws_while_there_are_enough():
-    """Four draws, of Gaussians far from one another."""
+    """Four draws whose Gaussians are far from one another."""
     predictor = _gaussians(100.0 * np.arange(4))
 
     def draw_indices(count: int, **how: int) -> list[int]:
-        """The numbers of the draws that rows are of."""
+        """Return the draw from which each row comes."""
         rows = predictive_samples.new_rows(predictor, count, **how)
         assert list(rows) == ["x0"]
         numbers = (rows["x0"].to_numpy() - 10) / 200
@@ -417,7 +420,7 @@ def test_a_table_of_several_targets_is_in_the_units_of_each(of_two, monkeypatch)
 
 
 def test_a_log_density_of_several_targets_is_of_the_data_as_they_came(of_two, monkeypatch):
-    """Targets are seen in the units of the network; a density of both is smaller by the product of the units."""
+    """Targets are in the units of the network, so the joint density differs by the product of the units."""
     requests: list[Any] = []
 
     def density(posterior: Any, draws: Any, x: Any, y: Any) -> np.ndarray:
@@ -435,7 +438,7 @@ def test_a_log_density_of_several_targets_is_of_the_data_as_they_came(of_two, mo
 
 
 def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, monkeypatch):
-    """Of counts, whose transforms are randomised by row."""
+    """The targets are counts, whose transforms are randomised by row."""
     rng = np.random.default_rng(0)
     values, y = rng.poisson(3, (50, 7, 2)).astype(np.float32), rng.poisson(3, (7, 2)).astype(np.float32)
 
@@ -496,7 +499,7 @@ def test_evaluate_stores_groups_of_test_and_training_rows(of_two, has_training_r
 
 
 def test_the_cost_of_a_row_counts_multiplications():
-    """Of 36 pixels each of two filters of nine weights multiplies and adds."""
+    """Two filters of nine weights multiply and add at each of 36 pixels."""
     assert _gaussians(np.zeros(4)).row_cost == 2 * 2
     model = Cnn((2,), hidden=())
     x = np.zeros((3, 1, 6, 6), np.float32)
@@ -519,7 +522,7 @@ def test_a_thousand_parameters_represent_a_large_network():
 
 
 def test_kept_predictions_are_found_by_their_inputs():
-    """Those at which nothing was kept are refused by the number of their row, from 1."""
+    """Inputs without kept predictions are refused with their row number, from 1."""
     tree = xr.DataTree.from_dict({"/constant_data": xr.Dataset({"x_kept": (("kept_row", "feature"), X)})})
     predictor = Predictor(Record(tree, None))
     predictor._restored_model = SimpleNamespace(kept_rows=X)
@@ -529,7 +532,7 @@ def test_kept_predictions_are_found_by_their_inputs():
 
 
 def test_quantiles_are_of_a_rows_inputs_wherever_it_stands(regression):
-    """Rows that differ keep noise of their own: one for all would make the errors of their coverage one error."""
+    """Different rows have different noise; with common noise, the errors of their coverage would be dependent."""
     predictor = regression[0].predictor
     x = np.random.default_rng(0).normal(size=(6, *predictor.signature.shape)).astype(np.float32)
     x[0] = 0
@@ -590,7 +593,7 @@ def test_predict_to_files(regression, tmp_path):
 
 
 def test_columns_of_any_name_go_to_netcdf_whole_or_not_at_all(regression, tmp_path, monkeypatch):
-    """`row` is what the dimension is called, and a / makes a group."""
+    """The dimension is called `row`, and a / would make a group."""
     run, _ = regression
     frame = pd.DataFrame({"row": [1.5, 2.5]})
     monkeypatch.setattr(run, "predict", lambda *_, **__: frame)
@@ -629,7 +632,7 @@ def test_slices_are_the_same_however_many_features_are_looked_at_at_once(monkeyp
 
 
 def test_slices_name_the_class_that_they_are_of():
-    """By its own name: labels 1, 3 and 5 are not their numbers."""
+    """The class has its own name: labels 1, 3 and 5 differ from their codes."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
     run = bnnzoo.sample("linear", "mala", data=(x, 1 + 2 * rng.integers(3, size=60)), **{**SHORT, "draws": 20})
@@ -695,7 +698,7 @@ def test_evaluate_twice_and_on_other_data(regression, tmp_path):
 
 
 def test_evaluate_closes_the_groups_that_it_replaces(regression, tmp_path):
-    """Open, it would take its space on the disk for as long as the run is there."""
+    """An open group would keep its disk space as long as the run exists."""
     path = tmp_path / "copy.nc"
     shutil.copyfile(regression[0].path, path)
     run = bnnzoo.open(path)

@@ -40,7 +40,7 @@ quiet = pytest.mark.filterwarnings("ignore:.*has not converged:bnnzoo.errors.Bnn
 
 
 def _mixture(likelihood: Any, targets: int) -> tuple[DrawMixture, np.ndarray, np.ndarray, np.ndarray]:
-    """A mixture of weighted draws of a linear network; and the draws, the outputs and the weights by NumPy."""
+    """Return a mixture of weighted draws of a linear network, with draws, outputs and weights by NumPy."""
     likelihood = likelihood.of_targets(targets)
     network = Linear().build((2,), likelihood.num_outputs(targets), key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, likelihood, Normal(), X[:0], np.zeros((0, targets), np.float32))
@@ -63,7 +63,7 @@ def _softplus(raw: np.ndarray) -> np.ndarray:
 
 
 def _components(likelihood: Any, draws: np.ndarray, out: np.ndarray) -> list[tuple[np.ndarray, Any]]:
-    """Weights [draw, row] and frozen distributions of SciPy for a single target."""
+    """Return weights [draw, row] and frozen distributions of SciPy for a single target."""
     own = draws[:, -1:].astype(float)
     weights = np.ones(out.shape[:2])
     match likelihood:

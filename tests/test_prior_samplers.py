@@ -52,7 +52,7 @@ def draw(sampler: Any, chains: int, draws: int) -> dict[str, np.ndarray]:
 
 
 def moments(theta: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and standard deviation of f at `NETWORK_AT` of weighted draws, and the standard error of the mean."""
+    """Return mean and sd of f at `NETWORK_AT` over weighted draws, and the standard error of the mean."""
     values = network(theta.astype(float), NETWORK_AT)
     shares = weights / weights.sum()
     mean = shares @ values
@@ -68,7 +68,7 @@ def weighted() -> dict[str, np.ndarray]:
 def test_rejection_accepts_as_often_as_is_known():
     result = draw(Rejection(), 16, 64)
     tries = result["n_steps"]
-    # The number of tries is geometric: its standard deviation is its mean.
+    # The number of proposals is geometric, so its standard deviation is about its mean.
     assert abs(tries.mean() * ACCEPTANCE - 1) < (Z + 1) / len(tries) ** 0.5
     assert stats.kstest(tries, stats.geom(1 / tries.mean()).cdf).pvalue > 1e-6
     mean, sd, error = moments(result["theta"], np.ones(len(tries)))
@@ -97,7 +97,7 @@ def test_importance_has_the_known_moments(weighted):
     mean, sd, error = moments(weighted["theta"], weights)
     assert (np.abs(mean - NETWORK_MEAN) < Z * error).all()
     assert (np.abs(sd / NETWORK_SD - 1) < 0.1).all()
-    # The mean of L / L_max is what rejection accepts.
+    # The mean of L / L_max is the acceptance probability of rejection.
     spread = weights.std() / len(weights) ** 0.5
     assert abs(weights.mean() - ACCEPTANCE) < Z * spread + 5e-6
     # Positive control: without their weights the draws are the prior's.
@@ -120,7 +120,7 @@ def test_the_finding_of_weights(weighted):
 
 
 def test_the_shape_of_the_tail():
-    """The largest of N Pareto variables of shape 1/k have that k."""
+    """The largest of N Pareto variables with shape 1/k have this k."""
     for k in (0.3, 1.5):
         log_weights = k * np.random.default_rng(0).exponential(size=100_000)
         assert abs(weight_tail.pareto_k(log_weights) - k) < 0.15
@@ -146,7 +146,7 @@ def test_rejection_ends_rather_than_make_up_a_draw():
 
 @pytest.fixture
 def short_table(tmp_path):
-    """Eight rows of a line."""
+    """Return eight rows of a line."""
     x = np.linspace(-1, 1, 8)
     path = tmp_path / "few.csv"
     np.savetxt(path, np.column_stack([x, 0.5 * x + [0.1, -0.1] * 4]), delimiter=",", header="x,y", comments="")

@@ -69,7 +69,7 @@ def test_draws_have_the_moments_of_the_density(prior, log_density, sd):
 
 
 def test_a_wrong_scale_is_seen():
-    """The positive control of the test above."""
+    """Positive control of the test above."""
     keys = jax.random.split(jax.random.key(0), 20_000)
     draws = jax.vmap(lambda key: Normal(0.7 * 1.1).sample(LAYOUT, key=key))(keys)
     square = (np.asarray(draws, np.float64) / 0.7) ** 2
@@ -136,7 +136,7 @@ def test_a_hierarchical_prior_has_no_density_without_its_scales():
 
 
 class _Odd(AbstractPrior):
-    """Wrong in the one method that is named."""
+    """A prior with a fault in the named method."""
 
     wrong: str = "nothing"
 

@@ -1,4 +1,4 @@
-"""Rejection and importance from any proposal: the law of the closed form, and not without the proposal's density."""
+"""Rejection and importance sampling with any proposal: the closed form is reached only with the proposal's density."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WIDE = dist.MultivariateNormal(
 
 
 class Logistic(eqx.Module):
-    """A density of one's own, heavier than any Gaussian. With a share of 0 nothing is told of it."""
+    """A user-defined density with heavier tails than any Gaussian. With share 0 its density is not given."""
 
     share: Any = np.float32(1.0)
 
@@ -63,17 +63,17 @@ def _drawn(sampler: Any, posterior: Any, keys: Any) -> Any:
 
 
 def draw_many(sampler: Any, target: Target, count: int) -> dict[str, np.ndarray]:
-    """Independent draws and their statistics."""
+    """Return independent draws and their statistics."""
     result = _drawn(sampler, target.posterior, jax.random.split(jax.random.key(2), count))
     result = {name: np.asarray(value, float) for name, value in result.items()}
-    # Where the proposal's tails reach, the density is a difference of large numbers in float32.
+    # In the proposal's tails, the density is a difference of large float32 numbers.
     expected = jax.vmap(target.posterior.log_density)(result["theta"][:200].astype(np.float32))
     np.testing.assert_allclose(result["lp"][:200], expected, rtol=1e-4, atol=1e-3)
     return result
 
 
 def furthest(target: Target, theta: np.ndarray, weights: np.ndarray) -> float:
-    """The largest z of weighted means and second moments of independent draws."""
+    """Return the largest z of weighted means and second moments of independent draws."""
     shares = weights / weights.sum()
     centred = (theta - target.mean) / target.sd
     values = np.concatenate([centred, centred**2 - 1], 1)
@@ -94,7 +94,7 @@ def test_weights_make_the_law_of_the_closed_form(target, proposal):
 
 
 def least(target: Target, theta: np.ndarray) -> float:
-    """The smallest Kolmogorov-Smirnov p of the parameters."""
+    """Return the smallest Kolmogorov-Smirnov p value of the parameters."""
     assert target.cdf is not None
     return min(float(stats.kstest(column, "uniform").pvalue) for column in target.cdf(theta).T)
 
@@ -163,7 +163,8 @@ def test_a_run_ends_where_a_proposal_exceeds_the_bound(tmp_path):
 def test_an_unsuitable_proposal_is_refused():
     with pytest.raises(UsageError, match=r"a draw of the proposal must have the shape of theta, \[3\] \(got \[\]\)"):
         Importance(proposal=dist.Normal(0.0, 1.0)).check(LINE.posterior)
-    # The left tail is heavier than any Gaussian's: no k is large enough, and what was searched for accepts nothing.
+    # The left tail is heavier than any Gaussian's, so no k is large enough, and the search gives a k with no
+    # acceptances.
     with pytest.raises(UsageError, match=r"a draw of the proposal is accepted with probability"):
         Rejection(proposal="laplace").check(SKEWED.posterior)
 

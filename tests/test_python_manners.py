@@ -1,4 +1,4 @@
-"""How Python is spoken to: progress where somebody sees it, keywords in advice, short pictures of things."""
+"""The Python interface: progress only if it is visible, keywords in advice, and short representations of objects."""
 
 import builtins
 import io
@@ -71,7 +71,7 @@ def test_a_notebook_shows_one_line_that_is_redrawn(monkeypatch):
         assert watch is not None
         for steps_done in range(1, 11):
             watch(Progress("sampling", steps_done, 10))
-    # At once, and at the end: what lies between came within half a second.
+    # The first and the last report are shown; those between came within half a second.
     assert [line.split(",")[0] for line in lines] == ["sampling 1/10", "sampling 10/10"]
 
 
@@ -117,7 +117,7 @@ def test_a_warning_in_python_names_keywords_and_the_file_options(tmp_path):
 
 
 def test_no_advice_of_a_finding_spells_an_option_itself():
-    """Of everything that the gate and the penalty hold: the spelling is the reader's."""
+    """This covers all findings of the gate and the penalty: the reader determines the notation."""
     bad = {"sigma2": 50.0, "regime_dof": 1.0, "regime_skew": 1.0, "skew_bias": 1.0, "unseen": 1.0, "unseen_shift": 9.0}
     posterior = GaussianMean(np.zeros(1000))
     means = {**bad, "acceptance_rate": 0.0, "step_size": 0.1}
@@ -174,7 +174,7 @@ def test_a_field_is_set_in_a_part_that_is_a_mapping_or_an_object():
     of_mapping.set_params(model__hidden=(4, 4), sampler__step_size=0.25)
     assert of_mapping.model == {"name": "mlp", "hidden": (4, 4)}
     assert float(of_mapping.sampler.step_size) == 0.25
-    with pytest.raises(bnnzoo.UsageError, match=r"model__hidden: set before its model is named; .*model=.mlp."):
+    with pytest.raises(bnnzoo.UsageError, match=r"model__hidden: requires a named model; .*model=.mlp."):
         BayesianRegressor().set_params(model__hidden=(4,))
 
 
@@ -191,7 +191,7 @@ def test_weights_of_rows_are_refused_with_a_sentence():
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
 def test_folds_that_differ_by_a_few_rows_compile_the_chains_once(monkeypatch):
-    """What is traced asks for the likelihood: the next fold does not, a control of many more rows does."""
+    """Tracing calls the likelihood: the next fold does not call it, but a control with many more rows does."""
     from bnnzoo.posterior import NetworkPosterior
     from bnnzoo.sklearn import BayesianRegressor
 

@@ -1,4 +1,4 @@
-"""A row that decides a weight, by the public road: uniform batches are refused, rows by influence give its variance."""
+"""A row that determines a weight: uniform batches are refused, and rows by influence give the correct variance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS, CHAINS = 20_000, 16
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory) -> tuple[Path, float, float]:
-    """Five ordinary features and one that is 1 in a single row; mean and variance of its weight, in closed form."""
+    """Return five ordinary features and one that is 1 in a single row; also mean and variance of its weight."""
     rng = np.random.default_rng(7)
     x = np.column_stack([rng.normal(size=(ROWS, 5)), np.zeros(ROWS)]).astype(np.float32)
     x[123, 5] = 1.0
@@ -50,10 +50,10 @@ def test_uniform_batches_that_miss_a_row_are_refused(table, tmp_path):
     ("rows", "draws", "error"), [(100, "1000", 0.08), (2000, "1000", 0.025)], ids=["a hundred rows", "two thousand"]
 )
 def test_rows_by_their_influence_give_the_variance(table, rows, draws, error, tmp_path):
-    """Within `error`, which the standard error over chains stays below, twice; and nothing is refused.
+    """The variance is within `error`, which is more than two standard errors over chains, and the guard passes.
 
-    Steps on a hundred rows are so short that thousands of them make one effective draw; on two thousand some four
-    hundred do, and 16 chains of 200 000 steps have a standard error of 0.017: 0.05 is three of them.
+    With a hundred rows per step an effective draw takes thousands of steps; with two thousand it takes about four
+    hundred. 16 chains of 200 000 steps have a standard error of 0.017, a third of 0.05.
     """
     more = ("--sampler.sampling", "importance", "--sampler.batch-size", str(rows // 2), "--sampler.num-batches", "2")
     run = _run(table[0], tmp_path / "run.nc", *more, "--warmup", "2000", "--draws", draws, "--thin", "200")

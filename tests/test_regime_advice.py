@@ -1,4 +1,4 @@
-"""What samplers advise and find, and the sizes and steps that warm-up gives them."""
+"""Advice and findings of samplers, and the sizes and steps that warm-up selects."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_advised_batch_sizes_are_just_large_enough():
     assert advice(noisy, sizes) == "use --sampler.num-batches 80, or --sampler.step-size 0.05"
     assert advice({"sigma2": 2.25}, sizes).startswith("use --sampler.num-batches 30, or")
     assert advice(noisy, sizes, langevin=True) == "use --sampler.num-batches 80, or --sampler.step-size 0.025"
-    # None twice: of 100 000 rows 4000 would leave less noise than a quarter.
+    # Without repeated rows, 4000 of 100 000 rows would reduce the noise to less than a quarter.
     assert advice(noisy, Sizes(50, 20, True)).startswith("use --sampler.num-batches 78, or")
     assert advice(noisy, sizes, num_data=8000, budget=0).startswith("use --sampler.num-batches 80, or")
     assert advice(noisy, sizes, num_data=7999, budget=0) == "use --sampler.step-size 0.05"
@@ -77,7 +77,7 @@ def test_values_at_the_limit_are_within_the_regime():
 
 
 def test_a_step_reports_the_bias_from_skewed_noise():
-    """|skewness| sigma^3 / 6, times its acceptance in the mean; more than a twentieth without that is a bias."""
+    """The bias is |skewness| sigma^3 / 6, a biased step if above 1/20; its mean is weighted by acceptance."""
 
     def statistics_of(sigma2: float, skewness: float) -> Any:
         difference = Difference(jnp.asarray(0.3), jnp.asarray(sigma2), 16, jnp.asarray(skewness))
@@ -159,7 +159,7 @@ def test_swag_asks_for_as_many_snapshots_as_it_keeps_and_never_takes_all_rows():
 @pytest.mark.parametrize("fields", [{"size": 128}, {"batches": 50}])
 @pytest.mark.parametrize("sampling", ["auto", "disjoint"])
 def test_batches_never_hold_more_distinct_data_than_there_are(fields, sampling):
-    """20 rows, and a batch of 128 or 50 batches: with some rows twice, or as they were."""
+    """With 20 rows and a batch of 128, or 50 batches, some rows repeat or the sizes stay the same."""
     at_first = initial_sizes(fields.get("size", "auto"), fields.get("batches", "auto"), "auto", 20)
     means = jax.tree.map(lambda a: a[None], WarmupMeans(*(jnp.asarray(value) for value in (1.0, 5.0, 0.3, 0.0))))
     expected = {"num_data": 20, "target_acceptance": 0.6, "target_sigma2": 1.5, "least_factor": 1.0, "budget": 1000}

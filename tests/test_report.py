@@ -1,4 +1,4 @@
-"""The report tells the truth: of a good run, of bad ones, and of what it does not know."""
+"""The report is correct for a good run, for bad runs, and for questions that it cannot answer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NOISY = Finding("validity", "sigma2", "mean sigma2", 6.0, 2.0)
 
 
 class Page(html.parser.HTMLParser):
-    """What a test asks of a page: its elements, and that they nest."""
+    """The elements of a page for the tests, with a check that they are nested correctly."""
 
     void = frozenset({"meta", "link", "path", "use", "rect", "br"})
 
@@ -85,7 +85,7 @@ def answers(page: Page) -> list[str]:
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """A line, by nuts, from a table with an awkward name."""
+    """Make a run of a line by nuts, from a table with an awkward name."""
     folder = tmp_path_factory.mktemp("good")
     rng = np.random.default_rng(0)
     x = rng.normal(size=1600)
@@ -106,7 +106,7 @@ def report(run: Path, *more: str) -> Page:
 def test_a_good_run_is_called_good(good):
     page = report(good)
     assert answers(page) == ["yes"] * 4
-    assert "It ran right, has converged, is calibrated" in page.words
+    assert "It ran without problems, has converged, is calibrated" in page.words
     pattern = r"800 test rows differ by at most \d\.\d % \(99% interval \d\.\d to \d+\.\d %; tolerated"
     assert re.search(pattern, page.words)
     assert [p["id"] for p in page.all("figure")] == [
@@ -193,7 +193,7 @@ def test_a_biased_sampler_classifying_in_two_chains(tmp_path):
 
 
 def test_a_report_names_the_figures_that_it_cannot_draw(tmp_path):
-    """A posterior made in Python has no model to predict with."""
+    """A posterior made in Python has no model for predictions."""
     import jax.numpy as jnp
     from gaussian_mean import GaussianMean
 
@@ -208,7 +208,7 @@ def test_a_report_names_the_figures_that_it_cannot_draw(tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 8])
 def test_an_unfinished_run(chunk, tmp_path):
-    """Stopped before its first draw, or among the first; without test rows."""
+    """The run was stopped before or after its first draws, and has no test rows."""
     options = {"draws": 50000, "thin": 2000, "warmup": 20, "test_fraction": 0, "chains": 2}
     with pytest.raises(bnnzoo.BnnzooError):
         zoo.run_recipe(tiny.recipe("random-walk", **options), out=tmp_path / "run.nc", **tiny.stopped(chunk))
@@ -228,7 +228,7 @@ def test_an_unfinished_run(chunk, tmp_path):
 
 
 def made_record(**about: Any) -> Record:
-    """Of a file with two chains of three draws, and two test rows."""
+    """Return a record with two chains of three draws, and two test rows."""
     draws = {"theta": (("chain", "draw"), np.zeros((2, 3)))}
     rows = {"x_test": (("test_row",), np.zeros(2)), "y_test": (("test_row",), np.zeros(2))}
     tree = xr.DataTree.from_dict({"/posterior": xr.Dataset(draws), "/constant_data": xr.Dataset(rows)})
@@ -238,7 +238,7 @@ def made_record(**about: Any) -> Record:
 
 
 def test_a_number_stands_beside_its_errors_over_rows_and_over_draws():
-    """In that order; what is not known is left empty, and of what the numbers are is said where it is not all."""
+    """The order is fixed, and unknown errors are empty. If not all rows or draws are used, the page states this."""
     estimates = {"nll": Estimate(-1.5, np.array([-1.0, 1.0]), 0.25), "loo_nll": Estimate(2.0)}
     estimates["rmse"] = Estimate(3.0, None, 0.5)
     record = made_record()
@@ -313,15 +313,15 @@ def test_overall_names_the_first_no():
     also = findings.Answer(findings.CONVERGED, "no", "")
     assert findings.combine_answers([yes, yes])[0] == "yes"
     assert findings.combine_answers([yes, unsure])[0] == "unsure"
-    assert findings.combine_answers([unsure, no])[1] == "Do not trust this run yet: it did not run right."
-    assert "it did not run right and has not converged." in findings.combine_answers([no, also, unsure])[1]
+    assert findings.combine_answers([unsure, no])[1] == "Do not trust this run yet: it had problems."
+    assert "it had problems and has not converged." in findings.combine_answers([no, also, unsure])[1]
 
 
 # ---- a browser -----------------------------------------------------------------------------------
 
 
 def console(page: Path, folder: Path, width: int) -> list[str]:
-    """What a browser complains of, and a picture of the page in `folder`."""
+    """Return the errors in a browser's console, and write a picture of the page to `folder`."""
     command = [
         *(str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"),
         *(f"--user-data-dir={folder / 'profile'}", f"--window-size={width},1600"),
@@ -336,7 +336,7 @@ def console(page: Path, folder: Path, width: int) -> list[str]:
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on the PATH")
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_browser_shows_it_and_asks_for_nothing(good, tmp_path, width):
-    """The page's own policy forbids every request: one that were tried would be an error on the console."""
+    """The page's own policy forbids all requests, so an attempt would be an error in the console."""
     report(good)
     page = good.parent / "report.html"
     assert console(page, tmp_path, width) == []

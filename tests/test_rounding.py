@@ -1,4 +1,4 @@
-"""Targets that are rounded, and noise narrower than a density can be a score of."""
+"""Rounded targets, and noise scales that are too small for a density score."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_probability_of_a_step_under_a_mixture_of_two_targets():
 
 
 def test_a_collapsed_scale_makes_no_better_score_of_rounded_targets():
-    """A density about the right value grows without limit as the scale shrinks, the probability of its step not."""
+    """As the scale shrinks, the density at the correct value is unbounded; the probability of its step is not."""
     network = Linear().build((1,), 1, key=jnp.zeros(2, jnp.uint32))
     x, y = np.zeros((3, 1), np.float32), np.zeros((3, 1), np.float32)
     results = {}
@@ -112,7 +112,7 @@ def test_the_verdict_names_a_noise_scale_that_makes_densities_no_score(scale, ov
 
 
 def test_rows_of_one_distribution_share_its_samples():
-    """Quantiles, CRPS and PIT as if each row had these samples for itself."""
+    """Quantiles, CRPS and PIT are the same as with separate samples for each row."""
     samples, y = RANDOM.normal(size=(400, 2)).astype(np.float32), RANDOM.normal(size=(7, 2)).astype(np.float32)
     y[0], uniform = samples[3], RANDOM.uniform(size=(7, 2))
     sampled = scores.sampled_scores_of_equal_rows(samples, y, uniform)

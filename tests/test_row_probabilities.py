@@ -1,4 +1,4 @@
-"""Rows drawn by their influence: every batch there is, the law of the draws, and a row that uniform batches lose."""
+"""Rows drawn by influence: all possible batches, the distribution of draws, and a row that uniform batches miss."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHARES = np.array([0.1, 0.3, 0.05, 0.15, 0.4])
 
 
 def _every_batch() -> tuple[np.ndarray, np.ndarray]:
-    """All index tuples of a step [tuple, K], and the probability of each."""
+    """Return all index tuples of a step [tuple, K], and the probability of each."""
     every = np.array(list(itertools.product(range(N), repeat=SIZE * BATCHES)))
     return every, SHARES[every].prod(1)
 
@@ -55,12 +55,12 @@ def test_delta_and_its_variance_are_unbiased_over_all_batches(variance, power):
         result = estimate(jnp.asarray(every), weights)
         forgotten = estimate(jnp.asarray(every), jnp.ones(N))
     _check_unbiased(np.asarray(result.delta), np.asarray(result.sigma2), chance, exact)
-    # The positive control: the same batches, their weights forgotten.
+    # Positive control: the same batches without weights.
     assert abs(chance @ np.asarray(forgotten.delta) - exact) > 0.1 * abs(exact)
 
 
 class Given(RowProbabilities):
-    """Draws the rows it is told."""
+    """A posterior that draws given rows."""
 
     indices: Array
 
@@ -72,7 +72,7 @@ class Given(RowProbabilities):
 
 @pytest.mark.parametrize("control_variate", ["none", "first"])
 def test_a_step_is_unbiased_over_all_batches(control_variate):
-    """The same through a whole step, whose proposal and uniform number are held fixed."""
+    """The same for a complete step with fixed proposal and uniform number."""
     every, chance = _every_batch()
     with backend.arithmetic("float64"):
         posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(control_variate=control_variate)
@@ -91,7 +91,7 @@ def test_a_step_is_unbiased_over_all_batches(control_variate):
 
 @pytest.mark.parametrize("control_variate", ["none", "first"])
 def test_the_gradient_of_a_proposal_weighs_rows_by_how_often_they_come(control_variate, monkeypatch):
-    """By hand, without noise: a Langevin step along the slope that is right in the mean over batches."""
+    """By hand, without noise: the slope of a Langevin step is correct on average over batches."""
     monkeypatch.setattr(_penalty, "standard_normal", lambda like, *, key: 0 * like)
     posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(proposal="langevin", control_variate=control_variate)
     state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))
@@ -126,12 +126,12 @@ def test_rows_are_drawn_with_their_probabilities():
     np.testing.assert_allclose(weights, (1 / len(square) / expected)[np.asarray(indices)], rtol=1e-5)
     counts = np.bincount(np.asarray(indices), minlength=len(square))
     assert stats.chisquare(counts, draws * expected).pvalue > 1e-6
-    # The positive control: the same draws against uniform probabilities.
+    # Positive control: the same draws compared with uniform probabilities.
     assert stats.chisquare(counts).pvalue < 1e-6
 
 
 def test_a_million_rows_keep_their_probabilities():
-    """Whole numbers: every row can be drawn, and its weight is by the chance it really has."""
+    """With integer counts every row can be drawn, and its weight matches its actual probability."""
     square = np.zeros(1_000_000, np.float32)
     square[-1] = 1.0
     rows = _rows(square)
@@ -185,7 +185,7 @@ class OneRow(NormalPrior):
 
     @property
     def exact(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and covariance."""
+        """Return mean and covariance."""
         x, y = (np.asarray(a, float) for a in self.data)
         covariance = np.linalg.inv(np.eye(2) + x.T @ x)
         return covariance @ x.T @ y, covariance
@@ -196,7 +196,7 @@ class OneRow(NormalPrior):
 
 
 def settle_chains(sampling: str, posterior: OneRow) -> tuple[Penalty, Any, Any]:
-    """A sampler whose proposals know the posterior's covariance, and whose rows were looked at once; and its state."""
+    """Return a sampler with the posterior's covariance and one evaluation of its rows, and its state."""
     mean, covariance = posterior.exact
     sampler = Penalty(step_size=0.13, batch_size=5, num_batches=10, sampling=sampling)
     state = sampler.init(posterior, jnp.asarray(mean, jnp.float32), num_warmup=1, key=jax.random.key(0))
@@ -225,7 +225,7 @@ def _looked(sampler: Penalty, posterior: OneRow, state: Any) -> RowProbabilities
 
 
 class Known(eqx.Module):
-    """The sampler from a state that is known but for its position."""
+    """The sampler, started from a state that is known except for its position."""
 
     sampler: Penalty
     state: Any
@@ -239,7 +239,7 @@ class Known(eqx.Module):
 
 
 def _variance(sampling: str) -> tuple[np.ndarray, dict[str, float]]:
-    """Of chains that start at exact draws, over the posterior's."""
+    """Return the variance of chains that start at exact draws, divided by the posterior's."""
     posterior = OneRow.of()
     mean, covariance = posterior.exact
     sampler, state, _ = settle_chains(sampling, posterior)
@@ -250,7 +250,7 @@ def _variance(sampling: str) -> tuple[np.ndarray, dict[str, float]]:
 
 
 def test_a_row_that_decides_a_weight_is_kept():
-    """Within 3 % and Monte Carlo error; uniform batches lose it (the positive control)."""
+    """The variance is within 3 % and Monte Carlo error; uniform batches miss the row (the positive control)."""
     error = (2 / CHAINS) ** 0.5
     ratio, means = _variance("importance")
     assert np.abs(ratio - 1).max() < 0.03 + Z * error

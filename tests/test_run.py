@@ -1,4 +1,4 @@
-"""The loop: chunks, stopping, resuming, thinning and placements change no bit; what is wrong stops a run."""
+"""The loop: chunks, stopping, resuming, thinning and placement change no bit; faults stop a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from bnnzoo.store import checkpoint
 from bnnzoo.store.writer import Store
 
 ONE_BY_ONE = 1e-9
-"""Seconds a chunk that make every chunk one draw."""
+"""Seconds per chunk for which every chunk is one draw."""
 
 
 @functools.cache
@@ -59,7 +59,7 @@ def test_a_run_is_as_long_as_asked_and_moves(sampler):
     path = np.stack([chunk.carry.states.position for chunk in run_chunks], 1)
     moved = (np.diff(path, axis=1) != 0).any(2)
     assert (moved.sum(1) > 5).all()
-    if "accepted" in values:  # what is said of a step is what it did
+    if "accepted" in values:  # the statistics of a step agree with its effect
         np.testing.assert_array_equal(values["accepted"] > 0, moved[:, -tiny.DRAWS :])
     for first, other in itertools.combinations(values["theta"], 2):
         assert not np.array_equal(first, other)
@@ -124,7 +124,7 @@ def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
 
 
-@pytest.mark.filterwarnings("ignore:regime")  # its random walks stand still now and then: not what is tested
+@pytest.mark.filterwarnings("ignore:regime")  # its random walks sometimes do not move, which is not tested here
 def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
     recipe = tiny.recipe("random-walk", draws=5000)
     uninterrupted = zoo.run_recipe(recipe, out=tmp_path / "whole.nc")
@@ -150,7 +150,7 @@ def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:regime")
 def test_a_failed_run_names_the_place_of_its_draws(tmp_path, monkeypatch):
-    """In parts, beside the complete run that it was to replace."""
+    """The draws are in parts, beside the complete run that was to be replaced."""
     append, calls, out = Store.append, itertools.count(), tmp_path / "run.nc"
     recipe = tiny.recipe("random-walk", draws=1000)
     old = zoo.run_recipe(recipe, out=out).attributes
@@ -203,7 +203,7 @@ def test_thinned_draws_are_every_third_draw(sampler):
 
 
 def test_kept_warm_up_needs_room_too(tmp_path, monkeypatch):
-    """Where the draws alone would fit, to the byte: 11 parameters, and 16 statistics at most."""
+    """The draws alone would fit exactly: 11 parameters, and at most 16 statistics."""
     free = 2 * tiny.CHAINS * tiny.DRAWS * (11 + 16) * 4
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     store.check_room(tmp_path / "run.nc", free // 2)
@@ -222,7 +222,7 @@ def test_keep_warmup_keeps_every_step_and_changes_none():
 
 @tiny.EACH
 def test_nothing_of_the_kernel_changes_after_warm_up(sampler):
-    """T12b: step size, preconditioner, mass matrix and tuning are bitwise those of the last warm-up step."""
+    """Step size, preconditioner, mass matrix and tuning equal those of the last warm-up step bit for bit."""
     run_chunks = reference(sampler)
     frozen = [_kernel(chunk.carry) for chunk in run_chunks if chunk.next_step >= tiny.WARMUP]
     for other in frozen[1:]:
@@ -236,7 +236,7 @@ def test_nothing_of_the_kernel_changes_after_warm_up(sampler):
 def _kernel(carry: Carry) -> list[np.ndarray]:
     states = carry.states
     inner = getattr(states, "inner", None)
-    if hasattr(inner, "adapt_state"):  # NumPyro's; a plugin's sampler may wrap another library's state
+    if hasattr(inner, "adapt_state"):  # the state of NumPyro; a plugin's sampler may wrap the state of another library
         parts: Any = inner.adapt_state
     else:
         adapted = ("step_size", "preconditioner", "scales", "rows", "anchor")
@@ -245,7 +245,7 @@ def _kernel(carry: Carry) -> list[np.ndarray]:
 
 
 def test_a_step_of_gibbs_adapts_nothing():
-    """It adapts within its own steps of warm-up, not by the loop's."""
+    """It adapts in its own warm-up steps, not by the loop's adaptation."""
     problem = tiny.problem("gibbs")
     theta = jnp.zeros(problem.posterior.layout.dim)
     state = problem.sampler.init(problem.posterior, theta, num_warmup=5, key=jax.random.key(0))
@@ -297,7 +297,7 @@ def test_the_step_size_follows_the_tightest_limit_and_ends_at_its_average():
     average = np.average(path[1:], weights=np.arange(1, 26))
     assert abs(average - path[-1]) > 0.1
     np.testing.assert_allclose(np.log(warmup.final(tuning, state).step_size), average, atol=1e-4)
-    # Without limits there is nothing to adapt, nor a step size to be had.
+    # Without limits nothing is adapted, and no step size is needed.
     still = warmup.init(_Breaks, 0)
     assert warmup.update(still, _Breaks, jnp.zeros(0)) == (still, _Breaks)
     assert warmup.final(still, _Breaks) is _Breaks
@@ -307,13 +307,13 @@ class _WitnessState(NamedTuple):
     position: Any
     step_size: Any
     begun: Any
-    """The number of steps of warm-up and the key that it began with."""
+    """Number of warm-up steps and the initial key."""
     settled: Any
     """Whether the window was the last, and the key, of the last time that it settled."""
 
 
 class _Witness(AbstractSampler[Any]):
-    """Record every call and its keys."""
+    """A sampler that records every call and its keys."""
 
     exactness = "biased"
     statistics = (ACCEPTANCE_RATE,)
@@ -344,7 +344,7 @@ def _folded_key(key: Any, *numbers: int) -> tuple[int, ...]:
 
 
 def test_the_run_loop_calls_tune_and_settle_with_their_keys(monkeypatch):
-    """Every key of a run, by hand: none serves twice. Two windows, at whose ends tuning begins anew."""
+    """All keys of a run, by hand: none is used twice. Tuning restarts at the ends of two windows."""
     behind, keys = list[Any](), Keys.from_seed(0)
     monkeypatch.setattr(loop, "restart_stragglers", lambda _, carry, *, key: behind.append(_folded_key(key)) or carry)
     how = {"num_warmup": 45, "num_draws": 3, "thin": 2, "keep_warmup": True, "chunk_seconds": ONE_BY_ONE}
@@ -365,7 +365,7 @@ def test_the_run_loop_calls_tune_and_settle_with_their_keys(monkeypatch):
             assert settled_flags == [*_folded_key(keys.settle, end, chain), end == 45]
         assert run_chunks[51].carry.states.begun[chain].tolist() == [*_folded_key(keys.states, chain), 45]
         steps = np.concatenate([chunk.stats["key"][chain] for chunk in run_chunks.values()])
-        # Of the two steps to a draw the last one's.
+        # The last of the two steps of a draw counts.
         numbers = [*range(45), 46, 48, 50]
         np.testing.assert_array_equal(steps, [_folded_key(keys.chain, chain, number) for number in numbers])
         used += [_folded_key(keys.states, chain), *(_folded_key(keys.settle, end, chain) for end in (22, 45))]
@@ -379,7 +379,7 @@ def test_the_run_loop_calls_tune_and_settle_with_their_keys(monkeypatch):
 
 
 def test_the_keys_of_a_seed_are_always_the_same_nine():
-    """Another number is another run, and so is another generator: neither may come of a setting of JAX."""
+    """Other keys, or another generator, would change every run; no setting of JAX may cause this."""
     numbers = {"positions": 0, "states": 4, "tune": 1, "settle": 2, "chain": 3, "fixed": 5}
     numbers |= {"transport": 6, "restart": 7, "noise": 8}
     with jax.default_prng_impl("rbg"):
@@ -402,7 +402,7 @@ def _check_sequential(sampler: str, num_warmup: int) -> None:
 
 
 def test_sequential_chains_do_not_depend_on_how_many_there_are():
-    """Without warm-up, which tunes one step size and one preconditioner for all chains."""
+    """There is no warm-up, because it tunes one step size and one preconditioner for all chains."""
     _check_sequential("random-walk", 0)
 
 
@@ -433,7 +433,7 @@ def test_parallel_takes_the_devices_that_divide_the_chains(chains, devices, monk
 
 
 class _Compilations:
-    """How many programs XLA built while it was looked at."""
+    """The number of programs that XLA compiled inside the context."""
 
     count = 0
     listening = False
@@ -495,7 +495,7 @@ def test_other_numbers_compile_nothing_new(sampler):
 
 
 def test_a_run_like_another_traces_no_step_again():
-    """Where nothing compiles, a trace of every step to learn what it reports would be most of a short run's time."""
+    """If nothing is compiled, tracing every step for its statistics would take most of a short run's time."""
 
     class Counted(RandomWalk):
         def step(self, posterior, state, *, key):
@@ -534,7 +534,7 @@ def test_the_count_of_compilations_counts():
 
 
 class Toy(AbstractPosterior):
-    """N(0, I) by its prior, and one datum whose log-likelihood is a function of theta."""
+    """A prior N(0, I), and one datum whose log-likelihood is a function of theta."""
 
     data: Any
     kind: str = eqx.field(static=True, default="flat")
@@ -560,7 +560,7 @@ class Toy(AbstractPosterior):
 
 
 def _steps(sampler: Any, posterior: Any, *, steps: int, theta: Any, seed: int = 0) -> tuple[np.ndarray, dict]:
-    """Positions and statistics of one chain's plain steps, without warm-up."""
+    """Return positions and statistics of one chain's steps, without warm-up."""
     keys = jax.random.split(jax.random.key(seed), steps)
     start = jnp.asarray(theta)
 
@@ -587,7 +587,7 @@ STEP |= {"sgld": 0.01, "sghmc": 0.01, "psgld": 1e-4}
 
 @pytest.mark.parametrize("sampler", [name for name in tiny.SAMPLERS if name not in tiny.APPROXIMATE])
 def test_a_chain_never_keeps_a_position_without_density(sampler):
-    """T23: the log-likelihood is NaN where theta[0] > 0.5."""
+    """The log-likelihood is NaN for theta[0] > 0.5."""
     fields = {"step_size": STEP.get(sampler, 0.1), **tiny.SMALL.get(sampler, {})}
     if sampler == "sms-ubu":  # there is one datum
         fields["batch_size"] = 1
@@ -686,7 +686,7 @@ def test_a_thousand_rejections_in_a_row_of_every_chain_end_the_run(thin):
 
 
 def test_rejections_are_counted_across_chunks_and_forgotten_after_a_move():
-    """A chain that moves every 600 steps is slow, not stuck; the chunks cut anywhere."""
+    """A chain that moves every 600 steps is slow but not stuck, for any chunks."""
 
     class Slow(_Breaks):
         def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
@@ -745,7 +745,7 @@ def test_mala_without_a_gradient_is_the_random_walk(data):
 
 
 def test_the_penalty_with_all_data_is_metropolis(data):
-    """T05: disjoint, K = N: no noise, no penalty, and the decisions of plain Metropolis with the same key."""
+    """Disjoint batches with K = N have no noise and no penalty; decisions are those of plain Metropolis."""
     with jax.enable_x64(True):
         posterior, steps, eta = Mean(data), 1000, 0.5
         sampler = Penalty(step_size=eta, batch_size=8, num_batches=5, sampling="disjoint", preconditioner="identity")
@@ -796,7 +796,7 @@ def test_a_cache_that_has_grown_too_large_loses_its_oldest_programs(tmp_path, mo
 
 
 def test_the_rows_of_a_chunk_follow_the_pace_of_the_last_one(monkeypatch):
-    """Half a second at first, eight times the last one at most; twice as long after 500 s, and twenty times at most."""
+    """A chunk takes half a second at first, and at most eight times the last one; later up to twenty times as long."""
     clock = [100.0]
     monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     chunk_pace = pace.Pace(0.5, 1000)
@@ -811,7 +811,7 @@ def test_the_rows_of_a_chunk_follow_the_pace_of_the_last_one(monkeypatch):
     assert after(0.008) == 64
     assert after(0.64) == 50  # of 10 ms each
     assert after(0.5, steps_left=7) == 7
-    assert after(7.0) == 1  # never none
+    assert after(7.0) == 1  # never zero rows
     clock[0] = chunk_pace.last_time = 100.0 + 499.99
     assert after(0.01) == 8
     assert after(0.08) == 64
@@ -819,7 +819,7 @@ def test_the_rows_of_a_chunk_follow_the_pace_of_the_last_one(monkeypatch):
     clock[0] = chunk_pace.last_time = 100.0 + 500_000
     assert after(1.0) == 800
     assert after(8.0) == 1000
-    assert after(5.0) == 1000  # no more than the buffer holds
+    assert after(5.0) == 1000  # at most the size of the buffer
     pace.max_rows = 10**6
     assert after(10.0) == 1000
 

@@ -1,4 +1,4 @@
-"""What every sampler has, and kernels on all data: constants and limits, each at the number where it begins."""
+"""Common properties of samplers, and kernels on all data: constants and limits, each tested at its limit."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ FIELDS = {
     ),
     "importance": "proposal prior; proposal_scale 1.1 > 0; pilot 4000 >= 100",
 }
-"""Defaults and limits, which all draws that nobody tuned depend on. To change one is to change what runs say."""
+"""Defaults and limits, which affect all draws with default settings. A change of one changes the results of runs."""
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -109,7 +109,7 @@ def test_a_ratio_is_accepted_with_its_own_probability(monkeypatch):
 
 
 def test_the_momentum_is_refreshed_over_the_length():
-    """Without a gradient it is turned by nothing but the noise of half an angle's memory."""
+    """Without a gradient, only the refreshment noise changes the direction."""
     posterior, theta = Flat(np.zeros(2, np.float32)), jnp.zeros(4)
     for step_size, length in ((0.5, 1.0), (0.5, 3.0), (2.0, 1.0)):
         sampler = Mclmc(step_size=step_size, length=length)
@@ -124,7 +124,7 @@ def test_the_momentum_is_refreshed_over_the_length():
 
 
 class Loose(Parabolas):
-    """Rows -(y - x'theta)^2 / 2, and no prior."""
+    """Rows with log-likelihood -(y - x'theta)^2 / 2, and no prior."""
 
     def log_prior(self, theta: Any) -> Any:
         return 0.0 * jnp.sum(theta)
@@ -194,7 +194,7 @@ def test_a_step_to_a_nan_gradient_is_not_taken(slope, monkeypatch):
 
 
 class Told(Mclmc):
-    """Steps whose errors are told, and that go nowhere."""
+    """A sampler with given energy errors that does not move."""
 
     error: Any = np.float32(0)
     failed: Any = np.bool_(False)
@@ -230,7 +230,7 @@ def test_the_step_size_at_most_doubles_or_halves_and_falls_by_a_fifth_after_a_fa
     assert _adapted(1e-6, 0.0, 0.0)[0] == pytest.approx(1.0)
     assert _adapted(50.0, 0.0, 0.0)[0] == pytest.approx(0.25)
     np.testing.assert_allclose(_adapted(0.0, 3.0, 40.0, failed=True), [0.4, 0.0, 0.0], rtol=1e-6)
-    # An error of nothing at all counts as 1e-8 of what is wanted.
+    # An error of zero counts as 1e-8 of the target value.
     weight = np.exp(-((np.log(1e-8) / 9) ** 2) / 2)
     assert _adapted(0.0, 0.0, 0.0)[1] == pytest.approx(weight, rel=1e-3)
 
@@ -368,7 +368,7 @@ def test_a_nan_draw_from_a_conditional_is_rejected(monkeypatch):
 
 
 def test_conditional_draws_use_their_own_key(monkeypatch):
-    """Not those by which a block before it was proposed and accepted: what it drew would depend on that."""
+    """They differ from the keys of the earlier blocks; otherwise the draws would depend on these blocks."""
     posterior, keys = _three(), []
     monkeypatch.setattr(gibbs, "conjugate", lambda posterior: _conjugate.Conjugate(slice(4, 5), slice(0, 0)))
     monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, theta, *, key: keys.append(key) or theta)
@@ -412,7 +412,7 @@ class Adapted(eqx.Module):
 
 
 class Inner(eqx.Module):
-    """As much of NumPyro's state as the step looks at."""
+    """The part of NumPyro's state that the step uses."""
 
     z: Any
     i: Any
@@ -429,7 +429,7 @@ class Inner(eqx.Module):
 
 
 class Doubling(HMC):
-    """A kernel that doubles its step size, and tells the one that it was given as its energy."""
+    """A kernel that doubles its step size, and reports the given step size as its energy."""
 
     def __init__(self) -> None:
         super().__init__(potential_fn=jnp.sum)

@@ -1,4 +1,4 @@
-"""Simulation-based calibration: a right model passes, the named wrong ones fail, and what is said of them is right."""
+"""Simulation-based calibration: a correct model passes, wrong models fail, and the reports are correct."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class State(eqx.Module):
 
 
 class Prior(AbstractSampler[State]):
-    """Draws of the prior, whatever the data: calibrated in every parameter, and wrong."""
+    """A wrong sampler that draws from the prior for any data; it is calibrated in every parameter."""
 
     exactness: ClassVar[Any] = "exact"
 
@@ -34,7 +34,7 @@ class Prior(AbstractSampler[State]):
 
 
 class HalfScale(Gaussian):
-    """Draws data with one scale and takes them to have half of it."""
+    """A wrong likelihood that draws data with one scale and evaluates them with half of it."""
 
     def log_prob(self, output, target):
         return Gaussian(self.scale / 2).distribution(output).log_prob(target)
@@ -52,7 +52,7 @@ def test_a_right_model_is_calibrated():
 
 
 def test_a_rank_is_how_many_draws_are_lower_and_chance_decides_between_equals(monkeypatch):
-    """Of three draws a replicate: the truth between them, below or above all, and equal to all of them."""
+    """With three draws per replicate, the truth is between them, below or above all, or equal to all of them."""
     draws = np.arange(3.0)[None, :, None] + np.zeros((400, 3, 4))
     truth = np.array([1.5, -1.0, 9.0, 0.0]) + np.zeros((400, 1, 4))
     draws[:, :, 3] = 0

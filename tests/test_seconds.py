@@ -1,4 +1,4 @@
-"""Every second of a command is accounted for, and a run of many short parts is written fast."""
+"""All seconds of a command are accounted for, and a run with many short parts is written quickly."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ def test_the_parts_of_a_command_add_up_to_its_wall_time(tmp_path, arguments_chos
     )
     wall = time.monotonic() - began
     assert process.returncode == 0, process.stderr
-    # A second, and on a machine that does other things a share of it: the process's own end is not in the file.
+    # One second, or more on a busy machine: the end of the process is not in the file.
     assert 0 <= wall - total(json.loads(process.stdout)) < 1 + 0.1 * wall
     assert ("take about" in process.stderr) == arguments_chosen
 

@@ -1,4 +1,4 @@
-"""The test within chains: stationary chains pass whether or not they agree, drifting ones do not."""
+"""The test within chains: stationary chains pass whether or not they agree; drifting chains do not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GOOD = {
 
 
 def chains_of(rng, *, chains=4, draws=1000, effective=200, size=5):
-    """First-order autoregressions in equilibrium."""
+    """Return stationary first-order autoregressions."""
     keep = (draws - effective) / (draws + effective)
     noise = rng.normal(size=(chains, draws, size)) * (1 - keep**2) ** 0.5
     noise[:, 0] = rng.normal(size=(chains, size))
@@ -38,7 +38,7 @@ def test_stationary_chains_are_called_drifting_as_rarely_as_stated():
 
 @pytest.mark.parametrize(("moving", "sds"), [(4, 1.5), (1, 3.0)])
 def test_a_drift_of_all_chains_or_of_one_is_found_and_named(moving, sds):
-    """The positive control of the test above: 20 of 20 runs."""
+    """Positive control of the test above: 20 of 20 runs."""
     rng = np.random.default_rng(1)
     for _ in range(20):
         values = chains_of(rng)

@@ -1,4 +1,4 @@
-"""SGLD is biased by a known amount, and is held to it: whoever repairs it towards the posterior fails here."""
+"""SGLD has a bias of known size; a change that moves SGLD closer to the posterior must fail here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LENGTH = 0.1
 
 
 def _predicted(posterior: GaussianMean, size: int, sampling: Any) -> float:
-    """The stationary variance over the posterior's, (1 + eta V / 2) / (1 - eta a / 2)."""
+    """Return the stationary variance divided by the posterior's, (1 + eta V / 2) / (1 - eta a / 2)."""
     precision = posterior.num_data + 1
     noise = posterior.num_data**2 / size
     if sampling == "disjoint":
@@ -41,7 +41,7 @@ def test_the_stationary_variance_is_the_formula(size, sampling):
     values = posterior.standardised(final)
     assert agrees(scores(values, variance=ratio))
     assert means["diverging"].max() == 0
-    # The positive control: the posterior's own variance is refused.
+    # Positive control: the posterior's own variance is rejected.
     assert scores(values)["variance"] > 2 * Z
 
 

@@ -1,4 +1,4 @@
-"""The share of the long tests that a commit gets (`share.py`), on a suite of twenty that would all pass."""
+"""The part of the long tests that a commit runs (`share.py`), on a suite of twenty passing tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_one(number):
 
 
 def _run(folder: Path, *arguments: str, wrong: int = 20) -> tuple[int, set[str], str]:
-    """Exit code, the tests that began, the line on the share."""
+    """Return the exit code, the started tests, and the line `share:`."""
     suite = folder / "tests"
     suite.mkdir(exist_ok=True)
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests")
@@ -54,7 +54,7 @@ def test_a_failure_in_the_share_fails_the_run(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_when_the_time_is_over_no_more_tests_begin_and_nothing_fails(workers, tmp_path):
-    """Each worker begins one in any case."""
+    """Each worker starts at least one test."""
     arguments = ("-n", str(workers), "--dist", "load", "--maxschedchunk", "1", "--share-seconds", "0")
     code, begun, line = _run(tmp_path, "--share", "a", *arguments)
     ran = max(workers, 1)

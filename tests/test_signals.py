@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and a reader who has left, in processes of their own: one line and a code, never a traceback."""
+"""SIGINT, SIGTERM and a closed reader, in separate processes: one line and an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BNNZOO = [sys.executable, "-m", "bnnzoo"]
 
 
 def start(*arguments: object, folder: Path, **more: object) -> subprocess.Popen[str]:
-    """The command, with what it prints kept."""
+    """Start the command, with its output captured."""
     command = [*BNNZOO, *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
     return subprocess.Popen(command, cwd=folder, text=True, **pipes)  # type: ignore[call-overload]
@@ -47,7 +47,7 @@ def has_begun(process: subprocess.Popen[str]) -> bool:
 
 
 def is_at_work(process: subprocess.Popen[str], command: str) -> bool:
-    """Whether JAX is there; `zoo run` has none, but a process that has."""
+    """Whether JAX is loaded; `zoo run` does not load it, but its child process does."""
     place = Path(f"/proc/{process.pid}")
     if command == "zoo":
         return any(file.read_text() for file in place.glob("task/*/children"))
@@ -55,7 +55,7 @@ def is_at_work(process: subprocess.Popen[str], command: str) -> bool:
 
 
 def interrupted(process: subprocess.Popen[str], name: str, *, exactly: bool = True) -> str:
-    """What it says to the signal; one line unless not `exactly`."""
+    """Return the response to the signal; one line if `exactly`."""
     process.send_signal(getattr(signal, name))
     out, errors = process.communicate(timeout=300)
     assert process.returncode == CODES[name], errors
@@ -69,7 +69,7 @@ def interrupted(process: subprocess.Popen[str], name: str, *, exactly: bool = Tr
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """A run that takes a while to look at."""
+    """Make a run that takes some time to analyse."""
     folder = tmp_path_factory.mktemp("finished")
     zoo.run_recipe(tiny.recipe("nuts", warmup=100, draws=500), out=folder / "run.nc")
     (folder / "x.csv").write_text("\n".join(["age,sex,bmi,bp,s1,s2,s3,s4,s5,s6", *[",".join("0" * 10)] * 20000]))
@@ -96,7 +96,7 @@ def test_a_signal_during_imports_ends_the_process(delay, name, tmp_path):
     process = start(*SAMPLE, folder=tmp_path)
     wait_until(lambda: has_begun(process), process)
     time.sleep(delay)
-    # After the imports a run is asked to stop where it can be resumed, and has not begun.
+    # After the imports, the signal asks the run to stop at a resumable point, but it has not started.
     message = interrupted(process, name, exactly=delay < 0.4)
     assert len([line for line in message.splitlines() if line]) <= 2
     assert all(line.startswith("bnnzoo: ") for line in message.splitlines() if line)
@@ -113,7 +113,7 @@ def test_a_signal_during_imports_ends_the_process(delay, name, tmp_path):
     ],
 )
 def test_a_signal_ends_a_command_that_reads_a_run(command, name, finished):
-    """When the libraries are there, and the work is under way."""
+    """The libraries are loaded, and the work has started."""
     before = sorted(finished.rglob("*"))
     process = start(*LOOKING[command], folder=finished)
     wait_until(lambda: is_at_work(process, command), process)
@@ -144,7 +144,7 @@ def test_the_first_signal_requests_a_stop_and_the_second_exits(name):
 
 @pytest.mark.parametrize("command", ["sample", "resume"])
 def test_a_signal_that_came_too_late_to_stop_a_run_ends_the_command(command, tmp_path, monkeypatch, capsys):
-    """With its code, and saying that the file is whole."""
+    """The command exits with the signal's code, and states that the file is complete."""
     out = tmp_path / "run.nc"
 
     def run_to_the_end(*_, stop, **__):
@@ -181,7 +181,7 @@ def test_a_signal_while_a_whole_run_is_scored_ends_the_process(tmp_path, monkeyp
 
 @NAMES
 def test_a_compiler_does_not_keep_a_signal_waiting(name):
-    """Nothing that holds the main thread does."""
+    """This holds for anything that blocks the main thread."""
     code = (
         "import os, signal, threading\nfrom bnnzoo import signals\nsignals.handle_signals()\n"
         f"threading.Timer(0.2, os.kill, (os.getpid(), signal.{name})).start()\n"
@@ -212,7 +212,7 @@ def test_a_signal_removes_half_written_files(tmp_path):
 
 @pytest.mark.slow
 def test_of_two_runs_with_one_file_one_is_refused_at_once(tmp_path):
-    """While the first one still trains its start: before it has anything to show."""
+    """The first run is still training its initial positions and has no output yet."""
     arguments = ("sample", "mlp", "nuts", "--start-steps", 10_000_000, "--start-held-out", 0, "-o", "run.nc", "--quiet")
     first = start(*arguments, folder=tmp_path)
     wait_until(lambda: (tmp_path / "run.nc.parts" / "owner.json").exists(), first)
@@ -250,7 +250,7 @@ PRINTING = {
     "case", [case if case in ("list", "help") else pytest.param(case, marks=pytest.mark.slow) for case in PRINTING]
 )
 def test_a_closed_pipe_ends_the_command_quietly(case, tmp_path):
-    """Each line into a pipe that nobody reads any more: no error, as with any command."""
+    """Writing to a pipe without a reader is no error, as for any command."""
     reader, writer = os.pipe()
     os.close(reader)
     process = start(*PRINTING[case], folder=tmp_path, stdout=writer)
@@ -284,7 +284,7 @@ LOST = {"left": "2>&1 | true", "left alone": "2> >(true)", "full": "2> /dev/full
     "case", [case if case == "left" else pytest.param(case, marks=pytest.mark.slow) for case in LOST]
 )
 def test_a_run_continues_without_readable_output(case, tmp_path):
-    """Progress that cannot be shown stops nothing."""
+    """Progress that cannot be shown does not stop the run."""
     arguments = [word for word in tiny.arguments("random-walk") if word != "--quiet"]
     command = ["bash", "-c", f'set -o pipefail; "$@" {LOST[case]}', "bash", *BNNZOO, *arguments, "-o", "run.nc"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -308,8 +308,8 @@ def test_a_full_stderr(tmp_path):
 
 def test_the_page_counts_the_cases():
     counts = {
-        "moments of a signal": (len(DELAYS) + len(LOOKING)) * len(CODES),
-        "outputs that take nothing": 2 * len(PRINTING),
+        "a signal at different times": (len(DELAYS) + len(LOOKING)) * len(CODES),
+        "stdout or stderr that cannot be written": 2 * len(PRINTING),
     }
     for kind, count in counts.items():
         row = re.search(rf"^\| {kind}[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The estimators of `bnnzoo.sklearn`: scikit-learn's own checks, and what they do not look at."""
+"""The estimators of `bnnzoo.sklearn`: scikit-learn's own checks, and properties that these do not cover."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALL = {
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", [BayesianRegressor, BayesianClassifier])
 def test_scikit_learns_own_checks(estimator):
-    """In a process without the tests' look at types: some of the checks give a constructor what no type allows."""
+    """The process has no type checks, because some of scikit-learn's checks use invalid types."""
     code = f"""
 from sklearn.utils.estimator_checks import check_estimator
 from bnnzoo.sklearn import {estimator.__name__}
@@ -90,7 +90,7 @@ def test_an_estimator_without_settings_chooses_a_recipe():
     ],
 )
 def test_omitted_parameters_are_left_to_sample(parameters, keywords, monkeypatch):
-    """No length is asked for that was not given: the data choose it, or the budget."""
+    """A length that was not given is not requested: the data or the budget determine it."""
 
     class Asked(Exception):
         pass
@@ -118,7 +118,7 @@ def test_classes_keep_their_names():
 
 
 def test_a_sample_is_of_one_draw_at_all_rows(monkeypatch):
-    """Rows come in blocks, and the draw that a sample is of is the same in each."""
+    """Rows are processed in blocks, and a sample uses the same draw in each block."""
     estimator = BayesianRegressor()
     draws = np.arange(50.0)[:, None, None] + np.zeros((50, 3, 1))
     blocks = [(None, draws), (None, draws[:, :2])]
@@ -135,7 +135,7 @@ def test_a_sample_is_of_one_draw_at_all_rows(monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
 @pytest.mark.filterwarnings("ignore:.*rows left out:bnnzoo.errors.BnnzooWarning")
 def test_rows_that_are_left_out_leave_no_trace():
-    """A class that only they have is none; nor is a missing label one."""
+    """A class that occurs only in such rows is no class, and neither is a missing label."""
     rng = np.random.default_rng(0)
     x = pd.DataFrame({"a": rng.normal(size=40), "c": rng.choice(["r", "b"], 40)})
     x.loc[[38, 39], "a"] = np.nan
@@ -173,7 +173,7 @@ def test_columns_may_have_any_name(monkeypatch):
 
 
 def estimator_of(cls, monkeypatch, **predictor):
-    """A fitted estimator whose predictor says these things."""
+    """Return a fitted estimator whose predictor gives these results."""
     estimator = cls(seed=5)
     estimator.run_ = types.SimpleNamespace(predictor=types.SimpleNamespace(**predictor))
     monkeypatch.setattr(estimator, "_inputs", lambda X: X)
@@ -229,7 +229,7 @@ def test_sampled_classes_have_their_names_and_probabilities(monkeypatch):
 
 
 def test_every_parameter_of_an_estimator_reaches_sample(monkeypatch):
-    """By its name; what it does with the cells of tables is said where there is one."""
+    """Each parameter is passed by its name; options for cells are passed only with a table."""
 
     class Asked(Exception):
         pass

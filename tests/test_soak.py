@@ -1,4 +1,4 @@
-"""A run that is killed every minute for an hour goes on each time, loses no part, and takes no more memory.
+"""A run that is killed every minute for an hour resumes each time, loses no part, and uses no more memory.
 
 pytest -m soak -n 0 tests/test_soak.py                              an hour
 BNNZOO_SOAK_SECONDS=300 pytest -m soak -n 0 tests/test_soak.py      five minutes
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.soak
 SECONDS = float(os.environ.get("BNNZOO_SOAK_SECONDS", "3600"))
 BETWEEN = min(60.0, SECONDS / 5)
 WORDS = tiny.arguments("random-walk", thin=1000, draws=10**6, checkpoint_every=2)
-"""More than an hour's draws."""
+"""A command with more draws than an hour allows."""
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
@@ -35,7 +35,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 
 
 def draws_of(out: Path) -> int:
-    """Draws a chain that count so far."""
+    """Return the number of committed draws per chain."""
     folder = store.parts_folder(out)
     return run_parts.load(folder).draws.get("posterior", 0) if run_parts.holds_run(folder) else 0
 
@@ -49,7 +49,7 @@ def wait_until(condition, process: subprocess.Popen[str]) -> None:
 
 
 def resident(process: subprocess.Popen[str]) -> int:
-    """Bytes in memory."""
+    """Return the memory in bytes."""
     memory = Path(f"/proc/{process.pid}/status").read_text().split("VmRSS:")[1]
     return 1024 * int(memory.split()[0])
 
@@ -78,5 +78,5 @@ def test_an_hour_of_kills(tmp_path):
     assert np.isfinite(run.posterior["posterior"]["weight"].values).all()
     megabytes = [round(bytes / 2**20) for bytes in memory]
     print(f"{len(memory)} kills, {run.attributes['draws_done']} draws, {megabytes} MiB before each kill")
-    # The first process has also warmed up.
+    # The first process also includes warm-up.
     assert len(memory) < 3 or max(memory[1:]) <= 1.2 * min(memory[1:])

@@ -1,4 +1,4 @@
-"""What samplers declare of their steps is what they report, and what is made of it."""
+"""Statistics that samplers declare are the ones that they report, and they are used correctly."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ AVERAGED |= {"rows_seen", "sigma2", "skew_bias", "test_error", "tree_depth"}
 
 
 def test_statistics_are_averaged_or_taken_from_the_last_step():
-    """What a step cost, whether it was accepted, and what a verdict is about: of a thinned draw all its steps count."""
+    """Costs, acceptance and statistics of verdicts include all steps of a thinned draw."""
     for name in registry.entries("samplers"):
         for statistic, reduce in reductions(registry.load("samplers", name)).items():
             assert reduce == ("mean" if statistic in AVERAGED else "last"), (name, statistic)
@@ -98,7 +98,7 @@ def test_a_statistic_that_is_reduced_as_none_can_be_is_refused():
 
 @pytest.mark.parametrize("sampler", ["random-walk", "mala", "gibbs", "mams", "mclmc", "hmc", "nuts"])
 def test_lp_is_the_log_density_of_the_draw(sampler):
-    """Of the posterior as it is sampled: the likelihood to its power."""
+    """It is the log density of the sampled posterior, with the likelihood power."""
     posterior = eqx.tree_at(lambda p: p.likelihood_power, tiny.problem(sampler).posterior, np.float32(0.6))
     run_chunks = tiny.joined(tiny.run(sampler, posterior=posterior))
     with backend.arithmetic("float32"):

@@ -1,4 +1,4 @@
-"""Partly stochastic networks: what is sampled, what is fixed, and that the file says both."""
+"""Partly stochastic networks: sampled and fixed parameters, and their record in the file."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(data, tmp_path_factory):
-    """A run from Python for each pattern, made when first wanted."""
+    """Yield a run from Python for each pattern, made at first use."""
 
     @functools.cache
     def make(pattern: str) -> bnnzoo.Run:
@@ -190,7 +190,7 @@ def run(request, runs):
 
 
 def _leaves(run: bnnzoo.Run) -> dict[str, np.ndarray]:
-    """The four leaves of the perceptron for every chain and draw, from what the file holds."""
+    """Return the four leaves of the perceptron for every chain and draw, from the file."""
     tree = run.posterior
     result = {str(n): v.values.astype(float) for n, v in tree["posterior"].data_vars.items()}
     lead = next(iter(result.values())).shape[:2]
@@ -202,7 +202,7 @@ def _leaves(run: bnnzoo.Run) -> dict[str, np.ndarray]:
 
 
 def _by_hand(run: bnnzoo.Run, x: np.ndarray) -> np.ndarray:
-    """[chain, draw, row] in the units the network sees."""
+    """Return predictions [chain, draw, row] in the network's units."""
     constant, leaves = run.posterior["constant_data"], _leaves(run)
     inputs = (x - constant["x_mean"].values) / constant["x_sd"].values
     hidden = np.tanh(inputs @ np.swapaxes(leaves["layers_0_weight"], -1, -2) + leaves["layers_0_bias"][:, :, None])
@@ -308,18 +308,18 @@ def test_an_interrupt_while_the_fixed_part_is_trained_writes_nothing(data, tmp_p
 ROWS, INPUTS, HIDDEN, CHAINS = 200, 20, 8, 64
 STATISTICS = (HIDDEN + 1) * (HIDDEN + 4) // 2
 THRESHOLD = stats.t(CHAINS - 1).isf(1e-6 / STATISTICS / 2)
-"""What the largest of the t statistics passes at most once in a million."""
+"""Limit of the largest t statistic with one false alarm in a million."""
 
 
 def _closed_form(features: np.ndarray, targets: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of the last layer's weights and bias under the prior N(0, I)."""
+    """Return mean and covariance of the last layer's weights and bias under the prior N(0, I)."""
     design = np.column_stack([features, np.ones(len(features))])
     covariance = np.linalg.inv(design.T @ design / noise**2 + np.eye(HIDDEN + 1))
     return covariance @ design.T @ targets / noise**2, covariance
 
 
 def _largest(theta: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> float:
-    """Of t over the chains' averages of all means and (co)variances."""
+    """Return the largest t statistic over the chains' averages of all means and (co)variances."""
     rows, columns = np.triu_indices(HIDDEN + 1)
     centred = theta - mean
     products = (centred[..., rows] * centred[..., columns]).mean(1)
@@ -350,7 +350,7 @@ def test_the_last_layer_is_a_linear_regression_on_the_features(tmp_path):
     targets = run.posterior["observed_data"]["y"].values.astype(float)
     mean, covariance = _closed_form(features, targets, NOISE)
     assert _largest(theta, mean, covariance) < THRESHOLD
-    # Positive controls: a wrong noise, no correlations, and features that are a little off are seen.
+    # Positive controls: a wrong noise scale, no correlations, and slightly wrong features are detected.
     assert _largest(theta, *_closed_form(features, targets, 1.1 * NOISE)) > THRESHOLD
     assert _largest(theta, mean, np.diag(np.diag(covariance))) > THRESHOLD
     assert _largest(theta, *_closed_form(np.tanh(1.1 * constant["x"].values @ weight.T), targets, NOISE)) > THRESHOLD

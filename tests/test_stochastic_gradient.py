@@ -1,7 +1,7 @@
-"""SGHMC, preconditioned SGLD, control variates of gradients and schedules, held to closed forms.
+"""SGHMC, preconditioned SGLD, control variates of gradients and schedules, compared with closed forms.
 
-Every formula is of a stationary variance on a Gaussian target, over the posterior's own. Whoever repairs these samplers
-towards the posterior fails here.
+Every formula is a stationary variance on a Gaussian target, divided by the posterior's. A change that moves these
+samplers closer to the posterior must fail here.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _anchored(posterior: Line, length: float, size: int, distance: float) -> flo
 
 
 def _z_of_variance(values: np.ndarray, variance: float) -> float:
-    """z of the mean square, from its own spread: the law is not normal."""
+    """Return z of the mean square, with its empirical standard error, because the distribution is not normal."""
     squares = values**2
     return float((squares.mean() - variance) / (squares.std(ddof=1) / len(squares) ** 0.5))
 
@@ -126,7 +126,7 @@ def test_the_stationary_variance_of_sgld_with_control_variates(order):
 
 @pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld])
 def test_a_step_is_its_formula_in_each_of_two_parameters(kind, monkeypatch):
-    """By hand, of all rows and with noise that is given: slopes of 1 and 40, momenta and noises of their own."""
+    """By hand, with all rows and given noise: slopes of 1 and 40, with separate momenta and noise."""
     eps, c, eta, power = np.array([1.5, -0.5]), 0.5, 0.02, 0.7
     monkeypatch.setattr(sys.modules[kind.__module__], "standard_normal", lambda like, *, key: jnp.asarray(eps))
     posterior = parabolas([1.0, 3.0], [0.2, -0.4], dim=2, power=power)
@@ -135,7 +135,7 @@ def test_a_step_is_its_formula_in_each_of_two_parameters(kind, monkeypatch):
     slope = -theta - power * (theta - 0.2 + 3 * (theta + 0.4))
     state = sampler.init(posterior, jnp.asarray(theta, jnp.float32), num_warmup=0, key=jax.random.key(0))
     after, step_stats = sampler.step(posterior, state, key=jax.random.key(1))
-    if kind is Sghmc:  # it begins with the momentum eps
+    if kind is Sghmc:  # the initial momentum is eps
         h = (2 * eta) ** 0.5
         kicked = eps + h * slope
         renewed = c * kicked + (1 - c**2) ** 0.5 * eps
@@ -150,7 +150,7 @@ def test_a_step_is_its_formula_in_each_of_two_parameters(kind, monkeypatch):
 
 
 def test_every_chain_begins_with_a_momentum_and_an_order_of_its_own():
-    """The momentum is a draw of N(0, I), so that a chain that begins at a draw of the target stays in its law."""
+    """The momentum is a draw of N(0, I), so that a chain from a draw of the target keeps this distribution."""
     posterior, keys = GaussianMean.of(100), jax.random.split(jax.random.key(0), 2000)
     for sampler in (Sghmc(batch_size=10), SmsUbu(batch_size=10)):
         start = jax.vmap(lambda key, s=sampler: s.init(posterior, jnp.zeros(3), num_warmup=0, key=key))
@@ -225,7 +225,7 @@ def test_the_stationary_variance_of_ubu(length, keep):
 
 
 def test_symmetric_sweeps_cancel_the_noise_of_the_batches():
-    """Four fifths of the variance that batches drawn anew would add is gone."""
+    """This removes four fifths of the variance that independent batches would add."""
     num_data, size, length, keep = 40, 10, 0.2, 0.5
     posterior = GaussianMean.of(num_data)
     fields = {"step_size": length * posterior.sd**2, "momentum": keep, "batch_size": size}

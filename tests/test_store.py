@@ -88,7 +88,7 @@ def part(start: int, draws: int, chains: int = 2) -> dict[str, dict[str, np.ndar
 
 
 def full_disk(monkeypatch, least: int = 4096) -> None:
-    """Nothing that HDF5 writes beyond the first bytes of a file fits."""
+    """Let HDF5's writes fail after the first bytes of a file."""
 
     def write(self, data, write=netcdf._Disk.write):
         if self.file.tell() + len(data) > least:
@@ -167,7 +167,7 @@ def test_an_attribute_that_is_not_its_recipes_is_named(name, other):
     about = ATTRIBUTES | {"recipe": recipe, "signature": "{}"}
     assert attributes.contradiction(about) == ""
     assert attributes.contradiction(about | {name: other}) == f"its attribute {name} contradicts its recipe"
-    assert attributes.contradiction({**about, name: other, "signature": ""}) == ""  # of a posterior made by hand
+    assert attributes.contradiction({**about, name: other, "signature": ""}) == ""  # for a posterior made by hand
 
 
 def test_an_unfinished_run_is_readable_at_any_moment(out):
@@ -189,7 +189,7 @@ def test_an_unfinished_run_is_readable_at_any_moment(out):
 
 
 def test_a_part_missing_from_the_manifest_is_ignored(out):
-    """Killed between the part and its manifest."""
+    """The process was killed between writing the part and the manifest."""
     writer = started(out)
     np.savez(writer.folder / "p000-000002.npz", junk=np.zeros(1))
     check(open_tree(out), 8)
@@ -204,7 +204,7 @@ def test_parts_beyond_the_checkpoint_are_discarded(out):
     second_store.reopen(2)
     assert sorted(p.name for p in second_store.folder.glob("p000-*")) == ["p000-000000.npz", "p000-000001.npz"]
     assert not list(second_store.folder.glob(".*"))
-    # Killed here, before the next part: what is on disk is a run of eight draws.
+    # Killed here, before the next part: the run on disk has eight draws.
     check(open_tree(out), 8)
     second_store.append(part(8, 4))
     check(open_tree(out), 12)
@@ -256,7 +256,7 @@ writer.append({})
 
 @pytest.fixture
 def holder(out):
-    """Another process that writes the run, until it gets a line."""
+    """Start another process that writes the run until it receives a line."""
     started(out).release()
     command = [sys.executable, "-c", HOLD, str(out)]
     process = subprocess.Popen(
@@ -282,7 +282,7 @@ def test_a_live_process_keeps_others_away(out, holder):
     check(open_tree(out), 8)
     holder.kill()
     holder.wait()
-    # The process is gone, and its lock with it.
+    # The process has ended, which released its lock.
     second_store = Store(out)
     second_store.reopen(2)
     second_store.release()
@@ -298,7 +298,7 @@ def test_a_lock_without_a_sign_of_life_can_be_broken(out, holder):
     second_store = Store(out)
     second_store.reopen(2, break_lock=True)
     second_store.append(part(8, 1))
-    # Should the old owner wake up, it writes no more.
+    # If the old owner continues, it cannot write.
     _, errors = holder.communicate("go on\n")
     assert "another process has taken this run over" in errors
     check(open_tree(out), 9)
@@ -317,7 +317,7 @@ def test_a_host_whose_locks_are_not_seen_is_seen_by_its_card(out):
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda card: card.symlink_to("/dev/zero")])
 def test_a_card_that_is_not_a_file_is_ignored(out, make):
-    """A pipe that nobody writes to would be waited for, and what has no end read for ever."""
+    """Reading a pipe without a writer, or an endless device, would never end."""
     writer = started(out)
     writer.release()
     make(writer.folder / "owner.json")
@@ -365,7 +365,7 @@ def test_releasing_a_lock_keeps_the_lock_of_the_next_writer(out, monkeypatch):
 
 
 def test_a_lock_without_its_file_is_not_held(out, monkeypatch):
-    """It was opened before its last owner removed it, and locked after."""
+    """The file was opened before its last owner removed it, and locked afterwards."""
     writer = Store(out)
     gone = []
 
@@ -386,7 +386,7 @@ def test_a_lock_without_its_file_is_not_held(out, monkeypatch):
 
 @pytest.mark.parametrize("content", ["", "1", "not a number", '{"pid": 1}', "[1, 2, 3, 4]"])
 def test_a_damaged_lock_keeps_nobody_away(content, out):
-    """Whatever process has that number."""
+    """This holds whichever process has this number."""
     writer = started(out)
     writer.release()
     for name in ("lock", "owner.json"):
@@ -496,7 +496,7 @@ def test_draws_without_their_manifest_are_not_taken_for_nothing(out):
 
 
 def test_a_run_whose_removal_was_interrupted_is_no_run(out, monkeypatch):
-    """A kill while parts are removed: the manifest says that they are to go, and goes last."""
+    """A kill during the removal of parts: the manifest marks the removal, and is removed last."""
     started(out).release()
     folder, removed = parts_folder(out), []
 
@@ -552,7 +552,7 @@ def test_a_fault_while_adding_leaves_the_file(out, monkeypatch):
 
 
 def overtaken_by(monkeypatch, act) -> None:
-    """Another process does something while groups are added; once."""
+    """Let another process act once while groups are added."""
     acts = [act]
 
     def write(group, values, dims, coords=None, write=netcdf._write_static):
@@ -640,7 +640,7 @@ KINDS = st.sampled_from([np.float32, np.float64, np.int32, np.int64, np.uint8, n
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[list[int], dict[str, dict[str, np.ndarray]]]:
-    """Where the parts end, and variables of any name, kind and shape, none and empty ones too."""
+    """Return the ends of parts, and variables of any name, type and shape, including none and empty ones."""
     chains, ends = draw(st.integers(1, 3)), np.cumsum(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
     shapes = st.lists(st.integers(0, 3), max_size=3)
     results: dict[str, dict[str, np.ndarray]] = {}
@@ -655,7 +655,7 @@ def groups(draw: st.DrawFn) -> tuple[list[int], dict[str, dict[str, np.ndarray]]
 @settings(max_examples=25, deadline=None)
 @given(groups())
 def test_written_groups_are_read_back(given_):
-    """T25: from the parts and from the finished file, bit for bit."""
+    """They are read from the parts and from the finished file, bit for bit."""
     ends, groups = given_
     with tempfile.TemporaryDirectory() as folder:
         writer = started(Path(folder) / "run.nc", parts=())

@@ -44,7 +44,7 @@ def _whole(prior: Any = None, hidden: int = 3, likelihood: Any = None) -> Networ
 def _restricted(
     whole: NetworkPosterior, mode: np.ndarray, basis: np.ndarray, *, is_linearised: bool = False
 ) -> NetworkPosterior:
-    """The posterior in the subspace mode + basis z."""
+    """Return the posterior in the subspace mode + basis z."""
     num_own = whole.layout.dim - whole.layout.network.dim
     own = np.full(num_own, 0.1)
     fixed = {"mode": mode, "basis": basis, "centre": np.concatenate([np.zeros(basis.shape[1]), own])}
@@ -59,7 +59,7 @@ def _restricted(
 
 
 def _subspace(whole: NetworkPosterior, count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """A mode and a basis whose columns are orthogonal in units of the prior."""
+    """Return a mode and a basis whose columns are orthogonal in units of the prior."""
     rng, dim = np.random.default_rng(seed), whole.layout.network.dim
     _, sd = normal_moments(whole.prior, whole.layout.network)
     columns = np.linalg.qr(rng.normal(size=(dim, count)))[0] * rng.uniform(0.1, 0.5, count)
@@ -270,7 +270,7 @@ def test_the_rows_that_a_step_needs_predict_sigma2_within_a_factor_of_two(name):
     # A network without a control variate can sample less.
     hopeless = sampler.remark(posterior, {"rows_needed": 1e6})
     can_restrict = "control_variate" not in fields
-    assert ("mini-batches do not pay" in hopeless, "[[stochastic=identified]]" in hopeless) == (True, can_restrict)
+    assert ("mini-batches save no time" in hopeless, "[[stochastic=identified]]" in hopeless) == (True, can_restrict)
 
 
 # ---- through files -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A whole network by the penalty on a tenth of the rows a step: the bands are those of NUTS on all rows."""
+"""A whole network sampled by the penalty on a tenth of the rows per step has the bands of NUTS on all rows."""
 
 from __future__ import annotations
 

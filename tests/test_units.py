@@ -1,4 +1,4 @@
-"""Units of the noise scale: given in those of the data or of the target's sd, and said in both."""
+"""Units of the noise scale: given in units of the data or of the target's sd, and reported in both."""
 
 from __future__ import annotations
 

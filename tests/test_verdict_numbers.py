@@ -1,4 +1,4 @@
-"""What runs are judged by, on either side of every limit."""
+"""The limits of verdicts, tested on both sides."""
 
 from __future__ import annotations
 

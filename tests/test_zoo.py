@@ -1,4 +1,4 @@
-"""The front door: names or objects in, a file out that repeats, resumes and is read by ArviZ."""
+"""The entry points: names or objects as input, and a file that can be repeated, resumed and read by ArviZ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bnnzoo zoo`: what can be run, and one table of what it gave."""
+"""`bnnzoo zoo`: recipes that can be run, and the table of results."""
 
 from __future__ import annotations
 

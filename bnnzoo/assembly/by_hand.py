@@ -42,5 +42,5 @@ def predicted_site(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
 
 
 def identity_scaler(rows: Dataset) -> Scaler:
-    """Return the scaler of such rows, which leaves them unchanged."""
+    """Return a scaler that leaves the rows of such a posterior unchanged."""
     return Scaler.fit(rows, standardise=False)

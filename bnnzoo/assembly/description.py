@@ -21,7 +21,7 @@ class Description(NamedTuple):
 
     @property
     def architecture(self) -> Architecture:
-        """The model with the sizes of its networks. An exposure is not an input of them."""
+        """The model with the sizes of its networks. The exposure is not one of their inputs."""
         width, *rest = self.example.shape[1:]
         num_outputs = self.parts.likelihood.num_outputs(self.signature.num_targets)
         return Architecture.from_model(self.parts.model, (width - bool(self.signature.exposure), *rest), num_outputs)

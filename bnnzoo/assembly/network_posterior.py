@@ -42,7 +42,7 @@ def subspace_choice(recipe: Recipe) -> SubspaceChoice | None:
 
 @contextlib.contextmanager
 def _naming_the_option(recipe: Recipe) -> Iterator[None]:
-    """Add to an error where `stochastic` was written."""
+    """Start the message of a UsageError with the place where `stochastic` was given."""
     try:
         yield
     except DamagedError:

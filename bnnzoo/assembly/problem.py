@@ -112,8 +112,8 @@ class Problem:
         Args:
             attributes: the root attributes of the file.
             constant: the variables of the group constant_data.
-            observed: the variables of the group observed_data, for a posterior with the training rows; None for one
-                that only predicts.
+            observed: the variables of the group observed_data, for a posterior with the training rows; None for a
+                posterior that only predicts.
             model: the model, if it is not registered.
 
         Raises:
@@ -198,7 +198,7 @@ class Problem:
         return dataclasses.replace(self, recipe=recipe, sampler=sampler, description=description)
 
     def with_likelihood(self, name: str) -> Problem:
-        """Return the problem under another likelihood, which must scale the targets alike.
+        """Return the problem under another likelihood, which must scale the targets in the same way.
 
         Raises:
             UsageError: if the sampler or another part does not support it.
@@ -236,7 +236,7 @@ class Problem:
     def initial_positions(self, *, trained: bool, key: PRNGKeyArray) -> Float[Array, "chain dim"]:
         """Return the initial positions, one per chain: initialised networks for training, or draws from the prior.
 
-        A posterior made by hand always gives its own starts.
+        A posterior made by hand always provides its own initial positions.
         """
         description, chains = self.description, jnp.arange(self.recipe.chains, dtype=jnp.uint32)
         if not trained or description is None:

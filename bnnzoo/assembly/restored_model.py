@@ -1,4 +1,4 @@
-"""Models that are ready to predict: rebuilt from a run's file, or given beside it."""
+"""Models that can predict: rebuilt from a run's file, or given together with the file."""
 
 from __future__ import annotations
 

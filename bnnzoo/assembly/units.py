@@ -28,8 +28,8 @@ def in_network_units(likelihood: AbstractLikelihood, scaler: Scaler, units: str)
     Args:
         likelihood: the likelihood to convert.
         scaler: the scaler of the data.
-        units: the units of the given fields, `data` or `standardised`. Each of several targets has its own sd, and a
-            field then becomes an array [target].
+        units: the units of the given fields, `data` or `standardised`. With several targets, each has its own sd, and a
+            field becomes an array [target].
     """
     if units == "standardised" or np.all(scaler.y_sd == 1):
         return likelihood

@@ -25,35 +25,35 @@ from bnnzoo.recipe import Part, build, fields_of
 
 @dataclass(frozen=True)
 class SamplerSettings:
-    """The options of `check sampler` without the sampler's own."""
+    """The options of `check sampler` without the fields of the sampler."""
 
     target: Annotated[tuple[str, ...], Doc("only this target; repeatable")] = ()
     chains: Annotated[int, Ge(32), Doc("chains; they are the units of the tests")] = 128
-    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 400
-    draws: Annotated[int, Ge(1), Doc("draws per chain, at most")] = 65536
-    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
+    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; with 0 nothing is adapted")] = 400
+    draws: Annotated[int, Ge(1), Doc("largest number of draws per chain")] = 65536
+    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers")] = 0
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The options of `check model` without the model's own."""
+    """The options of `check model` without the fields of the model."""
 
     input: Annotated[tuple[str, ...], Doc("only this shape of one input, such as 5 or 3,32,32; repeatable")] = ()
-    sbc: Annotated[bool, Doc("simulation-based calibration of the model with a sampler, instead")] = False
-    sampler: Annotated[str, Doc("of --sbc: see bnnzoo list samplers")] = "nuts"
-    replicates: Annotated[int, Ge(32), Doc("of --sbc: simulated data sets, each sampled by a chain")] = 128
-    warmup: Annotated[int, Ge(0), Doc("of --sbc: warm-up steps per chain")] = 300
-    thin: Annotated[int, Ge(1), Doc("of --sbc: steps for each of the 63 draws that are ranked among")] = 4
-    out: Annotated[str | None, Doc("of --sbc: a picture of the ranks, .png .svg .pdf")] = None
-    force: Annotated[bool, Doc("of -o: replace what is there")] = False
-    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
+    sbc: Annotated[bool, Doc("run simulation-based calibration of the model with a sampler instead")] = False
+    sampler: Annotated[str, Doc("for --sbc: the sampler, see bnnzoo list samplers")] = "nuts"
+    replicates: Annotated[int, Ge(32), Doc("for --sbc: number of simulated data sets, each sampled by one chain")] = 128
+    warmup: Annotated[int, Ge(0), Doc("for --sbc: warm-up steps per chain")] = 300
+    thin: Annotated[int, Ge(1), Doc("for --sbc: steps for each of the 63 draws that determine a rank")] = 4
+    out: Annotated[str | None, Doc("for --sbc: a picture of the ranks (.png .svg .pdf)")] = None
+    force: Annotated[bool, Doc("for -o: replace an existing file")] = False
+    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers")] = 0
 
 
 @dataclass(frozen=True)
 class PartSettings:
-    """The options of `check likelihood` and `check prior` without the part's own."""
+    """The options of `check likelihood` and `check prior` without the fields of the part."""
 
-    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random")] = 0
+    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers")] = 0
 
 
 def _check_likelihood(name: str, likelihood: Any, settings: PartSettings, *, quiet: bool, json: bool) -> None:
@@ -153,7 +153,7 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
     """
     inputs = [_shape(text) for text in settings.input]
     if settings.out and not settings.sbc:
-        raise UsageError("-o: names the picture of --sbc; add --sbc, or remove -o")
+        raise UsageError("-o: requires --sbc; add --sbc, or remove -o")
     if settings.sbc:
         _calibrate(name, model, inputs, settings, quiet=quiet, json=json)
         return

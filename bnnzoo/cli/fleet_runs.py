@@ -81,7 +81,7 @@ def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
 class RunFiles:
     """The files of a fleet's runs. Beside each run lies its requested recipe, NAME.nc.yaml.
 
-    A complete run stays until another one replaces it, and so does its recipe file.
+    A complete run and its recipe file are kept until another run replaces them.
     """
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ def _is_run_of_job(job: Job) -> bool:
         return False
     except UsageError:  # damage is reported where the file is read
         return True
-    # The user may have resumed by hand a run that was to replace this one.
+    # The user may have resumed the replacement of this run by hand.
     expected = {"seed": job.recipe.seed, "model": job.recipe.model.name, "sampler": job.recipe.sampler.name}
     return all(
         str(attributes.get(name)).rpartition(":")[2] == str(value).rpartition(":")[2]

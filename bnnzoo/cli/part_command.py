@@ -22,7 +22,7 @@ from bnnzoo.suggestions import near_names
 
 SETTINGS = {"help_option_names": ["--help", "-h"]}
 PartSelector = Callable[[dict[str, Any]], dict[str, tuple[str, PartOptions]]]
-"""A function from a command's parameters to the name and the options of each part that they choose, by kind."""
+"""A function that maps a command's parameters to the name and the options of each selected part, by kind."""
 
 
 def add_command(

@@ -25,7 +25,7 @@ def plain_name(name: Any) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of a not-found message: the near names, or else the first eight names."""
+    """Return the end of a not-found message: similar names, or the first eight names if none is similar."""
     names = list(names)
     similar_names = near_names(name, names)
     if similar_names:

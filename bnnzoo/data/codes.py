@@ -16,13 +16,13 @@ from bnnzoo.finding import setting
 _FAR = 10.0
 """Minimal distance of a code from the other values, in their interquartile ranges."""
 _FEWEST_ROWS = 10
-"""Rows from which a value that occurs once can be told from an ordinary outlier."""
+"""Minimal number of rows at which a value that occurs once can be distinguished from an ordinary outlier."""
 _LARGEST_SINGLE_CODE = -99.0
-"""Codes from here on downwards need not repeat."""
+"""Codes up to this value need not repeat if there are enough rows."""
 _SMALLEST_SINGLE_HIGH_CODE = 999.0
-"""Codes from here on upwards need not repeat."""
+"""Codes from this value on need not repeat if there are enough rows."""
 _ANY_ROWS = -999.0
-"""Codes from here on downwards need no minimal number of rows."""
+"""Codes up to this value need not repeat, for any number of rows."""
 _FEWEST_VALUES = 2
 """Minimal number of other values in a column with a code."""
 _ALWAYS_CODES = (-200.0, -32768.0, 32767.0, -2147483648.0, 2147483647.0, -1e20, 1e20, -1e30, 1e30, 9.96921e36)
@@ -30,12 +30,12 @@ _ALWAYS_CODES = (-200.0, -32768.0, 32767.0, -2147483648.0, 2147483647.0, -1e20, 
 _SCALE_CODES = (7.0, 8.0, 9.0)
 """Codes of questionnaires: refused, do not know, no answer. A 7 alone may be a step."""
 _TOP_REPEATED, _TOP_ONCE = 0.1, 0.25
-"""Minimal fraction of the rows on the highest step of a scale, beside a code that repeats and one that does not.
+"""Minimal fraction of the rows with the largest value of a scale: for a repeated code, and for a code that occurs once.
 
-The tail of counts has fewer rows.
+The largest value of counts is rarer.
 """
 _TOP_ROWS = 4
-"""Minimal number of rows on the highest step."""
+"""Minimal number of rows with the largest value of a scale."""
 
 
 class Code(NamedTuple):
@@ -57,7 +57,7 @@ class Code(NamedTuple):
         return str(single) if single == self.value else f"{self.value:.10g}"
 
     def describe(self, others: str = "others") -> str:
-        """Return the value, its frequency, and the range of the other values, which the text names."""
+        """Return a text with the value, its frequency, and the range of the other values, which are called `others`."""
         return (
             f"{self.column} ({self.text} in {self.count} of {self.rows} rows, {others} {self.low:g} to {self.high:g})"
         )
@@ -70,8 +70,8 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     occur once. -999, -9999 and so on may occur once in any column.
 
     It must lie more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is
-    enough that no other value is negative. For 7, 8 and 9 it is enough that the other values are the steps of a scale,
-    see `_beside_a_scale`.
+    enough that no other value is negative. For 7, 8 and 9 it is enough that the other values form a scale, see
+    `_beside_a_scale`.
     """
     present = numbers[np.isfinite(numbers)]
     # A distant value is the minimum or the maximum, so most columns need no sorting.
@@ -103,8 +103,8 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
 def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray, " value"]) -> list[float]:
     """Return the 7, 8 and 9 among the distinct values that lie beside a scale, such as 9 beside 1, 2, 3, 4, 5.
 
-    The scale is all whole numbers from 0 or 1 to a highest step, at least two below the codes. The highest step must
-    be as frequent as a step of a scale; the highest of a few counts is rarer.
+    The scale consists of all whole numbers from 0 or 1 to its largest value, which is at least two below the codes. The
+    largest value must be as frequent as in a scale; in a column of counts it is rarer.
     """
     rows, jumps = counts.sum(), np.flatnonzero(np.diff(values) != 1)
     if rows < _FEWEST_ROWS or values[0] not in (0.0, 1.0) or not jumps.size or not jumps[0]:
@@ -141,7 +141,7 @@ def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, 
 
 
 def may_hold_codes(low: float, high: float) -> bool:
-    """Whether a column with these ends may hold codes, which are an end of it."""
+    """Whether a column with this minimum and maximum may contain codes, which are always the minimum or the maximum."""
     return _looks_like_a_code(low) or _looks_like_a_code(high) or high in _SCALE_CODES[1:]
 
 
@@ -154,7 +154,7 @@ def _looks_like_a_code(value: float) -> bool:
 
 
 def _may_occur_once(value: float, *, enough: bool) -> bool:
-    """Whether a code of this size need not repeat; `enough` says that the column has ten cells."""
+    """Whether a code of this size need not repeat; `enough`: the column has at least ten cells."""
     if value in _ALWAYS_CODES:
         return enough
     return value <= (_LARGEST_SINGLE_CODE if enough else _ANY_ROWS) or (enough and value >= _SMALLEST_SINGLE_HIGH_CODE)

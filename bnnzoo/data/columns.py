@@ -92,7 +92,10 @@ def _floats(series: Any) -> Float[np.ndarray, " row"]:
 
 
 def _without_codes(values: Float[np.ndarray, " row"], dtype: Any, style: Style) -> Float[np.ndarray, " row"]:
-    """Numbers, nan where one is a code for a missing cell: to float32 -999.9 is another number."""
+    """Return the numbers, with nan for codes of missing cells.
+
+    For float32 columns the codes are rounded in the same way.
+    """
     code_values = np.array(style.code_numbers)
     is_float32 = getattr(dtype, "itemsize", 8) == 4 and getattr(dtype, "kind", "f") == "f"
     code_values = code_values.astype(np.float32).astype(np.float64) if is_float32 else code_values

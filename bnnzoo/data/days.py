@@ -21,7 +21,7 @@ def days_since_1970(series: Any) -> Float[np.ndarray, " row"]:
 
 
 def coded_days(style: Style) -> Float[np.ndarray, " code"]:
-    """The dates among the codes for a missing cell, as days since 1970."""
+    """Return the missing-cell codes that are dates, as days since 1970."""
     import pandas as pd
 
     codes = [as_iso(text) for text in style.codes if DATE.fullmatch(text)]

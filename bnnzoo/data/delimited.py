@@ -46,8 +46,8 @@ class DelimitedTable:
 
     Args:
         reading: the requested options; the others are detected.
-        trained: the reading of the training table, for a table of new rows; used if detection is ambiguous. No options
-            apply then, and messages name none.
+        trained: the reading of the training table, for a table of new rows; used if detection is ambiguous. Options
+            cannot be given then, so messages name none.
     """
 
     def __init__(self, path: Path, reading: Reading = PLAIN, trained: Reading | None = None):
@@ -116,7 +116,7 @@ class DelimitedTable:
         return self.has_number(row) or any(as_text(cell) in levels for cell in cells)
 
     def zero_padded_cells(self, names: Sequence[str], /) -> dict[str, str]:
-        """A cell with a leading zero, such as 0123, of each column that has one among its first cells."""
+        """Return a cell with a leading zero, such as 0123, for each column that has one among its first cells."""
         position_of_name = {name: i for i, name in enumerate(self.names) if name in names}
         cells_by_name: dict[str, str] = {}
         for cells in itertools.islice(self._text.records(self._start), MAX_INSPECTED_LINES):
@@ -223,7 +223,7 @@ class DelimitedTable:
         return lines
 
     def _check_records(self) -> int:
-        """The number of rows, of text with quotes, all of them having as many fields as the header."""
+        """Check that all rows of a text with quotes have as many fields as the header; return the number of rows."""
         row, num_invalid, first_invalid = 0, 0, ([], 0)
         for row, cells in enumerate(self._text.records(self._start), start=1):
             if len(cells or [""]) != self._num_fields:
@@ -236,10 +236,10 @@ class DelimitedTable:
         return row
 
     def _refuse_header(self, cells: list[str], count: int) -> None:
-        """Refuse a table of which most rows have another number of fields than the first line.
+        """Refuse a table if most rows have a different number of fields than the first line.
 
-        Rows with one more may have names, as R's write.table gives them, or end with a separator. Other first lines
-        are no header.
+        Rows with one more field may begin with row names, as R's write.table writes them, or end with a separator. In
+        other cases the first line is no header.
         """
         place = f"{self.where}: {count} rows do not have {self._num_fields} fields, as the header has"
         header = header_line(self._text.raw, self._text.delimiter)

@@ -108,7 +108,7 @@ def _separator_of(lines: Sequence[str], preferred: str) -> str | None:
 
 
 def _decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","]) -> Literal[".", ","]:
-    """The decimal mark of the numbers below a header; `preferred` where they leave it open."""
+    """Return the decimal mark of the numbers below a header; `preferred` if the numbers do not determine it."""
     if separator == "," and preferred == ".":
         return preferred  # a quoted 1,5 among plain cells may be anything
     commas, points = _decimals(_cells(lines, separator))
@@ -120,12 +120,12 @@ def _decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ",
 
 
 def _has_commas(lines: Sequence[str]) -> bool:
-    """Whether a cell of a file whose columns are separated by commas has a comma, in quotes."""
+    """Whether a file whose columns are separated by commas has a quoted cell with a comma."""
     return any("," in cell for cell in _cells(lines, ","))
 
 
 def unusual_separator(header: str, row: bytes) -> str:
-    """Return the sign, other than `MARKS`, that may separate the columns of a header and a row; "" for none."""
+    """Return the character outside `MARKS` that may separate the columns of a header and a row; "" if there is none."""
     first = row.decode("utf-8", "replace")
     marks = [mark for mark in dict.fromkeys(header) if not mark.isalnum() and mark not in "_-. \"'()[]%"]
     marks = [mark for mark in marks if header.strip(mark) == header and header.count(mark) == first.count(mark)]
@@ -133,9 +133,9 @@ def unusual_separator(header: str, row: bytes) -> str:
 
 
 def _thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
-    """A cell such as 1.234 that may be a whole number; "" if there is none.
+    """Return a cell such as 1.234 that may be a whole number with a thousands separator; "" if there is none.
 
-    It is ambiguous only if semicolons separate the cells and no other cell decides.
+    Such a cell is ambiguous only if semicolons separate the cells and no other cell shows the decimal mark.
     """
     if separator != ";" or decimal != ".":
         return ""
@@ -145,13 +145,16 @@ def _thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
 
 
 def _cells(lines: Sequence[str], separator: str) -> set[str]:
-    """The distinct cells below a header. A bound, such as <0.5, is represented by its number."""
+    """Return the distinct cells below a header. A bound, such as <0.5, is represented by its number."""
     rows = _records(lines[1:], separator, _RECORDS)
     return {cell.strip().lstrip("<>\u2264\u2265=").strip() for row in rows for cell in row}
 
 
 def _decimals(cells: Collection[str]) -> tuple[bool, bool]:
-    """Whether some cells have a decimal comma, and whether some have a point: those that cannot be thousands."""
+    """Whether some cells have a decimal comma, and whether some have a decimal point.
+
+    Possible thousands are ignored.
+    """
     clear = [cell for cell in cells if not _THOUSANDS.fullmatch(cell)]
     return any(map(_WITH_COMMA.fullmatch, clear)), any(map(_WITH_POINT.fullmatch, clear))
 

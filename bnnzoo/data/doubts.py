@@ -32,15 +32,15 @@ _TOTALS = re.compile(
 )
 """Labels of a closing row of sums or means."""
 _FEWEST_WITH_UNIT = 3
-"""Levels with the same unit from which they are amounts."""
+"""Minimal number of levels with the same unit that are considered amounts."""
 _FEWEST_VALUES = 2
 """Minimal number of other values in a column with a distant value."""
 
 
 def warn_of_inputs(cells: Sequence[Cells], where: str) -> None:
-    """Warn about constant columns and identifiers. A single input may be distinct in every row, as a clock is.
+    """Warn about constant columns and identifiers. A single input may differ in every row, such as a time.
 
-    A column that is named as programs name row numbers needs fewer rows than another identifier.
+    Fewer rows are enough for a column with a usual name of row numbers.
     """
     names_by_kind: dict[str, list[str]] = {"constant": [], "identifier": []}
     for column in cells:
@@ -85,12 +85,13 @@ def warn_of_text(
     where: str,
     skip: Callable[[int], str] | None,
 ) -> None:
-    """Warn of text that is hardly a category: amounts with units, names of columns, totals, letters of either case.
+    """Warn of text that is probably no category: amounts, names of columns, totals, levels that differ in case.
 
     Args:
         categories: the columns of text that the user declared as levels.
         targets: the names of the targets.
-        skip: the option that leaves out a row, counted from 0, or ""; None where rows were left out already.
+        skip: a function that returns the option to leave out a row, counted from 0, or ""; None if rows were already
+            left out.
     """
     texts = [column for column in cells if column.kind == "text"]
     warnings_found = []

@@ -1,7 +1,8 @@
 """The encoding of table columns as network inputs, fitted on the training table and stored in the run's file.
 
-Numbers and booleans are kept; numbers that float32 could not distinguish are counted from the smallest. Dates count
-days from the first one, times of day hours. Each level of a text column is an input of its own (`colour=red`). With
+Numbers and booleans are kept; if float32 could not distinguish numbers of a column, its smallest number is subtracted.
+Dates count days from the first one, times of day hours. Each level of a text column is an input of its own
+(`colour=red`). With
 `missing: median`, missing cells get the median of the training rows. Columns with missing cells in training get an
 indicator input (`age is missing`).
 """
@@ -35,7 +36,7 @@ MOST_LEVELS = 100
 MOST_LETTERS = 200
 """Limit for the length of a level, for the same reason."""
 _COARSE = 1e-3
-"""Fraction of a column's sd by which float32 may move its numbers; beyond it they are counted from the smallest."""
+"""Fraction of a column's sd by which float32 may change its numbers; beyond it the smallest number is subtracted."""
 _NO_CATEGORIES = f"of text with more than {MOST_LEVELS} categories, or categories of more than {MOST_LETTERS} letters"
 MISSING_REMEDY = f"fill in missing cells with [[missing=median]], drop their rows with [[missing=drop]]{DROP_COLUMN}"
 

@@ -57,7 +57,7 @@ def check_names(names: Sequence[str], first_row: Sequence[str], where: str) -> N
 
 
 def header_line(raw: bytes, delimiter: str) -> int:
-    """Return the line, from 1, from which on lines have the most frequent number of fields; 0 if there is none."""
+    """Return the first line, counted from 1, with the most frequent number of fields; 0 if it cannot be determined."""
     text = io.BytesIO(raw)
     counts = [line.decode("utf-8").count(delimiter) for line in itertools.islice(text, MAX_INSPECTED_LINES)]
     usual = max(counts, key=counts.count)
@@ -89,5 +89,5 @@ def are_units(row: Sequence[str], next_row: Sequence[str]) -> bool:
 
 
 def _are_dates(*cells: str) -> bool:
-    """Whether all cells are days, or moments."""
+    """Whether all cells are dates, with or without a time."""
     return all(len(cell) > len("2024-05") and DATE.fullmatch(cell) for cell in cells)

@@ -52,9 +52,9 @@ OTHER_TIME = re.compile(
 )
 _MONEY = r"(?:[$€£¥₹₽₺₩]|R\$|kr\.?|zł|USD|EUR|GBP|CHF|Fr\.|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|BRL)"
 DRESSED_NUMBER = re.compile(
-    # a decimal comma, thousands separators (Indian ones too), a currency, a percent sign, parentheses or a minus at the
-    # end for less than nothing; Fortran's exponents; hexadecimal digits; 5,- and powers of ten; errors, 1.5 ± 0.2 and
-    # 1.5 (0.2); quotes of a spreadsheet, ="05" and '05'
+    # a decimal comma, thousands separators (also Indian), a currency, a percent sign, parentheses or a final minus for
+    # negative numbers; Fortran's exponents; hexadecimal digits; 5,- and powers of ten; numbers with errors, 1.5 ± 0.2
+    # and 1.5 (0.2); quotes of a spreadsheet, ="05" and '05'
     rf"(?=.{{1,100}}\Z)(?:(?P<open>\()?[+\u2212-]?(?:{_MONEY}\s?)?[+\u2212-]?"
     r"(?:[0-9]{1,3}(?:[,.'\u2019\s][0-9]{3})+(?:[.,][0-9]+)?|[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]+)?"
     r"|[0-9]*[.,]?[0-9]+)"
@@ -103,7 +103,7 @@ class Style(NamedTuple):
 
     @property
     def code_numbers(self) -> tuple[float, ...]:
-        """The codes that are numbers, written with a point or with the decimal mark of the file."""
+        """The codes that are numbers, with a decimal point or with the decimal mark of the file."""
         return tuple(
             style.number(code)
             for code in self.codes
@@ -138,7 +138,7 @@ class Style(NamedTuple):
         return None
 
     def _with_points(self, text: str) -> str:
-        """A bound with decimal points; empty where it has some in a file of decimal commas: >1.000 may be 1000."""
+        """Return a bound with decimal points; empty if a file with decimal commas has a point: >1.000 may be 1000."""
         if self.decimal != ",":
             return text
         return "" if "." in text.replace("..", "") else text.replace(",", ".")
@@ -155,7 +155,7 @@ def parse_hours(text: str) -> float:
 
 
 def as_iso(text: str) -> str:
-    """A date as pandas reads it: dashes, and a zone in digits."""
+    """Return a date in the form that pandas reads: with dashes, and with the zone in digits."""
     text = re.sub(r"\s?(UTC|GMT)$", "Z", text.replace("/", "-").replace(",", "."))
     return re.sub(r"(:[0-9.]+\s?[+-][0-9]{2})$", r"\1:00", text)
 

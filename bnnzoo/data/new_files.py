@@ -24,9 +24,9 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+")
 def open_like_training(path: Path, signature: Signature) -> DelimitedTable:
     """Return the table in a text file of new rows.
 
-    Separator and decimal mark are detected, and those of training where the file leaves them open. UTF-8 is read as
-    such. Lines that training skipped are skipped where they hold no rows: above the header, or without any number or
-    known level.
+    Separator and decimal mark are detected; if the file does not determine them, those of the training file are used. A
+    file in UTF-8 is read as UTF-8. A line that training skipped is skipped if it is no data row: it is above the
+    header, or has no number and no known level.
     """
     trained_reading = signature.reading.text_options
     encoding = "" if not trained_reading.encoding or is_utf8(path) else trained_reading.encoding
@@ -61,7 +61,7 @@ def _open_with_skipped_lines(
 
 
 def _begins_with_data(path: Path, reading: Reading, columns: Collection[str], lines: Collection[int]) -> bool:
-    """Whether the first line names a training column, and some of the skipped `lines` is absent or has a number."""
+    """Whether the first line names a training column, and one of the skipped `lines` is absent or has a number."""
     text = read_text(path, reading.encoding, has_options=False).decode("utf-8").split("\n")
     names = {plain_name(cell) for cell in (*_CELLS.split(text[0]), *_CELLS_WITH_SPACES.split(text[0]))}
     if names.isdisjoint(columns):

@@ -24,7 +24,7 @@ class NpzFile:
         self._path = path
 
     def dataset(self, task: str | None) -> Dataset:
-        """Return `x` and `y` as a checked data set; a single array becomes that of a density."""
+        """Return `x` and `y` as a checked data set; a single array becomes a data set for a density."""
         arrays = self._read()
         known_names = sorted({"x", "y"} & set(arrays))
         if task in (None, "density") and len(known_names) == 1:

@@ -47,7 +47,7 @@ class Table(Protocol):
         ...
 
     def zero_padded_cells(self, names: Sequence[str], /) -> dict[str, str]:
-        """A cell with a leading zero of each column of text that has one."""
+        """Return a cell with a leading zero for each column of text that has one."""
         ...
 
     def skip_option(self, *rows: int) -> str:

@@ -96,7 +96,7 @@ class Reading:
         except UsageError:
             right = False
         if not right:
-            raise ValueError("no option of the table reader gives what it records")
+            raise ValueError("it cannot result from options of the table reader")
 
     @property
     def text_options(self) -> Reading:

@@ -39,9 +39,9 @@ class Scaler:
     def fit(cls, train: Dataset, standardise: bool) -> Scaler:
         """Compute means and population standard deviations of the training rows, for images over all pixels together.
 
-        A censored target counts by its finite end, or by the midpoint of its interval. Constant columns get sd 1, and
-        an exposure keeps its units. Without `standardise` nothing changes, except that uint8 images are divided by 255
-        (x_mean 0, x_sd 255).
+        A censored target is represented by its finite end, or by the midpoint of its interval. Constant columns get sd
+        1, and an exposure keeps its units. Without `standardise` nothing changes, except that uint8 images are divided
+        by 255 (x_mean 0, x_sd 255).
 
         Raises:
             UsageError: if float32 cannot represent the standard deviation of a column.

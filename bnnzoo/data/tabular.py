@@ -261,7 +261,7 @@ def _keep_rows(column: Cells, keep: NDArray[np.bool_]) -> Cells:
 
 
 def _notes_of_zeros(table: Table, names: Sequence[str]) -> list[str]:
-    """Numbers with leading zeros, as in codes."""
+    """Return notes about numbers with leading zeros, which may be codes."""
     return [
         f"column {name}: cells such as {cell} are read as numbers; if they are codes, use {setting('categories', name)}"
         for name, cell in table.zero_padded_cells(names).items()

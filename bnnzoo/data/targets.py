@@ -221,7 +221,7 @@ def check_labels(
 def recode(
     y: NDArray[Any], own_names: Sequence[str], class_names: Sequence[str], where: str
 ) -> Int[np.ndarray, " row"]:
-    """Recode targets to `class_names`: codes into their `own_names` names, or numbers [N, 1] without names."""
+    """Convert targets to codes in `class_names`. They are codes in `own_names`, or numbers [N, 1] without names."""
     return check_labels(np.asarray(own_names)[y] if own_names else y[:, 0], class_names, where)
 
 

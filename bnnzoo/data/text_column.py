@@ -230,7 +230,7 @@ def text_cells(
     is_gap: Callable[[str], bool],
     ordered: bool = False,
 ) -> Cells:
-    """Return a column of text. Its levels are sorted, unless `ordered` says that the texts are in order already."""
+    """Return a column of text. Its levels are sorted, unless the texts are in order already (`ordered`)."""
     present = dict.fromkeys(text for text in texts if not is_gap(text))
     levels = tuple(present) if ordered else tuple(sorted(present))
     position_of_level = {level: float(i) for i, level in enumerate(levels)}
@@ -243,7 +243,7 @@ def refuse_merged(name: str, integers: NDArray[Any], faults: Faults) -> None:
     """Report different whole numbers that float64 would make equal."""
     rows = merged_positions(integers)
     if rows.size:
-        description = "of whole numbers above 2^53, of which different ones would become equal"
+        description = "of whole numbers above 2^53, some of which would become equal"
         remedy = "subtract a constant, write text (id123), or use [[drop=NAME]]"
         remedy = "round them to what float64 can represent" if faults.trained else remedy
         faults.add(

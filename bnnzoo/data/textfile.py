@@ -85,7 +85,7 @@ def without_lines(raw: bytes, lines: Collection[int], where: str) -> bytes:
 
 
 def spaces_to_tabs(raw: bytes) -> bytes:
-    """Text whose columns are separated by spaces, any number of them, with a tab in their place but within quotes."""
+    """Return text with runs of spaces and tabs replaced by one tab, except within quotes and at the ends of lines."""
     if b'"' not in raw:
         return re.sub(rb"[ \t]+", b"\t", re.sub(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)", b"", raw))
     pieces = rb'("(?:[^"]|"")*")|(?m:^[ \t]+|[ \t]+(?=\r?$))|[ \t]+'

@@ -24,7 +24,7 @@ from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.predicting import Predicting
 
 SHARE, LEAST_SECONDS = 0.5, 20.0
-"""Default time of the exact chains: this fraction of the run's time, but at least so many seconds."""
+"""Default time of the exact chains: this fraction of the run's time, but at least this number of seconds."""
 FEWEST_STEPS, FIRST_STEPS, MOST_STEPS = 8, 32, 4096
 _SNAPSHOTS = 32
 """Snapshots in the second half of the exact chains' steps, from which their means and sds are estimated."""
@@ -33,7 +33,7 @@ _MOST_DRAWS = 8000
 _DENSITY_DRAWS = 1000
 """Largest number of draws whose log density contributes to the estimate of the effective sample size."""
 _MARGIN = 4.5
-"""Multiple of the standard error which must fit into the tolerance before more steps stop being useful."""
+"""More steps are useful while this multiple of a bias's standard error exceeds the tolerance."""
 _PILOTS = 16
 
 Values = dict[str, Float[np.ndarray, "..."]]
@@ -199,7 +199,7 @@ def _first_steps(step_seconds: float, end_time: float) -> int:
 
 
 def _more_steps_help(biases: Mapping[str, Biases], tolerance: float) -> bool:
-    """Whether the exact chains remember their starts, or their errors are too large beside those of the draws."""
+    """Whether the exact chains remember their starts, or have too large errors compared with those of the draws."""
     for function_biases in biases.values():
         if np.any(function_biases.remembered > bias.MAX_REMEMBERED):
             return True
@@ -249,7 +249,7 @@ def densities(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]
 def with_squares(
     values: Mapping[str, Float[np.ndarray, "unit value"]], centre: Mapping[str, Float[np.ndarray, " value"]]
 ) -> dict[str, Float[np.ndarray, "unit value"]]:
-    """The test functions and the squares of those that have a centre, about it: these drift where an sd is wrong."""
+    """Return the functions, and squares of some about their centre, which drift if an sd is wrong."""
     with np.errstate(invalid="ignore"):
         spreads = {f"the spread of {name}": (values[name] - middle) ** 2 for name, middle in centre.items()}
     return dict(values) | spreads

@@ -18,7 +18,7 @@ LEVEL = 1e-3
 TOLERANCE = 0.2
 """Largest bias that may remain possible in an audit that passes: of a mean in the posterior's sd, of an sd relative.
 
-Half of it is the limit for the sd of all predictions together, which is estimated more precisely than that of each.
+Half of it is the limit for the sd of all predictions together, which is estimated more precisely than a single sd.
 """
 _LEAST_P = 1e-6
 """Smallest p-value that is reported; the tail below it is not known precisely."""
@@ -44,22 +44,23 @@ class Audit:
 
     Attributes:
         outcome: `passed`: every bias is within `tolerance`. `drifted`: the draws are not from the posterior.
-            `undecided`: neither can be shown.
-        p: probability of such a drift or bias if the draws are correct; below `level` the draws have drifted.
+            `undecided`: neither is shown.
+        p: probability of a drift or bias of at least this size if the draws are correct; below `level` the outcome is
+            `drifted`.
         drifted: the function with the strongest evidence of drift.
         score: test statistic of that function, about standard normal for correct draws. It is negative if the function
             decreased on the exact chains.
         bias_sd: bias of the sd of predictions between draws, (run - exact) / exact: 0.1 is a tenth too wide.
         bias_sd_se: standard error of `bias_sd`.
         bias_sd_bound: the bias is within plus or minus this bound with 95 % confidence.
-        bias_sd_lowest, bias_sd_highest: lowest and highest such bias of a single prediction, at rows and half way
-            between them, where the data may have a gap.
-        bias_bound: no bias of a mean (in sds) or of an sd (relative) is larger, at 95 % confidence each.
-        bias_bound_of: the function with this bound.
-        detectable: the smallest bias that is detected with 95 % probability, in any of the functions.
+        bias_sd_lowest, bias_sd_highest: lowest and highest bias of the sd of a single prediction. The predictions are
+            at rows, and half way between rows, where the data may have a gap.
+        bias_bound: upper bound for the bias of any mean (in sds) and of any sd (relative), with 95 % confidence each.
+        bias_bound_of: the function whose mean or sd has this bound.
+        detectable: the bias that is detected with 95 % probability in every function.
         limited_by: `draws` if the run's own Monte Carlo error limits the power, else `chains`.
-        remembered: largest fraction of a start that is left in the later values of any function. Above 0.1, a part of
-            the function may not have moved at all, and no bias of that part is visible.
+        remembered: largest fraction of a starting value that remains in the later values of a function. Above 0.1, a
+            component of the function may not have moved at all, and a bias of this component is not visible.
         moved: fraction of the starts that the exact chains have forgotten; near 0 they hardly moved.
         chains, steps, acceptance: number of exact chains, and steps and acceptance rate of each.
         cost: `seconds` divided by the seconds of the run.

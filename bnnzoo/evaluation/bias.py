@@ -23,8 +23,9 @@ _CONFIDENCE = 0.95
 MAX_REMEMBERED = 0.1
 """The largest fraction of a start that may be left in a function's later values.
 
-`estimate` assumes one rate of forgetting. A chain may never forget a part of the function, such as the mode it is in.
-That part shows neither as drift nor as bias. This fraction is the part's share of the variance."""
+`estimate` assumes one rate of forgetting. A chain may never forget a component of the function, such as the mode that
+it is in. Such a component causes neither a visible drift nor a visible bias. The remembered fraction is its fraction of
+the variance."""
 
 
 class Moments(NamedTuple):
@@ -44,10 +45,10 @@ class Biases:
     Attributes:
         values: the biases of all means, then of all sds; NaN where they cannot be estimated.
         run_errors, exact_errors: standard errors from the run's draws and from the exact chains.
-        units: exact chains, which the t distribution of a bias counts.
-        testable: biases of which a test keeps its level.
-        remembered: fraction of a start that is left in the later values of each function, with 95 % confidence at
-            least.
+        units: number of exact chains; it determines the degrees of freedom of the t distribution of a bias.
+        testable: whether a test of each bias keeps its level.
+        remembered: upper 95 % confidence bound for the fraction of a start that remains in the later values of each
+            function.
     """
 
     values: Float[np.ndarray, " bias"]
@@ -69,7 +70,7 @@ class Biases:
 
     @property
     def bounds(self) -> Float[np.ndarray, " bias"]:
-        """Larger end, in absolute value, of each bias's 90 % interval; the bias is beyond it with 5 % probability."""
+        """The larger end, in absolute value, of the 90 % interval of each bias."""
         margins = one_sided_margin(self.degrees_of_freedom) * self.errors
         return np.nan_to_num(np.abs(self.values) + margins, nan=np.inf)
 
@@ -170,7 +171,7 @@ def estimate(
 
 
 def _jackknife(leave_one_out_values: Sequence[Float[np.ndarray, " value"]]) -> Float[np.ndarray, " value"]:
-    """The standard errors of estimates from those with one group left out each."""
+    """Return the standard errors of estimates, from the estimates that leave out one group each."""
     return np.sqrt((len(leave_one_out_values) - 1) * np.var(leave_one_out_values, 0))
 
 

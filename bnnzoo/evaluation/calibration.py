@@ -23,7 +23,7 @@ COARSEST = 0.15
 
 
 def half_width(rows: int, targets: int) -> float:
-    """Return half of the width of a gap's interval (Dvoretzky, Kiefer and Wolfowitz), shared by two curves a target."""
+    """Return half of the width of a gap's interval (Dvoretzky, Kiefer and Wolfowitz), with two curves per target."""
     return math.sqrt(math.log(4 * targets / (1 - LEVEL)) / (2 * rows))
 
 

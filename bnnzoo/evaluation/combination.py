@@ -1,4 +1,4 @@
-"""R-hat of the worst-mixing linear combination of the tested quantities: do chains agree in every direction?
+"""R-hat of the worst-mixing linear combination of the tested quantities.
 
 Each quantity alone may mix while a combination of them does not. The multivariate R-hat of Brooks and Gelman (1998) is
 the largest over all combinations. If it is selected and computed on the same draws, it exceeds 1 even for mixed chains.

@@ -53,7 +53,7 @@ class TrainingScores(NamedTuple):
 
 
 def least_rank(alpha: float, num_rows: int) -> int:
-    """Return the smallest rank, from 1 for the lowest score, that puts a candidate into the set.
+    """Return the smallest rank of a candidate in the set; the lowest score has rank 1.
 
     Args:
         alpha: one minus the level.
@@ -124,11 +124,11 @@ def hull(
     """Return the smallest interval that holds the set of each row, from candidates on a grid.
 
     Ends are rounded outwards, by less than 0.1 % of the width of the first grid. Parts of the set that lie between two
-    candidates of the first grid are not seen. If no candidate is in the set, the interval is the whole first grid.
+    candidates of the first grid are missed. If no candidate is in the set, the interval is the whole first grid.
 
     Args:
         contains: whether candidates are in the sets.
-        low: where to begin, such as the lower end of the Bayesian interval.
+        low: the lower end of the first interval, such as that of the Bayesian interval.
         high: the upper end; the first grid is three times as wide.
         discrete: targets are whole numbers; the interval then begins and ends with a member of the set.
     """

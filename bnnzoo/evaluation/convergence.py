@@ -17,7 +17,8 @@ FEWEST = 4
 def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " value"]:
     """Return the rank-normalised split R-hat of each value; infinite for constant values or too few draws.
 
-    ArviZ has no R-hat of a single chain. Its two halves are used instead, without the last draw if their number is odd.
+    ArviZ does not compute the R-hat of a single chain, so the chain is split into halves, without its last draw if
+    their number is odd.
     """
     if len(values) == 1:
         half = values.shape[1] // 2

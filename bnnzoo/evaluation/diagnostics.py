@@ -172,8 +172,9 @@ def distance_from_data(
     - `remoteness` of a regression: distance between a predictive mean and the mean of the training targets, in standard
       deviations of the targets. It is the median over draws and rows, and the largest over chains and targets. A
       constant target has none.
-    - `deficit` of a regression: how many nats a training row is less likely than under a Gaussian with the targets'
-      mean and standard deviation. It is the mean over rows, the median over draws and the largest over chains.
+    - `deficit` of a regression: log density of a training row under a Gaussian with the targets' mean and standard
+    deviation, minus that under the prediction, in nats. It is the mean over rows, the median over draws and the largest
+    over chains.
     - `surprise` of a classification: mean negative log probability of the training labels, divided by that of a uniform
       guess.
     """

@@ -1,7 +1,8 @@
-"""Drift test: run short exact chains from draws and test which functions change. None does if the draws are correct.
+"""Drift test: run short exact chains from draws and test which functions change; correct draws have no change.
 
 A draw of the posterior and the end of a reversible chain from it are exchangeable. So the differences of any functions
-of the two change sign together with probability one half. The test assumes nothing but independent draws.
+of the two change sign together with probability one half. The only assumption of the test is that the draws are
+independent.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SECOND_ORDER_UP_TO = 500
 """Largest number of parameters for a control variate instead of all rows; its Hessian takes one pass per parameter."""
 _PILOTS, _ROUNDS, _STEPS_A_ROUND = 16, 16, 4
 _INSPECTED, _STEPS_INSPECTED = 4, 100
-"""Number of pilots at which steps on mini-batches are compared with all rows, and steps of each for the statistics."""
+"""Number of pilot chains at which steps on mini-batches are compared with all rows, and number of their steps."""
 _ACCEPTANCE = 0.7
 _SHORTEST = 1 / 8
 """Shortest step size relative to the longest; the logarithm of a step size is uniform between the two."""
@@ -50,10 +51,10 @@ class Kernel(NamedTuple):
 
 
 def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot dim"], *, key: PRNGKeyArray) -> Kernel:
-    """Tune a kernel: Hamiltonian steps over all rows, or for many rows and few parameters penalised ones.
+    """Tune a kernel: Hamiltonian steps over all rows; for many rows and few parameters, steps with the noise penalty.
 
     The penalised steps use mini-batches with a control variate, and draw influential rows more often. If they still
-    miss the effect of some rows, their chains are not exact, and all rows are used after all.
+    miss the effect of some rows, their chains are not exact, and every step uses all rows instead.
 
     Args:
         posterior: the target.
@@ -92,7 +93,7 @@ def _tuned(
     # Extra rounds only shorten the step, so that the kernel returned here moves.
     while number < _ROUNDS or (acceptance < _ACCEPTANCE / 2 and number < 2 * _ROUNDS):
         if number == _ROUNDS // 2:
-            # Draws far from the posterior have come closer, so the curvature is measured again.
+            # Pilots that started far from the posterior are now closer to it, so the curvature is measured again.
             eta = jnp.full_like(states.step_size, np.exp(log_eta))
             states = replace(states, position=positions[:settled], step_size=eta)
             states = _settle_pilots(sampler, posterior, states.position, states, key_settle)
@@ -112,7 +113,8 @@ def problems_of(
 ) -> tuple[Finding, ...]:
     """Return the sampler's own findings about its steps, after a pass over all rows; empty if the steps are right.
 
-    Statistics of batches cannot show a row that every step rejects. The pass over all rows does. Steps have the median
+    Batch statistics do not show a row if every step that draws it is rejected. The pass over all rows shows it. Steps
+    have the median
     size of those of `_advance_all`: the longest are mostly rejected for any rows.
     """
     state = replace(kernel.state, step_size=kernel.state.step_size * _SHORTEST**0.5)
@@ -139,7 +141,7 @@ def problems_of(
 
     step_stats, inspections = inspect_all(kernel.sampler, posterior, state)
     means = {name: float(np.mean(values)) for name, values in step_stats.items()}
-    # One inspection is noisy, so the largest counts half, as in a run.
+    # One inspection is noisy, so half of the largest value is used, as in a run.
     means |= {name: float(max(np.mean(values), np.max(values) / 2)) for name, values in inspections.items()}
     return kernel.sampler.findings(posterior, means)
 

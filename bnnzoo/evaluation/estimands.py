@@ -145,9 +145,9 @@ def is_linear(
 def varying(
     run: dict[str, Float[np.ndarray, "..."]], snapshot_values: dict[str, Float[np.ndarray, "..."]]
 ) -> dict[str, Int[np.ndarray, " value"]]:
-    """The values of each function that vary, in the run or on the exact chains: no constant of the model.
+    """Return the indices of the values of each function that vary in the run or on the exact chains.
 
-    The log sds of a likelihood with heavy tails, infinite at some draws, have no mean and are left out.
+    The log sds of a likelihood with heavy tails are left out: they are infinite at some draws and have no mean.
     """
 
     def is_varying(values: Float[Any, "..."]) -> Any:

@@ -1,4 +1,4 @@
-"""Evaluation of predictions: all metrics of some rows, and the groups that a file stores."""
+"""Evaluation of predictions: all metrics of a set of rows, and the groups of predictions that a run's file stores."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from bnnzoo.progress import Observer
 from bnnzoo.store import schema
 
 _UNEVEN = 0.1
-"""Largest difference, in nats per row, between the log density and the log probability of a step per unit."""
+"""Largest difference, in nats per row, between the log density and the log of a step's probability per unit."""
 
 
 class Evaluation(NamedTuple):
-    """All metrics of some rows, and the largest gap of their calibration curve."""
+    """All metrics of a set of rows, and the largest gap of their calibration curve."""
 
     estimates: dict[str, Estimate]
     calibration: Calibration
@@ -129,7 +129,7 @@ def _log_rounded(
 
 
 def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
-    """Explain why `nll` is no score for rounded targets; empty without rounding or for a smooth density.
+    """Explain why `nll` is meaningless for rounded targets; empty without rounding or for a smooth density.
 
     If the density is smooth, the probability of a step is the density times the step.
     """

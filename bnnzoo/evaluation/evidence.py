@@ -101,7 +101,7 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
 
 
 def _distrust_reason(attributes: Mapping[str, Any]) -> str:
-    """Explain, from its file, why a run's draws are not from the posterior of its power; empty without a sign."""
+    """Return the reason why a run's draws may not be from its target distribution; empty if there is none."""
     if attributes.get("converged") == 0:
         return "has not converged"
     if attributes.get("regime_ok") == 0:

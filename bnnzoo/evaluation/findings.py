@@ -17,7 +17,7 @@ from bnnzoo.finding import Finding, Topic, sentences, setting, spell_settings, s
 OOD_AUROC_LIMITS = (0.6, 0.8)
 """AUROC thresholds. Below the first, unfamiliar rows are not detected; from the second on, they are detected well."""
 
-RAN, CONVERGED = "Did it run right?", "Has it converged?"
+RAN, CONVERGED = "Did it run without problems?", "Has it converged?"
 CALIBRATED, KNOWS = "Is it calibrated?", "Does it know what it does not know?"
 
 _UNSURE = {
@@ -27,7 +27,7 @@ _UNSURE = {
 }
 """Scores that separate unfamiliar from familiar rows; the first one that a run has is used."""
 _DENIED = {
-    RAN: "did not run right",
+    RAN: "had problems",
     CONVERGED: "has not converged",
     CALIBRATED: "is not calibrated",
     KNOWS: "does not know what it does not know",
@@ -103,7 +103,7 @@ def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Top
     min_ess = limits.ess * diagnosis["chains"]
     smaller_step = f"a smaller step size, or a longer {setting('warmup')}"
     at = diagnosis.get("unbiased_step_size", 0.0)
-    # Where chains have diverged, there is no step size at which the ratio is near 1 at their positions.
+    # If chains have diverged, no step size makes the ratio close to 1 at their positions.
     step_size = setting("sampler.step_size", f"{at:.2g}") if at > 0 else f"a smaller {setting('sampler.step_size')}"
     unbiased_advice = f"use {step_size}, or let step size, batch size and control variate be chosen (auto)"
     worst_direction = "predicted variance over the posterior's, in the stiffest or noisiest direction,"
@@ -150,14 +150,14 @@ def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Top
         (
             "validity",
             "deficit",
-            "nats by which a row is less likely than by guessing",
+            "deficit of the log density of a training row, in nats",
             limits.implausible,
             f"use {smaller_step}",
         ),
         (
             "validity",
             "surprise",
-            "surprise at the labels over that of guessing",
+            "surprise at the labels, divided by that of guessing",
             limits.implausible,
             f"use {smaller_step}",
         ),
@@ -174,12 +174,12 @@ def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Top
 
 
 def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
-    """Return the R-hat limit of the combination: the general limit, or what chance explains if that is larger."""
+    """Return the R-hat limit of the combination: the general limit, or the value due to chance if it is larger."""
     return max(limits.rhat, round(diagnosis.get("rhat_combination_limit", limits.rhat), 3))
 
 
 def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> Answer:
-    """Answer whether the run worked, from all findings except those on convergence."""
+    """Answer whether the run finished without problems, from all findings except those on convergence."""
     problem_sentences = sentences([finding for finding in run_findings if finding.topic == "validity"])
     if problem_sentences:
         return Answer(RAN, "no", _sentence(problem_sentences))
@@ -246,7 +246,7 @@ def answer_calibrated(curve: Calibration, rows: int) -> Answer:
 
 
 def with_caveat(answer: Answer, caveat: str) -> Answer:
-    """Change the answer to "no" because another test rejects, and put the words of that test first."""
+    """Change the answer to "no" because another test rejects, and put the caveat of that test first."""
     return answer._replace(outcome="no", text=_sentence([caveat, answer.text[:1].lower() + answer.text[1:]]))
 
 
@@ -283,7 +283,7 @@ def combine_answers(answers: Sequence[Answer]) -> tuple[str, str]:
         return "no", f"Do not trust this run yet: it {_join_words(denied)}."
     if unsure_questions := [answer.question for answer in answers if answer.outcome == "unsure"]:
         return "unsure", f"No problem was found, but not everything could be tested: {' '.join(unsure_questions)}"
-    return "yes", "It ran right, has converged, is calibrated, and knows what it does not know."
+    return "yes", "It ran without problems, has converged, is calibrated, and knows what it does not know."
 
 
 def _join_words(words: list[str]) -> str:

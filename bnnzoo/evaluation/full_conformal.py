@@ -20,7 +20,7 @@ from bnnzoo.recipe import recipe_from
 _MAX_DRAWS, _MAX_TRAINING_ROWS = 2000, 2000
 """Largest numbers of draws and of training rows, evenly spaced.
 
-The guarantee also holds for scores of some training rows that are chosen without their targets.
+The guarantee also holds if only some training rows are scored, provided that their selection ignores their targets.
 """
 _CANDIDATES = 33
 _CHECKED_ROWS = 50
@@ -48,7 +48,7 @@ class Ready(NamedTuple):
 
 
 def objection(predictor: Predictor) -> str:
-    """Return the reason why a run's draws alone give no conformal intervals; empty if they give some."""
+    """Return the reason why a run's draws alone cannot give conformal intervals; empty if they can."""
     record = predictor.record
     attributes = record.attributes
     if attributes["exactness"] != "exact":

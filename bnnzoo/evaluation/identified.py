@@ -128,7 +128,7 @@ def _is_mixture(posterior: AbstractPosterior, inputs: Shaped[np.ndarray, "row ..
 
 
 def _weights_to_test(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight"]:
-    """Return evenly spaced weights, and weights whose R-hat is too large for chance among so many weights."""
+    """Return evenly spaced weights, and weights whose R-hat is larger than expected by chance among all weights."""
     evenly_spaced = evenly(dim, _EVENLY)
     if predictor.record.shape[1] < FEWEST_DRAWS:
         return evenly_spaced
@@ -148,7 +148,7 @@ def _columns(predictor: Predictor, numbers: Int[np.ndarray, " value"]) -> Float[
 
 
 def _rough_rhats(predictor: Predictor, dim: int) -> Float[np.ndarray, " weight"]:
-    """Return the variance between halves of chains divided by that within, for each weight, in one pass."""
+    """Return for each weight the variance between halves of chains divided by the variance within halves."""
     (chains, count), draws = predictor.record.shape, predictor.draws
     sums, square_sums, counts = (np.zeros((2 * chains, size)) for size in (dim, dim, 1))
     reference = np.asarray(draws[0:1][:, :dim], float)

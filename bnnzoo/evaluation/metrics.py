@@ -17,7 +17,7 @@ Labels = Int[np.ndarray, " row"]
 
 
 class Estimate(NamedTuple):
-    """A number with its error over rows and over draws; an unknown error is None.
+    """A number with its error over rows and its error over draws; an unknown error is None.
 
     `influence` is the contribution of each row, with mean zero. The standard error over rows is its standard deviation
     divided by sqrt(rows). The error of the difference of two metrics on the same rows follows from the difference of

@@ -19,7 +19,7 @@ from bnnzoo.posterior import marginals
 from bnnzoo.posterior.predicting import OutputDistribution, Predicting
 
 _RELATIVE_ERROR = 1e-6
-"""Error of a quantile as a multiple of the predictive standard deviation; float32 outputs have no more digits."""
+"""Error of a quantile, in predictive standard deviations; float32 outputs are not more accurate."""
 _MAX_STEPS = 200
 
 
@@ -178,7 +178,7 @@ def quantiles(
 def _bracket(
     excess: Callable[[Array], Array], point_at: Callable[[Array, int], Array], start: Array, direction: int
 ) -> tuple[Array, Array]:
-    """Return points on one side of the root, and their excess, at a distance that doubles until it suffices.
+    """Return points on one side of the root, and their excess; the distance doubles until the root is bracketed.
 
     Args:
         excess: function of y whose root is sought; it does not decrease.
@@ -205,7 +205,7 @@ def _bracket(
 
 
 def _itp_point(low: Array, high: Array, below: Array, above: Array, slack: Array, radius: Array) -> Array:
-    """Return the next point of the ITP method: the secant's, truncated towards and projected near the middle."""
+    """Return the next point of the ITP method: the secant's point, truncated and projected towards the middle."""
     half, width = (low + high) / 2, high - low
     secant = low - below * width / jnp.where(above == below, 1.0, above - below)
     direction = jnp.sign(half - secant)

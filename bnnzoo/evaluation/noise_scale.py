@@ -23,11 +23,11 @@ from bnnzoo.recipe import Field, recipe_from
 from bnnzoo.store.schema import CONSTANT_DATA, POSTERIOR
 
 SMALL = 0.01
-"""Noise below this fraction of the target's standard deviation is mentioned in the verdict."""
+"""The verdict reports a noise scale below this fraction of the target's standard deviation."""
 LARGEST = 10.0
 """Largest plausible noise scale, in standard deviations of the target; larger ones are not from a posterior."""
 _FEWEST_ROWS = 20
-"""Fewest training rows for a check of the largest draw; with fewer, the prior determines the noise scale."""
+"""Minimal number of training rows for the check of the largest draw; with fewer, the prior determines it."""
 
 
 def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row target"] | None) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
 
 
 def remark(diagnosis: Mapping[str, Any]) -> str:
-    """Return a remark if the noise is too narrow for the density to be a score; empty if it is wide enough."""
+    """Return a remark if the noise scale is too small for a meaningful density score; otherwise empty."""
     if "noise_scale" not in diagnosis:
         return ""
     scale, step = float(diagnosis["noise_scale"]), float(diagnosis["noise_step"])

@@ -1,4 +1,4 @@
-"""Scores of familiar and unfamiliar inputs, and how well the scores separate them."""
+"""Scores of familiar and unfamiliar inputs, and measures of how well the scores separate them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bnnzoo.evaluation.predictor import Predictor
 from bnnzoo.store.schema import targets_of
 
 _BEST_OF_ROWS = 2000
-"""Training rows whose likelihood selects the best draw, where the file has no log density."""
+"""Largest number of training rows whose likelihood selects the best draw if the file has no log density."""
 
 Scores = dict[str, Float[np.ndarray, " _"]]
 
@@ -104,7 +104,7 @@ def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
 def scores(
     moments: Moments, *, classify: bool, single: bool, unit: Float[np.ndarray, " target"] | float = 1.0
 ) -> Scores:
-    """Return the scores of rows with these moments; a `single` draw has no scores of the spread between draws.
+    """Return the scores of rows with these moments; a `single` draw has no scores for the variation between draws.
 
     Args:
         moments: predictive moments of the rows.
@@ -137,7 +137,7 @@ def noise(x: Shaped[np.ndarray, "row ..."], rows: int, *, seed: int = 0) -> Shap
 
 
 def best_draw(predictor: Predictor) -> int:
-    """Return the index of the draw with the highest log density, or else with the highest log-likelihood."""
+    """Return the index of the draw with the highest log density, or highest log-likelihood if that is unknown."""
     if "lp" in predictor.record.statistics:
         return int(np.argmax(predictor.record.statistics["lp"]))
     predictor.record.require_training_rows("the best draw")

@@ -43,13 +43,13 @@ def verdict(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spell
             return f"settled in {'; '.join([describe_modes(diagnosis), *bias_sentences, *problem_sentences])}"
         return f"not settled: {'; '.join(filter(None, [*problem_sentences, _how_long(diagnosis)]))}"
     summary = f"settled: {describe_bias(diagnosis)}" if exactness == "biased" else "converged"
-    return f"{summary}, but did not run right: {'; '.join(problem_sentences)}" if problem_sentences else summary
+    return f"{summary}, but had problems: {'; '.join(problem_sentences)}" if problem_sentences else summary
 
 
 def has_settled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> bool:
     """Whether every chain has mixed within itself, and the only findings are that chains disagree.
 
-    Any other finding rules it out, on validity too: a stuck chain disagrees with the others as a mode does.
+    Any other finding excludes this, including one on validity: a stuck chain disagrees with the others like a mode.
     """
     kinds = {finding.kind for finding in run_findings}
     return (
@@ -79,7 +79,7 @@ def describe_modes(diagnosis: Mapping[str, Any]) -> str:
 
 
 def _how_long(diagnosis: Mapping[str, Any]) -> str:
-    """Return how much longer the chains must run for the test within chains; empty if that is unknown."""
+    """Return the factor by which chains must be longer for the test within chains; empty if it is unknown."""
     if "within_ess" not in diagnosis:
         return ""
     factor = settling.FEWEST_EFFECTIVE / max(diagnosis["within_ess"], 1.0)

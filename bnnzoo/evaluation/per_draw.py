@@ -20,13 +20,16 @@ from bnnzoo.posterior import intervals
 from bnnzoo.posterior.predicting import Predicting
 
 _MAX_DRAWS_PER_CALL = 512
-"""Draws per compiled program, for any number of draws: time-limited runs would otherwise compile one each."""
+"""Draws per compiled program.
+
+It is fixed, because time-limited runs with different numbers of draws would each compile.
+"""
 
 
 def sample_indices(
     num_draws: int, weights: Float[np.ndarray, " draw"] | None = None, *, min_samples: int = 1
 ) -> Int[np.ndarray, " sample"]:
-    """Return the indices of draws to sample from, each repeated in proportion to its weight, up to one copy.
+    """Return the indices of draws to sample from; repetitions are proportional to the weights, up to one copy.
 
     The number of indices is a multiple of `num_draws` and at least `min_samples`. This is systematic resampling
     (Kitagawa 1996) at fixed points.

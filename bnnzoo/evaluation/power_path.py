@@ -38,8 +38,8 @@ def integrate_powers(powers: Float[np.ndarray, " run"], values: Sequence[Float[n
         for i, coefficients in zip(coarse_runs, _weights(powers[coarse_runs]), strict=True)
     )
     meaning = (
-        f"the integral over the likelihood's power of its mean log, from {len(powers)} runs; the error is that "
-        "of Monte Carlo, and beside it stands the largest error from the finite number of powers"
+        f"the integral over the likelihood's power of its mean log, from {len(powers)} runs; the error is the "
+        "Monte Carlo error; the largest error from the finite number of powers is given separately"
     )
     return Evidence(
         integral,
@@ -72,9 +72,9 @@ def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np
     if not math.isfinite(variance):
         problem = problem or "; its error is unknown"
     meaning = (
-        f"the product of the ratios of the integrals between {len(powers)} powers, each a mean weight, because "
-        "the mean log likelihood is too curved between them, or has no variance at power 0, to be integrated "
-        f"over the powers{f'{problem}: do not trust it, give more powers' if problem else ''}"
+        f"the product of the ratios of the integrals at {len(powers)} powers, each ratio a mean weight; the mean log "
+        "likelihood cannot be integrated over the powers, because it is too curved between them or has no variance "
+        f"at power 0{f'{problem}: do not trust it, give more powers' if problem else ''}"
     )
     return Evidence(log_ratio_sum, math.sqrt(variance), "stepping stones", meaning, trusted=not problem)
 

@@ -33,7 +33,10 @@ _NOT_CALIBRATED = "calibration: is for conformal intervals only; use [[interval=
 
 
 class Intervals(NamedTuple):
-    """Ends of the intervals of each row and target, in original units; both belong to the interval."""
+    """Lower and upper ends of the interval of each row and target, in original units.
+
+    The ends belong to the interval.
+    """
 
     lower: Float[np.ndarray, "row target"]
     upper: Float[np.ndarray, "row target"]
@@ -43,17 +46,17 @@ def check_interval(interval: str) -> None:
     """Check the name of a kind of interval.
 
     Raises:
-        UsageError: for an unknown one.
+        UsageError: for an unknown method.
     """
     if interval not in ("bayesian", "conformal"):
         raise UsageError(f"unknown interval {interval!r}; use [[interval=bayesian]] or [[interval=conformal]]")
 
 
 def refuse_without_interval(level: float | None, calibration: Any) -> None:
-    """Refuse settings of intervals where none were asked for.
+    """Refuse settings of intervals if no intervals were requested.
 
     Raises:
-        UsageError: if one of them is given.
+        UsageError: if one of these settings is given.
     """
     if level is not None or calibration is not None:
         name = "level" if level is not None else "calibration"
@@ -61,10 +64,10 @@ def refuse_without_interval(level: float | None, calibration: Any) -> None:
 
 
 def refuse_for_new_rows(interval: str | None) -> None:
-    """Refuse intervals where new rows of a density are drawn.
+    """Refuse intervals if new rows of a density are drawn.
 
     Raises:
-        UsageError: if an interval was asked for.
+        UsageError: if an interval was requested.
     """
     if interval is not None:
         raise UsageError("interval: is not supported for new rows of a density; remove [[interval]] or [[draws]]")
@@ -78,7 +81,7 @@ def calibration_rows(
     Args:
         predictor: the predictor of a run.
         calibration: rows with targets as `--data` takes them, or "test" for the run's own test rows.
-        scored: inputs of rows whose coverage will be measured, which must be others.
+        scored: inputs of rows whose coverage will be measured; the calibration rows must be different rows.
 
     Raises:
         UsageError: if targets are censored, or if most of the rows are training rows or scored rows.
@@ -112,7 +115,7 @@ def checked_calibration(
 
 
 def _mostly_among(x: np.ndarray, others: np.ndarray) -> bool:
-    """Whether more than half of the rows occur among the others."""
+    """Whether more than half of the rows also occur among `others`."""
     known = {np.ascontiguousarray(row).tobytes() for row in others}
     return sum(np.ascontiguousarray(row).tobytes() in known for row in x) > len(x) / 2
 
@@ -236,7 +239,7 @@ def estimates(
     `_standardised`, in units of `target_sd`; classes: `size_`) and `interval_level`.
 
     Raises:
-        UsageError: as `table`, or for calibration rows that are the scored ones.
+        UsageError: as `table`, or if calibration rows are also scored.
     """
     if predictor.is_density:
         raise UsageError("intervals: a density has no inputs to predict from; remove [[interval]]")

@@ -105,8 +105,8 @@ def sums(
     blocks = list(row_blocks(len(x), int(np.prod(x.shape[1:]))))
     inputs = [jnp.asarray(x[block]) for block, _ in blocks]
     targets = [None if y is None else jnp.asarray(y[block]) for block, _ in blocks]
-    # The centre is the heaviest draw. A draw of weight zero may predict anything, and float32 would lose the others
-    # beside it.
+    # The centre is the heaviest draw. A draw of weight zero may have extreme predictions, and float32 would then lose
+    # the digits of the others.
     heaviest = int(np.argmax(weights))
     centre_draw = jnp.asarray(draws[heaviest : heaviest + 1][0])
     centres = [_centre_of(posterior, centre_draw, rows) for rows in inputs]
@@ -123,7 +123,7 @@ def sums(
     pieces = draw_slices(draws, length)
     join_rules, totals = (np.add, np.add, np.add, np.logaddexp), []
     for number, part in enumerate(parts):
-        # Shorter batches, and the last piece of each, are padded with a draw of weight 0, so one program serves all.
+        # Shorter batches, and the last piece of each, are padded with a draw of weight 0, so that all use one program.
         padded = np.arange(len(pieces) * pieces[0].stop)
         index = np.minimum(part.start + padded, part.stop - 1)
         weight = np.where(padded < part.stop - part.start, weights[index], 0)

@@ -35,7 +35,7 @@ class PredictiveDistribution:
     """
 
     def __init__(self, predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0, classes: Any = None):
-        """Describe the rows `x`. Nothing is computed until it is asked for.
+        """Describe the rows `x`. Everything is computed on first use.
 
         Args:
             predictor: the predictor of a run.
@@ -88,7 +88,7 @@ class PredictiveDistribution:
 
     @property
     def sd(self) -> Float[np.ndarray, "row *target"]:
-        """Standard deviation of the mixture: of the noise given a draw, and of the draws' means."""
+        """Standard deviation of the mixture; it combines the noise given a draw and the spread of the draws' means."""
         self._require_numbers("sd")
         return self._shaped(self._network_sd * self._predictor.scaler.y_sd.astype(np.float64))
 
@@ -159,8 +159,8 @@ class PredictiveDistribution:
     def quantile(self, q: float | ArrayLike) -> Float[np.ndarray, "*level row *target"]:
         """Return the smallest y with P(Y <= y | x) >= q, in original units.
 
-        It solves for y on the exact distribution function, up to 1e-6 standard deviations. If the distribution of a
-        target has no distribution function in NumPyro, it is the quantile of at least 1000 samples.
+        It inverts the exact distribution function, with an error of at most 1e-6 standard deviations. If the
+        distribution of a target has no distribution function in NumPyro, it is the quantile of at least 1000 samples.
 
         Args:
             q: one or several probabilities, 0 < q < 1.
@@ -205,7 +205,7 @@ class PredictiveDistribution:
 
         Args:
             n: number of samples of each row.
-            seed: another seed than that of the object.
+            seed: a seed that replaces the seed of the object.
         """
         predictor, seed = self._predictor, self._seed if seed is None else seed
         if n < 1:

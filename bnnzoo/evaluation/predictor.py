@@ -32,7 +32,7 @@ from bnnzoo.posterior.predicting import Predicting
 from bnnzoo.store.schema import CONSTANT_DATA, OBSERVED_DATA, linearised_points
 
 _PARAMETERS = 1000
-"""Largest number of parameters whose convergence is tested, where there are no predictions to test."""
+"""Largest number of parameters whose convergence is tested if there are no predictions to test."""
 
 
 class Predictor:
@@ -115,7 +115,7 @@ class Predictor:
     def has_counts(self) -> bool:
         """Whether the run predicts counts, with a likelihood that has rates, and none of them is censored.
 
-        Rows with known counts alone are a selection by the count, so tests of their dispersion would reject wrongly.
+        With censoring, the rows with known counts are selected by their count, so tests of dispersion would be wrong.
         """
         if self.signature.task != "regression" or not isinstance(self.posterior, NetworkPosterior):
             return False

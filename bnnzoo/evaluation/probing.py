@@ -24,7 +24,7 @@ class Probes(NamedTuple):
     """Inputs at which predictions are tested."""
 
     labels: list[str]
-    """Place of each in the file, such as `test row 3`."""
+    """Place of each input in the file, such as `test row 3`."""
     inputs: Shaped[np.ndarray, "row ..."]
 
 

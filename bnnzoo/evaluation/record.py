@@ -145,7 +145,7 @@ class Record:
     def declarations(self) -> dict[str, dict[str, Any]]:
         """Declaration of each statistic by its sampler: reduce, long_name, limit and limit_label, where present.
 
-        A limit is omitted if the final check over all rows tested another number instead.
+        A limit is omitted if the final check over all rows tested a different number in its place.
         """
         inspected = json.loads(self.attributes.get("inspected", "{}"))
         declarations = json.loads(self.attributes.get("statistics", "{}"))
@@ -217,7 +217,7 @@ class Record:
         return self.names_a_model and self._recipe.keep == "predictions"
 
     def require_training_rows(self, operation: str) -> None:
-        """Refuse an operation `operation` that requires the training rows.
+        """Refuse the operation `operation`, which requires the training rows, if the file has none.
 
         Raises:
             UsageError: if the file has no training rows.

@@ -1,7 +1,7 @@
 """Predictive mixtures of a run's rows, block by block.
 
-The network is evaluated in the run's precision, and the mixture in float64: special functions of counts and of tails
-need its digits. A NumPyro model keeps the run's precision, because its code may set types itself.
+The network is evaluated in the run's precision, and the mixture in float64, because special functions of counts and of
+tails need this accuracy. A NumPyro model keeps the run's precision, because its code may set types itself.
 """
 
 from __future__ import annotations

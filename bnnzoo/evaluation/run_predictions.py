@@ -65,8 +65,8 @@ class AbstractRunPredictions:
             observer: is called with the progress of conformal intervals.
 
         Raises:
-            UsageError: for both or neither of `x` and `draws`, for `draws` where the run has inputs, or for inputs that
-                do not match the training data.
+            UsageError: for both or neither of `x` and `draws`, for `draws` if the run has inputs, or for inputs that do
+                not match the training data.
         """
         if (x is None) == (draws is None):
             raise UsageError(
@@ -95,7 +95,7 @@ class AbstractRunPredictions:
         exposure: ArrayLike | None = None,
         observer: Observer | None = None,
     ) -> pd.DataFrame:
-        """Return an interval of each target, or a set of classes, that holds it with probability `level`.
+        """Return an interval, or a set of classes, that contains the target with probability `level`.
 
         Columns: `lower` and `upper` in original units, with a prefix `<target>_` for several targets; or `set`, the
         names of the classes with `|` between them. See docs/evaluation.md for the methods and their guarantees.
@@ -103,8 +103,8 @@ class AbstractRunPredictions:
         Args:
             x: inputs, as for `predict`.
             level: probability of the interval.
-            interval: "bayesian", the central interval of the predictive distribution, which holds that probability if
-                the model is right; or "conformal", which does for any model if rows are exchangeable.
+            interval: "bayesian", the central interval of the predictive distribution, which has this probability if
+                the model is correct; or "conformal", which has it for any model if rows are exchangeable.
             calibration: for conformal intervals of draws that are not exact: rows with targets, as `--data` takes them,
                 that were used neither to train nor to test; or "test" for the run's own test rows.
             unseen: treatment of text levels that training did not contain, see `predict`.
@@ -207,8 +207,8 @@ class AbstractRunPredictions:
     def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
         """Compare the scores of unfamiliar inputs with those of the test rows, or of `data`.
 
-        Both are computed for the posterior and for its best draw. The best draw has the highest log density. Where the
-        file has none, it has the highest log-likelihood of at most 2000 training rows.
+        Both are computed for the posterior and for its best draw, which has the highest log density. If the file has no
+        log density, it has the highest log-likelihood of at most 2000 training rows.
 
         Args:
             spec: inputs as for `predict` (labels are not needed), or "noise" for as many rows as there are test rows.
@@ -218,7 +218,7 @@ class AbstractRunPredictions:
 
 
 def writable_path(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool, *, read: Sequence[Any]) -> Path:
-    """Return `out` as a path that may be written and is none of the files that are read."""
+    """Return `out` as a path that may be written. It must not be one of the files that are read."""
     out = paths.checked_path(out)
     if out.suffix not in suffixes:
         raise UsageError(f"{out}: {where}")

@@ -94,7 +94,7 @@ def regression(
     names: Sequence[str],
     target_sd: Float[np.ndarray, " target"],
 ) -> dict[str, Estimate]:
-    """Return metrics of a density, its mean and variances, in original units and (`_standardised`) the network's.
+    """Return metrics of a regression, in original units and (`_standardised`) in the units of the network.
 
     Several targets may have different units, so a mean over them has no unit. Their errors are therefore given in
     original units for each target, and over all targets in units of each target's sd.
@@ -197,7 +197,8 @@ def _by_target(names: Sequence[str], metric: str, score: Callable[[slice], Estim
 def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[str, Estimate]]) -> dict[str, float]:
     """Return the Monte Carlo error of each metric: a jackknife over batches of draws, or over chains if larger.
 
-    Batches miss changes that are slower than a batch, and modes that a chain never leaves. Chains do not.
+    Batches miss changes that are slower than a batch, and modes that a chain never leaves. Differences between chains
+    show both.
     """
     count = len(sums.weight)
     chain = np.arange(count) * chains // count

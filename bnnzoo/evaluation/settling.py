@@ -1,7 +1,8 @@
 """Test whether each chain has mixed within itself, whether or not the chains agree.
 
-Chains of a network often settle in different modes, each well sampled by its own chain. Chains that still drift look
-the same to R-hat. Here each chain is compared with itself only: its values minus the chain's mean.
+Chains of a network often settle in different modes, and each may sample its mode well. R-hat cannot distinguish such
+chains from chains that still drift. This test therefore compares each chain only with itself: it uses the values minus
+the chain's mean.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from scipy import stats
 from bnnzoo.evaluation.combination import DRAWS_PER_FREEDOM, normal_scores
 
 LEVEL = 0.01
-"""Probability of a false alarm: a run with stationary chains is called drifting. docs/correctness.md has
+"""Probability of a false alarm, a drift reported for stationary chains. docs/correctness.md has
 measurements."""
 FEWEST_EFFECTIVE = 100.0
 """Effective draws per chain that a settled run needs. With fewer, the drift of a single chain is often missed."""
@@ -34,7 +35,7 @@ class Settling(NamedTuple):
     drifting: str
     """Name of the quantity with the smallest p value."""
     effective_draws: float
-    """Smallest number of effective draws per chain, over the quantities and averaged over the chains."""
+    """Effective draws per chain, averaged over the chains; the smallest value over the quantities."""
     effective_of: str
     """Name of the quantity with the fewest effective draws."""
 

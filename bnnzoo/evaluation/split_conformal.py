@@ -1,4 +1,4 @@
-"""Split conformal intervals and sets: the run's own intervals, widened as calibration rows require.
+"""Split conformal intervals and sets: the run's own intervals, widened or narrowed according to calibration rows.
 
 Regression: conformalised quantile regression in units of the predictive sd (Romano, Patterson and Candes 2019; Sesia
 and Candes 2020). The score of a row is max(lower - y, y - upper) / sd, and both ends move outwards by its empirical
@@ -27,7 +27,7 @@ def intervals(
 ) -> tuple[Float[np.ndarray, "row target"], Float[np.ndarray, "row target"]]:
     """Return the lower and the upper ends of each target's interval, in original units.
 
-    Each target has the level on its own; whole numbers give whole ends.
+    The level holds for each target separately. Intervals of whole numbers have whole ends.
 
     Raises:
         UsageError: if there are too few calibration rows for the level.

@@ -22,7 +22,10 @@ _DIAGNOSIS_BYTES, _PAGE_BYTES = IN_MEMORY_BYTES // 2, IN_MEMORY_BYTES // 4
 All of them are read once and cached, because reading a compressed file again for every quantity takes minutes.
 """
 _LEAST_DRAWS, _LEAST_PAGE_DRAWS = 250, 50
-"""Smallest number of draws per chain, at any cost: the gate requires 100 effective draws. A report requires fewer."""
+"""Smallest number of draws per chain, whatever the cost.
+
+The gate requires 100 effective draws; a report requires fewer.
+"""
 _DENSITY_ROWS, _LEAST_DENSITY_ROWS = 500, 50
 """Most and fewest training rows, evenly spaced, whose log density is tested."""
 _PAGE_ROWS, _LEAST_PAGE_ROWS = 5000, 250

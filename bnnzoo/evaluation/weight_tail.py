@@ -1,4 +1,4 @@
-"""Tail of the importance weights of draws: its Pareto shape, and a finding where it is too heavy."""
+"""Tail of the importance weights of draws: its Pareto shape, and a finding if it is too heavy."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     if 25 <= finite.size == log_weights.size and np.ptp(finite) < EQUAL_WEIGHTS_RANGE:
         return 0.0
     tail = finite[-1 - int(np.ceil(min(finite.size / 5, 3 * finite.size**0.5))) :]
-    # Fewer than 25 weights have no tail to fit, and equal ones no shape. Beyond e^700 the smallest weight underflows to
-    # 0.
+    # A tail cannot be fitted to fewer than 25 weights or to equal weights. Beyond e^700 the smallest weight underflows
+    # to 0.
     if finite.size < 25 or not 0 < tail[-1] - tail[0] < 700:
         return float("inf")
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]

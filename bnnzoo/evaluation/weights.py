@@ -104,7 +104,7 @@ class Weights:
         return [{"block": name, **block.row()} for name, block in self.blocks.items()]
 
     def still_chains(self) -> int:
-        """Return the number of chains that were stuck for half of the draws or more, without a break.
+        """Return the number of chains that did not move for at least half of the draws in a row.
 
         A few consecutive rejections do not count.
         """

@@ -1,8 +1,8 @@
 """Processes of jobs on this machine: start, progress, retries and stop.
 
-Each job has its own process, because JAX chooses its devices once per process, and a killed process then harms no other
-job. A job ends when its standard input closes, so it never outlives the process that started it or holds its lock
-longer.
+Each job has its own process, because JAX selects its devices once per process, and because a killed process then does
+not affect other jobs. A job ends when its standard input closes, so it never outlives the process that started it or
+holds its lock longer.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Children:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
-            # If the folder does not exist here, do not use the current one, whose files of the same names are other
-            # data.
+            # If the folder does not exist here, do not use the current folder, where files of the same names may be
+            # other data.
             cwd=job.folder if job.folder.is_dir() else job.out.parent,
             # A separate process group, so that a terminal's Ctrl-C reaches only this process, which passes it on.
             process_group=0,

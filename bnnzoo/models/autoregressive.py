@@ -1,4 +1,4 @@
-"""A neural density in which each column depends on those before it."""
+"""A neural density in which each column depends on the columns before it."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ class MaskedPerceptron(eqx.Module):
 class Autoregressive(AbstractModel):
     """A density of rows, p(x) = prod_d p(x_d | x_1, ..., x_(d-1)), with a mixture of Gaussians for each factor.
 
-    One network gives the parameters of all factors. Its masks prevent those of column d from depending on column d or
-    later ones (Germain, Gregor, Murray and Larochelle 2015, MADE; with mixtures Uria, Murray and Larochelle 2013). The
-    order is that of the data's columns. The posterior of a masked weight is its prior. With one column there are no
-    hidden layers.
+    One network gives the parameters of all factors. Its masks prevent the parameters of column d from depending on
+    column d or later columns (Germain, Gregor, Murray and Larochelle 2015, MADE; with mixtures Uria, Murray and
+    Larochelle 2013). The factors have the order of the data's columns. The posterior of a masked weight is its prior.
+    With one column there are no hidden layers.
     """
 
     brings_likelihood: ClassVar[bool] = True
 
     hidden: Annotated[tuple[int, ...], Doc("widths of the hidden layers")] = (50,)
-    activation: Annotated[Activation, Doc("between the layers")] = "tanh"
-    components: Annotated[int, Ge(1), Doc("number of Gaussians of each column")] = 3
+    activation: Annotated[Activation, Doc("activation function between the layers")] = "tanh"
+    components: Annotated[int, Ge(1), Doc("number of Gaussians per column")] = 3
 
     def __check_init__(self) -> None:
         if any(width < 1 for width in self.hidden):
@@ -102,7 +102,7 @@ class Autoregressive(AbstractModel):
 
     @classmethod
     def default_likelihood(cls, task: Task) -> str:
-        """Return `mixture-per-target`; reject all tasks but density."""
+        """Return `mixture-per-target`; reject all other tasks than density."""
         if task != "density":
             raise UsageError("model autoregressive: models all columns without inputs; use [[task=density]]")
         return "mixture-per-target"

@@ -35,8 +35,8 @@ class Architecture(eqx.Module):
     """A model with the shape of one input and the number of outputs, as an argument of compiled programs.
 
     Inside the program `build` sees the model's `number()` fields as concrete numbers, so that a model may use
-    `float(self.frequency)` or branch on it. Every new value therefore needs a new compilation, as every new size does.
-    The arrays of a user's own network remain arguments, and no program keeps them alive.
+    `float(self.frequency)` or branch on it. Every new value therefore needs a new compilation, like every new size.
+    The arrays of a user's own network remain arguments, so no program keeps them in memory.
     """
 
     _rest: AbstractModel

@@ -37,13 +37,15 @@ class LeNet(eqx.Module):
 class Cnn(AbstractModel):
     """A LeNet for images of any size (LeCun et al. 1998)."""
 
-    channels: Annotated[tuple[int, ...], Doc("channels of the convolutions, each halving the image")] = (
+    channels: Annotated[
+        tuple[int, ...], Doc("channels of the convolutions; each is followed by pooling that halves the image")
+    ] = (
         6,
         16,
     )
-    kernel: Annotated[int, Ge(1), Doc("side of the convolution kernels, odd")] = 3
-    hidden: Annotated[tuple[int, ...], Doc("widths of the dense layers behind them")] = (32,)
-    activation: Annotated[Activation, Doc("between the layers")] = "tanh"
+    kernel: Annotated[int, Ge(1), Doc("side length of the convolution kernels; odd")] = 3
+    hidden: Annotated[tuple[int, ...], Doc("widths of the dense layers after the convolutions")] = (32,)
+    activation: Annotated[Activation, Doc("activation function between the layers")] = "tanh"
 
     def __check_init__(self) -> None:
         if not self.channels or any(width < 1 for width in (*self.channels, *self.hidden)):

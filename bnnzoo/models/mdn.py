@@ -23,7 +23,7 @@ class Mdn(AbstractModel):
     brings_likelihood: ClassVar[bool] = True
 
     hidden: Annotated[tuple[int, ...], Doc("widths of the hidden layers")] = (50,)
-    activation: Annotated[Activation, Doc("between the layers")] = "tanh"
+    activation: Annotated[Activation, Doc("activation function between the layers")] = "tanh"
     components: Annotated[int, Ge(1), Doc("number of Gaussians")] = 2
 
     def __check_init__(self) -> None:

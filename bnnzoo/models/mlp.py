@@ -15,7 +15,7 @@ class Mlp(AbstractModel):
     """Dense layers with an activation between them. Parameters `layers_0_weight`, `layers_0_bias`, ..."""
 
     hidden: Annotated[tuple[int, ...], Doc("widths of the hidden layers")] = (50,)
-    activation: Annotated[Activation, Doc("between the layers")] = "tanh"
+    activation: Annotated[Activation, Doc("activation function between the layers")] = "tanh"
 
     def __check_init__(self) -> None:
         if any(width < 1 for width in self.hidden):

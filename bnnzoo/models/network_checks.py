@@ -49,7 +49,7 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
 
 
 def _precision(network: Any) -> Any:
-    """Return the floating-point type of the network's arrays. A run gives inputs of the type that its weights have."""
+    """Return the floating-point type of the network's arrays. A run converts inputs to the type of the weights."""
     arrays = jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))
     floating = [array.dtype for array in arrays if jnp.issubdtype(array.dtype, jnp.floating)]
     return jnp.result_type(*floating) if floating else jnp.result_type(float)

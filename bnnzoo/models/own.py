@@ -15,14 +15,15 @@ from bnnzoo.errors import UsageError
 from bnnzoo.models._base import AbstractModel
 
 PREFIX = "own:"
-"""Prefix of such a model's name in a recipe. No distribution of a registered name is called `own_part`."""
+"""Prefix of such a model's name in a recipe. No distribution with registered names is called `own_part`."""
 
 
 class Own(AbstractModel):
     """An Equinox module that a user built: `network(one input) -> outputs`, for inputs in the shape of the data.
 
     `build` redraws every floating-point array of two or more axes from a normal with the mean and standard deviation of
-    its present values, so that chains have different initial positions. Biases and scales keep their values.
+    its present values, so that chains have different initial positions. Vectors, such as biases and scales, keep their
+    values.
     """
 
     network: Any

@@ -56,14 +56,16 @@ class ResidualNetwork(eqx.Module):
 class Resnet(AbstractModel):
     """A residual network for images of any size, with its norms before the activations (He et al. 2016).
 
-    The norms are over groups of channels of one image (Wu and He 2018), without scales and shifts of their own. No
-    batch statistic enters, so that the likelihood of a datum depends on that datum alone.
+    The norms are over groups of channels of one image (Wu and He 2018), without learned scales and shifts. No batch
+    statistics are used, so the likelihood of a datum depends on this datum alone.
     """
 
-    channels: Annotated[tuple[int, ...], Doc("channels of the stages, each but the first on half the image")] = (8, 16)
-    blocks: Annotated[int, Ge(1), Doc("residual blocks a stage")] = 1
+    channels: Annotated[
+        tuple[int, ...], Doc("channels of the stages; the image is halved before each stage except the first")
+    ] = (8, 16)
+    blocks: Annotated[int, Ge(1), Doc("residual blocks per stage")] = 1
     groups: Annotated[int, Ge(1), Doc("groups of channels that are normalised together")] = 4
-    activation: Annotated[Activation, Doc("behind every norm")] = "silu"
+    activation: Annotated[Activation, Doc("activation function after every norm")] = "silu"
 
     def __check_init__(self) -> None:
         if not self.channels or any(width < 1 or width % self.groups for width in self.channels):

@@ -1,4 +1,4 @@
-"""A picture: the figure, a description in words, and the numbers behind it."""
+"""A picture: the figure, a description in words, and a table of the plotted numbers."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def tint(colour: str, strength: float) -> tuple[float, float, float]:
 
 
 def title(panel: Axes, text: str, *, letters: int = 48, **options: Any) -> None:
-    """Set a panel's title, wrapped after `letters` letters; the layout makes room above a title, not beside it."""
+    """Set a panel's title, wrapped after `letters` letters, because a wide title would exceed the figure."""
     panel.set_title(textwrap.fill(text, letters), **options)
 
 

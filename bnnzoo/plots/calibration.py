@@ -70,7 +70,7 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
 
 
 def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) -> Picture:
-    """Draw the fraction of test targets inside central intervals against the claimed probability.
+    """Draw the fraction of test targets inside central intervals against the nominal probability.
 
     There is one line per target. Pooling would hide that the intervals of one target are too wide and those of another
     too narrow.

@@ -54,7 +54,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
                 rows.append(
                     {"run": path.name, "what": "at the end", "loss": float(_curves_of_path(path)[-1][1][:, -1].mean())}
                 )
-        # The vertical axis shows where chains arrive, and of the initial fall only a part of the same height.
+        # The vertical axis shows the final range of the loss, and a part of the initial fall with the same height.
         low, high = min(ends, default=0.0), max(ends, default=1.0)
         room = (high - low) or 1.0
         panel.set_ylim(low - 0.1 * room, high + room)

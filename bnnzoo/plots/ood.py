@@ -27,9 +27,9 @@ _AXES = {
 
 
 def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
-    """Draw one row per score and one column per predictive distribution, with histograms of both kinds of rows.
+    """Draw one row per score and one column per predictive distribution, with two histograms each.
 
-    A column without scores of the spread between draws (mutual information, epistemic sd) has a note in their place.
+    If a column has no scores for the variation between draws (mutual information, epistemic sd), a note replaces them.
 
     Args:
         columns: scores by the name of their distribution, such as the posterior and its best draw. The first has all

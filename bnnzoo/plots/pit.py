@@ -54,10 +54,9 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
         for name in counts
     )
     alt = (
-        f"Histogram of the probability integral transform of {rows} test targets in {bins} bins: {moments_text}. If "
-        "the "
-        "prediction is calibrated, they are 0.5 and 0.289. The bars show two standard errors of a bin; they "
-        "are not a limit."
+        f"Histogram of the probability integral transform of {rows} test targets in {bins} bins: {moments_text}. A "
+        "calibrated prediction has mean 0.5 and standard deviation 0.289. The bars show two standard errors of a bin; "
+        "they are not a limit."
     )
     table = pd.concat(
         [

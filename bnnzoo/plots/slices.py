@@ -17,7 +17,7 @@ _RUG = 200
 
 
 class Slice(NamedTuple):
-    """Predictions along one input: its values, their predictive means and quantiles, and its training values."""
+    """Predictions along one input: grid values, predictive means and quantiles at these values, and training values."""
 
     feature: str
     grid: Float[np.ndarray, " point"]

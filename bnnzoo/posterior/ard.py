@@ -36,7 +36,7 @@ class Ard(AbstractPrior):
     first matrix. Other weights are N(0, scale^2 / fan_in), and biases are N(0, scale^2).
     """
 
-    scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input, not in the first layer")] = (
+    scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input, except in the first layer")] = (
         number(2.0)
     )
     input_scale: Annotated[Number, Gt(0), Doc("typical scale of an input's weights")] = number(0.1)

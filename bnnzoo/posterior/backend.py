@@ -31,8 +31,8 @@ def keep_programs() -> None:
 def _limit_cache(folder: Path) -> None:
     """Remove the oldest programs from a cache that has grown too large, once per process.
 
-    JAX's own size limit takes one lock at every cache access. Parallel runs would wait for each other, and at a busy
-    moment would skip the cache.
+    JAX's own size limit takes one lock at every cache access. Parallel runs would wait for each other, or skip the
+    cache if it is busy.
     """
     try:
         entries = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder))

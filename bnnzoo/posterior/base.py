@@ -63,7 +63,7 @@ class AbstractPosterior(eqx.Module):
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[: self.num_data], self.data)
 
     def padded(self, multiple: int) -> AbstractPosterior:
-        """Return the same posterior with data that `multiple` devices can share evenly.
+        """Return the same posterior with data that can be split evenly over `multiple` devices.
 
         Raises:
             UsageError: if the rows do not divide evenly, and this posterior cannot mask padded rows.
@@ -75,9 +75,9 @@ class AbstractPosterior(eqx.Module):
         return self
 
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
-        """Draw `size` rows uniformly, with replacement or all different."""
+        """Draw `size` rows uniformly, with or without replacement."""
         if not replace and size == self.num_data:
-            return self.all_rows()  # in their own order, which does not matter to a sum
+            return self.all_rows()  # in the order of the data, which does not affect a sum
         draw = uniform_indices if replace else distinct_indices
         # Without the barrier XLA would draw the batch again at every use.
         return jax.lax.optimization_barrier(self.take(draw(size, self.num_data, key=key)))
@@ -105,7 +105,7 @@ class AbstractPosterior(eqx.Module):
         return self.layout.unflatten(draws)
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Return a default initial position: a draw from the prior where there is one, else from N(0, I)."""
+        """Return a default initial position: a draw from the prior if it can be drawn from, otherwise from N(0, I)."""
         return jax.random.normal(key, (self.layout.dim,), self.dtype)
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -138,7 +138,7 @@ class AbstractPosterior(eqx.Module):
         return None
 
     def centre(self) -> Float[Array, " dim"] | None:
-        """Return a known mode that all draws are near, so that control variates stay there; None if there is none."""
+        """Return a known mode near all draws, a fixed anchor of control variates; None if there is none."""
         return None
 
     def log_likelihood_bounds(self, batch: Any) -> Float[Array, " batch"]:

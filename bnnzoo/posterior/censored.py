@@ -17,10 +17,10 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
 
 
 class Censored(AbstractLikelihood):
-    """A likelihood whose target is a lower and an upper bound, `[target, 2]`; they are equal where the value is known.
+    """A likelihood whose targets are lower and upper bounds, `[target, 2]`, which are equal for known values.
 
     Where they differ, the datum's likelihood is the probability that the value lies strictly between them (Tobin 1958,
-    for one-sided bounds). `likelihood` is that of the value itself, without censoring.
+    for one-sided bounds). `likelihood` is the likelihood of known values.
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
@@ -42,7 +42,7 @@ class Censored(AbstractLikelihood):
         return self.likelihood.num_outputs(num_targets)
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
-        """Return the distribution of the value itself, as if nothing were censored."""
+        """Return the distribution of the uncensored value."""
         return self.likelihood.distribution(output)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:

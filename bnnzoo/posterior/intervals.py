@@ -1,7 +1,7 @@
 """Log probabilities that a random number lies between two bounds, accurate in both tails, with finite gradients.
 
 Float32 is the usual precision, in which a probability below 1e-38 underflows to 0. All computations therefore use
-logarithms throughout.
+logarithms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from bnnzoo.errors import UsageError
 
 _FAR = -10.0
-"""Standard deviations below which the tail of a normal comes from its asymptotic series."""
+"""Number of standard deviations beyond which the tail of a normal is computed from its asymptotic series."""
 _NARROW = 0.02
 """Width, in standard deviations, below which an interval's probability is the density at its middle times its width.
 For a normal the width is multiplied by |middle| where that exceeds one standard deviation.
@@ -76,7 +76,10 @@ def _log_interval(
 
 
 def _standardise(distribution: Any, end: Float[Array, "*target"]) -> Float[Array, "..."]:
-    """Return an end in the law's units of scale. The gradient of an infinite end is 0, not infinity times 0."""
+    """Return an end of the interval, standardised by the location and scale of the law.
+
+    The gradient of an infinite end is 0, not infinity times 0.
+    """
     infinite = jnp.isinf(end)
     return jnp.where(infinite, end, (jnp.where(infinite, 0.0, end) - distribution.loc) / distribution.scale)
 
@@ -157,7 +160,7 @@ def log_t_interval(low: Float[Array, "*a"], high: Float[Array, "*a"], df: Float[
 def _log_t_tail(t: Float[Array, "*a"], df: Float[Array, "*#a"]) -> Float[Array, "*a"]:
     """Return log P(T > t) for t >= 0."""
     half_df, is_near, is_tiny = df / 2, t < 1.0, t < 1e-4
-    # Each form of the incomplete beta function is used where its argument keeps its digits.
+    # Each form of the incomplete beta function is used in the range where its argument is accurate.
     safe_inner = jnp.where(is_near & ~is_tiny, t, 0.5)
     central_mass = betainc(0.5, half_df, safe_inner**2 / (df + safe_inner**2))
     density = jnp.exp(dist.StudentT(df).log_prob(jnp.zeros_like(t)))

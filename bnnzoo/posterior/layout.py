@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
 
 class Layout(eqx.Module):
-    """Map from parts of `theta: Float[Array, " dim"]` to parameters. Static: it never enters a computation."""
+    """Map from parts of `theta: Float[Array, " dim"]` to parameters. It is static: no computation uses it as data."""
 
     blocks: tuple[Block, ...] = eqx.field(static=True)
 

@@ -167,7 +167,9 @@ class StudentT(AbstractLikelihood):
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
 
-    df: Annotated[Number, Gt(2), Doc("degrees of freedom; more than 2, or predictions have no variance")] = number(4.0)
+    df: Annotated[Number, Gt(2), Doc("degrees of freedom; must exceed 2, because predictions need a variance")] = (
+        number(4.0)
+    )
     scale: Annotated[
         Number | Literal["learned"],
         Gt(0),
@@ -207,7 +209,7 @@ class Mixture(AbstractLikelihood):
     scales_targets: ClassVar[bool] = True
     noise_by_row: ClassVar[bool] = True
 
-    components: Annotated[int, Ge(1), Doc("number of Gaussians; 1 is the heteroscedastic Gaussian")] = 2
+    components: Annotated[int, Ge(1), Doc("number of Gaussians; with 1 it is the heteroscedastic Gaussian")] = 2
 
     def num_outputs(self, num_targets: int) -> int:
         return self.components * 2 * num_targets + (self.components if self.components > 1 else 0)
@@ -233,7 +235,7 @@ class MixturePerTarget(AbstractLikelihood):
     scales_targets: ClassVar[bool] = True
     noise_by_row: ClassVar[bool] = True
 
-    components: Annotated[int, Ge(1), Doc("number of Gaussians of each target")] = 2
+    components: Annotated[int, Ge(1), Doc("number of Gaussians per target")] = 2
 
     def num_outputs(self, num_targets: int) -> int:
         return num_targets * Mixture(self.components).num_outputs(1)

@@ -46,7 +46,7 @@ class Outputs(eqx.Module):
     ) -> Float[Array, " value"]:
         """Return the stored values of one position, with the outputs linearised at `mode` if it is given."""
         theta_and_mode = theta if mode is None else jnp.concatenate([theta, mode])
-        # The network's outputs do not depend on the scale on which the likelihood's own parameters are.
+        # The outputs do not depend on the likelihood's own parameters, so the scale of these does not matter.
         outputs = self.posterior.predictive(theta_and_mode, jnp.asarray(self.x))[1]
         return jnp.concatenate([jnp.ravel(outputs), theta[self.posterior.layout.network.dim :]]).astype(theta.dtype)
 
@@ -65,6 +65,6 @@ class Outputs(eqx.Module):
         )
 
     def natural(self, kept: Float[np.ndarray, "*lead value"]) -> dict[str, np.ndarray]:
-        """Return values by name on their natural scale: `f` [..., row, output], then the own parameters of both."""
+        """Return natural values by name: `f` [..., row, output], then the parameters of likelihood and prior."""
         values = self.layout.unflatten(kept)
         return values | {name: p.natural(values[name]) for name, p in self.posterior.own_parameters().items()}

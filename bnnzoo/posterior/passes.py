@@ -41,7 +41,8 @@ def values_and_gradient(
 ) -> tuple[Float[Array, " num_data"], Float[Array, " dim"]]:
     """Return a function of theta at each datum and the gradient of its sum in theta, from one pass over the blocks.
 
-    The derivative of `over_blocks` would compute every block again. Here a block's gradient is taken with its values.
+    The derivative of `over_blocks` would compute every block again. Here the gradient of each block is computed
+    together with its values.
     """
     if _shards(data) > 1:
         values, pull_back = jax.vjp(lambda t: over_blocks(data, num_data, lambda batch: function(t, batch)), theta)

@@ -1,4 +1,4 @@
-"""Random indices of a mini-batch, with and without replacement, inside jit; the cost grows with their number only."""
+"""Random indices of a mini-batch, with and without replacement, inside jit, at a cost per index."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def distinct_indices(
 
 
 def _mix(value: UInt32[Array, " size"]) -> UInt32[Array, " size"]:
-    """The finaliser of MurmurHash3: every input bit reaches every output bit."""
+    """Mix the bits by the finaliser of MurmurHash3, in which every input bit affects every output bit."""
     value = (value ^ (value >> 16)) * jnp.uint32(0x85EBCA6B)
     value = (value ^ (value >> 13)) * jnp.uint32(0xC2B2AE35)
     return value ^ (value >> 16)

@@ -76,7 +76,7 @@ class ScaleMixture(AbstractPrior):
 
     wide: Annotated[Number, Gt(0), Doc("standard deviation of the wide part")] = number(1.5)
     narrow: Annotated[Number, Gt(0), Doc("standard deviation of the narrow part")] = number(0.1)
-    weight: Annotated[Number, Gt(0), Lt(1), Doc("share of the wide part")] = number(0.5)
+    weight: Annotated[Number, Gt(0), Lt(1), Doc("weight of the wide part")] = number(0.5)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
         """Return the mixture of the wide and the narrow normal."""
@@ -106,8 +106,10 @@ class Hierarchical(AbstractPrior):
     The scales are sampled as their logarithms and stored as `prior_scale`.
     """
 
-    scale: Annotated[Number, Gt(0), Doc("of the hyperprior: what a layer's scale is about")] = number(1.0)
-    hyperprior: Annotated[Literal["half-normal", "half-cauchy"], Doc("of the scales")] = "half-normal"
+    scale: Annotated[Number, Gt(0), Doc("scale of the hyperprior: the typical scale of a layer's parameters")] = number(
+        1.0
+    )
+    hyperprior: Annotated[Literal["half-normal", "half-cauchy"], Doc("distribution of the scales")] = "half-normal"
 
     def distribution(self, layout: Layout) -> dist.Distribution:
         """Raise a UsageError, because the scales must be set first by `with_parameters`."""

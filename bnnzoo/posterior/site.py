@@ -55,7 +55,8 @@ class Argument(NamedTuple):
 class Site(eqx.Module):
     """A NumPyro model that predicts: the distribution of its one observed site, row by row.
 
-    A row of inputs holds the rows of the model's input arguments side by side; without any, inputs are ignored.
+    A row of inputs is the concatenation of the rows of the model's input arguments. If there are none, inputs are
+    ignored.
     """
 
     row: NumpyroPosterior
@@ -70,7 +71,7 @@ class Site(eqx.Module):
 
     @classmethod
     def from_posterior(cls, posterior: NumpyroPosterior) -> Site:
-        """Construct the site that a posterior's predictions are about.
+        """Construct the site that a posterior predicts.
 
         Raises:
             UsageError: unless exactly one site is observed, equal to one argument, and each of its rows has its own
@@ -264,7 +265,7 @@ def _observed(site: Mapping[str, Any], arguments: list[Argument], posterior: Num
     """Return the argument that a site observes.
 
     Raises:
-        UsageError: if the site observes no unmodified argument, or two equal ones.
+        UsageError: if the site observes no unmodified argument, or if two arguments are equal.
     """
     value = np.asarray(site["value"])
     matching = [

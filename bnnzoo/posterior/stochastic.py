@@ -32,7 +32,7 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
         last: the last layer, a part of `network`; None stands for the module of the tree's last parameter.
 
     Raises:
-        UsageError: if no parameter matches a pattern. The message does not say where the pattern was written.
+        UsageError: if no parameter matches a pattern. The message does not name the place of the pattern.
     """
     leaves = named_leaves(network)
     selected: set[str] = set()

@@ -39,7 +39,7 @@ class SubspaceChoice(NamedTuple):
         """Return the subspace that `--stochastic` names, or None if it names parameters.
 
         Raises:
-            UsageError: if TAU is not a number of at least 0. The message does not say where it was written.
+            UsageError: if TAU is not a number of at least 0. The message does not name the place of the value.
         """
         kind, separator, text = (part.strip() for part in stochastic.partition(":"))
         if kind not in _KINDS:

@@ -136,7 +136,7 @@ def _add_budget(values: dict[str, Any], run_part: Part, *, own_data: bool) -> li
     The number of draws that such data need is unknown, but a time limit is easy to choose.
 
     Returns:
-        A line if `until` is "budget" and there is no budget.
+        A line that reports the problem if `until` is "budget" and there is no budget.
     """
     if own_data and not {"warmup", "draws", "budget"} & set(run_part.fields):
         values["budget"] = BUDGET
@@ -148,7 +148,7 @@ def _add_budget(values: dict[str, Any], run_part: Part, *, own_data: bool) -> li
 
 
 def _is_short(budget: str) -> bool:
-    """Whether a budget is so short that convergence tests, about a second each, would take as long as they can save."""
+    """Whether a budget is so short that convergence tests (about a second each) would take more time than they save."""
     with contextlib.suppress(ValueError):  # the field itself reports an invalid text
         return duration.seconds(budget) < _SHORT_BUDGET_SECONDS
     return False
@@ -171,7 +171,7 @@ def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
 def _merge(user: list[Layer], in_memory: bool = False, complete: bool = False) -> tuple[dict[str, Part], list[Layer]]:
     """Return the merged parts and their layers, the lowest first.
 
-    An example applies to its own data only: those that it names, or those of the examples below it.
+    An example applies only to its own data: the data that it names, or the data of the examples below it.
     """
     user_names = {kind: _last_name(kind, user) for kind in PARTS}
     paths = [] if complete else recipes_of(user_names["model"], user_names["sampler"])

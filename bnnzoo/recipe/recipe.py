@@ -25,44 +25,49 @@ class Recipe:
     likelihood: Part | None = None
     prior: Part | None = None
 
-    data: Annotated[str | None, Doc("a registered data set, or a file: .csv .tsv .parquet .npz, an IDX folder")] = None
-    target: Annotated[tuple[str, ...], Doc("a target column; repeatable; the last column unless given")] = ()
-    task: Annotated[Literal["regression", "classification", "density"] | None, Doc("from the data unless given")] = None
-    columns: Annotated[tuple[str, ...], Doc("an input column; repeatable; all but the targets unless given")] = ()
+    data: Annotated[str | None, Doc("a registered data set, a file (.csv .tsv .parquet .npz), or an IDX folder")] = None
+    target: Annotated[tuple[str, ...], Doc("a target column; repeatable; default: the last column")] = ()
+    task: Annotated[
+        Literal["regression", "classification", "density"] | None, Doc("the task; by default determined by the data")
+    ] = None
+    columns: Annotated[
+        tuple[str, ...], Doc("an input column; repeatable; default: all columns except the targets")
+    ] = ()
     drop: Annotated[tuple[str, ...], Doc("a column to leave out; repeatable")] = ()
     categories: Annotated[
-        tuple[str, ...], Doc("an input column whose cells are codes and no amounts: one input a level; repeatable")
+        tuple[str, ...], Doc("an input column whose cells are codes, not amounts; one input per level; repeatable")
     ] = ()
     missing: Annotated[
         Literal["error", "drop", "median"],
-        Doc("cells that are missing: an error, leave out the row, or fill in the column's median"),
+        Doc("missing cells: raise an error, leave out the row, or use the column's median"),
     ] = "error"
     unseen: Annotated[
-        Literal["error", "zero"], Doc("levels of text that training did not see: an error, or none of the known ones")
+        Literal["error", "zero"],
+        Doc("text levels that are not in the training rows: raise an error, or use 0 for all known levels"),
     ] = "error"
     exposure: Annotated[
         str | None,
-        Doc("a column that counts are proportional to, such as the time observed: its logarithm is added to log rates"),
+        Doc("a column to which counts are proportional, such as the observed time: its log is added to log rates"),
     ] = None
     missing_code: Annotated[
         tuple[str, ...],
-        Doc("a value that stands for a missing cell, as -999, or NAME=VALUE for one column; repeatable"),
+        Doc("a value that means a missing cell, such as -999, or NAME=VALUE for one column; repeatable"),
     ] = ()
     censored: Annotated[
-        bool, Doc("targets <0.5, >100, 1..2 and [1,2] are bounds: their probability is the likelihood")
+        bool, Doc("targets <0.5, >100, 1..2 and [1,2] are bounds; their likelihood is the probability of the interval")
     ] = False
     separator: Annotated[
         str | None,
-        Doc("between the cells of a text file: a character, or comma, semicolon, tab, pipe, space; else detected"),
+        Doc("separator of a text file: a character, or comma, semicolon, tab, pipe, space; default: detected"),
     ] = None
-    decimal: Annotated[Literal[".", ","] | None, Doc("decimal mark of a text file; detected unless given")] = None
+    decimal: Annotated[Literal[".", ","] | None, Doc("decimal mark of a text file; default: detected")] = None
     skip_rows: Annotated[
-        tuple[str, ...], Doc("lines of a text file to leave out, counted from 1, as 2 or 1-10,12; repeatable")
+        tuple[str, ...], Doc("lines of a text file to leave out, counted from 1, such as 2 or 1-10,12; repeatable")
     ] = ()
-    encoding: Annotated[str | None, Doc("encoding of a text file, as cp1252; utf-8 unless given")] = None
-    test_fraction: Annotated[float, Ge(0), Lt(1), Doc("share of the rows kept for testing")] = 0.1
+    encoding: Annotated[str | None, Doc("encoding of a text file, such as cp1252; default: utf-8")] = None
+    test_fraction: Annotated[float, Ge(0), Lt(1), Doc("fraction of the rows used as test rows")] = 0.1
     split_seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the split into training and test rows")] = 0
-    standardise: Annotated[bool, Doc("inputs and regression targets to mean 0 and variance 1")] = True
+    standardise: Annotated[bool, Doc("scale inputs and regression targets to mean 0 and variance 1")] = True
     units: Annotated[
         Literal["standardised", "data"],
         Doc("units of --likelihood.scale: multiples of the target's standard deviation, or the data's own units"),
@@ -71,46 +76,51 @@ class Recipe:
     stochastic: Annotated[
         str,
         Doc(
-            "what is sampled: all, last (the last layer), identified or linearised (directions that the data "
-            "determine), or names such as layers_1_*; the rest is trained once"
+            "sampled parameters: all, last (the last layer), identified or linearised (directions that the data "
+            "determine), or names such as layers_1_*; the others are trained once"
         ),
     ] = "all"
-    chains: Annotated[int, Ge(1), Doc("chains")] = 4
-    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; 0 adapts nothing")] = 1000
+    chains: Annotated[int, Ge(1), Doc("number of chains")] = 4
+    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; with 0 nothing is adapted")] = 1000
     draws: Annotated[int, Ge(1), Doc("draws kept per chain")] = 1000
     thin: Annotated[int, Ge(1), Doc("steps per kept draw")] = 1
     budget: Annotated[
         str | None,
-        Doc("time for start, warm-up and draws, such as 90s, 5m or 2h: the lengths that are not given follow from it"),
+        Doc("time for start, warm-up and draws, such as 90s, 5m or 2h; it determines the lengths that are not given"),
     ] = None
     until: Annotated[
         Literal["converged", "budget"] | None,
-        Doc("end before the last draw once R-hat and ESS of predictions are good; or only when the budget is spent"),
+        Doc("converged: end early if R-hat and ESS of predictions pass their limits; budget: use all of the time"),
     ] = None
-    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of everything random but the split")] = 0
+    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers except the split")] = 0
     init: Annotated[
         Literal["map", "prior"] | None,
-        Doc("where chains start; map, the default for networks, trains each first"),
+        Doc("initial positions: draws from the prior, or trained networks (map, the default for networks)"),
     ] = None
-    start_steps: Annotated[int, Ge(250), Doc("steps of training for init map, at most")] = 5000
+    start_steps: Annotated[int, Ge(250), Doc("largest number of training steps for init map")] = 5000
     start_held_out: Annotated[
-        float, Ge(0), Lt(1), Doc("share of the rows that training for init map is judged on; 0: it fits all rows")
+        float,
+        Ge(0),
+        Lt(1),
+        Doc("fraction of rows held out for early stopping with init map; with 0 the training uses all rows"),
     ] = 0.1
     chain_method: Annotated[
-        Literal["auto", "parallel", "vectorized", "sequential"], Doc("how chains share the hardware")
+        Literal["auto", "parallel", "vectorized", "sequential"], Doc("distribution of the chains over the devices")
     ] = "auto"
     mesh: Annotated[
         str | None,
-        Doc("devices to split over: chains=C,data=D; each chain's rows are then on D devices, C groups of them"),
+        Doc(
+            "devices, as chains=C,data=D: C groups share the chains, and D devices of a group share the rows of a chain"
+        ),
     ] = None
     keep_warmup: Annotated[bool, Doc("also write the warm-up draws")] = False
     keep: Annotated[
         Literal["draws", "predictions"],
-        Doc("of each draw the parameters; or, for networks whose draws would not fit, predictions at the test rows"),
+        Doc("values to store for each draw: the parameters, or predictions at the test rows (for very large networks)"),
     ] = "draws"
-    keep_at: Annotated[str | None, Doc("inputs at which predictions are kept too: what --data takes")] = None
+    keep_at: Annotated[str | None, Doc("further inputs at which predictions are stored; same values as --data")] = None
     checkpoint_every: Annotated[float, Ge(0), Doc("seconds between checkpoints")] = 60.0
-    precision: Annotated[Literal["float32", "float64"], Doc("of the arithmetic")] = "float32"
+    precision: Annotated[Literal["float32", "float64"], Doc("floating-point precision")] = "float32"
 
     where: dict[str, str] = field(default_factory=dict)
     """The place where each run key was written, for messages."""

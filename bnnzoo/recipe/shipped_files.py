@@ -41,7 +41,7 @@ def recipes_of(model: str, sampler: str) -> list[Path]:
 def find_entry(kind: str, name: str) -> registry.Registered | None:
     """Return the entry with this name, or None if there is none or several.
 
-    The error is reported where the part is used.
+    An error is reported later, when the part is used.
     """
     try:
         return registry.get(kind, name)

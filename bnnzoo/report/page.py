@@ -39,7 +39,7 @@ _COST = {
 
 
 def page(predictor: Predictor) -> str:
-    """Return the report as HTML. The page states what the run lacks.
+    """Return the report as HTML. The page states which parts are not available for the run.
 
     Raises:
         DamagedError: if the run's arrays are damaged or inconsistent with its attributes.

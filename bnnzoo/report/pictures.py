@@ -26,7 +26,7 @@ _MOST_SLICES = 6
 _MOST_TARGETS = 6
 _MOST_ROWS = 5000
 _MOST_FEATURES = 1000
-"""Largest number of features: 41 points along each are predicted, and more would take minutes."""
+"""Largest number of features: 41 points are predicted along each, so more features would take minutes."""
 _FEATURES_PER_CALL = 50
 """Number of features whose points are predicted together, which limits the memory."""
 
@@ -231,7 +231,7 @@ def draw(predictor: Predictor) -> Iterator[tuple[str, Picture | BnnzooError]]:
 
 
 def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the test rows, or 5000 of them at even distances where there are more."""
+    """Return the test rows, or 5000 evenly spaced ones if there are more."""
     x, y = predictor.test_rows()
     rows = evenly(len(x), _MOST_ROWS)
     return x[rows], y[rows]

@@ -1,4 +1,4 @@
-"""Predictions that show the agreement of chains in a report: the worst, a median one, and the best."""
+"""Predictions that show the agreement of chains in a report: with the worst, the median and the best R-hat."""
 
 from __future__ import annotations
 

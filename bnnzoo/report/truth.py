@@ -1,4 +1,4 @@
-"""True curve of the data: that of a synthetic data set, an expression of x, or the points of a file."""
+"""True curve of the data: the curve of a synthetic data set, an expression of x, or the points of a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bnnzoo.recipe import recipe_from
 from bnnzoo.report.expression import evaluate
 
 OWN = "data"
-"""Word for the data set's own curve."""
+"""Value of `truth` for the data set's own curve."""
 
 
 def curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, " point"], target: int) -> list[Curve]:

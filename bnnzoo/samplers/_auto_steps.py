@@ -24,7 +24,10 @@ from bnnzoo.samplers._control_variate import ORDER
 from bnnzoo.samplers._gradient_noise import STARTS, gradient_noise, greatest_curvature
 
 TARGET = 1.08
-"""Predicted variance of the stiffest direction, relative to the posterior's. Average directions are nearer to 1."""
+"""Predicted variance of the stiffest direction, relative to the posterior's.
+
+The ratio of average directions is closer to 1.
+"""
 _PILOT_RATIO, _PILOT_LENGTH = 1.5, 0.2
 """Limits of the pilot's step size. They are larger than the run's, because the pilot is short and must move as far
 from its anchor as the run will."""
@@ -121,7 +124,7 @@ def _batch_mean_variance(sampler: Any, size: int, num_data: int) -> float:
     return 1 / size - (0.0 if sampler.sampling == "replacement" else 1 / num_data)
 
 
-# Compiled quickly rather than well, because it runs once. The cast is needed because Equinox's types do not declare
+# Compiled with little optimisation, because it runs once. The cast is needed because Equinox's types do not declare
 # that it passes options on to JAX's jit.
 @functools.partial(cast(Any, eqx.filter_jit), compiler_options=_QUICKLY_COMPILED)
 def _pilot(
@@ -167,9 +170,9 @@ def _pilot(
             eta = jnp.minimum(length, _PILOT_LENGTH) / measurement.stiffest
             return (state, jnp.where(jnp.isfinite(eta), eta, 0.0).astype(start_eta.dtype)), measurement
 
-        # The first stage measures the curvature for a step size. Each later stage has its anchor nearer to the mode. A
-        # stage with short steps finds little noise near its anchor, so that the next one takes longer steps. The
-        # largest noise of the last three is used.
+        # The first stage measures the curvature, which gives a step size. The anchor of each later stage is closer to
+        # the mode. A stage with short steps measures little noise near its anchor, so the next stage takes longer
+        # steps. The largest noise of the last three stages is used.
         stages = (jnp.asarray([0, *[_PILOT_STEPS] * _STAGES]), jax.random.split(key_stages, _STAGES + 1))
         _, measurement = jax.lax.scan(stage, (state, start_eta), stages)
         return PilotMeasurement(

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from bnnzoo.samplers.base import Stats
 
 START = (50, 20)
-"""n and M before warm-up has chosen, and for runs without warm-up."""
+"""n and M before warm-up selects them, and for runs without warm-up."""
 
 FULL_BATCH_UP_TO = 2000
 """Number of data up to which a step uses all of them once. Half of them would cost half a step and save nothing."""
@@ -24,7 +24,7 @@ _FEWEST = 2 * _NUM_BATCHES
 """Smallest number of data per step. Fewer save nothing, and their variance has too few degrees of freedom."""
 
 _SKEW_BIAS = 0.005
-"""Mean bias by skewness above which more data are used: a third of the limit that the run's check allows."""
+"""Mean bias due to skewness above which more data are used: a third of the guard's limit."""
 
 
 class WarmupMeans(eqx.Module):

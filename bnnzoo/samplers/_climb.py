@@ -12,7 +12,7 @@ from bnnzoo.posterior import AbstractPosterior
 
 _STEPS = 10
 _MIN_STEP_FRACTION = 2.0**-10
-"""Smallest fraction of a step that is tried. If none of the halvings before it is uphill, no step is made."""
+"""Smallest fraction of a step that is tried by halving. If no fraction increases the density, no step is made."""
 _TOLERANCE = 1e-4
 """Squared distance per parameter, in standard deviations, below which another pass over the data is not worthwhile."""
 
@@ -47,9 +47,9 @@ def climb_to_mode(posterior: AbstractPosterior, theta: Float[Array, " dim"], fac
     """Return the mode above theta, or a position ten steps nearer to it.
 
     The method is conjugate gradients (Polak and Ribiere 1969) in units of F. If F F' is the inverse of minus the
-    Hessian, the first step is Newton's. A step goes to the maximum of the density's parabola along its direction, or to
-    the first halving of that which is uphill. The rise is summed over per-datum differences, because the difference of
-    two float32 totals over many data would be dominated by rounding.
+    Hessian, the first step is Newton's. A step goes to the maximum of a parabola fitted to the density along its
+    direction, or is halved until the density increases. The increase is summed over per-datum differences, because the
+    difference of two float32 totals over many data would be dominated by rounding.
     """
 
     def ascend(state: _Climb) -> _Climb:
@@ -66,7 +66,7 @@ def climb_to_mode(posterior: AbstractPosterior, theta: Float[Array, " dim"], fac
         directional_curvature = -step @ jax.jvp(jax.grad(posterior.log_density), (state.theta,), (step,))[1]
         directional_slope = state.slope @ state.direction
         best = jnp.where(directional_curvature > 0, directional_slope / directional_curvature, 1.0)
-        # Require a quarter of the rise that the slope promises; at the maximum of a parabola it is a half.
+        # Require a quarter of the increase that the slope predicts; at the maximum of a parabola it is a half.
         step_length = jax.lax.while_loop(
             lambda s: (s > _MIN_STEP_FRACTION * best) & ~(rise(s) >= s * directional_slope / 4), lambda s: s / 2, best
         )

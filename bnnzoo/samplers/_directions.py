@@ -1,8 +1,8 @@
-"""Directions of the parameters that the data determine: those with more curvature than the prior alone has.
+"""Directions of the parameters that the data determine, with more curvature than the prior alone.
 
-In units of the prior the posterior's precision is I + A, where A is the generalised Gauss-Newton matrix of the data. A
-direction whose eigenvalue of I + A is 1 has its prior's spread, however many data there are. One of eigenvalue 10 000
-has a hundredth of it.
+In units of the prior the posterior's precision is I + A, where A is the generalised Gauss-Newton matrix of the data. In
+a direction with eigenvalue 1 of I + A, the posterior has the prior's standard deviation, even with very many data. With
+eigenvalue 10 000 it has a hundredth of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bnnzoo.posterior.subspace import normal_moments
 from bnnzoo.samplers import _climb, _curvature
 
 EXACT_UP_TO = 1500
-"""Number of parameters up to which the Gauss-Newton matrix is decomposed itself."""
+"""Number of parameters up to which the full Gauss-Newton matrix is decomposed."""
 MOST_DIRECTIONS = 1024
 """Largest number of directions that subspace iteration computes."""
 
@@ -44,7 +44,7 @@ class Spectrum(NamedTuple):
     vectors: Float[np.ndarray, "parameter direction"]
     """Orthonormal eigenvectors, in units of the prior."""
     total: float
-    """Sum of 1 - 1 / eigenvalue over all directions, also those that are not computed: the effective parameters."""
+    """Effective number of parameters: the sum of 1 - 1 / eigenvalue over all directions, computed or not."""
     factor: _climb.Factor
     """Factor of the Gaussian with this precision over all parameters, the likelihood's own ones included."""
 
@@ -63,7 +63,7 @@ class Mode(NamedTuple):
     theta: Float[np.ndarray, " dim"]
     spectrum: Spectrum
     distance: float
-    """Root mean square distance that is left to the mode, in standard deviations per parameter."""
+    """Remaining root mean square distance to the mode, in standard deviations per parameter."""
 
 
 def find_mode(
@@ -93,8 +93,8 @@ def compute_spectrum(
 ) -> Spectrum:
     """Return the eigenvalues of at least `smallest`, exact or by subspace iteration, with some smaller ones.
 
-    Many rows are represented by a random subset of them. The subspace is then that of the subset; any subspace is a
-    valid one to sample.
+    Many rows are represented by a random subset of them. The subspace then belongs to the subset, which is valid,
+    because any subspace may be sampled.
     """
     dim = posterior.layout.dim
     num_rows = max(4 * dim, int(_WORK / dim**2), _ROWS)
@@ -139,8 +139,8 @@ def _iterated(
 ) -> Spectrum:
     """Return the largest eigenvalues by randomised subspace iteration (Halko, Martinsson and Tropp 2011).
 
-    The number of columns doubles until the smallest eigenvalue found is below `smallest`. The effective parameters of
-    the other directions are Hutchinson's estimate of their trace.
+    The number of columns doubles until the smallest eigenvalue found is below `smallest`. The effective number of
+    parameters in the other directions is Hutchinson's estimate of a trace.
     """
     layout = posterior.layout
     _, sd = normal_moments(posterior.prior, layout.network)

@@ -21,7 +21,7 @@ def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) ->
     """Draw independent N(0, 1) values, up to 6.2 in absolute value, on a grid of 2^-31 in probability.
 
     Value i of a key is a hash of i. One bit is the sign; the other 31 are the probability of a larger absolute value.
-    Small probabilities keep their digits as floats, so that the tails have float32 resolution. Double precision, where
+    Floats represent small probabilities precisely, so the tails have float32 resolution. Double precision, where
     speed matters less, uses `jax.random.normal`.
     """
     if dtype != jnp.float32:

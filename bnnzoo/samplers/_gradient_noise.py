@@ -20,7 +20,7 @@ _BATCHES, _ITERATIONS = 4, 10
 
 
 class GradientNoise(NamedTuple):
-    """Means over theta's coordinates, in units of the sampler's metric G, with one value for every pair of batches."""
+    """Means of curvature and noise over the coordinates, in units of the metric G; one value per pair of batches."""
 
     curvature: Float[Array, " pair"]
     """tr(G A) / dim, with A minus the Hessian of the log posterior."""
@@ -68,8 +68,8 @@ def worst_directions(
 ) -> GradientNoise:
     """Estimate curvature and noise along the stiffest and along the noisiest direction, [direction, pair].
 
-    The directions are those of the largest eigenvalues of G A and G V, by power iteration. They are found on other
-    mini-batches than the numbers are measured on, so that neither number is too large by selection.
+    The directions are those of the largest eigenvalues of G A and G V, by power iteration. The directions and the
+    numbers are computed from different mini-batches, so that the selection does not inflate the numbers.
     """
     root = jnp.sqrt(metric)
     key_start, key_stiff, key_noisy, key_pairs = jax.random.split(key, 4)
@@ -124,7 +124,7 @@ def greatest_curvature(
 ) -> Float[Array, ""]:
     """Return the largest eigenvalue of G A in absolute value over a few mini-batches, by power iteration from below.
 
-    It uses mini-batches rather than all data, because a step follows one of them and their curvatures are larger.
+    It uses mini-batches instead of all data, because a step uses a mini-batch, whose curvature is larger.
     """
     root = jnp.sqrt(metric)
 

@@ -1,8 +1,8 @@
-"""The influence of single rows on mini-batch steps, and the fraction of the curvature that the steps cannot see.
+"""The influence of single rows on mini-batch steps, and the fraction of the curvature that the steps miss.
 
-The statistics of a batch describe the rows that it drew. A row may be drawn once in a thousand steps and then decide
-the step alone. No average shows such a row, or a row that was never drawn. The functions here detect both by evaluating
-every row for a few of the chain's own proposals.
+The statistics of a batch describe the rows that it drew. A row may be drawn once in a thousand steps and then alone
+determine the result of the step. No average over steps shows such a row, or a row that was never drawn. The functions
+here detect both by evaluating every row for a few of the chain's own proposals.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from bnnzoo.samplers import _preconditioner
 from bnnzoo.samplers.base import Stats
 
 _ROWS = 64
-"""Largest number of rows that define a direction: those that lose most."""
+"""Largest number of rows that define a direction: the rows with the largest loss."""
 _DIRECTIONS = 3
 _PROPOSALS = 8
-"""Proposals of one evaluation in warm-up. The final one uses twice as many, with `_STEPS_BETWEEN` steps between
-them."""
+"""Proposals of one evaluation in warm-up.
+
+The final evaluation uses twice as many, with `_STEPS_BETWEEN` steps between them.
+"""
 _STEPS_BETWEEN = 25
 _FAR = 1e10
 """Value that replaces an infinite difference; its square is still finite."""
@@ -36,8 +38,10 @@ class Influence(NamedTuple):
     square: Float[Array, " num_data"]
     """Mean square of the row's difference beta d_i."""
     unseen: Float[Array, " num_data"]
-    """Fraction of the difference that the acceptance misses: 0 for a row with small differences, 1 for a row that makes
-    every step that draws it a rejection."""
+    """Fraction of the difference that the acceptance misses.
+
+    It is 0 for a row with small differences, and 1 for a row that causes a rejection in every step that draws it.
+    """
     positions: Float[Array, "proposal dim"]
     """Positions of the chain at the proposals."""
 
@@ -106,8 +110,8 @@ def effective_contribution(
 ) -> Float[Array, " num_data"]:
     """Return a row's effective contribution to the log ratio of a penalised step, given its difference d.
 
-    If it is drawn n times, the row adds n b with b = d / drawn to the log ratio and n b^2 / 2 to its penalty. Hence
-    E exp(n (b - b^2 / 2)) replaces exp(d), and the reverse move has the same with -b. The effective contribution is
+    If it is drawn n times, the row adds n b with b = d / drawn to the log ratio and n b^2 / 2 to its penalty. Hence E
+    exp(n (b - b^2 / 2)) replaces exp(d); for the reverse move b is replaced by -b. The effective contribution is
     half the logarithm of their ratio: d (1 - b^2 / 3) for small b, and 0 for large b, which reject both moves. n is
     Poisson with replacement. Without, it is 0 or 1, and the penalty is smaller by the factor 1 - drawn.
     """
@@ -126,11 +130,11 @@ def effective_contribution(
 
 
 def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Stats:
-    """Return the bias of the draws due to the rows that steps miss, each in its worst direction.
+    """Return the biases due to the rows whose effect the steps miss, each in its worst direction.
 
     `unseen` is the missed fraction s of the log posterior's curvature; it inflates a variance by 1 / (1 - s).
-    `unseen_shift` is the shift of a mean by the missed slope, in standard deviations. `rows_needed` is the number of
-    rows with which a step has sigma2 = 1, for the proposals in use.
+    `unseen_shift` is the shift of a mean due to the missed gradient, in standard deviations. `rows_needed` is the
+    number of rows with which a step has sigma2 = 1, for the proposals in use.
     """
     sizes = sampler.plan(posterior.num_data)
     if sizes.disjoint and sizes.num_used == posterior.num_data:
@@ -162,7 +166,7 @@ def _rows_needed(rows: Influence, state: Any) -> Float[Array, ""]:
 def _directions(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], shape: _preconditioner.Preconditioner, rows: Influence
 ) -> Float[Array, "direction dim"]:
-    """Return the directions in which the rows that lose most, weighted by their loss, have the most curvature.
+    """Return the directions in which the rows with the largest loss, weighted by their loss, have the most curvature.
 
     The directions are in whitened coordinates, those of the proposal's covariance.
     """
@@ -189,13 +193,13 @@ def _lost_fraction(
     shape: _preconditioner.Preconditioner,
     direction: Float[Array, " dim"],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return the fraction of the log posterior's curvature that steps lose in a whitened direction, and the total."""
+    """Return the fraction of the log posterior's curvature that steps miss in a whitened direction, and the total."""
     theta, anchor, step = state.position, state.anchor, shape.correlate(direction)
     curvatures = posterior.over_data(lambda row: _directional_curvature(posterior, theta, step, row))
     prior = _preconditioner.prior_precision(posterior, theta)
     total = posterior.likelihood_power * jnp.sum(curvatures) + jnp.sum(prior * step**2)
     if anchor is not None and anchor.hessian is not None:
-        # The polynomial's own curvature is that of all rows, whatever the batch.
+        # The curvature of the polynomial contains all rows, independently of the batch.
         curvatures = curvatures - posterior.over_data(
             lambda row: _directional_curvature(posterior, anchor.point, step, row)
         )
@@ -207,10 +211,10 @@ def _lost_fraction(
 def _mean_shift(
     posterior: AbstractPosterior, state: Any, rows: Influence, shape: _preconditioner.Preconditioner
 ) -> Float[Array, ""]:
-    """Return the largest shift of a mean, in standard deviations, due to the lost slope sum_i unseen_i grad l_i.
+    """Return the largest shift of a mean, in standard deviations, due to the lost gradient sum_i unseen_i grad l_i.
 
-    At the chain's positions the lost slope is its value at the posterior's mean plus the change on the way there. That
-    change is the lost fraction of the curvature times the total slope, which is known, and is subtracted.
+    At a position of the chain, the lost gradient differs from its value at the posterior's mean. The difference is
+    about the lost fraction of the curvature times the total gradient. Both are known, so the difference is subtracted.
     """
 
     def slopes_at(position: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
@@ -228,7 +232,7 @@ def _mean_shift(
     )
     lost_fraction, total = _lost_fraction(posterior, state, rows, shape, lost_slope)
     slope, length = lost_slope @ lost_slope - lost_fraction * (full_slope @ lost_slope), lost_slope @ lost_slope
-    # Where the log posterior happens to be flat at this place, the proposal's scale is a better estimate of its width.
+    # If the log posterior is flat at this position, the proposal's scale is a better estimate of the posterior's width.
     curvature = jnp.maximum(total, length / 4 + jnp.finfo(length.dtype).tiny)
     return jnp.abs(slope) / jnp.sqrt(curvature) / jnp.maximum(1 - lost_fraction, 0.1)
 

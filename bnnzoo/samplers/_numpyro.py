@@ -57,7 +57,7 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
         return HamiltonianState(_strong(inner), num_warmup)
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Return no limits, because the kernel adapts its own step size and mass matrix."""
+        """Return no headroom, because the kernel adapts its own step size and mass matrix."""
         del stats
         return jnp.zeros((0,))
 

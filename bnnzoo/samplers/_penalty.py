@@ -38,7 +38,7 @@ from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, LOG_DENSITY_ESTIMATE, St
 
 
 class PenaltyState(eqx.Module):
-    """State of a chain, with the means over warm-up steps that the batch sizes are chosen by."""
+    """State of a chain, with the means over warm-up steps that determine the batch sizes."""
 
     position: Float[Array, " dim"]
     step_size: Float[Array, ""]
@@ -61,22 +61,28 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     proposal: eqx.AbstractVar[str]
     sampling: eqx.AbstractVar[str]
 
-    step_size: Annotated[Number, Gt(0), Doc("eta of the proposal; of hmc, of one leapfrog step")] = number(0.01)
-    num_steps: Annotated[int, Ge(1), Doc("leapfrog steps of an hmc proposal: uniform from 1 to this")] = 10
-    batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("data a batch, n; auto: 50, then warm-up chooses")] = "auto"
-    num_batches: Annotated[int | Literal["auto"], Ge(1), Doc("batches a step, M; auto: 20, then warm-up chooses")] = (
-        "auto"
+    step_size: Annotated[Number, Gt(0), Doc("eta: step size of the proposal; for hmc, of one leapfrog step")] = number(
+        0.01
     )
-    budget: Annotated[int, Ge(40), Doc("data a step, n x M, that auto may choose at most")] = 10_000
-    variance: Annotated[Literal["pooled", "batch-means"], Doc("sigma2 from the spread over data, or over batches")] = (
-        "pooled"
-    )
+    num_steps: Annotated[int, Ge(1), Doc("an hmc proposal has 1 to num_steps leapfrog steps, drawn uniformly")] = 10
+    batch_size: Annotated[
+        int | Literal["auto"], Ge(1), Doc("n: rows per batch; auto: 50, then selected by warm-up")
+    ] = "auto"
+    num_batches: Annotated[
+        int | Literal["auto"], Ge(1), Doc("M: batches per step; auto: 20, then selected by warm-up")
+    ] = "auto"
+    budget: Annotated[int, Ge(40), Doc("largest number of rows per step, n x M, that auto selects")] = 10_000
+    variance: Annotated[
+        Literal["pooled", "batch-means"], Doc("estimate of sigma2: from the spread over rows, or over batch means")
+    ] = "pooled"
     control_variate: Annotated[
         Literal["auto", "none", "first", "second"],
-        Doc("order of the Taylor polynomial taken off the differences; auto: second if a subspace is sampled"),
+        Doc("order of the Taylor polynomial subtracted from the differences; auto: second if a subspace is sampled"),
     ] = "auto"
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance at least here")] = number(0.45)
-    target_sigma2: Annotated[Number, Gt(0), Doc("warm-up keeps the mean sigma2 at most here")] = number(1.5)
+    target_acceptance: Annotated[
+        Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance rate at or above this value")
+    ] = number(0.45)
+    target_sigma2: Annotated[Number, Gt(0), Doc("warm-up keeps the mean sigma2 at or below this value")] = number(1.5)
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
 
     @property
@@ -85,7 +91,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Choose a second-order control variate and hmc where the mode is known and steps use mini-batches."""
+        """Choose a second-order control variate and hmc if the mode is known and steps use mini-batches."""
         del thetas
         if posterior.centre() is None or self._uses_all_data(posterior.num_data):
             return {}
@@ -186,7 +192,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             current = resized
         fields = current.fields()
         if self.sampling == "importance":
-            fields.pop("sampling")  # rows drawn by their influence may repeat, whatever the sizes
+            fields.pop("sampling")  # rows drawn by their influence may repeat for any sizes
         return dataclasses.replace(self, proposal=proposal, **fields), states
 
     def warmup_step(

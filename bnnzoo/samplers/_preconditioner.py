@@ -16,7 +16,7 @@ from bnnzoo.samplers.base import AbstractSampler
 Shape = Literal["auto", "identity", "diagonal", "dense"]
 
 _DENSE_UP_TO = 600
-"""Number of parameters up to which `auto` uses a full matrix; beyond it a product costs more than a small network."""
+"""Number of parameters up to which `auto` uses a full matrix; beyond it, matrix products are too expensive."""
 
 
 class Preconditioner(eqx.Module):
@@ -125,7 +125,7 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
 def pool_chains(states: S, *, final: bool, power: int) -> S:
     """Return the states with a common step size, the median, and a common preconditioner of the mean precision.
 
-    The curvature from one chain's region is a poor guide in the next region; all chains together cover more. The step
+    The curvature in one chain's region may be wrong in the next region; all chains together cover more. The step
     size is in the preconditioner's units. When those change, it is rescaled to keep the geometric mean of the
     distances, because a short warm-up would otherwise end before it has readapted. At the end of the last window the
     preconditioner stays unchanged.

@@ -18,26 +18,32 @@ MAX_SIGMA2 = 2.0
 """Largest mean variance of the noise for which the series is accurate."""
 
 MAX_SKEW_BIAS = 0.015
-"""Largest mean of acceptance x |skewness| sigma^3 / 6. With outliers or lognormal data, runs below it keep mean and
-variance to a few percent. At 0.03 to 0.04 the mean is off by 0.15 to 0.35 standard deviations
+"""Largest mean of acceptance x |skewness| sigma^3 / 6.
+
+Below it, with outliers or lognormal data, the errors of mean and variance are a few percent. At 0.03 to 0.04 the error
+of the mean is 0.15 to 0.35 standard deviations
 (`tests/test_batch_invariance.py`)."""
 
 MAX_STEP_SKEW = 0.05
-"""Bias by skewness above which a single step counts as biased."""
+"""Bias due to skewness above which a single step counts as biased."""
 
 MIN_ACCEPTANCE = 0.01
 """Smallest acceptance; below it a chain hardly moves."""
 
 MAX_UNSEEN = 0.09
-"""Largest fraction of the curvature, in the direction that loses most, in rows that steps do not see. At this value
-the variance in that direction is a tenth too large (`benchmarks/guard.py`)."""
+"""Largest fraction of the curvature, in the worst direction, that comes from rows whose effect steps miss.
+
+At this value the variance in that direction is a tenth too large (`benchmarks/guard.py`).
+"""
 
 MAX_SHIFT = 0.6
-"""Largest shift of a mean, in standard deviations and in the worst direction, due to rows that steps do not see. The
-means of single weights shift about half as much (`benchmarks/guard.py`)."""
+"""Largest shift of a mean, in standard deviations and in the worst direction, due to rows whose effect steps miss.
+
+The means of single weights shift about half as much (`benchmarks/guard.py`).
+"""
 
 WARMUP = 500
-"""Steps of warm-up that are advised to a run whose given step size is too long."""
+"""Number of warm-up steps that the advice names if a given step size is too large."""
 
 _EXACT = "unseen_shift"
 """Diagnostic from all rows that replaces the mini-batch estimate, which is unreliable if the noise has heavy tails."""
@@ -93,7 +99,7 @@ def regime(
         sizes: batches of a step.
         num_data: number of data.
         budget: largest number of data that a step may use.
-        tuned: whether warm-up adapted the step size, and would find a longer one with more data.
+        tuned: whether warm-up adapted the step size; with more data it would then find a larger one.
         target_sigma2: mean sigma2 that warm-up aims at.
         pooled: whether sigma2 is estimated from the spread over data.
         langevin: whether sigma2 is proportional to the step size, rather than to its square.
@@ -173,7 +179,7 @@ def _exceeded_limits(
 
 
 def _untuned_noise_advice(sizes: Sizes, excess: float, num_data: int, shorter_steps: str, all_data: str) -> str:
-    """Return advice against noise whose variance is `excess` times too large, for a step size that was given."""
+    """Return advice for noise whose variance is `excess` times too large, if the step size was given."""
     if 2 * sizes.num_used * excess <= num_data:
         return f"use {_more_batches_setting(sizes, excess, num_data)}, or {shorter_steps}"
     return f"{all_data}; or use {shorter_steps}" if all_data else f"use {shorter_steps}"

@@ -20,7 +20,10 @@ exactly. A float32 sum over a million rows would be off by a tenth of a row's ow
 
 
 class RowProbabilities(eqx.Module):
-    """Probabilities p_i = counts_i / sum counts, fixed within a warm-up window and after it; no function of theta."""
+    """Probabilities p_i = counts_i / sum counts.
+
+    They do not depend on theta, and are fixed within a window and after warm-up.
+    """
 
     starts: UInt32[Array, " num_data"]
     """Cumulative sum of the counts of all previous rows."""
@@ -62,11 +65,11 @@ def uniform(num_data: int) -> RowProbabilities:
 def update_probabilities(rows: RowProbabilities, square: Float[Array, " num_data"]) -> RowProbabilities:
     """Return the probabilities after another evaluation of the mean squares s of the rows' differences.
 
-    One evaluation gives p_i = (1 - a) s_i / sum s + a / N. The k-th has weight k in the mean, because a chain may be
-    far from the posterior early on. For a move of length eta in units of the posterior, s_i is about eta^2 h_i, where
-    h_i is the row's leverage. Probabilities proportional to the square root of h_i would minimise the variance.
-    Probabilities proportional to h_i keep the *largest* term d_i / (K p_i) small, which determines the skewness of the
-    noise.
+    One evaluation gives p_i = (1 - a) s_i / sum s + a / N. The k-th evaluation has weight k in the mean, because a
+    chain may be far from the posterior at first. For a move of length eta in units of the posterior, s_i is about eta^2
+    h_i, where h_i is the row's leverage. Probabilities proportional to the square root of h_i would minimise the
+    variance. Probabilities proportional to h_i keep the *largest* term d_i / (K p_i) small, which determines the
+    skewness of the noise.
     """
     total, num_data = jnp.sum(square), square.shape[0]
     fractions = jnp.where(total > 0, square / jnp.maximum(total, jnp.finfo(square.dtype).tiny), 1 / num_data)

@@ -1,7 +1,7 @@
-"""The number of rows that a step of the penalty needs: K1, with which the variance of its log ratio is 1.
+"""K1, the number of rows with which a step of the penalty has a log ratio of variance 1.
 
-With differences e_i of the log-likelihoods, or what a control variate leaves of them, K rows drawn with replacement
-give sigma2 = K1 / K, where K1 = beta^2 N^2 Var_i(e_i).
+With differences e_i of the log-likelihoods, minus their control variates if there are any, K rows drawn with
+replacement give sigma2 = K1 / K, where K1 = beta^2 N^2 Var_i(e_i).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAIRS, _ROWS = 16, 4096
 
 
 def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> str:
-    """Return a sentence on the rows that a step needs and uses, and on what to use where mini-batches do not pay.
+    """Return a sentence on the rows that a step needs and uses; if mini-batches save no time, it names an alternative.
 
     Args:
         sampler: a sampler with the methods of `AbstractPenalty`.
@@ -36,8 +36,8 @@ def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> 
     )
     if rows_needed >= num_data / 4:
         can_restrict = posterior.has_outputs and posterior.centre() is None and sampler.order == "none"
-        remedy = f", or sample only what the data determine with {setting('stochastic', 'identified')}"
-        return f"{text}: mini-batches do not pay here; use hmc or nuts{remedy if can_restrict else ''}"
+        remedy = f", or sample only the directions that the data determine with {setting('stochastic', 'identified')}"
+        return f"{text}: mini-batches save no time here; use hmc or nuts{remedy if can_restrict else ''}"
     if sizes.disjoint and sizes.num_used == num_data:
         return text
     # A gradient costs twice as much as a likelihood; a step on all rows needs one for each of its leapfrog steps.

@@ -41,9 +41,10 @@ def scheduled_step_size(
 def typical_steps(
     schedule: Schedule, count: UInt32[Array, ""], *, cycle: int, exploration: Number
 ) -> UInt32[Array, " step"]:
-    """Steps evenly through those whose draws a run keeps: of a cycle without its exploration, or all that were made.
+    """Return evenly spaced steps of a cycle without its exploration, or of all steps that were made.
 
-    Steps of warm-up are among the latter, because the state does not distinguish them.
+    They represent the steps whose draws a run keeps. All steps include warm-up, because the state does not distinguish
+    its steps.
     """
     parts = (jnp.arange(_TYPICAL) + 0.5) / _TYPICAL
     if schedule == "cyclical":

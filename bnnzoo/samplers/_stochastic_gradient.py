@@ -42,24 +42,32 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     position without warm-up.
 
     If the user sets the step size, or without warm-up, `auto` means a batch of 50 rows (of all rows if there are fewer
-    and none may be used twice), no control variate, and a step size of 1e-5.
+    and rows may not repeat), no control variate, and a step size of 1e-5.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
 
     step_size: Annotated[
-        Number | Literal["auto"], Gt(0), Doc("eta; auto: chosen by a pilot run so that the predicted bias is small")
+        Number | Literal["auto"], Gt(0), Doc("eta; auto: a pilot run selects a value with a small predicted bias")
     ] = eqx.field(converter=as_number, default="auto")
-    batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("data a step, n; auto: chosen with the step size")] = "auto"
-    sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be twice in a batch")] = "replacement"
+    batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("n: rows per step; auto: selected with the step size")] = (
+        "auto"
+    )
+    sampling: Annotated[Literal["replacement", "disjoint"], Doc("whether a row may occur twice in a batch")] = (
+        "replacement"
+    )
     control_variate: Annotated[
         Order | Literal["auto"],
-        Doc("order of the Taylor polynomial taken off the gradients; auto: none or first, chosen with the step size"),
+        Doc(
+            "order of the Taylor polynomial subtracted from gradients; auto: none or first, selected with the step size"
+        ),
     ] = "auto"
-    schedule: Annotated[Schedule, Doc("of the step size")] = "constant"
-    decay: Annotated[Number, Gt(0), Le(1), Doc("exponent of a decreasing step size")] = number(0.55)
-    delay: Annotated[Number, Gt(0), Doc("steps before a decreasing step size falls")] = number(1000.0)
-    cycle: Annotated[int, Ge(1), Doc("steps of a cycle of a cyclical step size")] = 1000
+    schedule: Annotated[Schedule, Doc("schedule of the step size")] = "constant"
+    decay: Annotated[Number, Gt(0), Le(1), Doc("for schedule decreasing: exponent of the decrease")] = number(0.55)
+    delay: Annotated[Number, Gt(0), Doc("for schedule decreasing: number of steps before the decrease")] = number(
+        1000.0
+    )
+    cycle: Annotated[int, Ge(1), Doc("for schedule cyclical: number of steps per cycle")] = 1000
 
     def eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the step size of step `count`."""
@@ -67,7 +75,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return scheduled_step_size(self.schedule, eta, count, decay=self.decay, delay=self.delay, cycle=self.cycle)
 
     def mean_eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
-        """The mean step size of the draws of a chain that has made `count` steps."""
+        """Return the mean step size over the draws of a chain after `count` steps."""
         if self.schedule == "constant":
             return self.eta(count, like)
         steps = typical_steps(self.schedule, count, cycle=self.cycle, exploration=getattr(self, "exploration", 0.0))
@@ -156,7 +164,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         noise = gradient_noise(gradient, typed_state.position, metric, key=key_mean)
         value, error = jackknife(ratio, noise)
         worst_noise = worst_directions(gradient, typed_state.position, metric, key=key_worst)
-        # Noise can hide which way the curvature of a flat direction points: it is no less than 0 here.
+        # With noise, the estimated curvature of a flat direction may be negative; it is set to at least 0.
         curvature = jnp.append(jnp.maximum(jnp.mean(worst_noise.curvature, 1), 0.0), jnp.mean(noise.curvature))
         variance = jnp.append(jnp.mean(worst_noise.variance, 1), jnp.mean(noise.variance))
 

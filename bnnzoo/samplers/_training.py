@@ -41,7 +41,10 @@ class AbstractTrainedSampler(AbstractSampler[S]):
 
 
 class Adam(eqx.Module):
-    """State of Adam (Kingma and Ba 2015). The learning rate falls to 0 as half a cosine over warm-up, or stays."""
+    """State of Adam (Kingma and Ba 2015).
+
+    The learning rate falls to 0 as half a cosine over warm-up, or is constant.
+    """
 
     moments: PyTree
     done: Float[Array, ""]
@@ -89,9 +92,9 @@ def loss(
 
     Args:
         posterior: the target distribution.
-        theta: the parameters of the prior's density.
+        theta: the parameters at which the prior is evaluated.
         rows: the mini-batch.
-        evaluated_at: parameters of the likelihood, if they differ from `theta`.
+        evaluated_at: the parameters at which the likelihood is evaluated, if they differ from `theta`.
         weights: weight of each row; 1 by default.
     """
     log_likelihoods = posterior.log_likelihood(theta if evaluated_at is None else evaluated_at, rows)

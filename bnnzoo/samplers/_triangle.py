@@ -1,8 +1,8 @@
 """Triangular factors of sums of squares.
 
 R'R in float32 loses quantities that are small relative to its largest eigenvalue, such as a prior next to many data.
-Householder reflections give T with T'T = R'R and keep these digits, because their errors are those of R, not of its
-square (Golub and Van Loan 2013, section 5.3).
+Householder reflections give T with T'T = R'R and keep these digits, because their rounding errors are relative to R,
+not to its square (Golub and Van Loan 2013, section 5.3).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
     statistics: ClassVar[tuple[Statistic, ...]] = ()
     """Statistics that the steps report, in the order of their plots."""
     given_step: ClassVar[str] = ""
-    """Name of a step-size field that warm-up does not adapt. `longest_step` bounds it where a budget plans the run."""
+    """Name of a step-size field that warm-up does not adapt. With a budget, `longest_step` bounds it."""
 
     chain_state: ClassVar[tuple[str, ...]] = ()
     """State fields, beside the position, that a step after warm-up may change: momenta, counters, cached densities.
@@ -92,7 +92,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
         return self, states
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Return how far a step stayed within each limit of the step size; warm-up drives the least mean to zero.
+        """Return the distance of a step from each limit of the step size; warm-up moves the smallest mean to zero.
 
         The values are in units of the limit, so that -1 is the worst. The default is
         `acceptance_rate / target_acceptance - 1` for samplers with that field. An empty array means no adaptation.

@@ -14,11 +14,13 @@ class Batched(AbstractPenalty):
     """Draws from no known distribution: `Penalty` with the penalty switched off, for comparison.
 
     Accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), with the batch estimate of delta used
-    as if it were exact. The draws are wider than the posterior, the more so the smaller the batches.
+    as if it were exact. The draws are wider than the posterior, and the excess grows as the batches become smaller.
     """
 
     exactness: ClassVar[Exactness] = "biased"
 
-    correction: Annotated[Literal[0], Doc("no penalty")] = 0
-    proposal: Annotated[Literal["random-walk", "langevin", "hmc"], Doc("as of `penalty`")] = "random-walk"
-    sampling: Annotated[Literal["replacement", "disjoint"], Doc("may a datum be used twice in a step")] = "replacement"
+    correction: Annotated[Literal[0], Doc("0: no penalty")] = 0
+    proposal: Annotated[Literal["random-walk", "langevin", "hmc"], Doc("proposal, as for `penalty`")] = "random-walk"
+    sampling: Annotated[Literal["replacement", "disjoint"], Doc("whether a row may be used twice in a step")] = (
+        "replacement"
+    )

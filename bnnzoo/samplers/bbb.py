@@ -25,9 +25,9 @@ from bnnzoo.samplers.kernel import replace, standard_normal
 from bnnzoo.samplers.statistics import DIVERGING, Statistic
 
 _PAIRS = 2
-"""Pairs of antithetic draws, each with two passes over all data. The noise of so few is estimated and subtracted."""
+"""Pairs of antithetic draws, each with two passes over all data. The noise due to their small number is subtracted."""
 _FARTHEST = 0.25
-"""Largest mean square per parameter of the distance to the best mean, in standard deviations: half of one, squared."""
+"""Largest mean squared distance to the best mean per parameter: half a standard deviation, squared."""
 
 
 class BbbState(eqx.Module):
@@ -56,28 +56,31 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     The expectation is the mean of `samples` draws of q. A batch is drawn independently, or is the next part of the
     pass's random partition of the rows (their equation 9, with M for N/n, as the last part may be smaller). pi_i is
     1/M, or Blundell's 2^(M-i) / (2^M - 1), which puts the KL on the first batches of a pass. The KL is in closed form
-    where NumPyro implements it (normal priors). Otherwise q's entropy is, and the log prior is sampled. `local` draws
-    the pre-activations of dense layers for each datum (`_local`) instead of one theta for the batch: the same
+    if NumPyro implements it (normal priors). Otherwise only the entropy of q is, and the log prior is sampled. `local`
+    draws the pre-activations of dense layers for each datum (`_local`) instead of one theta for the batch: the same
     expectation with less noise. Draws use the average of mean and rho over the end of warm-up (Polyak and Juditsky
-    1992): its second half at a constant rate, its last eighth at a falling rate. The target is q; a mean field is too
-    narrow wherever the posterior is correlated.
+    1992): its second half at a constant rate, its last eighth at a falling rate. The target is q, which is too narrow
+    where the posterior is correlated.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
 
-    learning_rate: Annotated[Number, Gt(0), Doc("of Adam")] = number(1e-2)
-    schedule: Annotated[Literal["cosine", "constant"], Doc("the rate falls to 0 over warm-up, or stays")] = "cosine"
-    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
-    scale: Annotated[Number, Gt(0), Doc("standard deviations of q at the start")] = number(0.05)
+    learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam")] = number(1e-2)
+    schedule: Annotated[
+        Literal["cosine", "constant"], Doc("schedule of the learning rate: falling to 0 over warm-up, or constant")
+    ] = "cosine"
+    batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
+    scale: Annotated[Number, Gt(0), Doc("initial standard deviation of q")] = number(0.05)
     reparameterisation: Annotated[
-        Literal["weights", "local"], Doc("what is sampled; local is for networks that use a layer once a datum")
+        Literal["weights", "local"],
+        Doc("sampled quantity: weights, or pre-activations (local; if each layer is used once per row)"),
     ] = "weights"
-    samples: Annotated[int, Ge(1), Doc("draws of q for the expectation of a step")] = 1
+    samples: Annotated[int, Ge(1), Doc("number of draws of q for the expectation in a step")] = 1
     sampling: Annotated[
         Literal["replacement", "partition"],
-        Doc("rows of a batch: independent of all before, or each once in a pass, in a random order of its own"),
+        Doc("rows of a batch: drawn independently, or a part of a random partition, a new one for each pass"),
     ] = "replacement"
-    kl_weights: Annotated[Literal["uniform", "blundell"], Doc("shares of the KL, over the batches of a pass")] = (
+    kl_weights: Annotated[Literal["uniform", "blundell"], Doc("weights of the KL over the batches of a pass")] = (
         "uniform"
     )
 
@@ -128,8 +131,8 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
     def settle(self, posterior: AbstractPosterior, state: BbbState, *, final: bool, key: PRNGKeyArray) -> BbbState:
         """Replace mean and rho by their averages at the end of warm-up.
 
-        Adam's iterates fluctuate with the noise of the batches, which does not shrink with the posterior. Their mean
-        does.
+        Adam's iterates fluctuate with the noise of the batches, which does not shrink with the width of the posterior.
+        The error of their mean does.
         """
         del posterior, key
         if not final:
@@ -155,7 +158,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         return {"mean_distance": jnp.sum(jnp.mean(slopes, 0) ** 2) - noise}
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
-        """Report a mean that is too far from the best one."""
+        """Report a mean that is too far from the best mean."""
         distance = means.get("mean_distance", 0.0) / posterior.layout.dim
         if distance <= _FARTHEST:
             return ()

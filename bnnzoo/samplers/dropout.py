@@ -33,18 +33,18 @@ class Dropout(_training.AbstractTrainedSampler[DropoutState]):
     """Draws of networks with randomly dropped units: theta = point * mask / (1 - p), with a new mask for every draw.
 
     Gal and Ghahramani 2016, Dropout as a Bayesian Approximation. A mask drops each input of a layer with probability p,
-    that is, columns of every weight matrix except the first sampled one (unless it is the only one). Dense layers lose
-    units, convolutions channels; biases are kept. The target is the distribution of point * mask / (1 - p), an
-    approximation of which only the centre is fitted. Warm-up trains the point by Adam, with `masks` masks per batch,
+    that is, columns of every weight matrix. The first sampled matrix is excluded unless it is the only one. Dense
+    layers lose units, convolutions channels; biases are kept. The target is the distribution of point * mask / (1 - p).
+    Only the centre of this approximation is fitted. Warm-up trains the point by Adam, with `masks` masks per batch,
     each for an equal part of it:
 
         rate_t Adam( -grad [ log p(point) + beta (N/n) sum_batch log p(y_i | x_i, point * mask / (1 - p)) ] / N )
     """
 
-    rate: Annotated[Number, Gt(0), Lt(1), Doc("probability that a unit is dropped, p")] = number(0.1)
-    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(5e-3)
-    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
-    masks: Annotated[int, Ge(1), Doc("masks a step of warm-up, each for its share of the batch")] = 8
+    rate: Annotated[Number, Gt(0), Lt(1), Doc("p: probability that a unit is dropped")] = number(0.1)
+    learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam; it falls to 0 over warm-up")] = number(5e-3)
+    batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
+    masks: Annotated[int, Ge(1), Doc("number of masks per warm-up step, each for its part of the batch")] = 8
 
     def __check_init__(self) -> None:
         if self.batch_size % self.masks:

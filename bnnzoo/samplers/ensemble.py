@@ -27,15 +27,15 @@ class Ensemble(_training.AbstractTrainedSampler[EnsembleState]):
     """One trained network per chain; every draw of a chain is that network.
 
     Lakshminarayanan, Pritzel and Blundell 2017, Simple and Scalable Predictive Uncertainty Estimation using Deep
-    Ensembles. Each chain starts elsewhere and maximises the log posterior density. The target is an equally weighted
-    mixture of point masses at modes. `--init map` already trains each chain, with early stopping, so that no warm-up is
-    needed. Warm-up continues with Adam on mini-batches of all training rows:
+    Ensembles. Each chain has its own initial position and maximises the log posterior density. The target is an equally
+    weighted mixture of point masses at modes. `--init map` already trains each chain, with early stopping, so that no
+    warm-up is needed. Warm-up continues with Adam on mini-batches of all training rows:
 
         theta' = theta - rate_t Adam( -grad [ log p(theta) + beta (N/n) sum_batch log p(y_i | x_i, theta) ] / N )
     """
 
-    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(5e-3)
-    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
+    learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam; it falls to 0 over warm-up")] = number(5e-3)
+    batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

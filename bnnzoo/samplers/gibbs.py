@@ -52,13 +52,17 @@ class Gibbs(AbstractSampler[GibbsState]):
     chain_state: ClassVar[tuple[str, ...]] = ("log_prior", "log_likelihoods")
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
-    blocks: Annotated[Blocks, Doc("what moves together: a layer, one array (weights or bias), or one number")] = "layer"
+    blocks: Annotated[
+        Blocks, Doc("parameters updated together: a layer, one array (weights or bias), or one number")
+    ] = "layer"
     conditionals: Annotated[
         Literal["metropolis", "conjugate"],
-        Doc("conjugate: a last layer and a noise scale are drawn from their conditionals, where those are known"),
+        Doc("conjugate: draw the last layer and the noise scale from their conditionals, if these are known"),
     ] = "metropolis"
-    step_size: Annotated[Number, Gt(0), Doc("eta of every block at the start")] = number(0.01)
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes each eta to")] = number(0.35)
+    step_size: Annotated[Number, Gt(0), Doc("initial eta of every block")] = number(0.01)
+    target_acceptance: Annotated[
+        Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up, which tunes each eta")
+    ] = number(0.35)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
@@ -130,7 +134,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         return state, stats
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Return no limits, because the sweep adapts its own step sizes."""
+        """Return no headroom, because the sweep adapts its own step sizes."""
         del stats
         return jnp.zeros((0,))
 
@@ -181,8 +185,8 @@ class Gibbs(AbstractSampler[GibbsState]):
         """Count one pass per block, and those of the conditional draws."""
         del means
         conjugate_parameters = self._conjugate_parameters(posterior)
-        # A draw of the layer evaluates outputs and their derivatives, one of the scale evaluates outputs. One more pass
-        # follows for the densities.
+        # A draw of the layer evaluates outputs and their derivatives; a draw of the scale evaluates outputs. One more
+        # pass computes the densities.
         conditional_passes = 2.0 * (conjugate_parameters.layer.stop > 0) + (conjugate_parameters.scale.stop > 0)
         return posterior.num_data * (self._count(posterior) + conditional_passes + (conditional_passes > 0))
 

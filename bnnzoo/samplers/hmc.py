@@ -26,12 +26,12 @@ class Hmc(_numpyro.AbstractHamiltonianSampler):
     exactness: ClassVar[Exactness] = "exact"
     density_only: ClassVar[bool] = True
 
-    step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
-    num_steps: Annotated[int, Ge(1), Doc("leapfrog steps a draw")] = 32
-    jitter: Annotated[Number, Ge(0), Lt(1), Doc("each draw's step size is uniform within 1 -+ this times its own")] = (
-        number(0.2)
-    )
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
+    step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)
+    num_steps: Annotated[int, Ge(1), Doc("leapfrog steps per draw")] = 32
+    jitter: Annotated[
+        Number, Ge(0), Lt(1), Doc("each draw multiplies the step size by a uniform number in 1 +- jitter")
+    ] = number(0.2)
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.8)
 
     @property
     def gradients(self) -> int:

@@ -25,7 +25,7 @@ class ImportanceState(eqx.Module):
 
 
 class Importance(AbstractSampler[ImportanceState]):
-    """Independent draws from a proposal q, with weights that make their averages those of the posterior.
+    """Independent draws from a proposal q, with weights that give averages over the posterior.
 
     Owen, Monte Carlo theory, chapter 9. theta ~ q, log w = log prior(theta) + beta sum_i l_i(theta) - log q(theta)
     (the statistic `log_weight`). q is the prior, which then cancels, a Gaussian fitted to the posterior by each chain
@@ -39,12 +39,12 @@ class Importance(AbstractSampler[ImportanceState]):
 
     proposal: Annotated[
         _proposal.NamedProposal | _proposal.Density,
-        Doc("what is drawn from: the prior, the moments of a pilot, or the curvature at a mode"),
+        Doc("proposal: the prior, a Gaussian with a pilot's moments, or a Gaussian with the curvature at a mode"),
     ] = "prior"
-    proposal_scale: Annotated[Number, Gt(0), Doc("standard deviations of a fitted proposal, over those fitted")] = (
-        number(1.1)
-    )
-    pilot: Annotated[int, Ge(100), Doc("steps of the chain that proposal gaussian is fitted to")] = 4000
+    proposal_scale: Annotated[
+        Number, Gt(0), Doc("factor by which the standard deviations of a fitted proposal are multiplied")
+    ] = number(1.1)
+    pilot: Annotated[int, Ge(100), Doc("for proposal gaussian: number of steps of the pilot chain")] = 4000
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

@@ -48,7 +48,7 @@ def integrate(
 
 
 def check_dim(posterior: AbstractPosterior) -> None:
-    """Reject posteriors without a direction to turn to.
+    """Reject posteriors with one parameter, which have no direction to turn to.
 
     Raises:
         UsageError: if there are fewer than two parameters.

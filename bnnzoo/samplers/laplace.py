@@ -25,8 +25,10 @@ _FULL_UP_TO = 1000
 _MOST_FULL = 5000
 _MOST_WORK = 1e12
 _FARTHEST = 0.25
-"""Largest mean square per parameter of the distance to the mode, in standard deviations: half of one, squared. The
-curved valleys of networks leave up to a tenth after any number of steps, because steps fall short there."""
+"""Largest mean squared distance to the mode per parameter: half a standard deviation, squared.
+
+In the curved valleys of networks steps are too short, so up to a tenth remains after any number of steps.
+"""
 
 Factor = _curvature.Full | _curvature.Diagonal | _curvature.Kronecker
 
@@ -51,9 +53,9 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     exact curvature.
 
     Warm-up continues the initial training towards the mode by Adam. At its end, or immediately with `--warmup 0`, up to
-    ten steps over all data reach the mode, and P is computed there. (Adam alone is off by the noise of its batches,
-    which does not shrink with the posterior.) Use `--stochastic last` for last layers. A prior that is flat or pointed
-    at the mode has no curvature; one over its variance is used instead.
+    ten steps over all data reach the mode, and P is computed there. (Adam alone has an error due to the noise of its
+    batches, which does not shrink with the width of the posterior.) Use `--stochastic last` for last layers. A prior
+    that is flat or has a kink at the mode has no curvature there; one over its variance is used instead.
 
     Predictions use the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode), because P is the
     posterior precision of that model (Immer, Korzepa and Bauer 2021). `network` uses f(x, theta) itself, which is too
@@ -63,12 +65,18 @@ class Laplace(_training.AbstractTrainedSampler[LaplaceState]):
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("log_q"))
 
     covariance: Annotated[
-        Literal["auto", "full", "kronecker", "diagonal"], Doc("of the Gaussian; auto: the best that is affordable")
+        Literal["auto", "full", "kronecker", "diagonal"],
+        Doc("form of the covariance; auto: the most accurate affordable one"),
     ] = "auto"
-    curvature: Annotated[_curvature.Kind, Doc("the Gauss-Newton matrix, gradients' outer products, or all")] = "ggn"
-    predictive: Annotated[Literal["linearised", "network"], Doc("what predictions are made with")] = "linearised"
-    learning_rate: Annotated[Number, Gt(0), Doc("of Adam; falls to 0 over warm-up")] = number(1e-2)
-    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up, n")] = 128
+    curvature: Annotated[
+        _curvature.Kind, Doc("curvature: Gauss-Newton matrix, outer products of gradients, or full Hessian")
+    ] = "ggn"
+    predictive: Annotated[
+        Literal["linearised", "network"],
+        Doc("network used for predictions: linearised at the mode, or the network itself"),
+    ] = "linearised"
+    learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam; it falls to 0 over warm-up")] = number(1e-2)
+    batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject combinations of posterior, curvature and covariance that have no Gaussian or are too large."""

@@ -43,8 +43,10 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
     density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
-    step_size: Annotated[Number, Gt(0), Doc("eta in eta * grad and sqrt(2 eta) * eps")] = number(1e-4)
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.574)
+    step_size: Annotated[Number, Gt(0), Doc("eta: step size, in eta * grad and sqrt(2 eta) * eps")] = number(1e-4)
+    target_acceptance: Annotated[
+        Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up, which tunes eta")
+    ] = number(0.574)
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
 
     def step_power(self, posterior: AbstractPosterior) -> int:

@@ -50,8 +50,8 @@ class Mams(AbstractSampler[MamsState]):
     begins in a direction that is uniform on the sphere. The integrator is reversible and its change of volume known, so
     the end point is accepted with probability min(1, exp(-W)), where W is the sum of the potential and the kinetic
     energy gained. Each draw's step size is multiplied by a factor uniform in 1 +- `jitter`, so that no direction
-    returns to its beginning. In one draw of eight, the steps are an eighth as long. Otherwise a chain that enters a
-    region too narrow for its steps, such as one with small noise, would reject every proposal. Warm-up adapts the step
+    returns to its beginning. One draw in eight uses an eighth of the step size. Otherwise a chain in a region that is
+    too narrow for its steps, such as one with a small noise scale, would reject every proposal. Warm-up adapts the step
     size, and a diagonal metric to the variances of the chains, pooled over all chains.
     """
 
@@ -60,12 +60,12 @@ class Mams(AbstractSampler[MamsState]):
     density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS, Statistic("energy_error"))
 
-    step_size: Annotated[Number, Gt(0), Doc("of the integrator, start value")] = number(0.01)
-    num_steps: Annotated[int, Ge(1), Doc("steps of the integrator a draw, two gradients each; chosen by a budget")] = 16
-    jitter: Annotated[Number, Ge(0), Lt(1), Doc("each draw's step size is uniform within 1 -+ this times its own")] = (
-        number(0.2)
-    )
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.9)
+    step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
+    num_steps: Annotated[int, Ge(1), Doc("integrator steps per draw, two gradients each; chosen by a budget")] = 16
+    jitter: Annotated[
+        Number, Ge(0), Lt(1), Doc("each draw multiplies the step size by a uniform number in 1 +- jitter")
+    ] = number(0.2)
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.9)
 
     @property
     def gradients(self) -> int:

@@ -54,7 +54,8 @@ class Mclmc(AbstractSampler[MclmcState]):
 
     There is no accept step: the bias grows with `energy_variance`. In warm-up the step size is adapted to that value by
     Var[E] ~ step^6 (their section on tuning). A diagonal metric is adapted to the variances of the chains; step sizes
-    are in its units. The direction decoheres over `length` sqrt(dim). A step that is not finite, or whose energy error
+    are in its units. The direction is forgotten over a path of `length` sqrt(dim). A step that is not finite, or whose
+    energy error
     is far out of range, is not taken: the chain stays, with a new random direction, and the draw is marked `diverging`.
     """
 
@@ -63,9 +64,11 @@ class Mclmc(AbstractSampler[MclmcState]):
     density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, STEP_SIZE, Statistic("energy_error"))
 
-    step_size: Annotated[Number, Gt(0), Doc("of the integrator, start value")] = number(0.01)
-    length: Annotated[Number, Gt(0), Doc("decoherence length, in sqrt(dim) standard deviations")] = number(1.0)
-    energy_variance: Annotated[Number, Gt(0), Doc("variance of a step's energy error a parameter")] = number(5e-4)
+    step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
+    length: Annotated[
+        Number, Gt(0), Doc("length over which the direction is forgotten, in units of sqrt(dim) standard deviations")
+    ] = number(1.0)
+    energy_variance: Annotated[Number, Gt(0), Doc("variance of a step's energy error per parameter")] = number(5e-4)
 
     @property
     def gradients(self) -> int:

@@ -12,7 +12,10 @@ from jaxtyping import Array, Float
 S = TypeVar("S")
 
 _LEAST_COUNT = 50
-"""Smallest number of positions for a variance. A window with fewer adds its positions to the next window's."""
+"""Smallest number of positions for a variance.
+
+If a window has fewer, its positions are combined with those of the next window.
+"""
 _PRIOR_COUNT = 5.0
 _PRIOR_VARIANCE = 1e-3
 
@@ -70,7 +73,7 @@ def update_metric(state: S) -> S:
 
 
 def share_metric(states: S) -> S:
-    """Return states with a common inverse mass, the mean of the variances that the chains saw, each in its own mode.
+    """Return states with a common inverse mass, the mean of the variances of the chains, each within its own mode.
 
     The step size becomes the median of all chains. A state must have `metric` and `step_size`.
     """

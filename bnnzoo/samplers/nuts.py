@@ -33,10 +33,14 @@ class Nuts(_numpyro.AbstractHamiltonianSampler):
     density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (*_numpyro.STATISTICS, TREE_DEPTH)
 
-    step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
-    max_tree_depth: Annotated[int, Ge(1), Le(15), Doc("at most 2^depth - 1 leapfrog steps a draw")] = 10
-    warmup_tree_depth: Annotated[int, Ge(1), Le(15), Doc("the same in warm-up, where that is less")] = 7
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
+    step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)
+    max_tree_depth: Annotated[
+        int, Ge(1), Le(15), Doc("maximum tree depth: at most 2^depth - 1 leapfrog steps per draw")
+    ] = 10
+    warmup_tree_depth: Annotated[
+        int, Ge(1), Le(15), Doc("maximum tree depth in warm-up, if it is smaller than max_tree_depth")
+    ] = 7
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.8)
 
     @property
     def gradients(self) -> int:

@@ -31,7 +31,7 @@ class Penalty(AbstractPenalty):
 
     exactness: ClassVar[Exactness] = "noise-corrected"
 
-    correction: Annotated[int, Ge(0), Le(3), Doc("terms of the penalty; 0 switches it off: biased")] = 3
+    correction: Annotated[int, Ge(0), Le(3), Doc("number of terms of the penalty; 0 switches it off (biased)")] = 3
     proposal: Annotated[
         Literal["auto", "random-walk", "langevin", "hmc"],
         Doc("theta + eta F eps, theta + eta C grad + sqrt(2 eta) F eps, or leapfrog steps; auto: hmc on all data"),
@@ -39,8 +39,8 @@ class Penalty(AbstractPenalty):
     sampling: Annotated[
         Literal["auto", "replacement", "disjoint", "importance"],
         Doc(
-            "rows alike, each drawn anew or none twice in a step (auto: where sizes are, none twice beyond half of the "
-            "data); or those with influence more often"
+            "rows drawn uniformly, with replacement or none twice in a step (auto: with automatic sizes, none twice if "
+            "a step uses half of the rows or more); or influential rows more often"
         ),
     ] = "auto"
 

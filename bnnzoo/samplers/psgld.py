@@ -38,7 +38,8 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
         theta' = theta + eta_t G grad log p_batch(theta) + sqrt(2 eta_t G) eps
 
     Li et al. update v throughout the run and omit the term Gamma = div G that this requires. Here v changes only in
-    warm-up (without warm-up it is that of one batch at the start), so that Gamma is 0. The remaining bias is that of
+    warm-up, so that Gamma is 0. (Without warm-up v comes from one batch at the initial position.) The remaining bias is
+    that of
     `sgld`: for a Gaussian target of precision a and gradient noise V the variance is
     (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
     """
@@ -46,10 +47,10 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     exactness: ClassVar[Exactness] = "biased"
     chain_state: ClassVar[tuple[str, ...]] = ("count",)
 
-    alpha: Annotated[Number, Gt(0), Lt(1), Doc("share of v that a step of warm-up keeps")] = number(0.99)
-    damping: Annotated[Number, Gt(0), Doc("added to sqrt(v): bounds the step of parameters without gradients")] = (
-        number(0.01)
-    )
+    alpha: Annotated[Number, Gt(0), Lt(1), Doc("fraction of v that a warm-up step keeps")] = number(0.99)
+    damping: Annotated[
+        Number, Gt(0), Doc("number added to sqrt(v); it bounds the step of parameters with small gradients")
+    ] = number(0.01)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

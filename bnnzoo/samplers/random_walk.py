@@ -42,7 +42,9 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
     step_size: Annotated[Number, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.01)
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.35)
+    target_acceptance: Annotated[
+        Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up, which tunes eta")
+    ] = number(0.35)
     preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
 
     def init(

@@ -27,16 +27,22 @@ _PILOT = 2**14
 """Largest number of proposals of the pilot; fewer if there are many data."""
 _PILOT_ELEMENTS = 2**22
 _FEWEST = 20.0
-"""Smallest expected number of acceptances in `max_proposals` proposals. With fewer, a run would fail on some draw."""
+"""Smallest expected number of acceptances in `max_proposals` proposals.
+
+With fewer, a run would probably fail at some draw.
+"""
 _SEARCH, _CLIMBERS = 4096, 8
 _MARGIN = 0.01
-"""Safety margin, in nats, that is added to a searched bound. It costs a hundredth of the acceptances."""
+"""Safety margin, in nats, that is added to a searched bound. It reduces the number of acceptances by a hundredth."""
 _ROUNDING = 1e-3
 """Tolerance, in nats, by which a proposal may exceed the bound, because a float32 sum has rounding errors."""
 
 
 class Envelope(NamedTuple):
-    """k q >= prior x likelihood^beta with log k = log_bound + beta sum_i bounds_i; the density None means the prior."""
+    """Bound k of prior x likelihood^beta / q, with log k = log_bound + beta sum_i bounds_i.
+
+    A density of None means the prior.
+    """
 
     density: _proposal.Density | None
     bounds: Float[Array, " num_data"]
@@ -60,9 +66,9 @@ class Rejection(AbstractSampler[RejectionState]):
     Python a user's density (`sample`, `log_prob`). k must bound prior L^beta / q. For the prior as proposal the bound
     is proved: sum_i m_i, with m_i the largest likelihood of datum i at any theta; only likelihoods with such a bound
     can be used. Otherwise log k is given (`log_bound`), or searched for: the largest ratio among 4096 proposals and an
-    ascent from the best of them. Nothing proves that no ratio is larger, so the draws are then approximate. Every
-    proposal is compared with k, whether or not it is used. One above it ends the run with an error that gives the
-    excess.
+    ascent from the best of them. It is not proved that no ratio is larger, so the draws are then approximate. Every
+    proposal is compared with k, whether or not it is used. A proposal above it ends the run with an error that gives
+    the excess.
 
     A step proposes until one proposal is accepted. After `max_proposals` proposals the run ends with an error.
     """
@@ -75,19 +81,21 @@ class Rejection(AbstractSampler[RejectionState]):
         Statistic("log_excess"),
     )
 
-    block: Annotated[int, Ge(1), Doc("proposals looked at together")] = 64
-    max_proposals: Annotated[int, Ge(1), Le(10**9), Doc("proposals for a draw, after which the run ends")] = 1_000_000
+    block: Annotated[int, Ge(1), Doc("number of proposals that are evaluated together")] = 64
+    max_proposals: Annotated[
+        int, Ge(1), Le(10**9), Doc("largest number of proposals per draw; after it the run ends with an error")
+    ] = 1_000_000
     proposal: Annotated[
         _proposal.NamedProposal | _proposal.Density,
-        Doc("what is drawn from: the prior, the moments of a pilot, or the curvature at a mode"),
+        Doc("proposal: the prior, a Gaussian with a pilot's moments, or a Gaussian with the curvature at a mode"),
     ] = "prior"
-    log_bound: Annotated[Number | Literal["auto"], Doc("log k; auto: proved for the prior, searched for elsewhere")] = (
-        eqx.field(converter=as_number, default="auto")
-    )
-    proposal_scale: Annotated[Number, Gt(0), Doc("standard deviations of a fitted proposal, over those fitted")] = (
-        number(1.1)
-    )
-    pilot: Annotated[int, Ge(100), Doc("steps of the chain that proposal gaussian is fitted to")] = 4000
+    log_bound: Annotated[
+        Number | Literal["auto"], Doc("log k; auto: proved for the prior, otherwise found by a search")
+    ] = eqx.field(converter=as_number, default="auto")
+    proposal_scale: Annotated[
+        Number, Gt(0), Doc("factor by which the standard deviations of a fitted proposal are multiplied")
+    ] = number(1.1)
+    pilot: Annotated[int, Ge(100), Doc("for proposal gaussian: number of steps of the pilot chain")] = 4000
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

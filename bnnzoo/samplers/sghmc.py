@@ -46,7 +46,7 @@ class Sghmc(AbstractStochasticGradientSampler[SghmcState]):
     exactness: ClassVar[Exactness] = "biased"
     chain_state: ClassVar[tuple[str, ...]] = ("momentum", "count")
 
-    momentum: Annotated[Number, Ge(0), Lt(1), Doc("c: share of the momentum that a step keeps")] = number(0.9)
+    momentum: Annotated[Number, Ge(0), Lt(1), Doc("c: fraction of the momentum that a step keeps")] = number(0.9)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

@@ -49,7 +49,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         Number,
         Ge(0),
         Lt(1),
-        Doc("share of a cyclical step size's cycle that is descent without noise; none of it is kept"),
+        Doc("for schedule cyclical: fraction of a cycle that is descent without noise and gives no draws"),
     ] = number(0.0)
 
     def init(

@@ -54,9 +54,9 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
 
     Paulin, Whalley, Chada and Leimkuhler 2024 (arXiv 2410.19780). The rows are split at random into floor(N / n)
     batches. A step takes the next batch, forwards and then backwards; after both, a new split is drawn (rows that are
-    left over wait for it). The errors of the batches' gradients thereby cancel over a sweep, to second order in the
-    step size. Let h = sqrt(2 eta_t), c = exp(-gamma h) the fraction of the momentum that is kept, and U the exact flow
-    of dtheta = p dt, dp = -gamma p dt + sqrt(2 gamma) dW for a time h / 2. A step is
+    left over are not used before the new split). The errors of the batches' gradients thereby cancel over a sweep, to
+    second order in the step size. Let h = sqrt(2 eta_t), c = exp(-gamma h) the fraction of the momentum that is kept,
+    and U the exact flow of dtheta = p dt, dp = -gamma p dt + sqrt(2 gamma) dW for a time h / 2. A step is
 
         U;  p <- p + h grad log p_batch(theta);  U
     """
@@ -64,8 +64,10 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     exactness: ClassVar[Exactness] = "biased"
     chain_state: ClassVar[tuple[str, ...]] = ("momentum", "count")
 
-    sampling: Annotated[Literal["symmetric"], Doc("each row once forwards, once backwards")] = "symmetric"
-    momentum: Annotated[Number, Gt(0), Lt(1), Doc("c: share of the momentum that a step keeps")] = number(0.9)
+    sampling: Annotated[
+        Literal["symmetric"], Doc("order of the batches: each row is used once forwards and once backwards")
+    ] = "symmetric"
+    momentum: Annotated[Number, Gt(0), Lt(1), Doc("c: fraction of the momentum that a step keeps")] = number(0.9)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
@@ -161,8 +163,8 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         sweep_factor = batches * (num_data - batches * size) / num_other_rows
 
         def next_place(carry: _Sweep, is_way_back: Bool[Array, ""]) -> tuple[_Sweep, None]:
-            # On the way back each batch has a response already: for the last one just made, for each other two steps
-            # older.
+            # On the way back each batch already has a response from the way forwards. For the last batch it was just
+            # made; for each earlier batch it is two steps older.
             earlier_response = step @ (jnp.where(is_way_back, carry.first, 0.0) - carry.mean)
             mean = step @ carry.mean + push / batches
             cross_term = jnp.outer(earlier_response, push)

@@ -23,13 +23,15 @@ class Statistic(NamedTuple):
     limit_label: str = ""
     """Label of the limit's line in the plot."""
     limit_unless: str = ""
-    """Name of a number that `AbstractSampler.inspect` computes from all rows. Where it is present, it is tested in
-    place of this limit."""
+    """Name of a number that `AbstractSampler.inspect` computes from all rows.
+
+    If it is present, it is tested instead of this statistic.
+    """
 
 
 @runtime_checkable
 class Reports(Protocol):
-    """A sampler, seen only through the statistics that it declares."""
+    """A sampler, of which only the declared statistics are used."""
 
     statistics: ClassVar[tuple[Statistic, ...]]
 

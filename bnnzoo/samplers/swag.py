@@ -48,18 +48,24 @@ class Swag(_training.AbstractTrainedSampler[SwagState]):
 
         theta = mean + sqrt(variance / 2) eps_1 + sum_k D_k eps_2k / sqrt(2 (K - 1)),   eps ~ N(0, I)
 
-    The target is that Gaussian. Its width is that of the descent's noise: it depends on the learning rate and the batch
-    size, not only on the posterior.
+    The target is that Gaussian. Its width is determined by the noise of the descent: it depends on the learning rate
+    and the batch size, not only on the posterior.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("snapshots"))
     given_step: ClassVar[str] = "learning_rate"
 
-    learning_rate: Annotated[Number, Gt(0), Doc("of the descent, on the mean loss of a datum; constant")] = number(5e-3)
-    momentum: Annotated[Number, Ge(0), Lt(1), Doc("of the descent")] = number(0.9)
-    batch_size: Annotated[int, Ge(1), Doc("data a step of warm-up; at most half of them: all have no noise")] = 128
-    interval: Annotated[int, Ge(1), Doc("steps between snapshots")] = 10
-    rank: Annotated[int, Ge(2), Doc("deviations kept, K")] = 20
+    learning_rate: Annotated[
+        Number, Gt(0), Doc("constant learning rate of the descent, for the mean loss of a row")
+    ] = number(5e-3)
+    momentum: Annotated[Number, Ge(0), Lt(1), Doc("momentum of the descent")] = number(0.9)
+    batch_size: Annotated[
+        int,
+        Ge(1),
+        Doc("rows per warm-up step; at most half of all rows are used, because a batch of all rows has no noise"),
+    ] = 128
+    interval: Annotated[int, Ge(1), Doc("number of steps between snapshots")] = 10
+    rank: Annotated[int, Ge(2), Doc("K: number of stored deviations")] = 20
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

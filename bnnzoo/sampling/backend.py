@@ -1,4 +1,4 @@
-"""JAX settings for a run: host devices and processes before JAX starts, and the versions that decide the draws."""
+"""JAX settings for a run: host devices and processes before JAX starts, and the versions that affect the draws."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def split_cpu(num_devices: int) -> None:
 
 @contextlib.contextmanager
 def join_processes(coordinator: str | None = None, count: int | None = None, rank: int | None = None) -> Iterator[None]:
-    """Make this process one of several that share a run, inside the block; nothing may use JAX before it.
+    """Join the other processes of a shared run for the duration of the block. Nothing may use JAX before it.
 
     Args:
         coordinator: the address and port of the first process, such as `10.0.0.1:1234`. None of the three arguments is
@@ -123,7 +123,7 @@ def devices(count: int) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of all packages that decide the draws."""
+    """Return the versions of all packages that affect the draws."""
     return {name: version(name) for name in _VERSIONS}
 
 

@@ -1,8 +1,8 @@
-"""Lengths of warm-up, thinning and draws that a recipe leaves open, chosen for a time budget.
+"""Choice of the lengths that a recipe leaves open (warm-up, thinning, draws) for a time budget.
 
 A pilot measures the time of a gradient on this machine, and the last window of warm-up measures the time of a step.
-The result is a recipe with fixed counts, which gives the same draws on every machine. From then on the clock decides
-only how many draws there are.
+The result is a recipe with fixed counts, which gives the same draws on every machine. After warm-up the clock
+determines only the number of draws.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bnnzoo.sampling.start import train
 _LEAST_SHARE = 0.3
 """Smallest fraction of the budget that is reserved for the chains, regardless of the start's duration."""
 _START_SHARE = 0.4
-"""Largest fraction of the budget for training the starts: slightly worse starts cost less than fewer draws."""
+"""Largest fraction of the budget for training the starts: fewer draws would be worse than worse starts."""
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000

@@ -92,8 +92,8 @@ def gate_findings(
         sampler: the tuned sampler.
         posterior: the posterior of the run.
         means: the mean of each statistic [chain].
-        inspection: the result of `inspect_chains` [chain]. It is noisy, so a single chain's value counts half, unless
-            the mean over chains is larger.
+        inspection: the result of `inspect_chains` [chain]. It is noisy, so the value of a chain is the mean over
+            chains, or half of its own value if that is larger.
         num_steps: steps per chain. The means of a few steps are too noisy for a single chain, so they are pooled.
     """
     if num_steps < _FEW_STEPS:

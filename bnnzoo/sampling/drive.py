@@ -61,7 +61,7 @@ def drive(
 
     Raises:
         InterruptedRunError: if `stop` asked for it; the message holds the command that resumes the run.
-        BnnzooError: if the chains cannot go on; the earlier draws are kept.
+        BnnzooError: if the chains cannot continue; the earlier draws are kept.
     """
     try:
         writer.update({"statistics": json.dumps(statistics.attributes(job.sampler))})
@@ -113,7 +113,7 @@ class _Driver:
         self.inspection_program: Future[chain_findings.InspectionProgram] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
-            # The work already done. If the checkpoint is of the last step, only the file is left to write.
+            # The finished work. If the checkpoint is of the last step, only the file remains to be written.
             none = np.zeros((job.recipe.chains, 0, job.posterior.layout.dim), np.float32)
             self.chunk = Chunk("sampling", none, {}, *self.resume, job.sampler)
 
@@ -147,7 +147,7 @@ class _Driver:
             ):
                 self._store_chunks(stream, submit, tell, stop)
         finally:
-            # Time that the loop does not count itself, such as the end of a chunk that came too late.
+            # Time that the loop does not count, such as the end of the last chunk.
             self.seconds.sampling += self._uncounted()
         self._record_lengths()
 

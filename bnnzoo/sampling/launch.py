@@ -164,7 +164,7 @@ def relaunch(
         saved: the checkpoint.
         allow_inexact: resume even if this machine would not give the same draws.
         model: the model, if no registry has it.
-        break_lock: take the lock from an owner without a sign of life.
+        break_lock: take the lock from an owner that no longer responds.
         start_time: as for `launch`.
         tell: as for `launch`.
         stop: as for `launch`.

@@ -29,7 +29,7 @@ Method = Literal["auto", "parallel", "vectorized", "sequential"]
 
 _CHAINS = "chains"
 _CACHE_BYTES = 2**22
-"""Bytes of rows above which a processor waits for its memory."""
+"""Size of the rows, in bytes, above which memory limits the speed."""
 _MOST_DEVICES = 256
 """Largest number of devices into which a host's CPU is split; each has its own threads."""
 
@@ -53,7 +53,7 @@ class Placement(eqx.Module):
         return f"{self.method} on {chains}" + (f" x {data}" if data > 1 else "")
 
     def all_chains(self, function: Callable[..., PyTree], shared: PyTree, *chains: PyTree) -> PyTree:
-        """Return `function(shared, one chain's slices)` of every chain; the first axis of all `chains` is the chain."""
+        """Apply `function(shared, slices of one chain)` to every chain, the first axis of all arrays in `chains`."""
 
         def local(shared_part: PyTree, *parts: PyTree) -> PyTree:
             count = jax.tree.leaves(parts)[0].shape[0]
@@ -203,7 +203,7 @@ def place_chains(method: Method, num_chains: int, processes: Processes = SINGLE_
 
 
 def _waits_for_memory(posterior: AbstractPosterior, sampler: AbstractSampler) -> bool:
-    """Whether a step mainly reads rows that fit no cache. Vectorized chains then read them once for all."""
+    """Whether reading rows that exceed the cache dominates a step. Vectorized chains then share one read."""
     rows = jax.tree.leaves(posterior.data)
     has_single_gradient = ACCEPTANCE_RATE in sampler.statistics and sampler.gradients == 1
     if not has_single_gradient or sum(leaf.nbytes for leaf in rows) <= _CACHE_BYTES:

@@ -2,8 +2,8 @@
 
 Each process has part of the chains, and all processes communicate between chunks. Chains do not interact inside a
 program, so each process compiles its own. On the host, every process holds the values of all chains. All processes
-therefore tune alike, and the first process, which writes the file, needs no other disk. The transport is
-`jax.distributed`; whoever started it has set the number of processes.
+therefore tune in the same way, and the first process, which writes the file, does not need the disks of the others. The
+transport is `jax.distributed`; whoever started it has set the number of processes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Processes(NamedTuple):
         return jax.tree.unflatten(structure, joined_leaves)
 
     def broadcast_first(self, tree: T) -> T:
-        """Return the first process's tree of numbers or arrays, which may differ elsewhere by rounding or the clock."""
+        """Return the first process's tree of numbers or arrays. Rounding and clocks differ between processes."""
         if self.count == 1:
             return tree
         gathered: Any = self.gather(jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree))

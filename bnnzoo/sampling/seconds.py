@@ -17,7 +17,7 @@ class Seconds:
     compile: float = 0.0
     """Compilation of the chains' programs."""
     warmup: float = 0.0
-    """Training of the initial positions, or moving them there from the prior, and the warm-up steps."""
+    """Training of the initial positions, or moving chains from prior draws to the posterior; and the warm-up steps."""
     sampling: float = 0.0
     judging: float = 0.0
     """The sampler's final inspection of the chains, and the test of convergence."""

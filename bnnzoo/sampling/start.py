@@ -132,10 +132,10 @@ def _weights(
 ) -> Float[Array, " batch"] | None:
     """Return the weight of each row after a fraction `fraction` of the training, on average 1; None for equal weights.
 
-    A network that predicts the noise of each row first explains unfitted structure as noise. It then stops fitting it,
-    because the gradient of a mean scales with the inverse variance. Rows are therefore weighted by their variance at
-    first, which fades out until half of the training (Seitzer et al. 2022, arXiv 2203.09168, with beta falling from 1
-    to 0).
+    A network that predicts the noise of each row at first explains unfitted structure as noise. It then no longer fits
+    this structure, because the gradient of a mean is proportional to the inverse variance. Rows are therefore weighted
+    by their variance at first, which fades out until half of the training (Seitzer et al. 2022, arXiv 2203.09168, with
+    beta falling from 1 to 0).
     """
     if (widths := posterior.noise_widths(theta, batch)) is None:
         return None

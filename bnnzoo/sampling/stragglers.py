@@ -30,9 +30,10 @@ def restart_stragglers(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyAr
 def find_stragglers(log_density: Float[np.ndarray, " chain"], dim: int) -> Bool[np.ndarray, " chain"]:
     """Whether each chain is a straggler: its log density is more than 10 + 2 d below the best quarter's.
 
-    The posterior has no mass there. Draws of a posterior with d parameters have log densities within a few sqrt(d / 2)
-    of the mode's minus d / 2. Modes of different widths, whose volumes compensate for the density, differ by a few d.
-    The limit exceeds both. The best quarter has at least two chains.
+    The posterior has practically no mass there. The log densities of draws of a posterior with d parameters are within
+    a few sqrt(d / 2) of the mode's log density minus d / 2. Between modes of different widths, whose volumes compensate
+    for their density, log densities differ by a few d. The limit exceeds both differences. The best quarter has at
+    least two chains.
     """
     ordered = np.sort(np.where(np.isnan(log_density), -np.inf, log_density))
     reference = ordered[3 * (len(ordered) - 1) // 4]

@@ -45,7 +45,7 @@ def transport(
     num_warmup: int,
     key: PRNGKeyArray,
 ) -> Iterator[tuple[int, Float[Array, "chain dim"]]]:
-    """Move each chain by Adam (Kingma and Ba 2015) with decreasing steps on mini-batches of 128 rows.
+    """Move each chain with Adam (Kingma and Ba 2015), with decreasing steps on mini-batches of 128 rows.
 
     A parameter's steps are in units of its standard deviation over draws of `posterior.start`, so that chains cross
     wide priors as fast as narrow ones. A chain whose log posterior density did not increase keeps its old position.

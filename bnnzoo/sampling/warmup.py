@@ -15,7 +15,7 @@ from bnnzoo.samplers.kernel import replace
 
 
 def windows(num_warmup: int) -> tuple[int, ...]:
-    """Return the steps at which the windows of warm-up end: every twentieth up to the half, and the end.
+    """Return the steps at which the windows of warm-up end: every twentieth of the first half, and the last step.
 
     `settle` and `tune` run at each end; the last window adapts only the step size. Warm-up of fewer than 200 steps has
     two halves, and of fewer than 40 a single window.

@@ -29,7 +29,7 @@ def with_field(kind: str, part: Part, field: str, value: Any) -> Part:
     """
     if part is None or part == "auto":
         raise UsageError(
-            f"{kind}__{field}: set before its {kind} is named; name the {kind} first, such as {kind}={EXAMPLES[kind]!r}"
+            f"{kind}__{field}: requires a named {kind}; set the {kind} first, such as {kind}={EXAMPLES[kind]!r}"
         )
     if isinstance(part, str):
         return {"name": part, field: value}

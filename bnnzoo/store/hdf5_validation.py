@@ -202,7 +202,7 @@ class _Validator:
             if number > _MOST_RANK:
                 raise _Refused(f"{_printable(label)} has too many dimensions ({number})")
         elif number > 1 and number * self.size > _MOST_TEXT * 8:
-            raise _Refused(f"{_printable(label)} has too many texts ({number})")
+            raise _Refused(f"{_printable(label)} has too many strings ({number})")
 
     def _text(self, attribute: Any, kind: Any, label: str) -> None:
         """Read the texts of an attribute, and check that they are UTF-8 and not too long in total."""

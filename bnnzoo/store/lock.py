@@ -2,7 +2,7 @@
 
 The lock is an flock on the file `lock`. The operating system releases it when the process ends, and no process ids are
 needed. Hosts that do not see each other's locks use the file `owner.json`: it names the writer, and its modification
-time is the writer's last sign of life. If a user breaks the lock, the old owner loses the token that every write
+time shows when the writer last responded. If a user breaks the lock, the old owner loses the token that every write
 checks.
 """
 

@@ -9,7 +9,8 @@
     run.nc.parts/lock, owner.json  see lock.py
 
 Each file is complete or absent, and no file that the manifest names is written twice. Whenever the writer is killed,
-the files match the manifest. HDF5 appended in place would be unreadable after a kill; a run in parts always opens.
+the files match the manifest. An HDF5 file that is extended in place may be unreadable after a kill; parts can always be
+opened.
 """
 
 from __future__ import annotations

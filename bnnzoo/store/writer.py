@@ -47,7 +47,7 @@ class Store:
         return len(self.run.manifest.parts)
 
     def claim(self, *, force: bool, started_by: Command | None = None) -> None:
-        """Make this process the only one that starts a run here, before anything that takes long.
+        """Make this process the only one that starts a run here, before any slow work.
 
         Args:
             force: replace an existing file or unfinished run.
@@ -109,7 +109,7 @@ class Store:
         Args:
             num_parts: number of parts to keep.
             expected: the run as it was when its checkpoint was read, without the lock.
-            break_lock: take the lock from an owner without a sign of life.
+            break_lock: take the lock from an owner that no longer responds.
 
         Raises:
             UsageError: if there is none, another process writes it, or it has changed since it was read.

@@ -17,10 +17,10 @@ class Quantity(NamedTuple):
     Attributes:
         mean: mean of the fractions; 0.5 if calibrated. Larger values mean that the draws are too low.
         distance: mean of |2 fraction - 1|; 0.5 if calibrated. Larger values mean that the draws are too close together.
-        p: the smaller p value of the two tests, of the fractions and of that distance.
-        limit: smallest p value of a calibrated quantity, except for false alarms.
+        p: the smaller p value of two tests for uniformity: of the fractions, and of |2 fraction - 1|.
+        limit: the quantity is reported as not calibrated if p is below this limit.
         dependence: autocorrelation of neighbouring draws.
-        independent: whether that is small enough for uniform ranks.
+        independent: whether `dependence` is small enough for uniform ranks.
     """
 
     name: str

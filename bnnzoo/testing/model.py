@@ -1,8 +1,8 @@
 """Checks of a model against the assumptions of samplers, of `evaluate` and of `--stochastic last`.
 
 Each case is an input shape and a likelihood. A network is built as in a run, and tested with its own weights and with
-draws of the prior. One of the few rows is all zeros (an empty image, a mean input). Most of the time goes into four
-compiled programs per case, and into a run that starts as `sample` starts it.
+draws of the prior. One of the few rows is all zeros (an empty image, a mean input). Four compiled programs per case,
+and a run started as by `sample`, take most of the time.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _round_trip(parameter: Parameter) -> str:
             "stored in a file"
         )
     if natural.shape != u.shape:
-        return f"natural returns shape {list(natural.shape)} for {list(u.shape)}; it must work on each number"
+        return f"natural returns shape {list(natural.shape)} for {list(u.shape)}; it must act on each number separately"
     if not np.allclose(np.asarray(parameter.natural(jnp.asarray(u))), natural, atol=1e-5):
         return "natural returns different values for NumPy and JAX arrays"
     restored = np.asarray(parameter.unconstrained(natural))

@@ -1,4 +1,4 @@
-"""Tests of a sampler on posteriors with exact answers, with many independent chains that run as in any run.
+"""Tests of a sampler on posteriors with exact answers, with many independent chains as in a normal run.
 
 On each target, the chains start far away, warm up, and continue until a bias would be detected. Only the later half of
 the draws is used. The tests compare chains, which are independent: t tests of the chains' averages for means, variances
@@ -37,7 +37,7 @@ LEVEL = 1e-6
 """Probability of a false alarm of a whole check, divided among its statistics (Bonferroni)."""
 
 RESOLUTION = 0.07
-"""Bias that must be detectable before drawing ends: of a mean in standard deviations, of a variance relative."""
+"""Bias that must be detectable before drawing ends (a mean in standard deviations, a variance relative)."""
 
 COARSEST = 0.1
 """Largest detectable bias of a conclusive check; a coarser one is undecided."""

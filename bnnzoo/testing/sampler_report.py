@@ -17,11 +17,12 @@ class Row:
     """One statistic of one quantity, compared with its exact value.
 
     Attributes:
-        effect: the difference from the truth: of a mean in posterior standard deviations, of a variance relative, of a
-            correlation absolute, of a distribution the largest distance between distribution functions.
+        effect: the difference from the truth. For a mean it is in posterior standard deviations, for a variance
+            relative, for a correlation absolute; for a distribution it is the largest distance between distribution
+            functions.
         z: the effect divided by its standard error, from the spread over independent chains; of a distribution
             sqrt(chains) times the distance (Kolmogorov).
-        threshold: largest |z| of a correct sampler, except for false alarms.
+        threshold: limit of |z|; a correct sampler exceeds it only in a false alarm.
         resolution: the effect that would reach the threshold.
     """
 

@@ -165,14 +165,14 @@ def correlated_gaussian() -> Target:
 def tempered() -> Target:
     """Return the mean of 400 data of variance 100 as a target, with their likelihood to the power 1/4.
 
-    Half of the precision is the prior's. A sampler that ignores the power or the prior is far off here, but within the
-    noise on targets with much data.
+    Half of the precision is the prior's. A sampler that ignores the power or the prior has a large error here; on
+    targets with many data the error would be within the noise.
     """
     return _gaussian_mean("tempered", 100 * np.eye(1), 400, power=0.25)
 
 
 def skewed() -> Target:
-    """Return p(theta) ~ exp(theta - e^theta) as a target: only an asymmetric one reveals a reversed proposal ratio."""
+    """Return p(theta) ~ exp(theta - e^theta) as a target. Its asymmetry reveals a reversed proposal ratio."""
     mean, sd = np.array([-np.euler_gamma]), np.pi / 6**0.5
     return Target(
         "skewed",

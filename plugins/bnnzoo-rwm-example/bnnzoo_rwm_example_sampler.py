@@ -28,7 +28,7 @@ class Rwm(AbstractSampler):
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
     step_size: Annotated[float, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.1)
-    target_acceptance: Annotated[float, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.35)
+    target_acceptance: Annotated[float, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.35)
 
     def init(self, posterior, theta, *, num_warmup, key):
         """Return the state of a chain whose initial position is `theta`."""

@@ -27,13 +27,13 @@ TASKS = ("regression", "classification", "density")
 ESTIMATOR = set(inspect.signature(BayesianRegressor).parameters)
 """Options that estimators take."""
 _MOST_OPTIONS = 5
-"""Options of the run that a case of `single_cases()` gives at most, so that a failure says which."""
+"""Largest number of run options in a case of `single_cases()`, so that a failure shows which option causes it."""
 _LEFT_OUT = 0.7
-"""How often an option of a random case is left out."""
+"""Probability that an option of a random case is left out."""
 
 
 class Combination(NamedTuple):
-    """A model with a likelihood for a task; None is the likelihood by default."""
+    """A model with a likelihood for a task; None means the default likelihood."""
 
     model: str
     likelihood: str | None
@@ -46,7 +46,7 @@ class Combination(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What is typed: by which entrance, of which combination, on data of which format, with which options."""
+    """A case: the entrance, the combination, the format of the data, and the options."""
 
     combination: Combination
     kind: str
@@ -54,7 +54,7 @@ class Case(NamedTuple):
     sampler: str
     prior: str | None
     options: Mapping[str, Any]
-    """Of the run by name, of the parts as `sampler.step_size`."""
+    """Options of the run by name, and of the parts as `sampler.step_size`."""
 
     @property
     def label(self) -> str:
@@ -63,7 +63,7 @@ class Case(NamedTuple):
         return "+".join(parts)
 
     def used(self) -> Iterator[tuple[str, Any]]:
-        """The documented options that it gives a value, and the value."""
+        """The documented options that the case sets, with their values."""
         yield from (("model", self.combination.model), ("sampler", self.sampler))
         if self.prior:
             yield "prior", self.prior
@@ -74,14 +74,14 @@ class Case(NamedTuple):
             yield values.labelled(kind, self.part(kind), name) if "." in name else name, value
 
     def part(self, kind: str) -> str:
-        """The name of the part of that kind; empty where it is the default."""
+        """The name of the part of that kind; empty for the default."""
         parts = {"model": self.combination.model, "likelihood": self.combination.likelihood}
         return {**parts, "sampler": self.sampler, "prior": self.prior}[kind] or ""
 
 
 @functools.cache
 def combinations() -> list[Combination]:
-    """Every model with every likelihood and task that its class allows."""
+    """Return every model with every likelihood and task that its class allows."""
     results = []
     for model in registry.entries("models"):
         cls = registry.load("models", model)
@@ -107,14 +107,14 @@ def _needs_images(cls: Any) -> bool:
 
 
 class _Builder:
-    """Chooses the values of cases: with a generator at random, else those that no case has had."""
+    """Selects the values of cases: at random with a generator, otherwise values that no earlier case has used."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self.rng = rng
         self.counts: Counter[tuple[str, str]] = Counter()
 
     def build(self, fixed: Mapping[str, Any]) -> Case | None:
-        """A case with the values of `fixed`; None where no other values go with them."""
+        """Return a case with the values of `fixed`; None if no other values are compatible with them."""
         assigned = dict(fixed)
         if not self._fill(assigned, [pair for pair in dimensions().items() if pair[0] not in assigned]):
             return None
@@ -130,7 +130,7 @@ class _Builder:
         return case
 
     def _fill(self, assigned: dict[str, Any], rest: list[tuple[str, list[Any]]], part: str = "") -> bool:
-        """Assign a value to each of the rest; False where none goes with those before."""
+        """Assign a value to each remaining dimension; return False if none is compatible with the earlier values."""
         if not rest:
             return True
         name, offered = rest[0]
@@ -142,7 +142,7 @@ class _Builder:
         return False
 
     def _sorted(self, name: str, offered: list[Any], assigned: Mapping[str, Any]) -> list[Any]:
-        """The values in the order in which they are to be tried."""
+        """Return the values in the order in which they are tried."""
         if self.rng is not None:
             values_ = list(offered)
             self.rng.shuffle(values_)
@@ -154,7 +154,7 @@ class _Builder:
 
 @functools.cache
 def dimensions() -> dict[str, list[Any]]:
-    """What a case chooses beside the fields of its parts; None leaves an option out."""
+    """Return the choices of a case besides the fields of its parts; None means that an option is left out."""
     kinds = list(dict.fromkeys(kind for images in (False, True) for kind in tables.formats("", images=images)))
     parts = {
         "sampler": list(registry.entries("samplers")),
@@ -167,7 +167,7 @@ def dimensions() -> dict[str, list[Any]]:
 
 
 def _case(assigned: Mapping[str, Any]) -> Case:
-    """The case of values some of which may not be chosen yet."""
+    """Return the case with these values, some of which may not be selected yet."""
     named = ("combination", "kind", "entrance", "sampler", "prior")
     options = {name: value for name, value in assigned.items() if name not in named and value is not None}
     return Case(*(assigned.get(name) for name in named), options)  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ def _case(assigned: Mapping[str, Any]) -> Case:
 
 @functools.cache
 def single_cases() -> list[Case]:
-    """Cases in which every value of every option is given at least once, and every combination."""
+    """Return cases that contain every value of every option at least once, and every combination."""
     builder, cases = _Builder(), list[Case]()
     for sampler in registry.entries("samplers"):
         rows = max([1, *(len(offered) for offered in values.part_values("sampler", sampler).values())])
@@ -200,7 +200,7 @@ def single_cases() -> list[Case]:
 
 
 def missing(cases: list[Case]) -> list[tuple[str, Any]]:
-    """Documented options with the values that no case gives them."""
+    """Return documented options with the values that no case contains."""
     used = {(name, str(value)) for case in cases for name, value in case.used()}
     return [
         (name, value)
@@ -211,7 +211,7 @@ def missing(cases: list[Case]) -> list[tuple[str, Any]]:
 
 
 def _wanted(name: str, value: Any) -> dict[str, Any]:
-    """The choices that give a documented option that value."""
+    """Return the choices that give this documented option this value."""
     kind, _, field = name.partition(" ")
     part, _, bare = field.partition(".")
     if kind in ("sampler", "prior"):
@@ -224,7 +224,7 @@ def _wanted(name: str, value: Any) -> dict[str, Any]:
 
 
 def all_of(number: int) -> Case:
-    """The case of one (model, likelihood, task, format, start), its other options at random."""
+    """Return a case for one (model, likelihood, task, format, start), with its other options at random."""
     combination, kind, init = everything()[number]
     case = _Builder(random.Random(number)).build({"combination": combination, "kind": kind, "init": init})
     assert case is not None, f"no case of {combination}, {kind}, {init}"
@@ -233,7 +233,7 @@ def all_of(number: int) -> Case:
 
 @functools.cache
 def everything() -> list[tuple[Combination, str, Any]]:
-    """Every combination, format and start."""
+    """Return every combination with every format and start."""
     return [
         (combination, kind, init)
         for combination in combinations()

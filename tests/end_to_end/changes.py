@@ -1,4 +1,4 @@
-"""What is changed of the documentation's blocks before they are typed, and why. `test_pages.py` finds stale entries."""
+"""Changes to the documentation's blocks before they are typed, with reasons. `test_pages.py` detects stale entries."""
 
 # ruff: noqa: E501  (lines of the documentation as they are)
 from __future__ import annotations
@@ -15,7 +15,7 @@ import bnnzoo
 from bnnzoo import registry
 
 ELSEWHERE = {"docs/plugins.md": "test_plugins.py types it, with the packages installed"}
-"""Pages that another test types."""
+"""Pages whose blocks another test types."""
 
 FULL_LENGTH = {
     "docs/evidence.md": "its blocks assert numbers that a short run does not reach",
@@ -24,7 +24,7 @@ FULL_LENGTH = {
 """Pages whose runs keep their lengths."""
 
 LONGER = {"docs/python.md": {"draws": 20}}
-"""Lengths that a page needs beyond the usual short ones: ArviZ's loo takes 25 draws or more, of all chains."""
+"""Larger lengths that a page needs: ArviZ's loo requires at least 25 draws of all chains."""
 
 _CLUSTER = "needs several machines"
 _MINUTES = "takes minutes, and data from elsewhere"
@@ -96,7 +96,7 @@ NOT_TYPED: dict[tuple[str, str], str] = {
     ): _MINUTES,
     ("docs/zoo.md", "python benchmarks/own_data.py FOLDER --bde PYTHON --budget 3s"): _MINUTES,
 }
-"""Lines of the shell, and the first line of Python blocks, that are not typed, by page."""
+"""Shell lines, and first lines of Python blocks, that are not typed, by page."""
 _FEDERATED = ("plugins/bnnzoo-federated/README.md", "plugins/bnnzoo-federated/docs/federated.md")
 for _page in _FEDERATED:
     NOT_TYPED[_page, "bnnzoo party serve a --data a.csv --batch-size 60 --listen tcp://10.0.0.1:8801"] = _CLUSTER
@@ -118,7 +118,7 @@ INSTEAD: dict[tuple[str, str], tuple[str, str]] = {
         "the model's example are images, and no table of them is at hand",
     ),
 }
-"""Lines that are typed otherwise: the line in their place, and why."""
+"""Lines that are replaced by another line, with the reason."""
 
 _TESTS = ["--chains", "32", "--warmup", "20", "--draws", "64", "--target", "gaussian"]
 SHORTER: dict[tuple[str, ...], list[str]] = {
@@ -126,7 +126,7 @@ SHORTER: dict[tuple[str, ...], list[str]] = {
     ("check", "model", "mlp", "--model.hidden", "5", "--sbc"): ["--replicates", "32", "--warmup", "5", "--thin", "1"],
     ("audit",): ["--seconds", "1"],
 }
-"""Options that are added to a command, by its first words, so that it takes seconds."""
+"""Options that are added to a command, by its first words, so that it takes only seconds."""
 
 NO_VERDICT = "of so few draws there is no verdict"
 NO_WEIGHTS = "so few draws have no reliable importance weights"
@@ -140,23 +140,23 @@ CODES: dict[tuple[str, ...], tuple[int, str]] = {
     ("sample", "mlp", "nuts", "--data"): (2, "the console blocks show errors"),
     ("show", "--config", "r.yaml"): (2, "the console blocks show errors"),
 }
-"""Exit codes beside 0, by the first words of the command, and why."""
+"""Exit codes other than 0, by the first words of the command, with the reason."""
 
 
 def shorter(arguments: list[str]) -> list[str]:
-    """The command with the options of `SHORTER`."""
+    """Return the command with the options of `SHORTER`."""
     return [*arguments, *next((more for start, more in SHORTER.items() if tuple(arguments[: len(start)]) == start), [])]
 
 
 def codes(page: str, command: str) -> set[int]:
-    """The exit codes with which a command may end."""
+    """Return the exit codes with which a command may end."""
     del page
     arguments = shlex.split(command)[1:]
     return {0, *(code for start, (code, _) in CODES.items() if tuple(arguments[: len(start)]) == start)}
 
 
 def python(page: str, text: str) -> str:
-    """A Python block, its addresses on other machines replaced by parties in this process."""
+    """Return a Python block with addresses on other machines replaced by parties in this process."""
     if page not in _FEDERATED:
         return text
     # Their chains do not start where the lengths of others are made shorter.
@@ -172,7 +172,7 @@ _WRITTEN = re.compile(r"""(?:-o|--out|>) +(\S+)|\bout=["']([^"']+)""")
 
 
 def prepare(page: str, text: str) -> None:
-    """Make the files that the page takes for granted, where the reader has not made them."""
+    """Make the files that the page assumes to exist, if the reader has not made them."""
     written = [name for pair in _WRITTEN.findall(text) for name in pair]
     for name in re.findall(r"[\w.-]+\.(?:csv|tsv|npz|nc)\b", text):
         if not Path(name).exists() and name not in written and "{" not in name:
@@ -187,21 +187,21 @@ def prepare(page: str, text: str) -> None:
 
 
 def _make_export(path: Path) -> None:
-    """Semicolons and decimal commas, in the encoding of Windows."""
+    """Write a table with semicolons and decimal commas, in a Windows encoding."""
     rng = np.random.default_rng(1)
     rows = pd.DataFrame({"größe": rng.normal(size=60), "preis": rng.normal(size=60)})
     rows.to_csv(path, index=False, sep=";", decimal=",", encoding="utf-8" if path.stem == "export" else "cp1252")
 
 
 def _make_gauge(path: Path) -> None:
-    """Ten lines of remarks above the header, and a row of units below it."""
+    """Write a table with ten lines of remarks above the header and a row of units below it."""
     rows = pd.DataFrame({"flow": np.arange(60.0), "level": np.sin(np.arange(60.0))})
     lines = rows.to_csv(index=False, sep="\t").splitlines()
     path.write_text("\n".join([*["# remark"] * 10, lines[0], "l/s\tm", *lines[1:], ""]))
 
 
 def _make_assay(path: Path) -> None:
-    """Levels, one in five of which is below the limit of detection."""
+    """Write levels of which one in five is below the limit of detection."""
     rng = np.random.default_rng(1)
     dose = rng.uniform(0, 4, 60)
     level = (dose + rng.normal(size=60)).round(2)
@@ -210,7 +210,7 @@ def _make_assay(path: Path) -> None:
 
 
 def _make_claims(path: Path) -> None:
-    """Counts, the years in which they were seen, and an input."""
+    """Write counts, the years of observation, and an input."""
     rng = np.random.default_rng(1)
     age, years = rng.normal(size=60), rng.uniform(0.5, 2, 60)
     claims = rng.poisson(years * np.exp(0.5 * age))
@@ -224,7 +224,7 @@ _SPECIAL = {
     "assay.csv": _make_assay,
     "claims.csv": _make_claims,
 }
-"""Files whose content a page describes."""
+"""Files whose content is described by a page."""
 
 
 def _make(page: str, text: str, name: str) -> None:
@@ -248,11 +248,11 @@ _SAMPLERS_BY_FILE = {"penalty": "penalty", "nuts": "nuts", "sgld": "sgld"}
 
 
 def _make_run(path: Path, *, is_for_evidence: bool) -> None:
-    """A short run with the file's name: by the sampler or of the seed or likelihood power that the name says."""
+    """Make a short run for a file name, which gives the sampler, the seed or the likelihood power."""
     number = next(iter(re.findall(r"\d+", path.stem)), "0")
     stem = path.stem.partition("-")[0]
     is_power, is_plain = stem == "power", stem.isdigit()
-    # Of a single run's draws, only those of a few samplers give the evidence.
+    # Only draws of a few samplers give the evidence from a single run.
     usual = "importance" if is_for_evidence and not is_power else "nuts"
     sampler = _SAMPLERS_BY_FILE.get(stem, usual)
     model = "linear" if is_power or is_plain else "mdn" if "mdn" in registry.entries("models") else "linear"

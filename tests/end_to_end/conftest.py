@@ -1,4 +1,4 @@
-"""The share of the generated tests that runs by default, and a working folder for each test."""
+"""Selection of the generated tests that run by default, and a working folder for each test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty working folder, and the registry read anew."""
+    """Yield an empty working folder, with a newly read registry."""
     monkeypatch.chdir(tmp_path)
     registry.reset()
     yield tmp_path

@@ -27,7 +27,7 @@ _PARTS = {
 
 
 def table() -> str:
-    """The table in Markdown: options of a run by name, fields of parts by the part."""
+    """Return the table in Markdown: options of a run by name, fields of parts by part."""
     documented = values.documented()
     used = {(name, str(value)) for case in cases.single_cases() for name, value in case.used()}
     fields: dict[str, list[str]] = defaultdict(list)
@@ -44,7 +44,7 @@ def table() -> str:
 
 
 def _words() -> str:
-    """What the suite consists of."""
+    """Return a paragraph on the size of the suite."""
     blocks = [block for unit in pages.units() for block in unit.blocks]
     lines = sum(len(block.lines) for block in blocks if block.language in ("sh", "console"))
     python = sum(block.language == "python" for block in blocks)
@@ -64,14 +64,14 @@ def _words() -> str:
 
 
 def written(page: str) -> str:
-    """The page with the table of today."""
+    """Return the page with the current table."""
     with _zoo_alone():
         return _TABLE.sub(lambda result: f"{result[1]}{table()}{result[2]}", page)
 
 
 @contextlib.contextmanager
 def _zoo_alone() -> Iterator[None]:
-    """The zoo without plugins, so that the table does not depend on what is installed."""
+    """Load the zoo without plugins, so that the table does not depend on the installed packages."""
     before = os.environ.get("BNNZOO_PLUGINS")
     os.environ["BNNZOO_PLUGINS"] = "bnnzoo"
     _forget()
@@ -85,7 +85,7 @@ def _zoo_alone() -> Iterator[None]:
 
 
 def _forget() -> None:
-    """Read the registry anew, and all that follows from it."""
+    """Clear the caches of the registry and of everything derived from it."""
     registry.reset()
     of_cases = (cases.combinations, cases.dimensions, cases.single_cases, cases.everything)
     for expected in (values.run_values, values.part_values, *of_cases):

@@ -20,7 +20,7 @@ class Typed(NamedTuple):
 
     case: Case
     train: Any
-    """What `--data` or `data=` takes: training rows with targets."""
+    """Value of `--data` or `data=`: training rows with targets."""
     labelled: Any
     """New rows with targets."""
     inputs: Any
@@ -33,10 +33,10 @@ class Typed(NamedTuple):
 
 
 def typed(case: Case, number: int) -> Typed:
-    """The case with its data written, or in memory."""
+    """Return the case with its data written to files, or in memory."""
     task, likelihood = case.combination.task, case.combination.likelihood
     options = {**values.LENGTHS, "test_fraction": 0.25, **values.flat(case.options)}
-    # A file, and a frame by itself, have a target unless the task says otherwise.
+    # A file, or a frame alone, has a target unless the task is density.
     shows_task = case.kind in tables.IN_MEMORY and not (case.kind == "frame" and task == "density")
     if "task" in options or not shows_task:
         options["task"] = task
@@ -178,7 +178,7 @@ def estimator(command: Typed, capsys: Any) -> None:
 
 
 def _check(run: Any, command: Typed) -> None:
-    """A whole file, of finite draws, and a report."""
+    """Check that the file is complete, the draws are finite, and the report exists."""
     assert run.attributes["complete"] == 1
     assert run.attributes["task"] == command.case.combination.task
     for values_ in run.posterior["posterior"].data_vars.values():

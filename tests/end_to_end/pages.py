@@ -1,7 +1,8 @@
-"""The blocks of the documentation in the order of the page, and a reader who types them.
+"""The blocks of the documentation in the order of the page, and a simulated reader who types them.
 
-Commands run in this process, in a folder of the unit's own; Python blocks of a page share their names. A unit is a page
-with Python blocks, or a section of any other page. What cannot be typed as it stands is in `changes.py`, with reasons.
+Commands run in this process, in a separate folder for each unit. Python blocks of a page share their names. A unit is a
+page with Python blocks, or a section of any other page. `changes.py` lists the blocks that cannot be typed unchanged,
+with reasons.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _FENCE = re.compile(
 )
 _FILE = re.compile(r"# ([\w.-]+\.yaml)\n")
 SHORT = {"warmup": 5, "draws": 5, "chains": 2, "start_steps": 250, "thin": 1}
-"""Lengths of a run from the documentation, at most."""
+"""Largest lengths of a run from the documentation."""
 
 
 class Block(NamedTuple):
@@ -46,7 +47,7 @@ class Block(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """Commands, one each; a line that ends with a backslash goes on."""
+        """The commands; a line that ends with a backslash is continued."""
         text = self.text.replace("\\\n", " ")
         return [line.strip().removeprefix("$ ") for line in text.splitlines() if self._is_typed(line)]
 
@@ -62,13 +63,13 @@ class Unit(NamedTuple):
 
     @property
     def plugin(self) -> str:
-        """The package that its page describes; "" where that is the zoo."""
+        """The package that the page describes; "" for the zoo itself."""
         folder, _, rest = self.name.partition("/")
         return rest.partition("/")[0] if folder == "plugins" else ""
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The blocks of a page that a reader types, in order."""
+    """Return the blocks of a page that a reader types, in order."""
     text = page.read_text(encoding="utf-8")
     name = str(page.relative_to(ROOT))
     for match in _FENCE.finditer(text):
@@ -81,7 +82,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def units() -> list[Unit]:
-    """Every page, by sections where there is no Python in it."""
+    """Return every page as a unit; a page without Python is divided into sections."""
     results: list[Unit] = []
     for page in PAGES:
         every = list(blocks(page))
@@ -109,7 +110,7 @@ class Reader:
         monkeypatch.setitem(sys.modules, self.module.__name__, self.module)
 
     def type_all(self) -> None:
-        """Type every block of the unit; on the page of a plugin with the plugin loaded."""
+        """Type every block of the unit. On the page of a plugin the plugin is loaded."""
         if plugin := self.unit.plugin:
             self.monkeypatch.setenv("BNNZOO_PLUGINS", plugin)
             registry.reset()
@@ -172,7 +173,7 @@ class Reader:
 
 
 def _make_room(arguments: list[str]) -> None:
-    """Remove the file or the pictures that a command is about to write: a page may make them twice."""
+    """Remove the file or the pictures that a command will write, because a page may write them twice."""
     for option in ("-o", "--out"):
         if (
             option in arguments
@@ -189,14 +190,14 @@ def _make_room(arguments: list[str]) -> None:
 
 @contextlib.contextmanager
 def shortened(monkeypatch: pytest.MonkeyPatch, longer: Mapping[str, int]) -> Iterator[None]:
-    """Runs with a few short chains in place of the lengths that they ask for; `longer` has lengths beside `SHORT`."""
+    """Replace the lengths of runs by a few short chains; `longer` has lengths that override `SHORT`."""
     launch, limits = zoo.launch, {**SHORT, **longer}
 
     def short(problem: Problem, *args: Any, **kwargs: Any) -> Any:
         recipe = problem.recipe
         lengths = {name: min(most, getattr(recipe, name)) for name, most in limits.items()}
         if problem.description is None:
-            del lengths["chains"]  # starts may be given, one for each
+            del lengths["chains"]  # initial positions may be given, one per chain
         recipe = dataclasses.replace(recipe, **lengths, budget=None)
         return launch(problem.with_lengths(recipe, problem.sampler), *args, **kwargs)
 

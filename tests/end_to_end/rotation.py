@@ -1,6 +1,6 @@
-"""The part of a generated suite that runs by default: another tenth with each commit, everything within ten.
+"""The part of a generated suite that runs by default: a different tenth for each commit, so that ten commits run all.
 
-A hash of the commit would leave some parts out for a long time; the number of commits does not.
+The number of commits selects the part; a hash of the commit could omit some parts for a long time.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 TURN = 10
-"""Commits after which everything has run."""
+"""Number of commits after which everything has run."""
 
 
 @functools.cache
 def position() -> int:
-    """Number of commits up to this one; 0 where that is unknown."""
+    """Return the number of commits up to this one; 0 if it is unknown."""
     arguments = ["git", "rev-list", "--count", "HEAD"]
     try:
         counted = subprocess.run(arguments, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
@@ -29,12 +29,12 @@ def position() -> int:
 
 
 def runs_at(number: int, position: int) -> bool:
-    """Whether the part of that number runs by default at that many commits."""
+    """Whether the part with this number runs by default at this number of commits."""
     return number % TURN == position % TURN
 
 
 def rotating(values: Iterable[Any], names: Sequence[str] | None = None) -> list[Any]:
-    """Parameters of a test, each with the marker that makes it run at one commit in ten, and with `-m slow`."""
+    """Return the parameters of a test, each with a marker to run at one commit in ten, and with `-m slow`."""
     values = list(values)
     names = [str(value) for value in values] if names is None else names
     pairs = enumerate(zip(values, names, strict=True))
@@ -42,7 +42,7 @@ def rotating(values: Iterable[Any], names: Sequence[str] | None = None) -> list[
 
 
 def mark(items: Iterable[pytest.Item], expression: str) -> None:
-    """Give the marker `slow` to the parts that do not run by default; with `-m slow` to all of them."""
+    """Mark the parts that do not run by default as `slow`; with `-m slow` mark all parts."""
     by_default = "not slow" in expression
     for item in items:
         marker = item.get_closest_marker("rotating")

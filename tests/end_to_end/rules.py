@@ -1,4 +1,4 @@
-"""Choices that the documentation excludes, each with its reason. Only what a rule names is left out of the suite.
+"""Combinations that the documentation excludes, each with its reason. The suite leaves out only these.
 
 A likelihood, sampler or option that needs special data or another option gets a line here.
 """
@@ -28,7 +28,7 @@ def _of_tables(case: Case) -> bool:
 
 
 def _unlike_density(case: Case) -> bool:
-    """Whether an option names a column that rows of a density lack, or is for inputs."""
+    """Whether an option names a column that rows of a density do not have, or applies to inputs."""
     options = case.options
     return (
         any(name in options for name in ("target", "categories"))
@@ -39,7 +39,7 @@ def _unlike_density(case: Case) -> bool:
 
 
 def _likelihood(case: Case) -> str:
-    """The name of the likelihood, also where it is the default."""
+    """Return the name of the likelihood, including the default one."""
     model, likelihood, task, _ = case.combination
     return likelihood or registry.load("models", model).default_likelihood(task)
 
@@ -49,14 +49,14 @@ def _has_rates(case: Case) -> bool:
 
 
 def _is_censorable(case: Case) -> bool:
-    """Whether targets may be bounds: numbers that are not in a folder of images or a registered set."""
+    """Whether targets may be bounds: numeric targets that are not from a folder of images or a registered data set."""
     laws = ("gaussian", "student-t", "heteroscedastic", "mixture", "mixture-per-target", "poisson")
     in_place = case.kind in (tables.FOLDER, tables.REGISTERED)
     return case.combination.task == "regression" and _likelihood(case) in laws and not in_place
 
 
 def _is_no_input(case: Case) -> bool:
-    """Whether a column that is to be a category is not taken in."""
+    """Whether a column that is declared as a category is not an input."""
     columns = case.options.get("columns", case.options.get("categories", ()))
     dropped = case.options.get("drop", ())
     return any(name in dropped or name not in columns for name in case.options.get("categories", ()))
@@ -67,7 +67,7 @@ def _density(case: Case) -> bool:
 
 
 def _unlike_regression(case: Case) -> bool:
-    """Whether conditionals given the rest are not those of a linear regression with a normal prior."""
+    """Whether the conditionals differ from those of a linear regression with a normal prior."""
     model, likelihood, task, _ = case.combination
     of_model = registry.load("models", model).brings_likelihood
     return (
@@ -80,7 +80,7 @@ def _unlike_regression(case: Case) -> bool:
 
 
 def _unbounded(case: Case) -> bool:
-    """Whether the density of a target has no upper bound, or the one that is stated is none of it."""
+    """Whether the density of a target has no upper bound, or the given bound is not valid for it."""
     model, likelihood, task, _ = case.combination
     if task == "classification":
         return False
@@ -92,12 +92,12 @@ def _unbounded(case: Case) -> bool:
 
 
 def _unlike_gaussian(case: Case) -> bool:
-    """Whether a posterior is not a Gaussian, and may thus have heavier tails than a Gaussian that was fitted to it."""
+    """Whether a posterior is not Gaussian, so that it may have heavier tails than a Gaussian fitted to it."""
     return case.combination.model != "linear" or _unlike_regression(case)
 
 
 def _takes(case: Case) -> bool:
-    """Whether the estimator takes the options, and data of that format and task."""
+    """Whether the estimator supports the options, and data of that format and task."""
     from end_to_end.cases import ESTIMATOR
 
     names = {name for name in case.options if "." not in name and name not in ("task", "test_fraction")}
@@ -107,7 +107,7 @@ def _takes(case: Case) -> bool:
 
 
 def _of_subspace(case: Case) -> bool:
-    """Whether directions are sampled in place of parameters."""
+    """Whether directions are sampled instead of parameters."""
     return case.options.get("stochastic") in ("identified", "linearised")
 
 
@@ -117,10 +117,10 @@ NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
     ("missing_code", ("-999",)): {"missing": "median"},
     ("missing_code", ("-999", "colour=unknown")): {"missing": "drop"},
 }
-"""Options that a value of an option needs beside it."""
+"""Further options that a value of an option requires."""
 
 WITH_EVERY_LIKELIHOOD = {"censored": True, "exposure": "time"}
-"""Values that are given beside every likelihood that takes them."""
+"""Values that are combined with every likelihood that supports them."""
 
 RULES: dict[str, Rule] = {
     "that format is not one of the task": lambda c: (
@@ -162,7 +162,7 @@ RULES: dict[str, Rule] = {
     ),
     "laplace needs independent weights": lambda c: c.prior == "ard" and c.sampler == "laplace",
     "a prior with sampled scales has no mode": lambda c: c.prior == "hierarchical" and c.sampler == "laplace",
-    # Where the likelihood saturates, prior L / q has no bound if q is narrower than the prior.
+    # If the likelihood saturates and q is narrower than the prior, prior L / q is unbounded.
     "other posteriors have heavier tails than a fitted Gaussian": lambda c: (
         c.sampler == "rejection" and c.options.get("sampler.proposal", "prior") != "prior" and _unlike_gaussian(c)
     ),
@@ -175,11 +175,11 @@ RULES: dict[str, Rule] = {
     "dropout drops inputs of layers, not of a subspace": lambda c: _of_subspace(c) and c.sampler == "dropout",
     "dropout drops inputs of hidden units": lambda c: c.sampler == "dropout" and c.combination.model == "density",
 }
-"""What is excluded: the reason, and whether a case is."""
+"""The exclusions: a reason, and a function that tests whether a case is excluded."""
 
 
 def conflict(case: Case) -> str:
-    """Why a case is not allowed, or an empty string. What it has not chosen yet is no reason."""
+    """Return why a case is not allowed, or an empty string. Values that are not selected yet cause no conflict."""
     if case.combination is None or case.kind is None or case.entrance is None:
         return ""
     return next((reason for reason, rule in RULES.items() if rule(case)), "")

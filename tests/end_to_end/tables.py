@@ -22,14 +22,14 @@ from bnnzoo.data.reading import SEPARATORS
 
 ROWS, NEW_ROWS, SIDE = 48, 6, 8
 FEW = {"rejection": 8, "importance": 8}
-"""Training rows for samplers of few data."""
+"""Number of training rows for samplers that need few data."""
 FOLDER = "folder"
 IN_MEMORY = ("arrays", "frame", "dataset")
 REGISTERED = "registered"
 
 
 def is_table(kind: str) -> bool:
-    """Whether data of that format have named columns, which may be text."""
+    """Whether data of this format have named columns, which may contain text."""
     return kind in (*READERS, "frame") and kind != ".npz"
 
 
@@ -55,16 +55,16 @@ TARGETS: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
     "zero-inflated-poisson": _counts,
     "bernoulli": _two_classes,
 }
-"""Targets by the name of a likelihood that cannot have produced those of its task."""
+"""Targets by the name of a likelihood that is incompatible with the usual targets of its task."""
 OF_TASK = {"regression": _normal, "classification": _classes, "density": _normal}
 LABELS: tuple[Callable[[Any], Any], ...] = (
     lambda y: y,
     lambda y: np.array(["low", "middle", "up"])[y],
     lambda y: y.astype(bool) if y.max() == 1 else y + 3,
 )
-"""Ways to write labels: whole numbers, text, truths."""
+"""Forms of labels: whole numbers, text, booleans."""
 DATA_SETS = {"regression": "diabetes", "classification": "breast-cancer", "density": "two-moons", "images": "digits"}
-"""A registered data set for each task, and one of images."""
+"""A registered data set for each task, and one with images."""
 
 
 def make(
@@ -77,12 +77,12 @@ def make(
     rows: int = ROWS,
     exposure: str | None = None,
 ) -> tuple[Any, Any]:
-    """Inputs and targets; of tables a data frame with a column of text, unless they are of a density.
+    """Return inputs and targets. The inputs of a table are a data frame with a column of text, except for a density.
 
     Args:
-        kind: the format, which decides whether inputs may be text.
+        kind: the format, which determines whether inputs may be text.
         number: varies how labels are written.
-        exposure: the column of positive numbers that a table has beside its inputs.
+        exposure: the name of an additional column of positive numbers in a table.
     """
     rng = np.random.default_rng(5)
     rows += NEW_ROWS
@@ -104,10 +104,10 @@ def make(
 
 
 def with_gaps(x: Any, codes: tuple[str, ...], *, also_last: bool) -> Any:
-    """Inputs with missing cells in rows 2 to 4, where `codes` are given written as these.
+    """Return inputs with missing cells in rows 2 to 4; if `codes` are given, the cells contain these codes.
 
     Args:
-        also_last: whether the last row, one of the new ones, has them too.
+        also_last: whether the last row, which is a new row, has missing cells too.
     """
     gap = float(codes[0]) if codes else np.nan
     x = x.copy()
@@ -123,7 +123,7 @@ def with_gaps(x: Any, codes: tuple[str, ...], *, also_last: bool) -> Any:
 
 
 def bounds(y: Any) -> np.ndarray:
-    """Targets [row, 2] as smallest and largest values: one in ten below a limit, above one, and in an interval."""
+    """Return targets [row, 2] as bounds: one in ten is below a limit, one above a limit, and one in an interval."""
     ends = np.stack([y, y], 1).astype(float)
     ends[1::10] += [-np.inf, 1]
     ends[4::10] += [-1, np.inf]
@@ -132,7 +132,7 @@ def bounds(y: Any) -> np.ndarray:
 
 
 def censored_cells(y: Any) -> list[str]:
-    """The targets of `bounds` as the cells of a table."""
+    """Return the targets of `bounds` as the cells of a table."""
     cells = []
     for row, (low, high) in enumerate(bounds(y).round(4)):
         between = f"[{low},{high}]" if row % 20 == 7 else f"{low}..{high}"
@@ -142,14 +142,14 @@ def censored_cells(y: Any) -> list[str]:
 
 
 def with_new_level(frame: Any) -> Any:
-    """The data frame with a level of text in its last rows that no other has."""
+    """Return the data frame with a text level in its last rows that does not occur in other rows."""
     frame = frame.copy()
     frame.loc[frame.index[-2:], "colour"] = "violet"
     return frame
 
 
 class Text(NamedTuple):
-    """The form of a text file: the options that describe it."""
+    """The form of a text file, as options."""
 
     separator: str = ""
     decimal: str = "."
@@ -157,7 +157,7 @@ class Text(NamedTuple):
     encoding: str = "utf-8"
 
     def write(self, path: Path, table: pd.DataFrame) -> None:
-        """Write the table; where lines are to be skipped, a remark above the header and units below it."""
+        """Write the table. If lines are to be skipped, write a remark above the header and units below it."""
         usual = ";" if self.decimal == "," and path.suffix == ".csv" else DELIMITERS[path.suffix]
         mark = SEPARATORS.get(self.separator, self.separator) or usual
         if self.decimal == ",":
@@ -173,7 +173,7 @@ PLAIN = Text()
 
 
 def _with_commas(cell: str) -> str:
-    """A cell of text, such as [0.5,2.5], with decimal commas: [0,5;2,5]."""
+    """Return a text cell, such as [0.5,2.5], with decimal commas: [0,5;2,5]."""
     return re.sub(r"(?<=\d)\.(?=\d)", ",", cell.replace(",", ";"))
 
 
@@ -192,18 +192,18 @@ WRITERS: dict[str, Callable[[Path, Any, Any, Text], Any]] = {
     ".pq": lambda path, x, y, _: _table(x, y).to_parquet(path),
     ".npz": lambda path, x, y, _: _npz(path, x, y),
 }
-"""For each format of the readers a function that writes inputs, and targets unless they are None."""
+"""A function for each format of the readers that writes inputs, and targets unless they are None."""
 
 
 def formats(task: str, likelihood: str | None = None, *, images: bool) -> list[str]:
-    """Every format in which data of a task can be given. The registered images are of ten classes."""
+    """Return every format in which data of a task can be given. The registered images have ten classes."""
     if images:
         return [".npz", "arrays", "dataset", FOLDER, *([REGISTERED] if likelihood != "bernoulli" else [])]
     return [*READERS, *IN_MEMORY, REGISTERED]
 
 
 def write(path: Path, kind: str, x: Any, y: Any = None, text: Text = PLAIN) -> str:
-    """The data as a file, or a folder, of that format; its name for the command line."""
+    """Write the data as a file or a folder of this format; return its name for the command line."""
     if kind == FOLDER:
         path.mkdir()
         for part in ("train", "t10k") if y is not None else ("train",):
@@ -222,7 +222,7 @@ def _idx(path: Path, values: Any) -> None:
 
 
 def in_memory(kind: str, task: str, x: Any, y: Any, *, censored: bool = False) -> Any:
-    """The data as Python takes them; `censored` targets are text in a frame and bounds in an array."""
+    """Return the data as Python objects; `censored` targets are text in a frame and bounds in an array."""
     if task == "density":
         values = np.asarray(x, np.float32)
         return {"arrays": values, "frame": x, "dataset": bnnzoo.data.dataset.from_rows(values)}[kind]

@@ -1,4 +1,4 @@
-"""The suite gives every documented value of every option, and the table in the documentation says so."""
+"""The suite uses every documented value of every option, and the table in the documentation is current."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from end_to_end import cases, coverage, rotation, tables
 
 
 def test_every_value_of_every_option_is_given():
-    """One of text that no type lists needs a line in `values.FREE`; one that needs others a line in `rules.RULES`."""
+    """An option of free text needs a line in `values.FREE`; one that requires others, a line in `rules.RULES`."""
     assert cases.missing(cases.single_cases()) == []
 
 

@@ -1,4 +1,4 @@
-"""docs/plugins.md typed as written, and every template of `bnnzoo new`, from the check to the report."""
+"""docs/plugins.md is typed as written; every template of `bnnzoo new` runs from the check to the report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LENGTHS = [
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A folder whose packages are installed, and none else."""
+    """A folder whose packages are the only installed plugins."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BNNZOO_PLUGINS", "bnnzoo")
     monkeypatch.delenv("BNNZOO_DISABLE_PLUGINS", raising=False)
@@ -51,7 +51,7 @@ def site(tmp_path, monkeypatch):
 
 
 def install(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a package on the path, with the entry points that an installer reads from its pyproject.toml."""
+    """Put a package on the path, with the entry points from its pyproject.toml."""
     project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
     info = package / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
@@ -68,7 +68,7 @@ def type_(command: str, capsys: pytest.CaptureFixture[str], *more: str) -> None:
 
 
 def type_a_run(arguments: str, capsys: pytest.CaptureFixture[str], *more: str) -> None:
-    """Sample, and all that is made of the run."""
+    """Sample, and run all commands that use the run."""
     type_(f"sample {arguments} -o run.nc", capsys, *LENGTHS, *more)
     for command in ("evaluate run.nc", "diagnose run.nc", "report run.nc -o report.html"):
         type_(command, capsys)
@@ -76,7 +76,7 @@ def type_a_run(arguments: str, capsys: pytest.CaptureFixture[str], *more: str) -
 
 
 def make_shown(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Make the package of the page: by its command, with the files that the page shows."""
+    """Make the package of the page with its command, and with the files that the page shows."""
     type_(next(re.finditer(rf"^bnnzoo (new \w+ {name})$", PAGE, re.M))[1], capsys)
     files = [(Path(path), text) for path, text in SHOWN.findall(PAGE) if path.startswith(f"bnnzoo-{name}/")]
     assert files

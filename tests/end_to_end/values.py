@@ -1,6 +1,6 @@
-"""Values of every option, from the registries and the recipe's fields: choices as they are, of numbers a small one.
+"""Values of every option, from the registries and the recipe's fields: all choices, and small numbers.
 
-An option of text that no choice restricts needs a line in `FREE`: `test_coverage.py` says which is missing.
+An option of free text needs a line in `FREE`; `test_coverage.py` reports a missing line.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from bnnzoo.data.reading import SEPARATORS
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Field, fields_of
 
 LENGTHS = {"warmup": 5, "draws": 5, "chains": 2, "start_steps": 250}
-"""The budget of every case."""
+"""The lengths of every case."""
 OF_THE_CASE = {"data", *LENGTHS}
-"""Options that every case has by its data and its budget."""
+"""Options that every case sets through its data and its lengths."""
 FREE: dict[str, list[Any]] = {
     "target": [("y",)],
     "columns": [("a", "colour"), ("a", "b")],
@@ -40,7 +40,7 @@ FREE: dict[str, list[Any]] = {
     "keep_at": ["new rows"],
     "checkpoint_every": [0.0],
 }
-"""Values of options that a type does not list; the case puts its own task and rows for `said` and `new rows`."""
+"""Values of options whose type does not list them; a case replaces `said` and `new rows` by its own task and rows."""
 SMALL: dict[str, Any] = {
     "model.hidden": (3,),
     "model.channels": (2,),
@@ -61,19 +61,19 @@ SMALL: dict[str, Any] = {
     "likelihood.scale": 0.5,
     "sampler.step_size": 1e-3,
 }
-"""Numbers that are given in place of their defaults, so that a case takes seconds."""
+"""Numbers that replace defaults, so that a case takes only seconds."""
 _CANDIDATES = (1, 0.5, 2, 10, 100)
 
 
 @functools.cache
 def run_values() -> dict[str, list[Any]]:
-    """Every option of a run that a case may leave out, with the values to be given."""
+    """Return every option of a run that a case may leave out, with its test values."""
     return {name: _values(name, field) for name, field in RUN_FIELDS.items() if name not in OF_THE_CASE}
 
 
 @functools.cache
 def part_values(kind: str, name: str) -> dict[str, list[Any]]:
-    """Every field of a part as `sampler.step_size`, with the values to be given."""
+    """Return every field of a part as `sampler.step_size`, with its test values."""
     cls = registry.load(f"{kind}s", name)
     return {f"{kind}.{field.name}": _values(f"{kind}.{field.name}", field) for field in fields_of(cls)}
 
@@ -91,7 +91,7 @@ def _values(name: str, field: Field) -> list[Any]:
 
 
 def _number(field: Field) -> Any:
-    """The default, where it is a number; else the first candidate that is allowed."""
+    """Return the default if it is a number, otherwise the first allowed candidate."""
     if isinstance(field.default, int | float) or hasattr(field.default, "dtype"):
         return field.accepts.convert(str(field.default))
     for candidate in _CANDIDATES:
@@ -103,7 +103,7 @@ def _number(field: Field) -> Any:
 
 
 def documented() -> dict[str, list[Any]]:
-    """Every option with its values: of runs by the option's name, of parts by `sampler nuts.step_size`."""
+    """Return every option with its values, by name; options of parts are named like `sampler nuts.step_size`."""
     values: dict[str, list[Any]] = dict(run_values())
     for kind in PARTS:
         for name in registry.entries(f"{kind}s"):
@@ -113,10 +113,10 @@ def documented() -> dict[str, list[Any]]:
 
 
 def labelled(kind: str, name: str, field: str) -> str:
-    """A part's field as the coverage table calls it: `sampler nuts.step_size`."""
+    """Return the name of a part's field in the coverage table: `sampler nuts.step_size`."""
     return f"{kind} {name}{field.removeprefix(kind)}"
 
 
 def flat(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with values of Python's own types."""
+    """Return options with values of Python's own types."""
     return {name: value.item() if hasattr(value, "item") else value for name, value in options.items()}

@@ -1,4 +1,4 @@
-"""A copy of the public cases' data, and a person at the keyboard: commands typed in that folder, and their output."""
+"""A copy of the public cases' data, and a function that types commands in this folder and returns their output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from bnnzoo import cli
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "cases"
-"""The public cases lie beside a checkout, where they exist at all."""
+"""Folder of the public cases beside a checkout; it need not exist."""
 
 
 class Output(NamedTuple):
@@ -28,7 +28,7 @@ class Output(NamedTuple):
     err: str
 
     def json(self) -> dict[str, Any]:
-        """Parse standard output as JSON, refusing NaN and infinity, which are no JSON."""
+        """Parse standard output as JSON, and reject NaN and infinity, which JSON does not allow."""
 
         def refuse(literal: str) -> None:
             raise AssertionError(f"{literal} is no JSON")
@@ -36,7 +36,7 @@ class Output(NamedTuple):
         return json.loads(self.out, parse_constant=refuse)
 
     def table(self) -> dict[str, np.ndarray]:
-        """Parse standard output as CSV: columns of numbers where they are numbers, else of text."""
+        """Parse standard output as CSV; columns are numbers if possible, otherwise text."""
         rows = list(csv.DictReader(io.StringIO(self.out)))
         columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
         for name, values in columns.items():
@@ -51,7 +51,7 @@ Type = Callable[..., Output]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every case as slow, and skip it where the data are absent."""
+    """Mark every case as slow, and skip it if the data are missing."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.slow)

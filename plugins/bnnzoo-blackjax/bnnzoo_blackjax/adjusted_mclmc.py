@@ -36,10 +36,12 @@ class AdjustedMclmc(AbstractKernel):
 
     exactness: ClassVar[Literal["exact"]] = "exact"
 
-    step_size: Annotated[Number, Gt(0), Doc("of the integrator, start value")] = number(0.01)
-    length: Annotated[Number, Gt(0), Doc("mean length of a trajectory, in sqrt(dim) standard deviations")] = number(1.0)
-    max_steps: Annotated[int, Ge(1), Doc("mean number of steps of a trajectory, at most")] = 500
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.9)
+    step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
+    length: Annotated[Number, Gt(0), Doc("mean length of a trajectory, in units of sqrt(dim) standard deviations")] = (
+        number(1.0)
+    )
+    max_steps: Annotated[int, Ge(1), Doc("upper limit for the mean number of steps of a trajectory")] = 500
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.9)
 
     @property
     def gradients(self) -> int:

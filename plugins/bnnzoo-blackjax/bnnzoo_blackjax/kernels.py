@@ -26,9 +26,9 @@ class Nuts(AbstractKernel):
 
     exactness: ClassVar[Exact] = "exact"
 
-    step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
-    max_tree_depth: Annotated[int, Ge(1), Doc("at most 2^depth - 1 leapfrog steps a draw")] = 10
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
+    step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)
+    max_tree_depth: Annotated[int, Ge(1), Doc("maximum tree depth: at most 2^depth - 1 leapfrog steps per draw")] = 10
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.8)
 
     @property
     def gradients(self) -> int:
@@ -54,9 +54,9 @@ class Hmc(AbstractKernel):
 
     exactness: ClassVar[Exact] = "exact"
 
-    step_size: Annotated[Number, Gt(0), Doc("of the leapfrog integrator, start value")] = number(0.01)
-    num_steps: Annotated[int, Ge(1), Doc("leapfrog steps a draw")] = 32
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.8)
+    step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)
+    num_steps: Annotated[int, Ge(1), Doc("leapfrog steps per draw")] = 32
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.8)
 
     @property
     def gradients(self) -> int:
@@ -77,8 +77,8 @@ class Barker(AbstractKernel):
 
     exactness: ClassVar[Exact] = "exact"
 
-    step_size: Annotated[Number, Gt(0), Doc("of the proposal's noise, start value")] = number(0.01)
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes to")] = number(0.4)
+    step_size: Annotated[Number, Gt(0), Doc("step size: scale of the proposal's noise (initial value)")] = number(0.01)
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.4)
 
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]

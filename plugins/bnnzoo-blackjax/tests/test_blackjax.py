@@ -1,4 +1,4 @@
-"""The plugin is found; its samplers draw from known posteriors, keep their randomness by step, and say their bias."""
+"""The plugin is found; its samplers draw from known posteriors, have random numbers by step, and report their bias."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_sampler_passes_the_exactness_check(name):
 
 
 def test_a_plan_knows_what_a_step_costs():
-    """The gradients of a step, fewer where they were asked for, and two in each step of McLachlan's integrator."""
+    """The number of gradients of a step, its requested limit, and two per step of McLachlan's integrator."""
     assert (Hmc(num_steps=7).gradients, Nuts(max_tree_depth=5).gradients) == (7, 31)
     assert AdjustedMclmc(max_steps=10).gradients == 2 * 19
     assert Nuts().limit_gradients(40).max_tree_depth == 5

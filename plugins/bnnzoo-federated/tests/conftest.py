@@ -1,4 +1,4 @@
-"""Checked shapes, four host devices and the zoo's known posteriors, for every test of this plugin."""
+"""Checked shapes, four host devices and the zoo's posteriors with known answers, for every test of this plugin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bnnzoo import registry
 from bnnzoo.posterior import backend
 from bnnzoo.sampling.backend import split_cpu
 
-# Posteriors with known answers (`gaussian_mean.py`, `parabolas.py`) are those of the zoo's own tests.
+# The posteriors with known answers (`gaussian_mean.py`, `parabolas.py`) come from the zoo's own tests.
 sys.path.append(str(Path(__file__).parents[3] / "tests"))
 
 
@@ -30,7 +30,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _this_plugin_alone():
-    """Whatever else is installed has tests of its own."""
+    """Load only this plugin; other installed plugins have their own tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BNNZOO_PLUGINS", "bnnzoo-federated")
         registry.reset()

@@ -1,4 +1,4 @@
-"""`bnnzoo party`: found by the hook, imported when it is run, and nothing of JAX before that."""
+"""`bnnzoo party`: found by the hook, imported when it runs, without an earlier import of JAX."""
 
 from __future__ import annotations
 

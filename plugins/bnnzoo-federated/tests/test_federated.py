@@ -1,4 +1,4 @@
-"""Rows that stay where they are: sums of parties give the pooled posterior, and nothing else leaves a party."""
+"""Rows that stay with their parties: their sums give the pooled posterior, and nothing else leaves a party."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from bnnzoo.samplers.minibatch import MAX_SIGMA2, MAX_SKEW_BIAS, MIN_ACCEPTANCE,
 from bnnzoo.sampling.keys import Keys
 
 NOISE, Z = 0.5, 4.89
-"""Of the likelihood; and what a standard normal passes once in a million, on either side."""
+"""Noise of the likelihood, and the limit of |z| with one false alarm in a million."""
 ROWS, BATCH = (60, 240, 120), (40, 60, 40)
 OFFSETS = (-1.0, 0.0, 1.5)
-"""What the parties' targets differ by beyond the line: their mean differences differ more than their rows."""
+"""Offsets of the parties' targets: parties differ more than the rows of a party."""
 OPTIONS: dict[str, Any] = {
     "likelihood": {"name": "gaussian", "scale": NOISE},
     "prior": {"name": "normal", "scale": 1.0},
@@ -54,7 +54,7 @@ def tables(seed: int = 3) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def closed_form() -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of (weights, bias) given the rows of all parties."""
+    """Return mean and covariance of (weights, bias) given the rows of all parties."""
     x, y = (np.concatenate(parts).astype(float) for parts in zip(*tables(), strict=True))
     design = np.column_stack([x, np.ones(len(x))])
     covariance = np.linalg.inv(design.T @ design / NOISE**2 + np.eye(3))
@@ -74,7 +74,7 @@ def parties(folder: Path, *, sizes: tuple[int, ...] = BATCH, **more: Any) -> dic
 
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_the_change_and_its_noise_are_unbiased(disjoint):
-    """Over 20 000 draws of batches: mean, variance, and what is said of the variance; 1e-6 a number."""
+    """Over 20 000 draws of batches: the mean, the variance, and the estimated variance; level 1e-6 each."""
     rng, count = np.random.default_rng(5), 20_000
     values = [
         rng.gamma(2.0, size=rows) * scale + shift for rows, scale, shift in ((40, 1, 0), (90, 0.3, 2), (25, 2, -1))
@@ -95,13 +95,13 @@ def test_the_change_and_its_noise_are_unbiased(disjoint):
     assert abs(result.sigma2.mean() - variance) < Z * ((result.sigma2.std() + variance * 2**0.5) / count**0.5) * 1.1
     cube = error**3
     assert abs(result.third.mean() - cube.mean()) < Z * (cube.std() + result.third.std()) / count**0.5
-    # Wrong: one spread of all rows for the spread within each party's.
+    # Wrong: one spread of all rows instead of the spread within each party.
     pooled = _pooled(np.stack(sums), plan, 0.5)
     assert abs(pooled.sigma2.mean() - variance) > 0.2 * variance
 
 
 def _pooled(sums: np.ndarray, plan: Any, power: float = 1.0) -> strata.Change:
-    """Wrong: sigma2 as if all drawn rows were one simple random sample of all rows."""
+    """Return a wrong sigma2, as if all drawn rows were one simple random sample of all rows."""
     right = strata.combine_strata(sums, plan, power)
     used, rows = sum(item.used for item in plan), sum(item.rows for item in plan)
     mean = sums[..., 0].sum(0) / used
@@ -111,7 +111,7 @@ def _pooled(sums: np.ndarray, plan: Any, power: float = 1.0) -> strata.Change:
 
 
 def _unpaid(sums: np.ndarray, plan: Any, power: float = 1.0) -> strata.Change:
-    """Wrong: the parties' noise is not put into sigma2."""
+    """Return a wrong sigma2 without the parties' noise."""
     return strata.combine_strata(sums, plan, power)._replace(known=0.0)
 
 
@@ -140,7 +140,7 @@ def _chains(ask: Any = lambda *_: np.zeros((2, 3, 3)), **fields: Any) -> chains.
 
 @pytest.mark.parametrize("correction", [0, 1, 3])
 def test_a_step_is_accepted_with_the_penalised_ratio_of_the_sums(correction):
-    """By hand: each party's variance has a penalty of its own, and its known noise half of its variance."""
+    """By hand: each party's variance has its own penalty; the penalty of known noise is half of its variance."""
     rng, questions = np.random.default_rng(4), list[Any]()
     d = [rng.normal(0.01, 0.1, size=(3, item.used)) for item in PLAN]
     sums = np.array([strata.power_sums(values, np.zeros(3)) for values in d])
@@ -181,18 +181,18 @@ def test_proposals_use_the_shape_from_warm_up():
         chains.factor = jnp.asarray(factor, jnp.float32)
         chains.step(3)
     plain, shaped = (proposal - theta for _, _, theta, proposal in calls)
-    assert len(np.unique(plain)) == 6  # each chain has noise of its own
+    assert len(np.unique(plain)) == 6  # each chain has its own noise
     np.testing.assert_allclose(shaped, plain @ factor.T, rtol=1e-5)
 
 
 def test_headroom_of_federated_steps_has_its_closed_form():
-    """The limits are the acceptance that the parties' own noise leaves, and the noise of batches without theirs."""
+    """The limits are the acceptance, corrected for the parties' own noise, and the noise of the batches alone."""
     chains = _chains(target_acceptance=0.6, target_sigma2=2.0)
     expected = (0.5 * 30 / 10 * 0.4) ** 2
     assert chains.added_noise_variance == pytest.approx(expected)
     step_stats = {"acceptance_rate": np.array([0.2, 0.4, 0.9]), "sigma2": np.array([1.0, 100.0, np.nan])}
     np.testing.assert_allclose(chains._headroom(step_stats, False), [0.5 / 0.6 - 1], rtol=1e-6)
-    acceptance = 2 * stats.norm.sf((expected / 4) ** 0.5)  # of what noise costs: erfc(sigma / sqrt 8)
+    acceptance = 2 * stats.norm.sf((expected / 4) ** 0.5)  # the factor due to noise: erfc(sigma / sqrt 8)
     noise = 1 - ((1.0 - expected) / 2 + 10 + 10) / 3
     np.testing.assert_allclose(chains._headroom(step_stats, True), [0.5 / (0.6 * acceptance) - 1, noise], rtol=1e-6)
 
@@ -207,7 +207,7 @@ def test_proposal_shape_is_the_covariance_of_positions_or_its_diagonal_for_few()
 
 
 def test_warm_up_starts_without_the_penalty_and_ends_with_it(monkeypatch):
-    """Two windows: at the end of the first proposals take the shape of its later half; the second tunes the size."""
+    """At the end of the first of two windows, proposals take the shape of its later half; the second tunes the size."""
     steps, shapes, messages = list[Any](), list[Any](), list[int]()
     coordinator_chains = _chains(target_acceptance=0.5)
 
@@ -235,7 +235,7 @@ def test_warm_up_starts_without_the_penalty_and_ends_with_it(monkeypatch):
 
 
 def test_the_guard_of_a_federated_run_has_the_limits_of_the_penalty():
-    """The worst chain counts, without the noise that parties added; NaN exceeds every limit."""
+    """The worst chain counts, without the parties' added noise; NaN exceeds every limit."""
     good_means = {"sigma2": 2.0, "regime_dof": 0.01, "skew_bias": MAX_SKEW_BIAS, "acceptance_rate": MIN_ACCEPTANCE}
     means = {
         name: np.array([0.5 * value if name != "acceptance_rate" else 0.9, value]) for name, value in good_means.items()
@@ -256,7 +256,7 @@ def test_the_guard_of_a_federated_run_has_the_limits_of_the_penalty():
 
 
 def _law(folder: Path, *, steps: int = 25, count: int = 4000, **more: Any) -> dict[str, float]:
-    """Chains that start at exact draws of the pooled posterior: z of means and variances, p of the distribution."""
+    """Run chains from exact draws of the pooled posterior: return z of means and variances, p of the distribution."""
     mean, covariance = closed_form()
     root = np.linalg.cholesky(covariance)
     starts = mean + np.random.default_rng(8).normal(size=(count, 3)) @ root.T
@@ -278,7 +278,7 @@ def _law(folder: Path, *, steps: int = 25, count: int = 4000, **more: Any) -> di
 
 
 def _agrees(result: dict[str, float]) -> bool:
-    """Nine numbers, each at 1e-6."""
+    """Whether nine numbers pass, each at level 1e-6."""
     return result["mean"] <= Z and result["variance"] <= Z and result["ks"] >= 1e-6
 
 
@@ -293,7 +293,7 @@ def test_the_law_is_that_of_the_pooled_rows(tmp_path):
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.slow
 def test_draws_without_the_penalty_have_another_law(tmp_path, monkeypatch):
-    """The positive control: the test above sees it. A variance that is not stratified is seen further up."""
+    """Positive control of the test above. An unstratified variance is detected in an earlier test."""
     monkeypatch.setattr(chains, "combine_strata", _unpaid)
     result = _law(tmp_path, sampling="disjoint", noise_sd=0.2)
     assert not _agrees(result), result
@@ -303,7 +303,7 @@ def test_draws_without_the_penalty_have_another_law(tmp_path, monkeypatch):
 
 
 class Unreliable:
-    """A line to a party that is killed and started again, or answers late, before some of its answers."""
+    """A line to a party that is killed and restarted, or answers late, before some of its answers."""
 
     def __init__(self, make: Any, faults: dict[int, str]):
         self.make, self.faults, self.count = make, faults, 0
@@ -313,7 +313,7 @@ class Unreliable:
         self.count += 1
         fault = self.faults.get(self.count, "")
         answer = self.line.begin(question, arguments)
-        if fault == "killed":  # it has answered, and nobody heard
+        if fault == "killed":  # it has answered, but the answer is lost
             answer(1.0)
             self.line = LocalLine(self.make())
 
@@ -332,7 +332,7 @@ def _short(coordinator: Coordinator, out: Path, **more: Any) -> bnnzoo.Run:
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 def test_functions_that_need_rows_say_that_rows_stay_at_the_parties(tmp_path):
-    """And a page says so in its place; it is written all the same."""
+    """A report states this in the place of the result, and is still written."""
     parties = {name: Party(tables()[i], tmp_path / name, batch_size=20) for i, name in enumerate("ab")}
     run = _short(Coordinator(parties), tmp_path / "run.nc", test=tables()[2])
     requests = [
@@ -365,7 +365,7 @@ def test_a_restarted_or_late_party_changes_no_bit(tmp_path):
     repeated_run = _short(Coordinator(faulty), tmp_path / "2.nc")
     assert np.array_equal(_draws(first), _draws(repeated_run))
     assert json.loads(repeated_run.attributes["asked_again"]) == {"a": 4, "b": 3}
-    # A party with another secret draws other batches: the positive control.
+    # Positive control: a party with another secret draws other batches.
     other = {"a": Party(tables()[0], tmp_path / "other", batch_size=20, noise_sd=0.1), "b": make("b", 1)()}
     assert not np.array_equal(_draws(first), _draws(_short(Coordinator(other), tmp_path / "3.nc")))
 
@@ -380,7 +380,7 @@ def test_a_party_that_never_answers_ends_the_run(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 def test_the_log_contains_sums_but_no_row(tmp_path):
-    """Every line is of an agreed kind and shape, whatever the number of rows; and no value of a row is in it."""
+    """Every line has an agreed type and shape for any number of rows, and contains no value of a row."""
     coordinator_parties = parties(tmp_path)
     _short(Coordinator(coordinator_parties), tmp_path / "run.nc")
     for name, (x, y) in zip("abc", tables(), strict=True):
@@ -410,7 +410,7 @@ def test_the_log_contains_sums_but_no_row(tmp_path):
         list(read_log(tmp_path / "nowhere"))
 
 
-@pytest.mark.filterwarnings("ignore:regime")  # of a run of one draw
+@pytest.mark.filterwarnings("ignore:regime")  # for a run of one draw
 def test_the_same_request_is_answered_by_the_same_bits_and_another_by_other_noise(tmp_path):
     party = parties(tmp_path, noise_sd=1.0)["a"]
     coordinator = Coordinator({"a": party})
@@ -419,11 +419,11 @@ def test_the_same_request_is_answered_by_the_same_bits_and_another_by_other_nois
     theta = np.zeros((2, 3), np.float32)
     ask = lambda step: party.answer("sums", Request(agreed, step, (1, 2), theta, theta).words())["sums"]  # noqa: E731
     assert ask(7) == ask(7)
-    # Where nothing moves every d is 0: what is sent is the noise alone, of which the spread is free.
+    # If nothing moves, every d is 0: the sums contain only the noise, which does not affect the spread.
     sums = np.array([ask(step) for step in range(300)]).reshape(-1, 3)
     assert abs(sums[:, 0].std() - 1) < 0.15
     assert np.allclose(sums[:, 1], sums[:, 0] ** 2 / 40)
-    # Two of 600 float32 numbers are equal by chance once in a hundred runs: the party's seed is its secret.
+    # Two of 600 float32 numbers are equal by chance once in a hundred runs, because the seed is the party's secret.
     assert len(np.unique(sums[:, 0])) > 595
 
 
@@ -441,7 +441,7 @@ def test_a_request_that_differs_in_anything_is_answered_by_another_batch(part):
 
 
 def test_party_sums_use_its_own_rows_in_the_common_scaling(tmp_path):
-    """All rows of each, and so the sums of powers of their differences, by hand: from here to there."""
+    """With all rows of each party, the sums of powers of the differences are computed by hand."""
     coordinator = Coordinator(parties(tmp_path, sizes=ROWS, sampling="disjoint"))
     recipe = keywords.recipe_of("linear", "penalty", data=None, in_memory=True, **{**OPTIONS, "standardise": True})
     position, proposal = np.random.default_rng(1).normal(size=(2, 4, 3)).astype(np.float32)
@@ -507,7 +507,7 @@ def test_the_scaler_is_that_of_the_pooled_rows():
 @pytest.mark.filterwarnings("ignore:.*the same in every row")
 @pytest.mark.parametrize("task", ["classification", "regression", "density"])
 def test_the_scaler_is_that_of_any_pooled_rows(task, standardise):
-    """Pictures of whole numbers with labels; a column that says nothing; rows that are inputs and targets at once."""
+    """Integer images with labels; a constant column; rows that are inputs and targets at once."""
     rng, counts = np.random.default_rng(0), (5, 9)
     columns = [np.column_stack([np.full(rows, 3.7), 9 * rng.normal(size=rows)]) for rows in counts]
     if task == "classification":
@@ -569,7 +569,7 @@ def test_statistics_of_thinned_draws_are_means_or_last_values(tmp_path, monkeypa
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.slow
 def test_a_federated_run_file_works_with_every_function(tmp_path):
-    """Warm-up from draws of the prior arrives; diagnose, summary, predict and evaluate work without training rows."""
+    """Warm-up reaches the posterior from prior draws; diagnose, summary, predict and evaluate need no training rows."""
     test, most = tables(seed=9)[1], parties(tmp_path, sizes=(50, 200, 100), sampling="disjoint")
     lengths = {"chains": 6, "warmup": 300, "draws": 250, "thin": 2, "seed": 1}
     run = Coordinator(most).sample(
@@ -595,7 +595,7 @@ def test_a_federated_run_file_works_with_every_function(tmp_path):
 
 @pytest.mark.parametrize("mistake", ["noise left out", "variances of equal weight"])
 def test_a_wrong_variance_is_noticed(mistake, monkeypatch):
-    """The positive control of the test of unbiasedness."""
+    """Positive control of the test of unbiasedness."""
     original = strata.combine_strata
 
     def wrong(sums: Any, plan: Any, power: float = 1.0) -> Any:

@@ -1,4 +1,4 @@
-"""Messages to a coordinator over a line: they run no code, and are checked before they are believed."""
+"""Messages to a coordinator over a line execute no code, and are checked before they are used."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Code:
 
 @pytest.fixture
 def impostor():
-    """Starts listeners that are no parties: at their address, whatever they are asked, `answer` is said."""
+    """Start listeners that are no parties: at their address every question gets `answer`."""
     distributed = pytest.importorskip("distributed")
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
@@ -79,13 +79,13 @@ def test_an_answer_runs_no_code(impostor, at, tmp_path):
     with pytest.raises(BnnzooError, match=rf"^party a: .*({message})"):
         _short(Coordinator({"a": address}, limit=1.0), tmp_path / "run.nc")
     assert not created_file.exists()
-    if at != "words":  # the positive control: what Dask's own reading does
+    if at != "words":  # positive control: Dask's own reader
         asyncio.run(_as_dask_reads(address))
         assert created_file.exists()
 
 
 def test_dask_itself_goes_on_in_the_same_process(impostor):
-    """`DaskExecutor` needs pickles, of functions and of what they return."""
+    """`DaskExecutor` needs pickles of functions and of their results."""
     distributed = pytest.importorskip("distributed")
     assert DaskLine(impostor({"rows": 3})).begin("offer", {})(5.0) == {"rows": 3}
     cluster = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "protocol": "tcp://"}
@@ -105,7 +105,7 @@ def test_an_unreachable_party_is_named_in_the_error(impostor, tmp_path):
 
 
 class Lying:
-    """A line to a party whose answers to one question are changed on the way."""
+    """A line to a party that changes the answers to one question."""
 
     def __init__(self, party: Party, question: str, change: Any):
         self.line, self.question, self.change = LocalLine(party), question, change
@@ -163,7 +163,7 @@ def test_a_refusal_cannot_send_control_characters_to_the_terminal(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 def test_a_step_with_an_infinite_log_likelihood_is_rejected(tmp_path):
-    """Sums that are not finite end no run."""
+    """Sums that are not finite do not end a run."""
     first = []
 
     def change(answer: Any) -> Any:

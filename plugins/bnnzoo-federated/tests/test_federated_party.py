@@ -1,4 +1,4 @@
-"""A party at bad times: rows that an error quotes, a disk that is full, a secret that is none."""
+"""Faults at a party: errors that quote a row, a full disk, an invalid secret."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_party_survives_any_request(question, fields, kind, tmp_path):
 
 
 class Full:
-    """No file grows beyond so many bytes."""
+    """Limits the size of files."""
 
     def __init__(self, size: int):
         self.size = size

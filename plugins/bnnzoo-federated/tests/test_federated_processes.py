@@ -1,4 +1,4 @@
-"""Three parties in three processes, over Dask's communications; one is killed and started again in the middle."""
+"""Three parties in three processes, over Dask's communications; one is killed and restarted during the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytest.importorskip("distributed")
 
 
 class Served:
-    """A party's process: `bnnzoo party serve`, on the same port each time it is started."""
+    """A party's process, `bnnzoo party serve`, always on the same port."""
 
     def __init__(self, folder: Path, table: tuple[np.ndarray, np.ndarray]):
         self.folder, self.address = folder, "tcp://127.0.0.1:0"
@@ -67,7 +67,7 @@ def _sample(parties: Any, out: Path, observer: Any = None) -> bnnzoo.Run:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 def test_three_processes_one_killed_and_started_again(served, tmp_path):
-    """The draws are those of the same parties in this process, bit for bit, whatever happens to a process."""
+    """The draws equal those of the same parties in this process bit for bit, in spite of the kill."""
     phases = []
 
     def kill_once(progress: Any) -> None:
@@ -85,7 +85,7 @@ def test_three_processes_one_killed_and_started_again(served, tmp_path):
     same = _sample(values_here, tmp_path / "same.nc")
     for name in ("weight", "bias"):
         assert np.array_equal(run.posterior["posterior"][name], same.posterior["posterior"][name])
-    # What left b, before and after: sums of differences, an offer, and the word that it had agreed.
+    # Messages of b before and after: sums of differences, an offer, and its agreement.
     shapes = {
         (line["question"], name, *value["shape"])
         for line in read_log(tmp_path / "b")
@@ -121,7 +121,7 @@ class _Code:
 
 
 def _no_code_comes_over_the_line(address: str, path: Path) -> None:
-    """A party's process opens no pickle, and goes on answering."""
+    """Check that a party's process opens no pickle, and continues to answer."""
     import asyncio
 
     from distributed.comm import connect

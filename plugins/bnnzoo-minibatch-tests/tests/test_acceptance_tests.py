@@ -1,4 +1,4 @@
-"""Acceptance tests on growing batches: Barker's with its correction, and two that decide on few rows."""
+"""Acceptance tests on growing batches: Barker's test with its correction, and two that decide on few rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _normal_sum(x: np.ndarray, table: np.ndarray) -> np.ndarray:
 
 
 def _off(x: np.ndarray, result: np.ndarray) -> tuple[float, float]:
-    """The largest error of a probability, and of its log odds."""
+    """Return the largest error of a probability, and of its log odds."""
     error = np.abs(result - special.expit(x))
     return float(error.max()), float((error / special.expit(x) / special.expit(-x)).max())
 
@@ -44,7 +44,7 @@ def test_the_correction_makes_a_normal_logistic_to_the_stated_error():
     probability, log_odds = _off(x, _normal_sum(x, table))
     assert 0.8 * ERROR < probability <= ERROR
     assert 0.8 * LOG_ODDS_ERROR < log_odds <= LOG_ODDS_ERROR
-    # The positive control: a normal correction of the right variance.
+    # Positive control: a normal correction with the correct variance.
     plain = special.ndtr(x * 3**0.5 / np.pi)
     assert _off(x, plain)[0] > 1000 * ERROR
 
@@ -61,7 +61,7 @@ def test_normal_noise_keeps_barkers_acceptance(precision, bound, sigma2):
             values = np.asarray(rate(jnp.asarray(place + sigma2**0.5 * nodes), jnp.asarray(assumed)), float)
             return float(values @ weights / weights.sum())
 
-        # Near sigma2 = 1 the rate is steep: the quadrature is of the smoothed one.
+        # Near sigma2 = 1 the rate is steep, so the quadrature uses a smoothed rate.
         for place in PLACES:
             expected = special.expit(-place)
             if sigma2 < 0.9:
@@ -71,7 +71,7 @@ def test_normal_noise_keeps_barkers_acceptance(precision, bound, sigma2):
 
 
 def test_noise_that_comes_on_top_of_barkers_is_noticed(monkeypatch):
-    """The positive control of the test above."""
+    """Positive control of the test above."""
     wrong = lambda log_ratio, sigma2: correction.barker_rate(log_ratio, 0 * sigma2)  # noqa: E731
     monkeypatch.setitem(test_normal_noise_keeps_barkers_acceptance.__globals__, "barker_rate", wrong)
     with pytest.raises(AssertionError):
@@ -124,7 +124,7 @@ def test_the_estimate_and_its_variance_are_unbiased_over_all_batches():
     ratios, sigma2 = (np.array([float(getattr(e, name)) for e in result]) for name in ("log_ratio", "sigma2"))
     assert ratios.mean() == pytest.approx(0.5 + scale * values.mean())
     assert sigma2.mean() == pytest.approx(ratios.var())
-    # The positive control: without the rows that are left.
+    # Positive control: without the remaining rows.
     assert sigma2.mean() / (1 - used / len(values)) > 2 * ratios.var()
 
 
@@ -132,7 +132,7 @@ def test_the_estimate_and_its_variance_are_unbiased_over_all_batches():
 
 
 class Uncorrected(MinibatchBarker):
-    """A wrong test: of a normal variable in place of a logistic one."""
+    """A wrong test, with a normal variable instead of a logistic one."""
 
     def decide(self, estimate: Estimate, u: Any) -> Verdict:
         rate = jax.scipy.special.ndtr(estimate.log_ratio / jnp.sqrt(1 - estimate.sigma2))
@@ -140,7 +140,7 @@ class Uncorrected(MinibatchBarker):
 
 
 def _law(sampler: type[AbstractSequentialTest], size: int, *, chains: int = 3000, **more: Any) -> tuple[Any, Any]:
-    """Scores of ends of chains from exact draws, and the means of the statistics."""
+    """Return scores of final positions of chains from exact draws, and the means of the statistics."""
     posterior = GaussianMean.of(N)
     coordinator = sampler(step_size=1.5 * posterior.sd, batch_size=size, preconditioner="identity", **more)
     values, means = from_exact_draws(coordinator, posterior, chains=chains, steps=20)
@@ -161,7 +161,7 @@ def test_minibatch_barker_keeps_the_posterior(size, chains):
 
 
 def test_a_normal_variable_for_a_logistic_one_is_seen():
-    """The positive control of the law; noise that is not taken off is seen by the quadrature above."""
+    """Positive control of the distribution; noise that is not subtracted is detected by the quadrature above."""
     result, _ = _law(Uncorrected, 60)
     assert result["variance"] < -2 * Z
 
@@ -185,7 +185,7 @@ def test_the_confidence_test_is_too_wide_if_its_bound_is_violated():
 
 
 class NoRange(Confidence):
-    """A wrong bound: a tenth of it."""
+    """A wrong bound, a tenth of the correct one."""
 
     def _bound(self, estimate: Estimate) -> Any:
         return super()._bound(estimate) / 10
@@ -217,7 +217,7 @@ def test_a_t_test_of_no_difference_stops_at_its_first_look_as_often_as_it_says()
     result = _looks(Austerity(batch_size=500, error=error), GaussianMean.of(1000), 0.0, batches)
     stopped = int(np.sum(np.asarray(result.num_tests) == 1))
     assert stats.binomtest(stopped, batches, 2 * error).pvalue > 1e-6
-    # The positive control: the variance of rows of which one may come twice.
+    # Positive control: the variance for rows that may repeat.
     wrong = 2 * stats.t.sf(stats.t.isf(error, 499) * 2**0.5, 499)
     assert stats.binomtest(stopped, batches, wrong).pvalue < 1e-6
 
@@ -236,7 +236,7 @@ def test_a_proposal_is_accepted_where_its_log_ratio_is_above_the_threshold(kind,
 
 @pytest.mark.parametrize("side", [1, -1])
 def test_a_decision_is_made_where_the_threshold_is_out_of_the_bounds_reach(side):
-    """On either side of it; how far the log ratio is from 0 says nothing."""
+    """The distance from the threshold on either side counts, not the distance of the log ratio from 0."""
     sampler, unit, u = Confidence(error=0.2), jnp.ones(()), 0.02
     reach = float(sampler._bound(Estimate(unit, 0.04 * unit, unit, unit, 50 * unit, 100, jnp.asarray(2))))
     assert 0.5 < reach < 2
@@ -261,7 +261,7 @@ def test_the_bound_is_bernsteins_and_serflings():
 
 @pytest.mark.slow
 def test_the_bound_holds_as_often_as_it_says():
-    """D lies just above the threshold: a decision before all rows are seen is wrong half of the time."""
+    """D is just above the threshold, so a decision before all rows are used is wrong half of the time."""
     result = _looks(Confidence(batch_size=40, error=0.1), GaussianMean.of(400), 1e-4, 500)
     early = np.mean(np.asarray(result.num_seen) < 400)
     assert early < 0.02
@@ -273,7 +273,7 @@ def test_the_bound_holds_as_often_as_it_says():
 
 
 def test_barkers_test_reports_the_error_of_skewed_noise():
-    """Noise of a gamma law's shape: at D = 0 the acceptance is off by what is told, and nowhere by more."""
+    """The noise has a gamma distribution: at D = 0 the error of the acceptance is the reported one, elsewhere less."""
     shape, sigma2 = 400.0, 0.8
     noise = np.linspace(-8, 9, 4001)
     weights = stats.gamma.pdf(shape + noise * shape**0.5, shape)
@@ -300,7 +300,7 @@ def test_barkers_findings():
 
 
 def test_barkers_test_accepts_nothing_that_has_no_probability():
-    """Not where the uniform number is 0 either, as one in eight million is."""
+    """This also holds if the uniform number is 0, once in eight million."""
     zero, unit = jnp.zeros(()), jnp.ones(())
     for log_ratio, accepted in ((-1e4, False), (-3.0, True)):
         estimate = Estimate(log_ratio * unit, unit / 2, zero, unit, 100 * unit, 100, jnp.asarray(1))
@@ -311,7 +311,7 @@ def test_barkers_test_accepts_nothing_that_has_no_probability():
 
 @pytest.mark.parametrize("order", ["first", "second"])
 def test_a_control_variate_takes_the_noise_off(order):
-    """A Gaussian mean's differences are linear in theta up to a constant: no noise is left at first order."""
+    """The differences of a Gaussian mean are linear in theta up to a constant, so first order leaves no noise."""
     posterior = GaussianMean.of(N)
     sampler = MinibatchBarker(step_size=posterior.sd, control_variate=order)
     state = sampler.init(posterior, jnp.asarray([0.1]), num_warmup=0, key=jax.random.key(0))
@@ -324,7 +324,7 @@ def test_a_control_variate_takes_the_noise_off(order):
     ("rows_read", "total", "enough"), [(6, 100, False), (49, 100, False), (50, 100, True), (8, 8, True)]
 )
 def test_barkers_test_waits_for_a_variance_estimate(rows_read, total, enough):
-    """To stop at the first small estimate of sigma2 is to choose batches that look narrower than the data."""
+    """Stopping at the first small estimate of sigma2 would select batches with a smaller spread than the data."""
     unit = jnp.ones(())
     estimate = Estimate(unit, unit / 10, unit, unit, rows_read * unit, total, jnp.asarray(3))
     assert bool(MinibatchBarker(batch_size=2).is_enough(estimate, unit / 2)) is enough
@@ -336,6 +336,6 @@ def test_the_tail_of_students_t_is_right_for_any_number_of_rows(dof):
         unit = jnp.ones(())
         estimate = Estimate(jnp.float32(2 * t), 4 * unit, unit, unit, (dof + 1) * unit, 10**7, jnp.asarray(1))
         assert float(jax.jit(_tail)(estimate, unit)) == pytest.approx(stats.t.sf(t, dof), rel=2e-3)
-    # No doubt is left where there is no noise, or where the uniform number is 0.
+    # The decision is certain without noise, or if the uniform number is 0.
     assert float(jax.jit(_tail)(estimate._replace(sigma2=0 * unit), unit)) == 0
     assert float(jax.jit(_tail)(estimate, 0 * unit)) == 0

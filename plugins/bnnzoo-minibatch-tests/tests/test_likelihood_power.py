@@ -1,4 +1,4 @@
-"""The likelihood power is in every sampler: a power b on noise of sd s is, exactly, noise of sd s / sqrt(b)."""
+"""Every sampler uses the likelihood power: power b with noise sd s is equivalent to noise sd s / sqrt(b)."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def test_steps_go_by_the_power(sampler):
     same, other, control = ([np.asarray(part) for part in positions(p)] for p in (WITH, WITHOUT, CONTROL))
     for first, two in zip(same, other, strict=True):
         np.testing.assert_allclose(first, two, rtol=1e-3, atol=1e-4)
-    # The positive control: without its power the first is another posterior.
+    # Positive control: without its power the first posterior differs.
     assert np.abs(same[0] - control[0]).max() > 0.01

@@ -1,4 +1,4 @@
-"""Constants, limits and formulas of the samplers on growing batches, each at the number where it begins."""
+"""Constants, limits and formulas of the samplers on growing batches, each tested at its limit."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_test_on_all_rows_reports_the_density_of_the_kept_position():
 
 @pytest.mark.parametrize("order", ["first", "second"])
 def test_the_control_variate_adds_back_its_sum_over_all_rows(order):
-    """With all rows the log ratio is that of the density with its likelihood power, for any anchor."""
+    """With all rows the log ratio equals that of the density with its likelihood power, for any anchor."""
     c, m = np.array([0.5, 2.0, 1.0]), np.array([0.4, -1.0, 0.1])
     posterior = Quartics((np.float32(c), np.float32(m)), likelihood_power=np.float32(0.7))
     sampler = MinibatchBarker(batch_size=3, control_variate=order)

@@ -11,7 +11,7 @@ from typing_extensions import Doc
 class TemplateName(AbstractPrior):
     """Student's t with `df` degrees of freedom on every parameter: most weights are small, a few large."""
 
-    df: Annotated[float, Gt(0), Doc("degrees of freedom; fewer have heavier tails")] = number(4.0)
+    df: Annotated[float, Gt(0), Doc("degrees of freedom; smaller values give heavier tails")] = number(4.0)
     scale: Annotated[float, Gt(0), Doc("scale of every parameter")] = number(1.0)
 
     def distribution(self, layout: Layout) -> dist.Distribution:

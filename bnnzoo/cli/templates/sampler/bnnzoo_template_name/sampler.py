@@ -45,7 +45,7 @@ class TemplateName(AbstractSampler[TemplateNameState]):
     )
 
     step_size: Annotated[float, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.01)
-    target_acceptance: Annotated[float, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.35)
+    target_acceptance: Annotated[float, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.35)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
