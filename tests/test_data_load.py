@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import types
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 from bnnzoo.data import Dataset, check_labels, from_arrays, load, load_inputs, load_like
 from bnnzoo.data.check import is_coarse
 from bnnzoo.data.reading import PLAIN
-from bnnzoo.errors import NotFoundError, UsageError
+from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
 
 pytestmark = pytest.mark.usefixtures("as_options")
 
@@ -725,3 +726,13 @@ def test_importing_the_folder_is_cheap():
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_a_class_for_most_rows_is_warned_about():
+    """A text target that is different in every row, such as a name."""
+    x = np.arange(30.0)[:, None]
+    with pytest.warns(BnnzooWarning, match="30 classes in 30 rows, so most classes have a single row"):
+        from_arrays(x, np.array([f"a{i}" for i in range(30)]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert from_arrays(x, np.array([f"a{i // 2}" for i in range(30)])).num_classes == 15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -14,10 +15,12 @@ from bnnzoo.data.check import and_more, refuse_coarse
 from bnnzoo.data.encoding import MOST_LEVELS
 from bnnzoo.data.faults import list_names
 from bnnzoo.data.levels import level_positions
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import setting
 
 MOST_INFERRED_CLASSES = 20
+_FEWEST_ROWS = 30
+"""Rows from which on a warning is given if most classes have a single row."""
 MOST_CLASSES = 1000
 _LARGEST_LABEL = 2**53
 """Beyond this, float64 cannot distinguish adjacent whole numbers."""
@@ -202,6 +205,13 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
         raise UsageError(
             f"{_place(where, 0, column, is_whole_column=True)}: {len(names)} labels, too many for classes; use "
             "[[task=regression]]"
+        )
+    if 2 * len(names) > len(y) >= _FEWEST_ROWS:
+        warnings.warn(
+            f"{_place(where, 0, column, is_whole_column=True)}: {len(names)} classes in {len(y)} rows, so most classes "
+            "have a single row, from which nothing can be learned; use another [[target]], or fewer classes",
+            BnnzooWarning,
+            stacklevel=3,
         )
     return codes, names
 

@@ -14,6 +14,9 @@ from bnnzoo.evaluation.diagnostics import is_chain
 from bnnzoo.evaluation.metrics import Estimate
 from bnnzoo.finding import Finding, Topic, sentences, setting, spell_settings, spelling
 
+_FEWEST_CHAINS = 4
+"""Number of chains whose total ESS is required of runs with fewer chains. With a total of 100, the estimate of a
+standard deviation has an error of 7 %."""
 OOD_AUROC_LIMITS = (0.6, 0.8)
 """AUROC thresholds. Below the first, unfamiliar rows are not detected; from the second on, they are detected well."""
 
@@ -46,7 +49,7 @@ class Limits(NamedTuple):
     rhat: float = 1.01
     """Largest R-hat of the tested quantities (recommended by Vehtari et al. 2021)."""
     ess: float = 100.0
-    """Smallest bulk and tail ESS of the tested quantities, per chain."""
+    """Smallest bulk and tail ESS of the tested quantities, per chain; fewer chains need the total of four."""
     variance_ratio: float = 1.1
     """Largest variance of an average direction, divided by the posterior's, as a sampler estimates it for itself."""
     variance_ratio_worst: float = 1.2
@@ -100,12 +103,12 @@ def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Top
     """Return topic, name, label, limit and advice of each number that the gate tests."""
     run_longer, is_one_group = f"run longer ({setting('draws')}, {setting('warmup')})", diagnosis.get("modes", 1) < 2
     group_note = "" if is_one_group else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
-    min_ess = limits.ess * diagnosis["chains"]
+    min_ess = limits.ess * max(diagnosis["chains"], _FEWEST_CHAINS)
     smaller_step = f"a smaller step size, or a longer {setting('warmup')}"
     at = diagnosis.get("unbiased_step_size", 0.0)
     # If chains have diverged, no step size makes the ratio close to 1 at their positions.
     step_size = setting("sampler.step_size", f"{at:.2g}") if at > 0 else f"a smaller {setting('sampler.step_size')}"
-    unbiased_advice = f"use {step_size}, or let step size, batch size and control variate be chosen (auto)"
+    unbiased_advice = f"use {step_size} (auto if another was given), or an exact sampler such as nuts"
     worst_direction = "predicted variance over the posterior's, in the stiffest or noisiest direction,"
     combination_label = (
         f"R-hat of a combination of the tested quantities, mostly {diagnosis.get('rhat_combination_of')},"

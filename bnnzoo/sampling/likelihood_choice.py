@@ -22,11 +22,14 @@ from bnnzoo.sampling.processes import Processes
 from bnnzoo.sampling.start import num_held_out
 
 NOISE_BY_ROW = "heteroscedastic"
-_NETWORKS, _MOST_STEPS, _SHARE = 10, 2000, 0.08
-"""Networks per likelihood, most training steps of each, and fraction of the budget for one likelihood.
+_NETWORKS, _STEPS, _SHARE = 10, 2000, 0.08
+"""Networks per likelihood, training steps of each, and largest fraction of the budget for one likelihood.
 
 Each network is tested on its own tenth of the rows. There are as many as chains in `small-table`, so that the compiled
-training program is reused for the chains' starts."""
+training program is reused for the chains' starts. With half the steps, networks with one noise level are not trained to
+the end, and lose although the noise has one level. So a budget for fewer steps makes no comparison."""
+_LEAST_GAIN = 0.01
+"""Smallest median gain, in nats per row, at which one noise level per row is selected."""
 _LEVEL = 0.005
 """Largest p value at which one noise level per row is selected.
 
@@ -74,20 +77,20 @@ class Comparison(NamedTuple):
 
     @property
     def prefers_by_row(self) -> bool:
-        """Whether one noise level per row predicts held-out rows significantly better."""
-        return self.p <= _LEVEL
+        """Whether one noise level per row predicts held-out rows better, significantly and by a relevant amount."""
+        return self.p <= _LEVEL and float(np.median(self.gain)) >= _LEAST_GAIN
 
     @property
     def sentence(self) -> str:
         """Summary of the compared losses and the selected likelihood, in one sentence."""
         num_better, count = int(np.sum(self.gain > 0)), len(self.gain)
         choice = "one noise level per row" if self.prefers_by_row else "one noise level"
-        relation = "at most" if self.prefers_by_row else "above"
+        relation = "at most" if self.p <= _LEVEL else "above"
         text = (
             f"{choice}: in {num_better} of {count} pairs of trained networks, a level per row predicts held-out "
             f"rows better, with median gain {np.median(self.gain):.2g} nats per row (signed-rank test: p = "
-            f"{self.p:.2g}, {relation} the limit of {_LEVEL:g}); to choose yourself, use [[likelihood=gaussian]] or "
-            f"{NOISE_BY_ROW}"
+            f"{self.p:.2g}, {relation} the limit of {_LEVEL:g}; gains below {_LEAST_GAIN:g} do not count); to choose "
+            f"yourself, use [[likelihood=gaussian]] or {NOISE_BY_ROW}"
         )
         return spell_settings(text, spelling())
 
@@ -122,13 +125,12 @@ def select_likelihood(
         return problem, None
     placement = place_chains("auto", _NETWORKS)
     one_level, by_row = problem.with_all_sampled(_NETWORKS), rival_problem.with_all_sampled(_NETWORKS)
-    steps = _MOST_STEPS
     for candidate in (by_row, one_level):
-        # Clocks differ between machines, and all processes must use the same number of steps.
-        steps = Processes.current().broadcast_first(
-            budget.training_steps(candidate, placement, most=steps, share=_SHARE, key=key)
+        # Clocks differ between machines, and all processes must decide alike.
+        affordable_steps = Processes.current().broadcast_first(
+            budget.training_steps(candidate, placement, most=_STEPS, share=_SHARE, key=key)
         )
-        if steps <= budget.FEWEST_START_STEPS:
+        if affordable_steps < _STEPS:
             note = (
                 "one noise level, because the budget leaves no time to compare; to choose yourself, use "
                 f"[[likelihood=gaussian]] or {NOISE_BY_ROW}"
@@ -137,7 +139,7 @@ def select_likelihood(
             return problem, None
     losses = []
     for candidate in (one_level, by_row):
-        candidate = candidate.with_lengths(dataclasses.replace(candidate.recipe, start_steps=steps), candidate.sampler)
+        candidate = candidate.with_lengths(dataclasses.replace(candidate.recipe, start_steps=_STEPS), candidate.sampler)
         thetas = candidate.initial_positions(trained=True, key=key)
         trained_part = "networks to choose the likelihood"
         with spent.time_block():
