@@ -21,7 +21,7 @@ from scipy import special, stats
 
 import bnnzoo
 from bnnzoo import cli, comparison, store
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation import blocking, loo, per_draw, predictive, scores
 from bnnzoo.evaluation.evidence import BOUND, Evidence
 from bnnzoo.evaluation.metrics import Estimate
@@ -108,6 +108,17 @@ def test_a_run_with_log_weights_predicts_by_them(folder, tmp_path):
     np.testing.assert_allclose(scores["nll"], -stats.norm.logpdf(y, mean, scale).mean(), rtol=1e-3)
     assert np.isnan(scores["nll_mcse"])
     assert run.diagnose()["weights_ess"] == pytest.approx(1.0)
+
+
+def test_infinite_predictions_are_warned_about():
+    """The rate of a count grows exponentially with its inputs."""
+    x = np.linspace(-1, 1, 40)[:, None]
+    y = np.random.default_rng(0).poisson(np.exp(1 + x[:, 0]))
+    options = {"likelihood": "poisson", "warmup": 50, "draws": 20, "chains": 2, "progress": False}
+    run = bnnzoo.sample("linear", "nuts", data=(x, y), **options)
+    with pytest.warns(BnnzooWarning, match="the mean of 1 of 2 rows is infinite, the first in row 2"):
+        frame = run.predict(np.array([[0.0], [1e4]]))
+    assert np.isinf(frame["mean"][1])
 
 
 # ---- errors --------------------------------------------------------------------------------------

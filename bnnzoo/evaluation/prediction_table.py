@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
 
+from bnnzoo.errors import BnnzooWarning
 from bnnzoo.evaluation import metrics, predictive_samples
 from bnnzoo.evaluation.predictor import Predictor
 
 
 def table(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0) -> pd.DataFrame:
-    """Return the predictive distribution in original units, one row per input; see `Run.predict`."""
+    """Return the predictive distribution in original units, one row per input; see `Run.predict`.
+
+    It warns about rows whose predictive mean is not finite.
+    """
     if predictor.is_density:
         return pd.DataFrame({"log_density": log_density(predictor, x)})
     moments, signature = predictor.moments(x), predictor.signature
@@ -26,6 +32,7 @@ def table(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int =
         "aleatoric_sd": np.sqrt(moments.aleatoric) * scale,
         "epistemic_sd": np.sqrt(moments.epistemic) * scale,
     }
+    _warn_of_infinite_means(values["mean"])
     quantiles = predictive_samples.quantiles(predictor, x, seed=seed)
     values |= {f"q{round(100 * q):02d}": quantiles[i] for i, q in enumerate(predictive_samples.QUANTILES)}
     return pd.DataFrame(
@@ -40,3 +47,14 @@ def table(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int =
 def log_density(predictor: Predictor, rows: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " row"]:
     """Return the log posterior predictive density of each row of a density run, in original units."""
     return predictor.moments(rows, rows).log_density - np.sum(np.log(predictor.scaler.y_sd.astype(np.float64)))
+
+
+def _warn_of_infinite_means(means: Float[np.ndarray, "row target"]) -> None:
+    rows = np.flatnonzero(~np.isfinite(means).all(1))
+    if len(rows):
+        warnings.warn(
+            f"predict: the mean of {len(rows)} of {len(means)} rows is infinite, the first in row {rows[0] + 1}; check "
+            "that its inputs are in the units of the training rows",
+            BnnzooWarning,
+            stacklevel=4,
+        )
