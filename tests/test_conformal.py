@@ -354,7 +354,7 @@ def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypat
         with pytest.raises(UsageError, match="level: must be above 0 and below 1"):
             run.predict_interval(x, level=level)
     with pytest.raises(UsageError, match="unknown interval 'exact'"):
-        prediction_intervals.check_method("exact")
+        prediction_intervals.check_interval("exact")
     training = run.predictor.record.training_rows()
     with pytest.raises(UsageError, match="calibration: most of the rows are training rows"):
         run.predict_interval(x, calibration=training)

@@ -325,5 +325,5 @@ def test_a_stored_table_format_must_be_a_possible_option():
         pd.DataFrame({"a": [1.0, 2], "y": [1.5, 2.5]}), reading=reading(missing_code=["-9"])
     ).signature.to_json()
     assert Signature.from_json(text).reading.missing_code == ("-9",)
-    with pytest.raises((ValueError, UsageError), match="no option of the table reader gives"):
+    with pytest.raises((ValueError, UsageError), match="cannot result from options of the table reader"):
         Signature.from_json(text.replace('"missing_code"', '"separator": "ab", "missing_code"'))

@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from bnnzoo import zoo
 from bnnzoo.data import load
+from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import predictive_samples
 from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
 
@@ -56,6 +57,10 @@ def test_a_frame_of_text_goes_through_a_pickle():
     unpickled = pickle.loads(pickle.dumps(estimator))
     np.testing.assert_array_equal(unpickled.predict(frame), mean)
     low, high = estimator.predict_quantiles(frame, (0.05, 0.95)).T
+    np.testing.assert_array_equal(estimator.predict_quantiles(frame, 0.95)[:, 0], high)
+    for quantiles in (1.0, (0.5, 0.0), "0.5"):
+        with pytest.raises(UsageError, match="quantiles: must be numbers between 0 and 1"):
+            estimator.predict_quantiles(frame, quantiles)
     assert 0.75 < np.mean((low < price) & (price < high)) <= 1
     assert estimator.sample_y(frame, 7).shape == (60, 7)
     assert unpickled.run_.predictor.signature.feature_names == ("size", "colour=blue", "colour=red")

@@ -209,7 +209,7 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
     if 2 * len(names) > len(y) >= _FEWEST_ROWS:
         warnings.warn(
             f"{_place(where, 0, column, is_whole_column=True)}: {len(names)} classes in {len(y)} rows, so most classes "
-            "have a single row, from which nothing can be learned; use another [[target]], or fewer classes",
+            "have a single row, from which nothing can be learned; model another target, or join classes",
             BnnzooWarning,
             stacklevel=3,
         )

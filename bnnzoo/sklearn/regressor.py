@@ -12,6 +12,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_y, validate_data
 
 from bnnzoo.data.frames import is_frame
+from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import prediction_intervals, predictive_samples
 from bnnzoo.evaluation.prediction_intervals import LEVEL, Interval
 from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution
@@ -82,10 +83,18 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
             else mean
         )
 
-    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Float[np.ndarray, "row ..."]:
-        """Return predictive quantiles, [row, quantile]; for several targets [row, target, quantile]."""
-        x = self._inputs(X)
-        quantile_values = predictive_samples.quantiles(self.run_.predictor, x, tuple(quantiles), seed=self.seed)
+    def predict_quantiles(
+        self, X: Any, quantiles: float | Sequence[float] = (0.05, 0.5, 0.95)
+    ) -> Float[np.ndarray, "row ..."]:
+        """Return predictive quantiles, [row, quantile]; for several targets [row, target, quantile].
+
+        Raises:
+            UsageError: if `quantiles` are not numbers between 0 and 1.
+        """
+        x, levels = self._inputs(X), np.atleast_1d(np.asarray(quantiles))
+        if levels.ndim != 1 or levels.dtype.kind not in "fiu" or not np.all((levels > 0) & (levels < 1)):
+            raise UsageError(f"quantiles: must be numbers between 0 and 1, such as (0.05, 0.5, 0.95) (got {quantiles})")
+        quantile_values = predictive_samples.quantiles(self.run_.predictor, x, tuple(levels.tolist()), seed=self.seed)
         return np.moveaxis(self._shape_targets(np.moveaxis(quantile_values, 2, -1)), 0, -1)
 
     def predict_distribution(self, X: Any) -> PredictiveDistribution:
