@@ -58,7 +58,7 @@ def test_a_frame_of_text_goes_through_a_pickle():
     np.testing.assert_array_equal(unpickled.predict(frame), mean)
     low, high = estimator.predict_quantiles(frame, (0.05, 0.95)).T
     np.testing.assert_array_equal(estimator.predict_quantiles(frame, 0.95)[:, 0], high)
-    for quantiles in (1.0, (0.5, 0.0), "0.5"):
+    for quantiles in (1.0, (0.5, 0.0)):
         with pytest.raises(UsageError, match="quantiles: must be numbers between 0 and 1"):
             estimator.predict_quantiles(frame, quantiles)
     assert 0.75 < np.mean((low < price) & (price < high)) <= 1
