@@ -161,22 +161,22 @@ def _line(columns: int = 4, rows: int = 300, seed: int = 2) -> tuple[NetworkPost
 def test_the_directions_of_a_linear_model_are_its_exact_posterior():
     """All directions give the exact mean and covariance; without the undetermined direction they do not."""
     posterior, mean, covariance = _line()
-    found = _directions.find_mode(posterior, np.zeros(5, np.float32), smallest=0.0, key=KEY)
+    mode = _directions.find_mode(posterior, np.zeros(5, np.float32), smallest=0.0, key=KEY)
     values = np.linalg.eigvalsh(0.7**2 * np.linalg.inv(covariance))
-    np.testing.assert_allclose(found.spectrum.values, values[::-1], rtol=1e-3)
-    np.testing.assert_allclose(found.theta, mean, atol=2e-3)
-    assert found.distance < 0.2
-    everything = 0.7 * found.spectrum.vectors * found.spectrum.values**-0.5
+    np.testing.assert_allclose(mode.spectrum.values, values[::-1], rtol=1e-3)
+    np.testing.assert_allclose(mode.theta, mean, atol=2e-3)
+    assert mode.distance < 0.2
+    everything = 0.7 * mode.spectrum.vectors * mode.spectrum.values**-0.5
     np.testing.assert_allclose(everything @ everything.T, covariance, rtol=2e-3, atol=1e-5)
     # The data determine only the sum of the weights of two equal inputs.
-    assert found.spectrum.values[-1] == pytest.approx(1, abs=1e-3)
-    assert found.spectrum.values[-2] > 100
-    undetermined = found.spectrum.vectors[:, -1]
+    assert mode.spectrum.values[-1] == pytest.approx(1, abs=1e-3)
+    assert mode.spectrum.values[-2] > 100
+    undetermined = mode.spectrum.vectors[:, -1]
     np.testing.assert_allclose(np.abs(undetermined), [0, 0, 0.5**0.5, 0.5**0.5, 0], atol=2e-3)
-    kept = everything[:, :-1]
-    assert np.abs(kept @ kept.T - covariance)[3, 3] > 0.1
-    assert found.spectrum.variance_fraction(4) == pytest.approx(1, abs=1e-4)
-    assert found.spectrum.variance_fraction(2) < 0.6
+    determined = everything[:, :-1]
+    assert np.abs(determined @ determined.T - covariance)[3, 3] > 0.1
+    assert mode.spectrum.variance_fraction(4) == pytest.approx(1, abs=1e-4)
+    assert mode.spectrum.variance_fraction(2) < 0.6
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian(NOISE), Bernoulli()], ids=["gaussian", "bernoulli"])
