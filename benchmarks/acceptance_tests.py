@@ -1,11 +1,12 @@
-"""Acceptance tests on growing batches, on the problem of `bias_table.py`: how wide, how shifted, on how many rows.
+"""Acceptance tests on growing batches: bias and rows per step on the problem of `bias_table.py`.
 
     pip install ./plugins/bnnzoo-minibatch-tests
     python benchmarks/acceptance_tests.py [--chains 10000]
 
-N = 1000 rows, chains from exact draws, 30 steps with a proposal of one posterior standard deviation; the variance over
-the posterior's (standard error sqrt(2 / chains)), and the mean's error in its standard deviations. Then the same for
-rows that are not normal, with 100 steps, where the noise is skewed.
+There are N = 1000 rows. Chains start at exact draws and take 30 steps. The sd of the proposal is one posterior sd. The
+table shows the ratio of the variance to the posterior's (standard error sqrt(2 / chains)) and the error of the mean in
+posterior standard deviations. A second table shows the same for rows that are not normal, with 100 steps. There, the
+mini-batch noise is skewed.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ COMMON = {"step_size": SD, "preconditioner": "identity"}
 
 
 def row(name: str, sampler: AbstractSampler, posterior: GaussianMean, chains: int, steps: int) -> None:
-    found, stats = ends(posterior, sampler, chains, steps=steps)
+    positions, stats = ends(posterior, sampler, chains, steps=steps)
     rows, error = stats.get("rows_seen", float(getattr(sampler, "batch_size", 0))), stats.get("test_error")
-    said = "refused" if sampler.findings(posterior, stats) else "ok" if sampler.guarded else "none"
+    guard = "refused" if sampler.findings(posterior, stats) else "ok" if sampler.guarded else "none"
     cells = (
-        f"{found.var():.3f}",
-        f"{found.mean():+.3f}",
+        f"{positions.var():.3f}",
+        f"{positions.mean():+.3f}",
         f"{stats['acceptance_rate']:.2f}",
         f"{rows:.0f}",
         "" if error is None else f"{error:.4f}",
-        said,
+        guard,
     )
     print(f"| {name} | {' | '.join(cells)} |", flush=True)
 

@@ -3,16 +3,18 @@
     python benchmarks/airfoil.py airfoil.csv [--recipes 'airfoil-*'] [--bde PYTHON] [--seeds 0 1 2]
     python benchmarks/airfoil.py airfoil.csv --choose
 
-The data: 1503 rows, five features, the target last. A fifth is the test set (`train_test_split(test_size=0.2,
-random_state=0)`), all is standardised on the training rows, and all metrics are in standardised units. NLL moments is
-that of a Gaussian with the predictive mean and variance, which is what bde's authors report.
+The data have 1503 rows and five features; the target is the last column. A fifth of the rows is the test set
+(`train_test_split(test_size=0.2, random_state=0)`). All columns are standardised with the training rows, and all
+metrics are in standardised units. "NLL moments" is the NLL of a Gaussian with the predictive mean and variance, which
+the authors of bde report.
 
-`--bde` is the Python of an environment with bde (`pip install sklearn-contrib-bde`), which cannot share ours. It runs
-with the settings of its authors' benchmark, chains on as many host devices as there are cores. Seconds are of the whole
-process in both cases. Without `--bde` only the recipes run. Rows are means over the seeds, with their range.
+`--bde` is the Python of an environment with bde (`pip install sklearn-contrib-bde`). bde cannot be installed beside
+bnnzoo. It runs with the settings of its authors' benchmark, with one host device per core for its chains. In both
+cases the seconds are those of the whole process. Without `--bde` only the recipes run. Table rows are means over the
+seeds, with their range.
 
-`--choose` compares settings of `airfoil-fast` without the test set: each is fitted to four fifths of the training rows
-and scored on the last fifth, twice, by two splits.
+`--choose` compares settings of `airfoil-fast` without the test set. Each setting is fitted to four fifths of the
+training rows and scored on the other fifth, for two splits.
 """
 
 from __future__ import annotations
@@ -63,13 +65,13 @@ CANDIDATES = [
     ("tanh", 6, 20, 0.05),
     ("relu", 4, 30, 0.1),
 ]
-"""Activation, layers of 16, decoherence length, energy variance: all else is `airfoil-fast`."""
+"""Activation, number of layers of 16 units, decoherence length, energy variance; the rest is `airfoil-fast`."""
 
 METRICS = ("rmse_standardised", "nll_moment_standardised", "nll_standardised", "seconds")
 
 
 def choose(data: str) -> None:
-    """A row for every candidate, on a fifth of the training rows."""
+    """Print one line per candidate, scored on a fifth of the training rows."""
     from sklearn.model_selection import train_test_split
 
     lines = Path(data).read_text().splitlines()
@@ -84,19 +86,19 @@ def choose(data: str) -> None:
                 "sampler.length": length,
                 "sampler.energy-variance": variance,
             }
-            name, found = f"{activation} 16 x {layers}, length {length}, energy variance {variance}", []
+            name, scores = f"{activation} 16 x {layers}, length {length}, energy variance {variance}", []
             for split in (1, 2):
                 words = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
                 words += ["--split-seed", str(split), "--data", str(training), "--force", "--quiet"]
                 started = time.perf_counter()
                 bnnzoo("sample", "--config", "airfoil-fast", *words, "-o", file)
                 seconds = time.perf_counter() - started
-                found.append({**json.loads(bnnzoo("evaluate", file, "--json")), "seconds": seconds})
-            print(f"| {name} |", *(_cell([row[key] for row in found]) for key in METRICS), flush=True)
+                scores.append({**json.loads(bnnzoo("evaluate", file, "--json")), "seconds": seconds})
+            print(f"| {name} |", *(_cell([row[key] for row in scores]) for key in METRICS), flush=True)
 
 
 def bnnzoo(*words: str) -> str:
-    """What a command of bnnzoo prints."""
+    """Return the standard output of a command of bnnzoo."""
     command = [sys.executable, "-m", "bnnzoo", *words]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
@@ -107,7 +109,7 @@ def _cell(values: list[float]) -> str:
 
 
 def bde(python: str, data: str, seed: int) -> dict[str, Any]:
-    """bde's row."""
+    """Return the row of bde."""
     flags = f"--xla_force_host_platform_device_count={os.cpu_count()}"
     started = time.perf_counter()
     done = subprocess.run(
@@ -118,14 +120,14 @@ def bde(python: str, data: str, seed: int) -> dict[str, Any]:
 
 
 def recipes(patterns: list[str], data: str, seed: int) -> list[dict[str, Any]]:
-    """The zoo's rows."""
+    """Return the rows of the zoo's recipes."""
     return json.loads(bnnzoo("zoo", "run", *patterns, "--data", data, "--seed", str(seed), "--json"))
 
 
 def _environment(flags: str) -> dict[str, str]:
-    """Ours, without the paths that would let bde import from it."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return {**kept, "XLA_FLAGS": flags}
+    """Return this process's environment without the variables that would let bde import from it."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**variables, "XLA_FLAGS": flags}
 
 
 def main() -> None:
@@ -141,15 +143,15 @@ def main() -> None:
         print("| settings", header)
         choose(arguments.data)
         return
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows_by_recipe: dict[str, list[dict[str, Any]]] = {}
     for seed in arguments.seeds:
         rows = recipes(arguments.recipes, arguments.data, seed)
         if arguments.bde:
             rows.append(bde(arguments.bde, arguments.data, seed))
         for row in rows:
-            found.setdefault(row["recipe"], []).append(row)
+            rows_by_recipe.setdefault(row["recipe"], []).append(row)
     print("| recipe", header)
-    for name, rows in found.items():
+    for name, rows in rows_by_recipe.items():
         print(f"| {name} |", *(_cell([row[key] for row in rows]) for key in METRICS))
 
 

@@ -1,10 +1,11 @@
-"""How wide are the approximate methods? Predictive sd of a small network, against its exact posterior.
+"""Predictive sd of the approximate methods on a small network, against its exact posterior.
 
     python benchmarks/approximate.py [--chains 32] [--seed 0]
 
-The network of `bnnzoo.testing.targets.SmallNetwork`: 16 hidden units, five data on [-1, 1], noise 0.2. Prints for each
-method the mean and the sd of f(1.5), just outside the data, and the sd of f(0.25), between them: of one chain (the mean
-of its variance over chains) and of all chains together. The exact values are averages of closed forms, not a sampler's.
+The network is that of `bnnzoo.testing.targets.SmallNetwork`: 16 hidden units, five data on [-1, 1], noise 0.2. The
+script prints for each method the mean and the sd of f(1.5), just outside the data, and the sd of f(0.25), between the
+data. The sd is given for one chain (from the mean of its variance over chains) and for all chains together. The exact
+values are averages of closed forms and not results of a sampler.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Network(eqx.Module):
 
 
 def posterior() -> NetworkPosterior:
-    """The target's posterior, of a network that has outputs."""
+    """Return the posterior of the target as that of a network with outputs."""
     keys = jax.random.split(jax.random.key(0))
     network = Network(eqx.nn.Linear(1, HIDDEN, key=keys[0]), eqx.nn.Linear(HIDDEN, 1, key=keys[1]))
     x, y = small_network().posterior.data
@@ -66,7 +67,7 @@ METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def functions(method: str, chains: int, seed: int) -> np.ndarray:
-    """f at `NETWORK_AT` for every draw, [chain, draw, point]."""
+    """Return f at `NETWORK_AT` for every draw, [chain, draw, point]."""
     sampler, options = METHODS[method]
     whole = posterior()
     of = _last_layer(whole, seed) if method == "laplace, last layer" else whole
@@ -74,12 +75,12 @@ def functions(method: str, chains: int, seed: int) -> np.ndarray:
 
 
 def _last_layer(whole: NetworkPosterior, seed: int) -> NetworkPosterior:
-    """The posterior of the last layer alone; the first is that of one trained network."""
+    """Return the posterior of the last layer alone; the first layer is that of sampled_leaf trained network."""
     trained = bnnzoo.sample(whole, bnnzoo.Ensemble(), chains=1, seed=seed, warmup=0, draws=1)
     network = whole.network_at(jnp.asarray(_draws(whole, trained.posterior["posterior"])[0]))
     last = (network.last.weight, network.last.bias)
     return NetworkPosterior.of(
-        network, whole.likelihood, whole.prior, *whole.data, sampled=lambda leaf: any(leaf is one for one in last)
+        network, whole.likelihood, whole.prior, *whole.data, sampled=lambda leaf: any(leaf is array for array in last)
     )
 
 

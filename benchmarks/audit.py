@@ -1,12 +1,12 @@
-"""Does the audit find what is wrong, and pass what is right? On the small network whose predictions are known exactly.
+"""How often the audit passes correct draws and detects wrong draws, on a network with known predictions.
 
     python benchmarks/audit.py [--repeats 20] [--seconds 30] [NAME ...]
 
-Through `audit.of_draws`, as the command. Right draws: NUTS on that network, and the penalty on batches of a line
-through 2000 rows; how many repeats pass.
+All draws are tested by `audit.of_draws`, as in the command. The correct draws are those of NUTS on that network, and
+those of the penalty on mini-batches for a linear regression with 2000 rows. The table counts the repeats that pass.
 
-Wrong ones: the approximate methods and SGLD of a large step, each once; the bias of the sd of f at `NETWORK_AT` that
-the audit estimates, and the true one.
+The wrong draws are those of the approximate methods and of SGLD with a large step size, each once. The table shows the
+bias of the sd of f at `NETWORK_AT`, as estimated by the audit, and the true bias.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WRONG = {
 
 
 def line() -> NetworkPosterior:
-    """Linear regression on 2000 rows with two inputs and known noise."""
+    """Return linear regression on 2000 rows with two inputs and known noise."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(2000, 2)).astype(np.float32)
     y = (x @ [0.5, -1.0] + 0.3 + 0.5 * rng.normal(size=2000)).astype(np.float32)
@@ -48,12 +48,12 @@ def line() -> NetworkPosterior:
 
 
 def audited(of: NetworkPosterior, draws: np.ndarray, x: np.ndarray, seed: int, seconds: float, **more: Any) -> Audit:
-    """The audit of a run's draws [chain, draw, dim], as `bnnzoo audit` makes it; `[..., 2 * dim]` with their modes."""
+    """Audit draws [chain, draw, dim], or [chain, draw, 2 * dim] with their modes, as `bnnzoo audit` does."""
     return audit.of_draws(of, draws, x, chains=UNITS, seconds=seconds, seed=seed, **more)
 
 
 def right(name: str, repeats: int, seed: int, seconds: float) -> str:
-    """One line of the table of right runs."""
+    """Return result line of the table of correct runs."""
     of, sampler, x = (
         (approximate.posterior(), bnnzoo.Nuts(max_tree_depth=6), NETWORK_AT[:, None])
         if name == "nuts"
@@ -62,11 +62,11 @@ def right(name: str, repeats: int, seed: int, seconds: float) -> str:
     thin = 6 if name == "nuts" else 40
     run = bnnzoo.sample(of, sampler, chains=CHAINS_A_RUN * repeats, seed=seed, warmup=400, draws=DRAWS, thin=thin)
     draws = approximate._draws(of, run.posterior["posterior"]).reshape(repeats, CHAINS_A_RUN, DRAWS, -1)
-    found = [audited(of, some, x, seed + number, seconds) for number, some in enumerate(draws)]
-    outcomes = [sum(one.outcome == outcome for one in found) for outcome in ("passed", "undecided", "drifted")]
-    p = np.sort([one.p for one in found])
+    audits = [audited(of, repeat_draws, x, seed + number, seconds) for number, repeat_draws in enumerate(draws)]
+    outcomes = [sum(result.outcome == outcome for result in audits) for outcome in ("passed", "undecided", "drifted")]
+    p = np.sort([result.p for result in audits])
     bias, error, bound = (
-        np.array([getattr(one, of) for one in found]) for of in ("bias_sd", "bias_sd_se", "bias_bound")
+        np.array([getattr(result, of) for result in audits]) for of in ("bias_sd", "bias_sd_se", "bias_bound")
     )
     return (
         f"| {name} | {' | '.join(map(str, outcomes))} | {p[0]:.2g} | {np.mean(p < 0.05):.3f} "
@@ -75,7 +75,7 @@ def right(name: str, repeats: int, seed: int, seconds: float) -> str:
 
 
 def wrong(name: str, seed: int, seconds: float) -> str:
-    """One line of the table of wrong runs."""
+    """Return one line of the table of wrong runs."""
     sampler, options = WRONG[name]
     of = approximate.posterior()
     chains = 16 if options["draws"] == 1 else 8
@@ -87,11 +87,11 @@ def wrong(name: str, seed: int, seconds: float) -> str:
     x = NETWORK_AT[:, None]
     all_sd = np.sqrt(np.mean(np.var(per_draw.functions(of, draws, x).reshape(len(draws), -1), axis=0)))
     are_chains = sampler.exactness == "biased"
-    found = audited(of, draws.reshape(chains, -1, draws.shape[1]), x, seed, seconds, are_chains=are_chains)
+    result = audited(of, draws.reshape(chains, -1, draws.shape[1]), x, seed, seconds, are_chains=are_chains)
     true = all_sd / np.sqrt(np.mean(NETWORK_SD**2)) - 1
     return (
-        f"| {name} | {found.outcome} | {found.p:.1g} | {found.drifted}, {found.score:+.1f} "
-        f"| {found.bias_sd:+.2f} ± {found.bias_sd_se:.2f} | {true:+.2f} |"
+        f"| {name} | {result.outcome} | {result.p:.1g} | {result.drifted}, {result.score:+.1f} "
+        f"| {result.bias_sd:+.2f} ± {result.bias_sd_se:.2f} | {true:+.2f} |"
     )
 
 

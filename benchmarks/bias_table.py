@@ -1,11 +1,11 @@
-"""How far the noisy samplers are from the posterior: ratios of variances on a problem with a known answer.
+"""Bias of the noisy samplers: ratios of variances on a problem with a known answer.
 
     python benchmarks/bias_table.py [--chains 20000]
 
-The mean of N = 1000 numbers with unit noise: the posterior is N(0.3 N / (N + 1), 1 / (N + 1)). Chains start at exact
-draws, take 30 steps with a proposal of one posterior standard deviation, and their ends are compared with the
-posterior: the variance's ratio to the truth (standard error sqrt(2 / chains)) and the mean's error in posterior
-standard deviations. With K data a step drawn with replacement the mean sigma2 is N / K.
+The problem is the mean of N = 1000 numbers with unit noise. The posterior is N(0.3 N / (N + 1), 1 / (N + 1)). Chains
+start at exact draws and take 30 steps. The sd of the proposal is one posterior sd. Their final positions are compared
+with the posterior: the ratio of the variance to the true variance (standard error sqrt(2 / chains)), and the error of
+the mean in posterior standard deviations. If each step draws K data with replacement, the mean sigma2 is N / K.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GaussianMean(AbstractPosterior):
 
 
 def standardised(x: np.ndarray) -> np.ndarray:
-    """With mean 0.3 and population variance 1."""
+    """Scale to mean 0.3 and population variance 1."""
     return (0.3 + (x - x.mean()) / x.std()).astype(np.float32)
 
 
@@ -50,7 +50,7 @@ MEAN, SD = 0.3 * N / (N + 1), (N + 1) ** -0.5
 
 
 def ends(posterior: GaussianMean, sampler: AbstractSampler, chains: int, *, steps: int = STEPS, sd: float = SD) -> Any:
-    """Ends of chains in posterior standard deviations, and the means of the statistics."""
+    """Return the final positions, in posterior standard deviations, and the means of the statistics."""
 
     @jax.jit
     def run(posterior: Any, starts: Any, keys: Any) -> Any:
@@ -90,9 +90,9 @@ def penalties(posterior: GaussianMean, chains: int) -> None:
             batches = fields.get("num_batches", 1)
             common = {"step_size": SD, "preconditioner": "identity", "num_batches": batches}
             sampler = Penalty(**{**common, **fields, "batch_size": round(N / level / batches)})
-            found, stats = ends(posterior, sampler, chains)
+            positions, stats = ends(posterior, sampler, chains)
             findings = sampler.findings(posterior, stats)
-            cells.append(f"{found.var():.3f}{' *' if findings else ''}")
+            cells.append(f"{positions.var():.3f}{' *' if findings else ''}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     print("\n`*`: the run's own guard refuses it (`regime_ok = 0`).\n")
 
@@ -106,13 +106,13 @@ def sgld(posterior: GaussianMean, chains: int) -> None:
         noise = N**2 / n
         formula = (1 + eta * noise / 2) / (1 - eta * a / 2)
         sampler = Sgld(step_size=eta, batch_size=n)
-        found, _ = ends(posterior, sampler, chains, steps=120, sd=SD * formula**0.5)
-        print(f"| n = {n} | {found.var():.3f} | {formula:.3f} | 1 |", flush=True)
+        positions, _ = ends(posterior, sampler, chains, steps=120, sd=SD * formula**0.5)
+        print(f"| n = {n} | {positions.var():.3f} | {formula:.3f} | 1 |", flush=True)
     print()
 
 
 def tempered(posterior: GaussianMean, chains: int) -> None:
-    """The other target: all data at likelihood power n / N."""
+    """Print the table of the tempered target: all data at likelihood power n / N."""
     print("| likelihood power | exact variance of that target | penalty, pooled, disjoint |")
     print("|---|---|---|")
     for power in (1.0, 0.1):
@@ -121,13 +121,13 @@ def tempered(posterior: GaussianMean, chains: int) -> None:
         sampler = Penalty(
             step_size=SD * ratio**0.5, preconditioner="identity", batch_size=50, num_batches=10, sampling="disjoint"
         )
-        found, _ = ends(there, sampler, chains, sd=SD * ratio**0.5)
-        print(f"| {power:g} | {ratio:.3f} | {found.var():.3f} |", flush=True)
+        positions, _ = ends(there, sampler, chains, sd=SD * ratio**0.5)
+        print(f"| {power:g} | {ratio:.3f} | {positions.var():.3f} |", flush=True)
     print()
 
 
 def heavy_tails(chains: int) -> None:
-    """Per-datum differences with Student-t tails: K data a step, the proposal scaled so that sigma2 is 1."""
+    """Print the table of data with heavy tails: K data per step, a proposal such that sigma2 is 1."""
     rng = np.random.default_rng(2)
     print("| data | K | sigma2 | variance | mean's error | guard |")
     print("|---|---|---|---|---|---|")
@@ -141,10 +141,10 @@ def heavy_tails(chains: int) -> None:
             sampler = Penalty(
                 step_size=SD * (used / N) ** 0.5, preconditioner="identity", batch_size=used, num_batches=1
             )
-            found, stats = ends(posterior, sampler, chains, steps=int(STEPS * N / used))
-            said = "ok" if not sampler.findings(posterior, stats) else "refused"
+            end, stats = ends(posterior, sampler, chains, steps=int(STEPS * N / used))
+            guard = "ok" if not sampler.findings(posterior, stats) else "refused"
             print(
-                f"| {name} | {used} | {stats['sigma2']:.2f} | {found.var():.3f} | {found.mean():+.3f} | {said} |",
+                f"| {name} | {used} | {stats['sigma2']:.2f} | {end.var():.3f} | {end.mean():+.3f} | {guard} |",
                 flush=True,
             )
     print()

@@ -2,10 +2,11 @@
 
     python benchmarks/combination.py --repeats 400
 
-Chains are first-order autoregressions of normal variables, correlated by a random matrix. "Alarms" are tests beyond
-their limit on chains that have mixed; the level is 0.001. "Found" are those where the combination that varies least has
-the stated variance between chains, over that within. "R-hat of one" is how often the largest R-hat of the quantities
-themselves is above 1.01 there.
+Chains are first-order autoregressions of normal variables, correlated by a random matrix. The column "alarms" counts
+tests beyond their limit on chains that have mixed; the level is 0.001. The columns "found" give the fraction of
+detected differences. There, the combination that varies least has the stated ratio of the variance between chains to
+the variance within chains. "R-hat of one" is the fraction of these runs in which the largest R-hat of the quantities
+themselves is above 1.01.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from bnnzoo.evaluation.combination import worst_combination
 from bnnzoo.evaluation.convergence import rhats
 
 SETTINGS = [(1, 400), (2, 200), (4, 100), (4, 400), (4, 1000), (10, 100)]
-"""Chains, and effective draws of each."""
+"""Number of chains, and effective draws of each chain."""
 _DRAWS = 1000
 
 
 def chains_of(rng: np.random.Generator, count: int, effective: int, size: int) -> np.ndarray:
-    """Chains in equilibrium with so many effective draws of 1000."""
+    """Return chains in equilibrium with the given number of effective draws among 1000."""
     keep = (_DRAWS - effective) / (_DRAWS + effective)
     noise = rng.normal(size=(count, _DRAWS, size)) * (1 - keep**2) ** 0.5
     noise[:, 0] = rng.normal(size=(count, size))
@@ -32,7 +33,7 @@ def chains_of(rng: np.random.Generator, count: int, effective: int, size: int) -
 
 
 def apart(rng: np.random.Generator, values: np.ndarray, ratio: float) -> np.ndarray:
-    """The same with means of the chains that differ along the direction in which they vary least."""
+    """Return the chains with different means along the direction in which they vary least."""
     flat = values.reshape(-1, values.shape[2])
     scale, vectors = np.linalg.eigh(np.cov(flat.T))
     shift = rng.normal(size=len(values))
@@ -52,8 +53,8 @@ def main() -> None:
     for count, effective in SETTINGS:
         for size in args.sizes:
             rng = np.random.default_rng(0)
-            alarms, one = 0, 0
-            found = {1.0: 0, 0.1: 0}
+            alarms, rhat_detections = 0, 0
+            detections = {1.0: 0, 0.1: 0}
             powered = max(1, args.repeats // 10)
             for number in range(args.repeats):
                 values = chains_of(rng, count, effective, size)
@@ -61,16 +62,16 @@ def main() -> None:
                 assert worst is not None
                 alarms += worst.rhat > max(worst.limit, 1.01)
                 if number < powered and count > 1:
-                    for ratio in found:
+                    for ratio in detections:
                         bad = apart(rng, values, ratio)
                         worst = worst_combination(bad)
                         assert worst is not None
-                        found[ratio] += worst.rhat > max(worst.limit, 1.01)
-                    one += float(rhats(bad).max()) > 1.01
-            shares = [f"{found[ratio] / powered:.2f}" if count > 1 else "" for ratio in found]
-            of_one = f"{one / powered:.2f}" if count > 1 else ""
+                        detections[ratio] += worst.rhat > max(worst.limit, 1.01)
+                    rhat_detections += float(rhats(bad).max()) > 1.01
+            power = [f"{detections[ratio] / powered:.2f}" if count > 1 else "" for ratio in detections]
+            by_rhat = f"{rhat_detections / powered:.2f}" if count > 1 else ""
             print(
-                f"| {count} | {effective} | {size} | {alarms}/{args.repeats} | {shares[0]} | {shares[1]} | {of_one} |",
+                f"| {count} | {effective} | {size} | {alarms}/{args.repeats} | {power[0]} | {power[1]} | {by_rhat} |",
                 flush=True,
             )
 

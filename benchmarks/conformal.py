@@ -40,8 +40,8 @@ def zoo_intervals(train: Rows, x: np.ndarray, level: float, seed: int) -> Iterat
         {"name": "mlp", "hidden": (16,)}, "nuts", data=data, test_fraction=0, seed=seed, budget="60s", progress=False
     )
     for method in ("bayesian", "conformal"):
-        found = run.predict_interval(x, level=level, interval=method)
-        yield f"bnnzoo {method}", (found["lower"].to_numpy(), found["upper"].to_numpy())
+        intervals = run.predict_interval(x, level=level, interval=method)
+        yield f"bnnzoo {method}", (intervals["lower"].to_numpy(), intervals["upper"].to_numpy())
 
 
 def _divided(train: Rows, seed: int) -> tuple[Rows, Rows]:

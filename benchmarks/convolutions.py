@@ -1,9 +1,10 @@
-"""What a step of a convolutional network costs on this device: `bnnzoo.models.convolution` against XLA's convolution.
+"""Cost of a step of a convolutional network on this device: `bnnzoo.models.convolution` against XLA's convolution.
 
     python benchmarks/convolutions.py [--batch 64] [--steps 10] [--repeats 5]
 
-The time of a chain's step of gradient descent on a batch of images of 28 x 28, in a `jax.lax.scan` under a `jax.vmap`
-over chains; interleaved, medians over the repeats, and of the ratios.
+The script measures the time of one step of gradient descent per chain on a batch of images of 28 x 28 pixels, in a
+`jax.lax.scan` under a `jax.vmap` over chains. Repeats are interleaved. The table shows medians over the repeats of the
+times and of their ratios.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WAYS: dict[str, Callable] = {"xla": lambda layer, image: layer(image), "bnnzoo":
 
 
 def compiled(model: Any, chains: int, batch: int, steps: int) -> Callable[[], Any]:
-    """A call that takes so many steps of all chains and waits for them."""
+    """Return a call that takes the given number of steps of all chains and waits for them."""
     rng = np.random.default_rng(0)
     images = jnp.asarray(rng.normal(size=(ROWS, 1, 28, 28)), jnp.float32)
     labels = jnp.asarray(rng.integers(0, 10, ROWS))

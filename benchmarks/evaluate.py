@@ -1,16 +1,17 @@
-"""What evaluating costs: `Run.evaluate` against a hand-written accumulating scan, and the memory it takes.
+"""Cost of evaluation: `Run.evaluate` against a hand-written scan that accumulates sums, and its memory.
 
     python benchmarks/evaluate.py [--repeats 5] [--draws 1000] [--rows 10000]
 
-Two models on random images: a CNN for 8 x 8 images, as `digits` has, and an MLP 784-100-10. For each, in a process of
-its own, the seconds of
+There are two models on random images: a CNN for 8 x 8 images, as in `digits`, and an MLP 784-100-10. For each model, in
+a separate process, the script measures the seconds of
 
     hand        a jitted `jax.lax.scan` over the draws that adds up class probabilities and the density of the labels,
-                and from them accuracy, log density, Brier score and calibration error
+                and computes accuracy, log density, Brier score and calibration error from them
     evaluate    `Run.evaluate(data, save=False)`: every metric with its errors
 
-interleaved, medians over the repeats, after one call each that compiles; and the largest resident memory above that
-before `evaluate`, when data and draws were loaded. The scan takes all rows at once. Run it on an idle machine.
+Repeats are interleaved, after one call of each that compiles. The table shows medians over the repeats. Memory is the
+largest resident memory minus that before `evaluate`, when data and draws were loaded. The scan takes all rows at once.
+Run the script on an idle machine.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ MODELS = {
 
 
 def resident_mb() -> float:
-    """The process's resident memory now (Linux)."""
+    """Return the current resident memory of the process (Linux)."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
 
 
 class Watch:
-    """The largest resident memory while it is open, looked at every five milliseconds."""
+    """Context manager that records the largest resident memory, sampled every five milliseconds."""
 
     def __enter__(self) -> Watch:
         self.largest, self._done = resident_mb(), threading.Event()
@@ -63,7 +64,7 @@ class Watch:
 
 
 def make_run(model: dict[str, Any], shape: tuple[int, ...], draws: int, folder: Path) -> Path:
-    """A file of draws: a short run's, which the network's size decides the cost of, not their values."""
+    """Write a file of draws by a short run; the cost depends on the network's size, not on the values."""
     import bnnzoo
 
     rng = np.random.default_rng(0)
@@ -77,7 +78,7 @@ def make_run(model: dict[str, Any], shape: tuple[int, ...], draws: int, folder: 
 
 
 def hand_written(run: Any, x: np.ndarray, y: np.ndarray) -> Any:
-    """The scan; the network comes from the run, its layers' arithmetic is the same."""
+    """Return the hand-written scan; it takes the network from the run and does the same arithmetic."""
     import equinox as eqx
     import jax
     import jax.numpy as jnp
@@ -108,7 +109,7 @@ def hand_written(run: Any, x: np.ndarray, y: np.ndarray) -> Any:
 
 
 def memory(path: Path, shape: tuple[int, ...], rows: int) -> float:
-    """Megabytes that the first `evaluate` of a process takes above data, draws and a warm JAX."""
+    """Return the megabytes that the first `evaluate` of a process adds to data, draws and a warm JAX."""
     import bnnzoo
 
     run = bnnzoo.open(path)
@@ -122,7 +123,7 @@ def memory(path: Path, shape: tuple[int, ...], rows: int) -> float:
 
 
 def times(path: Path, shape: tuple[int, ...], rows: int, repeats: int) -> dict[str, list[float]]:
-    """Seconds of each, interleaved."""
+    """Return the seconds of each, interleaved."""
     import bnnzoo
     from bnnzoo.sampling import backend
 
@@ -132,9 +133,9 @@ def times(path: Path, shape: tuple[int, ...], rows: int, repeats: int) -> dict[s
         hand = hand_written(run, x, y)
         ways = {"hand": hand, "evaluate": lambda: run.evaluate((x, y), save=False)}
         accuracy, density, *_ = hand()
-        found = run.evaluate((x, y), save=False)
-        assert abs(found["accuracy"] - accuracy) < 1e-3
-        assert abs(found["nll"] + density) < 1e-3
+        metrics = run.evaluate((x, y), save=False)
+        assert abs(metrics["accuracy"] - accuracy) < 1e-3
+        assert abs(metrics["nll"] + density) < 1e-3
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(repeats):
             for name, way in ways.items():

@@ -1,11 +1,12 @@
-"""What a user waits for: whole processes, from the typed line to its end.
+"""Time that a user waits for whole processes, from the start of a command to its end.
 
     python benchmarks/first_seconds.py [--repeats 5]
     python benchmarks/first_seconds.py --profile       # where three of them spend their time
 
-Each command runs once before it is timed, so that what XLA compiled stands in the cache on disk, as in every start but
-the first; the cache is a folder of this script's own. Medians, in seconds; nothing else should run. A profile is of the
-main thread: what the chains do it waits for. Python's profiler makes the process slower: only the shares mean anything.
+Each command runs once before it is timed. The results of XLA's compiler are then in the cache on disk, as in every
+start but the first. The cache is a folder of this script. The tables show medians in seconds; run nothing else
+meanwhile. A profile shows the main thread, which includes its waiting for the chains. Python's profiler makes the
+process slower, so that only the fractions are meaningful.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LINES: dict[str, tuple[list[str], float]] = {
     "bnnzoo predict run.nc, five rows": (["predict", "run.nc", "--data", "five.csv"], 3),
     "bnnzoo report run.nc": (["report", "run.nc", "-o", "report.html", "--force"], 5),
 }
-"""What is typed, and the seconds it should take; without words it is the program in Python."""
+"""Commands and their goals in seconds; an entry without words is the program in Python."""
 
 
 PROFILED = """
@@ -58,21 +59,21 @@ PARTS = {
     "programs from the cache": ("compiler.py", "compile_or_get_cached"),
     "pictures": ("figure.py", "savefig"),
 }
-"""The function that each part of a process is the time in, with all that it calls."""
+"""Function whose cumulative time is the time of a part of the process."""
 
 
 def profile(words: list[str], folder: Path) -> dict[str, float]:
-    """The shares of a process's time."""
+    """Return the fraction of a process's time that each part takes."""
     command = [sys.executable, "-c", PROFILED, *words]
     lines = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.splitlines()
     rows = [line.split("\t") for line in lines if line.count("\t") == 2]
     took = {(file, name): float(seconds) for file, name, seconds in rows}
-    shares = {part: took.get(place, 0.0) / took["", ""] for part, place in PARTS.items()}
-    return {**shares, "the rest": 1 - sum(shares.values())}
+    fractions = {part: took.get(place, 0.0) / took["", ""] for part, place in PARTS.items()}
+    return {**fractions, "the rest": 1 - sum(fractions.values())}
 
 
 def seconds(words: list[str], folder: Path) -> float:
-    """Of one process; it ends the script if it fails."""
+    """Return the seconds of one process; end the script if it fails."""
     command = [str(COMMAND), *words] if words else [sys.executable, "-c", PYTHON]
     began = time.perf_counter()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -83,17 +84,17 @@ def seconds(words: list[str], folder: Path) -> float:
 
 
 def print_profiles(folder: Path) -> None:
-    """A column a command, a row a part."""
+    """Print a table with one column per command and one row per part."""
     typed = [words for words, _ in LINES.values() if words and "--help" not in words]
     last = {words[0]: words for words in typed if words[0] in ("sample", "predict", "report")}
     seconds([*last["sample"][:-3], "-o", "run.nc", "--force"], folder)
-    found = {}
+    profiles = {}
     for kind, words in last.items():
         seconds(words, folder)
-        found[kind] = profile(words, folder)
-    print(f"| | {' | '.join(found)} |\n|---|{'---|' * len(found)}")
-    for part in found["sample"]:
-        print(f"| {part} | {' | '.join(f'{100 * shares[part]:.0f} %' for shares in found.values())} |")
+        profiles[kind] = profile(words, folder)
+    print(f"| | {' | '.join(profiles)} |\n|---|{'---|' * len(profiles)}")
+    for part in profiles["sample"]:
+        print(f"| {part} | {' | '.join(f'{100 * fractions[part]:.0f} %' for fractions in profiles.values())} |")
 
 
 def main() -> None:

@@ -1,14 +1,14 @@
-"""What a step on all rows costs: random walk and MALA on a linear regression, 100 000 rows of 20 columns, four chains.
+"""Cost of a step on all rows: random walk and MALA on a linear regression with four chains.
 
     python benchmarks/full_batch.py [--rows 100000] [--repeats 5] [--seconds 4] [--devices 4]
 
-The time a step of all chains takes
+The default is 100 000 rows of 20 columns. The script measures the time that a step of all chains takes
 
-    hand        in a hand-written `jax.lax.scan` under `jax.vmap`, which keeps every position and nothing else
+    hand        in a hand-written `jax.lax.scan` under `jax.vmap`, which stores every position and nothing else
     vectorized  in bnnzoo's loop with all statistics, chains under one `vmap`
-    parallel    in the same with a device a chain
+    parallel    in bnnzoo's loop with one device per chain
 
-interleaved, medians over the repeats of the ratios to `hand`.
+Repeats are interleaved. The table shows medians over the repeats of the ratios to `hand`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHAINS, COLUMNS, ETA = 4, 20, 1e-3
 
 
 def regression(rows: int) -> NetworkPosterior:
-    """Standard normal inputs, weights of one, noise of one."""
+    """Return a regression with standard normal inputs, weights of one and noise of one."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, COLUMNS)).astype(np.float32)
     y = (x.sum(1, keepdims=True) + rng.normal(size=(rows, 1))).astype(np.float32)
@@ -45,12 +45,12 @@ def regression(rows: int) -> NetworkPosterior:
 
 
 def density(theta: Any, x: Any, y: Any) -> Any:
-    """Of weights and a bias, up to a constant."""
+    """Return the log density of weights and a bias, up to a constant."""
     return -0.5 * jnp.sum((y - x @ theta[:COLUMNS] - theta[COLUMNS]) ** 2) - 0.5 * jnp.sum(theta**2)
 
 
 def hand_random_walk(state: Any, key: Any, x: Any, y: Any) -> Any:
-    """Metropolis with a cached log density."""
+    """Take a Metropolis step with a cached log density."""
     theta, here, slope = state
     key_propose, key_accept = jax.random.split(key)
     proposal = theta + ETA * jax.random.normal(key_propose, theta.shape)
@@ -60,7 +60,7 @@ def hand_random_walk(state: Any, key: Any, x: Any, y: Any) -> Any:
 
 
 def hand_mala(state: Any, key: Any, x: Any, y: Any) -> Any:
-    """Langevin proposals with a cached log density and gradient; the step size is eta."""
+    """Take a Langevin step with a cached log density and gradient; the step size is eta."""
     theta, here, slope = state
     eta = ETA**2 / 2
     key_propose, key_accept = jax.random.split(key)
@@ -74,11 +74,11 @@ def hand_mala(state: Any, key: Any, x: Any, y: Any) -> Any:
 
 
 def by_hand(step: Any, steps: int, thetas: Any, x: Any, y: Any) -> Any:
-    """Seconds of a scan of all chains, compiled before."""
+    """Return a function that times a compiled scan of all chains, in seconds."""
 
     @jax.jit
     def scan(thetas: Any, x: Any, y: Any) -> Any:
-        def one(theta: Any, key: Any) -> Any:
+        def one_chain(theta: Any, key: Any) -> Any:
             state = theta, *jax.value_and_grad(density)(theta, x, y)
 
             def draw(state: Any, i: Any) -> Any:
@@ -87,7 +87,7 @@ def by_hand(step: Any, steps: int, thetas: Any, x: Any, y: Any) -> Any:
 
             return jax.lax.scan(draw, state, jnp.arange(steps))[1]
 
-        return jax.vmap(one)(thetas, jax.random.split(jax.random.key(0), CHAINS))
+        return jax.vmap(one_chain)(thetas, jax.random.split(jax.random.key(0), CHAINS))
 
     jax.block_until_ready(scan(thetas, x, y))
 
@@ -100,7 +100,7 @@ def by_hand(step: Any, steps: int, thetas: Any, x: Any, y: Any) -> Any:
 
 
 def by_loop(posterior: NetworkPosterior, sampler: AbstractSampler, steps: int, thetas: Any, method: Any) -> float:
-    """Seconds that sampling takes, after compilation."""
+    """Return the seconds that sampling takes, after compilation."""
     seconds, placement = Seconds(), place_chains(method, CHAINS)
     how = {"keys": Keys.from_seed(0), "num_warmup": 0, "num_draws": steps, "placement": placement, "seconds": seconds}
     for _ in chunks(posterior, sampler, thetas, **how):

@@ -1,17 +1,19 @@
-"""How chains fill an accelerator: chain-steps a second against the number of chains, and against the device's limits.
+"""Use of an accelerator by chains: chain-steps per second against the number of chains and the device's limits.
 
     python benchmarks/gpu.py [--chains 1 4 16 64 256 1024 4096] [--models mdn mlp lenet] [--seconds 2] [--repeats 5]
 
-Three kernels, each under bnnzoo's loop with all statistics (`vectorized`), every hundredth position kept:
+There are three kernels. Each runs in bnnzoo's loop with all statistics (`vectorized`) and stores every hundredth
+position:
 
     mdn    HMC of ten leapfrog steps, a mixture density network with 34 parameters, 600 rows
     mlp    SGLD on batches of 256, 784-100-10, 60 000 rows
     lenet  SGLD on batches of 256, the `cnn` model, 60 000 images
 
-`flops` and `bytes` are shares of what the device reaches in this process, in a matrix product of 4096 x 4096 and in a
-copy of 256 MB; the work of a step is what XLA's cost analysis says of the step compiled alone, which knows no caches.
-With blackjax installed the last column is its chain-steps a second for the same kernel in a scan under `vmap`, as a
-ratio to ours. Interleaved, medians over the repeats. Matrix products are in JAX's default precision, which is printed.
+`flops` and `bytes` are fractions of what the device reaches in this process, in a matrix product of 4096 x 4096 and in
+a copy of 256 MB. The work of a step is given by XLA's cost analysis of the step compiled alone, which ignores caches.
+If blackjax is installed, the last column is its chain-steps per second for the same kernel in a scan under `vmap`, as
+a ratio to bnnzoo's. Repeats are interleaved, and numbers are medians over the repeats. Matrix products are in JAX's
+default precision, which is printed.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ LEAPFROGS, BATCH, THIN = 10, 256, 100
 
 
 def mdn() -> tuple[NetworkPosterior, Hmc | Sgld]:
-    """y = sin 3x with noise that grows with |x|, by one Gaussian."""
+    """Return y = sin 3x with noise that grows with |x|, under one Gaussian."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (600, 1)).astype(np.float32)
     y = np.sin(3 * x) + (0.1 + 0.3 * np.abs(x)) * rng.normal(size=x.shape).astype(np.float32)
@@ -53,7 +55,7 @@ def mdn() -> tuple[NetworkPosterior, Hmc | Sgld]:
 
 
 def images(model: Any, shape: tuple[int, ...]) -> tuple[NetworkPosterior, Hmc | Sgld]:
-    """Random inputs of ten classes."""
+    """Return random inputs of ten classes."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (60_000, *shape)).astype(np.uint8)
     network = model.build(shape, 10, key=jax.random.key(0))
@@ -70,7 +72,7 @@ MODELS: dict[str, Callable[[], tuple[NetworkPosterior, Hmc | Sgld]]] = {
 
 
 def limits() -> tuple[float, float]:
-    """Floating-point operations and bytes a second that this device reaches."""
+    """Return the floating-point operations and bytes per second that this device reaches."""
     a = jnp.ones((4096, 4096), jnp.float32)
     long = jnp.ones(2**26, jnp.float32)
     product, copy = jax.jit(lambda a: a @ a), jax.jit(lambda v: v + 1)
@@ -78,7 +80,7 @@ def limits() -> tuple[float, float]:
 
 
 def quickest(call: Callable[[], Any]) -> float:
-    """Seconds, the least of ten."""
+    """Return the seconds of a call, the smallest of ten."""
     took = []
     for _ in range(11):
         started = time.perf_counter()
@@ -88,24 +90,24 @@ def quickest(call: Callable[[], Any]) -> float:
 
 
 def work(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any) -> tuple[float, float]:
-    """Floating-point operations and bytes of one step of one chain among these, by XLA's cost analysis."""
+    """Return the operations and bytes of one_chain step of one_chain of these chains, by XLA's cost analysis."""
     keys, (arrays, static) = keys_by_chain(jax.random.key(1), len(thetas)), eqx.partition(posterior, eqx.is_array)
 
     def steps(arrays: Any, thetas: Any, keys: Any) -> Any:
         posterior = eqx.combine(arrays, static)
 
-        def one(theta: Any, key: Any) -> Any:
+        def one_chain(theta: Any, key: Any) -> Any:
             state = sampler.init(posterior, theta, num_warmup=0, key=key)
             return sampler.step(posterior, state, key=key)[0].position
 
-        return jax.vmap(one)(thetas, keys)
+        return jax.vmap(one_chain)(thetas, keys)
 
     cost: Any = jax.jit(steps).lower(arrays, thetas, keys).compile().cost_analysis()
     return cost.get("flops", np.nan) / len(thetas), cost.get("bytes accessed", np.nan) / len(thetas)
 
 
 def by_loop(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any, draws: int) -> float:
-    """Chain-steps a second of sampling, after compilation."""
+    """Return the chain-steps per second of sampling, after compilation."""
     seconds = Seconds()
     placement = place_chains("vectorized", len(thetas))
     how = {"keys": Keys.from_seed(0), "num_warmup": 0, "num_draws": draws, "thin": THIN, "placement": placement}
@@ -115,12 +117,12 @@ def by_loop(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any, draws
 
 
 def by_blackjax(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any) -> Callable[[int], float]:
-    """Chain-steps a second of the same kernel of BlackJAX, in a scan under `vmap` that keeps what ours keeps."""
+    """Return a timer of BlackJAX's same kernel, in a scan under `vmap` that stores what bnnzoo stores."""
     import blackjax
 
     arrays, static = eqx.partition(posterior, eqx.is_array)
 
-    def one(arrays: Any, theta: Any, key: Any, draws: int) -> Any:
+    def one_chain(arrays: Any, theta: Any, key: Any, draws: int) -> Any:
         posterior = eqx.combine(arrays, static)
         if isinstance(sampler, Hmc):
             ones = jnp.ones(posterior.layout.dim)
@@ -147,7 +149,7 @@ def by_blackjax(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any) -
 
         return jax.lax.scan(draw, state, jnp.arange(draws))[1]
 
-    scan = jax.jit(jax.vmap(one, (None, 0, 0, None)), static_argnums=3)
+    scan = jax.jit(jax.vmap(one_chain, (None, 0, 0, None)), static_argnums=3)
     keys = keys_by_chain(jax.random.key(2), len(thetas))
 
     def timed(draws: int) -> float:

@@ -1,11 +1,12 @@
-"""How time and memory grow: with parameters, chains, rows and draws, one at a time.
+"""Growth of time and memory with parameters, chains, rows and draws, one at a time.
 
     python benchmarks/growth.py [parameters chains rows draws] [--largest]
 
-Each line is one `bnnzoo sample` in a process of its own, on made data, without warm-up. Seconds are those of sampling,
-writing included, over the steps of all chains; memory is the most that the process held, less what it holds for the
-smallest run of its table. The slope is that of the logarithms between a line and the one before: 1 is in proportion, 0
-is no growth. `--largest` adds the last line of each table, which takes minutes and gigabytes.
+Each line is one `bnnzoo sample` in a separate process, on simulated data, without warm-up. Seconds are those of
+sampling, including writing, divided by the steps of all chains. Memory is the largest memory of the process, minus that
+of the smallest run of its table. The slope is that of the logarithms between a line and the line before: 1 means
+proportional growth, and 0 means no growth. `--largest` adds the last line of each table, which takes minutes and
+gigabytes.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ import bnnzoo
 
 FEATURES = 10
 WIDTHS = {1e3: 26, 1e4: 94, 1e5: 310, 1e6: 994, 1e7: 3155}
-"""Of two hidden layers, by the number of parameters they make."""
+"""Width of two hidden layers for each number of parameters."""
 DRAWS = {1e3: 2000, 1e4: 1000, 1e5: 100, 1e6: 20, 1e7: 4}
-"""Of ten steps each: a second or more of sampling."""
+"""Numbers of draws of ten steps each, which take a second or more of sampling."""
 
 
 class Line(NamedTuple):
-    """One run: what grows, and by which numbers."""
+    """One run: the quantity that grows, and the settings."""
 
     sampler: str
     size: float
@@ -70,7 +71,7 @@ TABLES: dict[str, tuple[str, list[Line]]] = {
 
 
 class Spent(NamedTuple):
-    """Microseconds a chain's step, MiB of memory at its most, MB of the file."""
+    """Microseconds per chain-step, MiB of memory at the peak, MB of the file."""
 
     microseconds: float
     memory: float
@@ -78,7 +79,7 @@ class Spent(NamedTuple):
 
 
 def measured(line: Line, folder: Path) -> Spent:
-    """Run it."""
+    """Run one line and return its cost."""
     data, out = folder / f"{line.rows}.npz", folder / "run.nc"
     if not data.exists():
         rng = np.random.default_rng(0)
@@ -90,25 +91,25 @@ def measured(line: Line, folder: Path) -> Spent:
     words += ["--draws", str(line.draws), "--thin", str(line.thin), "--test-fraction", "0"]
     words += ["--sampler.step-size", "1e-9", "--likelihood", "gaussian"]
     words += ["--sampler.batch-size", "256"] if line.sampler == "sgld" else []
-    most = 0
+    peak_kb = 0
     command = [sys.executable, "-m", "bnnzoo", *words]
-    # That nothing has converged is no news.
+    # These runs are too short to converge, so their warnings are discarded.
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
             with suppress(OSError):
                 status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-                if found := re.search(r"VmHWM:\s+(\d+) kB", status):
-                    most = max(most, int(found[1]))
+                if match := re.search(r"VmHWM:\s+(\d+) kB", status):
+                    peak_kb = max(peak_kb, int(match[1]))
             time.sleep(0.02)
     if process.returncode:
         sys.exit(f"bnnzoo {' '.join(words)}: ended with {process.returncode}")
     steps = line.chains * line.draws * line.thin
     seconds = float(bnnzoo.open(out).attributes["seconds_sampling"])
-    return Spent(1e6 * seconds / steps, most / 1024, os.stat(out).st_size / 1e6)
+    return Spent(1e6 * seconds / steps, peak_kb / 1024, os.stat(out).st_size / 1e6)
 
 
 def rows_of(lines: list[Line], folder: Path) -> Iterator[str]:
-    """A table's rows, as they are measured."""
+    """Yield the rows of a table as they are measured."""
     before: dict[str, tuple[Line, Spent]] = {}
     least: dict[str, float] = {}
     for line in lines:

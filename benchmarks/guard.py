@@ -1,13 +1,15 @@
-"""What the penalty's guard catches, and what it lets pass: its operating curve over targets on which few rows decide.
+"""Alarms of the penalty's guard on correct and wrong runs, for targets that few rows dominate.
 
     python benchmarks/guard.py [--chains 64] [--blocks 5] [--sampling replacement|importance] [--only rare,t] [--skip 0]
 
-Linear and logistic regressions whose posterior is known (in closed form, or by importance sampling from its Gaussian
-approximation), the proposals shaped by it and the step size such that the mean sigma2, a step counting at most ten
-times its target, meets its target. A setting is *wrong* where the variance of a weight, over all its chains, is more
-than a tenth off, or a mean more than 0.3 of a standard deviation, beyond error; *right* where no variance is more than
-3 % off and no mean 0.1, *nearly right* up to 5 % and 0.15. A run is four chains of
-1000 steps; its alarms are those of the guard. The table has a line a setting, the last lines count the runs.
+The targets are linear and logistic regressions with known posterior (in closed form, or by importance sampling from its
+Gaussian approximation). Proposals have the posterior's covariance. The step size is set such that the mean sigma2 meets
+its target, where a step counts at most ten times the target.
+
+A setting is *wrong* if, beyond its error, the variance of a weight over all chains is more than a tenth off, or a mean
+more than 0.3 of a standard deviation. It is *right* if no variance is more than 3 % off and no mean more than 0.1, and
+*nearly right* up to 5 % and 0.15. A run is four chains of 1000 steps, and its alarms are those of the guard. The table
+has one line per setting. The last lines count the runs.
 """
 
 from __future__ import annotations
@@ -52,22 +54,22 @@ class Regression(AbstractPosterior):
         return y * output - (jnp.logaddexp(0.0, output) if self.kind == "logistic" else jnp.exp(output))
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and covariance of the posterior."""
+        """Return mean and covariance of the posterior."""
         x, y = (np.asarray(a, float) for a in self.data)
-        one = np.eye(x.shape[1])
+        prior_precision = np.eye(x.shape[1])
         if self.kind == "gaussian":
-            covariance = np.linalg.inv(x.T @ x + one)
+            covariance = np.linalg.inv(x.T @ x + prior_precision)
             return covariance @ x.T @ y, covariance
         mode = np.zeros(x.shape[1])
         for _ in range(100):
             p = (special.expit if self.kind == "logistic" else np.exp)(x @ mode)
-            precision = (x * (p * (1 - p) if self.kind == "logistic" else p)[:, None]).T @ x + one
+            precision = (x * (p * (1 - p) if self.kind == "logistic" else p)[:, None]).T @ x + prior_precision
             move = np.linalg.solve(precision, x.T @ (y - p) - mode)
             mode = mode + move * min(1.0, 2 / max(np.linalg.norm(move), 1e-12))
         return self._weighted(mode, np.linalg.inv(precision))
 
     def _weighted(self, mode: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """By 20 000 draws of Student's t about the mode."""
+        """Estimate both from 20 000 weighted draws of Student's t about the mode."""
         x, y = (np.asarray(a, float) for a in self.data)
         rng, dof, dim = np.random.default_rng(0), 8, len(mode)
         t = rng.normal(size=(20_000, dim)) * np.sqrt(dof / rng.chisquare(dof, size=(20_000, 1)))
@@ -90,7 +92,7 @@ class Setting(NamedTuple):
 
 
 def regression(kind: str, number: float, size: float, *, num_data: int, seed: int) -> Regression:
-    """Five features, and unit noise but where the kind says otherwise; `number` of rows, or the share if below one."""
+    """Return a regression on five features; `number` counts the special rows, or is their fraction if below 1."""
     rng = np.random.default_rng(seed)
     x, noise = rng.normal(size=(num_data, DIM)), rng.normal(size=num_data)
     weights = 0.5 * rng.normal(size=DIM)
@@ -118,7 +120,7 @@ def regression(kind: str, number: float, size: float, *, num_data: int, seed: in
     elif kind == "heavy":
         x = rng.standard_t(size, size=(num_data, DIM))
     elif kind == "cluster":
-        # The last layer of a network of five tanh units; few rows lie where the last unit alone bends.
+        # The last layer of a network of five tanh units. Few rows lie where only the last unit is not saturated.
         place = rng.normal(size=num_data)
         place[few] = 6 + 0.3 * rng.normal(size=count)
         x = np.column_stack([np.ones(num_data), np.tanh(place[:, None] - np.array([-1.0, 0.0, 1.0, 6.0]))])
@@ -163,31 +165,31 @@ KINDS = (
     ("counts", 1, 100.0),
 )
 SHAPES = ((2000, 100, 1.5), (2000, 400, 0.5), (500, 100, 1.5))
-"""Rows, data a step, target of sigma2."""
+"""Rows, data per step, target of sigma2."""
 LARGE = (20_000, 100, 1.5)
 LARGE_KINDS = (("clean", 0, 0.0), ("rare", 1, 1.0), ("rare", 1, 1.7))
-"""Where a row is drawn once in 200 steps."""
+"""Settings in which a row is drawn once in 200 steps."""
 
 
 def settings(sampling: Any, only: tuple[str, ...]) -> Iterator[Setting]:
-    asked = [*((shape, kind) for shape in SHAPES for kind in KINDS), *((LARGE, kind) for kind in LARGE_KINDS)]
-    for (num_data, used, target), one in asked:
-        kind, number, size = one
+    cases = [*((shape, kind) for shape in SHAPES for kind in KINDS), *((LARGE, kind) for kind in LARGE_KINDS)]
+    for (num_data, used, target), design in cases:
+        kind, number, size = design
         if only and kind not in only:
             continue
         sampler = Penalty(batch_size=used // 20, num_batches=20, sampling=sampling)
-        posterior = regression(*one, num_data=num_data, seed=KINDS.index(one))
+        posterior = regression(*design, num_data=num_data, seed=KINDS.index(design))
         name = f"{kind} {number:g} {size:g}, N {num_data}, K {used}, sigma2 {target:g}"
         yield Setting(name, posterior, sampler, target)
 
 
 LOOKED = ("unseen", "unseen_shift", "skew_bias")
-"""What the table shows of the guard's statistics."""
+"""Statistics of the guard that the table shows."""
 
 
 @eqx.filter_jit
 def simulate(sampler: Penalty, posterior: Regression, states: Any, keys: Array) -> Any:
-    """States and means of the statistics [chain] after so many steps, and positions [chain, draw, dim] on the way."""
+    """Return states, positions [chain, draw, dim] and means of the statistics [chain] after `STEPS` steps."""
 
     def chain(state: Any, key: Array) -> Any:
         def some(state: Any, key: Array) -> Any:
@@ -204,7 +206,7 @@ def simulate(sampler: Penalty, posterior: Regression, states: Any, keys: Array) 
 
 @eqx.filter_jit
 def pilot(sampler: Penalty, posterior: Regression, states: Any, keys: Array, target: Array) -> tuple[Array, Array]:
-    """Mean sigma2 over its target, a step counting at most ten, and mean acceptance."""
+    """Return the mean ratio of sigma2 to its target, limited to ten, and the mean acceptance."""
 
     def chain(state: Any, key: Array) -> Any:
         step = lambda state, key: sampler.step(posterior, state, key=key)  # noqa: E731
@@ -217,18 +219,18 @@ def pilot(sampler: Penalty, posterior: Regression, states: Any, keys: Array, tar
 
 @eqx.filter_jit
 def with_rows(sampler: Penalty, posterior: Regression, states: Any, keys: Array) -> Any:
-    """States that have looked at their rows, as warm-up does."""
+    """Return the states with the row probabilities updated, as warm-up does."""
 
-    def look(one: tuple[Any, Array]) -> Any:
-        state, key = one
-        found = _influence.row_influence(sampler, posterior, state, steps_between=0, key=key)
-        return _row_probabilities.update_probabilities(state.rows, found.square)
+    def update(slices: tuple[Any, Array]) -> Any:
+        state, key = slices
+        influence = _influence.row_influence(sampler, posterior, state, steps_between=0, key=key)
+        return _row_probabilities.update_probabilities(state.rows, influence.square)
 
-    return eqx.tree_at(lambda s: s.rows, states, _row_probabilities.pool_chains(jax.lax.map(look, (states, keys))))
+    return eqx.tree_at(lambda s: s.rows, states, _row_probabilities.pool_chains(jax.lax.map(update, (states, keys))))
 
 
 def started(setting: Setting, chains: int, key: Array) -> tuple[Any, np.ndarray, np.ndarray]:
-    """States at exact draws with the step size tuned, and the posterior's moments."""
+    """Return states at exact draws with tuned step size, and the posterior's moments."""
     sampler, posterior = setting.sampler, setting.posterior
     mean, covariance = posterior.moments()
     draws = np.random.default_rng(1).multivariate_normal(mean, covariance, size=chains).astype(np.float32)
@@ -250,13 +252,13 @@ def started(setting: Setting, chains: int, key: Array) -> tuple[Any, np.ndarray,
 
 @eqx.filter_jit
 def inspected(sampler: Penalty, posterior: Regression, states: Any, key: Array) -> Any:
-    """The last look of every chain."""
+    """Return the final inspection of every chain."""
     keys = jax.random.split(key, len(states.position))
     return jax.vmap(lambda state, key: sampler.inspect(posterior, state, key=key))(states, keys)
 
 
 def measured(setting: Setting, *, chains: int, blocks: int) -> dict[str, Any]:
-    """How far the draws of a setting are off, and which of its runs raise an alarm."""
+    """Return the errors of a setting's draws and the alarms of its runs."""
     key_start, key_steps, key_look = jax.random.split(jax.random.key(0), 3)
     states, mean, covariance = started(setting, chains, key_start)
     positions, alarms, looks = [], [], []
@@ -264,7 +266,7 @@ def measured(setting: Setting, *, chains: int, blocks: int) -> dict[str, Any]:
         keys = jax.random.split(jax.random.fold_in(key_steps, block), chains)
         states, some, means = simulate(setting.sampler, setting.posterior, states, keys)
         if not block:
-            continue  # towards the chain's own law
+            continue  # the first block is burn-in towards the chain's own stationary distribution
         positions.append(np.asarray(some))
         if block % LOOKS_EVERY == 0:
             look = inspected(setting.sampler, setting.posterior, states, jax.random.fold_in(key_look, block))
@@ -272,9 +274,9 @@ def measured(setting: Setting, *, chains: int, blocks: int) -> dict[str, Any]:
             looks.append([np.mean({**every, **last}[name]) for name in LOOKED])
             for first in range(0, chains, CHAINS_A_RUN):
                 chosen = slice(first, first + CHAINS_A_RUN)
-                run, seen = ({name: v[chosen].tolist() for name, v in of.items()} for of in (every, last))
-                found = chain_findings.gate_findings(setting.sampler, setting.posterior, run, inspection=seen)
-                alarms.append(sorted({finding.kind for finding in found}))
+                run, inspection = ({name: v[chosen].tolist() for name, v in of.items()} for of in (every, last))
+                findings = chain_findings.gate_findings(setting.sampler, setting.posterior, run, inspection=inspection)
+                alarms.append(sorted({finding.kind for finding in findings}))
     z = (np.concatenate(positions, 1) - mean) / np.sqrt(np.diag(covariance))
     shift = z.mean((0, 1))
     each = ((z - shift) ** 2).mean(1)
@@ -311,14 +313,14 @@ def main() -> None:
     counts = {name: [0, 0] for name in ("right", "nearly right", "between", "wrong")}
     chosen = settings(given.sampling, tuple(filter(None, given.only.split(","))))
     for setting in itertools.islice(chosen, given.skip, None):
-        found = measured(setting, chains=given.chains, blocks=given.blocks)
-        raised = [alarm for alarm in found["alarms"] if alarm]
-        counts[found["class"]][0] += len(raised)
-        counts[found["class"]][1] += len(found["alarms"])
+        result = measured(setting, chains=given.chains, blocks=given.blocks)
+        raised = [alarm for alarm in result["alarms"] if alarm]
+        counts[result["class"]][0] += len(raised)
+        counts[result["class"]][1] += len(result["alarms"])
         by = Counter(kind for alarm in raised for kind in alarm)
         print(
-            f"| {setting.name} | {found['variance']:.3f} ± {found['error']:.3f} | {found['mean']:.2f} "
-            f"| {found['looks']} | {found['class']} | {len(raised)}/{len(found['alarms'])} "
+            f"| {setting.name} | {result['variance']:.3f} ± {result['error']:.3f} | {result['mean']:.2f} "
+            f"| {result['looks']} | {result['class']} | {len(raised)}/{len(result['alarms'])} "
             f"| {', '.join(f'{kind} {count}' for kind, count in by.items())} |",
             flush=True,
         )

@@ -1,12 +1,13 @@
-"""What the Hamiltonian samplers reach on a small network, against NumPyro's and BlackJAX's own programs.
+"""Efficiency of the Hamiltonian samplers on a small network, against the programs of NumPyro and BlackJAX.
 
     python benchmarks/hamiltonian.py [--warmup 150] [--draws 100] [--repeats 5] [--only nuts hmc] [--gradients]
 
-A perceptron 10-50-1 (tanh, a learned noise scale: 602 parameters), 400 rows, four chains that begin at the same four
-untrained networks for everybody, a device a chain. All have the same log density. ESS is the least bulk ESS of the
-predictive means at 100 other inputs; seconds are of warm-up and sampling together, after a first run of each that
-compiled; repeats are interleaved, each with a seed of its own. Where `blackjax` is not installed its rows are left out.
-`--gradients` counts instead what `nuts` spends them on, a chain, with trees of so many doublings in warm-up at most.
+The network is a perceptron 10-50-1 (tanh, a learned noise scale: 602 parameters) with 400 rows. Four chains start at
+the same four untrained networks for all programs, with one device per chain. All programs have the same log density.
+ESS is the smallest bulk ESS of the predictive means at 100 other inputs. Seconds are those of warm-up and sampling
+together, after a first run of each that compiled. Repeats are interleaved, each with a different seed. If `blackjax` is
+not installed, its rows are left out. `--gradients` instead counts the gradients that `nuts` uses per chain, by the
+largest depth of its trees in warm-up.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ CHAINS, COLUMNS, ROWS = 4, 10, 400
 
 
 class Outcome(NamedTuple):
-    """A run: positions (chain, draw, dim), and the seconds of all of it."""
+    """One run: positions (chain, draw, dim), and the seconds of the whole run."""
 
     draws: np.ndarray
     seconds: float
@@ -48,7 +49,7 @@ Method = Callable[[int], Outcome]
 
 
 def problem() -> tuple[NetworkPosterior, np.ndarray]:
-    """Ten inputs, three of which matter, as much noise as signal; and the inputs at which predictions are judged."""
+    """Return ten inputs, of which three matter, with equal noise and signal, and the inputs of predictions."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(ROWS + 100, COLUMNS)).astype(np.float32)
     y = np.sin(x[:, :1]) + x[:, 1:2] * x[:, 2:3] / 2 + 0.8 * rng.normal(size=(len(x), 1))
@@ -61,7 +62,7 @@ def problem() -> tuple[NetworkPosterior, np.ndarray]:
 def by_loop(
     posterior: NetworkPosterior, sampler: AbstractSampler, starts: np.ndarray, given: Any, thin: int = 1
 ) -> Method:
-    """A sampler of bnnzoo, through the loop that every run goes through."""
+    """Return a method that runs a sampler of bnnzoo in the usual loop."""
 
     def run(seed: int) -> Outcome:
         parts, began = [], time.perf_counter()
@@ -85,7 +86,7 @@ def by_loop(
 
 
 def gradients(posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> None:
-    """Print how many gradients warm-up and sampling of `nuts` take, by the depth that trees have in warm-up."""
+    """Print the gradients that warm-up and sampling of `nuts` take, by the depth of trees in warm-up."""
     print("| warmup_tree_depth | warm-up | sampling | a draw |\n|---|---|---|---|")
     for depth in (6, 7, 8, 10):
         spent = {"warm-up": 0.0, "sampling": 0.0}
@@ -102,12 +103,12 @@ def gradients(posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> No
                 seconds=Seconds(),
             ):
                 spent[chunk.phase] += float(np.sum(chunk.stats["n_steps"])) / CHAINS / given.repeats
-        one = spent["sampling"] / given.draws
-        print(f"| {depth} | {spent['warm-up']:.0f} | {spent['sampling']:.0f} | {one:.0f} |", flush=True)
+        per_draw = spent["sampling"] / given.draws
+        print(f"| {depth} | {spent['warm-up']:.0f} | {spent['sampling']:.0f} | {per_draw:.0f} |", flush=True)
 
 
 def by_numpyro(posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> Method:
-    """NumPyro's NUTS under its own MCMC, `chain_method="parallel"`."""
+    """Run NumPyro's NUTS by its own MCMC, with `chain_method="parallel"`."""
     from numpyro.infer import MCMC, NUTS
 
     kernel = NUTS(potential_fn=lambda theta: -posterior.log_density(theta))
@@ -130,7 +131,7 @@ def by_numpyro(posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> M
 
 
 def by_blackjax(name: str, posterior: NetworkPosterior, starts: np.ndarray, given: Any) -> Method:
-    """BlackJAX's window adaptation, then its kernel in a scan, a chain a device."""
+    """Run BlackJAX's window adaptation, then its kernel in a scan, with one device per chain."""
     import blackjax
 
     algorithm, more = {"nuts": (blackjax.nuts, {}), "hmc": (blackjax.hmc, {"num_integration_steps": 32})}[name]
@@ -184,19 +185,21 @@ def main() -> None:
     if importlib.util.find_spec("blackjax"):
         methods |= {f"BlackJAX {name}": by_blackjax(name, posterior, starts, given) for name in ("nuts", "hmc")}
     predict = jax.jit(lambda theta: jax.vmap(posterior.network_at(theta))(others)[:, 0])
-    found: dict[str, list[list[float]]] = {name: [] for name in given.only or methods}
+    results: dict[str, list[list[float]]] = {name: [] for name in given.only or methods}
     for seed in range(given.repeats + 1):
-        for name, rows in found.items():
+        for name, rows in results.items():
             draws, seconds = methods[name](seed)
             if seed:
                 predictions = np.asarray(jax.lax.map(lambda chain: jax.lax.map(predict, chain), jnp.asarray(draws)))
-                told = convergence(predictions)
-                rows.append([told["ess_bulk"], told["rhat"], seconds, told["ess_bulk"] / seconds])
+                stats = convergence(predictions)
+                rows.append([stats["ess_bulk"], stats["rhat"], seconds, stats["ess_bulk"] / seconds])
     print("| method | ESS | R-hat | seconds | ESS/s | of NumPyro nuts |\n|---|---|---|---|---|---|")
-    for name, rows in found.items():
-        told = np.array(rows)
-        ratio = np.median(told[:, 3] / np.array(found["NumPyro nuts"])[:, 3]) if "NumPyro nuts" in found else np.nan
-        cells = " | ".join(f"{cell:.3g}" for cell in np.median(told, 0))
+    for name, rows in results.items():
+        columns = np.array(rows)
+        ratio = (
+            np.median(columns[:, 3] / np.array(results["NumPyro nuts"])[:, 3]) if "NumPyro nuts" in results else np.nan
+        )
+        cells = " | ".join(f"{cell:.3g}" for cell in np.median(columns, 0))
         print(f"| {name} | {cells} | {ratio:.2f} |", flush=True)
 
 

@@ -1,12 +1,12 @@
-"""Two ways to keep a control variate's anchor near a chain that wanders: what `penalty_scaling.py network` tries.
+"""Two ways to keep the anchor of a control variate near a moving chain, as used by `penalty_scaling.py network`.
 
-diminishing     the anchor is moved to the chain's position again and again, after gaps that grow: the k-th is k times
-                the first. Adaptation that dies out; exact in the limit only.
-extended        the anchor is part of the state: (theta, a) has density pi(theta) N(a; theta, S). Drawing a for a theta
-                is exact; between two the penalty moves theta under pi(theta) N(a; theta, S). S = width^2 times
-                the proposals' diagonal covariance, which is narrower than the posterior in every direction.
+diminishing     the anchor moves to the chain's position after gaps that grow: the k-th gap is k times the first. This
+                adaptation dies out, and is exact only in the limit.
+extended        the anchor is part of the state: (theta, a) has density pi(theta) N(a; theta, S). Drawing a given theta
+                is exact. Between two draws of a, the penalty moves theta under pi(theta) N(a; theta, S). S is width^2
+                times the diagonal covariance of the proposals, which is narrower than the posterior in every direction.
 
-Both take a pass over all data for every new anchor, which is counted and timed.
+Both need a pass over all data for every new anchor. It is counted and timed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bnnzoo.samplers._preconditioner import pool_chains, update_precision
 
 
 class Tethered(AbstractPosterior):
-    """pi(theta) N(anchor; theta, S) for a fixed anchor: the prior has one more term, the likelihood is the same."""
+    """pi(theta) N(anchor; theta, S) for a fixed anchor: the prior has one more term."""
 
     data: Any
     likelihood_power: Any
@@ -45,7 +45,7 @@ class Tethered(AbstractPosterior):
 
 
 class Run(NamedTuple):
-    """Kept positions [chain, draw, dim], means of the kept steps, and what they cost."""
+    """Stored positions [chain, draw, dim], means of the statistics, and the cost."""
 
     draws: np.ndarray
     acceptance: float
@@ -68,7 +68,7 @@ def run(
     width: float = 1.0,
     batch_size: int = 1000,
 ) -> Run:
-    """`moves` new anchors after `warmup` of them, in which the step size is set; gaps of `gap` steps, or growing."""
+    """Sample with `moves` new anchors, after `warmup` anchors that set the step size; gaps are `gap` or grow."""
     sampler = Penalty(
         control_variate="first", proposal="langevin", step_size=0.1, preconditioner="diagonal",
         batch_size=batch_size, num_batches=1,
@@ -79,17 +79,17 @@ def run(
 
     @eqx.filter_jit
     def begin(posterior: Any, thetas: Any) -> Any:
-        def one(theta: Any) -> Any:
+        def begin_chain(theta: Any) -> Any:
             state = sampler.init(posterior, theta, num_warmup=1, key=root)
             return eqx.tree_at(
                 lambda s: s.preconditioner, state, update_precision(state.preconditioner, posterior, theta)
             )
 
-        return jax.lax.map(one, thetas)
+        return jax.lax.map(begin_chain, thetas)
 
     @eqx.filter_jit
     def move(posterior: Any, states: Any, keys: Any) -> Any:
-        def one(slices: Any) -> Any:
+        def move_chain(slices: Any) -> Any:
             state, key = slices
             where = state.position
             if kind == "extended":
@@ -97,7 +97,7 @@ def run(
                 where = where + spread * jax.random.normal(key, where.shape)
             return eqx.tree_at(lambda s: s.anchor, state, make_anchor(posterior, where, second=False))
 
-        return jax.lax.map(one, (states, keys))
+        return jax.lax.map(move_chain, (states, keys))
 
     @eqx.filter_jit
     def steps(posterior: Any, states: Any, keys: Any, rows: int) -> Any:
@@ -108,11 +108,11 @@ def run(
                 target = Tethered(*whole, state.anchor.point, (width * state.preconditioner.factor) ** -2)
 
             def row(state: Any, i: Any) -> Any:
-                def one(state: Any, j: Any) -> Any:
+                def step(state: Any, j: Any) -> Any:
                     state, stats = sampler.step(target, state, key=jax.random.fold_in(key, i * thin + j))
                     return state, (stats["acceptance_rate"], stats["sigma2"])
 
-                state, stats = jax.lax.scan(one, state, jnp.arange(thin))
+                state, stats = jax.lax.scan(step, state, jnp.arange(thin))
                 return state, (state.position, *jax.tree.map(jnp.mean, stats))
 
             return jax.lax.scan(row, state, jnp.arange(rows))
@@ -125,18 +125,18 @@ def run(
         states, (_, rate, sigma2) = steps(posterior, states, keys(2 * k + 1), gap // thin)
         calm = float(rate.mean()) > 0.45 and float(sigma2.mean()) < 1.5
         states = eqx.tree_at(lambda s: s.step_size, states, states.step_size * (1.25 if calm else 0.7))
-    kept, rates, noises, number = [], [], [], 0
+    draws, rates, noises, number = [], [], [], 0
     sizes = [gap // thin * (1 if kind == "extended" else k + 1) for k in range(moves)]
     programs = {n: steps.lower(posterior, states, keys(0), n).compile() for n in set(sizes)}
     started = time.perf_counter()
     for k, rows in enumerate(sizes, warmup):
         states = move(posterior, states, keys(2 * k))
         states, (positions, rate, sigma2) = programs[rows](posterior, states, keys(2 * k + 1), rows)
-        kept.append(np.asarray(positions))
+        draws.append(np.asarray(positions))
         rates.append(np.asarray(rate))
         noises.append(np.asarray(sigma2))
         number += rows * thin
     seconds = time.perf_counter() - started
     mean = lambda parts: float(np.mean(np.concatenate(parts, 1)))  # noqa: E731
     per_step = sampler.evaluations(posterior, {}) + 2 * len(sizes) * posterior.num_data / number
-    return Run(np.concatenate(kept, 1), mean(rates), mean(noises), seconds, number, per_step)
+    return Run(np.concatenate(draws, 1), mean(rates), mean(noises), seconds, number, per_step)

@@ -1,12 +1,16 @@
-"""Where a step of SGLD spends its time, and what Gaussian noise costs that is made in other ways.
+"""Time of the parts of a step of SGLD, and cost of Gaussian noise that is generated in other ways.
 
     python benchmarks/noise.py [--repeats 5] [--steps 400]
 
-An MLP 784-100-10 (79 510 parameters), 60 000 images, batch 256, one chain, in a scan written by hand. Then the noise
-alone, in a scan of two steps a turn, as `jax.random.normal` makes it (a pass of Threefry a number, of whose two words
-it keeps their exclusive or) and from both words of a pass: for this step and the next one, or for the two halves of
-one step, by the inverse distribution function or by Box and Muller; and as the samplers make it, from hashed
-counters. The step by hand has `jax.random.normal`, and once the samplers' noise. Medians of interleaved repeats.
+The first table is for an MLP 784-100-10 (79 510 parameters), 60 000 images, batch 256 and one chain, in a scan written
+by hand. The second table is for the noise alone, in a scan of two steps per iteration, generated in three ways:
+
+- by `jax.random.normal`, which uses one pass of Threefry per number and keeps the exclusive or of its two words;
+- from both words of a pass, for two consecutive steps or for the two halves of one step, by the inverse distribution
+  function or by Box and Muller;
+- by the samplers' method, from hashed counters.
+
+The step by hand uses `jax.random.normal`, and once the samplers' noise. Numbers are medians of interleaved repeats.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ def hashed(key: PRNGKeyArray) -> Vector:
 
 
 def parts(posterior: NetworkPosterior) -> dict[str, Callable[[Vector, PRNGKeyArray], Vector]]:
-    """The step, and the step without one of its parts."""
+    """Return the step, and the step without some of its parts."""
 
     def step(
         theta: Vector, key: PRNGKeyArray, *, gather: bool = True, gradient: bool = True, noise: Any = normal
@@ -49,7 +53,7 @@ def parts(posterior: NetworkPosterior) -> dict[str, Callable[[Vector, PRNGKeyArr
         key_batch, key_noise = jax.random.split(key)
         moved = theta
         if gradient:
-            # Without the gather the rows lie side by side, and are others at each step all the same.
+            # Without the gather the rows are contiguous, but they still change at each step.
             start = jax.random.randint(key_batch, (), 0, posterior.num_data - BATCH)
             slice_of = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, BATCH)  # noqa: E731
             rows = posterior.minibatch(BATCH, key=key_batch) if gather else jax.tree.map(slice_of, posterior.data)
@@ -70,14 +74,14 @@ def parts(posterior: NetworkPosterior) -> dict[str, Callable[[Vector, PRNGKeyArr
 
 
 def words(key: PRNGKeyArray, count: int) -> tuple[UInt32[Array, " count"], UInt32[Array, " count"]]:
-    """Both words of `count` passes of Threefry."""
-    one, other = (jnp.broadcast_to(word, (count,)) for word in jax.random.key_data(key))
-    first, second = threefry2x32_p.bind(one, other, jnp.zeros(count, jnp.uint32), jnp.arange(count, dtype=jnp.uint32))
+    """Return both words of `count` passes of Threefry."""
+    high, low = (jnp.broadcast_to(word, (count,)) for word in jax.random.key_data(key))
+    first, second = threefry2x32_p.bind(high, low, jnp.zeros(count, jnp.uint32), jnp.arange(count, dtype=jnp.uint32))
     return first, second
 
 
 def uniform(bits: UInt32[Array, " count"]) -> Float[Array, " count"]:
-    """On [0, 1), of 23 bits."""
+    """Return uniform numbers on [0, 1) with 23 bits."""
     return jax.lax.bitcast_convert_type((bits >> 9) | np.uint32(0x3F800000), jnp.float32) - 1
 
 
@@ -97,7 +101,7 @@ def box_muller(key: PRNGKeyArray, count: int) -> tuple[Vector, Vector]:
 
 
 def noises() -> dict[str, Callable[[Vector, PRNGKeyArray], Vector]]:
-    """Two steps of nothing but noise."""
+    """Return functions that take two steps of noise alone."""
 
     def two_steps(theta: Vector, pair: tuple[Vector, Vector]) -> Vector:
         return 0.999 * (0.999 * theta + pair[0]) + pair[1]
@@ -129,7 +133,7 @@ def noises() -> dict[str, Callable[[Vector, PRNGKeyArray], Vector]]:
 
 
 def compare(steps: dict[str, Callable[[Vector, PRNGKeyArray], Vector]], per: int, num_steps: int, repeats: int) -> None:
-    """Print a row each: microseconds a step, and the ratio to the first."""
+    """Print one row per function: microseconds per step, and the ratio to the first function."""
     keys = jax.random.split(jax.random.key(0), num_steps // per)
     theta = 0.01 * jax.random.normal(jax.random.key(1), (DIM,))
     scans = {

@@ -1,10 +1,11 @@
-"""Small tables with more noise than a network should learn: what a start that stops by held-out rows is for.
+"""Small tables with more noise than a network should learn: the effect of early stopping on held-out rows.
 
     python benchmarks/noisy_tables.py [--budget 20s]
 
-Made tables with many test rows: linear in two of five features, Friedman's first function with three idle features, a
-sine of one feature, and no signal at all. `bnnzoo sample --data` as it is, and with `--start-held-out 0`, which trains
-each network on all rows to the end; beside a Gaussian process (a length a feature, noise). In the targets' units.
+The tables are simulated, with many test rows: linear in two of five features, Friedman's first function with three
+irrelevant features, a sine of one feature, and no signal at all. Each is fitted by `bnnzoo sample --data`, by the same
+command with `--start-held-out 0`, which trains each network on all rows to the end, and by a Gaussian process (a length
+scale per feature, noise). Scores are in the units of the targets.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ WAYS = {"`bnnzoo sample --data`": [], "the same, `--start-held-out 0`": ["--star
 
 
 def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
-    """Name, inputs, targets, and how many of the rows are for training."""
+    """Yield name, inputs, targets and number of training rows."""
     random = np.random.default_rng(0)
     x = random.normal(size=(1120, 5))
     yield "linear", x, x[:, 0] - 0.5 * x[:, 1] + random.normal(size=1120), 120
@@ -77,9 +78,9 @@ def main() -> None:
             frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(x.shape[1])]).assign(y=y)
             frame[:count].to_csv(train, index=False)
             frame[count:].to_csv(test, index=False)
-            found = {what: ours(train, test, ["--budget", budget, *options]) for what, options in WAYS.items()}
-            found["Gaussian process"] = gaussian_process(x, y, count)
-            for what, scores in found.items():
+            results = {what: ours(train, test, ["--budget", budget, *options]) for what, options in WAYS.items()}
+            results["Gaussian process"] = gaussian_process(x, y, count)
+            for what, scores in results.items():
                 numbers = [
                     f"{scores[key]:.3g}" if key in scores else "" for key in ("rmse", "nll", "coverage_90", "rhat")
                 ]

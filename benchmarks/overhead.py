@@ -1,16 +1,17 @@
-"""What the loop costs: chunks, statistics, thinning and storing against a hand-written scan of the same kernel.
+"""Cost of the loop: chunks, statistics, thinning and storing, against a hand-written scan of the same kernel.
 
     python benchmarks/overhead.py [--parallel] [--repeats 5] [--seconds 6]
 
-Two kernels: SGLD on an MLP 784-100-10 (60 000 images, batch 256; 1 and 4 chains), and random-walk Metropolis on a
-regression with 20 parameters and 1000 data. For each the time a chain-step takes
+There are two kernels: SGLD on an MLP 784-100-10 (60 000 images, batch 256; 1 and 4 chains), and random-walk Metropolis
+on a regression with 20 parameters and 1000 data. For each the script measures the time that a chain-step takes
 
-    hand    in a hand-written `jax.lax.scan` under `jax.vmap`, which keeps every `thin`-th position and nothing else
+    hand    in a hand-written `jax.lax.scan` under `jax.vmap`, which stores every `thin`-th position and nothing else
     loop    in `bnnzoo.sampling.loop.chunks`, vectorised, with all statistics
-    stored  in the same with every chunk written to part files
+    stored  in the same loop with every chunk written to part files
 
-interleaved, medians over the repeats; only the ratios to `hand` mean anything. With `--parallel` the CPU is split and
-each chain has a device, as `sample` has it; the hand-written scan, one program on one of them, is slower for it.
+Repeats are interleaved, and the table shows medians over the repeats. Only the ratios to `hand` are meaningful. With
+`--parallel` the CPU is split and each chain has a device, as in `sample`. The hand-written scan is one program on one
+of these devices and is then slower.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from bnnzoo.store.writer import Store
 
 
 def classifier() -> NetworkPosterior:
-    """An MLP 784-100-10 on 60 000 random images."""
+    """Return an MLP 784-100-10 on 60 000 random images."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60_000, 784)).astype(np.float32)
     y = rng.integers(0, 10, 60_000).astype(np.int32)
@@ -48,7 +49,7 @@ def classifier() -> NetworkPosterior:
 
 
 def regression() -> NetworkPosterior:
-    """A linear regression with 20 parameters."""
+    """Return a linear regression with 20 parameters."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1000, 19)).astype(np.float32)
     y = (x.sum(1, keepdims=True) + rng.normal(size=(1000, 1))).astype(np.float32)
@@ -65,7 +66,7 @@ def hand_sgld(posterior: NetworkPosterior, eta: float, batch: int, theta: Any, k
 
 
 def hand_random_walk(posterior: NetworkPosterior, eta: float, state: Any, key: Any) -> Any:
-    """Metropolis with a cached log density."""
+    """Take a Metropolis step with a cached log density."""
     theta, density = state
     key_propose, key_accept = jax.random.split(key)
     proposal = theta + eta * jax.random.normal(key_propose, theta.shape)
@@ -75,9 +76,9 @@ def hand_random_walk(posterior: NetworkPosterior, eta: float, state: Any, key: A
 
 
 def hand_scan(step: Callable[..., Any], num_chains: int, draws: int, thin: int) -> Callable[..., Any]:
-    """A jitted scan over draws, each of `thin` steps, of all chains under vmap."""
+    """Return a jitted scan over draws of `thin` steps each, of all chains under vmap."""
 
-    def one(posterior: Any, state: Any, key: Any) -> Any:
+    def one_chain(posterior: Any, state: Any, key: Any) -> Any:
         def draw(state: Any, i: Any) -> Any:
             keys = jax.vmap(lambda j: jax.random.fold_in(key, i * thin + j))(jnp.arange(thin))
             state = jax.lax.scan(lambda s, k: (step(posterior, s, k), None), state, keys)[0]
@@ -86,7 +87,7 @@ def hand_scan(step: Callable[..., Any], num_chains: int, draws: int, thin: int) 
         return jax.lax.scan(draw, state, jnp.arange(draws))
 
     keys = jax.random.split(jax.random.key(0), num_chains)
-    compiled = jax.jit(jax.vmap(one, (None, 0, 0)))
+    compiled = jax.jit(jax.vmap(one_chain, (None, 0, 0)))
     return lambda posterior, state: compiled(posterior, state, keys)
 
 
@@ -100,7 +101,7 @@ def bnnzoo_run(
     method: Method,
     store: bool,
 ) -> float:
-    """Seconds that sampling takes, after compilation."""
+    """Return the seconds that sampling takes, after compilation."""
     from bnnzoo.sampling.seconds import Seconds
 
     seconds = Seconds()
@@ -139,7 +140,7 @@ def compare(
     method: Method,
     cached: bool,
 ) -> None:
-    """Print one row: microseconds a chain-step by hand, and the two ratios to it."""
+    """Print one row: microseconds per chain-step by hand, and the two ratios to it."""
     posterior = jax.device_put(posterior)
     theta = 0.01 * jax.random.normal(jax.random.key(1), (num_chains, posterior.layout.dim))
     state = (theta, jax.vmap(posterior.log_density)(theta)) if cached else theta

@@ -1,15 +1,16 @@
-"""Tables that nobody tuned for: `bnnzoo sample` with data and nothing else, against models that need no tuning.
+"""Tables without tuning: `bnnzoo sample` with default settings, against models that need no tuning.
 
-    python benchmarks/own_data.py FOLDER                                      # the choice, and peers
+    python benchmarks/own_data.py FOLDER                                      # the default recipe, and other models
     python benchmarks/own_data.py FOLDER --bde PYTHON --seeds 0 1 2
     python benchmarks/own_data.py FOLDER --pairs --models mlp mdn --samplers nuts hmc [--budget 20s]
 
-FOLDER holds tables, NAME.csv with a header or NAME/data.txt without one, the target last. A tenth of the rows is the
-test set, the same rows for all. RMSE and NLL are in standard deviations of the training targets. Seconds are of whole
-processes; everything runs with its defaults.
+FOLDER holds tables, NAME.csv with a header or NAME/data.txt without a header. The target is the last column. A tenth of
+the rows is the test set, the same rows for all methods. RMSE and NLL are in standard deviations of the training
+targets. Seconds are those of whole processes. All methods run with their defaults.
 
-`--pairs` runs models with samplers by name, each within the budget, and says whether it converged, or how it ended.
-`--bde` is the Python of an environment with bde (`pip install sklearn-contrib-bde`), which cannot share ours.
+`--pairs` runs the named models with the named samplers, each within the budget, and prints whether the run converged
+or how it ended. `--bde` is the Python of an environment with bde (`pip install sklearn-contrib-bde`), which cannot be
+installed beside bnnzoo.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ COLUMNS = ("table", "rows", "what", "seed", "rmse", "nll", "coverage_90", "rhat"
 
 
 def tables(folder: Path, into: Path) -> Iterator[Path]:
-    """The tables as CSV files with a header."""
+    """Return the tables as CSV files with a header."""
     for path in sorted([*folder.glob("**/*.csv"), *folder.glob("**/data.txt")]):
         if path.suffix == ".csv":
             yield path
@@ -63,7 +64,7 @@ def tables(folder: Path, into: Path) -> Iterator[Path]:
 
 
 def standardised(table: Path) -> dict[str, np.ndarray]:
-    """Training and test rows as bnnzoo splits them, in standard deviations of the training rows."""
+    """Return training and test rows of bnnzoo's split, in standard deviations of the training rows."""
     train, test = split(load(str(table), task="regression"), test_fraction=0.1, seed=0)
     assert test is not None
     sd = np.where(train.x.std(0) > 0, train.x.std(0), 1)
@@ -77,7 +78,7 @@ def standardised(table: Path) -> dict[str, np.ndarray]:
 
 
 def ours(table: Path, words: list[str], seed: int) -> dict[str, Any]:
-    """A run of the command line, in a process of its own."""
+    """Run the command line in a separate process and return its scores."""
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "run.nc")
         command = [sys.executable, "-m", "bnnzoo", "sample", *words, "--data", str(table), "--task", "regression"]
@@ -116,8 +117,8 @@ def gaussian_process(rows: dict[str, np.ndarray], seed: int) -> dict[str, float]
 
     kernel = ConstantKernel() * RBF([1.0] * rows["x"].shape[1]) + WhiteKernel()
     model = GaussianProcessRegressor(kernel, random_state=seed).fit(rows["x"], rows["y"])
-    told: Any = model.predict(rows["x_test"], return_std=True)
-    mean, sd = told
+    moments: Any = model.predict(rows["x_test"], return_std=True)
+    mean, sd = moments
     z = (rows["y_test"] - mean) / sd
     nll = np.mean(0.5 * np.log(2 * np.pi * sd**2) + 0.5 * z**2)
     return {"rmse": _rmse(rows, mean), "nll": float(nll), "coverage_90": float(np.mean(np.abs(z) < 1.6449))}
@@ -146,8 +147,8 @@ def _rmse(rows: dict[str, np.ndarray], mean: np.ndarray) -> float:
     return float(np.sqrt(np.mean((rows["y_test"] - mean) ** 2)))
 
 
-def row(table: Path, count: int, what: str, seed: int, found: dict[str, Any]) -> None:
-    values = {"table": table.stem, "rows": count, "what": what, "seed": seed, **found}
+def row(table: Path, count: int, what: str, seed: int, scores: dict[str, Any]) -> None:
+    values = {"table": table.stem, "rows": count, "what": what, "seed": seed, **scores}
     cells = [f"{v:.3g}" if isinstance(v := values.get(c, ""), float) else str(v) for c in COLUMNS]
     print("| " + " | ".join(cells) + " |", flush=True)
 
@@ -182,8 +183,8 @@ def main() -> None:
                 row(table, count, "bnnzoo", seed, ours(table, budget, seed))
                 for name, peer in peers.items():
                     started = time.perf_counter()
-                    found = peer(rows, seed)
-                    row(table, count, name, seed, {**found, "seconds": time.perf_counter() - started})
+                    scores = peer(rows, seed)
+                    row(table, count, name, seed, {**scores, "seconds": time.perf_counter() - started})
 
 
 if __name__ == "__main__":

@@ -1,26 +1,26 @@
-"""Where mini-batches pay: effective draws a second of the penalty and of full-batch samplers as the data grow.
+"""Effective draws per second of the penalty and of full-batch samplers as the number of data grows.
 
     python benchmarks/penalty_scaling.py logistic [--sizes 1e4 1e5 1e6] [--repeats 3]
     python benchmarks/penalty_scaling.py last-layer [--sizes 1e5 1e6]
     python benchmarks/penalty_scaling.py network [--sizes 1e5 1e6]
     python benchmarks/penalty_scaling.py identified [--sizes 1e4 1e5 1e6] [--hidden 5 16] [--repeats 1]
 
-logistic    logistic regression with 20 parameters; ESS of the parameters, variances against the inverse Hessian at the
-            mode (Newton's method in double precision; the posterior is Gaussian to O(1/N)). BlackJAX's random walk
-            and MALA, whitened by that Hessian, run in the same process where blackjax is installed.
-last-layer  an mlp 20-64-1 trained once, its last layer sampled (`--stochastic last`); ESS of its parameters, variances
-            against the closed form.
-network     a whole mlp 20-16-1 (tanh); ESS of its predictions at 50 inputs, and their variances within chains against
-            those of NUTS in the same run. Three rows move the anchor while they sample: moving_anchors.py. Four
-            chains of NUTS from one trained network give the starts, so that all are in one mode.
+logistic    logistic regression with 20 parameters. ESS is that of the parameters, and variances are compared with the
+            inverse Hessian at the mode (Newton's method in double precision; the posterior is Gaussian to O(1/N)). If
+            blackjax is installed, its random walk and MALA, whitened by that Hessian, run in the same process.
+last-layer  an mlp 20-64-1 that is trained once, with its last layer sampled (`--stochastic last`). ESS is that of its
+            parameters, and variances are compared with the closed form.
+network     a full mlp 20-16-1 (tanh). ESS is that of its predictions at 50 inputs. Their variances within chains are
+            compared with those of NUTS in the same run. Three rows move the anchor during sampling (moving_anchors.py).
+            Four chains of NUTS from one trained network give the initial positions, so that all are in one mode.
+identified  the directions of an mlp 20-5-1 and of a 20-16-1 that the data determine (`--stochastic identified`), with
+            the rest at the mode. All methods sample the same block, whose coordinates are whitened. ESS is that of the
+            coordinates. Variances within chains are compared with those of NUTS up to 1e4 rows, and of full-batch hmc
+            beyond.
 
-identified  the directions of an mlp 20-5-1 and of a 20-16-1 that the data determine (`--stochastic identified`), the
-            rest at the mode. All methods sample the same block, whose coordinates are whitened. ESS of the coordinates,
-            variances within chains against those of NUTS up to 1e4 rows, of full-batch hmc beyond.
-
-Every method starts at the same points, tunes itself in warm-up and is run `--repeats` times, in turn with the others.
-ESS is the least bulk ESS over parameters (or predictions), summed over chains, and a second is one of sampling.
-Medians over the repeats; ratios within one run are what means anything.
+Every method starts at the same points, tunes itself in warm-up, and runs `--repeats` times, in turn with the others.
+ESS is the smallest bulk ESS over parameters (or predictions), summed over chains. Seconds are those of sampling. The
+table shows medians over the repeats. Only ratios within one run are meaningful.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ CHAINS = 4
 
 
 def _ess(draws: np.ndarray) -> float:
-    found: Any = array_stats.ess(draws)
-    return float(found)
+    ess: Any = array_stats.ess(draws)
+    return float(ess)
 
 
 @dataclasses.dataclass
 class Outcome:
-    """One run: values whose ESS counts [chain, draw, value], seconds of sampling, steps a chain."""
+    """One run: values for the ESS [chain, draw, value], seconds of sampling, steps per chain."""
 
     values: np.ndarray
     seconds: float
@@ -93,7 +93,7 @@ def ours(
     thin: int = 1,
     values: Callable[[np.ndarray], np.ndarray] = lambda draws: draws,
 ) -> Method:
-    """A sampler of bnnzoo, through the loop that every run goes through."""
+    """Return a method that runs a sampler of bnnzoo in the usual loop."""
 
     def run(seed: int) -> Outcome:
         seconds, parts, stats, last = Seconds(), [], [], None
@@ -129,7 +129,7 @@ def ours(
 def blackjax_method(
     kernel: Callable[..., Any], posterior: NetworkPosterior, mode: np.ndarray, covariance: np.ndarray, draws: int
 ) -> Method:
-    """A BlackJAX kernel on the whitened posterior, chains under vmap."""
+    """Return a method that runs a BlackJAX kernel on the whitened posterior, chains under vmap."""
     factor, centre = jnp.asarray(np.linalg.cholesky(covariance), jnp.float32), jnp.asarray(mode, jnp.float32)
 
     @jax.jit
@@ -164,7 +164,7 @@ def blackjax_method(
 def blackjax_methods(
     posterior: NetworkPosterior, mode: np.ndarray, covariance: np.ndarray, draws: dict[str, int]
 ) -> dict[str, Method]:
-    """BlackJAX's random walk and MALA at the step sizes of theory for a Gaussian, so many draws of each."""
+    """Return BlackJAX's random walk and MALA with the optimal step sizes for a Gaussian and the given draws."""
     try:
         import blackjax
     except ImportError:
@@ -181,9 +181,9 @@ def blackjax_methods(
 def compare(
     size: int, methods: dict[str, Method], variances: np.ndarray | None, *, repeats: int, base: str, judge: str = ""
 ) -> None:
-    """Run all methods in turn, `repeats` times, and print a row each.
+    """Run all methods in turn, `repeats` times, and print one row per method.
 
-    Variances are compared with those given; without them, within chains, with those that the method `decide` finds.
+    Variances are compared with `variances`. If it is None, variances within chains are compared with those of `judge`.
     """
     outcomes: dict[str, list[Outcome]] = {name: [] for name in methods}
     for seed in range(repeats):
@@ -201,10 +201,10 @@ def compare(
         else:
             whole = np.concatenate([o.values for o in some], 1).astype(float)
             centred = (whole - whole.mean((0, 1))) ** 2
-            found = np.mean(whole.var((0, 1)) / variances)
-            # Antithetic draws have more effective draws of a mean than of a variance.
+            variance_ratio = np.mean(whole.var((0, 1)) / variances)
+            # Antithetic draws have a larger ESS for a mean than for a variance.
             number = min(_ess(centred[..., i]) for i in range(len(variances)))
-            ratio = f"{found:.3f} ± {np.sqrt(2 / number / len(variances)):.3f}"
+            ratio = f"{variance_ratio:.3f} ± {np.sqrt(2 / number / len(variances)):.3f}"
         print(
             f"| {size:.0e} | {name} | {np.median([o.data for o in some]):.3g} "
             f"| {np.median([1e6 * o.seconds / o.steps / CHAINS for o in some]):.4g} "
@@ -253,7 +253,7 @@ def logistic(size: int, repeats: int) -> None:
 
 
 def laplace(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mode and inverse Hessian of logistic regression (weights, bias) under N(0, I), by Newton's method."""
+    """Return mode and inverse Hessian of logistic regression (weights, bias) under N(0, I), by Newton's method."""
     design = np.column_stack([x, np.ones(len(x))]).astype(float)
     theta = np.zeros(design.shape[1])
     for _ in range(30):
@@ -267,7 +267,7 @@ def laplace(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def teacher(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs in 20 dimensions and a smooth function of them with noise of 0.5."""
+    """Return inputs in 20 dimensions and a smooth function of them with noise of 0.5."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(size, 20)).astype(np.float32)
     directions = rng.normal(size=(20, 5)) / 20**0.5
@@ -337,7 +337,7 @@ def network(size: int, repeats: int) -> None:
         "nuts": ours(posterior, nuts, starts, warmup=fewer, draws=fewer, values=values),
     }
     tried = [("random-walk", "none"), ("langevin", "first"), ("hmc", "first"), ("langevin", "second")]
-    # Second order is left out at a million data: at 1e5 its warm-up, with a Hessian a window, takes four minutes.
+    # Second order is left out at a million data. At 1e5 its warm-up, with a Hessian per window, takes four minutes.
     for proposal, order in tried[: 4 if size <= 100_000 else 3]:
         sampler = Penalty(control_variate=order, proposal=proposal, step_size=0.05 / size, preconditioner="diagonal")
         name = f"penalty, {proposal}, {order if order != 'none' else 'no'} control variate"
@@ -346,7 +346,7 @@ def network(size: int, repeats: int) -> None:
     for kind, width, number in (("diminishing", 0.0, 15), ("extended", 1.0, moves), ("extended", 0.3, moves)):
 
         def moving(seed: int, kind: Any = kind, width: float = width, number: int = number) -> Outcome:
-            found = moving_anchors.run(
+            result = moving_anchors.run(
                 posterior,
                 jnp.asarray(starts),
                 kind=kind,
@@ -357,7 +357,9 @@ def network(size: int, repeats: int) -> None:
                 thin=10,
                 width=width,
             )
-            return Outcome(values(found.draws), found.seconds, found.steps, found.data, found.acceptance, found.sigma2)
+            return Outcome(
+                values(result.draws), result.seconds, result.steps, result.data, result.acceptance, result.sigma2
+            )
 
         methods[f"penalty, langevin, {kind} anchor{f', width {width}' if width else ''}"] = moving
     compare(size, methods, None, repeats=repeats, base="mala", judge="nuts")

@@ -2,12 +2,12 @@
 
     python benchmarks/priors.py UCI10 friedman servo concreteslump machine housing energy airfoil yacht
 
-UCI10 holds folders NAME/data.csv.gz (target last) and NAME/test_mask.csv.gz (column k marks the test rows of split k);
-split 0 is used. `friedman` is Friedman's function of 10 inputs, of which 5 matter, with 200 rows. RMSE and negative log
+UCI10 holds folders NAME/data.csv.gz (target last) and NAME/test_mask.csv.gz (column k marks the test rows of split k).
+Split 0 is used. `friedman` is Friedman's function of 10 inputs, of which 5 matter, with 200 rows. RMSE and negative log
 density (NLL) of the test rows are in standard deviations of the training targets. All runs have six chains, 400 steps
-of warm-up and 400 steps of sampling with 16 steps of the integrator each, and the seed 0. Most have not converged, as
-R-hat shows: the table compares what a short run gives. `gp` is scikit-learn's Gaussian process with one length scale
-per input.
+of warm-up and 400 steps of sampling with 16 steps of the integrator each, and the seed 0. Most runs have not converged,
+as R-hat shows: the table compares the results of short runs. `gp` is scikit-learn's Gaussian process with one length
+scale per input.
 """
 
 from __future__ import annotations

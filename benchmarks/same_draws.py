@@ -1,4 +1,4 @@
-"""Draw ten recipes briefly into a folder; with --against, hold every draw to those of an earlier folder, bit for bit.
+"""Draw ten recipes briefly into a folder; with --against, compare every draw with an earlier folder, bit for bit.
 
 python benchmarks/same_draws.py before          # on the old tree
 python benchmarks/same_draws.py after --against before
@@ -38,18 +38,18 @@ def draw(folder: Path) -> None:
 
 
 def differences(old: Path, new: Path) -> list[str]:
-    """The variables of two files' draws and statistics that are not the same, bit for bit."""
-    found = []
+    """Return the variables of draws and statistics that differ between two files, bit for bit."""
+    different = []
     for group in ("posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"):
         with xr.open_datatree(old, engine="h5netcdf") as a, xr.open_datatree(new, engine="h5netcdf") as b:
             if (group in a.children) != (group in b.children):
-                found.append(group)
+                different.append(group)
             elif group in a.children:
-                one, other = a[group].to_dataset(), b[group].to_dataset()
-                names = {str(name) for name in (*one.data_vars, *other.data_vars)}
-                same = {n for n in names if n in one and n in other and _same(one[n], other[n])}
-                found += [f"{group}/{name}" for name in sorted(names - same)]
-    return found
+                first, second = a[group].to_dataset(), b[group].to_dataset()
+                names = {str(name) for name in (*first.data_vars, *second.data_vars)}
+                same = {n for n in names if n in first and n in second and _same(first[n], second[n])}
+                different += [f"{group}/{name}" for name in sorted(names - same)]
+    return different
 
 
 def _same(a: xr.DataArray, b: xr.DataArray) -> bool:

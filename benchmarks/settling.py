@@ -1,10 +1,10 @@
-"""Operating characteristics of the verdicts, by simulation: how often stationary chains are called drifting, and power.
+"""Operating characteristics of the verdicts, by simulation: false alarms on stationary chains, and power.
 
     python benchmarks/settling.py --repeats 1000
 
-Chains are first-order autoregressions of normal variables, correlated by a random matrix. In "modes" each chain has a
-mean of its own, three sds apart; in "drift of all" every chain moves by the stated number of sds from its first to its
-last draw along one direction; in "drift of one" a single chain does. Every cell is a fraction of the runs.
+Chains are first-order autoregressions of normal variables, correlated by a random matrix. In "modes" each chain has its
+own mean, three sds apart. In "drift of all" every chain moves by the stated number of sds from its first to its last
+draw along one direction. In "drift of one" a single chain does so. Every cell is a fraction of the runs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from combination import chains_of
 from bnnzoo.evaluation.settling import LEVEL, measure_settling
 
 SETTINGS = [(4, 50), (4, 100), (4, 400), (10, 50), (10, 200)]
-"""Chains, and effective draws of each."""
+"""Number of chains, and effective draws of each chain."""
 
 
 def drifting(rng: np.random.Generator, values: np.ndarray, sds: float, count: int) -> np.ndarray:
-    """The same values, where the first `count` chains move along a random direction."""
+    """Return the values with the first `count` chains moving along a random direction."""
     direction = rng.normal(size=values.shape[2])
     direction *= sds * values.reshape(-1, values.shape[2]).std(0) / np.abs(direction).max()
     moved = values.copy()

@@ -2,9 +2,9 @@
 
     python benchmarks/trajectories.py UCI10 concreteslump yacht housing energy airfoil --budget 60s
 
-UCI10 holds folders NAME/data.csv.gz (target last) and NAME/test_mask.csv.gz (column k marks the test rows of split k);
-split 0 is used. All runs have ten chains, the prior `ard`, a Gaussian noise of learned scale, and the seed 0. ESS is
-the smallest bulk ESS of the judged quantities (predictive means and log sds, log densities). RMSE and negative log
+UCI10 holds folders NAME/data.csv.gz (target last) and NAME/test_mask.csv.gz (column k marks the test rows of split k).
+Split 0 is used. All runs have ten chains, the prior `ard`, a Gaussian noise of learned scale, and the seed 0. ESS is
+the smallest bulk ESS of the tested quantities (predictive means and log sds, log densities). RMSE and negative log
 density (NLL) of the test rows are in standard deviations of the training targets.
 """
 

@@ -243,8 +243,8 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
 
     def reduce_if_present(name: str, reduce: Callable[[list[Any]], Any]) -> dict[str, Any]:
         return (
-            {name: reduce([one[name] for one in attributes_of_runs])}
-            if all(name in one for one in attributes_of_runs)
+            {name: reduce([attributes[name] for attributes in attributes_of_runs])}
+            if all(name in attributes for attributes in attributes_of_runs)
             else {}
         )
 

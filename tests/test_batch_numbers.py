@@ -61,7 +61,7 @@ def test_a_step_on_all_rows_reports_the_density_of_the_kept_position():
 
 
 def test_rows_drawn_by_their_influence_estimate_the_density_without_bias():
-    """Of a chain that stays: the mean over batches of what is told of it."""
+    """The chain stays in place, and `lp_estimate` is averaged over many batches."""
     posterior = parabolas([0.3, 5.0, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0])
     sampler = Penalty(step_size=0.0001, batch_size=2, num_batches=50, sampling="importance", proposal="random-walk")
     state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
@@ -149,7 +149,7 @@ def test_hmc_is_the_default_proposal_if_the_budget_covers_two_thousand_rows():
 
 
 def test_findings_tell_a_tuned_step_size_from_a_given_one():
-    """By more than a ten-thousandth, longer or shorter."""
+    """A step size counts as tuned if it differs from the given one by more than a ten-thousandth."""
     posterior = GaussianMean(np.zeros(10**6))
     means = {"sigma2": 7.0, "regime_dof": 0.0, "regime_skew": 0.0, "skew_bias": 0.0, "acceptance_rate": 0.5}
 
@@ -168,7 +168,7 @@ def test_findings_tell_a_tuned_step_size_from_a_given_one():
 
 
 def test_findings_depend_on_the_settings_of_the_sampler(monkeypatch):
-    """What it is asked by: the advice that it gives would else be of another sampler."""
+    """`regime` receives the sampler's own settings, so that its advice is for this sampler."""
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(_penalty, "regime", lambda means, sizes, **more: calls.append({"sizes": sizes, **more}) or ())
     plain = {"sizes": (50, 20, False), "num_data": 5000, "budget": 10_000, "tuned": False, "target_sigma2": 1.5}
@@ -197,7 +197,7 @@ def _tuned(sampler: Penalty, posterior: Any, sigma2: float, acceptance: float, *
 
 
 def test_warm_up_chooses_only_the_sizes_left_open():
-    """Noise that is not used asks for fewer data; a batch's own gradients ask for twice as many instead."""
+    """Too little noise reduces the batch; a proposal with gradients of the batch doubles it instead."""
     posterior = GaussianMean(np.zeros(100_000))
     assert _tuned(Penalty(), posterior, 0.001, 0.5).sizes(100_000) == (4, 20)
     assert _tuned(Penalty(proposal="langevin"), posterior, 0.001, 0.5).sizes(100_000) == (128, 20)
@@ -263,7 +263,7 @@ def test_zero_influence_gives_equal_row_probabilities():
 
 
 def test_effective_contribution_of_frequently_drawn_rows():
-    """Where the log ratio of a row is beyond 5 on either side, in float64 by the definition."""
+    """Log ratios of a row beyond 5 on either side are compared with the definition in float64."""
     for probability, d in ((0.97, [-12.0, -7.0, 5.5, 7.0, 12.0]), (0.3, [-1.2, 1.2]), (0.5, [-3.2, 3.2])):
         b = np.array(d) / probability
         each = [np.log(1 - probability + probability * np.exp(s * b - (1 - probability) * b**2 / 2)) for s in (1, -1)]
@@ -272,7 +272,7 @@ def test_effective_contribution_of_frequently_drawn_rows():
 
 
 class Walker(eqx.Module):
-    """A sampler whose every step is one to the right, and whose proposals are another."""
+    """A sampler that moves by one in every step, and proposes another move by one."""
 
     disjoint: bool = eqx.field(static=True, default=False)
 
@@ -310,7 +310,7 @@ def test_a_look_is_at_eight_proposals_and_the_last_one_at_sixteen_with_steps_bet
     np.testing.assert_array_equal(counts[0].positions[:, 0], 25.0 * np.arange(1, 17))
     everything = _influence.unseen_bias(Walker(disjoint=True), posterior, at([0.0]), key=KEY)
     assert (float(everything["unseen"]), float(everything["unseen_shift"]), len(counts)) == (0.0, 0.0, 2)
-    # The rows that a step needs are those of proposals from the last position.
+    # The number of rows that a step needs is computed from proposals at the last position.
     np.testing.assert_array_equal(counts[1].positions[:, 0], np.zeros(16))
     assert float(everything["rows_needed"]) == pytest.approx(2 * float(np.sum(counts[1].square)), rel=1e-6)
 
@@ -337,7 +337,7 @@ def test_batches_without_repeats_lose_rows_too():
 
 
 class Taking(Parabolas):
-    """Tells how many rows it is asked for."""
+    """Rows that record how many of them are requested."""
 
     taken: list = eqx.field(static=True, default_factory=list)
 
@@ -362,7 +362,10 @@ def test_directions_are_made_of_as_many_rows_as_are_affordable(num_data, dim, kn
 
 @pytest.mark.parametrize("order", [None, "first", "second"])
 def test_the_influence_of_a_row_excludes_its_control_variate(order):
-    """By hand, of rows -c (theta - m)^2 / 2: beyond the slope c (m - 0.3) at the anchor, and beyond the bend."""
+    """Rows are -c (theta - m)^2 / 2.
+
+    The first order excludes the slope c (m - 0.3) at the anchor; the second order also excludes the curvature.
+    """
     posterior = parabolas([1.0, 3.0], [1.1, 0.2], power=0.5)
     anchor = order and make_anchor(posterior, jnp.asarray([0.3]), second=order == "second")
     result = _influence._differences(posterior, at([0.4], anchor), jnp.asarray([1.0]))
@@ -378,11 +381,11 @@ def _influence_of(unseen: list[float], positions: list[list[float]]) -> Any:
 
 
 TWICE = _preconditioner.Preconditioner(jnp.asarray(2.0), jnp.zeros(()), jnp.zeros(()))
-"""A whitened direction is half as long as that in theta."""
+"""Preconditioner that halves the length of directions in theta."""
 
 
 def test_directions_are_sorted_by_lost_curvature():
-    """By hand: rows -(y - x'theta)^2 / 2, each of curvature x x', however far off it is."""
+    """Rows -(y - x'theta)^2 / 2 have the curvature x x', whatever their residuals."""
     x, y = np.float32([[1.0, 0.5], [-2.0, 3.0], [0.3, 0.1]]), np.float32([2.0, -1.0, 4.0])
     unseen = [0.5, 0.2, 0.9]
     lost = 4 * (x.T * unseen) @ x
@@ -394,7 +397,7 @@ def test_directions_are_sorted_by_lost_curvature():
 
 
 def test_the_share_of_the_curvature_that_is_lost():
-    """By hand: rows of curvature c under a prior of precision 1, in a direction of length 2 in each parameter."""
+    """Rows of curvature c under a prior of precision 1, in a direction of length 2 in each parameter."""
 
     def share(c: list[float], unseen: list[float], anchor: Any = None, power: float = 1.0, dim: int = 1) -> Any:
         posterior = parabolas(c, [0.0] * len(c), dim=dim, power=power)
@@ -409,12 +412,12 @@ def test_the_share_of_the_curvature_that_is_lost():
     np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0], "first"), [1.5 / 5, 4 * 5], rtol=1e-5)
     np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0], "second"), [0.0, 4 * 5], atol=1e-5)
     np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0], dim=2), [1.5 / 5, 8 * 5], rtol=1e-5)
-    # Of a density that bends upwards elsewhere no more than all is lost.
+    # If other rows are convex, the lost fraction is limited to 1.
     np.testing.assert_allclose(share([3.0, -2.5], [1.0, 0.0]), [1.0, 4 * 3], rtol=1e-5)
 
 
 def test_a_row_that_bends_upwards_is_missed_as_much_as_one_that_bends_downwards(monkeypatch):
-    """Without it steps see more curvature than there is: of 1 - 3 + 5 and the prior's 1 they miss 0.5 - 3."""
+    """The curvature is 1 - 3 + 5 plus the prior's 1. Missing the convex row loses 0.5 - 3 of it."""
     rows = _influence_of([0.5, 1.0, 0.0], [[0.0]])
     monkeypatch.setattr(_influence, "row_influence", lambda *args, **more: rows)
     posterior = parabolas([1.0, -3.0, 5.0], [0.0] * 3)
@@ -424,7 +427,7 @@ def test_a_row_that_bends_upwards_is_missed_as_much_as_one_that_bends_downwards(
 
 @pytest.mark.parametrize("anchor", [None, "first"])
 def test_the_shift_of_a_mean_by_what_is_lost(anchor):
-    """By hand, of rows -c (theta - m)^2 / 2 and the prior, in standard deviations where the chain is."""
+    """Rows -c (theta - m)^2 / 2 and the prior; the shift is in standard deviations at the chain's position."""
     shape = _preconditioner.identity("identity", jnp.zeros(1))
 
     def shift(c: list[float], m: list[float], unseen: list[float], places: list[float]) -> tuple[float, float]:
@@ -434,7 +437,7 @@ def test_the_shift_of_a_mean_by_what_is_lost(anchor):
         centre = np.mean(places)
         slopes = np.array(c) * (np.array(m) - centre)
         lost, slope = np.array(unseen) @ slopes, slopes.sum() - centre
-        if anchor:  # the polynomial's own slope is that at the anchor, of all rows
+        if anchor:  # the control variate adds the slope of all rows at the anchor
             lost -= np.array(unseen) @ (np.array(c) * (np.array(m) - 0.3))
         total = (sum(c) + 1) * lost**2
         share = np.array(unseen) @ np.array(c) / (sum(c) + 1)
@@ -490,7 +493,7 @@ class Quartics(Parabolas):
 
 
 def test_an_anchor_moves_uphill_or_stays():
-    """Where the log density bends upwards, Newton's step is not one."""
+    """If the log density is convex, Newton's step does not go uphill, and the anchor moves to theta."""
     posterior = parabolas([-3.0, 0.5], [1.0, 0.0])
     theta = jnp.asarray([0.4])
     anchor = next_anchor(make_anchor(posterior, jnp.asarray([2.0]), second=True), posterior, theta)
@@ -501,8 +504,11 @@ def test_an_anchor_moves_uphill_or_stays():
 
 
 def test_an_anchor_stays_if_the_step_does_not_increase_the_density():
-    """The log density is -4 theta^2, of slope -8: with a precision of 4 or 4.5 of its own a step from 1 leads to -1, as
-    high as before, or to -7/9, which is higher."""
+    """The log density is -4 theta^2, with slope -8 at theta = 1.
+
+    With an assumed precision of 4, Newton's step leads to -1, where the density is equal. With 4.5 it leads to -7/9,
+    where the density is higher.
+    """
     posterior, theta = parabolas([7.0], [0.0]), jnp.asarray([1.0])
     old = make_anchor(posterior, theta, second=True)
     for precision, point in ((4.0, 1.0), (4.5, -7 / 9), (3.9, 1.0)):
@@ -555,12 +561,12 @@ def test_the_precision_of_a_window_is_fishers_or_the_hessian_where_that_is_conca
 
 
 FACTOR = np.array([[0.5, 0.3], [0.0, 0.2]])
-"""F of a covariance F F' that is not F' F."""
+"""Factor F of a covariance F F', chosen such that F F' differs from F' F."""
 SHAPE = _preconditioner.Preconditioner(jnp.asarray(FACTOR, jnp.float32), jnp.eye(2), jnp.ones(()))
 
 
 class Bowls(OneRow):
-    """-(y - x'theta)^4 / 4, which no leapfrog step solves."""
+    """Rows -(y - x'theta)^4 / 4, for which leapfrog steps have an energy error."""
 
     def log_likelihood(self, theta: Any, batch: Any) -> Any:
         x, y = batch
@@ -568,7 +574,7 @@ class Bowls(OneRow):
 
 
 def _bowls() -> tuple[Bowls, Any, Any]:
-    """Four rows to the power 0.6, their log density and its slope, by hand."""
+    """Return four rows at likelihood power 0.6, with their log density and its slope in NumPy."""
     x, y = np.array([[1.0, 0.5], [-0.7, 1.0], [0.2, -1.1], [0.9, 0.4]]), np.array([0.8, -0.5, 1.2, 0.1])
     posterior = Bowls((np.float32(x), np.float32(y)), likelihood_power=np.float32(0.6))
 
@@ -580,7 +586,7 @@ def _bowls() -> tuple[Bowls, Any, Any]:
 
 @pytest.mark.parametrize(("proposal", "leaps"), [("hmc", 3), ("hmc", 1), ("langevin", 1), ("random-walk", 0)])
 def test_a_proposal_uses_the_full_preconditioner(proposal, leaps, monkeypatch):
-    """Leapfrog steps of momentum, in theta of the mass (F F')^-1; and what their energy is off by."""
+    """Leapfrog steps in theta have the mass (F F')^-1; the log ratio contains their change of kinetic energy."""
     posterior, density, slope = _bowls()
     sampler = Penalty(proposal=proposal, batch_size=2, num_batches=2, sampling="disjoint", step_size=0.3, num_steps=3)
     theta, eps = np.array([0.4, -0.6]), np.array([1.0, -0.4])
@@ -605,7 +611,7 @@ def test_a_proposal_uses_the_full_preconditioner(proposal, leaps, monkeypatch):
 
 @pytest.mark.parametrize(("kind", "module"), [(Mala, mala), (RandomWalk, random_walk)], ids=["mala", "random-walk"])
 def test_a_step_on_all_rows_uses_the_full_preconditioner(kind, module, monkeypatch):
-    """theta + eta C grad + sqrt(2 eta) F eps, and the ratio of the densities N(theta + eta C grad, 2 eta C)."""
+    """MALA proposes theta + eta C grad + sqrt(2 eta) F eps; the ratio has densities N(theta + eta C grad, 2 eta C)."""
     posterior, density, slope = _bowls()
     theta, eps, eta, cov = np.array([0.4, -0.6]), np.array([1.0, -0.4]), 0.3, FACTOR @ FACTOR.T
     sampler = kind(step_size=eta)
@@ -624,7 +630,7 @@ def test_a_step_on_all_rows_uses_the_full_preconditioner(kind, module, monkeypat
 
 
 def test_lost_curvature_is_measured_in_units_of_the_full_preconditioner():
-    """By hand, of rows (y - x'theta)^2 / 2 and a shape F F': in its units curvatures are F' x x' F, slopes F' g."""
+    """Rows (y - x'theta)^2 / 2 and a factor F have whitened curvatures F' x x' F and slopes F' g."""
     x, y, power = np.array([[1.0, 0.5], [-2.0, 3.0], [0.3, 0.1]]), np.array([2.0, -1.0, 4.0]), 0.5
     unseen, theta = np.array([0.5, 0.2, 0.9]), np.array([0.3, -0.2])
     posterior = OneRow((np.float32(x), np.float32(y)), likelihood_power=np.float32(power))
@@ -654,14 +660,14 @@ def test_lost_curvature_is_measured_in_units_of_the_full_preconditioner():
 
 
 class InBlocks(OneRow):
-    """Sums over its rows four at a time."""
+    """Regression that sums over its rows in blocks of four."""
 
     def sum_over_data(self, function: Any, *, rows: int, **more: Any) -> Any:
         return super().sum_over_data(function, rows=4, **more)
 
 
 def test_a_row_that_two_blocks_hold_counts_once():
-    """Six rows in blocks of four: in the Fisher information and in the anchor's Hessian."""
+    """Six rows in blocks of four, for the Fisher information and for the anchor's Hessian."""
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(6, 2)).astype(np.float32), rng.normal(size=6).astype(np.float32)
     theta = jnp.asarray([0.3, -0.2])
@@ -693,7 +699,7 @@ def test_settle_updates_the_precision_except_after_the_last_window(sampler):
 
 
 def test_the_shape_of_a_chain_with_an_anchor_is_of_the_anchors_hessian():
-    """Where the log density is a parabola, whatever the residuals where the chain is; the last window keeps both."""
+    """For a quadratic log density it is exact, whatever the residuals. The last window changes nothing."""
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(6, 2)).astype(np.float32), rng.normal(size=6).astype(np.float32)
     posterior, sampler = OneRow((x, y), likelihood_power=np.float32(0.5)), Penalty(control_variate="second")
@@ -712,7 +718,11 @@ class _Chains(eqx.Module):
 
 
 def test_chains_have_one_step_size_and_one_shape():
-    """The median, as far as before; the inverse of the mean precision. The last shape stays, and what is no number."""
+    """The step size is the median, rescaled so that the step has the same length.
+
+    The covariance is the inverse of the mean precision. In the last window, and if the mean precision has no factor,
+    the preconditioner is kept.
+    """
 
     def pooled(precision: Any, factor: Any, step: float = 2.0, *, final: bool = False, power: int = 1) -> Any:
         shape = jax.vmap(_preconditioner.Preconditioner)(jnp.asarray(factor), jnp.asarray(precision), jnp.ones(3))
@@ -748,7 +758,7 @@ def test_chains_have_one_step_size_and_one_shape():
     ],
 )
 def test_a_step_size_is_a_length_or_its_square(sampler, power):
-    """eta F eps and eta F p are of a length eta; sqrt(2 eta) F eps of its root."""
+    """A step eta F eps is proportional to eta (power 1); a step sqrt(2 eta) F eps to its square root (power 2)."""
     assert sampler.step_power(parabolas([1.0], [0.0])) == power
 
 
@@ -760,18 +770,18 @@ def test_a_flat_prior_has_a_precision_of_a_thousandth():
 
 
 def test_a_learning_rate_is_bounded_by_the_steepest_mini_batch():
-    """Rows of curvature c in batches of one: eta times the largest is at most a half."""
+    """With batches of one row, eta times the largest curvature is at most one half."""
     at = jnp.zeros((2, 1))
-    # Momentum multiplies a rate by ten, and the loss is a datum's: 5 and half of the priors 1.
+    # Momentum 0.9 multiplies a rate by ten. The loss is per datum: 5 plus half of the prior's precision 1.
     for momentum, longest in ((0.0, 0.01), (0.9, 0.001)):
         swag = Swag(batch_size=1, momentum=momentum)
         assert swag.longest_step(parabolas([5.0, 5.0], [1.0, -1.0]), at) == pytest.approx(longest), momentum
-    # Of the chains' places the first four are looked at: there, and not at 0, is the curvature of a quartic.
+    # The first four chains are used. A quartic has its curvature at their positions and not at 0.
     quartic = Quartics((np.ones(2, np.float32), np.zeros(2, np.float32)))
     near, far = (Swag(batch_size=2).longest_step(quartic, jnp.zeros((5, 1)).at[i].set(10.0)) for i in (4, 3))
     assert far < near
     assert Mala().longest_step(parabolas([0.3], [1.0]), at) == np.inf
-    # Where nothing is known nothing is bounded.
+    # If the curvature is NaN, there is no bound.
     assert Swag(batch_size=1).longest_step(parabolas([float("nan")] * 3, [0.0] * 3), at) == np.inf
 
 
@@ -813,7 +823,7 @@ def test_a_sweep_of_one_batch_has_no_noise(keep):
 
 @pytest.mark.parametrize("keep", [0.97, 0.5, 0.3, 0.05])
 def test_free_motion_with_friction_has_its_exact_law(keep, monkeypatch):
-    """Its noise by Van Loan's method, on either side of where the series ends."""
+    """The covariance of the noise is compared with Van Loan's method, on both sides of the series' limit."""
     time, gamma = 0.35, -np.log(keep) / 0.7
     draws: Iterator[Any] = iter([jnp.asarray([1.0, 0.0]), jnp.asarray([0.0, 1.0])])
     monkeypatch.setattr(sms_ubu, "standard_normal", lambda like, *, key: next(draws))
@@ -829,7 +839,7 @@ def test_free_motion_with_friction_has_its_exact_law(keep, monkeypatch):
 
 
 def test_a_step_of_a_sweep_is_a_kick_between_two_free_motions(monkeypatch):
-    """Without noise, on a parabola of curvature 4 about 0.3: a linear map."""
+    """Without noise, on a quadratic of curvature 4 about 0.3, the step is a linear map."""
     monkeypatch.setattr(sms_ubu, "standard_normal", lambda like, *, key: jnp.zeros_like(like))
     posterior, eta, keep = parabolas([3.0], [0.4]), 0.08, 0.7
     sampler = SmsUbu(step_size=eta, momentum=keep, batch_size=1)
@@ -848,7 +858,7 @@ def test_a_step_of_a_sweep_is_a_kick_between_two_free_motions(monkeypatch):
 
 @pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
 def test_a_nan_gradient_leaves_a_chain_in_place(kind):
-    """And the next step is another one, with other batches and, where there is one, another momentum."""
+    """The next step uses other batches and, if the sampler has a momentum, another momentum."""
     posterior = parabolas([float("nan")] * 3, [0.0] * 3)
     sampler = kind(step_size=0.1, batch_size=3)
     state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
@@ -881,7 +891,7 @@ def test_a_batch_has_at_most_all_rows(kind):
 
 @pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld, SmsUbu])
 def test_automatic_disjoint_batches_fit_into_the_data(kind):
-    """Fields at their defaults must not be refused because a table has fewer rows than the usual batch."""
+    """Default fields are accepted for a table with fewer rows than the default batch."""
     fields = {} if kind is SmsUbu else {"sampling": "disjoint"}
     small, large = GaussianMean(np.zeros(10)), GaussianMean(np.zeros(60))
     for step_size in ("auto", 0.1):

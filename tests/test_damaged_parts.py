@@ -29,13 +29,13 @@ from bnnzoo.store import npz
 
 
 def recipe() -> Any:
-    """A chunk is at most eight times the last: these are more than three chunks, however fast the machine."""
+    """Return a recipe with more than three chunks on any machine: a chunk is at most eight times the last."""
     return tiny.recipe("random-walk", draws=700, checkpoint_every=0)
 
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory) -> Path:
-    """A run stopped while it sampled, of several parts, with a checkpoint after each; copied by each test."""
+    """A run stopped during sampling, with several parts and a checkpoint after each; tests copy it."""
     out = tmp_path_factory.mktemp("stopped") / "run.nc"
     chunks: list[str] = []
     with pytest.raises(InterruptedRunError):
@@ -56,7 +56,7 @@ def finished_run(tmp_path_factory) -> bnnzoo.Run:
 
 @pytest.fixture
 def run(stopped, tmp_path) -> Path:
-    """A copy of the stopped run, without the file of its draws so far."""
+    """A copy of the parts of the stopped run, without its file."""
     shutil.copytree(store.parts_folder(stopped), tmp_path / "run.nc.parts")
     (tmp_path / "secret").write_text(SECRET)
     return tmp_path / "run.nc"
@@ -67,7 +67,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def change_manifest(change: Callable[[dict[str, Any]], Any], name: str = "p000.json") -> Callable[[Path], None]:
-    """Other words, by somebody who also writes the manifest's digest of itself."""
+    """Return a change of the manifest that also updates its digest, as an attacker would."""
 
     def make(folder: Path) -> None:
         contents = json.loads((folder / name).read_text())
@@ -88,7 +88,7 @@ def flipped(name: str, place: float = 0.5) -> Callable[[Path], None]:
 
 
 def flipped_data(name: str) -> Callable[[Path], None]:
-    """Flip a bit of the last number of the largest array: some bytes between arrays, such as dates, mean nothing."""
+    """Flip a bit of the last number of the largest array, because some bytes between arrays have no effect."""
 
     def make(folder: Path) -> None:
         with zipfile.ZipFile(folder / name) as archive:
@@ -119,7 +119,7 @@ def instead(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
 
 
 def sealed(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
-    """Another file in the place of a part, by somebody who also writes its digest."""
+    """Return a replacement of a part that also updates its digest, as an attacker would."""
 
     def change(folder: Path) -> None:
         make(folder / name)
@@ -133,7 +133,7 @@ def sealed(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
 
 
 def resealed(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    """Another header, by somebody who also writes its digest."""
+    """Return a change of the header that also updates its digest, as an attacker would."""
 
     def make(folder: Path) -> None:
         change_manifest(change, "header.json")(folder)
@@ -143,7 +143,7 @@ def resealed(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
 
 
 def _bomb(path: Path) -> None:
-    """Zeros that would be 500 MB, packed into 500 kB; the header promises 3.2 GB."""
+    """Write 500 MB of zeros, compressed to 500 kB, with a header that declares 3.2 GB."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("posterior/weight.npy", "w") as file:
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (4, 2 * 10**8)})
@@ -153,7 +153,7 @@ def _bomb(path: Path) -> None:
 
 
 def _overlapping(path: Path) -> None:
-    """A thousand members that are all the same bytes."""
+    """Write a thousand members that share the same bytes."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("posterior/weight.npy", bytes(10**6))
         archive.filelist += [archive.filelist[0]] * 1000
@@ -279,7 +279,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 @pytest.mark.parametrize("case", DAMAGE)
 def test_damaged_parts_are_refused_before_use(case, run):
-    """`resume` and, but for the checkpoint, what opens the run; without the command line, for the time it takes."""
+    """`resume` refuses all damage, and opening refuses all but a damaged checkpoint; called directly to save time."""
     name, damage = DAMAGE[case]
     damage(store.parts_folder(run))
     doors = [store.resumable, store.open_tree] if name != "checkpoint.npz" else [store.resumable]
@@ -307,7 +307,7 @@ def test_damage_is_refused_from_the_command_line(case, run):
 
 @pytest.mark.usefixtures("as_options")
 def test_a_damaged_run_resumes_from_its_last_intact_state(run, finished_run):
-    """A damaged last part costs what came after the checkpoint before it, and no bit of the rest."""
+    """If the last part is damaged, only draws after the previous checkpoint are made again, bit for bit."""
     folder = store.parts_folder(run)
     parts = manifest(folder)["parts"]
     last = len(parts) - 1
@@ -363,7 +363,7 @@ def test_a_finished_file_is_read_despite_leftover_parts(finished_run, tmp_path):
 
 
 def test_the_old_file_stays_until_the_new_one_is_complete(finished_run, run):
-    """`--force` over a finished run, stopped on the way: the old one is read, the new one can be resumed."""
+    """After an interrupted `--force`, the old run can be read and the new run can be resumed."""
     finished_run.save(run)
     assert bnnzoo.open(run).attributes["complete"] == 1
     writer = store.Store(run)
@@ -419,11 +419,11 @@ def test_the_page_counts_the_cases():
     assert dict(rows) == {"run files": str(len(HOSTILE)), "parts": str(len(DAMAGE))}
 
 
-# ---- what agrees with its digests, and not with the run ------------------------------------------
+# ---- content that matches its digests but not the run --------------------------------------------
 
 
 def _reworded(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    """Other words of the newest checkpoint, and of the run's header as it is."""
+    """Return a change of the newest checkpoint's description, with valid digests."""
 
     def make(folder: Path) -> None:
         arrays = npz.read(folder / "checkpoint.npz")
@@ -435,7 +435,7 @@ def _reworded(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]
 
 
 def _redated(change: Callable[[dict[str, np.ndarray]], Any]) -> Callable[[Path], None]:
-    """Other data, and their digest and sizes in the manifest."""
+    """Return a change of the data that also updates their digest and sizes in the manifest."""
 
     def make(folder: Path) -> None:
         arrays = npz.read(folder / "data.npz")

@@ -35,7 +35,7 @@ def table(folder: Path, header: str, *rows: str, name: str = "t.csv") -> str:
     return str(write(folder, "\n".join([header, *rows]) + "\n", name))
 
 
-# ---------------------------------------------------------------------------------------------- rows left out
+# ---------------------------------------------------------------------------------------------- excluded rows
 
 
 def test_levels_of_rows_left_out_keep_their_inputs(tmp_path):
@@ -63,7 +63,7 @@ def test_labels_of_rows_left_out_keep_their_classes_and_rows_their_numbers(tmp_p
 
 
 def test_gaps_are_filled_by_medians_of_the_training_rows():
-    """Those of numbers, dates and truth; text has none. A gap where training saw none is filled, and not told."""
+    """Numbers, dates and booleans have medians, and text has none. A gap in a complete column has no indicator."""
     frame = pd.DataFrame(
         {
             "c": ["a", "b", None, "a"],
@@ -95,7 +95,7 @@ def test_gaps_are_filled_by_medians_of_the_training_rows():
 
 
 def test_columns_of_codes_become_categories_on_request(tmp_path):
-    """Whole numbers, digits with zeros before them, and text that is half numbers; new rows may have numbers."""
+    """Codes may be whole numbers, digits with leading zeros or mixed text; new rows may have numbers."""
     path = table(tmp_path, "month,zip,code,y", "1,01,1,3.5", "2,1,2,4.5", "10,01,x,5.5", "2,1,3,6.5")
     assert "column code: not a number ('x')" in (message := message_of(load, path))
     assert message.endswith("use --drop code; if its cells are codes, use --categories code")
@@ -122,7 +122,7 @@ def test_columns_of_codes_become_categories_on_request(tmp_path):
 
 
 def test_codes_are_known_by_value_where_tables_write_them_beside_gaps(tmp_path):
-    """1.0 of one table is 1 of another; 01 is another code than 1."""
+    """The codes 1.0 and 1 are equal, but 01 and 1 are different."""
     like = load(table(tmp_path, "a,y", "1.0,3.5", "2.0,4.5", "1.0,5.5"), categories="a").signature
     for new in ("1", "1.0"):
         np.testing.assert_array_equal(load_inputs(table(tmp_path, "a", new), like), [[1, 0]])
@@ -161,7 +161,7 @@ def test_a_column_that_no_training_row_has_has_no_median():
 
 
 def _held_out(data, seed: int) -> bool:
-    """Whether the last row is one to test on."""
+    """Return whether the last row is a test row."""
     plain = replace(data, x=data.x[:, :1], encoding=None, feature_names=("a",))
     return 9.5 in split(plain, test_fraction=0.5, seed=seed)[1].x
 
@@ -348,7 +348,7 @@ def test_labels_that_differ_in_spaces_are_one_class():
 
 
 def test_only_the_first_fault_of_a_signature_is_reported():
-    """A file of a few megabytes would be a message of hundreds."""
+    """Otherwise a file of a few megabytes would cause a message that is far longer."""
     with pytest.raises(ValueError, match="feature_names") as result:
         Signature.from_json('{"feature_names": [' + "1, " * 10_000 + "1]}")
     assert len(str(result.value)) < 2000
@@ -405,7 +405,7 @@ def test_arrays_are_no_columns_of_text(tmp_path):
         assert "x: an array, but the model was trained on a table with text, dates or times (c, day); give a" in message
 
 
-# ---------------------------------------------------------------------------------------------- what columns are
+# ---------------------------------------------------------------------------------------------- types of columns
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def test_numbers_are_parsed_from_cells(tmp_path, cells, numbers):
 
 
 def test_moments_of_a_zone_are_counted_as_time_goes():
-    """Over the night in which the clocks of Berlin go forward; a note names the first day, before 1970 too."""
+    """The clocks of Berlin go forward that night. A note names the first day, also before 1970."""
     moments = pd.to_datetime(["2024-03-30 12:00", "2024-03-31 12:00", "2024-04-01 12:00"]).tz_localize("Europe/Berlin")
     data = load(pd.DataFrame({"t": moments, "y": [1.5, 2, 4]}))
     np.testing.assert_allclose(24 * data.x[:, 0], [0, 23, 47], rtol=1e-6)
@@ -532,7 +532,7 @@ POLARS = {
     "list": ([[1], [2], [3], [4]], None, None),
     "nothing": ([None] * 4, "Float64", None),
 }
-"""Cells, and what polars and pandas call their kind."""
+"""Cells, and the names of their type in polars and pandas."""
 
 
 @pytest.mark.parametrize("kind", POLARS)
@@ -636,7 +636,7 @@ def test_a_file_without_a_header_is_refused(tmp_path, first):
 
 @pytest.mark.parametrize("chunk", [7, 16, 64])
 def test_rows_are_counted_alike_wherever_the_pieces_of_a_file_end(tmp_path, monkeypatch, chunk):
-    """A long file is looked through in pieces."""
+    """A long file is read in chunks."""
     monkeypatch.setattr(delimited, "CHUNK", chunk)
     monkeypatch.setattr(textfile, "CHUNK", chunk)
     rows = [f"{i % 9},{i * i}.25,{i}.5" for i in range(40)]
@@ -656,7 +656,7 @@ def test_column_names_may_be_numbers(tmp_path, header):
     assert list(dict.fromkeys(name.split("=")[0] for name in data.feature_names)) == names[:-1]
 
 
-# ---------------------------------------------------------------------------------------------- other people's tables
+# ---------------------------------------------------------------------------------------------- tables from elsewhere
 
 
 def test_the_labels_of_a_parquet_files_rows_are_no_column(tmp_path):

@@ -37,7 +37,7 @@ SHORT = {"warmup": 0, "draws": 60, "chains": 2, "sampler.step_size": 0.05}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """a, b: a line whose truth is known; own: the same rows from a table; trained: a point, and how it got there."""
+    """Files of runs: a and b on a line with known truth, own on the same rows as a table, trained by an ensemble."""
     folder = tmp_path_factory.mktemp("runs")
     line = load("linear-line")
     pd.DataFrame({"x0": line.x[:, 0], "y": line.y[:, 0]}).to_csv(folder / "own.csv", index=False)
@@ -73,7 +73,9 @@ ERRORS = {
 def test_a_picture_that_cannot_be_drawn_is_refused_in_one_line(arguments, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert cli.run(["plot", *arguments.split()]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"bnnzoo: {ERRORS[arguments]}"  # before it, that runs are short
+    assert (
+        capsys.readouterr().err.splitlines()[-1] == f"bnnzoo: {ERRORS[arguments]}"
+    )  # earlier lines warn of short runs
     assert not (folder / "x.png").exists()
 
 
@@ -145,7 +147,7 @@ def test_data_sets_know_their_curves():
         assert truth is not None
         np.testing.assert_allclose(truth(x), expected[name], atol=1e-12)
         rows = load(name)
-        near = np.abs(truth(rows.x.astype(float)) - rows.y).min(1)  # to the nearest branch
+        near = np.abs(truth(rows.x.astype(float)) - rows.y).min(1)  # distance to the nearest branch
         assert near.mean() < 1.0
     assert load("diabetes").truth is None
 
@@ -177,11 +179,11 @@ def test_an_expression_is_arithmetic_and_nothing_else():
 # ---- the arrays behind a picture -----------------------------------------------------------------
 
 SKEWED = np.array([[0.0, 1.0, 5.0], [10.0, 2.0, 5.0], [1.0, 30.0, 5.0]])
-"""Three rows of three features, whose medians are not their means; the last never varies."""
+"""Three rows of three features. Medians differ from means, and the last feature is constant."""
 
 
 def picture_error(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Any:
-    """A predictor that says what a test asks."""
+    """Return a predictor with the given attributes and methods."""
     for name, value in parts.items():
         monkeypatch.setattr(Predictor, name, value)
     result: Any = Predictor.__new__(Predictor)
@@ -197,7 +199,7 @@ def picture_error(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Any:
 
 
 def of_two_targets(monkeypatch: pytest.MonkeyPatch, features: int = 3) -> Any:
-    """a is twice the first feature, b 100 less three times the second; sds are 1, 2 and 3 of a, 10 more of b."""
+    """Return a predictor of a = 2 x0 and b = 100 - 3 x1, with sds 1, 2 and 3 of a, and 10 more for b."""
 
     def means(x: np.ndarray) -> np.ndarray:
         return np.stack([2 * x[:, 0], 100 - 3 * x[:, min(1, features - 1)]], 1).astype(float)
@@ -230,7 +232,7 @@ def test_even_points_are_about_the_middle_of_a_range():
 
 
 def test_a_band_is_of_the_target_that_was_asked_for(monkeypatch):
-    """Its data, its quantiles and its sds; over all runs' data and 60 % of their half range beyond."""
+    """The range of x covers the data of all runs and 60 % of its half width on both sides."""
     predictor = of_two_targets(monkeypatch, features=1)
     for target, mean, sd, y in (("a", 2.0, 0, [0, 10, 1]), ("b", -3.0, 10, [101, 102, 130])):
         picture = bands({"run": predictor}, target=target, truth="x")
@@ -253,7 +255,7 @@ def test_a_band_is_of_the_target_that_was_asked_for(monkeypatch):
 
 
 def test_slices_hold_the_other_inputs_at_their_medians(monkeypatch):
-    """Medians are 1, 2 and 5; a goes by the first alone, b by the second."""
+    """The medians are 1, 2 and 5; a depends on the first input alone, and b on the second."""
     predictor = of_two_targets(monkeypatch)
     for target, feature in (("a", 0), ("b", 1)):
         picture = pictures.slices(predictor, target=target)
@@ -273,7 +275,7 @@ def test_slices_hold_the_other_inputs_at_their_medians(monkeypatch):
 
 
 def test_slices_of_classes_are_means_over_the_weighted_draws(monkeypatch):
-    """Of two chains of two draws, one of no weight: a tenth of the draw's number and of the feature's share."""
+    """A probability is a tenth of the draw's number plus a hundredth of x0; the last of four draws has weight zero."""
     values = np.array([[0.0, 1.0], [2.0, 3.0]])
 
     def functions(self: Predictor, x: np.ndarray) -> np.ndarray:
@@ -299,7 +301,7 @@ def test_slices_of_classes_are_means_over_the_weighted_draws(monkeypatch):
 
 
 def test_of_many_features_the_six_that_move_a_prediction_most_are_drawn(monkeypatch):
-    """Upwards or downwards from where it is at the medians."""
+    """A change counts in both directions from the prediction at the medians."""
     bends = np.array([0.1, 6.0, -5.0, 0.2, 4.0, 3.0, -2.0, 1.0])
     rows = np.stack([np.zeros(8), np.ones(8)])
     predictor = of_two_targets(monkeypatch, features=8)
@@ -324,7 +326,10 @@ def test_a_true_curve_of_a_file_is_in_order_and_of_its_target(tmp_path, monkeypa
 
 
 def test_the_loss_of_a_run_begins_after_its_warm_up():
-    """Of 20 steps, every third of those after it; a density rather than an estimate; nothing, where none is kept."""
+    """After 20 steps of warm-up every third step is drawn.
+
+    The log density is preferred to its estimate, and draws are optional.
+    """
 
     def descent(draws: dict[str, Any], warmup: dict[str, Any], **options: Any) -> Any:
         step = ("chain", "draw")
@@ -349,7 +354,7 @@ def test_the_loss_of_a_run_begins_after_its_warm_up():
 
 
 def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(monkeypatch):
-    """Of two rows of two targets, in their own units: chains are 3, 0, 9 and 1 sds apart."""
+    """Two rows of two targets, in the units of each target; neighbouring chains are 3, 0, 9 and 1 sds apart."""
     rng = np.random.default_rng(0)
     values = rng.normal(size=(4, 200, 2, 2)) + np.arange(4)[:, None, None, None] * np.array([[3.0, 0.0], [9.0, 1.0]])
     predictor = picture_error(
@@ -379,7 +384,7 @@ def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(mo
 
 
 def test_the_bands_of_a_density_are_of_its_weighted_draws_and_its_axes_in_their_order(monkeypatch):
-    """Four draws whose densities are 1, 2, 3 and 100 everywhere; the last has no weight."""
+    """Four draws have the constant densities 1, 2, 3 and 100; the last has weight zero."""
     heights = np.array([[1.0, 2.0], [3.0, 100.0]])
     signature = Signature(("a",), (1,), "float32", ("a",), "density")
     log_density = lambda predictor, rows: -rows[:, 0].astype(float) if rows.shape[1] == 1 else rows @ [0.0, -1.0]  # noqa: E731
@@ -419,7 +424,7 @@ def test_of_many_targets_those_that_are_most_off_are_drawn(monkeypatch):
 
 
 def test_scores_of_test_rows_are_never_those_of_unfamiliar_ones(monkeypatch):
-    """Neither in the picture of one run, beside its best draw, nor in that of several."""
+    """The picture of a run and its best draw, and the picture of several runs, label both kinds of rows correctly."""
     parts = [{"sd": np.full(4, value), "epistemic_sd": np.full(4, value / 10)} for value in (1.0, 5.0)]
     parts += [{"sd": np.full(4, value)} for value in (2.0, 7.0)]
     monkeypatch.setattr(figures.ood_scores, "of_run", lambda predictor, spec, inside: OodScores("far.csv", *parts))

@@ -78,7 +78,7 @@ def test_adam_without_warm_up_takes_one_step_and_none_that_is_no_number():
 
 
 class OneEach(NormalPrior):
-    """A parameter a row, that the row alone has something to say of: l_i = -(theta_i - 1)^2 / 2."""
+    """One parameter per row: l_i = -(theta_i - 1)^2 / 2."""
 
     layout: Layout = eqx.field(static=True, default=Layout((Block("theta", (40,), 0),)))
 
@@ -96,13 +96,13 @@ def _trained(*, most_steps: int = 500, **how: Any) -> list[start.Trained]:
 
 
 def test_a_start_is_the_best_of_what_was_trained_on_some_rows_and_judged_on_the_others():
-    """What the rows that are held out speak of does not move: no look but the first is better, and patience ends."""
+    """Parameters of held-out rows do not move, so the first score stays the best, and training stops early."""
     (result,) = _trained(held_out=0.25)
     moved = result.positions != 0
     assert moved.sum(1).tolist() == [30] * 3
-    assert not np.array_equal(moved[0], moved[1])  # each chain holds out rows of its own
-    assert result.losses.tolist() == [0.5] * 3  # nats a row, of the likelihood alone
-    assert result.steps.tolist() == [150] * 3  # two looks of fifty steps without an improvement, a fifth of them all
+    assert not np.array_equal(moved[0], moved[1])  # each chain holds out different rows
+    assert result.losses.tolist() == [0.5] * 3  # nats per row, of the likelihood alone
+    assert result.steps.tolist() == [150] * 3  # the first score, then a fifth of all steps without an improvement
     early, *_ = _trained(held_out=0.25, steps_a_look=50)
     np.testing.assert_array_equal(result.positions, early.positions)
     assert early.steps.tolist() == [50] * 3
@@ -123,7 +123,7 @@ def test_the_learning_rate_and_held_out_rows_of_training():
 
 
 def _steep(likelihood: Any) -> NetworkPosterior:
-    """A curve that takes a network long, without noise."""
+    """Return noise-free data of a curve that a network fits slowly."""
     x = np.linspace(-1, 1, 300, dtype=np.float32)[:, None]
     network = eqx.nn.MLP(1, likelihood.num_outputs(1), 16, 2, jnp.tanh, key=jax.random.key(0))
     return NetworkPosterior.of(network, likelihood, Normal(), x, np.exp(2 * x) / 3 * np.sin(6 * x))
@@ -153,7 +153,7 @@ def test_the_noise_of_several_targets_is_their_geometric_mean():
 
 
 def test_a_network_with_noise_outputs_learns_the_mean_first(monkeypatch):
-    """The control: where all rows count alike at once, what is not fitted yet is taken for noise."""
+    """Positive control: with equal weights of all rows, the network explains errors of the mean as noise."""
     posterior = _steep(Heteroscedastic())
     thetas = np.stack([posterior.start(key=jax.random.key(i)) for i in range(4)])
 
@@ -166,7 +166,7 @@ def test_a_network_with_noise_outputs_learns_the_mean_first(monkeypatch):
 
     counted = errors()
     monkeypatch.setattr(start, "_WEIGHTING_END", 1e-9)
-    jax.clear_caches()  # or the program would be the same
+    jax.clear_caches()  # otherwise the old program would be used again
     alike = errors()
     monkeypatch.undo()
     jax.clear_caches()
@@ -174,7 +174,7 @@ def test_a_network_with_noise_outputs_learns_the_mean_first(monkeypatch):
 
 
 class Whole(Parabolas):
-    """Of which no part can be had."""
+    """Rows from which no mini-batch can be drawn."""
 
     def minibatch(self, size: int, *, replace: bool = True, key: Any) -> Any:
         raise UsageError("mini-batches are not possible")
@@ -182,7 +182,7 @@ class Whole(Parabolas):
 
 @pytest.mark.parametrize("kind", [Parabolas, Whole])
 def test_transport_follows_the_gradient_of_the_posterior(kind):
-    """Of rows that are all alike any batch says what all say, to the likelihood's power, with a share of the prior."""
+    """All rows are equal, so every batch gives the loss of all rows, with the likelihood power and the prior."""
     posterior = kind((np.full(300, 2.0, np.float32), np.full(300, 0.5, np.float32)), likelihood_power=np.float32(0.25))
     for theta in (jnp.asarray([1.5]), jnp.asarray([-3.0])):
         result = transport._loss(posterior, theta, key=KEY)
@@ -193,13 +193,13 @@ def test_transport_follows_the_gradient_of_the_posterior(kind):
 def test_transport_steps_are_in_prior_deviations_and_fall_a_thousandfold():
     posterior = OneEach(np.arange(40, dtype=np.float32), likelihood_power=np.float32(0.5))
     spread = transport._spread(posterior, KEY)
-    np.testing.assert_allclose(spread, np.linspace(1, 40, 40), rtol=0.45)  # of 64 draws
+    np.testing.assert_allclose(spread, np.linspace(1, 40, 40), rtol=0.45)  # estimated from 64 draws
     wide = jnp.asarray([1.0, 7.0] * 20)
     far, keys = jnp.full((2, 40), 3.0), jax.random.split(KEY, 2)
     state = jax.vmap(lambda theta: transport._Moving(theta, transport._ADAM.init(theta)))(far)
     for first, rate in ((0, 0.1), (9, 0.1 * 1e-3**0.9)):
         moved = transport._advance(posterior, wide, VECTORIZED, state, keys, *map(np.int32, (first, first + 1, 10)))
-        # Adam's first step is one of its rate, whatever the slope.
+        # Adam's first step has the length of the learning rate, whatever the slope.
         np.testing.assert_allclose(far - moved.theta, rate * jnp.broadcast_to(wide, (2, 40)), rtol=1e-2)
 
 
@@ -215,7 +215,10 @@ def test_the_average_of_a_constant_rate_is_of_the_larger_half():
 def test_a_step_of_bbb_descends_by_a_share_of_the_kl_and_tells_the_bound_with_all_of_it(
     samples, weights, shares, monkeypatch
 ):
-    """By hand, of rows that are all alike, in two batches, with noise that is given: value, slope and where q drew."""
+    """All rows are equal, there are two batches, and the noise is given.
+
+    The value, the slope and the draw are compared with closed forms.
+    """
     eps, power, c, m, scale = np.array([1.5, -2.0]), 0.7, 2.0, 0.5, 0.3
     monkeypatch.setattr(bbb, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
     posterior = parabolas([c] * 4, [m] * 4, dim=2, power=power)
@@ -231,7 +234,7 @@ def test_a_step_of_bbb_descends_by_a_share_of_the_kl_and_tells_the_bound_with_al
         np.testing.assert_allclose(after.position, theta, rtol=1e-5)
         slope = (share * theta + power * 4 * c * (theta - m)) / 4
         wide = (slope * eps - share / scale / 4) * (1 - math.exp(-scale))
-        # Adam's first moment is a tenth of its first gradient.
+        # Adam's first moment is a tenth of the first gradient.
         np.testing.assert_allclose(after.adam.moments.mu, [0.1 * slope, 0.1 * wide], rtol=1e-4)
     next_state, step_stats = sampler.step(posterior, start, key=KEY)
     np.testing.assert_allclose(next_state.position, theta, rtol=1e-5)
@@ -240,7 +243,7 @@ def test_a_step_of_bbb_descends_by_a_share_of_the_kl_and_tells_the_bound_with_al
 
 @pytest.mark.parametrize("sampler", [Bbb(), Dropout(rate=0.5), Laplace(), Swag(rank=2)])
 def test_a_draw_is_independent_of_the_draw_before(sampler):
-    """The same noise, from wherever the last draw was: draws are independent, and dropped units come back."""
+    """The same key gives the same draw from any position, so that dropped units can return."""
     network = Linear().build((3,), 1, key=KEY)
     x = np.eye(3, dtype=np.float32)
     posterior = NetworkPosterior.of(network, Gaussian(scale=0.5), Normal(), x, x[:, :1])
@@ -257,7 +260,7 @@ def test_a_draw_is_independent_of_the_draw_before(sampler):
 
 
 def test_local_noise_has_the_noise_scale_that_was_drawn(monkeypatch):
-    """By hand: a network without spread, and a learned scale whose spread is 0.3 about 0.5, in slope and value."""
+    """The weights have no spread, and the log noise scale has mean log 0.5 and sd 0.3: value and slope."""
     monkeypatch.setattr(bbb, "standard_normal", lambda like, *, key: jnp.full_like(like, 1.5))
     x = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
     posterior = NetworkPosterior.of(
@@ -277,7 +280,7 @@ def test_local_noise_has_the_noise_scale_that_was_drawn(monkeypatch):
 
 
 def test_local_noise_uses_the_arranged_inputs():
-    """Bytes are scaled on the device, here too."""
+    """Inputs of bytes are scaled on the device."""
     network = Linear().build((2,), 1, key=KEY)
     x = np.array([[10, 200], [90, 3]], np.uint8)
     posterior = NetworkPosterior.of(
@@ -289,14 +292,17 @@ def test_local_noise_uses_the_arranged_inputs():
 
 
 def test_the_distance_of_a_mean_is_told_without_the_noise_of_the_pairs():
-    """Slopes 1 - t^2 in each of many parameters: of a pair m +- s eps, in units of q, s (1 - m^2 - s^2 eps^2)."""
+    """The slope is 1 - t^2 in each of many parameters.
+
+    The mean slope of a pair m +- s eps, in units of q, is s (1 - m^2 - s^2 eps^2).
+    """
     dim, m, s = 10_000, 1.2, 1.5
     posterior = given_arguments(lambda t: jnp.sum(t - t**3 / 3))
     sampler = Bbb(scale=s)
     state = sampler.init(posterior, jnp.full(dim, m), num_warmup=0, key=KEY)
     inspection = float(sampler.inspect(posterior, state, key=KEY)["mean_distance"])
     mean, variance = s * (1 - m**2 - s**2), 2 * s**6
-    # Of two pairs, the product of their slopes.
+    # The estimate is the product of the slopes of two pairs.
     error = (dim * (2 * mean**2 * variance + variance**2)) ** 0.5
     assert abs(inspection - dim * mean**2) < 4.89 * error
     assert dim * variance / 2 > 4 * 4.89 * error
@@ -312,7 +318,7 @@ def test_the_tolerated_distance_is_a_quarter_of_a_squared_deviation(sampler, nam
 
 
 def test_the_slope_counts_in_the_evidence_up_to_where_the_mode_is_found_too_far():
-    """Of exp(-t^2 / 2), from half a deviation beside its mode and from a little more."""
+    """The density is exp(-t^2 / 2), and the points are half a deviation from its mode and slightly more."""
     posterior = given_arguments(lambda t: -jnp.sum(t**2) / 2)
     sampler = Laplace(covariance="diagonal", curvature="hessian")
     for place, counted in ((0.5, True), (0.501, False)):
@@ -339,7 +345,7 @@ def test_a_draw_of_laplace_is_as_many_deviations_from_the_mode_as_its_noise_is(m
 
 
 def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
-    """Up to a thousand parameters whole; then by blocks, for at most 1e12 multiplications."""
+    """Full up to a thousand parameters, then Kronecker if it needs at most 1e12 multiplications, then diagonal."""
     factors = {
         "full": _curvature.Full(jnp.eye(1)),
         "kronecker": _curvature.Kronecker(()),
@@ -361,7 +367,7 @@ def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
     assert factor(10_000, 10, covariance="full") == "full"
     layout = Layout((Block("weight", (3, 5), 0), Block("bias", (3,), 15), Block("scale", (), 18)))
     assert _curvature.kronecker_work(layout, 7) == 7 * (15 * 8 + 3 * 4 + 1 * 2)
-    assert _curvature._block(1000, 10, 1) == 419  # of four million numbers, 2^22
+    assert _curvature._block(1000, 10, 1) == 419  # a block has at most 2^22 numbers
     assert _curvature._block(1000, 10, 420) == 420
     assert _curvature._block(2**23, 1, 0) == 1
     np.testing.assert_allclose(
@@ -378,7 +384,7 @@ def test_laplace_limits_the_parameters_of_a_full_covariance():
 
 
 class _Scaled(eqx.Module):
-    """F = scale I."""
+    """Factor F = scale I."""
 
     scale: float = 1.0
 
@@ -390,7 +396,7 @@ class _Scaled(eqx.Module):
 
 
 class Given(NormalPrior):
-    """A log density that is given, as the prior; one row says nothing."""
+    """A given log density as the prior, and one row without information."""
 
     function: Any = eqx.field(static=True, default=None)
 
@@ -423,7 +429,11 @@ def test_a_climb_is_ten_steps_of_conjugate_gradients():
 
 @pytest.mark.parametrize(("place", "forgotten"), [([0.6, 0.1], False), ([1.0, 1.0], True)])
 def test_a_step_of_the_climb_keeps_of_the_last_direction_what_polak_and_ribiere_say(place, forgotten, monkeypatch):
-    """Off a parabola the slopes of two steps have something in common: Fletcher and Reeves would keep that too."""
+    """The directions are those of Polak and Ribiere.
+
+    For a density that is not quadratic, successive slopes are not orthogonal, and the formula of Fletcher and Reeves
+    gives other directions.
+    """
     monkeypatch.setattr(_climb, "_STEPS", 2)
     curvature, start = np.array([1.0, 10.0]), np.array(place)
 
@@ -456,7 +466,7 @@ def test_a_climb_begins_where_a_parameter_is_a_hundredth_of_a_deviation_off():
 
 
 def test_a_distance_at_the_tolerance_counts_as_near(monkeypatch):
-    """Of four parameters, each one deviation off: four is the limit itself, where a parameter may be one off."""
+    """Four parameters are one deviation off each, which is exactly the limit for a tolerance of one."""
     posterior = given_arguments(lambda t: -jnp.sum(t**2) / 2)
     for near, end in ((1.0, 1.0), (0.99, 0.0)):
         monkeypatch.setattr(_climb, "_TOLERANCE", near)
@@ -464,7 +474,11 @@ def test_a_distance_at_the_tolerance_counts_as_near(monkeypatch):
 
 
 def test_the_length_of_a_step_of_the_climb(monkeypatch):
-    """The parabola's top, or as small a share as rises by a quarter of what the slope promises; or one slope."""
+    """The step leads to the maximum of the fitted parabola.
+
+    It is halved until the density rises by a quarter of what the slope predicts. Without curvature the step is one
+    slope long.
+    """
     monkeypatch.setattr(_climb, "_STEPS", 1)
     hill = given_arguments(lambda t: -jnp.sum(jnp.logaddexp(t, -t)))
     for place, halvings in ((0.5, 0), (2.6, 4), (2.89, 5), (3.0, 5)):
@@ -482,14 +496,14 @@ def test_the_length_of_a_step_of_the_climb(monkeypatch):
 
 
 def test_a_step_of_the_climb_that_is_uphill_at_no_share_is_not_made():
-    """A pointed mode: from 0.1 the share would be 2^-10; from 0.2 it is the one before."""
+    """The mode is a kink: from 0.1 the step would need 2^-10, which is not tried; from 0.2 it needs 2^-9."""
     kink = given_arguments(lambda t: -100 * jnp.sum(jnp.abs(t)) - jnp.sum(t**2) / 2)
     assert float(_climb.climb_to_mode(kink, jnp.asarray([0.1]), _Scaled())[0]) == pytest.approx(0.1)
     assert abs(float(_climb.climb_to_mode(kink, jnp.asarray([0.2]), _Scaled())[0])) < 0.01
 
 
 def test_the_descent_of_swag_has_momentum():
-    """By hand: v <- 0.5 v + g, theta <- theta - 0.02 v, g the slope of minus the log density a datum."""
+    """v <- 0.5 v + g, theta <- theta - 0.02 v, with g the slope of the negative log density per datum."""
     c, m, power, theta, velocity = 2.0, 0.5, 0.7, np.array([0.4, -3.0]), np.zeros(2)
     posterior = parabolas([c] * 4, [m] * 4, dim=2, power=power)
     sampler = Swag(learning_rate=0.02, momentum=0.5)
@@ -503,7 +517,7 @@ def test_the_descent_of_swag_has_momentum():
 
 @pytest.mark.parametrize("kind", [Laplace, Ensemble, Dropout])
 def test_training_goes_downhill_by_adam(kind):
-    """Its first step is the learning rate in every parameter; training, not what follows it, is what is looked at."""
+    """Adam's first step equals the learning rate in every parameter."""
     posterior = parabolas([2.0] * 8, [0.5] * 8, dim=2)
     fields = {"curvature": "hessian"} if kind is Laplace else {}
     sampler = kind(learning_rate=0.02, batch_size=8, **fields)
@@ -515,7 +529,7 @@ def test_training_goes_downhill_by_adam(kind):
 
 @pytest.mark.parametrize("num_warmup", [0, 5])
 def test_the_curvature_of_laplace_is_that_at_the_mode(num_warmup):
-    """Of -cosh t, whose curvature is 1 at its top and 1.5 where the climb begins."""
+    """The log density is -cosh t, with curvature 1 at its mode and 1.5 at the initial position."""
     posterior = given_arguments(lambda t: -jnp.sum(jnp.cosh(t)))
     sampler = Laplace(covariance="diagonal", curvature="hessian")
     start = jnp.asarray([math.acosh(1.5), -math.acosh(1.5)])
@@ -527,7 +541,7 @@ def test_the_curvature_of_laplace_is_that_at_the_mode(num_warmup):
 
 
 def test_layers_are_dropped_independently_of_one_another():
-    """Two layers with as many inputs: which of them are dropped agrees in half the places."""
+    """Two layers have equally many inputs, and their masks agree in half of the places."""
     sampler, keys = Dropout(rate=0.5), jax.random.split(KEY, 200)
     layout = network_layout(Mlp((20, 20)).build((2,), 1, key=KEY))
     draws = jax.vmap(lambda key: sampler._drop(layout, jnp.ones(layout.dim), key=key))(keys)
@@ -537,7 +551,7 @@ def test_layers_are_dropped_independently_of_one_another():
 
 
 class Powered(NormalPrior):
-    """A log-likelihood that is given, of one row, to a power."""
+    """A given log-likelihood of one row, raised to a power."""
 
     function: Any = eqx.field(static=True, default=None)
 
@@ -550,7 +564,7 @@ class Powered(NormalPrior):
 
 @pytest.mark.parametrize("power", [0.1, 10.0])
 def test_a_climb_goes_by_the_power(power, monkeypatch):
-    """A tenth of a likelihood to the power of ten is that likelihood: as many halvings of a step from 2.89."""
+    """A likelihood divided by the power and raised to it is unchanged: the step from 2.89 has as many halvings."""
     monkeypatch.setattr(_climb, "_STEPS", 1)
     hill = Powered(
         np.zeros(1, np.float32),
@@ -562,7 +576,7 @@ def test_a_climb_goes_by_the_power(power, monkeypatch):
 
 
 def test_the_curvature_of_a_learned_scale_goes_by_the_power():
-    """By hand, of u = log s: beta sum 2 r^2 e^-2u of the rows, and 2 e^2u of its prior; two targets have two."""
+    """For u = log s it is beta sum 2 r^2 e^-2u of the rows plus 2 e^2u of its prior, for each of two targets."""
     x, u = np.zeros((3, 1), np.float32), np.array([0.2, -0.4])
     y = np.array([[1.0, 0.5], [-2.0, 0.3], [0.5, -0.1]], np.float32)
     network = Linear().build((1,), 2, key=KEY)
@@ -574,7 +588,7 @@ def test_the_curvature_of_a_learned_scale_goes_by_the_power():
 
 @pytest.mark.parametrize("elements", [2**22, 1])
 def test_a_kronecker_product_is_of_the_gradients_of_all_rows(elements, monkeypatch):
-    """Two layers, several outputs and rows, by NumPy: L (x) R / trace and the prior, in one block of rows or many."""
+    """Two layers are compared with L (x) R / trace plus the prior in NumPy, in one block of rows or many."""
     monkeypatch.setattr(_curvature, "_ELEMENTS", elements)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(7, 4)).astype(np.float32), rng.integers(0, 3, 7)
@@ -654,7 +668,7 @@ def test_the_fit_at_a_mode_is_never_wider_than_the_prior():
 
 
 def test_a_draw_of_a_gaussian_is_its_factor_times_noise(monkeypatch):
-    """And its density that of N(mean, F F'), of a factor that is not diagonal."""
+    """Its density is that of N(mean, F F'), here with a factor that is not diagonal."""
     mean, factor = np.array([0.5, -1.0, 2.0]), np.array([[2.0, 0.0, 0.0], [-1.0, 0.5, 0.0], [0.3, 0.7, 1.5]])
     result = _proposal.Gaussian(jnp.asarray(mean, jnp.float32), jnp.asarray(factor, jnp.float32))
     monkeypatch.setattr(_proposal, "standard_normal", lambda like, *, key: jnp.asarray([1.0, -2.0, 0.5], like.dtype))
@@ -672,7 +686,10 @@ def test_no_curvature_of_a_fit_is_less_than_the_priors_least_or_a_millionth_of_t
 
 
 def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
-    """One of Newton's steps: too short for the quartic, too long for the hill, turned round where it bends upwards."""
+    """Newton's step is too short for the quartic and too long for the hill.
+
+    In a convex region it is reversed.
+    """
     monkeypatch.setattr(_proposal, "_ASCENT", 1)
 
     def climbed(function: Any, place: float) -> float:
@@ -684,28 +701,28 @@ def test_a_climb_takes_the_best_of_its_strides(monkeypatch):
         3 - np.cosh(3) ** 2 / 32 * np.tanh(3), abs=1e-3
     )
     assert climbed(lambda t: jnp.sum(t**2 / 2 - t**4 / 4), 0.1) == pytest.approx(0.1 + 2 * 0.099 / 0.97, rel=1e-4)
-    # The longer strides, of 12 and of 24, leave the numbers.
+    # Longer strides, of 12 and 24, give NaN.
     assert climbed(lambda t: jnp.sum(2 * jnp.log(t) - t), 6.0) == pytest.approx(3.0, rel=1e-4)
 
-    # The shortest is 2^-11: where that overshoots, the climb stays.
+    # The shortest stride is 2^-11. If it overshoots, the climb does not move.
     def kink(t: Any) -> Any:
         return -1000 * jnp.sum(jnp.abs(t)) - jnp.sum(t**2) / 2
 
     for place, expected in ((0.3, 0.3 - 1000.3 / 2**11), (0.2, 0.2)):
         assert climbed(kink, place) == pytest.approx(expected, abs=1e-4)
-    # Along a line without curvature a step is by that of a millionth of the largest.
+    # In a direction without curvature, a step uses a millionth of the largest curvature.
     ramp = _proposal.climb_by_newton(lambda t: -(t[0] ** 2) / 2 + 1e-6 * t[1], jnp.zeros(2))
     np.testing.assert_allclose(ramp, [0.0, 2.0], rtol=1e-4)
 
 
 def test_a_climb_has_sixty_steps():
-    """Up -exp(-t), which has no maximum: Newton's step is 1 everywhere, and the longest stride, 2, is best."""
+    """The log density -exp(-t) has no maximum. Newton's step is 1 everywhere, and the longest stride, 2, is best."""
     result = _proposal.climb_by_newton(lambda t: -jnp.sum(jnp.exp(-t)), jnp.asarray([-80.0]))
     np.testing.assert_allclose(result, -80.0 + 60 * 2, rtol=1e-4)
 
 
 def test_a_climb_on_a_plateau_stays_where_it_is():
-    """No slope and no curvature: nothing over nothing is no direction."""
+    """Slope and curvature are zero, so Newton's step would be 0 / 0."""
 
     def basin(t: Any) -> Any:
         return -jnp.sum(jnp.maximum(jnp.abs(t) - 5, 0.0) ** 2)
@@ -714,7 +731,7 @@ def test_a_climb_on_a_plateau_stays_where_it_is():
 
 
 def test_the_pilot_is_a_langevin_chain_whose_later_half_counts(monkeypatch):
-    """Step by step, with noise of ones, a target of N(0, I) and every proposal taken with a given rate."""
+    """The target is N(0, I), the noise is one, and every proposal is accepted with a given rate."""
     dim, steps, eta = 8, 6, 1.65**2 / 4
     ratios: list[float] = []
 
@@ -747,7 +764,7 @@ def test_the_pilot_is_a_langevin_chain_whose_later_half_counts(monkeypatch):
 
 
 def test_the_moments_of_the_pilot_are_in_units_of_the_fit_that_it_starts_from():
-    """A Gaussian N(m, F F') seen from itself is N(0, I): the same chain, mapped by F, whatever way F turns."""
+    """In its own units a Gaussian N(m, F F') is N(0, I), so that the pilot is the same chain, mapped by F."""
     centre, factor = np.array([3.0, -2.0]), np.array([[2.0, 0.0], [-1.5, 0.5]])
 
     @jax.jit
@@ -765,7 +782,7 @@ def test_the_moments_of_the_pilot_are_in_units_of_the_fit_that_it_starts_from():
 
 @pytest.mark.parametrize("kind", [Rejection(log_bound=3.0), Importance()], ids=["rejection", "importance"])
 def test_a_sampler_fits_its_proposal_as_it_was_asked_to(kind, monkeypatch):
-    """From its chain's start, so many times as wide, by a pilot of so many steps; and draws from that."""
+    """The fit receives the chain's initial position, the scale and the length of the pilot; draws come from it."""
     calls: list[Any] = []
     fit = _proposal.Gaussian(jnp.asarray([5.0]), jnp.asarray([[1e-4]]))
     monkeypatch.setattr(_proposal, "fit_proposal", lambda *args, **more: calls.append((*args, more)) or fit)
@@ -780,7 +797,7 @@ def test_a_sampler_fits_its_proposal_as_it_was_asked_to(kind, monkeypatch):
 
 
 class Bounded(Parabolas):
-    """Rows whose likelihood is largest, e^b, at m: l = b - (theta - m)^2 / 2. The prior is drawn from."""
+    """Rows whose likelihood has the maximum e^b at m: l = b - (theta - m)^2 / 2; the prior can be sampled."""
 
     def sample_prior(self, *, key: Any) -> Any:
         return jax.random.normal(key, (self.layout.dim,))
@@ -798,7 +815,7 @@ def _bounded() -> Bounded:
 
 
 def test_the_bound_is_raised_to_the_likelihoods_power():
-    """log k = beta sum_i b_i, which a proposal at all the m_i at once would reach."""
+    """log k = beta sum_i b_i, which a proposal equal to all m_i would reach."""
     posterior, sampler = _bounded(), Rejection()
     state = sampler.init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
     for theta in (0.1, -0.7):
@@ -807,8 +824,11 @@ def test_the_bound_is_raised_to_the_likelihoods_power():
 
 
 def test_rejection_reports_the_excess_over_its_bound(monkeypatch):
-    """Its log to the likelihood's power, and by how much it was exceeded so far: of a thinned draw the last step speaks
-    for all. The second of two proposals that are looked at together, which is not taken, counts."""
+    """The bound is reported as a log, raised to the likelihood power.
+
+    The excess is the largest so far, because a thinned draw stores the last step alone. Of two proposals tested
+    together, the second counts too, although it is not used.
+    """
     proposals = jnp.asarray([[0.1], [0.3]]), jnp.asarray([-0.2, 0.4]), jnp.asarray([True, True])
     monkeypatch.setattr(rejection, "_proposals", lambda *args, **more: proposals)
     posterior, sampler = _bounded(), Rejection(block=2)
@@ -820,12 +840,12 @@ def test_rejection_reports_the_excess_over_its_bound(monkeypatch):
     np.testing.assert_allclose(after.position, [0.1])
     assert int(statistics["n_steps"]) == 1
     assert float(statistics["log_bound"]) == pytest.approx(0.6 * (2.0 - 3.0 + 0.5), rel=1e-5)
-    # By the ratio that was told of the proposal: log prior - 0.2 + log k.
+    # The log density follows from the ratio of the proposal: log prior - 0.2 + log k.
     assert float(statistics["lp"]) == pytest.approx(-(0.1**2) / 2 - 0.2 - 0.3, rel=1e-5)
 
 
 def test_a_weight_is_of_the_whole_density_of_its_proposal():
-    """Of a density that is told parameter by parameter the sum; and what is told of a draw."""
+    """A proposal that gives one log density per parameter counts by their sum; `lp` and `log_weight` are compared."""
     plain = _bounded()
     posterior = Bounded(plain.data, likelihood_power=plain.likelihood_power, layout=Layout((Block("theta", (3,), 0),)))
     for proposal, sd in (("prior", 1.0), (dist.Normal(jnp.zeros(3), 2.0), 2.0)):
@@ -833,14 +853,14 @@ def test_a_weight_is_of_the_whole_density_of_its_proposal():
         state = sampler.init(posterior, jnp.zeros(3), num_warmup=0, key=KEY)
         after, step_stats = sampler.step(posterior, state, key=KEY)
         theta, density = np.asarray(after.position, float), float(posterior.log_density(after.position))
-        # The prior has no constant here, and is not looked at where it is the proposal.
+        # The prior's density has no constant here, and cancels if the prior is the proposal.
         of_proposal = -theta @ theta / 2 if proposal == "prior" else stats.norm.logpdf(theta, scale=sd).sum()
         assert float(step_stats["lp"]) == pytest.approx(density, rel=1e-5)
         assert float(step_stats["log_weight"]) == pytest.approx(density - of_proposal, rel=1e-4)
 
 
 class Wide(eqx.Module):
-    """N(0, 4)."""
+    """Proposal N(0, 4)."""
 
     def sample(self, key: Any) -> Any:
         return 2 * jax.random.normal(key, (1,))
@@ -877,7 +897,7 @@ def test_a_bound_that_is_stated_has_the_precision_of_the_run():
 
 
 class Halves(NormalPrior):
-    """Two rows that say nothing but on which side of the prior theta is."""
+    """Two rows whose likelihood depends only on the sign of theta."""
 
     left: Any = np.float32(0.0)
     right: Any = np.float32(0.0)
@@ -890,7 +910,7 @@ class Halves(NormalPrior):
 
 
 def test_a_pilot_is_the_mean_of_what_proposals_are_accepted_with():
-    """One above the bound counts as accepted, one that is no number as refused."""
+    """A proposal above the bound counts as accepted, and a proposal with NaN counts as rejected."""
 
     def pilot(left: float, right: float, count: int = 192) -> float:
         posterior = Halves(np.zeros(2, np.float32), np.float32(0.5), left=np.float32(left), right=np.float32(right))
@@ -908,14 +928,14 @@ def test_a_pilot_is_the_mean_of_what_proposals_are_accepted_with():
 
 
 class Torn(Parabolas):
-    """No number left of -1, where a third of `Wide` is, and a slope that is none anywhere: no climb goes up."""
+    """NaN below -1, where a third of the mass of `Wide` is, and a NaN slope everywhere, so that no climb moves."""
 
     def log_likelihood(self, theta: Any, batch: Any) -> Any:
         return jnp.where(theta[0] < -1, jnp.nan, super().log_likelihood(theta, batch) + jnp.sqrt(0.0 * theta[0]))
 
 
 def test_the_search_for_a_bound_skips_nan():
-    """The log ratio is b - 15 (theta - 4/5)^2 / 8, to whose top one of thousands of proposals is near."""
+    """The log ratio is b - 15 (theta - 4/5)^2 / 8; of thousands of proposals one is near its maximum."""
     posterior = Torn((np.float32([3.0]), np.float32([1.0])))
     state = Rejection(proposal=Wide()).init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
     top = -0.3 + np.log(2) + np.log(2 * np.pi) / 2

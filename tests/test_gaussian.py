@@ -1,6 +1,6 @@
-"""The samplers' Gaussian noise: its law, its words, and their independence along numbers, keys, steps and chains.
+"""The samplers' Gaussian noise: its distribution, its words, and independence of numbers, keys, steps and chains.
 
-False-alarm level 1e-6 a test; `WORSE` are generators that the same looks must refuse.
+The false-alarm level is 1e-6 per test. `WORSE` has a flawed generator for each test, which the test must reject.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _of_words(arguments: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> np.ndar
 
 
 def _steps(count: int, dim: int, chain: int = 0) -> np.ndarray:
-    """Noise of consecutive steps of a chain, with the keys that a run has, [step, dim]."""
+    """Return the noise of consecutive steps of a chain, with the keys of a run, [step, dim]."""
     chain_key = jax.random.fold_in(KEY, chain)
     keys = jax.vmap(lambda step: jax.random.split(jax.random.fold_in(chain_key, step))[0])(jnp.arange(count))
     return np.asarray(jax.vmap(lambda key: standard_normal((dim,), jnp.float32, key=key))(keys), float)
@@ -43,7 +43,7 @@ def test_a_word_is_the_quantile_of_its_probability(monkeypatch):
     size = np.sqrt(2) * special.erfcinv(((words >> 1) + 0.5) / 2**31)
     expected = np.where(words & 1, -size, size)
     result = _of_words(words, monkeypatch)
-    # Near 0 the probability is near 1, where floats are 6e-8 apart.
+    # Near 0 the probability is near 1, where float32 numbers are 6e-8 apart.
     assert np.abs(result - expected).max() < 2e-5
     assert (np.abs(result - expected) <= 3e-6 * np.abs(expected) + 4e-7).all()
 
@@ -55,7 +55,7 @@ def test_the_least_probability_is_finite_and_signs_are_a_bit(monkeypatch):
 
 
 def moments(draws: np.ndarray) -> float:
-    """The least p-value of the first eight moments, each against its own error."""
+    """Return the smallest p-value of the first eight moments, each with its own error."""
     powers = np.arange(1, 9)
     expected = np.array([0 if p % 2 else special.factorial2(p - 1) for p in powers])
     spread = np.sqrt([special.factorial2(2 * p - 1) - w**2 for p, w in zip(powers, expected, strict=True)])
@@ -68,7 +68,7 @@ def law(draws: np.ndarray) -> float:
 
 
 def tails(draws: np.ndarray) -> float:
-    """Counts beyond 1 to 5 standard deviations on either side."""
+    """Test the counts beyond 1 to 5 standard deviations on either side."""
     bounds = np.arange(1, 6)
     result = np.array([[np.sum(s * draws > bound) for bound in bounds] for s in (-1, 1)])
     expected = draws.size * stats.norm.sf(bounds)
@@ -77,7 +77,7 @@ def tails(draws: np.ndarray) -> float:
 
 
 def neighbours(draws: np.ndarray) -> float:
-    """Correlations of numbers, and of their squares, with those 1, 2, 4, ... places and 1, 2, 4 steps away."""
+    """Test correlations of numbers and of squares at lags 1, 2, 4, ... in place and 1, 2, 4 in step."""
     worst = 1.0
     for values in (draws, draws**2):
         centred = (values - values.mean()) / values.std()
@@ -89,7 +89,7 @@ def neighbours(draws: np.ndarray) -> float:
 
 
 def pairs(draws: np.ndarray) -> float:
-    """A number, the next one, and that of the next step, in cells of the same probability."""
+    """Test a number with the next one, and with that of the next step, in cells of equal probability."""
     cell = np.minimum((special.ndtr(draws) * 16).astype(int), 15)
     least = 1.0
     for first, second in ((cell[:, :-1], cell[:, 1:]), (cell[:-1], cell[1:])):
@@ -114,14 +114,14 @@ def test_noise_of_a_chain_passes_every_randomness_test(look):
 
 
 def test_chains_and_their_keys_are_unrelated():
-    """The same step of 512 chains, as rows: `neighbours` and `pairs` look across them."""
+    """Rows are the same step of 512 chains, so that `neighbours` and `pairs` compare chains."""
     keys = jax.vmap(lambda c: jax.random.fold_in(jax.random.fold_in(KEY, c), 7))(jnp.arange(512))
     draws = np.asarray(jax.vmap(lambda key: standard_normal((2048,), jnp.float32, key=key))(keys), float)
     assert min(look(draws) for look in LOOKS.values()) > ENOUGH
 
 
 def _short(draws: np.ndarray) -> np.ndarray:
-    """With 12 bits: tails that end."""
+    """Round to 12 bits, which truncates the tails."""
     cells = np.floor(special.ndtr(draws) * 4096)
     return special.ndtri((cells + 0.5) / 4096)
 
@@ -148,7 +148,7 @@ def test_words_of_a_key_are_all_different_and_each_bit_is_fair():
 
 
 def _flips(change: Callable[[int], Any]) -> np.ndarray:
-    """How often output bit j flips with input bit i, [i, j], of 2^14 numbers."""
+    """Return the fraction of 2^14 numbers in which input bit i flips output bit j, [i, j]."""
     words = np.asarray(hash_counters(2**14, key=KEY))
     return np.array([[np.mean(((words ^ change(i)) >> j) & 1) for j in range(32)] for i in range(14)])
 
@@ -156,7 +156,7 @@ def _flips(change: Callable[[int], Any]) -> np.ndarray:
 def test_a_bit_of_the_number_reaches_every_bit_of_its_word():
     words = np.asarray(hash_counters(2**14, key=KEY))
     share = _flips(lambda i: words[np.arange(2**14) ^ (1 << i)])
-    # Pairs are counted twice, so half as many are independent.
+    # Each pair is counted twice, so that half as many are independent.
     assert np.abs(share - 0.5).max() < stats.norm.isf(ENOUGH / (2 * share.size)) * 0.5 / (2**13) ** 0.5
 
 

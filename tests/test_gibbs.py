@@ -35,7 +35,7 @@ def _starts(keys: Any, dim: int, steps: int) -> Any:
 
 
 def _ends(sampler: Gibbs, posterior: Any, *, steps: int, chains: int = CHAINS) -> tuple[np.ndarray, dict[str, Any]]:
-    """Ends of independent chains from N(0, 1), [chain, dim], and the statistics of their last steps."""
+    """Return final positions [chain, dim] of chains that start at N(0, 1), and statistics of their last steps."""
 
     @eqx.filter_jit
     def run(posterior, starts, keys):
@@ -58,7 +58,7 @@ def _ends(sampler: Gibbs, posterior: Any, *, steps: int, chains: int = CHAINS) -
 
 
 def _whitened(values: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> list[dict[str, float]]:
-    """Scores of each coordinate of L^-1 (theta - mean)."""
+    """Return the scores of each coordinate of L^-1 (theta - mean)."""
     return [scores(z) for z in np.linalg.solve(np.linalg.cholesky(covariance), (values - mean).T)]
 
 
@@ -71,7 +71,7 @@ def test_one_sweep_draws_a_linear_regression_exactly():
     np.testing.assert_allclose(
         result["lp"], jax.jit(jax.vmap(target.posterior.log_density))(values.astype(np.float32)), rtol=1e-4
     )
-    # The positive control: the law at another power of the likelihood.
+    # Positive control: another likelihood power gives another distribution.
     other = dataclasses.replace(target.posterior, likelihood_power=np.float32(0.8))
     wide, _ = _ends(Gibbs(conditionals="conjugate"), other, steps=1)
     assert max(item["variance"] for item in _whitened(wide, target.mean, target.covariance)) > 2 * Z
@@ -112,7 +112,10 @@ def test_a_last_layer_is_drawn_from_its_regression_on_the_features(prior, target
 
 @pytest.mark.parametrize("rows", [7, 8, 1024])
 def test_a_last_layer_has_every_row_once(rows, monkeypatch):
-    """In blocks that overlap, by NumPy: without noise the draw is the mean, and noises give the factor's columns."""
+    """Blocks of rows overlap; the conditional is compared with NumPy.
+
+    Without noise the draw is the mean, and unit noise vectors give the columns of the factor.
+    """
     monkeypatch.setattr(_conjugate, "_ROWS", rows)
     noises = jnp.eye(7, 6, k=-1)
     monkeypatch.setattr(_conjugate, "standard_normal", lambda like, *, key: noises[jax.random.key_data(key)[1]])
@@ -133,7 +136,7 @@ def test_a_last_layer_has_every_row_once(rows, monkeypatch):
 
 
 def _scale_moments(x: np.ndarray, y: np.ndarray, halfnormal: bool) -> tuple[float, float]:
-    """Mean and sd of log s given the data, weights integrated out, by quadrature over log s."""
+    """Return mean and sd of log s given the data, with weights integrated out, by quadrature over log s."""
     design = np.column_stack([x, np.ones(len(x))]).astype(float)
     grid = np.linspace(-5, 3, 4001)
     logs = []
@@ -147,7 +150,7 @@ def _scale_moments(x: np.ndarray, y: np.ndarray, halfnormal: bool) -> tuple[floa
 
 
 def test_a_noise_scale_is_drawn_from_its_conditional_and_the_joint_law_kept():
-    """Eight rows, where the prior of the scale counts; without it (the positive control) the mean is elsewhere."""
+    """With eight rows the prior of the scale matters; without it (positive control) the mean differs."""
     x, y = _rows(8)
     y = 2 * y
     network = Linear().build((1,), 1, key=jax.random.key(0))
@@ -164,8 +167,10 @@ def test_a_noise_scale_is_drawn_from_its_conditional_and_the_joint_law_kept():
 
 @pytest.mark.slow
 def test_each_target_has_a_noise_scale_of_its_own():
-    """As the assembly puts two targets together: under a normal prior each is a regression of its own, with its own
-    noise. The positive control: the law of one scale for both, which is neither's."""
+    """Two targets under a normal prior are two separate regressions, each with its noise scale.
+
+    Positive control: the distribution of one common scale is that of neither target.
+    """
     x, y = _rows(8)
     y = np.concatenate([2 * y, 0.3 * y[::-1]], 1)
     recipe = resolve("linear", "gibbs", [], {"likelihood": "gaussian", "sampler.conditionals": "conjugate"})
@@ -185,7 +190,7 @@ def test_each_target_has_a_noise_scale_of_its_own():
 
 
 def test_scales_of_two_targets_are_drawn_each_of_its_own_key():
-    """With one and the same residuals the two laws are the same, and the draws are not."""
+    """Equal residuals give equal distributions, but different draws."""
     x, y = _rows(8)
     network = Linear().build((1,), 2, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian().of_targets(2), Normal(), x, np.concatenate([y, y], 1))
@@ -199,7 +204,7 @@ def test_scales_of_two_targets_are_drawn_each_of_its_own_key():
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", ["normal", "laplace"])
 def test_two_targets_of_a_run_have_two_scales(prior, tmp_path):
-    """Noise of 1 and 0.1 beside it, in units of the targets; only the scales are conjugate under laplace."""
+    """The noise scales are 1 and 0.1 in units of the targets; under `laplace` only the scales are conjugate."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(400, 1))
     y = np.concatenate([rng.normal(size=(400, 1)), x + 0.1 * rng.normal(size=(400, 1))], 1)
@@ -211,7 +216,7 @@ def test_two_targets_of_a_run_have_two_scales(prior, tmp_path):
 
 
 def test_a_layer_of_many_data_is_drawn_from_its_law_in_float32():
-    """Variances from 6e-8 to 1: equations of sums of squares would miss the mean by more than a standard deviation."""
+    """With variances from 6e-8 to 1, normal equations would miss the mean by more than a standard deviation."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(10_000, 2)).astype(np.float32)
     y = (np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(10_000, 1))).astype(np.float32)
@@ -236,7 +241,7 @@ def test_a_layer_of_many_data_is_drawn_from_its_law_in_float32():
 
 
 def test_a_scale_that_targets_share_is_of_all_their_residuals():
-    """Two targets of eight rows are sixteen rows of one, and at half the power thirty-two."""
+    """Two targets of eight rows equal one target of sixteen rows, and of thirty-two rows at likelihood power 0.5."""
     x, y = _rows(8)
     y = np.concatenate([2 * y, 0.3 * y[::-1]], 1)
     draw = eqx.filter_jit(lambda p, theta, key: draw_scale(p, conjugate(p).scale, theta, key=key))
@@ -259,7 +264,7 @@ def test_a_scale_that_targets_share_is_of_all_their_residuals():
 
 
 def test_a_scale_far_from_its_prior_is_drawn():
-    """Residuals of a thousand under a half-normal prior of 1: a proposal without the prior never meets the law."""
+    """Residuals of 1000 under a half-normal prior of 1: a proposal that ignores the prior would never be accepted."""
     x, y = _rows(40)
     network = Linear().build((1,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(), Normal(scale=1e-3), x, 1000 * y)
@@ -277,7 +282,7 @@ def test_a_scale_far_from_its_prior_is_drawn():
 
 
 def test_a_conditional_that_cannot_be_drawn_counts_as_a_rejection():
-    """Targets without noise and weights held at them: the scale's conditional has no mode."""
+    """Residuals are zero, so that the conditional of the scale has no mode."""
     x = np.zeros((5, 1), np.float32)
     network = Linear().build((1,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian(), LaplacePrior(), x, np.zeros((5, 1), np.float32))
@@ -296,7 +301,7 @@ def test_a_conditional_that_cannot_be_drawn_counts_as_a_rejection():
 
 
 def test_other_parameters_move_by_metropolis():
-    """The hidden layer moves by Metropolis, the last one and the scale are drawn: one eta is left to adapt."""
+    """The hidden layer uses Metropolis, and the last layer and the scale are drawn, so one eta is adapted."""
     x, y = _rows(40)
     network = Mlp((3,)).build((1,), 1, key=jax.random.key(1))
     posterior = NetworkPosterior.of(network, Gaussian(), Normal(), x, y)
@@ -312,7 +317,7 @@ def test_other_parameters_move_by_metropolis():
 
 
 class Bent(eqx.Module):
-    """Outputs that are not affine in the last layer."""
+    """Network whose outputs are not affine in the last layer."""
 
     layer: eqx.nn.Linear
 
@@ -338,7 +343,7 @@ def test_a_posterior_that_is_not_conjugate_is_refused(likelihood, prior, network
 
 
 class Parabola(eqx.Module):
-    """height + w + bend w^2 of its only parameter."""
+    """Network with the output height + w + bend w^2 for its only parameter w."""
 
     weight: Any
     height: float = eqx.field(static=True)
@@ -350,7 +355,7 @@ class Parabola(eqx.Module):
 
 @pytest.mark.parametrize("height", [0.0, 99.0, -99.0, 1e5])
 def test_a_layer_counts_as_affine_within_a_thousandth(height, monkeypatch):
-    """From w = 0 to 1 and -1, a second difference of twice the bend."""
+    """The second difference between w = -1, 0 and 1 is twice the bend."""
     monkeypatch.setattr(_conjugate, "standard_normal", lambda like, *, key: jnp.ones_like(like))
     x, y = _rows(3)
     for share, affine in ((0.97, True), (-0.97, True), (1.03, False), (-1.03, False)):
@@ -362,7 +367,7 @@ def test_a_layer_counts_as_affine_within_a_thousandth(height, monkeypatch):
 
 @pytest.mark.parametrize(("count", "known"), [(5, 5), (8, 8), (100, 8)])
 def test_whether_a_layer_is_affine_is_asked_of_no_more_than_eight_rows(count, known, monkeypatch):
-    """A question before the run, whose price is not that of the data."""
+    """The cost of this check before the run does not grow with the data."""
     calls: list[int] = []
     outputs = NetworkPosterior.outputs
     monkeypatch.setattr(

@@ -20,11 +20,11 @@ from bnnzoo.samplers import Psgld, Sghmc, Sgld, SmsUbu
 from bnnzoo.samplers._auto_steps import TARGET
 
 N, LENGTH = 1000, 0.1
-"""eta in units of the posterior's variance."""
+"""Number of data, and eta in units of the posterior's variance."""
 
 
 def _inspected(sampler: Any, posterior: GaussianMean, *, chains: int = 8, seed: int = 3) -> tuple[float, float]:
-    """The mean of the chains' estimates, and its standard error."""
+    """Return the mean of the chains' estimates, and its standard error."""
     starts = jnp.asarray(posterior.draws(chains, seed=1), jnp.float32)
 
     @eqx.filter_jit
@@ -49,7 +49,10 @@ def test_sgld_measures_its_stationary_variance(size):
 
 
 def test_the_bias_estimate_agrees_with_the_actual_error():
-    """Without noise only the step is left; psgld's step is its own, sghmc's momentum multiplies the noise."""
+    """Without noise only the bias of the step size remains.
+
+    psgld has its own effective step size, and the momentum of sghmc multiplies the noise.
+    """
     posterior = GaussianMean.of(N)
     eta = LENGTH * posterior.sd**2
     inspected, error = _inspected(Sgld(step_size=eta, batch_size=N, sampling="disjoint"), posterior)
@@ -71,7 +74,7 @@ def test_the_bias_estimate_agrees_with_the_actual_error():
 
 @pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld])
 def test_the_estimate_is_of_the_noise_that_a_control_variate_leaves(kind):
-    """Of rows whose slopes differ by a constant it leaves none; the chain without one is far from that."""
+    """Slopes of rows differ by constants, so that a control variate removes all noise; without it much is left."""
     posterior = GaussianMean.of(N)
     fields: Any = {"step_size": LENGTH * posterior.sd**2 * (0.01 if kind is Psgld else 1), "batch_size": 10}
     (ratio, error), (plain, _) = (
@@ -93,12 +96,12 @@ def _scheduled_ratio(steps_done: int, **schedule: Any) -> dict[str, float]:
 
 @pytest.mark.parametrize("exploration", [0.0, 0.5])
 def test_the_estimate_is_of_a_whole_cycle_without_its_exploration(exploration):
-    """Not of the last step, which hardly moves: the draws before it were made with longer ones."""
+    """The last step of a cycle hardly moves, but earlier draws were made with longer steps."""
     result = _scheduled_ratio(1000, schedule="cyclical", cycle=1000, exploration=exploration)
     phases = np.linspace(exploration, 1, 1000)
     length = LENGTH * np.mean(1 + np.cos(np.pi * phases)) / 2
     assert result["variance_ratio"] == pytest.approx(1 / (1 - length / 2), rel=1e-3)
-    # The step size to use is the one that the option takes, the longest of a cycle.
+    # The recommended step size is the value of the option, which is the longest of a cycle.
     expected = 2 * (1 - 1 / TARGET) * LENGTH / length / LENGTH * result["step_size"]
     assert result["unbiased_step_size"] == pytest.approx(expected, rel=0.15)
 
@@ -110,7 +113,7 @@ def test_the_estimate_is_of_all_steps_of_a_decreasing_step_size():
 
 
 def test_the_worst_direction_is_measured_beside_the_average_one():
-    """One stiff weight among thirty; one noisy weight among thirty, which a few rows far from the line have."""
+    """One of thirty weights is stiff, or noisy because only a few rows, far from the line, have its input."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1000, 30)).astype(np.float32)
     network = Linear().build((30,), 1, key=jax.random.key(0))
@@ -137,7 +140,7 @@ def test_the_worst_direction_is_measured_beside_the_average_one():
     rare[:, 3] = np.where(np.arange(1000) < 30, 2, 0)
     y[:30] += 15 * rng.normal(size=(30, 1)).astype(np.float32)
     wide = look(rare, y, step_size=1e-8, batch_size=50)
-    # V of a batch of n from N: (N^2 / n) times the variance of a row's gradient.
+    # The variance for a batch of n from N rows is (N^2 / n) times the variance of a row's gradient.
     slopes = rare * y / 0.25
     covariance = 1000**2 / 50 * np.cov(np.c_[slopes, y / 0.25].T)
     assert wide["variance_ratio"] == pytest.approx(1 + 1e-8 * np.trace(covariance) / 31 / 2, rel=0.02)
@@ -152,7 +155,7 @@ def test_a_chain_that_diverges_says_so():
 
 
 def _ubu(length: float, keep: float) -> float:
-    """The stationary variance without noise, its flow by Van Loan's method."""
+    """Return the stationary variance without mini-batch noise, with the flow by Van Loan's method."""
     h = (2 * length) ** 0.5
     gamma = -np.log(keep) / h
     drift, spread = np.array([[0, 1], [0, -gamma]]), np.diag([0, 2 * gamma])
@@ -164,7 +167,7 @@ def _ubu(length: float, keep: float) -> float:
 
 
 def _swept(length: float, noise: float, keep: float, rows: int, size: int) -> float:
-    """The mean over a sweep of the stationary variance, the answer to each batch's error kept as it is, in float64."""
+    """Return the mean stationary variance over a sweep in float64, from the response to each batch's error."""
     h, batches = (2 * length) ** 0.5, rows // size
     gamma = -np.log(keep) / h
     flow = linalg.expm(np.array([[0, 1], [0, -gamma]]) * h / 2)
@@ -199,7 +202,7 @@ def test_symmetric_sweeps_measure_what_rows_left_over_do():
 
 @pytest.mark.slow
 def test_symmetric_sweeps_are_followed():
-    """Without noise the exact variance of the map; with it what chains show."""
+    """Without noise the estimate is the exact variance of the map; with noise it agrees with simulated chains."""
     posterior, length, keep = GaussianMean.of(40), 0.4, 0.5
     fields = {"step_size": length * posterior.sd**2, "momentum": keep}
     inspected, _ = _inspected(SmsUbu(batch_size=40, **fields), posterior)
@@ -209,6 +212,6 @@ def test_symmetric_sweeps_are_followed():
     final = np.concatenate(ends)
     variance = posterior.standardised(final).var()
     ratio, _ = _inspected(sampler, posterior)
-    # Chains are seen at two places of a sweep, the estimate is of all.
+    # Chains are compared at two places of a sweep, while the estimate averages over all places.
     assert ratio == pytest.approx(variance, rel=0.2)
     assert ratio > 3 * inspected

@@ -21,18 +21,18 @@ from bnnzoo.samplers import Batched, Nuts, Penalty, Sgld, _influence
 from bnnzoo.samplers._regime import MAX_SHIFT, MAX_UNSEEN
 from bnnzoo.sampling import chain_findings
 
-# ---- what a step sees of a row -------------------------------------------------------------------
+# ---- the effective contribution of a row ---------------------------------------------------------
 
 DIFFERENCES = np.array([-3.0, -0.4, -1e-3, 1e-3, 0.05, 0.4, 3.0])
 
 
 def test_the_effective_contribution_of_a_row_is_its_odd_part_over_its_probability():
-    """By sums over the number of times that a row is drawn, of what it then adds to the log ratio and its penalty."""
+    """The expected values are sums over the number of times that the row is drawn."""
     probability = 0.3
     times = np.arange(60)
 
     def expected(b: np.ndarray, chance: np.ndarray, paid: float) -> np.ndarray:
-        """log E exp(n (b - paid b^2 / 2)), n the number of times that the row is drawn."""
+        """Return log E exp(n (b - paid b^2 / 2)), where n is the number of times that the row is drawn."""
         each = b[:, None] - paid * b[:, None] ** 2 / 2
         return special.logsumexp(np.log(chance) + times[: len(chance)] * each, axis=1)
 
@@ -47,8 +47,8 @@ def test_the_effective_contribution_of_a_row_is_its_odd_part_over_its_probabilit
 def test_a_step_on_all_rows_sees_them_all():
     d = jnp.asarray(DIFFERENCES)
     np.testing.assert_allclose(_influence.effective_contribution(d, 1.0, disjoint=True), d, rtol=1e-5)
-    # Often enough with replacement, too; a row that is drawn once in a thousand steps is not there.
-    # A difference of 1e-3 is what float32 leaves of exponentials near one.
+    # With replacement this holds for rows that are drawn often. A row drawn once in 1000 steps contributes nothing.
+    # The tolerance is 1e-3 because float32 loses digits of exponentials near one.
     np.testing.assert_allclose(_influence.effective_contribution(d, 1e3, disjoint=False), d, rtol=1e-3, atol=3e-5)
     assert (
         np.abs(np.asarray(_influence.effective_contribution(d, 1e-3, disjoint=False))[np.abs(DIFFERENCES) > 0.01]).max()
@@ -56,11 +56,11 @@ def test_a_step_on_all_rows_sees_them_all():
     )
 
 
-# ---- a row that decides a weight -----------------------------------------------------------------
+# ---- a row that dominates a weight ---------------------------------------------------------------
 
 
 class Unlucky(OneRow):
-    """No batch has the row that decides."""
+    """Data whose mini-batches never contain the rows that dominate a weight."""
 
     def minibatch(self, size: int, *, replace: bool = True, key: Any) -> Any:
         assert replace
@@ -68,7 +68,7 @@ class Unlucky(OneRow):
 
 
 def _unseen(posterior: OneRow, sampling: str, *, chains: int = 6) -> np.ndarray:
-    """The last look of chains that start at exact draws."""
+    """Return the final inspection of chains that start at exact draws."""
     mean, covariance = posterior.exact
     sampler, state, _ = settle_chains(sampling, posterior)
     starts = np.random.default_rng(1).multivariate_normal(mean, covariance, size=chains)
@@ -82,14 +82,14 @@ def _unseen(posterior: OneRow, sampling: str, *, chains: int = 6) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", [OneRow, Unlucky])
 def test_a_row_missed_by_the_batches_is_found(kind):
-    """Also where no batch of the run has drawn it: the look is at all rows."""
+    """The inspection uses all rows, so it detects rows that no mini-batch of the run has drawn."""
     result = _unseen(kind.of(), "replacement")
     assert result.max() > 2 * MAX_UNSEEN
     assert result.mean() > MAX_UNSEEN
 
 
 def test_rows_seen_by_the_batches_raise_no_alarm():
-    """By the rule of `judgement.judged`: what a look says of a chain counts half, but where all agree."""
+    """The value of a single chain counts half, and the mean over chains counts fully."""
     x, y = OneRow.of().data
     ordinary = OneRow((np.column_stack([x[:, 0], np.roll(x[:, 0], 1)]), y))
     for posterior, sampling in ((OneRow.of(), "importance"), (ordinary, "replacement")):
@@ -107,7 +107,7 @@ def _means(**more: list[float]) -> dict[str, list[float]]:
 
 
 def test_one_chain_does_not_hide_among_four():
-    """Their mean sigma2 is 1.9, within the limit."""
+    """The mean sigma2 over the chains is 1.9, within the limit."""
     sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
     assert chain_findings.gate_findings(sampler, posterior, _means()) == ()
     (finding,) = chain_findings.gate_findings(sampler, posterior, _means(sigma2=[0.2, 7.0, 0.2, 0.2]))
@@ -136,7 +136,7 @@ def test_chains_of_fewer_than_four_hundred_steps_are_judged_together():
 
 
 def test_a_finding_of_one_chain_has_twice_the_limit():
-    """A look is noisy: of four chains of a right run one is often above the limit; of a wrong one all are."""
+    """Inspections are noisy: in a correct run one of four chains often exceeds the limit, in a wrong run all do."""
     sampler, posterior, most = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000), MAX_UNSEEN
     means = {name: values for name, values in _means().items() if name != "unseen"}
 
@@ -151,7 +151,7 @@ def test_a_finding_of_one_chain_has_twice_the_limit():
 
 
 def test_the_estimate_from_all_rows_replaces_the_mini_batch_estimate():
-    """Heavy tails of ordinary differences make a sample skewness; a shift that all rows agree on is another thing."""
+    """Heavy tails of harmless rows cause sample skewness, but no shift in the estimate from all rows."""
     sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
     means = _means(skew_bias=[0.03] * 4)
     assert [item.kind for item in chain_findings.gate_findings(sampler, posterior, means)] == ["skewness"]
@@ -162,7 +162,7 @@ def test_the_estimate_from_all_rows_replaces_the_mini_batch_estimate():
 
 
 class Outliers(OneRow):
-    """Ordinary features, and a few rows whose noise is twenty times as large."""
+    """Ordinary features, and a few rows with twenty times the noise."""
 
     @classmethod
     def of(cls, num_data: int = 2000, size: float = 20.0) -> Outliers:
@@ -174,7 +174,7 @@ class Outliers(OneRow):
 
 @pytest.mark.slow
 def test_outliers_shift_the_mean_by_the_reported_amount():
-    """The shift of the chains' mean, measured, against what one look at all rows predicts of it."""
+    """The measured shift of the chains' mean is compared with the prediction of one inspection of all rows."""
     results = {}
     for size in (1.0, 20.0):
         posterior = Outliers.of(size=size)
@@ -209,7 +209,7 @@ def test_totals_are_kept_by_chain():
     assert json.loads(json.dumps(totals)) == totals
 
 
-# ---- what has no guard ---------------------------------------------------------------------------
+# ---- samplers without a guard --------------------------------------------------------------------
 
 
 def test_only_guarded_samplers_report_a_valid_regime():

@@ -1,6 +1,6 @@
-"""Run files that a stranger made or a disk damaged: refused with one line before anything is read or imported.
+"""Malicious or damaged run files are refused with one line before anything is read or imported.
 
-Each row is a file that was a real run's until something was done to it.
+Each case is the file of a real run with one change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bnnzoo.store import hdf5_validation
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Path:
-    """A finished run; copy it before something is done to it."""
+    """Return the path of a finished run; tests change copies of it."""
     path = tmp_path_factory.mktemp("finished") / "run.nc"
     return zoo.run_recipe(tiny.recipe("random-walk"), out=path).path or path
 
@@ -40,11 +40,11 @@ COMMANDS = {
     "compare": ["run.nc"],
     "merge": ["run.nc", "-o", "all.nc"],
 }
-"""Every command that opens a run, with what it needs beside."""
+"""Every command that opens a run, with its other arguments."""
 
 
 def run_command(*arguments: Any, folder: Path) -> tuple[int, str]:
-    """Exit code and output of a command that may use 1 GB of memory; that it takes under 5 seconds of work."""
+    """Return exit code and output of a command limited to 1 GB of memory and 5 seconds of CPU time."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     limited = ["bash", "-c", 'ulimit -d 1048576 && exec "$@"', "bash"]
     command = [*limited, sys.executable, "-m", "bnnzoo", *map(str, arguments)]
@@ -55,7 +55,7 @@ def run_command(*arguments: Any, folder: Path) -> tuple[int, str]:
 
 
 def refused(*arguments: Any, folder: Path, naming: str) -> str:
-    """What a command says that leaves with 2, one line, and no trace of itself."""
+    """Return the one-line error of a command that exits with 2 and creates no file."""
     before = sorted(folder.rglob("*"))
     code, stderr = run_command(*arguments, folder=folder)
     assert code == 2, stderr
@@ -71,7 +71,7 @@ def refused(*arguments: Any, folder: Path, naming: str) -> str:
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_file_is_refused(case, finished, tmp_path):
-    """By the door that every command goes through; in this process, for the time that it takes."""
+    """This uses the function by which every command opens files, in this process to save time."""
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)
     (tmp_path / "secret").write_text(SECRET)
@@ -109,13 +109,13 @@ def test_every_command_opens_run_files_with_the_same_checks(command, finished, t
 
 
 def test_a_long_file_of_bnnzoo_is_accepted(finished, monkeypatch):
-    """However many draws it has: each array's dimensions have names, which lie outside the array."""
+    """Long arrays do not count as text, although the names of their dimensions are stored beside them."""
     monkeypatch.setattr(hdf5_validation, "_MOST_TEXT", finished.stat().st_size // 10)
     hdf5_validation.check(finished)
 
 
 def _arrays(path: Path) -> dict[str, bytes]:
-    """Everything that a run's file says, by name."""
+    """Return all arrays and attributes of a run's file by name."""
     results: dict[str, bytes] = {}
     tree = zoo.store.open_tree(path)
     for group in tree.subtree:
@@ -129,7 +129,7 @@ def _arrays(path: Path) -> dict[str, bytes]:
 
 
 def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
-    """In the draws, in what says where they are, and in the words; where nobody looks it does no harm."""
+    """A flipped bit in data, structure or attributes is detected, or changes nothing that is read."""
     content, arrays = finished.read_bytes(), _arrays(finished)
     path, refused = tmp_path / "run.nc", 0
     places = range(7, len(content), len(content) // 40)
@@ -137,7 +137,7 @@ def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << number % 8]) + content[place + 1 :])
         try:
             result = _arrays(path)
-        except (UsageError, OSError):  # at the door, or by the checksum of what is read
+        except (UsageError, OSError):  # refused on opening, or by a checksum on reading
             refused += 1
         else:
             assert result == arrays, place
@@ -145,7 +145,7 @@ def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
 
 
 def _pieces_missing(file: h5py.File, _: Path) -> None:
-    """An array of two pieces of which one was never written: HDF5 reads it as zeros."""
+    """Add an array of two chunks of which one is not written; HDF5 would read it as zeros."""
     dataset = file["posterior"].create_dataset("out", (8,), "f4", chunks=(4,))
     dataset[:4] = 1.0
 
@@ -194,7 +194,7 @@ assert not {{"jax", "xarray", "pandas", "equinox"}} & set(sys.modules)
 
 
 def test_an_unmodified_file_is_not_refused(finished, tmp_path):
-    """The positive control, also packed as other tools pack it and with groups of others in it."""
+    """Positive control, also with compressed arrays and additional groups."""
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)
     first, second = zoo.store.open_tree(path), zoo.store.open_tree(path)

@@ -23,7 +23,7 @@ from bnnzoo.sampling.stuck_chains import stuck_finding
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three seeds of one recipe, one of them shorter."""
+    """Three seeds of one recipe; the third has fewer chains and draws."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
         zoo.run_recipe(tiny.recipe("random-walk", seed=seed), out=folder / f"{seed}.nc")
@@ -57,7 +57,7 @@ def test_chains_lie_side_by_side(folder, tmp_path):
 
 
 def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
-    """Each seed's pilot finds its own; so may trees be as deep as it had time for, and steps no larger than asked."""
+    """Runs with a budget may differ in lengths and depth of trees, but not in the requested step size."""
 
     def planned(*, depth: int, warmup: int, budget: bool = True, step_size: float = 0.1):
         def change(file):
@@ -84,8 +84,8 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
     )
     both = bnnzoo.concat([first, second])
     assert recipe_from(both.attributes["recipe"]).thin == 50
-    assert both.attributes["budget"] == "2m"  # so that others can be joined to it
-    # In counts, the recipe that such a run's file names.
+    assert both.attributes["budget"] == "2m"  # so that more runs can be joined to it
+    # A run in counts, with the recipe that the file of the first run names.
     assert len(json.loads(bnnzoo.concat([first, same]).attributes["seeds"])) == 2
     with pytest.raises(
         UsageError,
@@ -97,7 +97,7 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
 
 
 def test_findings_of_a_run_are_findings_of_the_joined_run(folder, tmp_path):
-    """Of all chains by their new numbers: the worst of each kind, and that a chain stood still."""
+    """The worst finding of each kind, and stuck chains, are reported with the new chain numbers."""
 
     def joined_findings(*findings: Finding, stuck: tuple[int, ...] = ()):
         def change(file):
@@ -123,7 +123,7 @@ def test_findings_of_a_run_are_findings_of_the_joined_run(folder, tmp_path):
     assert of_sampler[0].label.startswith("chain 7 accepted no proposal for 1000 steps")
     assert of_sampler[1][2:4] == ("mean sigma2 (chains 0, 2, 4, 5, 6, 7)", 9.0)
     assert (about["regime_ok"], about["converged"]) == (0, 0)
-    assert about["absurd"].startswith("stuck chains")  # as they are found to, and not as the first run's is
+    assert about["absurd"].startswith("stuck chains")  # tested again, not copied from the first run
     assert about["regime"] == sentence(of_sampler[0])
     assert "mean sigma2 (chains 0, 2, 4, 5, 6, 7) 9" in about["verdict"]
     both.save(tmp_path / "both.nc")
@@ -160,7 +160,7 @@ def test_runs_that_cannot_be_joined_are_refused(folder, tmp_path):
         bnnzoo.concat([folder / "0.nc"])
     with pytest.raises(UsageError, match="two runs with the same seed"):
         bnnzoo.concat([folder / "0.nc", folder / "0.nc"])
-    with pytest.raises(UsageError, match="two runs with the same seed"):  # also where one is joined already
+    with pytest.raises(UsageError, match="two runs with the same seed"):  # also with a run that is joined already
         bnnzoo.concat([bnnzoo.concat([folder / "0.nc", folder / "1.nc"]), folder / "1.nc"])
     other = zoo.run_recipe(tiny.recipe("random-walk", seed=3, thin=2), out=tmp_path / "other.nc")
     with pytest.raises(UsageError, match=r"other.nc: was made by another recipe than .*0.nc, which differs in thin"):
@@ -180,7 +180,7 @@ def test_runs_that_cannot_be_joined_are_refused(folder, tmp_path):
 
 
 def changed(source, path, change) -> Path:
-    """A copy of a run's file with something else in it, and nobody's word for what it was."""
+    """Copy a run's file, change it and remove its digests."""
     shutil.copy(source, path)
     with h5py.File(path, "r+") as file:
         file.attrs.pop("digests", None)
@@ -189,7 +189,7 @@ def changed(source, path, change) -> Path:
 
 
 def federated(rows):
-    """As a coordinator writes it: no rows, but whose they were."""
+    """Return a change to the file of a federated run, which has no rows but the parties' row counts."""
 
     def change(file):
         del file.attrs["data_sha256"]
@@ -246,7 +246,7 @@ def test_warm_up_is_joined_as_long_as_it_was(tmp_path):
 
 @pytest.mark.slow
 def test_merge_writes_what_concat_joins(folder, tmp_path, capsys):
-    """`merge` writes what `concat` joins, once, and says what it is; files that cannot be joined leave none."""
+    """`merge` writes the same file as `concat`; an existing file is replaced only with --force."""
     arguments = ["merge", *(str(folder / f"{seed}.nc") for seed in range(3)), "-o", str(tmp_path / "all.nc")]
     assert cli.run([*arguments, "--json"]) == 0
     output = json.loads(capsys.readouterr().out)
@@ -257,7 +257,7 @@ def test_merge_writes_what_concat_joins(folder, tmp_path, capsys):
     assert cli.run(arguments) == 2
     assert "all.nc: exists; use another -o" in capsys.readouterr().err
     assert cli.run([*arguments, "--force"]) == 0
-    # A file that was joined is a run like any other: more seeds can be joined to it.
+    # More seeds can be joined to a joined run.
     zoo.run_recipe(tiny.recipe("random-walk", seed=3), out=tmp_path / "3.nc")
     more = ["merge", str(tmp_path / "all.nc"), str(tmp_path / "3.nc"), "-o", str(tmp_path / "more.nc")]
     assert cli.run(more) == 0

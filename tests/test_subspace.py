@@ -66,7 +66,7 @@ def _subspace(whole: NetworkPosterior, count: int, seed: int = 1) -> tuple[np.nd
     return rng.normal(size=dim).astype(np.float32), (sd[:, None] * columns).astype(np.float32)
 
 
-# ---- what the option names -----------------------------------------------------------------------
+# ---- values of the option ------------------------------------------------------------------------
 
 
 def test_the_option_names_a_subspace_and_its_threshold():
@@ -98,7 +98,7 @@ def test_a_prior_that_is_not_normal_is_refused(prior, name):
 
 @pytest.mark.parametrize("prior", [Normal(0.8), FanIn(1.5)])
 def test_the_induced_prior_is_the_prior_of_the_network_on_the_subspace(prior):
-    """Up to a constant: differences of log densities agree."""
+    """Log densities agree up to a constant, so their differences are compared."""
     whole = _whole(prior)
     mode, basis = _subspace(whole, 4)
     block = _restricted(whole, mode, basis)
@@ -106,7 +106,7 @@ def test_the_induced_prior_is_the_prior_of_the_network_on_the_subspace(prior):
     induced = np.array([block.log_prior(jnp.asarray(row)) for row in z])
     full = np.array([whole.log_prior(jnp.asarray(mode + basis @ row)) for row in z])
     np.testing.assert_allclose(induced - induced[0], full - full[0], rtol=1e-4, atol=1e-4)
-    # Positive control: a prior that is centred at the mode instead is seen.
+    # Positive control: the test detects a prior that is centred at the mode.
     centred = -np.sum(z**2 / np.asarray(block.prior.scale) ** 2, 1) / 2
     assert np.abs((centred - centred[0]) - (full - full[0])).max() > 0.1
 
@@ -147,7 +147,7 @@ def test_a_subspace_that_does_not_fit_the_network_is_damage():
 
 
 def _line(columns: int = 4, rows: int = 300, seed: int = 2) -> tuple[NetworkPosterior, np.ndarray, np.ndarray]:
-    """A linear regression whose last input repeats the one before, and its exact mean and covariance."""
+    """Return a linear regression with two equal inputs, and its exact mean and covariance."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, columns)).astype(np.float32)
     x[:, -1] = x[:, -2]
@@ -159,24 +159,24 @@ def _line(columns: int = 4, rows: int = 300, seed: int = 2) -> tuple[NetworkPost
 
 
 def test_the_directions_of_a_linear_model_are_its_exact_posterior():
-    """With all directions, mean and covariance agree with the closed form; without the repeated one, they do not."""
+    """All directions give the exact mean and covariance; without the undetermined direction they do not."""
     posterior, mean, covariance = _line()
-    found = _directions.find_mode(posterior, np.zeros(5, np.float32), smallest=0.0, key=KEY)
+    mode = _directions.find_mode(posterior, np.zeros(5, np.float32), smallest=0.0, key=KEY)
     values = np.linalg.eigvalsh(0.7**2 * np.linalg.inv(covariance))
-    np.testing.assert_allclose(found.spectrum.values, values[::-1], rtol=1e-3)
-    np.testing.assert_allclose(found.theta, mean, atol=2e-3)
-    assert found.distance < 0.2
-    everything = 0.7 * found.spectrum.vectors * found.spectrum.values**-0.5
+    np.testing.assert_allclose(mode.spectrum.values, values[::-1], rtol=1e-3)
+    np.testing.assert_allclose(mode.theta, mean, atol=2e-3)
+    assert mode.distance < 0.2
+    everything = 0.7 * mode.spectrum.vectors * mode.spectrum.values**-0.5
     np.testing.assert_allclose(everything @ everything.T, covariance, rtol=2e-3, atol=1e-5)
-    # The data do not determine how two equal inputs share their weight.
-    assert found.spectrum.values[-1] == pytest.approx(1, abs=1e-3)
-    assert found.spectrum.values[-2] > 100
-    undetermined = found.spectrum.vectors[:, -1]
+    # The data determine only the sum of the weights of two equal inputs.
+    assert mode.spectrum.values[-1] == pytest.approx(1, abs=1e-3)
+    assert mode.spectrum.values[-2] > 100
+    undetermined = mode.spectrum.vectors[:, -1]
     np.testing.assert_allclose(np.abs(undetermined), [0, 0, 0.5**0.5, 0.5**0.5, 0], atol=2e-3)
-    kept = everything[:, :-1]
-    assert np.abs(kept @ kept.T - covariance)[3, 3] > 0.1
-    assert found.spectrum.variance_fraction(4) == pytest.approx(1, abs=1e-4)
-    assert found.spectrum.variance_fraction(2) < 0.6
+    determined = everything[:, :-1]
+    assert np.abs(determined @ determined.T - covariance)[3, 3] > 0.1
+    assert mode.spectrum.variance_fraction(4) == pytest.approx(1, abs=1e-4)
+    assert mode.spectrum.variance_fraction(2) < 0.6
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian(NOISE), Bernoulli()], ids=["gaussian", "bernoulli"])
@@ -219,7 +219,7 @@ def test_the_penalty_chooses_a_control_variate_only_where_the_mode_is_known(monk
     whole = _whole()
     block = _restricted(whole, *_subspace(whole, 4))
     thetas = jnp.zeros((2, 4))
-    assert Penalty().choose(block, thetas) == {}  # steps use all of so few rows
+    assert Penalty().choose(block, thetas) == {}  # each step uses all rows, because they are few
     small = Penalty(batch_size=5)
     assert small.choose(block, thetas) == {"control_variate": "second", "proposal": "hmc"}
     assert Penalty(batch_size=5, proposal="langevin").choose(block, thetas) == {"control_variate": "second"}
@@ -260,14 +260,14 @@ def test_the_rows_that_a_step_needs_predict_sigma2_within_a_factor_of_two(name):
 
     state, stats = run(state)
     measured = float(np.mean(stats["sigma2"][1000:]))
-    assert measured < 3  # where a run would be valid
-    # A run's value is the mean over its chains, because sigma2 differs by factors between proposals.
+    assert measured < 3  # within the range of a valid run
+    # The value is averaged as over the chains of a run, because sigma2 varies by factors between proposals.
     look = jax.jit(lambda key: sampler.inspect(posterior, state, key=key)["rows_needed"])
     rows_needed = float(np.mean([look(key) for key in jax.random.split(KEY, 4)]))
     assert 0.5 < rows_needed / 200 / measured < 2
     remark = sampler.remark(posterior, {"rows_needed": rows_needed})
     assert remark.startswith(f"with {rows_needed:.3g} rows a step of this length has sigma2 = 1; a step")
-    # A network without a control variate can sample less.
+    # Without a control variate, the remark suggests to sample a subspace.
     hopeless = sampler.remark(posterior, {"rows_needed": 1e6})
     can_restrict = "control_variate" not in fields
     assert ("mini-batches save no time" in hopeless, "[[stochastic=identified]]" in hopeless) == (True, can_restrict)
@@ -291,7 +291,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(data, tmp_path_factory):
-    """A run from Python of each kind, made when first wanted."""
+    """Return a function that makes a run of each kind from Python, once."""
 
     @functools.cache
     def make(kind: str) -> bnnzoo.Run:
@@ -307,14 +307,14 @@ def run(request, runs):
 
 
 def _theta(run: bnnzoo.Run) -> tuple[np.ndarray, np.ndarray]:
-    """The mode, and all parameters of every draw [chain, draw, parameter]."""
+    """Return the mode, and all parameters of every draw [chain, draw, parameter]."""
     tree = run.posterior
     mode, basis = (tree["constant_data"][f"fixed_{name}"].values.astype(float) for name in ("mode", "basis"))
     return mode, mode + tree["posterior"]["z"].values.astype(float) @ basis.T
 
 
 def _by_hand(theta: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Outputs [..., row] of the perceptron 2-3-1 with parameters in the order of its leaves."""
+    """Return the outputs [..., row] of the perceptron 2-3-1 for parameters in the order of its leaves."""
     weight, bias = theta[..., :6].reshape(*theta.shape[:-1], 3, 2), theta[..., None, 6:9]
     hidden = np.tanh(x @ np.swapaxes(weight, -1, -2) + bias)
     return np.einsum("...rh,...h->...r", hidden, theta[..., 9:12]) + theta[..., 12:]

@@ -146,7 +146,7 @@ def test_a_learned_scale_and_targets_that_are_not_scaled_stay_as_they_are():
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.parametrize("factor", [2.0**-20, 32.0])
 def test_a_target_times_a_power_of_two_multiplies_predictions_exactly(factor):
-    """Standardised targets are the same bits, and so are the draws; the way back multiplies by a power of two."""
+    """Standardised targets and draws are the same bits, and scaling back multiplies by a power of two."""
     original, scaled = sampled(Y[:, 0]), sampled(Y[:, 0] * np.float32(factor))
     tiny.assert_same_bits(draws(scaled), draws(original))
     pd.testing.assert_frame_equal(scaled.predict(X[:5]), original.predict(X[:5]) * np.float32(factor), check_exact=True)

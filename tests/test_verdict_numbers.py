@@ -21,11 +21,11 @@ from bnnzoo.finding import sentence
 
 
 def test_the_numbers_of_a_calibration_of_intervals():
-    """Four rows by hand: Dvoretzky's, Kiefer's and Wolfowitz's bound with two curves a target."""
+    """Four rows are compared with the bound of Dvoretzky, Kiefer and Wolfowitz for two curves per target."""
     pit = np.array([0.1, 0.2, 0.3, 0.6])[:, None]
     result = calibration.of_intervals(pit)
     half = np.sqrt(np.log(2 * 2 / 0.01) / 8)
-    # The distribution function is 3/4 at 0.3; inside the central 0.2, 0.4, 0.6 and 0.8 are 1/4, 2/4, 3/4 and all.
+    # The distribution function is 3/4 at 0.3. Central intervals of 0.2, 0.4, 0.6 and 0.8 hold 1/4, 2/4, 3/4 and all.
     assert result.gap == pytest.approx(0.45)
     assert (result.low, result.high) == (0.0, 1.0)
     assert result.direction == "predictions too high: 75 % of targets lie below their 30 % quantile"
@@ -41,7 +41,7 @@ def test_the_numbers_of_a_calibration_of_intervals():
     narrow = calibration.of_intervals(np.array([0.1, 0.1, 0.9, 0.95])[:, None])
     assert narrow.direction == "intervals too narrow: those of 80 % contain 0 % of the targets"
     assert (low.gap, wide.gap, narrow.gap) == (pytest.approx(0.45), pytest.approx(0.8), pytest.approx(0.8))
-    # Where both curves are off by the same, the width is told.
+    # If both curves have the same deviation, the width is named.
     last = calibration.of_intervals(np.ones((3, 1)))
     assert last.direction == "intervals too narrow: those of 100 % contain 0 % of the targets"
 
@@ -54,39 +54,42 @@ def test_the_largest_distance_from_the_uniform_distribution_is_kolmogorovs(a, b)
         size, at = calibration._largest_deviation(values)
         assert size == pytest.approx(expected.statistic * expected.statistic_sign)
         assert at == expected.statistic_location
-    assert calibration._largest_deviation(np.array([0.5])) == (0.5, 0.5)  # as far above as below
+    assert calibration._largest_deviation(np.array([0.5])) == (0.5, 0.5)  # equal deviations above and below
 
 
 def test_of_several_curves_the_interval_holds_them_all_and_the_surest_is_named():
-    """The largest gap is of one that may be chance, and another is surely off."""
+    """The largest gap is not significant, and a smaller gap is."""
     curves = [calibration.Calibration(0.10, 0.0, 0.3, "chance"), calibration.Calibration(0.09, 0.05, 0.13, "sure")]
     for some in (curves, curves[::-1]):
         assert calibration._combine_curves(some) == calibration.Calibration(0.10, 0.05, 0.3, "sure")
-    # Where none is surely off, the largest gap.
+    # If no deviation is significant, the largest gap is named.
     none = [calibration.Calibration(0.05, 0.0, 0.2, "less"), curves[0]]
     assert calibration._combine_curves(none).direction == "chance"
 
 
 def test_rare_claims_and_changes_of_direction_are_worded():
-    """What is claimed as seldom as it happens has the spread of the claims; sums that turn are told by both halves."""
+    """For rare events the spread is that of the claims.
+
+    If cumulative sums change their direction, both directions are named.
+    """
     none = calibration._Cumulative.from_claims(np.full(100, 0.02), np.zeros(100, bool))
-    assert none.spread == pytest.approx(np.sqrt(100 * 0.02 * 0.98) / 100)  # not that of what was seen, 100 * 0.02^2
+    assert none.spread == pytest.approx(np.sqrt(100 * 0.02 * 0.98) / 100)  # not the observed spread, 100 * 0.02^2
     assert none.gap == pytest.approx(0.02)
 
     def direction(*counts: int) -> str:
-        """Of claims of 64 rows each, with so many right."""
+        """Return the text for claims of 64 rows each, of which the given counts happen."""
         claimed = np.repeat(0.5 + 0.125 * np.arange(len(counts)), 64)
         happened = np.concatenate([np.arange(64) < count for count in counts])
         return calibration._Cumulative.from_claims(claimed, happened).direction("under", "over", "p", "{:.2f} {:.2f}")
 
-    # Claimed are 32 and 40 of 64: 16 fewer and then 9 or 8 more; the other way round; and the same way.
+    # 32 and 40 of 64 are claimed. First 16 fewer, then 9 or 8 more; the reverse; then both in one direction.
     assert direction(16, 49) == "over where p is up to 0.50, under above"
     assert direction(16, 48) == "over: 0.56 0.50"
     assert direction(48, 31) == "under where p is up to 0.50, over above"
     assert direction(48, 32) == "under: 0.56 0.62"
     assert direction(16, 24) == "over: 0.56 0.31"
     assert direction(64, 64) == "under: 0.56 1.00"
-    # Claimed are 32, 40 and 48: the sum is farthest after two, and half of it is made up.
+    # 32, 40 and 48 are claimed. The sum is largest after two groups, and the third group halves it.
     assert direction(16, 24, 64) == "over: 0.62 0.54"
     assert direction(16, 24, 47) == "over: 0.62 0.45"
 
@@ -94,7 +97,7 @@ def test_rare_claims_and_changes_of_direction_are_worded():
 def test_the_numbers_of_a_calibration_of_classes():
     labels, confidence = np.array([0] * 60 + [1] * 40), np.array([0.7, 0.9] * 50)
     result = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
-    # 30 of 50 are right at 0.7 and at 0.9: the sums are -5 and -20 of 100 rows. Two curves, of two classes.
+    # 30 of 50 are correct at 0.7 and at 0.9, so the sums are -5 and -20 of 100 rows. Two classes have two curves.
     assert result.gap == pytest.approx(0.2)
     observed, claimed = np.sum(((labels == 0) - confidence) ** 2), np.sum(confidence * (1 - confidence))
     spread = np.sqrt(max(observed, claimed)) / 100
@@ -107,7 +110,7 @@ def test_the_numbers_of_a_calibration_of_classes():
     assert (of_three.high - of_three.gap) / spread >= stats.norm.isf(0.01 / 16) * (1 - 1e-6)
     twice = calibration.of_classes(np.tile(labels, 2), np.tile(np.stack([confidence, 1 - confidence], 1), (2, 1)))
     assert twice.low == pytest.approx(2 * twice.gap - twice.high)
-    # Where as many more happen above as fewer below, both are told; where but half, the one.
+    # If the deviations above and below are equal, both are named. If one is half of the other, the larger is named.
     confidence = np.repeat([0.6, 0.8], 50)
     for correct_counts, message in (((20, 48), "overconfident where"), ((20, 44), "overconfident: 70")):
         labels = np.r_[np.arange(50) >= correct_counts[0], np.arange(50) >= correct_counts[1]].astype(int)
@@ -138,7 +141,7 @@ def test_numbers_of_float32_are_computed_in_float64():
 
 
 def test_groups_of_chains_are_by_their_distance_and_through_one_another():
-    """Draws of sd 1; the third is near the second alone."""
+    """Draws have sd 1. The third chain is near the second alone and still belongs to the group."""
     draws = np.tile([-1.0, 1.0], 10)
     at = lambda *means: np.stack([draws + mean for mean in means])[..., None]  # noqa: E731
     assert between_chains(at(0.0, 1.0))["modes"] == 1
@@ -147,17 +150,17 @@ def test_groups_of_chains_are_by_their_distance_and_through_one_another():
     assert between_chains(at(0.0, 5.0, 0.9, 5.9, 1.8))["modes"] == 2
     assert between_chains(at(0.0, 2.0))["between_share"] == pytest.approx(0.5)
     assert between_chains(np.ones((3, 5, 2))) == {"between_share": 0.0, "modes": 1}
-    # What never moves within a chain parts the chains; what is the same everywhere does not count.
+    # A quantity that is constant within chains separates them. A quantity that is constant everywhere is ignored.
     still = np.broadcast_to(np.array([0.0, 0.0, 3.0])[:, None, None], (3, 5, 1))
     assert between_chains(still) == {"between_share": 1.0, "modes": 2}
     both = np.concatenate([at(0.0, 2.0), np.ones((2, 20, 1))], 2)
     assert between_chains(both)["between_share"] == pytest.approx(0.5)
-    # What moves alike in every chain has no share, and counts; in whatever units it is.
+    # A quantity with equal distribution in all chains reduces the mean share. Units do not matter.
     half = np.concatenate([at(0.0, 2.0), at(0.0, 0.0)], 2)
     for scale in (1e-10, 1.0, 1e10):
         assert between_chains(scale * half)["between_share"] == pytest.approx(0.25)
         assert between_chains(scale * still) == {"between_share": pytest.approx(1.0), "modes": 2}
-        # The distance is a root mean square over predictions: of 1.4 and 0 and of 1.42 and 0 it is 0.99 and 1.004.
+        # The distance is a root mean square over predictions: 0.99 for 1.4 and 0, and 1.004 for 1.42 and 0.
         apart = [between_chains(scale * np.concatenate([at(0.0, far), at(0.0, 0.0)], 2)) for far in (1.4, 1.42)]
         assert [item["modes"] for item in apart] == [1, 2]
 
@@ -177,7 +180,10 @@ RECORD: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_
 
 
 def test_remoteness_is_in_standard_deviations_of_the_data(monkeypatch):
-    """Targets of mean 10 and sd 0.25, predicted as 11.5 or, in a third of all draws, 1000; one never varies."""
+    """Targets have mean 10 and sd 0.25, and the second target is constant.
+
+    Predictions are 11.5, or 1000 in a third of all draws.
+    """
     monkeypatch.setattr(Predictor, "classifies", False)
     monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [0.25, 1]))))
     predictor: Any = Predictor.__new__(Predictor)
@@ -211,7 +217,10 @@ def test_remoteness_is_of_the_worst_target_above_or_below(monkeypatch):
 
 
 def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
-    """Its predictions, or the noise it believes in: a row under N(0, 2^2) has log density -log 2 - log(2 pi e) / 2."""
+    """The predictions of a chain, or its noise scale, are far from the data.
+
+    A row under N(0, 2^2) has the mean log density -log 2 - log(2 pi e) / 2.
+    """
     monkeypatch.setattr(Predictor, "classifies", False)
     monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [0], [0.5]))))
     monkeypatch.setattr(diagnostics.thinning, "density_rows", lambda predictor, probes: 2)
@@ -234,7 +243,7 @@ def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
 
 
 def test_convergence_is_tested_on_means_spreads_densities_and_parameters(monkeypatch):
-    """Means are in the units of the data; a spread that is not finite is left out, with all of its row."""
+    """Means are in units of the data. A row with a spread that is not finite is left out."""
     means = np.arange(24.0).reshape(2, 3, 2, 2)
     scales = means.copy()
     scales[1, 2, 0, 1] = np.inf
@@ -286,7 +295,7 @@ def test_convergence_is_tested_on_means_spreads_densities_and_parameters(monkeyp
 
 
 def test_a_diagnosis_uses_some_draws_and_all_steps(monkeypatch):
-    """Ten draws of every second step, of which five are judged: no energies of successive steps."""
+    """Ten thinned draws, of which five are tested. E-BFMI needs successive steps and is left out."""
     energy = np.random.default_rng(0).normal(size=(2, 10))
     diverging = np.zeros((2, 10))
     diverging[0, 1] = 1.0
@@ -326,7 +335,7 @@ def test_a_diagnosis_uses_some_draws_and_all_steps(monkeypatch):
 
 
 def test_surprise_is_a_rows_loss_relative_to_guessing(monkeypatch):
-    """Of three classes: log densities of all four rows, -8 on average over the draws; given, or taken anew."""
+    """Three classes; the log densities of four rows sum to -8 on average, given or computed again."""
     monkeypatch.setattr(Predictor, "classifies", True)
     monkeypatch.setattr(Predictor, "signature", types.SimpleNamespace(class_names=("a", "b", "c")))
     monkeypatch.setattr(diagnostics.thinning, "density_rows", lambda predictor, probes: 4)
@@ -345,7 +354,7 @@ def test_surprise_is_a_rows_loss_relative_to_guessing(monkeypatch):
 
 
 def test_weights_are_judged_by_their_tail():
-    """Of draws that are exponential to the power k the tail's shape is k."""
+    """Weights exp(k E) with exponential E have a tail of shape k."""
     rng = np.random.default_rng(0)
     exponential = rng.exponential(size=4000)
     assert weight_tail.of_weights(0.3 * exponential) == ()
@@ -359,7 +368,7 @@ def test_weights_are_judged_by_their_tail():
     assert large.advice == heavy.advice
     (some,) = weight_tail.of_weights(np.r_[1.2 * exponential, -np.inf])
     assert some.advice == heavy.advice.replace("4000", "4001")
-    # Few draws are trusted less: 1 - 1 / log10(100) of a hundred.
+    # The limit is lower for few draws: 1 - 1 / log10(100) for a hundred.
     (few,) = weight_tail.of_weights(1.2 * exponential[:100])
     assert few.limit == pytest.approx(0.5)
     assert not np.isnan(weight_tail.pareto_k(exponential[:25]))
@@ -368,13 +377,13 @@ def test_weights_are_judged_by_their_tail():
     assert weight_tail.pareto_k(np.r_[exponential[:40], np.full(10, -np.inf)]) < np.inf
     assert weight_tail.pareto_k(np.zeros(100)) == weight_tail.pareto_k(np.zeros(25)) == 0.0
     assert weight_tail.pareto_k(np.zeros(24)) == np.inf
-    # The tail is the largest fifth, or of many 3 sqrt(S), and where it begins: e^700 apart it has no shape.
+    # The tail has S / 5 draws, or 3 sqrt(S) of many. If it starts a factor of e^700 away, its shape is undefined.
     for count, length in ((100, 20), (103, 21), (10_000, 300)):
         rising = np.linspace(0.0, 600.0, length)
         for at_the_next, finite in ((-1.0, True), (-200.0, False)):
             values = np.r_[np.full(count - length - 1, -1e4), at_the_next, rising]
             assert np.isfinite(weight_tail.pareto_k(values)) == finite, (count, at_the_next)
-    # A light tail has a shape however short it is, unless its weights are as good as equal.
+    # A light tail has a shape even if it is short, unless its weights are almost equal.
     assert weight_tail.pareto_k(0.02 * exponential) == pytest.approx(0.02, abs=0.15)
     assert weight_tail.pareto_k(0.02 * exponential) > 0 == weight_tail.pareto_k(1e-4 * exponential)
     assert weight_tail.pareto_k(np.r_[np.zeros(99), -np.inf]) == np.inf
@@ -481,7 +490,7 @@ def test_the_limit_of_pareto_k_grows_with_the_number_of_draws():
 
 
 def test_leave_one_out_of_a_run_is_of_at_most_two_thousand_rows_and_ten_draws_or_more():
-    """Rows evenly through the data; the first of them weighs the draws by a heavy tail."""
+    """Rows are spaced evenly through the data, and the weights of the first row have a heavy tail."""
     calls: list[Any] = []
 
     def looked(chains: int, count: int, rows: int, power: float = 1.0, exactness: str = "exact") -> dict[str, Any]:
@@ -527,14 +536,14 @@ def test_smoothing_trusts_draws_that_repeat_less():
 
 
 def test_the_likelihood_of_fifty_rows_says_how_much_draws_repeat():
-    """Evenly from the first to the last: of 101 all others are of independent draws."""
+    """Fifty of 101 rows, spaced evenly, have correlated draws; the others have independent draws."""
     rng = np.random.default_rng(0)
     draws, slow = rng.normal(size=(4, 500, 101)), np.repeat(rng.normal(size=(4, 100, 101)), 5, 1)
     looked = np.linspace(0, 100, 50).round().astype(int)
     mixed = draws.copy()
     mixed[..., looked] = slow[..., looked]
     assert loo._relative_ess(mixed) == pytest.approx(0.2, abs=0.06)
-    # Of two chains of four draws it is at most log10(8), ArviZ's bound; of shorter ones nothing is known.
+    # For two chains of four draws it is at most log10(8), ArviZ's bound. For shorter chains it is set to 1.
     assert loo._relative_ess(draws[:2, :4]) < 1.0 == loo._relative_ess(draws[:2, :3])
 
 
@@ -557,18 +566,18 @@ def test_two_rows_have_an_error_and_ties_count_as_inside():
 
 
 def test_perfect_predictions_of_few_rows_are_not_proof():
-    """Right once, at 99.9 %: what it would be at another row is not known; and its interval holds the truth."""
+    """One correct prediction at 99.9 % says little about other rows, and its interval contains the truth."""
     assert (
         findings.answer_calibrated(calibration.of_classes(np.array([1]), np.array([[0.001, 0.999]])), 1).outcome
         == "unsure"
     )
     rng, misses, settled_count = np.random.default_rng(0), 0, 0
     for _ in range(300):
-        labels = (rng.uniform(size=20) < 0.9).astype(int)  # claimed 0.999
+        labels = (rng.uniform(size=20) < 0.9).astype(int)  # the claimed probability is 0.999
         result = calibration.of_classes(labels, np.tile([0.001, 0.999], (20, 1)))
         misses += not result.low <= 0.099 <= result.high
         settled_count += findings.answer_calibrated(result, 20).outcome == "yes"
-    assert misses <= 9  # 1 % of 300 are 3; more than 9 in 1000 tries once
+    assert misses <= 9  # 1 % of 300 is 3; more than 9 happens once in 1000 tries
     assert settled_count == 0
 
 

@@ -30,7 +30,7 @@ from bnnzoo.sampling import backend, provenance, verdict
 
 @pytest.fixture(scope="session")
 def finished_runs(tmp_path_factory):
-    """Uninterrupted runs, one a sampler, made when first wanted."""
+    """Return a function that makes an uninterrupted run of a sampler, once."""
     folder = tmp_path_factory.mktemp("whole")
 
     @functools.cache
@@ -48,7 +48,7 @@ def groups(run: bnnzoo.Run) -> dict[str, np.ndarray]:
 
 
 def steady(run: bnnzoo.Run) -> dict[str, Any]:
-    """The root attributes that do not say how long it took."""
+    """Return the root attributes without the durations."""
     return {k: v for k, v in run.attributes.items() if not k.startswith("seconds_")}
 
 
@@ -76,14 +76,14 @@ def _check_resume(recipe: Recipe, expected_run: bnnzoo.Run, polls: tuple[int, ..
         assert not store.parts_folder(out).exists()
 
 
-# `test_run` has every sampler go on bit for bit; this is of what a file keeps, by a kernel of ours and one of NumPyro.
-@pytest.mark.filterwarnings("ignore:regime")  # so few steps of bbb find no best mean
+# `test_run` resumes every sampler bit for bit. This test compares files, for a sampler of bnnzoo and one of NumPyro.
+@pytest.mark.filterwarnings("ignore:regime")  # bbb does not converge in so few steps
 @pytest.mark.parametrize(
     "sampler",
     [name if name in ("penalty", "nuts") else pytest.param(name, marks=pytest.mark.slow) for name in tiny.SAMPLERS],
 )
 def test_an_interrupted_run_resumes_to_the_same_bits(sampler, finished_runs, tmp_path):
-    """Stopped in warm-up, and while sampling."""
+    """The run is stopped in warm-up and during sampling."""
     _check_resume(tiny.recipe(sampler), finished_runs(sampler), (3, 7), tmp_path)
 
 
@@ -128,7 +128,7 @@ def _sampling(polls: list[Any]) -> int:
 
 
 def test_a_run_that_was_killed_after_its_last_chunk_resumes(finished_runs, tmp_path, monkeypatch):
-    """The checkpoint of the last step leaves no step to do, only the file to write."""
+    """After the last checkpoint no step is left, and only the file is written."""
     out = tmp_path / "run.nc"
     monkeypatch.setattr(store.Store, "finish", _killed)
     with pytest.raises(KeyboardInterrupt):
@@ -138,7 +138,7 @@ def test_a_run_that_was_killed_after_its_last_chunk_resumes(finished_runs, tmp_p
 
 
 def test_a_file_that_cannot_be_written_can_be_written_later(finished_runs, tmp_path, monkeypatch):
-    """T21: the disk was full when the file was built from the parts: nothing of the run is lost."""
+    """T21: the disk is full when the file is built from the parts, and no draw is lost."""
     out = tmp_path / "run.nc"
     monkeypatch.setattr("bnnzoo.store.netcdf.Unfinished.static", _full)
     with pytest.raises(BnnzooError, match=r"run\.nc: cannot be written") as caught:
@@ -197,7 +197,7 @@ def test_resume_reports_changes_that_affect_the_draws():
 # ---- the file ------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:regime")  # so few steps of bbb find no best mean
+@pytest.mark.filterwarnings("ignore:regime")  # bbb does not converge in so few steps
 @tiny.EACH
 def test_the_file_keeps_the_contract(sampler, finished_runs):
     run = finished_runs(sampler)
@@ -221,7 +221,7 @@ def test_the_file_keeps_the_contract(sampler, finished_runs):
     assert tree["constant_data"]["x"].shape == (397, 10)
     assert tree["constant_data"]["x_test"].shape == (45, 10)
     stats = tree["sample_stats"]
-    if sampler in tiny.APPROXIMATE:  # a draw makes no step
+    if sampler in tiny.APPROXIMATE:  # a draw takes no steps
         own = {"swag": ["snapshots"], "bbb": ["log_q"], "laplace": ["log_q"]}
         assert set(stats.data_vars) == {"diverging", *own.get(sampler, [])}
         return
@@ -382,7 +382,7 @@ def test_sample_needs_names_or_a_pair_of_objects(tmp_path, monkeypatch):
 
 
 class Plane(bnnzoo.AbstractPosterior):
-    """N((1, -1), diag(4, 0.25)) by one datum, with a flat prior."""
+    """N((1, -1), diag(4, 0.25)) as one datum with a flat prior."""
 
     data: Any
     likelihood_power: Any
@@ -400,7 +400,7 @@ class Plane(bnnzoo.AbstractPosterior):
 
 
 def test_a_posterior_of_your_own(tmp_path):
-    """t over 32 chains' averages of both means and both variances, against N((1, -1), diag(4, 0.25))."""
+    """t statistics of both means and both variances over 32 chains, against N((1, -1), diag(4, 0.25))."""
     options: dict[str, Any] = {"chains": 32, "warmup": 200, "draws": 400, "chain_method": "vectorized"}
     run = bnnzoo.sample(Plane(), bnnzoo.Mala(step_size=0.1), out=tmp_path / "run.nc", init="prior", **options)
     place = run.posterior["posterior"]["place"].values.astype(float)
@@ -445,7 +445,7 @@ def test_any_module_is_a_network():
 
 
 class _Breaks(AbstractSampler[Any]):
-    """Turns to NaN after 30 steps."""
+    """A sampler whose position becomes NaN after 30 steps."""
 
     exactness = "biased"
 
@@ -518,7 +518,7 @@ def test_double_precision(tmp_path):
 
 @pytest.mark.slow
 def test_python_is_warned_of_a_run_that_has_not_converged_and_of_no_other():
-    """As the command line ends: a verdict that stands in the file alone is read by nobody."""
+    """Without a warning, a Python user would have to read the verdict in the file."""
     with pytest.warns(bnnzoo.BnnzooWarning, match="^linear by random-walk: not settled: R-hat"):
         bnnzoo.sample("linear", "random-walk", chains=2, warmup=2, draws=20, thin=1, init="prior")
     with warnings.catch_warnings():

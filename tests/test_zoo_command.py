@@ -43,7 +43,7 @@ def test_an_unknown_recipe_is_refused(arguments, message, capsys):
 
 
 def test_the_runs_of_a_sweep_have_its_values_and_their_names(tmp_path):
-    """An option of the command is above every sweep of it, and seeds come last in a name."""
+    """An option of the command overrides a sweep over it, and the seed is last in a name."""
     path = tmp_path / "r.yaml"
     path.write_text("model: linear\nsampler: mala\ndraws: 9\nsweep: {seed: [7, 8], chains: [1, 2]}\n")
 
@@ -73,7 +73,7 @@ def test_the_runs_of_a_sweep_have_its_values_and_their_names(tmp_path):
     ],
 )
 def test_next_command_names_existing_runs(folder, names, arguments):
-    """Those with a ! have failed."""
+    """Runs marked with ! have failed."""
     rows = [{"recipe": name.rstrip("!"), **({"error": "exit code 2"} if "!" in name else {})} for name in names]
     assert next_command(Path(folder), rows) == arguments
 
@@ -90,7 +90,7 @@ def test_a_table_of_runs_has_the_columns_that_one_of_them_has(capsys):
 
 
 def test_rows_are_read_again_if_a_data_option_changes(tmp_path):
-    """The rows of several jobs are read once: whatever says which they are tells one job's from another's."""
+    """Jobs with the same data options share the rows; every data option distinguishes them."""
     path = tmp_path / "t.csv"
     path.write_text(
         "\n".join(["a,b,y,z", *(f"{i % 9}.5,{'' if i % 7 == 3 else i % 5},{i % 4}.25,{i % 3}" for i in range(40))])
@@ -110,7 +110,7 @@ def test_rows_are_read_again_if_a_data_option_changes(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_two_where_one_fails(tmp_path, capsys):
-    """Each in a process of its own; the other's row is there, and the exit code says that not all went well."""
+    """Each job has its own process. The successful row is printed, and the exit code is 1."""
     arguments = ["zoo", "run", "linear.ensemble", "airfoil-ensemble", "-o", str(tmp_path), "--quiet"]
     assert cli.run([*arguments, "--json"]) == 1
     captured = capsys.readouterr()
@@ -126,11 +126,11 @@ def test_a_run_of_two_where_one_fails(tmp_path, capsys):
 
 
 def jobs_of(pid: int) -> list[int]:
-    """The jobs that any thread of a process has started; what a library asks of the system on import is none."""
+    """Return the jobs started by any thread of a process, without other child processes."""
     results = []
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         for word in file.read_text().split():
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the process has ended
                 if b"bnnzoo.cli.job" in Path(f"/proc/{word}/cmdline").read_bytes():
                     results.append(int(word))
     return results
@@ -138,7 +138,7 @@ def jobs_of(pid: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
 def test_interrupting_the_command_ends_the_current_recipe(tmp_path):
-    """A SIGTERM to `zoo run` alone leaves no process behind and starts no other recipe."""
+    """A SIGTERM to `zoo run` alone ends its child process and starts no other recipe."""
     command = [sys.executable, "-m", "bnnzoo", "zoo", "run", "mdn.random-walk", "mdn.nuts", "-o", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 300

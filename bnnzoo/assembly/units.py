@@ -51,15 +51,15 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
         return []
     sentences_found: list[str] = []
     for name, value in _fixed_fields(likelihood).items():
-        given = setting(f"likelihood.{name}", f"{value:g}")
+        field = setting(f"likelihood.{name}", f"{value:g}")
         if recipe.units == "data":
             converted = _format_values(np.asarray(value / scaler.y_sd.astype(np.float64)), targets)
-            sentences_found.append(f"{given} is in the data's units, which is {converted} times the standard deviation")
+            sentences_found.append(f"{field} is in the data's units, which is {converted} times the standard deviation")
         else:
             converted = _format_values(np.asarray(value * scaler.y_sd.astype(np.float64)), targets)
             remedy = f"for {value:g} in the data's units use [[units=data]]"
             sentences_found.append(
-                f"{given} is a multiple of the target's standard deviation, which gives {converted}; {remedy}"
+                f"{field} is a multiple of the target's standard deviation, which gives {converted}; {remedy}"
             )
     return [spell_settings(sentence, spelling()) for sentence in sentences_found]
 

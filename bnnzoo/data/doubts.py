@@ -138,8 +138,8 @@ def _twins(levels: Sequence[str]) -> list[str]:
     folded = Counter(level.casefold() for level in levels)
     twins = [level for level in levels if folded[level.casefold()] > 1]
     texts = [f"categories that differ only in capital letters: {list_names(twins)}"] if twins else []
-    seen = Counter(_visible(level) for level in levels)
-    twins = [level for level in levels if seen[_visible(level)] > 1]
+    visible = Counter(_visible(level) for level in levels)
+    twins = [level for level in levels if visible[_visible(level)] > 1]
     return texts + ([f"categories that look alike: {list_names(ascii(level) for level in twins)}"] if twins else [])
 
 
@@ -176,8 +176,8 @@ def sentinel_days(distinct: Float[np.ndarray, " distinct"]) -> list[float]:
     if others.size < _FEWEST_VALUES:
         return []
     span = max(others[-1] - others[0], 1.0)
-    whole = np.unique(np.floor(distinct))
-    return [float(day) for day in whole if day in days and max(others[0] - day, day - others[-1]) > span]
+    whole_days = np.unique(np.floor(distinct))
+    return [float(day) for day in whole_days if day in days and max(others[0] - day, day - others[-1]) > span]
 
 
 def _are_written_dates(numbers: Float[np.ndarray, " distinct"]) -> bool:

@@ -169,10 +169,10 @@ class Faults:
         units = self.skip_option(*range(count))
         if not units or not self.has_number(count):
             return ""
-        some = "row 1 holds units" if count == 1 else f"rows 1 to {count} hold units"
+        unit_rows = "row 1 holds units" if count == 1 else f"rows 1 to {count} hold units"
         above = self.skip_option(*range(-1, count - 1))
         it = "it" if count == 1 else "them"
-        return f"; if {some}, leave {it} out with {units}; if row {count} is the header, use {above}"
+        return f"; if {unit_rows}, leave {it} out with {units}; if row {count} is the header, use {above}"
 
     def _option_of_remark(self, faults: Sequence[Fault]) -> str:
         """Return the end of a remedy if the cells are of one row, without numbers: it may be a remark."""

@@ -110,10 +110,10 @@ class Reading:
             UsageError: with the column.
         """
         for code in self.missing_code:
-            own = [name for name in names if code.startswith(f"{name}=")]
+            matching_names = [name for name in names if code.startswith(f"{name}=")]
             name, equals, value = code.partition("=")
-            if own:
-                name = max(own, key=len)
+            if matching_names:
+                name = max(matching_names, key=len)
                 value = code[len(name) + 1 :]
             elif equals:
                 raise UsageError(f"{where}: missing_code {code!r}: no column named {name}; {did_you_mean(name, names)}")

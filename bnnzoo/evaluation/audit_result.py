@@ -134,11 +134,11 @@ class Audit:
                 f"{bias.MAX_REMEMBERED:.0%}), so some functions may not have moved{width}; "
                 f"{_REMEDIES['chains']}"
             )
-        bound, limit, of = self.bias_bound, self.tolerance, self.bias_bound_of
+        bound, limit, quantity = self.bias_bound, self.tolerance, self.bias_bound_of
         if max(bound, self.detectable) <= limit:
-            bound, limit, of = self.bias_sd_bound, limit / 2, "the sd of all predictions"
+            bound, limit, quantity = self.bias_sd_bound, limit / 2, "the sd of all predictions"
         return (
-            f"undecided: a bias of {bound:.0%} of an sd cannot be excluded (limit {limit:.0%}) for {of}; "
+            f"undecided: a bias of {bound:.0%} of an sd cannot be excluded (limit {limit:.0%}) for {quantity}; "
             f"{power}{width}; {_REMEDIES[self.limited_by]}"
         )
 

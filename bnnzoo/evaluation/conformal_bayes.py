@@ -105,10 +105,10 @@ def _included(
     least: Array,
 ) -> Bool[Array, "candidate row"]:
     logits = power * log_densities + jnp.asarray(log_weights)[:, None, None]
-    log_shares = jax.nn.log_softmax(logits, 0)
-    new_score = jax.nn.logsumexp(log_shares + log_densities + jnp.asarray(log_sds)[:, None, :], 0)
-    shares = jnp.exp(log_shares).astype(jnp.float32)
-    scores = jnp.tensordot(jnp.asarray(training.relative), shares, [[0], [0]])
+    log_draw_weights = jax.nn.log_softmax(logits, 0)
+    new_score = jax.nn.logsumexp(log_draw_weights + log_densities + jnp.asarray(log_sds)[:, None, :], 0)
+    draw_weights = jnp.exp(log_draw_weights).astype(jnp.float32)
+    scores = jnp.tensordot(jnp.asarray(training.relative), draw_weights, [[0], [0]])
     # A score that underflows counts as lower than that of the candidate, which makes the set larger.
     not_above = jnp.log(scores) + jnp.asarray(training.log_largest)[:, None, None] <= new_score
     return (1 + not_above.sum(0) >= least) & jnp.isfinite(new_score)
@@ -171,10 +171,10 @@ def _outermost(
     default: Float[np.ndarray, " row"],
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"], Bool[np.ndarray, " row"]]:
     """Return the last candidate inside (or the default), the next one, and whether the final candidate is inside."""
-    count, some = len(points), inside.any(0)
-    last = np.where(some, count - 1 - inside[::-1].argmax(0), -1)
+    count, has_inside = len(points), inside.any(0)
+    last = np.where(has_inside, count - 1 - inside[::-1].argmax(0), -1)
     columns = np.arange(points.shape[1])
-    inner = np.where(some, points[last, columns], default)
+    inner = np.where(has_inside, points[last, columns], default)
     return inner, points[np.minimum(last + 1, count - 1), columns], inside[-1]
 
 

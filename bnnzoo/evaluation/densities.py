@@ -18,18 +18,18 @@ def kept_draws(predictor: Predictor) -> Int[np.ndarray, " kept"]:
 
 
 def log_likelihoods(
-    predictor: Predictor, kept: Int[np.ndarray, " kept"], *, linearised: bool = True
+    predictor: Predictor, draw_numbers: Int[np.ndarray, " kept"], *, linearised: bool = True
 ) -> Float[np.ndarray, "chain kept"]:
     """Return log p(D | theta) of each kept draw, in original units, by the linearised network or the original one."""
     rows = predictor.record.training_rows()
-    return predictor.log_likelihoods(*rows, kept, linearised=linearised).sum(2, dtype=np.float64)
+    return predictor.log_likelihoods(*rows, draw_numbers, linearised=linearised).sum(2, dtype=np.float64)
 
 
-def log_priors(predictor: Predictor, kept: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
+def log_priors(predictor: Predictor, draw_numbers: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
     """Return the log prior density of each kept draw on the sampled scale, which is logarithmic for scales."""
     posterior, (chains, count) = predictor.posterior, predictor.record.shape
     assert isinstance(posterior, NetworkPosterior)  # a model with a name has no other posterior
-    draws = predictor.draws[(count * np.arange(chains)[:, None] + kept).reshape(-1)]
+    draws = predictor.draws[(count * np.arange(chains)[:, None] + draw_numbers).reshape(-1)]
     thetas = np.stack([posterior.unconstrained(draw) for draw in draws])
     with backend.arithmetic(predictor.precision):
         densities = np.asarray(_densities(posterior, jnp.asarray(thetas)), np.float64)

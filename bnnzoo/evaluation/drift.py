@@ -64,14 +64,14 @@ def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot di
     total, dim = posterior.num_data, posterior.layout.dim
     if total > FULL_UP_TO and dim <= _SECOND_ORDER_UP_TO:
         rows: dict[str, Any] = {"batch_size": 50, "num_batches": 20, "sampling": "importance"}
-        few = Penalty(proposal="hmc", num_steps=LEAPFROGS, step_size=1.0, control_variate="second", **rows)
-        key_few, key_inspect = jax.random.split(jax.random.fold_in(key, 0))
-        kernel, positions = _tuned(few, posterior, pilots, settled=_INSPECTED, key=key_few)
+        mini_batch = Penalty(proposal="hmc", num_steps=LEAPFROGS, step_size=1.0, control_variate="second", **rows)
+        key_tune, key_inspect = jax.random.split(jax.random.fold_in(key, 0))
+        kernel, positions = _tuned(mini_batch, posterior, pilots, settled=_INSPECTED, key=key_tune)
         if not problems_of(kernel, posterior, positions[:_INSPECTED], key=key_inspect):
             return kernel
     rows = {"batch_size": max(2, total), "num_batches": 1, "sampling": "disjoint"}
-    every = Penalty(proposal="hmc", num_steps=LEAPFROGS, step_size=1.0, **rows)
-    return _tuned(every, posterior, pilots, settled=_PILOTS, key=key)[0]
+    full_batch = Penalty(proposal="hmc", num_steps=LEAPFROGS, step_size=1.0, **rows)
+    return _tuned(full_batch, posterior, pilots, settled=_PILOTS, key=key)[0]
 
 
 def _tuned(

@@ -116,8 +116,8 @@ def checked_calibration(
 
 def _mostly_among(x: np.ndarray, others: np.ndarray) -> bool:
     """Whether more than half of the rows also occur among `others`."""
-    known = {np.ascontiguousarray(row).tobytes() for row in others}
-    return sum(np.ascontiguousarray(row).tobytes() in known for row in x) > len(x) / 2
+    other_rows = {np.ascontiguousarray(row).tobytes() for row in others}
+    return sum(np.ascontiguousarray(row).tobytes() in other_rows for row in x) > len(x) / 2
 
 
 def intervals(
@@ -212,10 +212,10 @@ def table(
         ]
         return pd.DataFrame({"set": names})
     interval_ends = intervals(predictor, x, interval, level, calibration=rows, observer=observer)
-    several = len(signature.target_names) > 1
+    has_several_targets = len(signature.target_names) > 1
     return pd.DataFrame(
         {
-            (f"{target}_{end}" if several else end): values[:, number]
+            (f"{target}_{end}" if has_several_targets else end): values[:, number]
             for number, target in enumerate(signature.target_names)
             for end, values in interval_ends._asdict().items()
         }
@@ -248,12 +248,12 @@ def estimates(
     check_level(level)
     if calibration is not None and interval != "conformal":
         raise UsageError(_NOT_CALIBRATED)
-    known = uncensored_rows(y)
-    x, y = (x[known], y[known][..., 0]) if y.ndim == 3 else (x, y)
+    is_exact = uncensored_rows(y)
+    x, y = (x[is_exact], y[is_exact][..., 0]) if y.ndim == 3 else (x, y)
     rows = calibration_rows(predictor, calibration, scored=x)
     results: dict[str, Estimate] = {"interval_level": Estimate(level)}
     kinds: tuple[Interval, ...] = ("bayesian",) if interval == "bayesian" else ("bayesian", "conformal")
-    several = len(predictor.signature.target_names) > 1
+    has_several_targets = len(predictor.signature.target_names) > 1
     for kind in kinds:
         how: dict[str, Any] = {"calibration": rows, "observer": observer}
         if predictor.classifies:
@@ -262,7 +262,7 @@ def estimates(
         else:
             lower, upper = intervals(predictor, x, kind, level, **how)
             inside, name = (lower <= y) & (y <= upper), "width"
-            sizes = ((upper - lower) / (target_sd if several else 1.0)).mean(1)
+            sizes = ((upper - lower) / (target_sd if has_several_targets else 1.0)).mean(1)
         results[f"coverage_{kind}"] = metrics.mean(inside.mean(1))._replace(is_fraction=True)
-        results[f"{name}_{kind}{'_standardised' if several else ''}"] = metrics.mean(sizes)
+        results[f"{name}_{kind}{'_standardised' if has_several_targets else ''}"] = metrics.mean(sizes)
     return results

@@ -113,10 +113,10 @@ def sums(
 
     def sum_piece(piece: Int[np.ndarray, " piece"], weight: Float[np.ndarray, " piece"]) -> list[np.ndarray]:
         """Return the sums over some draws for all rows; each draw is read once."""
-        thetas, shares = jnp.asarray(draws[piece]), jnp.asarray(weight)
+        thetas, piece_weights = jnp.asarray(draws[piece]), jnp.asarray(weight)
         sums_by_block = []
         for rows, target, centre, (_, count) in zip(inputs, targets, centres, blocks, strict=True):
-            sums_of_rows = _accumulate(posterior, thetas, shares, rows, target, centre)
+            sums_of_rows = _accumulate(posterior, thetas, piece_weights, rows, target, centre)
             sums_by_block.append([np.asarray(value)[:count] for value in sums_of_rows])
         return [np.concatenate(values) for values in zip(*sums_by_block, strict=True)]
 

@@ -226,7 +226,7 @@ class PredictiveDistribution:
         Raises:
             UsageError: if there is no such class.
         """
-        matches = np.flatnonzero([as_text(known) == as_text(label) for known in self._classes])
+        matches = np.flatnonzero([as_text(name) == as_text(label) for name in self._classes])
         if not len(matches):
             raise UsageError(f"log_prob: unknown class {as_text(label)}; the classes are {self._classes.tolist()}")
         return int(matches[0])

@@ -86,18 +86,18 @@ def sample_rows(
 
 
 def sample_each(
-    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], kept: Int[np.ndarray, " kept"], *, seed: int
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], draw_numbers: Int[np.ndarray, " kept"], *, seed: int
 ) -> Shaped[np.ndarray, "chain kept row *target"]:
     """Return one sampled target for each kept draw and row, in original units."""
     inputs = predictor.inputs(x)
     with backend.arithmetic(predictor.precision):
         key = jax.random.key(seed)
     sampled = predictor.in_pieces(
-        predictor.draw_indices(kept),
+        predictor.draw_indices(draw_numbers),
         lambda thetas, first: _sample(predictor, thetas, inputs, first_draw=first, key=key),
     )
     sampled = sampled if predictor.classifies else predictor.scaler.unscale_targets(sampled)
-    return sampled.reshape(-1, len(kept), *sampled.shape[1:])
+    return sampled.reshape(-1, len(draw_numbers), *sampled.shape[1:])
 
 
 def new_rows(predictor: Predictor, count: int, *, seed: int = 0) -> pd.DataFrame:

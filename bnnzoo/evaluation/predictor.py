@@ -313,7 +313,7 @@ class Predictor:
         self,
         x: Shaped[np.ndarray, "row ..."],
         y: Shaped[np.ndarray, "row ..."],
-        kept: Int[np.ndarray, " kept"],
+        draw_numbers: Int[np.ndarray, " kept"],
         *,
         linearised: bool = True,
     ) -> Float[np.ndarray, "chain kept row"]:
@@ -330,17 +330,17 @@ class Predictor:
             evaluated_thetas = thetas if linearised else thetas[:, :dim]
             return per_draw.log_likelihoods(self.posterior, evaluated_thetas, inputs, target)
 
-        log_densities = self.in_pieces(self.draw_indices(kept), density)
+        log_densities = self.in_pieces(self.draw_indices(draw_numbers), density)
         if y.ndim == 3:
             log_densities = log_densities - self.scaler.log_units(y).astype(np.float32)
         elif not self.classifies:
             log_densities = log_densities - np.sum(np.log(self.scaler.y_sd)).astype(np.float32)
-        return log_densities.reshape(-1, len(kept), len(x))
+        return log_densities.reshape(-1, len(draw_numbers), len(x))
 
-    def draw_indices(self, kept: Int[np.ndarray, " kept"]) -> Int[np.ndarray, " draw"]:
+    def draw_indices(self, draw_numbers: Int[np.ndarray, " kept"]) -> Int[np.ndarray, " draw"]:
         """Return the indices of the kept draws of all chains."""
         chains, count = self.record.shape
-        return (np.arange(chains)[:, None] * count + kept).ravel()
+        return (np.arange(chains)[:, None] * count + draw_numbers).ravel()
 
 
 def _name_of(spec: Any) -> str:

@@ -48,9 +48,9 @@ def mixtures(
     """
     inputs, thetas, weights = predictor.inputs(x), predictor.thetas, predictor.record.weights
     count = len(thetas)
-    shares = np.full(count, 1 / count) if weights is None else weights
+    draw_weights = np.full(count, 1 / count) if weights is None else weights
     with np.errstate(divide="ignore"):
-        log_weights = np.log(shares)
+        log_weights = np.log(draw_weights)
     precision = _precision(predictor)
     numbers = max(values_per_row, _num_outputs(predictor, inputs[:1]))
     per_row = max(int(np.prod(inputs.shape[1:])), count * numbers * blocking.ELEMENTS // ELEMENTS)

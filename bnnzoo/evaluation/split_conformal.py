@@ -58,9 +58,9 @@ def sets(
         UsageError: if there are too few calibration rows for the level.
     """
     rank = _rank(len(calibration[1]), level)
-    known = predictor.moments(calibration[0]).mean[np.arange(len(calibration[1])), calibration[1]]
+    scores = predictor.moments(calibration[0]).mean[np.arange(len(calibration[1])), calibration[1]]
     probabilities = predictor.moments(x).mean
-    members = probabilities >= np.sort(known)[::-1][rank - 1]
+    members = probabilities >= np.sort(scores)[::-1][rank - 1]
     members[np.arange(len(x)), probabilities.argmax(1)] = True
     return members
 

@@ -64,7 +64,7 @@ class Outputs(eqx.Module):
             has_exposure=False,  # the stored outputs include it
         )
 
-    def natural(self, kept: Float[np.ndarray, "*lead value"]) -> dict[str, np.ndarray]:
+    def natural(self, draws: Float[np.ndarray, "*lead value"]) -> dict[str, np.ndarray]:
         """Return natural values by name: `f` [..., row, output], then the parameters of likelihood and prior."""
-        values = self.layout.unflatten(kept)
+        values = self.layout.unflatten(draws)
         return values | {name: p.natural(values[name]) for name, p in self.posterior.own_parameters().items()}

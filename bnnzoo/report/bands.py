@@ -45,7 +45,7 @@ def bands(
     Raises:
         UsageError: for a classification, several inputs, runs of different variables, or an invalid option.
     """
-    of = _check_options(range, band)
+    quantity = _check_options(range, band)
     first = next(iter(runs.values()))
     first_signature, index = first.signature, 0 if first.classifies else target_index(first, target)
     for name, predictor in runs.items():
@@ -83,8 +83,8 @@ def bands(
     ]
     axes: dict[str, Any] = {"feature": first_signature.feature_names[0], "target": first_signature.target_names[index]}
     if len(run_bands) == 1:
-        return plots.band(run_bands[0], **axes, of=of, truth=lines)
-    return plots.bands(run_bands, **axes, of=of, truth=lines, overlay=overlay)
+        return plots.band(run_bands[0], **axes, of=quantity, truth=lines)
+    return plots.bands(run_bands, **axes, of=quantity, truth=lines, overlay=overlay)
 
 
 def _check_options(range: tuple[float, float] | None, band: str) -> Of:

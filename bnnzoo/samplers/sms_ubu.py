@@ -33,9 +33,9 @@ class _Sweep(NamedTuple):
     first: Float[Array, "2"]
     """Response to the first use of the batch that is next on the way back."""
     within: Float[Array, ""]
-    kept: Float[Array, "2 2"]
-    """Sums over the places so far: `within` of the position's variance due to this sweep's errors, `kept` of the outer
-    square of the power's first row."""
+    """Sum over the places so far of the position's variance due to errors of this sweep."""
+    power_squares: Float[Array, "2 2"]
+    """Sum over the places so far of the outer square of the first row of `power`."""
 
 
 class SmsUbuState(eqx.Module):
@@ -174,8 +174,8 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
             first = jnp.where(is_way_back, step @ (step @ carry.first), carry.first)
             power = step @ carry.power
             within = carry.within + single_batch_factor * spread[0, 0] + sweep_factor * mean[0] ** 2
-            kept = carry.kept + jnp.outer(power[0], power[0])
-            return _Sweep(power, mean, spread, first, within, kept), None
+            power_squares = carry.power_squares + jnp.outer(power[0], power[0])
+            return _Sweep(power, mean, spread, first, within, power_squares), None
 
         zeros = jnp.zeros_like(step)
         start = _Sweep(jnp.eye(2), 0 * push, zeros, push, jnp.zeros(()), zeros)
@@ -183,7 +183,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         across_sweeps = _stationary(
             end.power, single_batch_factor * end.spread + sweep_factor * jnp.outer(end.mean, end.mean)
         )
-        return (end.within + jnp.sum(across_sweeps * end.kept)) / (2 * batches)
+        return (end.within + jnp.sum(across_sweeps * end.power_squares)) / (2 * batches)
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject batches that exceed the data."""

@@ -84,9 +84,9 @@ def find_subspace(problem: Problem, choice: SubspaceChoice, *, key: PRNGKeyArray
         UsageError: if no direction has enough curvature.
         InterruptedRunError: if `stop` asked for it.
     """
-    whole, theta = initial.train_whole_network(problem, key=key, **callbacks)
+    whole_problem, theta = initial.train_whole_network(problem, key=key, **callbacks)
     callbacks["tell"](Progress("note", 0, 0, note="finding the mode and the directions that the data determine"))
-    posterior = whole.network_posterior
+    posterior = whole_problem.network_posterior
     smallest = SMALLEST[choice.kind] if choice.tau is None else choice.tau
     mode = _directions.find_mode(posterior, theta, smallest=smallest, key=jax.random.fold_in(key, 1))
     largest = float(mode.spectrum.values[0])

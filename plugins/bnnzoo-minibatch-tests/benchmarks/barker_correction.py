@@ -34,7 +34,7 @@ def solved(points: np.ndarray) -> np.ndarray:
     columns = normal_sum(x, points) * np.exp(-points) / scale[:, None]
     target, ones = expit(x) / scale, np.ones((len(x), 1))
     above, below = np.hstack([columns, -ones]), np.hstack([-columns, -ones])
-    found = linprog(
+    solution = linprog(
         np.r_[np.zeros(len(points)), 1.0],
         A_ub=np.vstack([above, below]),
         b_ub=np.r_[target, -target],
@@ -42,15 +42,15 @@ def solved(points: np.ndarray) -> np.ndarray:
         b_eq=[1.0],
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-    return found.x[:-1] * np.exp(-points)
+    return solution.x[:-1] * np.exp(-points)
 
 
 def main() -> None:
     """Print the table and its errors."""
     points = np.arange(0.0, FARTHEST + SPACING / 2, SPACING)
     weights = solved(points)
-    kept = weights > 1e-12
-    points, weights = points[kept], np.array([float(f"{w:.10g}") for w in weights[kept]])
+    is_positive = weights > 1e-12
+    points, weights = points[is_positive], np.array([float(f"{w:.10g}") for w in weights[is_positive]])
     for point, weight in zip(points, weights, strict=True):
         print(f"    ({point:.4g}, {weight:.10g}),")
     x = -np.linspace(0, REACH, 20_001)
