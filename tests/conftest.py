@@ -75,8 +75,11 @@ def _process_restored():
     if next(_TESTS) % 10 == 0:  # it reads about ten thousand lines
         backend.forget_programs()
     before, plugins = jax.config.jax_enable_x64, load_plugins()
+    variables = {name: value for name, value in os.environ.items() if name.startswith("BNNZOO_")}
     yield
     jax.config.update("jax_enable_x64", before)
+    if {name: value for name, value in os.environ.items() if name.startswith("BNNZOO_")} != variables:
+        raise AssertionError("the test has changed a variable BNNZOO_... of the environment and not restored it")
     if load_plugins() is not plugins:
         registry.reset()
 

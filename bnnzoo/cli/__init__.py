@@ -31,6 +31,7 @@ from bnnzoo.plugin_failures import is_keyboard_interrupt, one_line
 from bnnzoo.shell import quoted
 from bnnzoo.suggestions import near_names
 
+_DISABLE_PLUGINS = "BNNZOO_DISABLE_PLUGINS"
 _DEBUG = "run again with --debug for the traceback"
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
@@ -42,7 +43,7 @@ class _Commands(TyperGroup):
         """Parse the arguments after --no-plugins has taken effect."""
         # This runs before --help lists the commands of plugins, and before a plugin's command is looked up.
         if "--no-plugins" in args:
-            os.environ["BNNZOO_DISABLE_PLUGINS"] = "1"
+            os.environ[_DISABLE_PLUGINS] = "1"
             registry.reset()
         return super().parse_args(ctx, args)
 
@@ -190,7 +191,15 @@ def run(arguments: Sequence[str]) -> int:
             return error.code if isinstance(error.code, int) else int(error.code is not None)
         raise cause
 
-    return run_guarded(command, arguments, debug="--debug" in arguments)
+    before = os.environ.get(_DISABLE_PLUGINS)
+    try:
+        return run_guarded(command, arguments, debug="--debug" in arguments)
+    finally:
+        if os.environ.get(_DISABLE_PLUGINS) != before:  # --no-plugins is for this command only
+            os.environ.pop(_DISABLE_PLUGINS)
+            if before is not None:
+                os.environ[_DISABLE_PLUGINS] = before
+            registry.reset()
 
 
 def run_guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bool) -> int:
