@@ -70,7 +70,7 @@ def _process_restored():
     """Restore double precision and the loaded plugins after a test, and limit the number of compiled programs.
 
     This fixture is the first to be set up and the last to be torn down: at that time monkeypatch has already restored
-        the environment that determines the plugins.
+    the environment that determines the plugins.
     """
     if next(_TESTS) % 10 == 0:  # it reads about ten thousand lines
         backend.forget_programs()
@@ -82,6 +82,13 @@ def _process_restored():
         raise AssertionError("the test has changed a variable BNNZOO_... of the environment and not restored it")
     if load_plugins() is not plugins:
         registry.reset()
+
+
+@pytest.fixture
+def programs_kept(monkeypatch):
+    """Keep all compiled programs during the test, even if earlier tests have left many."""
+    jax.clear_caches()
+    monkeypatch.setattr(backend, "forget_programs", lambda: None)
 
 
 @pytest.fixture

@@ -91,9 +91,9 @@ def test_the_coverage_of_conformal_intervals(scale):
 
 
 def test_rows_with_much_noise_have_wide_intervals():
-    """The noise sd is known: 0.1 in four rows of five, 2 in the others, where 80 % must be held too.
+    """The known noise sd is 0.1 in four of five rows and 2 in the others; both kinds must have the coverage 80 %.
 
-    The positive control are scores without the sds: rows with much noise are then hardly held.
+    Positive control: with scores without the sds, the coverage of the noisy rows is below 40 %.
     """
     held: dict[tuple[bool, bool], list[bool]] = {
         (scaled, noisy): [] for scaled in (True, False) for noisy in (True, False)

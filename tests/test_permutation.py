@@ -86,3 +86,13 @@ def test_large_totals_use_the_feistel_network():
 def test_more_indices_than_the_total_are_refused():
     with pytest.raises(ValueError, match="6 distinct indices out of 5"):
         distinct_indices(6, 5, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("total", [40, 1000])
+def test_double_precision_draws_the_same_indices(total):
+    """Random bits have 32 bits also where JAX's default would be 64."""
+    key = jax.random.key(0)
+    single = distinct_indices(20, total, key=key)
+    with jax.enable_x64(True):
+        double = distinct_indices(20, total, key=key)
+    np.testing.assert_array_equal(single, double)

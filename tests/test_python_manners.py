@@ -190,6 +190,7 @@ def test_weights_of_rows_are_refused_with_a_sentence():
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
+@pytest.mark.usefixtures("programs_kept")
 def test_folds_that_differ_by_a_few_rows_compile_the_chains_once(monkeypatch):
     """Tracing calls the likelihood: the next fold does not call it, but a control with many more rows does."""
     from bnnzoo.posterior import NetworkPosterior

@@ -516,6 +516,15 @@ def test_double_precision(tmp_path):
     assert not jax.config.jax_enable_x64
 
 
+@pytest.mark.filterwarnings("ignore:regime")
+@pytest.mark.parametrize("sampler", ["sms-ubu", "bbb"])
+def test_samplers_that_keep_a_seed_run_in_double_precision(sampler, tmp_path):
+    """The seed has 32 bits in either precision."""
+    recipe = tiny.recipe(sampler, precision="float64", warmup=5, draws=5, chains=1)
+    run = zoo.run_recipe(recipe, out=tmp_path / "run.nc")
+    assert run.posterior["posterior"]["weight"].dtype == np.float64
+
+
 @pytest.mark.slow
 def test_python_is_warned_of_a_run_that_has_not_converged_and_of_no_other():
     """Without a warning, a Python user would have to read the verdict in the file."""

@@ -15,7 +15,12 @@ def diagnose(
     run: common.Run,
     gate: Annotated[bool, typer.Option("--gate", help="leave with 3 if a limit is not held")] = False,
     rhat: Annotated[float, typer.Option("--rhat", help="the gate's largest R-hat")] = 1.01,
-    ess: Annotated[float, typer.Option("--ess", help="the gate's smallest bulk and tail ESS, a chain")] = 100.0,
+    ess: Annotated[
+        float,
+        typer.Option(
+            "--ess", help="smallest bulk and tail ESS per chain; fewer than four chains need the total of four"
+        ),
+    ] = 100.0,
     diverging: Annotated[
         float, typer.Option("--diverging", help="the gate's largest fraction of divergent steps")
     ] = 0.01,

@@ -45,12 +45,12 @@ def distinct_indices(
         raise ValueError(f"cannot draw {size} distinct indices out of {total}")
     if total <= _SORT_BELOW:
         count = size if isinstance(start, int) and start == 0 else total
-        _, order = jax.lax.top_k(jax.random.bits(key, (total,)), count)
+        _, order = jax.lax.top_k(jax.random.bits(key, (total,), jnp.uint32), count)
         return jax.lax.dynamic_slice_in_dim(order, start, size).astype(jnp.int32)
     bits = (total - 1).bit_length()
     low = bits // 2
     low_mask, high_mask = jnp.uint32(2**low - 1), jnp.uint32(2 ** (bits - low) - 1)
-    round_keys = jax.random.bits(key, (_ROUNDS,))
+    round_keys = jax.random.bits(key, (_ROUNDS,), jnp.uint32)
 
     def permute(value: UInt32[Array, " size"]) -> UInt32[Array, " size"]:
         left, right = value >> low, value & low_mask

@@ -94,7 +94,7 @@ class Bbb(_training.AbstractTrainedSampler[BbbState]):
         # At a large rate q still moves, and an average lags behind it. A falling rate is small only near the end.
         averaged = num_warmup - num_warmup // 2 if self.schedule == "constant" else -(-num_warmup // 8)
         first = jnp.asarray(num_warmup - averaged, adam.done.dtype)
-        return BbbState(theta, theta, rho, adam, jax.random.bits(key), first, (theta, rho))
+        return BbbState(theta, theta, rho, adam, jax.random.bits(key, dtype=jnp.uint32), first, (theta, rho))
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray

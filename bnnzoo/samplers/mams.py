@@ -28,8 +28,9 @@ _SHORT_FRACTION, _SHORT_FACTOR = 1 / 8, 1 / 8
 _FEWEST_STEPS, _MOST_STEPS = 4, 512
 """Shortest and longest trajectory that a budget may choose.
 
-Short trajectories make a random walk along directions much wider than the narrowest one. On posteriors of networks, as
-long trajectories as the budget affords gave several times the effective draws (`benchmarks/trajectories.py`)."""
+Short trajectories make a random walk along directions much wider than the narrowest one. On a network that fits almost
+without noise, the longest affordable trajectories gave the most effective draws (`benchmarks/trajectories.py`).
+"""
 
 
 class MamsState(eqx.Module):

@@ -75,7 +75,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         """Return the state at `theta`, with a random momentum and a seed for the partitions."""
         del num_warmup
         key_momentum, key_seed = jax.random.split(key)
-        momentum, seed = standard_normal(theta, key=key_momentum), jax.random.bits(key_seed)
+        momentum, seed = standard_normal(theta, key=key_momentum), jax.random.bits(key_seed, dtype=jnp.uint32)
         return SmsUbuState(theta, momentum, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta), seed)
 
     def step(self, posterior: AbstractPosterior, state: SmsUbuState, *, key: PRNGKeyArray) -> tuple[SmsUbuState, Stats]:

@@ -97,7 +97,6 @@ NOT_TYPED: dict[tuple[str, str], str] = {
     ("docs/zoo.md", "python benchmarks/own_data.py FOLDER --bde PYTHON --budget 3s"): _MINUTES,
     ("docs/zoo.md", "python benchmarks/priors.py UCI10 friedman servo concreteslump"): _MINUTES,
     ("docs/zoo.md", "python benchmarks/trajectories.py UCI10 concreteslump --hidden 16"): _MINUTES,
-    ("docs/zoo.md", "python benchmarks/trajectories.py UCI10 housing energy"): _MINUTES,
 }
 """Shell lines, and first lines of Python blocks, that are not typed, by page."""
 _FEDERATED = ("plugins/bnnzoo-federated/README.md", "plugins/bnnzoo-federated/docs/federated.md")
