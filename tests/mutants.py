@@ -377,21 +377,21 @@ def _sum_without_power(patch: Patch) -> None:
 
 
 def _loss(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
-    """`wrong(right loss, posterior, theta, rows, seen)`."""
+    """`wrong(right loss, posterior, theta, rows, keyword arguments)`."""
 
     def make(patch: Patch) -> None:
         from bnnzoo.samplers import _training
 
         original = _training.loss
         patch.setattr(
-            _training, "loss", lambda p, theta, rows, *, rows_seen=None: wrong(original, p, theta, rows, rows_seen)
+            _training, "loss", lambda posterior, theta, rows, **kwargs: wrong(original, posterior, theta, rows, kwargs)
         )
 
     return make
 
 
-def _without_prior(original: Any, posterior: Any, theta: Any, rows: Any, rows_seen: Any) -> Any:
-    return original(posterior, theta, rows, seen=rows_seen) + posterior.log_prior(theta) / posterior.num_data
+def _without_prior(original: Any, posterior: Any, theta: Any, rows: Any, kwargs: dict[str, Any]) -> Any:
+    return original(posterior, theta, rows, **kwargs) + posterior.log_prior(theta) / posterior.num_data
 
 
 def _gibbs_for_ever(patch: Patch) -> None:
@@ -502,7 +502,7 @@ MUTANTS = (
     Mutant("training: no prior", _loss(_without_prior), (LOSS,)),
     Mutant(
         "dropout: trained without masks",
-        _loss(lambda right, posterior, theta, rows, seen: right(posterior, theta, rows)),
+        _loss(lambda right, posterior, theta, rows, kwargs: right(posterior, theta, rows)),
         (f"{POWER}dropout_trains_the_network_that_it_draws",),
     ),
     Mutant("Gibbs: adapts for ever", _gibbs_for_ever, ("tests/test_run.py::test_a_step_of_gibbs_adapts_nothing",)),

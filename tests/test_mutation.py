@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mutants import MUTANTS, Mutant
@@ -36,10 +38,26 @@ def _failures(mutant: Mutant | None, tests: tuple[str, ...]) -> list[str]:
     return [test for test, _ in failed]
 
 
+class _CheckedPatch(pytest.MonkeyPatch):
+    """Refuses a replacement that cannot be called as the function it replaces.
+
+    Such a mistake would fail its tests by a TypeError, whatever they assert.
+    """
+
+    def setattr(self, target: Any, name: Any, value: Any = None, raising: bool = True) -> None:
+        original = getattr(target, name)
+        if inspect.isroutine(original) and inspect.isroutine(value):
+            parameters = inspect.signature(original).parameters.values()
+            positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+            keywords = {p.name: None for p in parameters if p.kind is p.KEYWORD_ONLY}
+            inspect.signature(value).bind(*positional, **keywords)
+        super().setattr(target, name, value, raising)
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mistake_can_be_made(mutant):
-    """The functions that mistakes replace still exist."""
-    with pytest.MonkeyPatch.context() as patch:
+    """The functions that mistakes replace exist and take the same arguments."""
+    with _CheckedPatch.context() as patch:
         mutant.make(patch)
 
 
