@@ -155,6 +155,10 @@ def _during_steps(patch: Patch, begin: Callable[..., None]) -> None:
 
 
 def _one_key(patch: Patch) -> None:
+    """Draw the noise of the proposal and the uniform number of the acceptance from the same bits.
+
+    With `standard_normal`, which hashes its key, one key would give two numbers that no test can tell from independent.
+    """
     import jax
 
     from bnnzoo.samplers import _penalty as penalty
@@ -165,7 +169,8 @@ def _one_key(patch: Patch) -> None:
         keys[:] = [jax.random.split(jax.random.split(key, 3)[0], 3)[0]]  # the noise of the proposal
 
     _during_steps(patch, begin)
-    patch.setattr(penalty, "metropolis", lambda ratio, *, key: metropolis(ratio, key=keys[0]))
+    patch.setattr(penalty, "metropolis", lambda log_ratio, *, key: metropolis(log_ratio, key=keys[0]))
+    patch.setattr(penalty, "standard_normal", lambda like, *, key: jax.random.normal(key, like.shape, like.dtype))
 
 
 def _one_batch(patch: Patch) -> None:
