@@ -56,7 +56,8 @@ def test_from_a_table_to_predictions(table, tmp_path, capsys):
     # Twenty draws of a random walk: the run and its file report that they are unreliable.
     assert summary["verdict"].startswith("not settled: ")
     assert summary["rhat"] > 1.05 or summary["ess_bulk"] < 100
-    assert captured.err == f"bnnzoo: warning: {out}: {summary['verdict']}\n"
+    headline = summary["verdict"].partition("; ")[0]
+    assert captured.err == f"bnnzoo: warning: {out}: {headline}; all reasons: bnnzoo diagnose {out}\n"
     with xr.open_datatree(out, engine="h5netcdf") as tree:
         assert (tree.attrs["converged"], tree.attrs["verdict"]) == (0, summary["verdict"])
 

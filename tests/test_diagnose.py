@@ -250,12 +250,14 @@ def test_attributes_of_one_number_are_that_number():
     assert (result["a"], result["b"], result["d"]) == (3, 0.5, "text")
 
 
-def test_a_runs_doubt_is_its_verdict():
-    def doubt(**about: Any) -> str:
-        return record({"verdict": "words", **about}).doubt
+def test_a_runs_doubt_is_the_first_reason_of_its_verdict():
+    def doubt(verdict: str = "words", **about: Any) -> str:
+        return record({"verdict": verdict, **about}).doubt
 
     doubts = [doubt(converged=0), doubt(absurd="far"), doubt(converged=1, absurd="far"), doubt(converged=0, absurd="")]
     assert doubts == ["words"] * 4
+    two_reasons = doubt("not settled: R-hat 2; ESS 3", converged=0)
+    assert two_reasons == "not settled: R-hat 2; all reasons: run.summary()['verdict']"
     assert [doubt(converged=1, absurd=""), doubt(converged="not-applicable"), doubt()] == [""] * 3
 
 
@@ -410,7 +412,9 @@ def test_every_class_is_judged(tmp_path):
 def test_the_verdict_names_the_first_problem():
     assert verdict({"exactness": "exact"}, ()) == "converged"
     assert verdict({"exactness": "biased"}, ()).startswith("settled: the draws follow the distribution of a biased")
-    assert verdict(GOOD, gate_findings({**GOOD, "rhat": 2.0})).startswith("not settled: R-hat of predictive means 2, ")
+    assert verdict(GOOD, gate_findings({**GOOD, "rhat": 2.0})).startswith(
+        "not settled: the chains must run longer (--draws, --warmup); R-hat of predictive means 2, "
+    )
     # What the file's `converged` says, and the report.
     wrong = verdict(GOOD, gate_findings({**GOOD, "diverging": 0.2}))
     assert wrong.startswith("converged, but had problems: fraction of divergent steps 0.2, ")

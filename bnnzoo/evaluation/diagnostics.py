@@ -89,6 +89,7 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
         "chains": chains,
         "draws": count,
         "draws_requested": attributes["draws_requested"],
+        **({"budget": attributes["budget"]} if "budget" in attributes else {}),
         "draws_judged": thinned.record.shape[1],
         **of_quantities(
             tested_quantities, exactness=attributes["exactness"], weights=thinned.record.weights, names=names

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bnnzoo.evaluation import settling
 from bnnzoo.evaluation.diagnostics import is_chain
-from bnnzoo.finding import Finding, Spelling, sentences
+from bnnzoo.finding import Finding, Spelling, sentences, setting, spell_settings
+from bnnzoo.recipe import duration
 
 _BETWEEN = {"rhat", "rhat_combination", "lp_rhat"}
 _DISAGREEMENT = _BETWEEN | {"ess_bulk", "ess_tail"}
-"""Kinds of findings that chains in different modes cause. The ESS over all chains is small wherever chains disagree."""
+"""Kinds of findings that chains in different modes cause. The ESS over all chains is small wherever chains disagree.
+
+A longer run is the remedy for all of them, unless the chains never leave their modes."""
 
 
 def bias(diagnosis: Mapping[str, Any]) -> str:
@@ -41,7 +45,7 @@ def verdict(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spell
         if has_settled(diagnosis, run_findings):
             bias_sentences = [describe_bias(diagnosis)] if exactness == "biased" else []
             return f"settled in {'; '.join([describe_modes(diagnosis), *bias_sentences, *problem_sentences])}"
-        return f"not settled: {'; '.join(filter(None, [*problem_sentences, _how_long(diagnosis)]))}"
+        return f"not settled: {_describe_unsettled(diagnosis, run_findings, spelling)}"
     summary = f"settled: {describe_bias(diagnosis)}" if exactness == "biased" else "converged"
     return f"{summary}, but had problems: {'; '.join(problem_sentences)}" if problem_sentences else summary
 
@@ -78,15 +82,40 @@ def describe_modes(diagnosis: Mapping[str, Any]) -> str:
     )
 
 
+def _describe_unsettled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spelling: Spelling) -> str:
+    """Return the reasons of a run that has not settled.
+
+    Reasons that a longer run does not remove come first, then the necessary length if it is known, then the R-hats and
+    effective sample sizes, which the longer run is expected to improve.
+    """
+    mixing = [finding._replace(advice="") for finding in run_findings if finding.kind in _DISAGREEMENT]
+    others = [finding for finding in run_findings if finding.kind not in _DISAGREEMENT]
+    if not mixing:
+        return "; ".join(sentences(others, spelling))
+    modes = diagnosis.get("modes", 1)
+    groups = [f"the chains are in {modes} groups that predict differently"] if modes > 1 else []
+    how_long = spell_settings(_how_long(diagnosis), spelling)
+    return "; ".join([*sentences(others, spelling), how_long, *groups, *sentences(mixing, spelling)])
+
+
 def _how_long(diagnosis: Mapping[str, Any]) -> str:
-    """Return the factor by which chains must be longer for the test within chains; empty if it is unknown."""
+    """Return the factor by which chains must be longer for the test within chains, with the setting for it.
+
+    The factor is omitted if it is unknown or the test within chains asks for no more draws.
+    """
+    unknown = f"the chains must run longer ({setting('draws')}, {setting('warmup')})"
     if "within_ess" not in diagnosis:
-        return ""
+        return unknown
     factor = settling.FEWEST_EFFECTIVE / max(diagnosis["within_ess"], 1.0)
-    drift_note = f"drift within chains ({diagnosis['drift_of']})" if diagnosis["drift_p"] < settling.LEVEL else ""
-    if drift_note:
+    drifts = diagnosis["drift_p"] < settling.LEVEL
+    if drifts:
         factor = max(factor, 2.0)
     if factor <= 1:
-        return ""
-    need = f"settling needs about {float(f'{factor:.2g}'):g} times as many draws"
-    return ", so ".join(filter(None, [drift_note, need]))
+        return unknown
+    factor = float(f"{factor:.2g}")
+    subject = f"the chains still drift ({diagnosis['drift_of']}) and" if drifts else "the chains"
+    if diagnosis.get("budget"):
+        remedy = setting("budget", duration.text(factor * duration.seconds(diagnosis["budget"])))
+    else:
+        remedy = setting("draws", math.ceil(factor * diagnosis["draws"]))
+    return f"{subject} need about {factor:g} times as many draws, so use {remedy}"

@@ -50,9 +50,16 @@ class Record:
 
     @property
     def doubt(self) -> str:
-        """Verdict on a run that has not converged or whose predictions the data rule out; empty for other runs."""
+        """Headline of the verdict if the run has not converged or the data rule out its predictions; else empty."""
         attributes = self.attributes
-        return self.verdict if attributes.get("converged") == 0 or attributes.get("absurd") else ""
+        if attributes.get("converged") != 0 and not attributes.get("absurd"):
+            return ""
+        headline, _, other_reasons = self.verdict.partition("; ")
+        if not other_reasons:
+            return headline
+        in_python = spelling() == "keywords" or self.path is None
+        reference = "run.summary()['verdict']" if in_python else f"bnnzoo diagnose {quoted(self.path)}"
+        return f"{headline}; all reasons: {reference}"
 
     @property
     def verdict(self) -> str:

@@ -19,3 +19,9 @@ def seconds(text: str) -> float:
     if match is None or not 0 < float(match[1]) < math.inf:
         raise ValueError(f"must be a time such as 90s, 5m or 2h (got {text!r})")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def text(seconds: float) -> str:
+    """Return a duration rounded up, with at most two digits: `90s`, `8m`, `3h`."""
+    unit = next((unit for unit, most in (("s", 90), ("m", 90)) if seconds <= most * _SECONDS[unit]), "h")
+    return f"{math.ceil(seconds / _SECONDS[unit])}{unit}"
