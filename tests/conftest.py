@@ -21,6 +21,7 @@ hook.__enter__()
 
 import jax
 import pytest
+import rotation
 
 from bnnzoo import registry
 from bnnzoo.discovery import load_plugins
@@ -47,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.local_devices()
     # Traces create few cycles; with Python's threshold of 700, searching for them takes a tenth of the time.
     gc.set_threshold(200_000, 20, 50)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Select the rotating tests of this commit."""
+    rotation.mark(items, config.getoption("markexpr"))
 
 
 def pytest_collection_finish() -> None:

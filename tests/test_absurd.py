@@ -27,6 +27,7 @@ def kinds(run: bnnzoo.Run) -> set[str]:
     return {finding.kind for finding in run.findings()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("sampler", "step_size"), [("sgld", 1e6), pytest.param("sghmc", 1.0, marks=pytest.mark.slow)])
 def test_a_regression_that_left_the_data_says_so(sampler, step_size, tmp_path, capsys):
     run = sample_run(tmp_path, sampler, **{"sampler.step_size": step_size})
@@ -37,6 +38,7 @@ def test_a_regression_that_left_the_data_says_so(sampler, step_size, tmp_path, c
     assert "distance of predictions" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_classification_that_is_sure_of_the_wrong_labels_says_so(tmp_path):
     more = {"data": "breast-cancer", "likelihood": "categorical", "likelihood.scale": None}
     run = sample_run(tmp_path, "sgld", **more, **{"sampler.step_size": 1.0})
@@ -44,6 +46,7 @@ def test_a_classification_that_is_sure_of_the_wrong_labels_says_so(tmp_path):
     assert "surprise at the labels" in run.attributes["absurd"]
 
 
+@pytest.mark.long
 def test_a_plausible_run_has_no_finding_of_implausibility(tmp_path):
     """Control: a plausible run has no such finding."""
     run = sample_run(tmp_path, "sgld", init="map")
@@ -62,6 +65,7 @@ def test_targets_far_from_zero_are_not_far_from_their_predictions(tmp_path):
     assert run.attributes["absurd"] == ""
 
 
+@pytest.mark.long
 def test_findings_of_a_replaced_file_are_not_shown(tmp_path):
     sample_run(tmp_path, "sgld", init="map")
     run = sample_run(tmp_path, "sgld", **{"sampler.step_size": 1e6})

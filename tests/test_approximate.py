@@ -547,6 +547,7 @@ def _together(x: Any, y: Any) -> None:
     numpyro.sample("y", dist.MultivariateNormal(x @ both, 0.5 * jnp.eye(len(x)) + 0.5), obs=y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("covariance", ["auto", "diagonal"])
 def test_any_posterior_has_its_hessian(covariance):
     """A NumPyro model with correlated prior and data, compared with the closed form."""
@@ -783,6 +784,7 @@ def test_dropout_trains_for_its_masks():
     assert fit(after) > fit(before) + 0.5
 
 
+@pytest.mark.long
 def test_an_ensemble_is_where_its_chains_were_trained_to(tmp_path):
     options = {"init": "map", "warmup": 0, "draws": 3, "chains": 2}
     run = zoo.run_recipe(tiny.recipe("ensemble", **options), out=tmp_path / "run.nc")
@@ -799,6 +801,7 @@ def test_an_ensembles_warm_up_climbs():
     np.testing.assert_allclose((trained.position - target.mean) / sd, 0, atol=0.1)
 
 
+@pytest.mark.long
 def test_few_draws_still_have_quantiles(tmp_path):
     """With one draw per chain, the quantiles use many samples of each draw."""
     recipe = tiny.recipe("ensemble", init="map", warmup=0, draws=1, chains=2)
@@ -812,6 +815,7 @@ def test_few_draws_still_have_quantiles(tmp_path):
 # ---- all of them ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", tiny.APPROXIMATE)
 def test_after_warm_up_only_the_position_changes(sampler):
     run_chunks = [chunk for chunk in tiny.run(sampler) if chunk.next_step >= tiny.WARMUP]

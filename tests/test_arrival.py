@@ -93,6 +93,7 @@ def test_transport_moves_no_chain_downhill():
     np.testing.assert_array_equal(repeat, best)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("asked", [1, 3])
 def test_transport_is_shown_and_can_be_stopped(asked, tmp_path):
     """It can be stopped between its three calls of 200 steps; no file is left then."""
@@ -293,6 +294,7 @@ def test_one_stuck_chain_is_named_and_the_others_continue(tmp_path):
     assert any("chain 1 accepted no proposal" in item for item in failed)
 
 
+@pytest.mark.long
 def test_a_run_reports_the_number_of_restarted_chains(tmp_path):
     with backend.arithmetic("float32"):
         run = bnnzoo.sample(

@@ -98,6 +98,7 @@ def _drifted(scale: float, shift: float) -> drift.Drift:
     return drift.find_drift(*({"theta": item, "theta^2": item**2} for item in z))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("full_up_to", [drift.FULL_UP_TO, pytest.param(100, marks=pytest.mark.slow)])
 def test_exact_draws_stay_and_others_do_not(full_up_to, monkeypatch):
     """The chains use all rows, or the penalty with a control variate as for many rows."""
@@ -139,6 +140,7 @@ def test_rows_that_few_batches_draw_count_in_exact_chains(rows, size, scale):
 # ---- runs ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_right_run_does_not_drift_and_one_with_the_wrong_width_does(tmp_path, capsys, monkeypatch):
     path = tmp_path / "run.nc"
     recipe = tiny.recipe("mala", "linear", draws=200, warmup=200, chains=4, thin=5, **{"likelihood.scale": "learned"})
@@ -167,6 +169,7 @@ def test_a_right_run_does_not_drift_and_one_with_the_wrong_width_does(tmp_path, 
     assert "bnnzoo: drifted: the draws are not from the posterior" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_an_audit_refuses_unsupported_runs(tmp_path):
     target = regression()
     run = zoo.sample(target.posterior, Mala(), chains=2, warmup=5, draws=5, out=tmp_path / "hand.nc")
@@ -174,6 +177,7 @@ def test_an_audit_refuses_unsupported_runs(tmp_path):
         run.audit()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "stochastic",
     ["last", pytest.param("identified", marks=pytest.mark.slow), pytest.param("linearised", marks=pytest.mark.slow)],

@@ -140,6 +140,7 @@ def test_all_rows_are_used_if_steps_on_mini_batches_have_a_problem(monkeypatch):
     assert (kernel.sampler.batch_size, kernel.sampler.sampling) == (10, "disjoint")
 
 
+@pytest.mark.long
 def test_the_steps_of_the_exact_chains_are_inspected_over_all_rows(monkeypatch):
     """The inspection uses the median step size; the value is the mean over pilots, or half of the largest value."""
     posterior = GaussianMean.of(50)

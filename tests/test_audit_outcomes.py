@@ -39,6 +39,7 @@ def estimated(rng: np.random.Generator, mean: float = 0.0, sd: float = 1.0) -> B
     return bias.estimate(bias.run_moments(run), starts, later)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mean", "sd"), [(0.0, 1.0), (0.5, 1.0), (0.0, 2.6), (0.0, 0.8)])
 def test_the_bias_of_mean_and_sd_is_estimated_with_its_error(mean, sd):
     """In thirty independent repeats, the mean is within five standard errors, and the spread is as stated."""
@@ -166,6 +167,7 @@ def exact(chains: int = 4, count: int = 750, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).multivariate_normal(target.mean, target.covariance, size=(chains, count))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chains", [4, 1])
 def test_exact_draws_of_one_or_four_chains_pass(chains):
     result = audited(exact(chains, 3000 // chains))
@@ -173,6 +175,7 @@ def test_exact_draws_of_one_or_four_chains_pass(chains):
     assert result.bias_bound < 0.2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scale", "shift"), [(2.6, 0.0), (0.7, 0.0), (1.0, 1.0), pytest.param(1.0, -0.4, marks=pytest.mark.slow)]
 )
@@ -193,6 +196,7 @@ def test_one_wrong_weight_is_found_though_predictions_hardly_depend_on_it():
     assert audited(draws).outcome == "drifted"
 
 
+@pytest.mark.long
 def test_a_short_run_and_an_ensemble_are_undecided():
     short = audited(exact(4, 10), seconds=60.0)  # it ends earlier, when the run limits the power
     assert short.outcome == "undecided"

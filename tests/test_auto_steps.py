@@ -38,6 +38,7 @@ def _posterior(x: np.ndarray, y: np.ndarray) -> tuple[NetworkPosterior, Any]:
     return posterior, jnp.asarray(mode + away, jnp.float32)
 
 
+@pytest.mark.long
 def test_a_control_variate_and_a_stable_step_are_chosen_for_many_rows():
     """The step size matches the scale of the posterior: at least a hundredth of its variance, and stable."""
     posterior, starts = _posterior(*_rows(20_000, 4))

@@ -46,6 +46,7 @@ def test_the_outputs_of_a_column_see_the_columns_before_it(hidden):
     np.testing.assert_array_equal(sees, np.tri(4, k=-1, dtype=bool))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("components", [1, 3])
 def test_the_density_has_mass_one(components, monkeypatch):
     model = Autoregressive((6,), components=components)
@@ -147,6 +148,7 @@ def test_two_moons_are_no_gaussian():
     assert run.plot("density").table["density"].min() >= 0
 
 
+@pytest.mark.long
 def test_autoregressive_model_passes_check_model():
     report = check_model(Autoregressive((8,)), inputs=((3,),))
     assert report.passed, report

@@ -159,6 +159,7 @@ def test_a_given_size_stays_and_the_other_is_tuned():
     assert resized(Sizes(32, 20, False), 3000, "auto", size=1600, fewest=2) == Sizes(1600, 2, False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "value"), [("batch_size", 30), pytest.param("num_batches", 7, marks=pytest.mark.slow)]
 )

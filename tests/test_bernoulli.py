@@ -26,6 +26,7 @@ LABELS = {
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("labels", LABELS)
 def test_two_classes_are_taken_however_they_are_written(labels):
     run = bnnzoo.sample(

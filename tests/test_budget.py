@@ -130,6 +130,7 @@ def test_budgets_below_ten_seconds_are_spent_without_checks():
     assert resolve("mlp", "mala", options={"budget": "3s", "until": "converged"}).until == "converged"
 
 
+@pytest.mark.long
 def test_without_convergence_the_time_ends_it(data, tmp_path):
     run = bnnzoo.sample("linear", "mala", data=data, out=tmp_path / "run.nc", budget="2s", until="budget", **SHORT)
     assert run.attributes["ended"] in ("budget", "draws")
@@ -282,6 +283,7 @@ def test_the_thinning_follows_from_the_measured_time_of_a_step(data):
     assert budget.with_thinning(unlimited, unlimited.sampler, **how) is unlimited
 
 
+@pytest.mark.long
 def test_a_run_resumed_after_warm_up_keeps_its_measured_thinning(tmp_path, monkeypatch, data):
     """The recipe with the thinning is written before the checkpoint at the end of warm-up."""
     plans = iter([4, 2])  # another answer after the resume

@@ -243,6 +243,7 @@ def _exact_means(x, bounds) -> np.ndarray:
     return np.array([np.sum(weight * slopes), np.sum(weight * intercepts)]) / weight.sum()
 
 
+@pytest.mark.long
 def test_a_tobit_line_has_the_posterior_of_quadrature_and_dropping_the_bounds_has_not(tobit):
     """Two exact means within 5 Monte Carlo errors each; the biased fit, a positive control, is 10 or more away."""
     x, bounds = tobit

@@ -201,6 +201,7 @@ def test_a_model_that_accepts_no_input_does_not_pass():
 # ---- the command ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_command_passes_and_prints_the_table(capsys):
     assert cli.run(["check", "model", "mlp", "--model.hidden", "4", "--input", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()

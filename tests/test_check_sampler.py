@@ -230,6 +230,7 @@ def only_variance(report: SamplerReport, target: str) -> Row:
     return next(row for row in report.rows if row.target == target and row.statistic == "variance")
 
 
+@pytest.mark.long
 def test_the_kernel_that_the_wrong_ones_are_made_from_passes():
     report = check_sampler(Langevin(), targets=ONE_DIMENSION)
     assert report.passed, str(report)
@@ -247,6 +248,7 @@ WRONG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == "no penalty" else name for name in WRONG]
 )
@@ -262,6 +264,7 @@ def test_a_wrong_sampler_fails_with_the_sign_of_its_bias(name):
     assert row.bias in str(report)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("forgets", "size"), [("power", -0.6), ("prior", 1.0)])
 def test_a_sampler_that_forgets_the_power_or_the_prior_fails(forgets, size):
     """The target `tempered` is needed: with power 1 and many data, both mistakes have nearly no effect."""
@@ -318,6 +321,7 @@ def test_an_inapplicable_target_does_not_count_as_passed():
     assert "must be at most 200" in disjoint.outcomes[0].reason
 
 
+@pytest.mark.long
 def test_assert_exact_raises_with_the_table():
     assert_exact(RandomWalk(), targets=["skewed"])
     with pytest.raises(AssertionError, match=r"biased: gaussian: theta: [\s\S]*estimate +truth"):

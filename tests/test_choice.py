@@ -95,6 +95,7 @@ def test_options_without_a_possible_choice_are_refused(table, arguments, message
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_one_command_from_a_table_to_an_answer(table, capsys):
     assert cli.run(["sample", "--data", table, *WORDS, "-o", "run.nc"]) == 0
     out, err = capsys.readouterr()

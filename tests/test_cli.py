@@ -45,6 +45,7 @@ def table(tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_from_a_table_to_predictions(table, tmp_path, capsys):
     out, recipe = tmp_path / "run.nc", tmp_path / "recipe.yaml"
     arguments = ["linear", "random-walk", "--data", table, "--warmup", 20, "--draws", 20, "--chains", 2]
@@ -330,6 +331,7 @@ def sampling(out: Path) -> bool:
     return (folder / "checkpoint.npz").exists() and (folder / "p000-000001.npz").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.slow)])
 def test_a_signal_leaves_a_resumable_run(name, code, finished_draws, environment, tmp_path):
     out = tmp_path / "run.nc"

@@ -454,6 +454,7 @@ class TestYaml:
         path.write_bytes(b"\xef\xbb\xbfmodel: mdn\n")
         assert read_layer(path).parts["model"].name is not None
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         ("text", "message"),
         [

@@ -76,6 +76,7 @@ class Line:
         return np.mean(scores <= scores[-1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [1.0, 0.3, 3.0])
 def test_the_coverage_of_conformal_intervals(scale):
     """With far too small noise, Bayesian intervals fail; conformal intervals have the coverage and are not too wide."""
@@ -219,6 +220,7 @@ def make(tmp_path_factory) -> Callable[..., bnnzoo.Run]:
     return make_run
 
 
+@pytest.mark.long
 @quiet
 def test_intervals_of_a_run_are_in_original_units_and_use_no_test_rows(make):
     run = make("line.nc")
@@ -238,6 +240,7 @@ def test_intervals_of_a_run_are_in_original_units_and_use_no_test_rows(make):
     np.testing.assert_array_equal(other.predict_interval(x, level=0.8)["upper"], intervals["upper"])
 
 
+@pytest.mark.long
 @quiet
 def test_a_noise_scale_that_is_much_too_small_is_repaired(make):
     """On 40 test rows, the Bayesian intervals contain few targets; the conformal ones about the nominal number."""
@@ -249,6 +252,7 @@ def test_a_noise_scale_that_is_much_too_small_is_repaired(make):
     assert scores["width_conformal"] > 2 * scores["width_bayesian"]
 
 
+@pytest.mark.long
 @quiet
 def test_split_conformal_covers_on_average():
     """Each replication splits the rows into calibration rows and scored rows; the run is overconfident."""
@@ -279,6 +283,7 @@ def test_split_conformal_covers_on_average():
     assert _holds(np.array(covered), LEVEL, LEVEL + 1 / (calibration + 1))
 
 
+@pytest.mark.long
 @quiet
 def test_counts_have_whole_ends(make):
     rng = np.random.default_rng(0)
@@ -294,6 +299,7 @@ def test_counts_have_whole_ends(make):
         assert (intervals["lower"] < intervals["upper"]).all()
 
 
+@pytest.mark.long
 @quiet
 def test_sets_of_a_run_and_of_an_estimator(make):
     run = make("classes.nc", classes=True)
@@ -319,6 +325,7 @@ def test_sets_of_a_run_and_of_an_estimator(make):
         estimator.predict_set(x, calibration=(x[50:], [7] * 30))
 
 
+@pytest.mark.long
 @quiet
 def test_an_estimator_of_numbers(make):
     rng = np.random.default_rng(0)
@@ -336,6 +343,7 @@ def test_an_estimator_of_numbers(make):
     assert intervals.shape == (2, 2, 2)
 
 
+@pytest.mark.long
 @quiet
 def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypatch):
     run, x = make("line.nc"), [[0.0]]
@@ -371,6 +379,7 @@ def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypat
         run.predict_interval(x)
 
 
+@pytest.mark.long
 @quiet
 def test_rows_with_censored_targets_are_refused():
     rng = np.random.default_rng(0)
@@ -410,6 +419,7 @@ def test_bayesian_sets_are_the_smallest(make):
     assert (total - least < 0.9).all()
 
 
+@pytest.mark.long
 @quiet
 def test_predict_and_evaluate_take_interval_options(make, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -52,6 +52,7 @@ def statistics(theta: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> n
 BY_DEFAULT = ("mala",)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "sampler", [name if name in BY_DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in SAMPLERS]
 )

@@ -42,6 +42,7 @@ def test_a_constant_is_seen(lowered):
     assert largest(lowered) == 3 * ROWS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["mala", slow("penalty"), slow("sgld"), slow("laplace"), slow("nuts")])
 def test_data_are_arguments(sampler, lowered):
     """This covers everything from the check of the start to predictions; remaining constants are small tables."""

@@ -143,6 +143,7 @@ def test_a_gaussian_log_likelihood_leaves_no_noise_at_second_order():
     assert sigma2 > 0.1
 
 
+@pytest.mark.long
 def test_a_langevin_proposal_is_one_leapfrog_step():
     posterior = network(50)
     theta = 0.3 * jax.random.normal(jax.random.key(0), (posterior.layout.dim,))

@@ -27,6 +27,7 @@ def test_counted_gradients_agree_with_gradient_calls(tmp_path):
     assert run.attributes["target_evaluations"] == pytest.approx(start + rows * float(steps), rel=1e-6)
 
 
+@pytest.mark.long
 def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
     """This includes the training of chains and of fixed parameters, for recipes and for posteriors made by hand."""
     clock = [0.0]

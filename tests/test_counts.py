@@ -98,6 +98,7 @@ def test_rates_beyond_single_precision_have_no_nan(y):
         assert not np.isnan(gradient).any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "likelihood", [NegativeBinomial(0.7), ZeroInflatedPoisson()], ids=lambda likelihood: type(likelihood).__name__
 )

@@ -296,6 +296,7 @@ def test_damaged_parts_are_refused_before_use(case, run):
 SOME = ("manifest names another folder", "part that is a zip bomb", "part flipped", "other data", "checkpoint flipped")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "case", [case if case in SOME else pytest.param(case, marks=pytest.mark.slow) for case in DAMAGE]
 )

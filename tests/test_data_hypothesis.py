@@ -62,6 +62,7 @@ def put(folder: Path, content: bytes, name: str = "t.csv") -> str:
     return str(folder / name)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(good_tables())
 def test_good_tables_are_read_exactly(tmp_path, table):
@@ -71,6 +72,7 @@ def test_good_tables_are_read_exactly(tmp_path, table):
     np.testing.assert_array_equal(np.concatenate([data.x, data.y], axis=1), np.float32(rows))
 
 
+@pytest.mark.long
 @SETTINGS
 @given(good_tables(), BAD_CELLS, st.data())
 def test_a_bad_cell_among_numbers_is_found(tmp_path, table, bad, data):
@@ -168,6 +170,7 @@ def mixed_tables(draw):
     return ["text", "day", "truth", "number", "y"], list(zip(*columns, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*rows left out:bnnzoo.errors.BnnzooWarning")
 @SETTINGS
 @given(mixed_tables(), st.sampled_from(["drop", "median"]))
@@ -197,6 +200,7 @@ def test_encoded_tables_survive_a_round_trip(tmp_path, table, missing):
         np.testing.assert_array_equal(load_inputs(frame[names[::-1]], like), train.x)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(mixed_tables(), LEVELS)
 def test_a_level_never_seen_is_named(tmp_path, table, level):
@@ -217,6 +221,7 @@ def test_a_level_never_seen_is_named(tmp_path, table, level):
     assert not x[1, : len(text.levels)].any()
 
 
+@pytest.mark.long
 @SETTINGS
 @given(good_tables(), st.randoms(use_true_random=False))
 def test_inputs_do_not_depend_on_the_order_of_columns(tmp_path, table, random):

@@ -23,6 +23,7 @@ def run_script(*lines: str) -> tuple[int, str, str]:
     return process.returncode, process.stdout, process.stderr
 
 
+@pytest.mark.long
 def test_devices_set_after_jax_started_give_a_warning():
     """All chains share the one device: a warning says so, with what to call first; and then that is too late."""
     tried = "try:\n    bnnzoo.devices(4)\nexcept bnnzoo.UsageError as error:\n    print(error)"
@@ -49,6 +50,7 @@ def test_zero_is_not_a_number_of_devices():
         bnnzoo.devices(0)
 
 
+@pytest.mark.long
 def test_chains_that_factorise_at_once_do_not_wait_for_ever():
     """Without a thread to spare the second call of this never came back, where there are no more cores than devices."""
     code, out, err = run_script(

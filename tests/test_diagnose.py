@@ -397,6 +397,7 @@ def test_chains_that_disagree_about_the_noise_have_not_converged(tmp_path):
     assert after["rhat_of"] in ("predictive log sds", "likelihood_scale", "the training rows' log density")
 
 
+@pytest.mark.long
 def test_every_class_is_judged(tmp_path):
     """Chains disagree about two classes and agree about the third."""
 
@@ -448,6 +449,7 @@ def test_findings_of_the_sampler_fail_the_run():
     assert from_json(to_json([NOISY])) == (NOISY,)
 
 
+@pytest.mark.long
 def test_the_command_and_its_gate(tmp_path, capsys):
     path = tmp_path / "run.nc"
     zoo.run_recipe(tiny.recipe("penalty", warmup=200, draws=60, **{"sampler.batch_size": 40}), out=path)

@@ -212,6 +212,7 @@ def test_a_pareto_k_that_is_no_number_is_infinite(monkeypatch):
 # ---- a run ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_every_metric_has_its_errors(folder):
     run = bnnzoo.open(folder / "a.nc")
     scores = run.evaluate()
@@ -231,6 +232,7 @@ def test_every_metric_has_its_errors(folder):
     assert run.pit().shape == (40, 1)
 
 
+@pytest.mark.long
 def test_each_of_several_targets_has_its_own_errors(tmp_path, capsys):
     """A root mean squared error over metres and degrees has no meaning."""
     rng = np.random.default_rng(0)
@@ -316,6 +318,7 @@ def test_levels_never_seen_may_be_none_in_all_tables_of_an_evaluation(tmp_path):
             run.estimates(data, ood=ood)
 
 
+@pytest.mark.long
 def test_ood_of_far_inputs(folder, tmp_path, capsys):
     """For distant inputs without labels, only the epistemic part of a regression's sd grows."""
     run = bnnzoo.open(folder / "a.nc")
@@ -365,6 +368,7 @@ def test_the_best_draw_without_a_log_density(folder, monkeypatch):
 # ---- comparisons ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_compare_pairs_rows(folder, capsys):
     paths = [str(folder / f"{name}.nc") for name in "ab"]
     assert cli.run(["compare", *paths, "--reference", paths[0], "--json"]) == 0
@@ -576,6 +580,7 @@ def test_leave_one_out_has_a_caveat_for_biased_draws(attributes, stochastic, why
     assert bool(caveat) == bool(why)
 
 
+@pytest.mark.long
 def test_the_caveat_is_in_every_output(folder, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(loo, "caveat", lambda record: "loo_: not quite")
     assert cli.run(["evaluate", str(folder / "a.nc"), "--json", "--quiet"]) == 0
@@ -586,6 +591,7 @@ def test_the_caveat_is_in_every_output(folder, monkeypatch, capsys, tmp_path):
     assert "loo_: not quite." in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_compared_metrics_are_those_of_the_task(tmp_path):
     """Transforms are of numbers; a run is found wherever one works in later, or said to be gone."""
     out = tmp_path / "run.nc"

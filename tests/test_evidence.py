@@ -112,6 +112,7 @@ def test_the_correction_of_the_path_is_of_higher_order():
     assert abs(corrected - TRUTH) < abs(trapezoid - TRUTH) / 3
 
 
+@pytest.mark.long
 def test_laplace_is_exact_where_the_posterior_is_gaussian():
     target = regression()
     posterior, mode = target.posterior, jnp.asarray(target.mean, jnp.float32)
@@ -239,6 +240,7 @@ def test_a_path_of_runs(tmp_path, capsys):
     assert np.hypot(output["se"], output["discretisation"]) < 0.2
 
 
+@pytest.mark.long
 def test_a_path_is_no_better_than_its_runs(tmp_path, capsys):
     """A few random steps from the prior have not converged at any power."""
     paths = [tmp_path / f"{j}.nc" for j in range(3)]

@@ -152,6 +152,7 @@ def test_the_noise_of_several_targets_is_their_geometric_mean():
     )
 
 
+@pytest.mark.long
 def test_a_network_with_noise_outputs_learns_the_mean_first(monkeypatch):
     """Positive control: with equal weights of all rows, the network explains errors of the mean as noise."""
     posterior = _steep(Heteroscedastic())

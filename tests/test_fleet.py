@@ -225,6 +225,7 @@ def test_a_job_whose_run_another_process_has_finished_meanwhile_is_done(state, t
             child._run(job)
 
 
+@pytest.mark.long
 def test_a_job_does_not_import_files_of_the_working_directory(tmp_path):
     (tmp_path / "random.py").write_text("raise SystemExit('not the standard library')")
     job = Job("one", tiny.recipe("nuts", data="gone.csv"), tmp_path / "one.nc", tmp_path, False)
@@ -319,6 +320,7 @@ def test_parts_of_a_stopped_run_are_not_a_run(tmp_path):
         bnnzoo.open(job.out).save(tmp_path / "copy.nc")
 
 
+@pytest.mark.long
 def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
     old, new = (tiny.recipe("random-walk", seed=seed) for seed in (0, 1))
     jobs = [Job("one", recipe, tmp_path / "one.nc", tmp_path, False) for recipe in (old, new)]

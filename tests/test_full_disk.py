@@ -98,6 +98,7 @@ def one_line(message: str) -> None:
     assert lines[-1].startswith("bnnzoo: ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "limit"), params([case for case in CASES if case[0] not in ("sample", "resume")])
 )
@@ -114,6 +115,7 @@ def test_a_full_disk_leaves_existing_files_untouched(arguments, limit, run_folde
     assert not list(run_folder.rglob(".*.tmp"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("arguments", "limit"), params([case for case in CASES if case[0] in ("sample", "resume")]))
 def test_no_draw_is_lost(arguments, limit, finished_folder, tmp_path):
     """Stopped by the disk, gone on with when there is room: the bits of a run that met no limit."""

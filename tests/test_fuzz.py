@@ -223,6 +223,7 @@ def fuzz(worker: Worker, door: str, number: int) -> None:
     check_case()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", FOUND)
 def test_files_of_earlier_findings_are_refused(case, worker):
     result = worker(FOUND[case])

@@ -160,6 +160,7 @@ def test_a_bit_of_the_number_reaches_every_bit_of_its_word():
     assert np.abs(share - 0.5).max() < stats.norm.isf(ENOUGH / (2 * share.size)) * 0.5 / (2**13) ** 0.5
 
 
+@pytest.mark.long
 def test_either_word_of_the_key_reaches_every_bit(monkeypatch):
     key = np.array([0x12345678, 0x9ABCDEF0], np.uint32)
 

@@ -149,6 +149,7 @@ def _scale_moments(x: np.ndarray, y: np.ndarray, halfnormal: bool) -> tuple[floa
     return mean, float((weight @ (grid - mean) ** 2) ** 0.5)
 
 
+@pytest.mark.long
 def test_a_noise_scale_is_drawn_from_its_conditional_and_the_joint_law_kept():
     """With eight rows the prior of the scale matters; without it (positive control) the mean differs."""
     x, y = _rows(8)

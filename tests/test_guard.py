@@ -222,6 +222,7 @@ def test_only_guarded_samplers_report_a_valid_regime():
     assert with_guard == {"penalty", "swag", "importance"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["sgld", "batched"])
 def test_a_run_without_a_guard_says_so(sampler, tmp_path):
     run = zoo.run_recipe(tiny.recipe(sampler, draws=8, warmup=4, chains=2), out=tmp_path / "run.nc")

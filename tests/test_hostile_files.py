@@ -128,6 +128,7 @@ def _arrays(path: Path) -> dict[str, bytes]:
     return results
 
 
+@pytest.mark.long
 def test_a_lost_bit_is_seen_wherever_it_lies(finished, tmp_path):
     """A flipped bit in data, structure or attributes is detected, or changes nothing that is read."""
     content, arrays = finished.read_bytes(), _arrays(finished)

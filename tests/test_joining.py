@@ -142,6 +142,7 @@ def test_attributes_of_single_runs_are_summed_or_dropped(folder, tmp_path):
     assert not {"ended", "stops", "inspected"} & set(about)
 
 
+@pytest.mark.long
 def test_a_run_resumed_in_another_environment_is_noted_after_joining(folder, tmp_path):
     def with_difference(difference):
         return lambda file: file.attrs.update({"inexact_resume": difference})
@@ -234,6 +235,7 @@ def test_evaluation_groups_are_joined_if_they_have_the_same_draws(folder, tmp_pa
     assert {"log_likelihood", "posterior_predictive"} & set(bnnzoo.concat(runs).posterior.children) == set()
 
 
+@pytest.mark.long
 def test_warm_up_is_joined_as_long_as_it_was(tmp_path):
     runs = [
         zoo.run_recipe(tiny.recipe("random-walk", seed=seed, keep_warmup=True), out=tmp_path / f"{seed}.nc")

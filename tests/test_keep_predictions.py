@@ -45,6 +45,7 @@ def recipe(table, kind, **more):
 BY_DEFAULT = ("a learned scale",)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", [kind if kind in BY_DEFAULT else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )
@@ -127,6 +128,7 @@ def test_predictions_that_cannot_be_kept_are_refused_before_the_run(options, mes
     assert not (tmp_path / "run.nc.parts").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["gone", "other shape", "not finite"])
 def test_a_damaged_file_is_refused(change, table, tmp_path):
     path = tmp_path / "run.nc"

@@ -57,6 +57,7 @@ def draws(out):
     return {str(n): v.values for n, v in bnnzoo.open(out).posterior["posterior"].data_vars.items()}
 
 
+@pytest.mark.long
 def test_resume_removes_the_parts_of_a_run_killed_after_its_file_was_published(tmp_path, killed, capsys):
     out = tmp_path / "run.nc"
     killed(started(out), store.writer.run_parts, "remove_files", calls=2)
@@ -128,6 +129,7 @@ def test_leftover_parts_beside_a_damaged_file_are_not_removed(tmp_path):
     assert (folder / "p000-000000.npz").exists()
 
 
+@pytest.mark.long
 def test_parts_of_a_run_that_is_to_replace_the_file_stay(tmp_path, killed):
     out = tmp_path / "run.nc"
     started(out)()

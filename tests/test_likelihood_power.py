@@ -134,6 +134,7 @@ def _same(result: Any, posteriors: Any) -> None:
     assert np.abs(first - control).max() > 0.01
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_go_by_the_power(name):
     _same(lambda posterior: _stepped(STEPS[name], posterior), LINES)

@@ -332,6 +332,7 @@ def test_an_invalid_count_is_reported_with_its_table_row():
             bnnzoo.sample("linear", "nuts", data=frame, task="regression", likelihood="poisson", split_seed=seed)
 
 
+@pytest.mark.long
 def test_invalid_counts_are_not_scored(tmp_path):
     frame = pd.DataFrame({"a": np.arange(60) % 7, "y": np.arange(60) % 5})
     lengths = {"chains": 2, "warmup": 20, "draws": 20, "init": "prior", "out": tmp_path / "run.nc"}

@@ -112,6 +112,7 @@ def test_a_trajectory_that_overflows_is_rejected_and_diverges():
     np.testing.assert_array_equal(next_state.position, theta)
 
 
+@pytest.mark.long
 def test_only_draws_with_the_accept_step_have_the_law_of_the_posterior(monkeypatch):
     """64 independent chains at the false-alarm level of `check_sampler`; with long steps rejections are important."""
     options = {"targets": ("correlated-gaussian",), "chains": 64, "draws": 2048}

@@ -61,11 +61,13 @@ def _check(model, sampler, out, capsys, *more):
     assert np.isfinite([v for k, v in run.evaluate().items() if k != "loo_pareto_k"]).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("model", "sampler"), BY_DEFAULT)
 def test_the_penalty_sampler_with_a_mixture_network(model, sampler, tmp_path, capsys):
     _check(model, sampler, tmp_path / "run.nc", capsys, "--chain-method", "vectorized", "--init", "prior")
 
 
+@pytest.mark.long
 @tiny.EACH
 def test_the_linear_model_with_every_sampler(sampler, tmp_path, capsys):
     """Uses the problem that is already compiled."""

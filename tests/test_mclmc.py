@@ -45,6 +45,7 @@ def _variances(sampler):
     return [row.effect for row in report.rows if row.statistic == "variance"], report
 
 
+@pytest.mark.long
 def test_the_bias_agrees_with_the_energy_variance():
     """At the default no bias is detected (10 % would be); far too long steps must be detected."""
     _, report = _variances(Mclmc())
@@ -62,6 +63,7 @@ def test_warm_up_reaches_the_requested_energy_variance():
         assert variance / 3 < per_parameter < variance * 3
 
 
+@pytest.mark.long
 def test_the_energy_error_of_many_data_is_not_that_of_rounding():
     """Residuals of 30 standard deviations: the log density is near -1e6, whose float32 neighbours are 0.06 apart."""
     rng = np.random.default_rng(0)
@@ -107,6 +109,7 @@ def test_the_direction_follows_its_differential_equation():
         np.testing.assert_allclose(gained, kinetic, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.long
 def test_the_energy_error_of_a_step_falls_with_its_cube():
     """The splitting is of second order; a wrong length of one part would make it first order."""
     with backend.arithmetic("float64"):
@@ -127,6 +130,7 @@ def test_the_energy_error_of_a_step_falls_with_its_cube():
     assert middle / fine == pytest.approx(8, rel=0.1)
 
 
+@pytest.mark.long
 def test_a_step_with_too_large_an_energy_error_is_not_taken():
     posterior, theta = TARGET.posterior, jnp.asarray(TARGET.start(np.random.default_rng(0), 1)[0], jnp.float32)
     sampler = Mclmc(step_size=1e6)

@@ -92,6 +92,7 @@ def test_an_axis_that_is_left_out_is_one():
     assert axes(" chains=2, data=3 ") == Axes(2, 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["mala", slow("penalty"), slow("sgld")])
 def test_chains_on_a_mesh_are_bit_for_bit_the_parallel_ones(sampler, tmp_path):
     alone = draw(tmp_path / "a.nc", sampler, None, chain_method="parallel")
@@ -99,6 +100,7 @@ def test_chains_on_a_mesh_are_bit_for_bit_the_parallel_ones(sampler, tmp_path):
     np.testing.assert_array_equal(draw(tmp_path / "c.nc", sampler, "chains=2,data=1"), alone)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:regime")
 @pytest.mark.parametrize("sampler", ["mala", *map(slow, ("penalty", *MORE))])
 def test_rows_on_two_devices_give_the_same_draws_but_for_rounding(sampler, tmp_path):
@@ -108,6 +110,7 @@ def test_rows_on_two_devices_give_the_same_draws_but_for_rounding(sampler, tmp_p
     np.testing.assert_allclose(split[:, 0], alone[:, 0], rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.long
 def test_one_row_too_many_is_detected(tmp_path, monkeypatch):
     """Control of the test above: the copies that pad the last device's rows count as data."""
     alone = draw(tmp_path / "a.nc", "mala", None)
@@ -159,6 +162,7 @@ def test_devices_keep_their_rows_and_exchange_only_sums():
     assert max(sizes) < 166
 
 
+@pytest.mark.long
 def test_a_run_on_a_mesh_resumes_to_the_same_bits(tmp_path):
     """It resumes only on the same mesh, because other groups of rows have other rounding."""
     uninterrupted = draw(tmp_path / "a.nc", "mala", "chains=2,data=2")

@@ -207,6 +207,7 @@ def test_several_arguments_are_columns_side_by_side(tmp_path):
     np.testing.assert_allclose(predictions["aleatoric_sd"], np.sqrt(np.mean(scales**2)), rtol=1e-4)
 
 
+@pytest.mark.long
 def test_targets_of_a_row_may_depend_on_each_other():
     """The density is the joint one, the moments are each target's."""
 
@@ -315,6 +316,7 @@ def test_labels_without_inputs_or_several_in_a_row_are_refused():
         predicted_site(NumpyroPosterior.of(coin, (x[:, 0] > 0).astype(int)))
 
 
+@pytest.mark.long
 def test_a_run_that_does_not_predict_is_judged_by_its_parameters(tmp_path):
     run = bnnzoo.sample(NumpyroPosterior.of(_two, *_rows(30)), bnnzoo.RandomWalk(), warmup=30, draws=30, **SHORT)
     assert run.diagnose()["rhat_of"] == "the parameters"

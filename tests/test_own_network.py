@@ -89,6 +89,7 @@ def test_a_network_of_another_shape_is_refused(data):
         bnnzoo.sample(net(), "mala", data=(np.ones((9, 3)), np.arange(9.0)), **SHORT)
 
 
+@pytest.mark.long
 def test_an_object_of_a_registered_class_is_its_name_and_fields(data, tmp_path):
     by_object = bnnzoo.sample("linear", bnnzoo.Mala(step_size=0.05), data=data, **SHORT)
     by_words = bnnzoo.sample("linear", {"name": "mala", "step_size": 0.05}, data=data, **SHORT)
@@ -117,6 +118,7 @@ def test_a_network_that_returns_extra_values_is_refused(data):
         bnnzoo.sample(Pair(net()), "mala", data=data, **SHORT)
 
 
+@pytest.mark.long
 def test_runs_of_an_own_network_are_joined(data, tmp_path):
     runs = [
         bnnzoo.sample(net(), "random-walk", data=data, out=tmp_path / f"{s}.nc", **SHORT | {"seed": s}) for s in (0, 1)

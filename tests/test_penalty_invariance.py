@@ -123,6 +123,7 @@ def _from_afar(sampler: Penalty, posterior: GaussianMean) -> tuple[np.ndarray, f
     return posterior.standardised(final), float(means["acceptance_rate"].mean())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampling", [pytest.param("replacement", marks=pytest.mark.slow), "disjoint"])
 def test_chains_from_distant_positions_converge(sampling):
     posterior = GaussianMean.of(N)

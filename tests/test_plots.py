@@ -270,6 +270,7 @@ def test_formats(tmp_path):
         picture.save(tmp_path / "a.doc")
 
 
+@pytest.mark.long
 def test_matplotlib_is_imported_on_first_use_and_pyplot_never():
     code = "import sys, bnnzoo; bnnzoo.open; print('bnnzoo.plots' in sys.modules)"
     also = "; import bnnzoo.report.pictures; print('bnnzoo.plots' in sys.modules, 'matplotlib.pyplot' in sys.modules)"

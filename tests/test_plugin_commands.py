@@ -245,6 +245,7 @@ def test_a_conflict_is_warned_of_where_names_are_looked_up(site):
 PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
 def test_the_command_of_the_page_on_plugins_works_as_printed(site, tmp_path, monkeypatch, capsys):
     section = PAGE[PAGE.index("## A command\n") : PAGE.index("## Contents of a plugin")]

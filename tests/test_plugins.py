@@ -74,6 +74,7 @@ def test_damaged_entry_points_do_not_stop_other_plugins(site, content, monkeypat
     assert _errors() == {}
 
 
+@pytest.mark.long
 def test_everything_broken_at_once_and_the_commands_work(site):
     for number, (source, _) in enumerate(fake_plugins.BROKEN.values()):
         fake_plugins.install(site, f"broken{number}", source)
@@ -346,6 +347,7 @@ def test_a_reexported_class_keeps_its_registered_name(site):
     assert registry.name_of("samplers", object()) is None
 
 
+@pytest.mark.long
 def test_plugins_check_sets_the_exit_code_and_keeps_stdout_clean(site):
     fake_plugins.install_good(site, "good", "fresh")
     for file in (site / "good.py", site / "good_target.py"):
@@ -409,6 +411,7 @@ def test_a_run_does_not_use_the_same_name_of_another_package(site, tmp_path):
     assert len(zoo.open(out).predict(np.zeros((2, 10)))) == 2
 
 
+@pytest.mark.long
 def test_resume_refuses_a_changed_plugin(site, tmp_path):
     """This also holds for an unchanged version: predictions warn, and the run is not resumed."""
     _walk(site, "good")

@@ -270,6 +270,7 @@ def _data(rows: int) -> tuple[np.ndarray, ...]:
     return tuple(rng.normal(size=shape).astype(np.float32) for shape in ((rows, 2), (rows, 2), (rows,)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [1, 2, 6])
 def test_the_likelihood_of_a_row_depends_only_on_the_row(rows):
     args = _data(rows)

@@ -547,6 +547,7 @@ def test_quantiles_are_of_a_rows_inputs_wherever_it_stands(regression):
     assert abs(np.corrcoef(apart[:, 0, 0], apart[:, 1, 0])[0, 1]) < 0.5
 
 
+@pytest.mark.long
 def test_inputs_too_far_for_float32_are_named_as_written(tmp_path):
     frame = pd.DataFrame({"a": [1e-30, 2e-30, 3e-30], "b": [1.0, 3, 2], "y": [1e-20, 2e-20, 3e-20]})
     run = bnnzoo.sample("linear", "mala", data=frame, out=tmp_path / "run.nc", test_fraction=0.0, **SHORT)
@@ -606,6 +607,7 @@ def test_columns_of_any_name_go_to_netcdf_whole_or_not_at_all(regression, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["row.nc"]
 
 
+@pytest.mark.long
 def test_several_targets_have_a_prefix():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
@@ -631,6 +633,7 @@ def test_slices_are_the_same_however_many_features_are_looked_at_at_once(monkeyp
         run.plot("slices")
 
 
+@pytest.mark.long
 def test_slices_name_the_class_that_they_are_of():
     """The class has its own name: labels 1, 3 and 5 differ from their codes."""
     rng = np.random.default_rng(0)
@@ -684,6 +687,7 @@ def test_arviz_compares_what_evaluate_added(regression):
     np.testing.assert_allclose(-float(loo.elpd) / 180, run.evaluate()["nll"], atol=0.5)
 
 
+@pytest.mark.long
 def test_evaluate_twice_and_on_other_data(regression, tmp_path):
     run, folder = regression
     assert run.evaluate() == run.evaluate()

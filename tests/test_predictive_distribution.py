@@ -150,6 +150,7 @@ def test_students_distribution_function(df):
     np.testing.assert_allclose(result, stats.t.cdf(t, df), atol=1e-8)
 
 
+@pytest.mark.long
 def test_marginals_of_other_distributions_of_numpyro():
     value = jnp.array([-1.0, 0.7])
     with arithmetic("float64"):
@@ -191,6 +192,7 @@ def test_it_agrees_with_predict_and_evaluate(run):
     assert -distribution.log_prob(y[:, 0]).mean() == pytest.approx(nll, abs=1e-4)
 
 
+@pytest.mark.long
 @quiet
 def test_quantiles_invert_the_distribution_function(run):
     distribution = run.predictive([[-0.5], [0.0], [3.0]])
@@ -208,6 +210,7 @@ def test_quantiles_invert_the_distribution_function(run):
     np.testing.assert_allclose(distribution.cdf(1000) - distribution.cdf(950), between, atol=1e-4)
 
 
+@pytest.mark.long
 @quiet
 def test_samples_and_entropy(run):
     distribution = run.predictive([[-0.5], [0.5]], seed=3)
@@ -255,6 +258,7 @@ def test_inapplicable_methods_are_refused(run):
         distribution.sample(0)
 
 
+@pytest.mark.long
 @quiet
 def test_a_density_is_refused():
     rows = np.random.default_rng(0).normal(size=(30, 2))
@@ -263,6 +267,7 @@ def test_a_density_is_refused():
         run.predictive(rows)
 
 
+@pytest.mark.long
 @quiet
 def test_counts_with_an_exposure_and_several_targets():
     rng = np.random.default_rng(0)
@@ -288,6 +293,7 @@ def test_counts_with_an_exposure_and_several_targets():
     assert distribution.cdf(-1.0).tolist() == [[0.0, 0.0]] * 4
 
 
+@pytest.mark.long
 @quiet
 @pytest.mark.filterwarnings("ignore:.*rows left out:bnnzoo.errors.BnnzooWarning")
 def test_classes_of_a_run_and_of_an_estimator():
@@ -316,6 +322,7 @@ def test_classes_of_a_run_and_of_an_estimator():
         distribution.log_prob(3)
 
 
+@pytest.mark.long
 @quiet
 def test_an_estimator_of_numbers():
     rng = np.random.default_rng(0)
@@ -329,6 +336,7 @@ def test_an_estimator_of_numbers():
     assert 0.5 < np.mean(distribution.cdf(price) < 0.75) < 1
 
 
+@pytest.mark.long
 @quiet
 def test_a_numpyro_model_with_and_without_a_distribution_function():
     rng = np.random.default_rng(0)

@@ -92,6 +92,7 @@ def test_acceptance_below_the_grid_of_a_uniform_number_is_what_it_says():
     assert float(_log_uniform(jnp.float32(0), jnp.float32(0))) <= 0
 
 
+@pytest.mark.long
 def test_importance_has_the_known_moments(weighted):
     weights = np.exp(weighted["log_weight"].astype(float))
     mean, sd, error = moments(weighted["theta"], weights)
@@ -153,6 +154,7 @@ def short_table(tmp_path):
     return ["--data", str(path), "--test-fraction", "0", "--likelihood.scale", "0.7", "--chains", "2", "--quiet"]
 
 
+@pytest.mark.long
 def test_rejection_from_the_command_line(short_table, tmp_path, capsys):
     out = tmp_path / "run.nc"
     assert cli.run(["sample", "linear", "rejection", *short_table, "--draws", "200", "-o", str(out)]) == 0, (
@@ -167,6 +169,7 @@ def test_rejection_from_the_command_line(short_table, tmp_path, capsys):
     assert "no upper bound; fix its scale" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_importance_from_the_command_line(short_table, tmp_path, capsys):
     out, poor = tmp_path / "run.nc", tmp_path / "poor.nc"
     assert cli.run(["sample", "linear", "importance", *short_table, "--draws", "1000", "-o", str(out)]) == 0

@@ -43,6 +43,7 @@ def test_log_density(prior, log_density, sd):
     np.testing.assert_allclose(log_densities, log_density(theta).sum(), rtol=1e-5)
 
 
+@pytest.mark.long
 @EACH
 def test_double_precision(prior, log_density, sd):
     theta = np.random.default_rng(1).normal(size=15)

@@ -81,6 +81,7 @@ def furthest(target: Target, theta: np.ndarray, weights: np.ndarray) -> float:
     return float(np.abs(means / np.sqrt(shares**2 @ (values - means) ** 2)).max())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("target", "proposal"), PROPOSALS)
 def test_weights_make_the_law_of_the_closed_form(target, proposal):
     result = draw_many(Importance(proposal=proposal, proposal_scale=1.4), target, 20_000)

@@ -6,6 +6,8 @@ import random
 import subprocess
 import sys
 
+import pytest
+
 import bnnzoo
 
 CHECK = """
@@ -19,12 +21,14 @@ assert not [name for name in names if "bnnzoo." + name in sys.modules]
 """
 
 
+@pytest.mark.long
 def test_every_name_is_one_object_in_any_order():
     names = list(bnnzoo.__all__)
     random.Random(0).shuffle(names)
     subprocess.run([sys.executable, "-c", CHECK.format(names=names)], check=True)
 
 
+@pytest.mark.long
 def test_the_module_first_and_then_the_name():
     code = "import bnnzoo, bnnzoo.posterior.hyperparameter, bnnzoo.zoo; bnnzoo.zoo; bnnzoo.Layout; bnnzoo.number(0.1)"
     subprocess.run([sys.executable, "-c", code], check=True)

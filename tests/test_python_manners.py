@@ -32,6 +32,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.long
 def test_a_script_whose_errors_go_to_a_pipe_sees_no_progress(tmp_path, capfd):
     bnnzoo.sample("linear", "random-walk", out=tmp_path / "run.nc", **TINY)
     out, err = capfd.readouterr()
@@ -75,6 +76,7 @@ def test_a_notebook_shows_one_line_that_is_redrawn(monkeypatch):
     assert [line.split(",")[0] for line in lines] == ["sampling 1/10", "sampling 10/10"]
 
 
+@pytest.mark.long
 def test_sample_tells_its_progress_to_a_terminal(tmp_path, monkeypatch):
     calls: list[Progress] = []
     monkeypatch.setattr(sys, "stderr", Terminal())
@@ -189,6 +191,7 @@ def test_weights_of_rows_are_refused_with_a_sentence():
             estimator.fit(x, y, weights=1)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
 @pytest.mark.usefixtures("programs_kept")
 def test_folds_that_differ_by_a_few_rows_compile_the_chains_once(monkeypatch):

@@ -103,6 +103,7 @@ def report(run: Path, *more: str) -> Page:
     return Page(out.read_text())
 
 
+@pytest.mark.long
 def test_a_good_run_is_called_good(good):
     page = report(good)
     assert answers(page) == ["yes"] * 4
@@ -123,6 +124,7 @@ def test_a_good_run_is_called_good(good):
     assert len(page.all("details")) >= len(page.all("svg"))
 
 
+@pytest.mark.long
 def test_the_page_loads_nothing_and_escapes_names(good):
     report(good)
     text = (good.parent / "report.html").read_text()
@@ -147,6 +149,7 @@ def test_files_are_not_replaced_unasked(good, tmp_path, capsys):
     assert not (tmp_path / "new.html").exists()
 
 
+@pytest.mark.long
 def test_plot_writes_the_requested_pictures(good, tmp_path, capsys):
     out = tmp_path / "pictures"
     arguments = ["plot", str(good), "-o", str(out), "--only", "pit", "--only", "slices", "--json"]
@@ -192,6 +195,7 @@ def test_a_biased_sampler_classifying_in_two_chains(tmp_path):
     assert "57 test rows differ by at most" in page.words
 
 
+@pytest.mark.long
 def test_a_report_names_the_figures_that_it_cannot_draw(tmp_path):
     """A posterior made in Python has no model for predictions."""
     import jax.numpy as jnp
@@ -206,6 +210,7 @@ def test_a_report_names_the_figures_that_it_cannot_draw(tmp_path):
     assert {item["id"] for item in page.all("figure")} == {"trace", "rank", "autocorrelation", "steps"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", [1, 8])
 def test_an_unfinished_run(chunk, tmp_path):
     """The run was stopped before or after its first draws, and has no test rows."""

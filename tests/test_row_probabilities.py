@@ -249,6 +249,7 @@ def _variance(sampling: str) -> tuple[np.ndarray, dict[str, float]]:
     return ratio, {name: float(value.mean()) for name, value in means.items()}
 
 
+@pytest.mark.long
 def test_a_row_that_decides_a_weight_is_kept():
     """The variance is within 3 % and Monte Carlo error; uniform batches miss the row (the positive control)."""
     error = (2 / CHAINS) ** 0.5

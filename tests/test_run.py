@@ -48,6 +48,7 @@ def reference(sampler: str):
 # ---- same seed, same bits ------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @tiny.EACH
 def test_a_run_is_as_long_as_asked_and_moves(sampler):
     run_chunks = reference(sampler)
@@ -124,6 +125,7 @@ def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:regime")  # its random walks sometimes do not move, which is not tested here
 def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
     recipe = tiny.recipe("random-walk", draws=5000)
@@ -454,6 +456,7 @@ class _Compilations:
             _Compilations.count += 1
 
 
+@pytest.mark.long
 def test_programs_are_forgotten_before_they_fill_the_memory_maps(monkeypatch, tmp_path):
     double = jax.jit(lambda x: 2 * x)
     double(1.0)
@@ -468,6 +471,7 @@ def test_programs_are_forgotten_before_they_fill_the_memory_maps(monkeypatch, tm
     backend.forget_programs()
 
 
+@pytest.mark.long
 @tiny.EACH
 def test_other_numbers_compile_nothing_new(sampler):
     reference(sampler)

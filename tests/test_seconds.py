@@ -21,6 +21,7 @@ def total(about):
     return sum(about[f"seconds_{part}"] for part in PARTS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments_chosen", [False, True])
 def test_the_parts_of_a_command_add_up_to_its_wall_time(tmp_path, arguments_chosen):
     how = ["linear", "random-walk"] if not arguments_chosen else ["linear", "random-walk", "--budget", "1s"]
@@ -53,6 +54,7 @@ def test_progress_tells_the_test_of_convergence_from_writing(tmp_path):
     assert {progress.note for progress in calls if progress.phase == "judging"} == {"testing convergence"}
 
 
+@pytest.mark.long
 def test_hundreds_of_short_parts_become_a_few_writes(tmp_path, monkeypatch):
     run = bnnzoo.sample("linear", "random-walk", out=tmp_path / "run.nc", **SHORT)
     tree, dims = run.posterior, {}

@@ -23,6 +23,7 @@ def _predicted(posterior: GaussianMean, size: int, sampling: Any) -> float:
     return (1 + LENGTH / precision * noise / 2) / (1 - LENGTH / 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "sampling"),
     [

@@ -280,6 +280,7 @@ def test_a_closed_stream(closed, tmp_path):
 LOST = {"left": "2>&1 | true", "left alone": "2> >(true)", "full": "2> /dev/full", "closed": "2>&-"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "case", [case if case == "left" else pytest.param(case, marks=pytest.mark.slow) for case in LOST]
 )

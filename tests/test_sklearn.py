@@ -45,6 +45,7 @@ print(len(check_estimator({estimator.__name__}(**{SMALL!r}))), "checks")
     assert int(process.stdout.split()[-2]) > 40
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
 def test_a_frame_of_text_goes_through_a_pickle():
     rng = np.random.default_rng(0)
@@ -66,6 +67,7 @@ def test_a_frame_of_text_goes_through_a_pickle():
     assert unpickled.run_.predictor.signature.feature_names == ("size", "colour=blue", "colour=red")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
 def test_labels_beside_a_frame_of_text_are_as_they_are_written():
     rng = np.random.default_rng(0)
@@ -109,6 +111,7 @@ def test_omitted_parameters_are_left_to_sample(parameters, keywords, monkeypatch
     assert caught.value.args == (keywords, set(parameters) & {"budget"})
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
 def test_classes_keep_their_names():
     rng = np.random.default_rng(0)
@@ -137,6 +140,7 @@ def test_a_sample_is_of_one_draw_at_all_rows(monkeypatch):
         assert len(set(samples[0])) == 4
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
 @pytest.mark.filterwarnings("ignore:.*rows left out:bnnzoo.errors.BnnzooWarning")
 def test_rows_that_are_left_out_leave_no_trace():

@@ -258,6 +258,7 @@ def test_every_chain_was_sampled_with_the_fixed_part_of_the_file(run):
     assert (first[0] != first[1]).any()
 
 
+@pytest.mark.long
 def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data, tmp_path, monkeypatch):
     reports: list[Any] = []
     pattern = recipe_from(run.attributes["recipe"]).stochastic

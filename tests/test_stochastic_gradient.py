@@ -224,6 +224,7 @@ def test_the_stationary_variance_of_ubu(length, keep):
     assert abs(scores(values)["variance"]) > 2 * Z
 
 
+@pytest.mark.long
 def test_symmetric_sweeps_cancel_the_noise_of_the_batches():
     """This removes four fifths of the variance that independent batches would add."""
     num_data, size, length, keep = 40, 10, 0.2, 0.5
@@ -240,6 +241,7 @@ def test_symmetric_sweeps_cancel_the_noise_of_the_batches():
     assert posterior.standardised(anew).var() - 1 > 0.8 * added
 
 
+@pytest.mark.long
 def test_a_sweep_takes_every_row_twice():
     posterior = GaussianMean.of(100)
     sampler = SmsUbu(batch_size=30)

@@ -652,6 +652,7 @@ def groups(draw: st.DrawFn) -> tuple[list[int], dict[str, dict[str, np.ndarray]]
     return [int(end) for end in ends], results
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(groups())
 def test_written_groups_are_read_back(given_):

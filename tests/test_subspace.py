@@ -202,6 +202,7 @@ def test_subspace_iteration_finds_the_directions_of_the_exact_matrix(likelihood,
 # ---- the penalty in the subspace -----------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_anchor_of_the_penalty_stays_at_the_mode():
     block = _restricted(_whole(), *_subspace(_whole(), 4))
     sampler = Penalty(control_variate="second", batch_size=5, num_batches=2)
@@ -237,6 +238,7 @@ PROBLEMS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [
@@ -337,6 +339,7 @@ def test_the_file_holds_the_subspace_and_says_what_it_is(run):
     assert run.diagnose()["variance_fraction"] == block["variance_fraction"]
 
 
+@pytest.mark.long
 def test_predictions_are_those_of_mode_and_directions(run):
     x = np.random.default_rng(1).normal(size=(7, 2)).astype(np.float32)
     again = bnnzoo.open(run.path)

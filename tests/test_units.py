@@ -37,6 +37,7 @@ def gaussian(scale):
     return {"name": "gaussian", "scale": scale}
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 def test_a_scale_is_of_the_targets_sd_unless_units_are_the_datas():
     sd = Y[:, 0].std(dtype=np.float64)
@@ -50,6 +51,7 @@ def test_a_scale_is_of_the_targets_sd_unless_units_are_the_datas():
     assert of_data.summary()["noise_scale"] == pytest.approx(0.3)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 def test_each_of_several_targets_has_its_own_sd():
     run = sampled(Y, likelihood={"name": "student-t", "df": 4.0, "scale": 0.3}, units="data")
@@ -57,6 +59,7 @@ def test_each_of_several_targets_has_its_own_sd():
     assert run.summary()["noise_scale"] == pytest.approx([0.3, 0.3])
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 def test_the_stored_recipe_repeats_a_run_in_units_of_the_data_bit_for_bit(tmp_path):
     table, out, recipe = tmp_path / "t.csv", tmp_path / "run.nc", tmp_path / "recipe.yaml"
@@ -85,6 +88,7 @@ def test_the_stored_recipe_repeats_a_run_in_units_of_the_data_bit_for_bit(tmp_pa
     np.testing.assert_allclose(noise(bnnzoo.open(out)), [0.3, 0.3], rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.parametrize("units", [[], ["--units", "data"]])
 def test_a_note_states_the_scale_in_other_units(units, tmp_path, capsys):
@@ -143,6 +147,7 @@ def test_a_learned_scale_and_targets_that_are_not_scaled_stay_as_they_are():
     assert in_network_units(fixed, Scaler(zero, first, zero, four), "data").scale == np.float32(0.125)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
 @pytest.mark.parametrize("factor", [2.0**-20, 32.0])
 def test_a_target_times_a_power_of_two_multiplies_predictions_exactly(factor):
@@ -152,6 +157,7 @@ def test_a_target_times_a_power_of_two_multiplies_predictions_exactly(factor):
     pd.testing.assert_frame_equal(scaled.predict(X[:5]), original.predict(X[:5]) * np.float32(factor), check_exact=True)
 
 
+@pytest.mark.long
 def test_regime_ok_is_shown_only_where_a_sampler_has_a_guard(tmp_path, capsys):
     arguments = ["sample", "linear", "random-walk", "--data", "diabetes", "--init", "prior", "--warmup", "0", "--draws"]
     out = str(tmp_path / "r.nc")

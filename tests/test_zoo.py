@@ -77,6 +77,7 @@ def _check_resume(recipe: Recipe, expected_run: bnnzoo.Run, polls: tuple[int, ..
 
 
 # `test_run` resumes every sampler bit for bit. This test compares files, for a sampler of bnnzoo and one of NumPyro.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:regime")  # bbb does not converge in so few steps
 @pytest.mark.parametrize(
     "sampler",
@@ -87,6 +88,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(sampler, finished_runs, tmp
     _check_resume(tiny.recipe(sampler), finished_runs(sampler), (3, 7), tmp_path)
 
 
+@pytest.mark.long
 def test_an_interrupted_run_resumes_twice(finished_runs, tmp_path):
     out = tmp_path / "run.nc"
     for chunk, start in (
@@ -99,6 +101,7 @@ def test_an_interrupted_run_resumes_twice(finished_runs, tmp_path):
     tiny.assert_same_bits(groups(zoo.resume(out)), groups(finished_runs("mala")))
 
 
+@pytest.mark.long
 def test_a_run_with_thinning_and_kept_warm_up_resumes_to_the_same_bits(finished_runs, tmp_path):
     more = {"thin": 3, "keep_warmup": True, "draws": 12}
     reference = finished_runs("random-walk", **more)
@@ -106,6 +109,7 @@ def test_a_run_with_thinning_and_kept_warm_up_resumes_to_the_same_bits(finished_
     _check_resume(tiny.recipe("random-walk", **more), reference, (3, 7), tmp_path)
 
 
+@pytest.mark.long
 def test_an_mlp_that_trains_its_starts_resumes_to_the_same_bits(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
@@ -127,6 +131,7 @@ def _sampling(polls: list[Any]) -> int:
     return int(bool(polls) and polls[-1].phase == "sampling")
 
 
+@pytest.mark.long
 def test_a_run_that_was_killed_after_its_last_chunk_resumes(finished_runs, tmp_path, monkeypatch):
     """After the last checkpoint no step is left, and only the file is written."""
     out = tmp_path / "run.nc"
@@ -197,6 +202,7 @@ def test_resume_reports_changes_that_affect_the_draws():
 # ---- the file ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:regime")  # bbb does not converge in so few steps
 @tiny.EACH
 def test_the_file_keeps_the_contract(sampler, finished_runs):
@@ -336,6 +342,7 @@ SHORT: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:regime")
 def test_sample_by_names_with_arrays(tmp_path, monkeypatch):
     at_exit = []
@@ -399,6 +406,7 @@ class Plane(bnnzoo.AbstractPosterior):
         return -jnp.sum((theta - batch) ** 2 / jnp.asarray([4.0, 0.25]), 1) / 2
 
 
+@pytest.mark.long
 def test_a_posterior_of_your_own(tmp_path):
     """t statistics of both means and both variances over 32 chains, against N((1, -1), diag(4, 0.25))."""
     options: dict[str, Any] = {"chains": 32, "warmup": 200, "draws": 400, "chain_method": "vectorized"}
@@ -424,6 +432,7 @@ def test_a_given_posterior_starts_at_given_positions(tmp_path):
         bnnzoo.sample(Plane(), RandomWalk(), init=np.zeros((3, 2)), **options)
 
 
+@pytest.mark.long
 def test_any_module_is_a_network():
     class Wave(eqx.Module):
         frequency: Array
@@ -496,6 +505,7 @@ def test_a_start_without_density_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_noisy_regime_warns_and_is_written(tmp_path):
     with pytest.warns(bnnzoo.BnnzooWarning, match="regime: mean sigma2"):
         run = zoo.run_recipe(
@@ -506,6 +516,7 @@ def test_a_noisy_regime_warns_and_is_written(tmp_path):
     assert "sigma2" in run.attributes["regime"]
 
 
+@pytest.mark.long
 def test_double_precision(tmp_path):
     run = zoo.run_recipe(
         tiny.recipe("random-walk", precision="float64", warmup=5, draws=5, chains=1), out=tmp_path / "run.nc"

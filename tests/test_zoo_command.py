@@ -136,6 +136,7 @@ def jobs_of(pid: int) -> list[int]:
     return results
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
 def test_interrupting_the_command_ends_the_current_recipe(tmp_path):
     """A SIGTERM to `zoo run` alone ends its child process and starts no other recipe."""

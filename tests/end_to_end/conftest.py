@@ -1,16 +1,10 @@
-"""Selection of the generated tests that run by default, and a working folder for each test."""
+"""A working folder for each test."""
 
 from __future__ import annotations
 
 import pytest
 
 from bnnzoo import registry
-from end_to_end import rotation
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    rotation.mark(items, config.getoption("markexpr"))
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from rotation import rotating
 
 from end_to_end import cases, entrances
-from end_to_end.rotation import rotating
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import rotation
 
 from bnnzoo.data.readers import READERS
-from end_to_end import cases, coverage, rotation, tables
+from end_to_end import cases, coverage, tables
 
 
 def test_every_value_of_every_option_is_given():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pytest
+from rotation import rotating
 
 from end_to_end import changes, pages
-from end_to_end.rotation import rotating
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

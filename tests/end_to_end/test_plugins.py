@@ -8,11 +8,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from rotation import rotating
 
 from bnnzoo import cli, registry
 from bnnzoo.cli.new import KINDS
 from end_to_end import pages
-from end_to_end.rotation import rotating
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -1,20 +1,23 @@
-"""The part of a generated suite that runs by default: a different tenth for each commit, so that ten commits run all.
+"""The tests that run at some commits only, so that the default suite takes minutes; `-m slow` runs all of them.
 
-The number of commits selects the part; a hash of the commit could omit some parts for a long time.
+A different tenth of a generated suite (`rotating`) and a different fifth of the tests that take seconds
+(`@pytest.mark.long`) run at each commit. The number of commits selects the part; a hash of the commit could omit some
+parts for a long time.
 """
 
 from __future__ import annotations
 
 import functools
 import subprocess
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-TURN = 10
-"""Number of commits after which everything has run."""
+TURN, LONG_TURN = 10, 5
+"""Numbers of commits after which all of a generated suite and all long tests have run."""
 
 
 @functools.cache
@@ -28,9 +31,9 @@ def position() -> int:
     return int(counted.stdout)
 
 
-def runs_at(number: int, position: int) -> bool:
+def runs_at(number: int, position: int, turn: int = TURN) -> bool:
     """Whether the part with this number runs by default at this number of commits."""
-    return number % TURN == position % TURN
+    return number % turn == position % turn
 
 
 def rotating(values: Iterable[Any], names: Sequence[str] | None = None) -> list[Any]:
@@ -46,5 +49,11 @@ def mark(items: Iterable[pytest.Item], expression: str) -> None:
     by_default = "not slow" in expression
     for item in items:
         marker = item.get_closest_marker("rotating")
-        if marker is not None and not (by_default and runs_at(marker.args[0], position())):
+        if marker is not None:
+            runs = runs_at(marker.args[0], position())
+        elif item.get_closest_marker("long") is not None:
+            runs = runs_at(zlib.crc32(item.nodeid.encode()), position(), LONG_TURN)
+        else:
+            continue
+        if not (by_default and runs):
             item.add_marker(pytest.mark.slow)
