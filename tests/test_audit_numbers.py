@@ -175,7 +175,7 @@ def test_the_steps_of_the_exact_chains_are_inspected_over_all_rows(monkeypatch):
     ],
 )
 def test_a_step_grows_while_enough_is_accepted_and_its_noise_is_at_most_one(rate, sigma2, change, rounds, monkeypatch):
-    """By twice what is above 0.7, no more than 0.3, of its logarithm; from 0.3, and again after half of the rounds."""
+    """The log step grows by twice the excess of the rate over 0.7, at most by 0.3, and starts anew after half."""
     kernel, tried = tuned(monkeypatch, GaussianMean.of(10), rate=rate, sigma2=sigma2)
     number = np.arange(rounds)
     np.testing.assert_allclose(np.log(tried / 0.3), change * np.where(number < 8, number, number - 8), atol=1e-4)

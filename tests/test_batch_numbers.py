@@ -839,7 +839,7 @@ def test_free_motion_with_friction_has_its_exact_law(keep, monkeypatch):
 
 
 def test_a_step_of_a_sweep_is_a_kick_between_two_free_motions(monkeypatch):
-    """Without noise, on a quadratic of curvature 4 about 0.3, the step is a linear map."""
+    """A step without noise on a quadratic of curvature 4 about 0.3 is a linear map."""
     monkeypatch.setattr(sms_ubu, "standard_normal", lambda like, *, key: jnp.zeros_like(like))
     posterior, eta, keep = parabolas([3.0], [0.4]), 0.08, 0.7
     sampler = SmsUbu(step_size=eta, momentum=keep, batch_size=1)

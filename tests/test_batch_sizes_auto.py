@@ -105,7 +105,7 @@ def test_batch_sizes_converge_where_both_limits_are_met():
 
 
 def test_auto_samples_disjointly_from_half_of_the_rows():
-    """From there on a step looks at all data, if the budget allows."""
+    """Beyond this size a step uses all data, if the budget allows it."""
     asks = {"target_acceptance": 0.45, "target_sigma2": 1.5, "least_factor": 0.0, "sampling": "auto"}
 
     def resized(used: int, num_data: int, budget: int = 10_000) -> Sizes:

@@ -143,7 +143,7 @@ def test_half_a_percent_is_not_wrong_however_many_rows_show_it():
 
 
 def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
-    """Of 500 correct predictions for 200 rows, at most 1 % get a "no", as the interval allows.
+    """At most 1 % of 500 correct predictions for 200 rows get a "no", as the interval allows.
 
     Of 500 predictions with too narrow intervals, the interval contains the true gap in at least 97.6 % (nominally 99 %;
     3.1 sd).

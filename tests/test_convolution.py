@@ -54,6 +54,6 @@ def test_accelerators_take_their_own_convolution():
 
 
 def test_blocks_of_rows_count_patches():
-    """What a block of rows takes is bounded by the largest value of a row: its patches."""
+    """The memory of a block of rows is bounded by the largest array of a row: its patches."""
     layer, images = _pair(3, 5, 64)
     assert _widest(images, jax.vmap(lambda x: convolve(layer, x))) == 3 * 25 * 7 * 5

@@ -15,7 +15,7 @@ USED = "import jax; jax.numpy.zeros(3) + 1"
 
 
 def run_script(*lines: str) -> tuple[int, str, str]:
-    """What a program of its own prints; ours has four devices, as the tests have."""
+    """Return the output of a separate process; this process has four devices, as all tests do."""
     environment = {name: value for name, value in os.environ.items() if name not in ("JAX_NUM_CPU_DEVICES", "NPROC")}
     code = "\n".join(["import bnnzoo", *lines])
     how = {"capture_output": True, "text": True, "check": False, "env": environment, "timeout": 200}

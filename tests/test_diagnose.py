@@ -47,7 +47,7 @@ def draws(**shape: int) -> np.ndarray:
 
 
 def weights(values: np.ndarray) -> Weights:
-    """Of one block of parameters."""
+    """Return the run of one block of parameters."""
     chains, count, size = values.shape
     return Weights.from_draws(values.reshape(-1, size), {"weight": size}, (chains, count))
 
@@ -209,7 +209,7 @@ def test_steps_between_draws_and_rows_to_look_at_are_of_a_run_that_names_its_mod
 
 
 def test_a_lighter_record_has_every_kth_draw_and_some_test_rows_evenly():
-    """Of one-dimensional labels too; what is no number a draw, the training rows and the attributes stay."""
+    """Labels are thinned too; arrays without one number per draw, training rows and attributes are unchanged."""
     draws = np.arange(14).reshape(2, 7)
     groups = {
         "posterior": {"theta": (("chain", "draw"), draws)},
@@ -373,7 +373,7 @@ def tampered(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> dic
 
 
 def judged_run(folder: Path, name: str) -> Path:
-    """Of a regression with a learned scale, or of three classes."""
+    """Return a run of a regression with a learned scale, or of three classes."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 2))
     y = {"line": x @ [1.0, -0.5] + 0.5 * rng.normal(size=120), "classes": rng.integers(0, 3, 120)}[name]

@@ -129,7 +129,7 @@ def side_by_side(monkeypatch: pytest.MonkeyPatch, *functions: Callable[[Processe
 
 
 def outcome_of(act: Callable[[], Any]) -> Any:
-    """What it returns, or which error it ends with."""
+    """Return the result of a function, or the error that it raises."""
     try:
         return act()
     except BnnzooError as error:

@@ -43,7 +43,7 @@ def lightened(result: Any, *how: int) -> Any:
 
 
 def test_diagnosis_uses_an_affordable_number_of_draws():
-    """Of 4 chains of 10 000 draws, 150 rows each: by their cost, by their bytes, and never fewer than 250 a chain."""
+    """Cost and bytes limit the draws used of 4 chains of 10 000 draws, but at least 250 per chain are used."""
     work, limit = 5e10 / 150, 2**27
 
     def judge(**more: Any) -> Any:

@@ -348,7 +348,7 @@ def test_unfamiliar_rows_are_told_in_training_sds_by_a_network_that_sees_others(
 
 
 def test_the_best_draw_without_a_log_density(folder, monkeypatch):
-    """Where the file has no lp the training rows decide: the draw whose summed log likelihood is largest. A few draws
+    """Without lp in the file, the draw with the largest summed log likelihood of the training rows is used. A few draws
     at a time: of all, a number a row would not fit into memory.
     """
     run = bnnzoo.open(folder / "a.nc")
@@ -462,7 +462,7 @@ def test_distances_between_class_probabilities():
 
 
 def test_distances_are_in_the_references_sds_and_ratios_over_them():
-    """Of two targets, whose parts of a spread are no spread of their own; of one; and of densities."""
+    """Two targets, one target, and densities; the parts of a spread are not counted as a spread of their own."""
 
     def frame(mean: Any, sd: Any, prefix: str = "") -> pd.DataFrame:
         parts = {"mean": mean, "sd": sd, "aleatoric_sd": 9.0, "epistemic_sd": 7.0, "q05": 5.0}

@@ -47,7 +47,7 @@ def z(estimate: evidence.Evidence, truth: float = TRUTH) -> float:
 
 
 def test_the_closed_form():
-    """By definition: y is Gaussian with the covariance from prior and noise."""
+    """Return the exact log evidence: y is Gaussian with the covariance of prior and noise."""
     design = np.column_stack([X, np.ones(8)]).astype(float)
     covariance = 4.0 * design @ design.T + NOISE**2 * np.eye(8)
     expected = -0.5 * (np.linalg.slogdet(2 * np.pi * covariance)[1] + Y @ np.linalg.solve(covariance, Y))

@@ -136,7 +136,7 @@ def test_the_prior_of_a_draw_is_that_of_its_logarithm_where_it_is_a_scale():
 
 
 def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> evidence.Evidence:
-    """Of runs with these powers in this order; their log-likelihoods are about 3 + power, of such an sd at 0."""
+    """Return runs with these powers, in order; log-likelihoods are about 3 + power, with this sd at power 0."""
     predictors = []
     for power in powers:
         predictor: Any = Predictor.__new__(Predictor)

@@ -49,7 +49,7 @@ def _posterior(model: str) -> NetworkPosterior:
 
 
 def _statistics(posterior: NetworkPosterior, theta: Array) -> Array:
-    """What is ranked: the log-likelihood, the first parameter, the first output at the first input."""
+    """Return the ranked quantities: the log-likelihood, the first parameter, the first output at the first input."""
     output = posterior.outputs(theta, jnp.asarray(posterior.data.x)[:1])[0, 0]
     return jnp.stack([jnp.sum(posterior.log_likelihoods(theta)), theta[0], output])
 

@@ -61,7 +61,7 @@ def _rms(errors: Any) -> float:
 
 @pytest.mark.parametrize("offset", [*(pytest.param(less, marks=pytest.mark.slow) for less in (0, 10)), 100])
 def test_the_ratio_of_all_data(offset, table):
-    """From the mode, where nothing is accepted for sure, and the ratio is the logarithm of the acceptance."""
+    """The chain starts at the mode, where no proposal is certain to be accepted and the ratio is the log acceptance."""
     rows, mode = table
     posterior, sampler = Line(rows, offset=np.float32(offset)), RandomWalk(step_size=1e-3)
 

@@ -125,7 +125,7 @@ class Worker:
         self.heard = ""
 
     def __call__(self, case: Case) -> dict[str, Any]:
-        """What came of a case; of one that killed the process, how."""
+        """Return the outcome of a case; for one that killed the process, the signal."""
         if self.process is None:
             self._start()
         assert self.process is not None
@@ -183,7 +183,7 @@ def worker(tmp_path_factory) -> Iterator[Worker]:
 
 
 def check(case: Case, result: dict[str, Any]) -> None:
-    """What every command promises of every file."""
+    """Check the promises of every command for every file."""
     assert "died" not in result, result
     lines = result["err"].splitlines()
     assert result["code"] in (0, 1, 2, 3), result

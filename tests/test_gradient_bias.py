@@ -49,7 +49,7 @@ def test_sgld_measures_its_stationary_variance(size):
 
 
 def test_the_bias_estimate_agrees_with_the_actual_error():
-    """Without noise only the bias of the step size remains.
+    """Only the bias of the step size remains without noise.
 
     psgld has its own effective step size, and the momentum of sghmc multiplies the noise.
     """
@@ -202,7 +202,7 @@ def test_symmetric_sweeps_measure_what_rows_left_over_do():
 
 @pytest.mark.slow
 def test_symmetric_sweeps_are_followed():
-    """Without noise the estimate is the exact variance of the map; with noise it agrees with simulated chains."""
+    """The estimate is the exact variance of the map without noise, and agrees with simulated chains with noise."""
     posterior, length, keep = GaussianMean.of(40), 0.4, 0.5
     fields = {"step_size": length * posterior.sd**2, "momentum": keep}
     inspected, _ = _inspected(SmsUbu(batch_size=40, **fields), posterior)

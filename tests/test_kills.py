@@ -131,7 +131,7 @@ def killed(process: Any, out: Path, moment: Callable[[Path], bool]) -> bool:
 
 
 def continuing_arguments(out: Path, reference: FinishedRun) -> tuple[str, ...]:
-    """What a person would type after a kill."""
+    """Type the command that a user types after a kill."""
     folder = store.parts_folder(out)
     if (folder / "checkpoint.npz").exists():
         return ("resume", str(out), "--quiet")

@@ -49,7 +49,7 @@ class Skewed(AbstractPosterior):
 
 
 def _normal_scores(theta: np.ndarray) -> np.ndarray:
-    """What is N(0, 1) for exact draws, [count]."""
+    """Return values that are N(0, 1) for exact draws, [count]."""
     with np.errstate(divide="ignore"):
         return stats.norm.isf(np.exp(-np.exp(np.asarray(theta, float)[:, 0])))
 

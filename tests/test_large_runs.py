@@ -125,7 +125,7 @@ def test_a_blocks_rhat_is_the_largest_of_fifty_of_its_weights():
 
 def test_a_chain_is_still_that_has_one_draw_for_half_of_its_length_and_for_ten():
     def still(*lengths: int) -> int:
-        """Of a chain whose draws repeat so often, one after the other; beside one that always moves."""
+        """Return a chain that repeats each draw so often, beside a chain that always moves."""
         draws = np.repeat(np.arange(len(lengths)), lengths)
         both = np.stack([draws, np.arange(len(draws))]).reshape(-1, 1).astype(np.float32)
         return weights.Weights.from_draws(both, {"weight": 1}, (2, len(draws))).still_chains()

@@ -158,7 +158,7 @@ def _by_hand(theta: np.ndarray) -> tuple[float, np.ndarray]:
     ids=["random-walk", "gibbs", "mala"],
 )
 def test_a_step_is_accepted_by_the_sum_over_all_rows(module, sampler, noise, monkeypatch):
-    """By hand: the ratio of the densities, and of Langevin proposals. A mean over the rows would differ."""
+    """Compute the ratio of the densities and of Langevin proposals by hand. A mean over the rows would differ."""
     theta, eps = np.array([0.4, -0.3]), np.array(noise)
     density, slope = _by_hand(theta)
     eta = sampler.step_size

@@ -208,7 +208,7 @@ def test_regression_metrics_are_in_original_units():
 
 
 def test_a_density_of_several_targets_has_the_unit_of_each():
-    """Of two rows of two targets; the units are 2 and 5."""
+    """Return the metrics of two rows of two targets with units 2 and 5."""
     scaler = Scaler(*(np.array(v, np.float32) for v in ([0, 0], [1, 1], [10, -1], [2, 5])))
     y = np.array([[12.0, 4.0], [8.0, -6.0]], np.float32)  # 1 and 1, -1 and -1 in the network's units
     mean = np.array([[0.5, 0.0], [-1.0, 2.0]])

@@ -230,7 +230,7 @@ def test_delta_and_its_variance_are_unbiased_over_all_batches(sampling, variance
 
 @EACH_SCHEME
 def test_the_skewness_is_that_of_means_over_all_batches(sampling):
-    """Of the log ratio -delta, at nine tenths of the data: false alarms once in a million."""
+    """The log ratio -delta is tested at nine tenths of the data, with one false alarm in a million."""
     total, used = 400, 360
     with backend.arithmetic("float64"):
         posterior = GaussianMean.of(total, np.random.default_rng(0).exponential(size=total))

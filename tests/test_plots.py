@@ -346,7 +346,7 @@ def test_the_bars_of_a_reliability_diagram_are_wilsons():
 
 
 def test_a_histogram_of_transforms_states_mean_and_spread_and_draws_no_limit():
-    """Of 100 rows, eight bins contain ten each, one contains none and one contains twenty."""
+    """Eight bins contain ten of the 100 rows each, one contains none and one contains twenty."""
     rows = np.r_[np.repeat(np.arange(1, 10), 10), np.full(10, 9)] / 10 + 0.05
     picture = plots.pit({"y": rows})
     assert picture.table["rows"].tolist() == [0, *[10] * 8, 20]
@@ -422,7 +422,7 @@ def test_the_loss_curve_is_drawn_at_its_steps():
 
 
 def test_ranks_of_simulated_data_sets_say_how_many_bins_chance_does_not_make():
-    """Of 60 five bins hold twelve each, 99 % of counts being 5 to 20; the other quantity's are all in one."""
+    """Five bins hold twelve of 60 each, and 99 % of counts are 5 to 20; those of the other quantity are all in one."""
     uniform = np.stack([(np.arange(60) + 0.5) / 60, np.full(60, 0.3)], 1)
     picture = plots.sbc(["a", "b"], uniform)
     assert picture.table["replicates"].tolist() == [12] * 5 + [0, 60, 0, 0, 0]

@@ -391,7 +391,7 @@ def test_the_best_draw_is_the_likeliest_of_two_thousand_training_rows(monkeypatc
 
 @pytest.fixture
 def of_two(monkeypatch) -> Predictor:
-    """Of a regression on two targets in units of 2 and 5 about 10 and -1: three rows, two chains of two draws."""
+    """Return a regression run on two targets of units 2 and 5 about 10 and -1: 3 rows, 2 chains of 2 draws."""
     predictor = _gaussians(np.zeros(4))
     restored_model = predictor._restored_model
     restored_model.signature = Signature(("x0",), (1,), "float32", ("a", "b"), "regression")
@@ -454,7 +454,7 @@ def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, mon
 
 @pytest.mark.parametrize("has_training_rows", [True, False])
 def test_evaluate_stores_groups_of_test_and_training_rows(of_two, has_training_rows, monkeypatch):
-    """Of as many draws as fit of the larger: four training rows of two targets are eight numbers, three test rows 6."""
+    """The larger array limits the draws: four training rows of two targets are 8 numbers, three test rows 6."""
     sampled: list[tuple[Any, ...]] = []
     scored: list[tuple[Any, ...]] = []
     numbers: list[int] = []

@@ -91,7 +91,7 @@ def test_a_step_is_unbiased_over_all_batches(control_variate):
 
 @pytest.mark.parametrize("control_variate", ["none", "first"])
 def test_the_gradient_of_a_proposal_weighs_rows_by_how_often_they_come(control_variate, monkeypatch):
-    """By hand, without noise: the slope of a Langevin step is correct on average over batches."""
+    """The slope of a Langevin step without noise, computed by hand, is correct on average over batches."""
     monkeypatch.setattr(_penalty, "standard_normal", lambda like, *, key: 0 * like)
     posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(proposal="langevin", control_variate=control_variate)
     state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))

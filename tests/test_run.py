@@ -854,7 +854,7 @@ def test_an_invalid_start_is_named_by_chain_and_row_or_parameter():
 
 
 def test_a_run_that_ends_in_warm_up_draws_nothing(monkeypatch):
-    """Of several processes the others hear from the first that there is no further chunk: also before the draws."""
+    """The first process tells the other processes that there is no further chunk, also before the draws."""
     counts = iter([4, 0])
     monkeypatch.setattr(Processes, "agree_on_rows", lambda self, count, *, stop_signal=0: next(counts))
     run_chunks = tiny.run("random-walk")

@@ -301,7 +301,7 @@ class Coupled(Parabolas):
 
 
 def test_a_block_is_judged_from_where_the_blocks_before_left_the_chain(monkeypatch):
-    """By hand, two blocks: what the second is accepted with depends on whether the first was. Their decisions are
+    """Two blocks by hand: the acceptance of the second depends on whether the first was accepted. Their decisions are
     independent: both, either one and none are seen, though one uniform number for both would never take one alone."""
     x, y = np.array([[-1.8, -1.3, 1.2], [-0.5, -0.6, -1.2], [0.8, 0.6, -0.4]]), np.array([0.2, -1.0, 0.9])
     layout = blocks_of(("a_weight", 2), ("b_weight", 1))

@@ -126,7 +126,7 @@ def test_the_stationary_variance_of_sgld_with_control_variates(order):
 
 @pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld])
 def test_a_step_is_its_formula_in_each_of_two_parameters(kind, monkeypatch):
-    """By hand, with all rows and given noise: slopes of 1 and 40, with separate momenta and noise."""
+    """Compute the step by hand, with all rows and given noise: slopes of 1 and 40, separate momenta and noise."""
     eps, c, eta, power = np.array([1.5, -0.5]), 0.5, 0.02, 0.7
     monkeypatch.setattr(sys.modules[kind.__module__], "standard_normal", lambda like, *, key: jnp.asarray(eps))
     posterior = parabolas([1.0, 3.0], [0.2, -0.4], dim=2, power=power)

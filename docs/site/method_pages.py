@@ -37,7 +37,7 @@ class Source(NamedTuple):
     column: int = 0
     """The column that names the part."""
     table: int = 0
-    """Which table below the heading."""
+    """The number of the table below the heading."""
     caption: str = ""
     """Meaning of the columns."""
 

@@ -140,7 +140,7 @@ def _chains(ask: Any = lambda *_: np.zeros((2, 3, 3)), **fields: Any) -> chains.
 
 @pytest.mark.parametrize("correction", [0, 1, 3])
 def test_a_step_is_accepted_with_the_penalised_ratio_of_the_sums(correction):
-    """By hand: each party's variance has its own penalty; the penalty of known noise is half of its variance."""
+    """Each party's variance has its own penalty; the penalty of known noise is half of its variance."""
     rng, questions = np.random.default_rng(4), list[Any]()
     d = [rng.normal(0.01, 0.1, size=(3, item.used)) for item in PLAN]
     sums = np.array([strata.power_sums(values, np.zeros(3)) for values in d])
