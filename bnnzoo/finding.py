@@ -59,6 +59,11 @@ def spell_settings(text: str, spelling: Spelling) -> str:
     return _SETTING.sub(replacement, text)
 
 
+def spelled(field: str) -> str:
+    """Return a field in the notation of the caller: `--sampler.step-size` or `step_size`."""
+    return spell_settings(setting(field), spelling())
+
+
 def _escaped(value: str) -> str:
     """Return a value without the bracket that ends a placeholder."""
     return value.replace("%", "%25").replace("]", "%5D")

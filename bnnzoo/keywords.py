@@ -35,6 +35,8 @@ def _flatten_part(kind: str, part: Any) -> dict[str, Any]:
         return {kind: part}
     if name := registry.name_of(f"{kind}s", part):
         part = {"name": name, **{f.name: plain(getattr(part, f.name)) for f in fields_of(type(part))}}
+    if isinstance(part, type):
+        raise UsageError(f"{kind}: must be an object, not a class; write {part.__name__}()")
     if not isinstance(part, Mapping):
         raise UsageError(
             f"{kind}: must be a name, a mapping with a name and fields, or an object of a registered class (got "

@@ -11,8 +11,8 @@ import pytest
 from gaussian_mean import GaussianMean
 
 import bnnzoo
-from bnnzoo import progress_bar
-from bnnzoo.errors import BnnzooWarning
+from bnnzoo import keywords, progress_bar
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation import findings
 from bnnzoo.finding import Finding, sentence, setting, spell_settings, spelling_of
 from bnnzoo.progress import Progress
@@ -116,6 +116,25 @@ def test_a_warning_in_python_names_keywords_and_the_file_options(tmp_path):
     assert not [w for w in caught if re.search(r"--[a-z]", str(w.message))]
     assert "run longer (--draws, --warmup)" in run.attributes["verdict"]
     assert "--" not in run._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("sampler", "more", "message"),
+    [
+        ("nuts", {"warmup": "ten"}, "warmup: must be an integer >= 0 (got 'ten')"),
+        ("nuts", {"warmups": 10}, "warmups: unknown key; did you mean 'warmup'?"),
+        ({"name": "mala", "step_size": -1}, {}, "step_size: must be "),
+    ],
+)
+def test_an_error_in_python_names_the_keyword(sampler, more, message):
+    with pytest.raises(UsageError) as raised:
+        bnnzoo.sample("linear", sampler, **more)
+    assert str(raised.value).startswith(message)
+
+
+def test_a_class_in_place_of_an_object_is_named():
+    with pytest.raises(UsageError, match=r"sampler: must be an object, not a class; write Penalty\(\)"):
+        keywords.options_of({"sampler": bnnzoo.Penalty})
 
 
 def test_no_advice_of_a_finding_spells_an_option_itself():

@@ -69,6 +69,12 @@ def test_a_frame_of_text_goes_through_a_pickle():
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*settled:bnnzoo.errors.BnnzooWarning")
+def test_a_regression_on_text_names_the_classifier():
+    x = np.zeros((4, 1))
+    with pytest.raises(ValueError, match=r"^y: text cannot be a target of regression \(got 'a'\); use Bayesian"):
+        BayesianRegressor().fit(x, ["a", "b", "a", "b"])
+
+
 def test_labels_beside_a_frame_of_text_are_as_they_are_written():
     rng = np.random.default_rng(0)
     x = pd.DataFrame({"size": rng.normal(size=60), "colour": rng.choice(["red", "blue"], 60)})

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bnnzoo import registry
 from bnnzoo.errors import NotFoundError, UsageError
-from bnnzoo.finding import setting
+from bnnzoo.finding import setting, spelled
 from bnnzoo.recipe import yaml
 from bnnzoo.recipe.parts import unknown_key_message
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS
@@ -76,7 +76,7 @@ def option_layer(model: str | None, sampler: str | None, options: Mapping[str, A
     for key, raw in options.items():
         if raw is None:
             continue
-        where = "--" + key.replace("_", "-")
+        where = spelled(key)
         if isinstance(raw, Value):
             raw, where = raw
         kind, dot, name = key.partition(".")
@@ -87,7 +87,7 @@ def option_layer(model: str | None, sampler: str | None, options: Mapping[str, A
         elif key in RUN_FIELDS:
             run[key] = Value(raw, where)
         else:
-            option_name = where if where.startswith("--") else f"{where}: {key}"
+            option_name = where if where == spelled(key) else f"{where}: {key}"
             problems.append(f"{option_name}: {unknown_key_message(key, [*PARTS, *RUN_FIELDS])}")
     parts = {
         kind: PartLayer(Value(name.casefold(), kind) if (name := names.get(kind)) else None, part_fields[kind])

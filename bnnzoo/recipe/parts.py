@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from bnnzoo.errors import UsageError, message_of
+from bnnzoo.finding import spelled
 from bnnzoo.recipe.fields import REQUIRED, Field, fields_of
 from bnnzoo.suggestions import near_names
 
@@ -78,7 +79,7 @@ def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, An
             problems.append(_with_place(part, prefix, name, str(error)))
     for field_required in fields:
         if field_required.default is REQUIRED and field_required.name not in part.fields:
-            option = f"--{prefix}.{field_required.name.replace('_', '-')}"
+            option = spelled(f"{prefix}.{field_required.name}")
             problems.append(f"{option}: missing; must be {field_required.accepts.description}")
     return values, problems
 
@@ -111,9 +112,9 @@ def plain(value: Any) -> Any:
 
 def _with_place(part: Part, prefix: str, name: str, text: str) -> str:
     where = part.where.get(name, "")
-    if where.startswith("--"):
-        return f"{where}: {text}"
     path = f"{prefix}.{name}" if prefix else name
+    if where == spelled(path):
+        return f"{where}: {text}"
     return f"{where}: {path}: {text}" if where else f"{path}: {text}"
 
 

@@ -39,7 +39,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
 
         Raises:
             UsageError: for sample weights other than one.
-            ValueError: if `exposure` is set and X is no data frame.
+            ValueError: if `exposure` is set and X is no data frame, or if y is text and `censored` is not set.
         """
         refuse_weights(others)
         if self.exposure is not None and not is_frame(X):
@@ -47,6 +47,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         if self.censored:
             return self._fit_censored(X, y)
         X, y = self._with_targets(X, y)
+        _refuse_text(y)
         # A table matches columns by name, so the exposure can be moved to the last column.
         self._is_table = is_table(X) or self.exposure is not None
         if self._is_table:
@@ -143,3 +144,21 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
 
     def _shape_targets(self, values: Float[np.ndarray, "*other row target"]) -> Float[np.ndarray, "..."]:
         return values[..., 0] if self._flat else values
+
+
+def _refuse_text(y: Any) -> None:
+    """Refuse a target that is text.
+
+    Raises:
+        ValueError: if a value of y is text that is not a number.
+    """
+    values = np.asarray(y)
+    for value in values.ravel() if values.dtype.kind in "OUS" else ():
+        if isinstance(value, str):
+            try:
+                float(value)
+            except ValueError:
+                raise ValueError(
+                    f"y: text cannot be a target of regression (got {value!r}); use BayesianClassifier, or "
+                    "censored=True for values such as <0.5"
+                ) from None
