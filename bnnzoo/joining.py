@@ -94,9 +94,6 @@ def _check(runs: Sequence[Run]) -> None:
     for run in runs:
         if not run.attributes["complete"]:
             raise UsageError(f"{run.path}: is not finished; continue it with bnnzoo resume {quoted(run.path)}")
-    seeds = [seed for run in runs for seed in _seeds(run)]
-    if len(set(seeds)) < len(seeds):
-        raise UsageError("two runs with the same seed have the same draws; join runs with different [[seed]]")
     for run in others:
         different_keys = [key for key, value in _settings(run, has_budget=has_budget).items() if value != settings[key]]
         if different_keys:
@@ -125,6 +122,9 @@ def _check(runs: Sequence[Run]) -> None:
         )
         if not _equal(*rows):
             raise UsageError(f"{run.path}: its test rows, or those of [[keep_at]], differ from those of {first.path}")
+    seeds = [seed for run in runs for seed in _seeds(run)]
+    if len(set(seeds)) < len(seeds):
+        raise UsageError("two runs with the same seed have the same draws; join runs with different [[seed]]")
 
 
 def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:

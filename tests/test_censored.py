@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -192,9 +195,14 @@ def test_bounds_without_the_option_are_refused_and_the_option_is_named(tmp_path)
     )
 
 
+def test_an_interval_without_the_option_is_a_bound_too(tmp_path):
+    message = refusal(load, _table(tmp_path, "a,b", "1,2..3", "2,4"))
+    assert "row 1, column b: a bound, not a number ('2..3'); use --censored to read it as a bound, or" in message
+
+
 def test_bounds_as_arrays_frames_and_text_are_one_data_set():
     x, y = np.arange(4.0)[:, None], np.array([[1, 1], [-INF, 0.5], [2, INF], [1, 3]])
-    text = pd.Series(["1", "<0.5", ">2", "(1,3)"])
+    text = pd.Series(["1", "<=0.5", ">=2", "[1,3]"])
     of_arrays = load((x, y), reading=CENSORED)
     for other in ((pd.DataFrame(x, columns=["x0"]), y), (pd.DataFrame(x, columns=["x0"]), text)):
         data = load(other, reading=CENSORED)
@@ -301,6 +309,49 @@ def test_an_exposure_multiplies_the_rates_of_censored_counts():
     ]
     log_likelihoods = np.asarray(problem.posterior.log_likelihoods(jnp.asarray(theta)))
     np.testing.assert_allclose(log_likelihoods[order], np.log(expected)[frame["a"].argsort()], rtol=1e-4)
+
+
+COUNT_CELLS: dict[str, tuple[int, float]] = {
+    **{"0..2": (0, 2), "[0,2]": (0, 2), "(0,2)": (1, 1), "[0,3)": (0, 2), "(0,2]": (1, 2), "1..1.5": (1, 1)},
+    **{"<=0": (0, 0), "<1": (0, 0), "<=2": (0, 2), "<2.5": (0, 2), ">=0": (0, INF), ">0": (1, INF), ">=3": (3, INF)},
+}
+"""Smallest and largest count of each cell."""
+
+
+def _count_problem(data) -> Problem:
+    options = {"likelihood": "poisson", "censored": True, "standardise": False, "test_fraction": 0}
+    recipe = keywords.recipe_of("linear", "nuts", data=None, in_memory=True, **options)
+    return Problem.from_recipe(recipe, data)
+
+
+@pytest.mark.parametrize("door", ["text", "bounds beside a frame", "arrays"])
+def test_the_probability_of_counts_includes_the_ends_that_the_cell_includes(door):
+    """Zero is the end that is easily lost: the float32 numbers next to it are denormal, and XLA replaces them by 0."""
+    ends = np.array(list(COUNT_CELLS.values()))
+    x = np.linspace(-1, 1, len(ends))
+    frame = pd.DataFrame({"a": x})
+    bounds = np.stack([ends[:, 0], ends[:, 1]], 1)
+    sources: dict[str, Any] = {
+        "text": (frame, pd.Series(list(COUNT_CELLS), name="y")),
+        "bounds beside a frame": (frame, bounds),
+        "arrays": (x[:, None], bounds),
+    }
+    problem = _count_problem(load(sources[door], reading=CENSORED))
+    order = problem.train.x[:, 0].argsort()
+    theta = jnp.array([0.3, 0.1], jnp.float32)
+    compiled = eqx.filter_jit(lambda posterior, theta: posterior.log_likelihoods(theta))
+    log_likelihoods = np.asarray(compiled(problem.posterior, theta))
+    rate = np.exp(0.3 * x + 0.1)
+    upper = np.where(np.isinf(ends[:, 1]), 1.0, stats.poisson.cdf(ends[:, 1], rate))
+    expected = np.log(upper - stats.poisson.cdf(ends[:, 0] - 1, rate))
+    np.testing.assert_allclose(log_likelihoods[order], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("cell", "shown"), [("(1,2)", "1 and 2"), ("<0", "-inf and 0"), ("0.2..0.8", "0.2 and 0.8")])
+def test_an_interval_without_a_count_is_refused_with_its_row(cell, shown):
+    data = load((pd.DataFrame({"a": [0.0, 1.0]}), pd.Series(["3", cell], name="y")), reading=CENSORED)
+    with pytest.raises(UsageError, match=f"row 2, target 1: no count lies between {shown}; write an inclusive end"):
+        _count_problem(data)
 
 
 def test_an_exposure_beside_a_censored_number_is_refused_by_the_name_of_the_likelihood():

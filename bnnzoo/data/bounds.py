@@ -9,6 +9,19 @@ from jaxtyping import Bool, Float, Shaped
 
 from bnnzoo.errors import UsageError
 
+_SMALLEST = np.finfo(np.float32).tiny
+"""Smallest positive float32 number that is not denormal. XLA replaces smaller numbers by 0."""
+
+
+def adjacent(numbers: Any, *, up: bool) -> Any:
+    """Return the next larger or the next smaller float32 numbers, as float64, without denormal numbers.
+
+    An open interval contains its inclusive ends if they are moved in this way. Only counts depend on it.
+    """
+    moved = np.nextafter(np.asarray(numbers, np.float32), np.float32(np.inf if up else -np.inf))
+    is_denormal = (moved != 0) & (abs(moved) < _SMALLEST)
+    return np.where(is_denormal, np.copysign(_SMALLEST, moved), moved).astype(np.float64)[()]
+
 
 def single_numbers(bounds: Float[np.ndarray, "*row 2"]) -> Float[np.ndarray, "*row"]:
     """Return one number per cell: the value, the finite end of a one-sided bound, or the midpoint of an interval."""
@@ -52,7 +65,10 @@ def are_bounds(y: Float[np.ndarray, "*row target bound"]) -> bool:
 
 
 def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row target bound"]:
-    """Check an array of censored targets, [N, 2] for one target or [N, T, 2], and return it as float32 [N, T, 2].
+    """Return an array of censored targets, [N, 2] for one target or [N, T, 2], as float32 [N, T, 2].
+
+    The smallest and the largest value of a target are possible values, but the likelihood uses open intervals.
+    Therefore ends that differ are moved outwards to the adjacent numbers.
 
     Raises:
         UsageError: if the shape is wrong, or with the first row that is not an interval.
@@ -76,4 +92,7 @@ def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row targe
             f"{where}: row {row + 1}: expected a lower and an upper bound of each target, the lower first "
             f"(got {bounds[row].tolist()})"
         )
+    is_interval = single[..., 0] < single[..., 1]
+    single[..., 0] = np.where(is_interval, adjacent(single[..., 0], up=False), single[..., 0])
+    single[..., 1] = np.where(is_interval, adjacent(single[..., 1], up=True), single[..., 1])
     return single

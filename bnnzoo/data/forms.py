@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-import numpy as np
+from bnnzoo.data.bounds import adjacent
 
 MISSING = frozenset({"", ".", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat", r"\n"})
 """Words for a missing cell, in upper or lower case; \\N is that of MySQL and PostgreSQL."""
@@ -127,13 +127,13 @@ class Style(NamedTuple):
         if match := _ONE_SIDED.fullmatch(text):
             comparison, bound = match[1], Style().number(match[2])
             is_upper_bound = comparison[0] in "<\u2264"
-            bound = bound if comparison in "<>" else _next(bound, up=is_upper_bound)
+            bound = bound if comparison in "<>" else adjacent(bound, up=is_upper_bound)
             return (-float("inf"), bound) if is_upper_bound else (bound, float("inf"))
         if match := _INTERVAL.fullmatch(text):
             first, last = text[0], text[-1]
             low, high = (Style().number(part) for part in match.groups() if part is not None)
-            low = low if first == "(" else _next(low, up=False)
-            high = high if last == ")" else _next(high, up=True)
+            low = low if first == "(" else adjacent(low, up=False)
+            high = high if last == ")" else adjacent(high, up=True)
             return (low, high) if low < high else None
         return None
 
@@ -142,11 +142,6 @@ class Style(NamedTuple):
         if self.decimal != ",":
             return text
         return "" if "." in text.replace("..", "") else text.replace(",", ".")
-
-
-def _next(number: float, *, up: bool) -> float:
-    """Return the adjacent float32 number, because smaller differences vanish in float32."""
-    return float(np.nextafter(np.float32(number), np.float32(np.inf if up else -np.inf)))
 
 
 def parse_hours(text: str) -> float:

@@ -187,7 +187,7 @@ class TextColumn(NamedTuple):
     def _fault_of(self, text: str, fault: Fault) -> Fault:
         """Return the fault of a cell that is not a number. Its problem is followed by a reason."""
         decimal = self.style.decimal
-        if self.style.bounds(text) is not None and self.style.is_one_sided(text):
+        if not self.style.censored and self.style.bounds(text) is not None:
             return Fault(CENSORED, "a bound, not a number", _BOUND_REMEDY)
         if self.style.censored and self.style.is_interval(text):
             reason = "an interval whose first end is not the smaller"

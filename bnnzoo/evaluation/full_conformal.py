@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
+from bnnzoo.data.bounds import uncensored_rows
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation import conformal_bayes, loo, mixture, row_mixtures
 from bnnzoo.evaluation.conformal_bayes import TrainingScores
@@ -73,7 +74,7 @@ def prepare(predictor: Predictor, level: float) -> Ready:
         UsageError: if the run's draws cannot give conformal intervals, or if there are too few training rows.
     """
     if problem := objection(predictor):
-        raise UsageError(_refusal(problem))
+        raise UsageError(_refusal(predictor, problem))
     x, y = predictor.record.training_rows(_MAX_TRAINING_ROWS)
     if conformal_bayes.least_rank(1 - level, len(x)) < 2:
         least = math.ceil(round(1 / (1 - level), 6)) - 1
@@ -124,7 +125,7 @@ def intervals(
                 ends = np.stack([low, middle, high])[:, : min(count, _CHECKED_ROWS)]
                 padded = np.pad(ends, ((0, 0), (0, len(rows) - ends.shape[1])), mode="edge")
                 tested.append(_pareto_k(ready, log_densities(padded)[:, :, : ends.shape[1]]))
-                _refuse_unreliable(np.concatenate(tested), len(ready.log_weights))
+                _refuse_unreliable(predictor, np.concatenate(tested), len(ready.log_weights))
             ends = conformal_bayes.hull(
                 lambda candidates, log_sds=log_sds: ready.included(log_densities(candidates), log_sds),
                 low,
@@ -155,7 +156,7 @@ def sets(
             log_densities = np.asarray(mixture.log_densities(draws, labels), np.float32)
             if sum(map(len, tested)) < _CHECKED_ROWS:
                 tested.append(_pareto_k(ready, log_densities[:, :, : min(count, _CHECKED_ROWS)]))
-                _refuse_unreliable(np.concatenate(tested), len(ready.log_weights))
+                _refuse_unreliable(predictor, np.concatenate(tested), len(ready.log_weights))
             first = int(rows[0])
             members[first : first + count] = ready.included(log_densities).T[:count]
             if observer is not None:
@@ -188,7 +189,7 @@ def _pareto_k(ready: Ready, log_densities: Float[np.ndarray, "draw candidate row
     return np.reshape(k, logits.shape[1:]).max(0)
 
 
-def _refuse_unreliable(pareto_k: Float[np.ndarray, " row"], num_draws: int) -> None:
+def _refuse_unreliable(predictor: Predictor, pareto_k: Float[np.ndarray, " row"], num_draws: int) -> None:
     """Refuse weights that are unreliable at more than half of the tested rows.
 
     Raises:
@@ -198,13 +199,16 @@ def _refuse_unreliable(pareto_k: Float[np.ndarray, " row"], num_draws: int) -> N
     typical = float(np.median(pareto_k))
     if typical > limit:
         raise UsageError(
-            _refusal(f"the importance weights of the draws are unreliable, Pareto k {typical:.2f} (limit {limit:.2f})")
+            _refusal(
+                predictor,
+                f"the importance weights of the draws are unreliable, Pareto k {typical:.2f} (limit {limit:.2f})",
+            )
         )
 
 
-def _refusal(problem: str) -> str:
-    remedy = (
-        "give rows with targets that were used neither to train nor to test with [[calibration=FILE]], or use the "
-        "run's test rows for this purpose with [[calibration=test]]"
-    )
+def _refusal(predictor: Predictor, problem: str) -> str:
+    record = predictor.record
+    remedy = "give rows with known targets that were used neither to train nor to test with [[calibration=FILE]]"
+    if record.has_test_rows and uncensored_rows(record.test_rows()[1]).all():
+        remedy += ", or use the run's test rows for this purpose with [[calibration=test]]"
     return f"conformal intervals from the draws alone: {problem}; {remedy}"

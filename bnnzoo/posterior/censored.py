@@ -12,6 +12,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from bnnzoo.errors import UsageError
 from bnnzoo.posterior.intervals import log_likelihood
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
 
@@ -79,10 +80,22 @@ class Censored(AbstractLikelihood):
         return dataclasses.replace(self, likelihood=self.likelihood.of_targets(count))
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
-        """Reject known values that the likelihood cannot have produced."""
+        """Reject known values that the likelihood cannot have produced, and intervals without a count.
+
+        Raises:
+            UsageError: with the first such row.
+        """
         bounds: Any = targets if targets.ndim == 3 else np.stack([targets, targets], -1)
         low, high = bounds[..., 0], bounds[..., 1]
         self.likelihood.check(np.where(low == high, low, 0.0), num_targets)
+        if not has_rates(self.likelihood):
+            return
+        smallest_count, largest_count = np.maximum(np.floor(low) + 1, 0.0), np.ceil(high) - 1
+        for row, column in np.argwhere((low < high) & (largest_count < smallest_count))[:1]:
+            raise UsageError(
+                f"row {row + 1}, target {column + 1}: no count lies between {low[row, column]:g} and "
+                f"{high[row, column]:g}; write an inclusive end as <=5, >=5 or [1,2]"
+            )
 
 
 def uncensored(likelihood: AbstractLikelihood) -> AbstractLikelihood:
