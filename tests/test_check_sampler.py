@@ -19,9 +19,9 @@ from scipy import stats
 from bnnzoo import cli, registry
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.hyperparameter import number
-from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk
+from bnnzoo.samplers import AbstractSampler, Mala, Mams, Penalty, RandomWalk
 from bnnzoo.testing import TARGETS, Row, SamplerReport, assert_exact, check_sampler
-from bnnzoo.testing.sampler import LEVEL, _num_tests, statistics
+from bnnzoo.testing.sampler import LEVEL, _not_applicable, _num_tests, statistics
 from bnnzoo.testing.targets import HIDDEN, NETWORK_AT, NETWORK_CORRELATION, NETWORK_MEAN, NETWORK_SD, NOISE
 
 ONE_DIMENSION, LARGER = ("gaussian", "skewed"), ("correlated-gaussian", "regression", "network")
@@ -321,6 +321,11 @@ def test_an_inapplicable_target_does_not_count_as_passed():
     assert "must be at most 200" in disjoint.outcomes[0].reason
 
 
+@pytest.mark.parametrize("name", LARGER)
+def test_a_long_trajectory_over_all_data_needs_no_larger_target(name):
+    assert _not_applicable(Mams(num_steps=512), TARGETS[name]()) == ""
+
+
 @pytest.mark.long
 def test_assert_exact_raises_with_the_table():
     assert_exact(RandomWalk(), targets=["skewed"])
@@ -395,6 +400,12 @@ The bound of one uses most rows; the chains of the other mix so slowly that a bi
 """
 
 
+TESTED = {"rejection": {"network"}, "mams": set(LARGER)}
+"""Targets of exact samplers that do not support all of them.
+
+On the other targets, draws of the prior are useless or the likelihood has no bound (`rejection`), or there is only one
+parameter (`mams`).
+"""
 UNDECIDED = {"minibatch-barker": {"network"}}
 """Samplers whose chains mix so slowly that a check may be undecided."""
 
@@ -420,8 +431,7 @@ def test_registered_samplers_have_their_declared_exactness(name):
         assert undecided <= UNDECIDED.get(name, set())
     if entry.exactness == "exact":
         tested = {outcome.target for outcome in report.outcomes if outcome.state == "tested"}
-        # On all targets but one, draws of the prior are useless, or the likelihood has no bound.
-        assert tested == ({"network"} if name == "rejection" else set(TARGETS))
+        assert tested == TESTED.get(name, set(TARGETS))
 
 
 @pytest.mark.slow

@@ -256,8 +256,11 @@ def test_a_runs_doubt_is_the_first_reason_of_its_verdict():
 
     doubts = [doubt(converged=0), doubt(absurd="far"), doubt(converged=1, absurd="far"), doubt(converged=0, absurd="")]
     assert doubts == ["words"] * 4
-    two_reasons = doubt("not settled: R-hat 2; ESS 3", converged=0)
-    assert two_reasons == "not settled: R-hat 2; all reasons: run.summary()['verdict']"
+    reasons, reference = "not settled: R-hat 2; ESS 3", "all reasons: run.summary()['verdict']"
+    assert doubt(reasons, converged=0) == f"not settled: R-hat 2; {reference}"
+    remark = "a small noise scale; use [[task=classification]]"
+    described = 'a small noise scale; use task="classification"'
+    assert doubt(reasons, converged=0, noise_remark=remark) == f"not settled: R-hat 2; {described}; {reference}"
     assert [doubt(converged=1, absurd=""), doubt(converged="not-applicable"), doubt()] == [""] * 3
 
 

@@ -16,7 +16,7 @@ from scipy import special
 from bnnzoo import store
 from bnnzoo.data.bounds import are_bounds
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
-from bnnzoo.finding import Finding, from_json, spelling
+from bnnzoo.finding import Finding, from_json, spell_settings, spelling
 from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.shell import quoted
 from bnnzoo.store import schema
@@ -50,7 +50,10 @@ class Record:
 
     @property
     def doubt(self) -> str:
-        """Headline of the verdict if the run has not converged or the data rule out its predictions; else empty."""
+        """Headline of the verdict if the run has not converged or the data rule out its predictions; else empty.
+
+        A remark on the noise scale is repeated, because it concerns the scores of the predictions.
+        """
         attributes = self.attributes
         if attributes.get("converged") != 0 and not attributes.get("absurd"):
             return ""
@@ -59,7 +62,8 @@ class Record:
             return headline
         in_python = spelling() == "keywords" or self.path is None
         reference = "run.summary()['verdict']" if in_python else f"bnnzoo diagnose {quoted(self.path)}"
-        return f"{headline}; all reasons: {reference}"
+        remark = spell_settings(str(attributes.get("noise_remark", "")), spelling())
+        return "; ".join(filter(None, [headline, remark, f"all reasons: {reference}"]))
 
     @property
     def verdict(self) -> str:

@@ -81,14 +81,17 @@ def convergence_attributes(diagnosis: Mapping[str, Any], run_findings: Sequence[
         if finding.kind in ("remoteness", "deficit", "surprise", "still_chains")
     ]
 
+    remark = noise_scale.remark(diagnosis)
+
     def verdict_text(spelling: Spelling) -> str:
         text = outcome.verdict(diagnosis, run_findings, spelling)
-        return "; ".join(filter(None, [text, spell_settings(noise_scale.remark(diagnosis), spelling)]))
+        return "; ".join(filter(None, [text, spell_settings(remark, spelling)]))
 
     return {
         "verdict": verdict_text("options"),
         "verdict_in_python": verdict_text("keywords"),
         "absurd": "; ".join(implausible),
+        "noise_remark": remark,
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
         **({k: float(diagnosis[k]) for k in ("rhat", "ess_bulk")} if diagnostics.is_chain(exactness) else {}),
     }

@@ -108,6 +108,7 @@ class _RootAttributes(BaseModel):
     verdict: str = ""
     verdict_in_python: str = ""
     absurd: str = ""
+    noise_remark: str = ""
     converged: Literal[0, 1, "not-applicable"] = 0
     rhat: float = 0.0
     ess_bulk: float = 0.0

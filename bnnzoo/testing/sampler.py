@@ -50,7 +50,7 @@ Trajectories of fixed length can be periodic, and such chains do not mix in any 
 _FIRST_LOOK = 128
 _OTHER_KEYS = 32
 _MOST_PASSES = 20
-"""Largest number of passes over the data per step; a target that needs more is too small for the mini-batches."""
+"""Largest number of passes over the data per gradient; a target that needs more is too small for the mini-batches."""
 
 
 def check_sampler(
@@ -127,7 +127,7 @@ def _not_applicable(sampler: AbstractSampler, target: Target) -> str:
     except UsageError as error:
         return str(error)
     evaluations, num_data = sampler.evaluations(target.posterior, {"n_steps": 1.0}), target.posterior.num_data
-    if evaluations > _MOST_PASSES * num_data:
+    if evaluations > _MOST_PASSES * sampler.gradients * num_data:
         return f"a step uses {evaluations:.0f} rows, but the target has only {num_data}, too few for mini-batches"
     return ""
 
