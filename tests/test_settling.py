@@ -92,6 +92,15 @@ def test_chains_of_a_biased_sampler_in_different_modes_say_that_it_is_biased():
             {"within_ess": 20.0, "budget": "2m"},
             "the chains need about 5 times as many draws, so use --budget 10m; the chains are in 3 groups that",
         ),
+        ({"within_ess": 99.0}, "the chains need about 1.2 times as many draws, so use --draws 600; "),
+        (
+            {"modes": 1, "rhat": 1.04, "ess_bulk": 300.0},
+            "the chains need about 13 times as many draws, so use --draws 6500; R-hat of predictive means 1.04",
+        ),
+        (
+            {"modes": 1, "rhat": 1.025, "ess_bulk": 300.0, "ess_tail": 900.0},
+            "the chains need about 2.5 times as many draws, so use --draws 1250; R-hat of predictive means 1.02",
+        ),
         (
             {"within_ess": 20.0, "still_chains": 1},
             "stuck chains (no move in half of the draws) 1, trusted up to 0; use a smaller step size, or a longer "

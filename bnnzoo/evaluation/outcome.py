@@ -17,6 +17,11 @@ _DISAGREEMENT = _BETWEEN | {"ess_bulk", "ess_tail"}
 
 A longer run is the remedy for all of them, unless the chains never leave their modes."""
 
+_AGREEMENT = 0.1
+"""Largest excess of R-hat over 1 from which a necessary length is computed; with a larger one the chains disagree."""
+_LEAST_FACTOR = 1.2
+"""Smallest factor that is advised; the numbers of a run that is hardly longer may miss their limits again."""
+
 
 def bias(diagnosis: Mapping[str, Any]) -> str:
     """Describe the bias that a sampler without an accept step estimated for itself; empty if there is no estimate."""
@@ -94,28 +99,37 @@ def _describe_unsettled(diagnosis: Mapping[str, Any], run_findings: Sequence[Fin
         return "; ".join(sentences(others, spelling))
     modes = diagnosis.get("modes", 1)
     groups = [f"the chains are in {modes} groups that predict differently"] if modes > 1 else []
-    how_long = spell_settings(_how_long(diagnosis), spelling)
+    how_long = spell_settings(_how_long(diagnosis, mixing), spelling)
     return "; ".join([*sentences(others, spelling), how_long, *groups, *sentences(mixing, spelling)])
 
 
-def _how_long(diagnosis: Mapping[str, Any]) -> str:
-    """Return the factor by which chains must be longer for the test within chains, with the setting for it.
+def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> str:
+    """Return the factor by which chains must be longer, with the setting for it.
 
-    The factor is omitted if it is unknown or the test within chains asks for no more draws.
+    The factor is omitted if it is unknown, as for chains that disagree although each has mixed within itself.
     """
-    unknown = f"the chains must run longer ({setting('draws')}, {setting('warmup')})"
-    if "within_ess" not in diagnosis:
-        return unknown
-    factor = settling.FEWEST_EFFECTIVE / max(diagnosis["within_ess"], 1.0)
-    drifts = diagnosis["drift_p"] < settling.LEVEL
-    if drifts:
-        factor = max(factor, 2.0)
-    if factor <= 1:
-        return unknown
-    factor = float(f"{factor:.2g}")
+    drifts = diagnosis.get("drift_p", 1.0) < settling.LEVEL
+    factors = [1.0, 2.0 if drifts else 1.0, *_factors_of_agreeing_chains(diagnosis, mixing)]
+    if "within_ess" in diagnosis:
+        factors.append(settling.FEWEST_EFFECTIVE / max(diagnosis["within_ess"], 1.0))
+    if max(factors) == 1:
+        return f"the chains must run longer ({setting('draws')}, {setting('warmup')})"
+    factor = float(f"{max(*factors, _LEAST_FACTOR):.2g}")
     subject = f"the chains still drift ({diagnosis['drift_of']}) and" if drifts else "the chains"
     if diagnosis.get("budget"):
         remedy = setting("budget", duration.text(factor * duration.seconds(diagnosis["budget"])))
     else:
         remedy = setting("draws", math.ceil(factor * diagnosis["draws"]))
     return f"{subject} need about {factor:g} times as many draws, so use {remedy}"
+
+
+def _factors_of_agreeing_chains(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> list[float]:
+    """Return the factor by which each finding's number misses its limit, if the chains agree.
+
+    The excess of R-hat over 1 then falls, and the effective sample size grows, in proportion to the length.
+    """
+    excess = [(finding.value - 1, finding.limit - 1) for finding in mixing if finding.kind in _BETWEEN]
+    if diagnosis.get("modes", 1) > 1 or any(not value <= _AGREEMENT for value, _ in excess):
+        return []
+    sizes = [(finding.limit, finding.value) for finding in mixing if finding.kind not in _BETWEEN]
+    return [top / bottom for top, bottom in [*excess, *sizes] if bottom > 0]
