@@ -182,7 +182,7 @@ def bnnzoo_likelihoods() -> list[Entry]:
     return [
         Entry("gaussian", f"{module}:Gaussian", "Gaussian noise of one scale, fixed or learned"),
         Entry("student-t", f"{module}:StudentT", "Student's t about the output: noise with outliers"),
-        Entry("heteroscedastic", f"{module}:Heteroscedastic", "Gaussian whose mean and scale are network outputs"),
+        Entry("heteroscedastic", f"{module}:Heteroscedastic", "Gaussian or t whose mean and scale are network outputs"),
         Entry("mixture", f"{module}:Mixture", "mixture of Gaussians whose parameters are network outputs"),
         Entry("mixture-per-target", f"{module}:MixturePerTarget", "one such mixture for each of several targets"),
         Entry("categorical", f"{module}:Categorical", "one of C classes, by softmax"),

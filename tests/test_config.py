@@ -36,6 +36,9 @@ from bnnzoo.recipe import (
     yaml,
 )
 
+# The places of values are those of the command line.
+pytestmark = pytest.mark.usefixtures("as_options")
+
 
 @dataclasses.dataclass(frozen=True)
 class Thing:

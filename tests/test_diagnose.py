@@ -261,6 +261,8 @@ def test_a_runs_doubt_is_the_first_reason_of_its_verdict():
     remark = "a small noise scale; use [[task=classification]]"
     described = 'a small noise scale; use task="classification"'
     assert doubt(reasons, converged=0, noise_remark=remark) == f"not settled: R-hat 2; {described}; {reference}"
+    implausible = doubt(reasons, converged=0, absurd="distance 1e6; use a smaller step size")
+    assert implausible == f"not settled: R-hat 2; distance 1e6; {reference}"
     assert [doubt(converged=1, absurd=""), doubt(converged="not-applicable"), doubt()] == [""] * 3
 
 

@@ -59,6 +59,12 @@ CASES = {
         PAIR,
         lambda o, y: stats.norm.logpdf(y, o[:2], _softplus(o[2:])).sum(),
     ),
+    "heteroscedastic t": (
+        Heteroscedastic(8.0),
+        4,
+        PAIR,
+        lambda o, y: stats.t.logpdf(y, 8, o[:2], _softplus(o[2:])).sum(),
+    ),
     "mixture": (Mixture(2), 10, PAIR, _mixture),
     "mixture-per-target": (MixturePerTarget(2), 12, PAIR, _mixtures),
     "poisson": (Poisson(), 2, np.array([3.0, 0.0]), lambda o, y: stats.poisson.logpmf(y, np.exp(o)).sum()),

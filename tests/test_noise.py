@@ -1,4 +1,4 @@
-"""A regression without a named likelihood: held-out rows decide between one noise level and a level per row."""
+"""A regression without a named likelihood: held-out rows decide about the noise levels and about heavy tails."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from bnnzoo.sampling.keys import Keys
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-2, 2, size=(300, 1)).astype(np.float32)
 ERRORS = RANDOM.normal(size=(300, 1)).astype(np.float32)
+OUTLIERS = RANDOM.standard_t(2.5, size=(300, 1)).astype(np.float32)
 SHORT = {"budget": "20s", "start_held_out": 0.2}
 A_FIELD: dict[str, Any] = {"likelihood.scale": 0.5}
 
 
-def problem(sd: Any, sampler: str = "mala", rows: int = 300, **options: Any) -> Problem:
-    data = from_arrays(X[:rows], (X + sd * ERRORS)[:rows], task="regression", name="houses")
+def problem(sd: Any, sampler: str = "mala", rows: int = 300, errors: Any = ERRORS, **options: Any) -> Problem:
+    data = from_arrays(X[:rows], (X + sd * errors)[:rows], task="regression", name="houses")
     return Problem.from_recipe(resolve("linear", sampler, options={**SHORT, **options}, in_memory=True), data)
 
 
@@ -36,7 +37,7 @@ def choose_likelihood(of: Problem, **how: Any) -> tuple[str, list[str], initial.
     """Return the likelihood, the notes about it, and the time."""
     notes: list[str] = []
     spent = initial.StartCost()
-    result, comparison = likelihood_choice.select_likelihood(
+    result, comparisons = likelihood_choice.select_likelihood(
         of,
         tell=lambda progress: notes.append(progress.note) if progress.phase == "note" else None,
         stop=how.get("stop"),
@@ -45,19 +46,27 @@ def choose_likelihood(of: Problem, **how: Any) -> tuple[str, list[str], initial.
     )
     assert result.recipe.budget == of.recipe.budget
     if how.get("counted", True):
-        assert (comparison is None) == (not spent.evaluations)
-    return result.resolved_recipe()["likelihood"]["name"], notes, spent
+        assert bool(comparisons) == bool(spent.evaluations)
+    fields = result.resolved_recipe()["likelihood"]
+    return fields["name"] + (" t" if fields.get("df") == 4.0 and "scale" not in fields else ""), notes, spent
 
 
 @pytest.mark.parametrize(
-    ("sd", "expected"), [(0.3, "gaussian"), (0.3 * np.exp(X), "heteroscedastic")], ids=["one level", "a level per row"]
+    ("sd", "errors", "expected"),
+    [
+        (0.3, ERRORS, "gaussian"),
+        (0.3 * np.exp(X), ERRORS, "heteroscedastic"),
+        (0.3, OUTLIERS, "student-t"),
+        (0.3 * np.exp(X), OUTLIERS, "heteroscedastic t"),
+    ],
+    ids=["one level", "a level per row", "outliers", "a level per row and outliers"],
 )
-def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, expected, monkeypatch):
+def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, errors, expected, monkeypatch):
     monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: most)  # on a slow machine too
-    result, notes, spent = choose_likelihood(problem(sd))
-    assert result == expected
-    assert len(notes) == 1
-    assert 'use likelihood="gaussian" or heteroscedastic' in notes[0]
+    result, notes, spent = choose_likelihood(problem(sd, errors=errors))
+    assert result == expected, notes
+    assert len(notes) == 2
+    assert 'use likelihood="gaussian", student-t or heteroscedastic' in notes[0]
     assert spent.evaluations > 0
 
 
@@ -95,7 +104,7 @@ def test_compilation_is_outside_the_budget_and_large_networks_are_not_compared(m
     monkeypatch.setattr(initial, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(budget, "training_steps", pilot(2000))
     result, notes, spent = choose_likelihood(problem(0.3 * np.exp(X)))
-    assert (result, len(notes), clock[0], spent.seconds) == ("heteroscedastic", 1, 2000.0, 0.0)
+    assert (result, len(notes), clock[0], spent.seconds) == ("heteroscedastic", 2, 3000.0, 0.0)
     monkeypatch.setattr(budget, "training_steps", pilot(1999))
     result, notes, spent = choose_likelihood(problem(0.3 * np.exp(X)))
     assert (result, spent.evaluations) == ("gaussian", 0)
@@ -135,8 +144,9 @@ def test_the_selection_goes_by_ranks_of_paired_differences(gain, expected, monke
 
     def trained(candidate: Problem, thetas: Any, *more: Any) -> Any:
         calls.append((more[-1], candidate.recipe.start_steps, len(thetas)))
-        by_row = candidate.resolved_recipe()["likelihood"]["name"] == "heteroscedastic"
-        return SimpleNamespace(losses=-1.2 - gain * by_row)
+        fields = candidate.resolved_recipe()["likelihood"]
+        by_row, heavy = fields["name"] == "heteroscedastic", fields.get("df") == 4.0
+        return SimpleNamespace(losses=-1.2 - np.where(heavy, -1.0, gain * by_row))
 
     monkeypatch.setattr(initial, "train_networks", trained)
     monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: most)
@@ -150,8 +160,13 @@ def test_the_selection_goes_by_ranks_of_paired_differences(gain, expected, monke
 
 
 def test_the_comparison_is_stored_in_the_file():
-    compared = likelihood_choice.Comparison(np.full(10, -1.2), np.full(10, -1.2) - OUTLIER)
-    contents = json.loads(compared.to_json())
+    losses = np.full(10, -1.2), np.full(10, -1.2) - OUTLIER
+    questions = likelihood_choice.LEVELS, likelihood_choice.TAILS
+    stored = json.loads(
+        likelihood_choice.to_json([likelihood_choice.Comparison(*losses, question) for question in questions])
+    )
+    assert stored["tails"]["normal"] == [-1.2] * 10
+    contents = stored["levels"]
     assert contents["one_level"] == [-1.2] * 10
     np.testing.assert_allclose(contents["by_row"], -1.2 - OUTLIER)
     assert contents["p"] <= contents["limit"] == 0.005
@@ -162,9 +177,9 @@ def test_overlapping_rows_make_false_choices_no_more_often_than_stated():
     random = np.random.default_rng(0)
     shared = (1 / 9) / (1 + 1 / 9)
     gains = shared**0.5 * random.normal(size=(800, 1)) + (1 - shared) ** 0.5 * random.normal(size=(800, 10))
-    false = np.mean([likelihood_choice.Comparison(gain, np.zeros(10)).prefers_by_row for gain in gains])
+    false = np.mean([likelihood_choice.Comparison(gain, np.zeros(10)).prefers_second for gain in gains])
     assert false < 0.05
-    result = [likelihood_choice.Comparison(gain + 2.0, np.zeros(10)).prefers_by_row for gain in gains[:100]]
+    result = [likelihood_choice.Comparison(gain + 2.0, np.zeros(10)).prefers_second for gain in gains[:100]]
     assert np.mean(result) > 0.95
 
 

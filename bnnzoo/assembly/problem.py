@@ -197,14 +197,18 @@ class Problem:
             description = description._replace(parts=description.parts._replace(sampler=sampler))
         return dataclasses.replace(self, recipe=recipe, sampler=sampler, description=description)
 
-    def with_likelihood(self, name: str) -> Problem:
+    def with_likelihood(self, name: str, **fields: Any) -> Problem:
         """Return the problem under another likelihood, which must scale the targets in the same way.
+
+        Args:
+            name: the name of the likelihood.
+            fields: its fields, as in a recipe.
 
         Raises:
             UsageError: if the sampler or another part does not support it.
         """
         description = self.require_description()
-        recipe = dataclasses.replace(self.recipe, likelihood=Part(name))
+        recipe = dataclasses.replace(self.recipe, likelihood=Part(name, fields))
         own_model = description.parts.model if recipe.model.name.startswith(OWN) else None
         parts = make_parts(recipe, description.signature, own_model)
         description = description._replace(parts=parts)

@@ -52,7 +52,7 @@ class Record:
     def doubt(self) -> str:
         """Headline of the verdict if the run has not converged or the data rule out its predictions; else empty.
 
-        A remark on the noise scale is repeated, because it concerns the scores of the predictions.
+        Implausible predictions and a remark on the noise scale are added, because they concern what the caller reads.
         """
         attributes = self.attributes
         if attributes.get("converged") != 0 and not attributes.get("absurd"):
@@ -63,7 +63,9 @@ class Record:
         in_python = spelling() == "keywords" or self.path is None
         reference = "run.summary()['verdict']" if in_python else f"bnnzoo diagnose {quoted(self.path)}"
         remark = spell_settings(str(attributes.get("noise_remark", "")), spelling())
-        return "; ".join(filter(None, [headline, remark, f"all reasons: {reference}"]))
+        implausible = str(attributes.get("absurd", "")).partition("; ")[0]
+        reasons = [headline, "" if implausible in headline else implausible, remark, f"all reasons: {reference}"]
+        return "; ".join(filter(None, reasons))
 
     @property
     def verdict(self) -> str:

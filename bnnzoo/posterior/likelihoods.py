@@ -252,17 +252,30 @@ class MixturePerTarget(AbstractLikelihood):
 
 
 class Heteroscedastic(AbstractLikelihood):
-    """N(mean, sd^2) with mean and sd from the network's outputs: noise that depends on the input."""
+    """N(mean, scale^2) with mean and scale from the network's outputs: noise that depends on the input.
+
+    With `df` degrees of freedom it is Student's t with these outputs: noise that depends on the input, with outliers.
+    """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
     noise_by_row: ClassVar[bool] = True
 
+    df: Annotated[
+        Number | Literal["infinite"],
+        Gt(2),
+        Doc("degrees of freedom of Student's t, such as 4 for data with outliers; infinite: the normal distribution"),
+    ] = eqx.field(converter=as_number, default="infinite")
+
     def num_outputs(self, num_targets: int) -> int:
         return 2 * num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
-        return Mixture(1).distribution(output)
+        normal = Mixture(1).distribution(output)
+        if isinstance(self.df, str):
+            return normal
+        noise: Any = normal.base_dist  # pyright: ignore[reportAttributeAccessIssue]
+        return dist.StudentT(jnp.asarray(self.df, output.dtype), noise.loc, noise.scale).to_event(1)
 
 
 class Categorical(AbstractLikelihood):

@@ -102,7 +102,7 @@ def _begin(
         tell(Progress("note", 0, 0, note=budget.describe_overhead(problem)))
     # The key depends on the split's seed only, so that runs that differ in `seed` alone have the same posterior.
     noise_key = Keys.from_seed(problem.recipe.split_seed).noise
-    problem, comparison = likelihood_choice.select_likelihood(
+    problem, comparisons = likelihood_choice.select_likelihood(
         problem, tell=tell, stop=stop, spent=start_cost, key=noise_key
     )
     problem = problem.in_bucket() if in_bucket else problem
@@ -140,7 +140,7 @@ def _begin(
         job.follow(thetas, resume=None, stop=stop)
         return
     attributes = provenance.attributes(problem, placement) | {"target_evaluations": start_cost.evaluations}
-    attributes |= {} if comparison is None else {"noise_comparison": comparison.to_json()}
+    attributes |= {"noise_comparison": likelihood_choice.to_json(comparisons)} if comparisons else {}
     attributes |= {"subspace": subspace.to_json()} if subspace else {}
     writer.create(attributes, *_rows(problem, fixed))
     drive(job, writer, thetas, start_time=start_time, start_seconds=start_cost.seconds, tell=tell, stop=stop)
