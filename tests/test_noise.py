@@ -54,17 +54,18 @@ def choose_likelihood(of: Problem, **how: Any) -> tuple[str, list[str], initial.
 @pytest.mark.parametrize(
     ("sd", "errors", "expected"),
     [
-        (0.3, ERRORS, "gaussian"),
-        (0.3 * np.exp(X), ERRORS, "heteroscedastic"),
-        (0.3, OUTLIERS, "student-t"),
-        (0.3 * np.exp(X), OUTLIERS, "heteroscedastic t"),
+        # Held-out losses of 300 rows do not always prefer normal noise to Student's t.
+        (0.3, ERRORS, {"gaussian", "student-t"}),
+        (0.3 * np.exp(X), ERRORS, {"heteroscedastic"}),
+        (0.3, OUTLIERS, {"student-t"}),
+        (0.3 * np.exp(X), OUTLIERS, {"heteroscedastic t"}),
     ],
     ids=["one level", "a level per row", "outliers", "a level per row and outliers"],
 )
 def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, errors, expected, monkeypatch):
     monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: most)  # on a slow machine too
     result, notes, spent = choose_likelihood(problem(sd, errors=errors))
-    assert result == expected, notes
+    assert result in expected, notes
     assert len(notes) == 2
     assert 'use likelihood="gaussian", student-t or heteroscedastic' in notes[0]
     assert spent.evaluations > 0
@@ -181,6 +182,29 @@ def test_overlapping_rows_make_false_choices_no_more_often_than_stated():
     assert false < 0.05
     result = [likelihood_choice.Comparison(gain + 2.0, np.zeros(10)).prefers_second for gain in gains[:100]]
     assert np.mean(result) > 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("df", "least", "most"), [(None, 0, 6), (3.0, 15, 20)], ids=["normal", "outliers"])
+def test_outliers_are_recognised(df, least, most, monkeypatch):
+    """20 independent tables of 200 rows.
+
+    Of normal tables, 10 % chose Student's t when this test was written; more than 6 have probability 0.002 at 10 %.
+    """
+    monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: most)
+    options = {**SHORT, "model.hidden": [16]}
+    num_chosen = 0
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        x = random.uniform(-2, 2, size=(200, 3)).astype(np.float32)
+        errors = random.normal(size=200) if df is None else random.standard_t(df, size=200)
+        y = (np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + 0.3 * errors)[:, None].astype(np.float32)
+        data = from_arrays(x, y, task="regression", name="table")
+        result, _, _ = choose_likelihood(
+            Problem.from_recipe(resolve("mlp", "mala", options=options, in_memory=True), data)
+        )
+        num_chosen += result == "student-t"
+    assert least <= num_chosen <= most
 
 
 def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkeypatch, tmp_path):
