@@ -174,8 +174,8 @@ def test_list_a_kind(word, capsys):
         ),
         (["sample", "mlp", "nuts", __file__], f"for a file of data type --data {__file__}; try bnnzoo sample --help"),
         (
-            ["sample", "mlp", "nuts", "--likelihood", "heteroscedastic", "--likelihood.scale", "0.3"],
-            "--likelihood.scale: likelihood heteroscedastic has no such option; it has none; see bnnzoo info",
+            ["sample", "mlp", "nuts", "--likelihood", "poisson", "--likelihood.scale", "0.3"],
+            "--likelihood.scale: likelihood poisson has no such option; it has none; see bnnzoo info",
         ),
         (["info", "sampler", "hm"], "no sampler named 'hm'; did you mean hmc?"),
     ],

@@ -49,9 +49,13 @@ def params(cases):
 
 
 def limited(limit: int, arguments: list[str], folder: Path) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command whose files may have so many bytes."""
-    # What libraries keep for the next time is not what is looked at here, nor may it be cut for other tests.
-    keeping = {"JAX_ENABLE_COMPILATION_CACHE": "false", "XDG_CACHE_HOME": str(folder.parent / "cache")}
+    """Return exit code, stdout and stderr of a command whose files may have so many bytes."""
+    # Caches are not tested here. Truncated caches, or truncated bytecode, would break other tests.
+    keeping = {
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "XDG_CACHE_HOME": str(folder.parent / "cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     process = subprocess.run(
         [sys.executable, "-c", BOUNDED, str(limit), *arguments],
         cwd=folder,

@@ -143,6 +143,14 @@ def test_passes_over_rows_of_many_devices_are_those_over_all(mesh, block, monkey
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-4), result, expected)
 
 
+def test_rows_without_columns_are_split_over_devices():
+    """The rows of a density have no inputs."""
+    rows = jnp.zeros((36, 0)), jnp.zeros((36, 2))
+    with placed("mala", "data=2").mesh_context():
+        folded = jax.jit(lambda rows: passes._fold_by_device(rows, 2))(rows)
+    assert [leaf.shape for leaf in folded] == [(2, 18, 0), (2, 18, 2)]
+
+
 def test_devices_keep_their_rows_and_exchange_only_sums():
     """A gradient over all rows exchanges sums, which are smaller than the rows of a device."""
     placement = placed("mala", "chains=2,data=2")

@@ -126,7 +126,8 @@ def _fold_by_device(data: PyTree, shards: int) -> PyTree:
     """Return the rows by device, `[shard, row, ...]`. Operations along `shard` then need no communication."""
 
     def fold(leaf: Array) -> Array:
-        by_shard = jnp.asarray(leaf).reshape(shards, -1, *leaf.shape[1:])
+        # The size is explicit, because JAX cannot compute -1 for the inputs of a density, which have no column.
+        by_shard = jnp.asarray(leaf).reshape(shards, leaf.shape[0] // shards, *leaf.shape[1:])
         return jax.lax.with_sharding_constraint(by_shard, PartitionSpec(DATA_AXIS))
 
     return jax.tree.map(fold, data)
