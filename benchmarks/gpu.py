@@ -12,8 +12,8 @@ position:
 `flops` and `bytes` are fractions of what the device reaches in this process, in a matrix product of 4096 x 4096 and in
 a copy of 256 MB. The work of a step is given by XLA's cost analysis of the step compiled alone, which ignores caches.
 If blackjax is installed, the last column is its chain-steps per second for the same kernel in a scan under `vmap`, as
-a ratio to bnnzoo's. Repeats are interleaved, and numbers are medians over the repeats. Matrix products are in JAX's
-default precision, which is printed.
+a ratio to bnnzoo's. Both copy the stored positions to the host. Repeats are interleaved, and numbers are medians over
+the repeats. Matrix products are in JAX's default precision, which is printed.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def by_blackjax(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any) -
     def timed(draws: int) -> float:
         jax.block_until_ready(scan(arrays, thetas, keys, draws))
         started = time.perf_counter()
-        jax.block_until_ready(scan(arrays, thetas, keys, draws))
+        jax.device_get(scan(arrays, thetas, keys, draws))
         return len(thetas) * draws * THIN / (time.perf_counter() - started)
 
     return timed

@@ -25,7 +25,7 @@ from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
-from bnnzoo.sampling import carry, chain_findings, initial, loop, pace
+from bnnzoo.sampling import carry, chain_findings, chunk, initial, loop, pace
 from bnnzoo.sampling.loop import Carry, Keys, carry_template, chunks
 from bnnzoo.sampling.placement import Placement, host_devices, place_chains
 from bnnzoo.sampling.processes import Processes
@@ -496,6 +496,18 @@ def test_other_numbers_compile_nothing_new(sampler):
         draws = tiny.run(sampler, seed=9, posterior=changed, sampler_object=other, num_draws=17, thin=2)
     assert compilations.here == 0
     assert np.isfinite(tiny.joined(draws)["theta"]).all()
+
+
+def test_loops_of_a_known_length_give_the_same_draws(monkeypatch):
+    """An accelerator runs the steps of a draw in a loop of a fixed length; the numbers of the steps are the same."""
+    expected = tiny.joined(tiny.run("random-walk", num_draws=6, thin=3))
+    monkeypatch.setattr(chunk, "on_accelerator", lambda: True)
+    with _Compilations() as compilations:
+        draws = tiny.joined(tiny.run("random-walk", num_draws=6, thin=3))
+    assert compilations.here > 0
+    np.testing.assert_array_equal(draws["theta"], expected["theta"])
+    for name, values in expected.items():  # the mean over a known number of steps may differ by a rounding
+        np.testing.assert_allclose(draws[name], values, rtol=1e-6, err_msg=name)
 
 
 def test_a_run_like_another_traces_no_step_again():

@@ -125,11 +125,18 @@ settle_chains = eqx.filter_jit(Setup.settle_chain)
 restart_tuning = eqx.filter_jit(Setup.restart_tuning)
 
 
+def on_accelerator() -> bool:
+    """Return whether JAX's default device is not a CPU."""
+    return jax.default_backend() != "cpu"
+
+
 class Work(eqx.Module):
     """Input of one call of `advance`: `count` rows of `thin` steps each, starting at step `start`.
 
     The numbers are uint32 arrays because a Python integer would be compiled into the program, and each new value would
-    compile another program. The phase and whether positions are kept change the program itself.
+    compile another program. On an accelerator `thin` is such an integer all the same: there, after each iteration of a
+    loop of unknown length, the device waits until the host has read whether another one follows. The phase and whether
+    positions are kept change the program itself.
     """
 
     setup: Setup
@@ -137,7 +144,7 @@ class Work(eqx.Module):
     chain_keys: Key[Array, " chain"]
     start: Count = eqx.field(converter=np.uint32)
     count: Count = eqx.field(converter=np.uint32)
-    thin: Count = eqx.field(converter=np.uint32)
+    thin: Count | int = eqx.field(converter=lambda thin: int(thin) if on_accelerator() else np.uint32(thin))
     phase: Phase = eqx.field(static=True)
     keep: bool = eqx.field(static=True)
 
@@ -167,7 +174,7 @@ class _SharedWork(NamedTuple):
     setup: Setup
     start: Count
     count: Count
-    thin: Count
+    thin: Count | int
     phase: Phase
     keep: bool
 
@@ -200,13 +207,14 @@ def _row(
 
         def chain_step(setup: Setup, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
             # The key depends on the absolute step alone, so neither the cut into chunks nor a resume changes a draw.
-            return setup.one_step(work.phase, carry, jax.random.fold_in(key, first + j))
+            return setup.one_step(work.phase, carry, jax.random.fold_in(key, first + j.astype(first.dtype)))
 
         carry, stats = _ONE_BY_ONE.all_chains(chain_step, work.setup, carry, keys)
         return carry, {n: _reduced(reduce_rules.get(n, "last"), reduced[n], stats[n]) for n in stats}
 
-    carry, values = jax.lax.fori_loop(jnp.uint32(0), work.thin, step, (carry, zeros))
-    values = {n: v / work.thin.astype(v.dtype) if reduce_rules.get(n) == "mean" else v for n, v in values.items()}
+    start = 0 if isinstance(work.thin, int) else jnp.uint32(0)
+    carry, values = jax.lax.fori_loop(start, work.thin, step, (carry, zeros))
+    values = {n: v / jnp.asarray(work.thin, v.dtype) if reduce_rules.get(n) == "mean" else v for n, v in values.items()}
     return carry, values | ({_POSITION: work.setup.values_to_keep(carry.states)} if work.keep else {})
 
 
