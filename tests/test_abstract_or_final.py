@@ -19,7 +19,7 @@ PACKAGES = (bnnzoo.posterior, bnnzoo.models, bnnzoo.samplers, bnnzoo.sampling)
 def test_no_concrete_module_class_has_subclasses():
     result, count = [], 0
     for package in PACKAGES:
-        for about in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        for about in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             module = importlib.import_module(about.name)
             for _, kind in inspect.getmembers(module, inspect.isclass):
                 if kind.__module__ == module.__name__ and issubclass(kind, eqx.Module):

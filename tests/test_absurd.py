@@ -13,14 +13,14 @@ import tiny
 from test_arrival import Spiked
 
 import bnnzoo
-from bnnzoo import zoo
+from bnnzoo.api import entrances
 from bnnzoo.cli.output import warn_of_convergence
 from bnnzoo.errors import BnnzooError, BnnzooWarning
 from bnnzoo.samplers import RandomWalk
 
 
 def sample_run(tmp_path, sampler: str, name: str = "run.nc", **more: Any) -> bnnzoo.Run:
-    return zoo.run_recipe(tiny.recipe(sampler, **more), out=tmp_path / name, force=True)
+    return entrances.run_recipe(tiny.recipe(sampler, **more), out=tmp_path / name, force=True)
 
 
 def kinds(run: bnnzoo.Run) -> set[str]:

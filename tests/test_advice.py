@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bnnzoo
-from bnnzoo.samplers._regime import MAX_SIGMA2
+from bnnzoo.samplers.subsampled.regime import MAX_SIGMA2
 
 pytestmark = pytest.mark.slow
 RNG = np.random.default_rng(7)

@@ -10,7 +10,7 @@ import xarray as xr
 
 import bnnzoo
 from bnnzoo.errors import DamagedError, UsageError
-from bnnzoo.evaluation import agreement
+from bnnzoo.evaluation.contents import agreement
 
 SHORT: dict[str, Any] = {"chains": 2, "warmup": 100, "draws": 150, "init": "prior", "chain_method": "vectorized"}
 

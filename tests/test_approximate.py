@@ -17,7 +17,7 @@ import tiny
 from scipy import stats
 
 import bnnzoo
-from bnnzoo import zoo
+from bnnzoo.api import entrances
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
 from bnnzoo.models import Cnn, Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
@@ -28,10 +28,12 @@ from bnnzoo.posterior.priors import FanIn, Hierarchical, Normal, ScaleMixture
 from bnnzoo.posterior.priors import Laplace as LaplacePrior
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import Recipe
-from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag, _curvature, _local, _training
-from bnnzoo.samplers.bbb import blundell_weight, kl
-from bnnzoo.samplers.dropout import _droppable_weights
-from bnnzoo.sampling import backend
+from bnnzoo.samplers import Bbb, Dropout, Ensemble, Laplace, Swag
+from bnnzoo.samplers.common import curvature as _curvature
+from bnnzoo.samplers.variational import pre_activations, training
+from bnnzoo.samplers.variational.bbb import blundell_weight, kl
+from bnnzoo.samplers.variational.dropout import _droppable_weights
+from bnnzoo.sampling.devices import jax_settings
 from bnnzoo.testing.targets import gaussian, regression
 
 Z = 4.89
@@ -76,7 +78,7 @@ def _network(outputs: int = 3, rows: int = 40, hidden: tuple[int, ...] = (5,), p
 def test_the_learning_rate_falls_to_zero_or_stays(constant, last):
     """With a constant gradient, Adam's steps equal the learning rate."""
     point, moves = jnp.zeros(1), []
-    adam = _training.Adam.start(point, 10, constant=constant)
+    adam = training.Adam.start(point, 10, constant=constant)
     for _ in range(10):
         adam, moved, _ = adam.descend(point, jnp.ones(1), 0.08)
         moves.append(float(point[0] - moved[0]))
@@ -280,7 +282,7 @@ def test_local_noise_has_the_law_of_weight_noise():
         return posterior.outputs(mean + scale * jax.random.normal(key, mean.shape), x)[0]
 
     def by_layers(key):
-        return _local.outputs(posterior, mean, scale, mean, x, key=key)[0]
+        return pre_activations.outputs(posterior, mean, scale, mean, x, key=key)[0]
 
     local = jax.jit(jax.vmap(by_layers))(keys)
     plain, wrong = (jax.jit(jax.vmap(lambda k, s=s: by_weights(k, s)))(keys) for s in (scale, scale**2))
@@ -303,9 +305,9 @@ def test_local_noise_differs_between_rows_and_skips_fixed_parameters():
     )
     x = jnp.zeros((2, 2))
     mean, scale = jnp.zeros(3), jnp.ones(3)
-    two = _local.outputs(part, mean, scale, mean, x, key=jax.random.key(0))
+    two = pre_activations.outputs(part, mean, scale, mean, x, key=jax.random.key(0))
     assert np.unique(two).size == 6
-    none = _local.outputs(part, mean, 0 * scale, mean, x, key=jax.random.key(0))
+    none = pre_activations.outputs(part, mean, 0 * scale, mean, x, key=jax.random.key(0))
     np.testing.assert_allclose(none, part.outputs(mean, x), atol=1e-6)
 
 
@@ -600,7 +602,7 @@ def _by_hand(run: bnnzoo.Run, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.slow
 def test_predictions_from_the_file_are_linearised(tmp_path):
-    run = zoo.run_recipe(_laplace_recipe(), out=tmp_path / "run.nc")
+    run = entrances.run_recipe(_laplace_recipe(), out=tmp_path / "run.nc")
     run = bnnzoo.open(run.path)
     x = run.posterior["constant_data"]["x_test"].values[:6]
     plain, linear = _by_hand(run, x)
@@ -611,7 +613,7 @@ def test_predictions_from_the_file_are_linearised(tmp_path):
     np.testing.assert_allclose(frame["epistemic_sd"], scale * linear.std((0, 1)), rtol=1e-3)
     assert np.isfinite(list(run.evaluate().values())).all()
     assert run.diagnose()["still_chains"] == 0
-    other = zoo.run_recipe(_laplace_recipe(**{"sampler.predictive": "network"}), out=tmp_path / "network.nc")
+    other = entrances.run_recipe(_laplace_recipe(**{"sampler.predictive": "network"}), out=tmp_path / "network.nc")
     assert "linearised_at_layers_0_weight" not in other.posterior["constant_data"]
     np.testing.assert_allclose(other.functions(x)[..., 0], plain, atol=1e-4)
 
@@ -625,14 +627,14 @@ def test_an_unfinished_and_a_resumed_run_are_linearised(tmp_path):
         return 15 if reports[-1].phase == "sampling" and reports[-1].done else 0
 
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(_laplace_recipe(draws=5000), out=out, observer=reports.append, stop=stop)
+        entrances.run_recipe(_laplace_recipe(draws=5000), out=out, observer=reports.append, stop=stop)
     part = bnnzoo.open(out)
     x = part.posterior["constant_data"]["x_test"].values[:6]
     assert 0 < part.attributes["draws_done"] < 5000
     np.testing.assert_allclose(part.functions(x)[..., 0], _by_hand(part, x)[1], atol=1e-4)
     modes = part.posterior["constant_data"]["linearised_at_layers_0_weight"].values
     part.posterior.close()
-    uninterrupted = zoo.resume(out)
+    uninterrupted = entrances.resume(out)
     np.testing.assert_array_equal(
         uninterrupted.posterior["constant_data"]["linearised_at_layers_0_weight"].values, modes
     )
@@ -648,11 +650,11 @@ def test_a_linear_network_is_its_own_linearisation():
 
 @pytest.mark.slow
 def test_a_last_layer_is_its_own_linearisation(tmp_path):
-    run = zoo.run_recipe(_laplace_recipe(stochastic="last", init="map"), out=tmp_path / "run.nc")
+    run = entrances.run_recipe(_laplace_recipe(stochastic="last", init="map"), out=tmp_path / "run.nc")
     x = run.posterior["constant_data"]["x_test"].values[:6]
     posterior, draws = run.predictor.posterior, run.predictor.draws[:]
     scaled = run.predictor.inputs(x)
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         expected = jax.vmap(lambda d: posterior.outputs(d, jnp.asarray(scaled)))(jnp.asarray(draws))
     np.testing.assert_allclose(run.functions(x).reshape(expected.shape), expected, atol=1e-4)
 
@@ -697,7 +699,7 @@ def test_swag_has_its_covariance():
 
 def test_swag_says_when_its_warm_up_was_too_short(tmp_path):
     with pytest.warns(BnnzooWarning, match=r"number of snapshots 1, at least 20; use at least warmup=400"):
-        run = zoo.run_recipe(
+        run = entrances.run_recipe(
             tiny.recipe("swag", warmup=20, **{"sampler.rank": 20, "sampler.interval": 10}), out=tmp_path / "run.nc"
         )
     assert run.attributes["regime_ok"] == 0
@@ -787,7 +789,7 @@ def test_dropout_trains_for_its_masks():
 @pytest.mark.long
 def test_an_ensemble_is_where_its_chains_were_trained_to(tmp_path):
     options = {"init": "map", "warmup": 0, "draws": 3, "chains": 2}
-    run = zoo.run_recipe(tiny.recipe("ensemble", **options), out=tmp_path / "run.nc")
+    run = entrances.run_recipe(tiny.recipe("ensemble", **options), out=tmp_path / "run.nc")
     weight = run.posterior["posterior"]["weight"].values
     np.testing.assert_array_equal(weight, np.broadcast_to(weight[:, :1], weight.shape))
     assert not np.array_equal(weight[0], weight[1])
@@ -805,7 +807,7 @@ def test_an_ensembles_warm_up_climbs():
 def test_few_draws_still_have_quantiles(tmp_path):
     """With one draw per chain, the quantiles use many samples of each draw."""
     recipe = tiny.recipe("ensemble", init="map", warmup=0, draws=1, chains=2)
-    run = zoo.run_recipe(recipe, out=tmp_path / "run.nc")
+    run = entrances.run_recipe(recipe, out=tmp_path / "run.nc")
     frame = run.predict(run.posterior["constant_data"]["x_test"].values)
     width = (frame["q95"] - frame["q05"]) / frame["sd"]
     # Two quantiles of 1000 samples: 0.11 of a standard deviation of error in the width.

@@ -14,9 +14,9 @@ import tiny
 from jaxtyping import Array, Float
 
 import bnnzoo
-from bnnzoo import zoo
+from bnnzoo.api import entrances
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError
-from bnnzoo.evaluation.convergence import convergence
+from bnnzoo.evaluation.formulas.rhat import convergence
 from bnnzoo.finding import sentence
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
@@ -24,12 +24,13 @@ from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import AbstractSampler, Gibbs, Hmc, Mala, Penalty, RandomWalk
-from bnnzoo.sampling import backend, loop
-from bnnzoo.sampling.loop import Chunk, Keys, chunks
-from bnnzoo.sampling.placement import Placement
-from bnnzoo.sampling.stragglers import find_stragglers, restart_stragglers
-from bnnzoo.sampling.stuck_chains import count_rejected_steps, find_stuck_chains, refuse_all_stuck, stuck_finding
-from bnnzoo.sampling.transport import transport
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import Placement
+from bnnzoo.sampling.initial.transport import transport
+from bnnzoo.sampling.loop import loop
+from bnnzoo.sampling.loop.loop import Chunk, Keys, chunks
+from bnnzoo.sampling.loop.stragglers import find_stragglers, restart_stragglers
+from bnnzoo.sampling.loop.stuck_chains import count_rejected_steps, find_stuck_chains, refuse_all_stuck, stuck_finding
 
 VECTORIZED = Placement("vectorized", None)
 CHAINS = 64
@@ -107,7 +108,7 @@ def test_transport_is_shown_and_can_be_stopped(asked, tmp_path):
         return 2 if len(reports) == asked else 0
 
     with pytest.raises(InterruptedRunError, match="stopped while moving the chains to the posterior: nothing was"):
-        zoo.run_recipe(tiny.recipe("random-walk"), out=tmp_path / "run.nc", observer=watch, stop=stop)
+        entrances.run_recipe(tiny.recipe("random-walk"), out=tmp_path / "run.nc", observer=watch, stop=stop)
     assert reports == [(200, 450), (400, 450), (450, 450)][:asked]
     assert not list(tmp_path.iterdir())
 
@@ -296,7 +297,7 @@ def test_one_stuck_chain_is_named_and_the_others_continue(tmp_path):
 
 @pytest.mark.long
 def test_a_run_reports_the_number_of_restarted_chains(tmp_path):
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         run = bnnzoo.sample(
             Spiked(), RandomWalk(), out=tmp_path / "run.nc", chains=2, warmup=0, draws=5, init=np.zeros((2, 1))
         )
@@ -304,7 +305,7 @@ def test_a_run_reports_the_number_of_restarted_chains(tmp_path):
     assert "restarted" not in run.summary()
     # The restart is in the first of eleven windows, and later windows keep its count.
     start = np.array([[0.0], [1e6], [0.5], [-0.5]])
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         run = bnnzoo.sample(Spiked(), RandomWalk(), out=tmp_path / "far.nc", chains=4, warmup=200, draws=5, init=start)
     assert run.attributes["restarted"] == run.summary()["restarted"] == 1
     assert np.abs(run.posterior["posterior"]["theta"].values).max() < 10

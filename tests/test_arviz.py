@@ -10,7 +10,8 @@ import xarray as xr
 from arviz_stats import loo, loo_pit
 
 import bnnzoo
-from bnnzoo.evaluation import evaluate, record
+from bnnzoo.evaluation.contents import record
+from bnnzoo.evaluation.scores import evaluate
 
 ROWS, TEST = 54, 6
 KINDS = ("regression", "classification")

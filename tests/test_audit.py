@@ -11,10 +11,11 @@ import tiny
 from scipy import special, stats
 
 import bnnzoo
-from bnnzoo import cli, zoo
+from bnnzoo import cli
+from bnnzoo.api import entrances
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import audit, drift
-from bnnzoo.evaluation.audit_result import LEVEL
+from bnnzoo.evaluation.audit import audit, drift
+from bnnzoo.evaluation.audit.audit_result import LEVEL
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Bernoulli
@@ -144,7 +145,7 @@ def test_rows_that_few_batches_draw_count_in_exact_chains(rows, size, scale):
 def test_a_right_run_does_not_drift_and_one_with_the_wrong_width_does(tmp_path, capsys, monkeypatch):
     path = tmp_path / "run.nc"
     recipe = tiny.recipe("mala", "linear", draws=200, warmup=200, chains=4, thin=5, **{"likelihood.scale": "learned"})
-    run = zoo.run_recipe(recipe, out=path)
+    run = entrances.run_recipe(recipe, out=path)
     arguments = ["audit", str(path), "--chains", "40", "--seconds", "5"]
     assert cli.run([*arguments, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -172,7 +173,7 @@ def test_a_right_run_does_not_drift_and_one_with_the_wrong_width_does(tmp_path, 
 @pytest.mark.long
 def test_an_audit_refuses_unsupported_runs(tmp_path):
     target = regression()
-    run = zoo.sample(target.posterior, Mala(), chains=2, warmup=5, draws=5, out=tmp_path / "hand.nc")
+    run = entrances.sample(target.posterior, Mala(), chains=2, warmup=5, draws=5, out=tmp_path / "hand.nc")
     with pytest.raises(UsageError, match="made in Python"):
         run.audit()
 

@@ -14,8 +14,8 @@ from gaussian_mean import GaussianMean
 from scipy import stats
 
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import audit, drift
-from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.audit import audit, drift
+from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.finding import Finding
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import Penalty

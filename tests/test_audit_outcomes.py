@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import bnnzoo
-from bnnzoo.evaluation import audit, bias
-from bnnzoo.evaluation.audit_result import LEVEL, Effort, decide
-from bnnzoo.evaluation.bias import Biases
-from bnnzoo.evaluation.drift import Drift
-from bnnzoo.evaluation.estimands import LOG_SDS, MEANS, OWN_PARAMETERS, WEIGHTS, Estimands, is_linear, varying
+from bnnzoo.evaluation.audit import audit, bias
+from bnnzoo.evaluation.audit.audit_result import LEVEL, Effort, decide
+from bnnzoo.evaluation.audit.bias import Biases
+from bnnzoo.evaluation.audit.drift import Drift
+from bnnzoo.evaluation.audit.estimands import LOG_SDS, MEANS, OWN_PARAMETERS, WEIGHTS, Estimands, is_linear, varying
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian, StudentT

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import bnnzoo
-from bnnzoo.evaluation import findings, outcome
+from bnnzoo.evaluation.convergence import findings, outcome
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Sghmc, Sgld
-from bnnzoo.samplers._auto_steps import TARGET, longest_step
+from bnnzoo.samplers.sgmcmc.auto_steps import TARGET, longest_step
 
 NOISE = 0.5
 

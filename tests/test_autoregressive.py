@@ -12,7 +12,7 @@ from scipy import stats
 
 import bnnzoo
 from bnnzoo.data import load
-from bnnzoo.evaluation import per_draw
+from bnnzoo.evaluation.predictions import per_draw
 from bnnzoo.models import Autoregressive
 from bnnzoo.models.autoregressive import Masked
 from bnnzoo.posterior import NetworkPosterior

@@ -12,8 +12,8 @@ from gaussian_mean import LEVEL, GaussianMean, Z
 from scipy import stats
 
 from bnnzoo.samplers import AbstractSampler, Penalty
-from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.devices.placement import place_chains
+from bnnzoo.sampling.loop.loop import Keys, chunks
 
 N, SIZE, CHAINS, STEPS = 97, 20, 8, 600
 

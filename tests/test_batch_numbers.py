@@ -20,28 +20,16 @@ from test_row_probabilities import OneRow, settle_chains
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import spell_settings
 from bnnzoo.posterior.layout import Block, Layout
-from bnnzoo.samplers import (
-    Batched,
-    Mala,
-    Penalty,
-    Psgld,
-    RandomWalk,
-    Sghmc,
-    Sgld,
-    SmsUbu,
-    Swag,
-    _gradient_noise,
-    _influence,
-    _penalty,
-    _preconditioner,
-    _row_probabilities,
-    mala,
-    random_walk,
-    sms_ubu,
-)
-from bnnzoo.samplers._control_variate import drift_estimator, make_anchor, next_anchor, refuse_large
-from bnnzoo.samplers._noise_penalty import estimate_difference
-from bnnzoo.samplers._stochastic_gradient import langevin_variance_ratio
+from bnnzoo.samplers import Batched, Mala, Penalty, Psgld, RandomWalk, Sghmc, Sgld, SmsUbu, Swag
+from bnnzoo.samplers.common import gradient_noise
+from bnnzoo.samplers.common import preconditioner as _preconditioner
+from bnnzoo.samplers.common.control_variate import drift_estimator, make_anchor, next_anchor, refuse_large
+from bnnzoo.samplers.mcmc import mala, random_walk
+from bnnzoo.samplers.sgmcmc import sms_ubu
+from bnnzoo.samplers.sgmcmc.stochastic_gradient import langevin_variance_ratio
+from bnnzoo.samplers.subsampled import influence as _influence
+from bnnzoo.samplers.subsampled import metropolis, row_probabilities
+from bnnzoo.samplers.subsampled.noise_penalty import estimate_difference
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
 
@@ -65,7 +53,7 @@ def test_rows_drawn_by_their_influence_estimate_the_density_without_bias():
     posterior = parabolas([0.3, 5.0, 1.0, 0.2], [1.0, -1.0, 0.5, 2.0])
     sampler = Penalty(step_size=0.0001, batch_size=2, num_batches=50, sampling="importance", proposal="random-walk")
     state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=0, key=KEY)
-    rows = _row_probabilities.update_probabilities(state.rows, jnp.asarray([1.0, 8.0, 2.0, 0.5]))
+    rows = row_probabilities.update_probabilities(state.rows, jnp.asarray([1.0, 8.0, 2.0, 0.5]))
     state = eqx.tree_at(lambda s: s.rows, state, rows)
     step = jax.jit(jax.vmap(lambda key: sampler.step(posterior, state, key=key)[1]["lp_estimate"]))
     result = np.asarray(step(jax.random.split(jax.random.key(1), 2000)), float)
@@ -170,7 +158,7 @@ def test_findings_tell_a_tuned_step_size_from_a_given_one():
 def test_findings_depend_on_the_settings_of_the_sampler(monkeypatch):
     """`regime` receives the sampler's own settings, so that its advice is for this sampler."""
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(_penalty, "regime", lambda means, sizes, **more: calls.append({"sizes": sizes, **more}) or ())
+    monkeypatch.setattr(metropolis, "regime", lambda means, sizes, **more: calls.append({"sizes": sizes, **more}) or ())
     plain = {"sizes": (50, 20, False), "num_data": 5000, "budget": 10_000, "tuned": False, "target_sigma2": 1.5}
     plain |= {"pooled": True, "langevin": False, "importance": False}
     for fields, other in (
@@ -218,7 +206,7 @@ def test_chains_share_their_rows_before_the_last_window():
     posterior, sampler = GaussianMean(np.zeros(4)), Penalty(batch_size=2, num_batches=2, sampling="importance")
     state = sampler.init(posterior, jnp.zeros(1), num_warmup=9, key=KEY)
     looks = ([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0])
-    probabilities = [_row_probabilities.update_probabilities(state.rows, jnp.asarray(look)) for look in looks]
+    probabilities = [row_probabilities.update_probabilities(state.rows, jnp.asarray(look)) for look in looks]
     each = [eqx.tree_at(lambda s: s.rows, state, rows) for rows in probabilities]
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
     own = [[0.625, 0.125, 0.125, 0.125], [0.125, 0.625, 0.125, 0.125]]
@@ -254,9 +242,9 @@ def test_batches_of_all_rows_have_no_noise_for_any_grouping():
 
 
 def test_zero_influence_gives_equal_row_probabilities():
-    rows = _row_probabilities.update_probabilities(_row_probabilities.uniform(4), jnp.asarray([1.0, 0.0, 0.0, 0.0]))
+    rows = row_probabilities.update_probabilities(row_probabilities.uniform(4), jnp.asarray([1.0, 0.0, 0.0, 0.0]))
     np.testing.assert_allclose(rows.probabilities, [0.625, 0.125, 0.125, 0.125], rtol=1e-5)
-    repeat = _row_probabilities.update_probabilities(rows, jnp.zeros(4))
+    repeat = row_probabilities.update_probabilities(rows, jnp.zeros(4))
     expected = 0.25 + (np.array([0.625, 0.125, 0.125, 0.125]) - 0.25) / 3
     np.testing.assert_allclose(repeat.probabilities, expected, rtol=1e-5)
     assert float(repeat.looks) == 2
@@ -592,7 +580,7 @@ def test_a_proposal_uses_the_full_preconditioner(proposal, leaps, monkeypatch):
     theta, eps = np.array([0.4, -0.6]), np.array([1.0, -0.4])
     state = sampler.init(posterior, jnp.asarray(theta, jnp.float32), num_warmup=0, key=KEY)
     state = eqx.tree_at(lambda s: s.preconditioner, state, SHAPE)
-    monkeypatch.setattr(_penalty, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
+    monkeypatch.setattr(metropolis, "standard_normal", lambda like, *, key: jnp.asarray(eps, like.dtype))
     monkeypatch.setattr(jax.random, "randint", lambda *args, **more: jnp.asarray(leaps))
     mass, velocity = np.linalg.inv(FACTOR @ FACTOR.T), FACTOR @ eps
     proposed, eta = theta + 0.3 * velocity * (leaps == 0), 0.6**0.5 if proposal == "langevin" else 0.3
@@ -792,12 +780,12 @@ def test_the_noise_of_gradients_is_of_sixty_four_pairs_and_its_error_the_jackkni
     def gradient(theta: Any, key: Any) -> Any:
         return centres[jax.random.randint(key, (), 0, 1000)] - jnp.asarray([2.0, 1.0, 3.0]) * theta
 
-    noise = _gradient_noise.gradient_noise(gradient, jnp.zeros(3), metric, key=KEY)
+    noise = gradient_noise.gradient_noise(gradient, jnp.zeros(3), metric, key=KEY)
     np.testing.assert_allclose(noise.curvature, [(2 + 4 + 27) / 3] * 64, rtol=1e-5)
     spread = float(jnp.mean(metric * jnp.var(centres, 0)))
     assert float(noise.variance.mean()) == pytest.approx(spread, rel=0.5)
     varied = noise._replace(curvature=jnp.arange(64.0))
-    value, error = _gradient_noise.jackknife(lambda a, v: 3 * a + v, varied)
+    value, error = gradient_noise.jackknife(lambda a, v: 3 * a + v, varied)
     each = 3 * np.arange(64) + np.asarray(noise.variance, float)
     assert float(value) == pytest.approx(each.mean(), rel=1e-5)
     assert float(error) == pytest.approx(each.std(ddof=1) / 8, rel=1e-3)

@@ -13,11 +13,11 @@ import tiny
 from gaussian_mean import GaussianMean
 from scipy.special import ndtr, ndtri
 
-from bnnzoo import zoo
+from bnnzoo.api import entrances
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers._batch_sizes import START, Sizes, WarmupMeans, full_batch, resize_batches, split_batches
-from bnnzoo.sampling import backend
+from bnnzoo.samplers.subsampled.batch_sizes import START, Sizes, WarmupMeans, full_batch, resize_batches, split_batches
+from bnnzoo.sampling.devices import jax_settings
 
 AUTO = {"sampler.batch_size": "auto", "sampler.num_batches": "auto"}
 
@@ -219,7 +219,7 @@ def test_sizes_without_warm_up_are_the_start():
 
 @pytest.fixture(scope="module")
 def tuned_run():
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         sampler = Penalty(sampling="replacement")
         return tiny.run("penalty", sampler_object=sampler, num_warmup=600, num_draws=200)
 
@@ -249,15 +249,15 @@ def test_control_variates_need_fewer_data(tuned_run):
 @pytest.mark.slow
 def test_chosen_sizes_are_stored_and_survive_an_interruption(tmp_path):
     options = {**AUTO, "warmup": 60, "draws": 10}
-    uninterrupted = zoo.run_recipe(tiny.recipe("penalty", **options), out=tmp_path / "whole.nc")
+    uninterrupted = entrances.run_recipe(tiny.recipe("penalty", **options), out=tmp_path / "whole.nc")
     tuned = json.loads(uninterrupted.attributes["tuned"])
     assert tuned["batch_size"] * tuned["num_batches"] != START[0] * START[1]
     assert "batch_size: auto" in uninterrupted.attributes["recipe"]
 
     recipe = tiny.recipe("penalty", **options)
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(recipe, out=tmp_path / "cut.nc", **tiny.stopped(4))
-    resumed = zoo.resume(tmp_path / "cut.nc")
+        entrances.run_recipe(recipe, out=tmp_path / "cut.nc", **tiny.stopped(4))
+    resumed = entrances.resume(tmp_path / "cut.nc")
     assert json.loads(resumed.attributes["tuned"]) == tuned
     for name, values in uninterrupted.posterior["posterior"].data_vars.items():
         np.testing.assert_array_equal(values, resumed.posterior["posterior"][name])

@@ -13,13 +13,16 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import keywords, store, zoo
+from bnnzoo import store
+from bnnzoo.api import entrances, keywords
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import duration, read_layer, recipe_from, resolve
-from bnnzoo.sampling import budget, verdict
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling import verdict
+from bnnzoo.sampling.devices.placement import place_chains
+from bnnzoo.sampling.initial import budget
+from bnnzoo.sampling.loop.stops import ladder
 
 
 @pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("5m", 300), ("1.5h", 5400), (" 2 m ", 120)])
@@ -68,7 +71,7 @@ def test_show_leaves_open_lengths_to_the_budget(tmp_path, monkeypatch):
 
     def show(**options):
         recipe = resolve("mlp", "nuts", options={"data": "houses.csv", **options})
-        (tmp_path / "shown.yaml").write_text(zoo.resolved_recipe(recipe))
+        (tmp_path / "shown.yaml").write_text(entrances.resolved_recipe(recipe))
         return recipe, resolve(None, None, [read_layer("shown.yaml")])
 
     recipe, restored = show()
@@ -80,7 +83,9 @@ def test_show_leaves_open_lengths_to_the_budget(tmp_path, monkeypatch):
     assert "thin" in restored.where
     assert restored.sampler.fields["max_tree_depth"] == 5
     assert "step_size" in restored.sampler.fields
-    (tmp_path / "shown.yaml").write_text(zoo.resolved_recipe(resolve("mlp", "sgld", options={"data": "houses.csv"})))
+    (tmp_path / "shown.yaml").write_text(
+        entrances.resolved_recipe(resolve("mlp", "sgld", options={"data": "houses.csv"}))
+    )
     assert resolve(None, None, [read_layer("shown.yaml")]).sampler.fields.keys() >= {"batch_size", "schedule"}
     assert resolve(None, None, [read_layer("shown.yaml")]).sampler.fields["step_size"] == "auto"
     _, restored = show(draws=7)
@@ -118,7 +123,7 @@ def test_the_stored_recipe_repeats_a_budgeted_run(run, data, tmp_path):
     path = tmp_path / "data.npz"
     np.savez(path, x=data[0], y=data[1])
     recipe = recipe_from(run.attributes["recipe"].replace("data: null", f"data: {path}"))
-    repeated_run = zoo.run_recipe(recipe, out=tmp_path / "again.nc")
+    repeated_run = entrances.run_recipe(recipe, out=tmp_path / "again.nc")
     tiny.assert_same_bits(
         *({name: v.values for name, v in r.posterior["posterior"].items()} for r in (repeated_run, run))
     )
@@ -156,9 +161,9 @@ def test_a_run_interrupted_at_a_check_repeats_the_check_on_resume(tmp_path, monk
         at[0] = progress.done if progress.phase == "sampling" else 0
 
     with pytest.raises(bnnzoo.errors.InterruptedRunError, match="after 100 of 800 draws"):
-        zoo.run_recipe(recipe, out=out, observer=watch, stop=lambda: 2 if at[0] == 100 else 0)
+        entrances.run_recipe(recipe, out=out, observer=watch, stop=lambda: 2 if at[0] == 100 else 0)
     assert stops == []
-    assert zoo.resume(out).attributes["draws_done"] == 100
+    assert entrances.resume(out).attributes["draws_done"] == 100
     assert len(stops) == 1
 
 
@@ -171,7 +176,7 @@ def test_large_draws_are_thinned_for_the_convergence_check(tmp_path, monkeypatch
     def ended(most_draws, at):
         monkeypatch.setattr(verdict, "_BYTES", most_draws * a_draw)
         monkeypatch.setattr(verdict, "has_converged", lambda _, every, __: every == at)
-        about = zoo.run_recipe(recipe, out=tmp_path / "run.nc", force=True).attributes
+        about = entrances.run_recipe(recipe, out=tmp_path / "run.nc", force=True).attributes
         return about["ended"], about["draws_done"], json.loads(about["stops"])
 
     assert ended(200, at=2) == ("converged", 400, [100, 200, 400])
@@ -195,7 +200,7 @@ def test_open_parts_reads_every_kth_draw(tmp_path):
         return 2 if reports[-1].phase == "sampling" and reports[-1].done > 50 else 0
 
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
-        zoo.run_recipe(tiny.recipe("random-walk", draws=100_000), out=out, observer=reports.append, stop=stop)
+        entrances.run_recipe(tiny.recipe("random-walk", draws=100_000), out=out, observer=reports.append, stop=stop)
     every_draw, third = store.open_parts(out), store.open_parts(out, every=3)
     for group in ("posterior", "sample_stats"):
         for name, values in every_draw[group].data_vars.items():
@@ -210,7 +215,7 @@ def test_lengths_follow_from_the_budget_and_the_speed_of_the_machine(monkeypatch
         monkeypatch.setattr(budget, "seconds_per_row", lambda *_: seconds)
         frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
         recipe = keywords.recipe_of("linear", sampler, data=None, in_memory=True, **options)
-        problem = zoo.Problem.from_recipe(recipe, zoo.load_recipe_data(recipe, frame))
+        problem = entrances.Problem.from_recipe(recipe, entrances.load_recipe_data(recipe, frame))
         return budget.plan_lengths(
             problem, place_chains("vectorized", 4), np.zeros((4, 3), np.float32), start_seconds=0.0
         )
@@ -239,7 +244,7 @@ def test_lengths_follow_from_the_budget_and_the_speed_of_the_machine(monkeypatch
 def _problem(data, sampler="mala", **options):
     frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
     recipe = keywords.recipe_of("linear", sampler, data=None, in_memory=True, **options)
-    return zoo.Problem.from_recipe(recipe, zoo.load_recipe_data(recipe, frame))
+    return entrances.Problem.from_recipe(recipe, entrances.load_recipe_data(recipe, frame))
 
 
 def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):
@@ -297,11 +302,13 @@ def test_a_run_resumed_after_warm_up_keeps_its_measured_thinning(tmp_path, monke
     out, phases = tmp_path / "run.nc", []
     recipe = tiny.recipe("mala", draws=40, warmup=200, budget="1m")
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
-        zoo.run_recipe(recipe, out=out, observer=lambda p: phases.append(p.phase), stop=lambda: "sampling" in phases)
-    zoo.resume(out)
+        entrances.run_recipe(
+            recipe, out=out, observer=lambda p: phases.append(p.phase), stop=lambda: "sampling" in phases
+        )
+    entrances.resume(out)
     attributes = bnnzoo.open(out).attributes
     assert "thin: 4" in attributes["recipe"]
-    again = zoo.run_recipe(recipe_from(attributes["recipe"]), out=tmp_path / "again.nc")
+    again = entrances.run_recipe(recipe_from(attributes["recipe"]), out=tmp_path / "again.nc")
     tiny.assert_same_bits(
         *({name: v.values for name, v in r.posterior["posterior"].items()} for r in (again, bnnzoo.open(out)))
     )
@@ -337,8 +344,8 @@ def test_training_steps_fit_into_the_budget(monkeypatch, data):
 
 
 def test_the_ladder_ends_before_the_last_draw():
-    assert [budget.ladder(draws) for draws in (100, 101, 800)] == [[], [100], [100, 200, 400]]
-    assert budget.ladder(2000) == [100, 200, 400, 800, 1600]
+    assert [ladder(draws) for draws in (100, 101, 800)] == [[], [100], [100, 200, 400]]
+    assert ladder(2000) == [100, 200, 400, 800, 1600]
 
 
 @pytest.mark.parametrize(
@@ -373,7 +380,7 @@ def test_a_budget_that_was_interrupted_goes_on(data, tmp_path):
     recipe = resolve("linear", "mala", [], {"data": str(path), "budget": "4s", "until": "budget", **SHORT})
     calls = iter(range(10**6))
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
-        zoo.run_recipe(recipe, out=out, stop=lambda: 2 if next(calls) > 6 else 0)
-    run = zoo.resume(out)
+        entrances.run_recipe(recipe, out=out, stop=lambda: 2 if next(calls) > 6 else 0)
+    run = entrances.resume(out)
     assert run.attributes["complete"] == 1
     assert run.attributes["ended"] in ("budget", "draws")

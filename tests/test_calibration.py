@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bnnzoo.evaluation import calibration, metrics, scores
-from bnnzoo.evaluation.findings import answer_calibrated
-from bnnzoo.evaluation.predictive import Moments
+from bnnzoo.evaluation.convergence.findings import answer_calibrated
+from bnnzoo.evaluation.formulas import calibration_distance, metrics
+from bnnzoo.evaluation.predictions.predictive import Moments
+from bnnzoo.evaluation.scores import row_scores
 
 
 def normal_pit(rows: int, sd: float = 1.0, shift: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -29,18 +30,18 @@ def test_intervals_of_a_perfect_count_model_cover_what_they_claim():
     for rate in (0.5, 3.0):
         y = rng.poisson(rate, size=(4000, 1)).astype(float)
         samples = rng.poisson(rate, size=(1000, 4000, 1)).astype(float)
-        rows = scores.sampled_scores(samples, y, rng.uniform(size=y.shape))
-        for level in scores.LEVELS:
-            result = scores.interval_estimates(rows, ["y"], np.ones(1))[f"coverage_{level}"]
+        rows = row_scores.sampled_scores(samples, y, rng.uniform(size=y.shape))
+        for level in row_scores.LEVELS:
+            result = row_scores.interval_estimates(rows, ["y"], np.ones(1))[f"coverage_{level}"]
             assert abs(result.value - level / 100) < 5 * (result.se or 0), (rate, level)
-        assert answer_calibrated(calibration.of_intervals(rows.pit), 4000).outcome == "yes"
+        assert answer_calibrated(calibration_distance.of_intervals(rows.pit), 4000).outcome == "yes"
 
 
 def test_the_scores_of_two_rows_of_classes():
     """The first row has probability 0.7 for its class; the second has 0.5 for a wrong class and 0.4 for its own."""
     p = np.array([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4]])
     parts = Moments(p, np.array([[0.6], [0.8]]), np.array([[0.1], [0.3]]), np.log([0.7, 0.4]))
-    result = {name: item.value for name, item in scores.classification(np.array([0, 2]), parts).items()}
+    result = {name: item.value for name, item in row_scores.classification(np.array([0, 2]), parts).items()}
     expected = {
         "nll": -np.log(0.28) / 2,
         "accuracy": 0.5,
@@ -59,7 +60,7 @@ def test_the_scores_of_two_rows_of_classes():
 def test_quantiles_of_equal_samples_are_that_sample():
     """(1 - share) a + share a can differ from a in float32, so an interval of one point could miss an equal target."""
     for value in np.random.default_rng(0).uniform(1, 1000, 500).astype(np.float32):
-        result = metrics.quantiles(np.full((1003, 1, 1), value), scores.QUANTILES)
+        result = metrics.quantiles(np.full((1003, 1, 1), value), row_scores.QUANTILES)
         assert (result == value).all()
 
 
@@ -69,7 +70,7 @@ def test_overconfidence_and_underconfidence_do_not_cancel():
     labels, probabilities = classes(confidence, np.repeat([0.95, 0.55], 500))
     assert metrics.expected_calibration_error(labels, probabilities).value == pytest.approx(0.4, abs=0.03)
     assert np.mean(labels == 0) == pytest.approx(confidence.mean(), abs=0.02)
-    answer = answer_calibrated(calibration.of_classes(labels, probabilities), 1000)
+    answer = answer_calibrated(calibration_distance.of_classes(labels, probabilities), 1000)
     assert answer.outcome == "no"
     assert "Underconfident where its confidence is up to 0.55, overconfident above" in answer.text
 
@@ -83,16 +84,16 @@ def test_the_direction_of_miscalibration_is_named(sd, shift, message):
     pit = normal_pit(500, sd, shift)
     if sd == 1.6:
         assert metrics.coverage(pit, 0.5).value == pytest.approx(0.72, abs=0.03)
-    answer = answer_calibrated(calibration.of_intervals(pit), 500)
+    answer = answer_calibrated(calibration_distance.of_intervals(pit), 500)
     assert answer.outcome == "no"
     assert message in answer.text
-    assert answer_calibrated(calibration.of_intervals(pit[:15]), 15).outcome != "yes"
+    assert answer_calibrated(calibration_distance.of_intervals(pit[:15]), 15).outcome != "yes"
 
 
 @pytest.mark.parametrize(("accuracy", "message"), [(0.65, "Overconfident"), (0.97, "Underconfident")])
 def test_a_classifier_that_is_off_is_named(accuracy, message):
     labels, probabilities = classes(np.full(500, 0.8), np.full(500, accuracy))
-    answer = answer_calibrated(calibration.of_classes(labels, probabilities), 500)
+    answer = answer_calibrated(calibration_distance.of_classes(labels, probabilities), 500)
     assert answer.outcome == "no"
     assert answer.text.startswith(message)
 
@@ -102,12 +103,12 @@ def test_a_class_claimed_too_often_is_named():
     rng = np.random.default_rng(0)
     p = rng.uniform(0.2, 0.8, 5000)
     labels = (rng.uniform(size=5000) < p - 0.15).astype(int)
-    answer = answer_calibrated(calibration.of_classes(labels, np.stack([1 - p, p], 1), ("low", "high")), 5000)
+    answer = answer_calibrated(calibration_distance.of_classes(labels, np.stack([1 - p, p], 1), ("low", "high")), 5000)
     assert answer.outcome == "no"
     assert answer.text.startswith("Class high predicted too often: 49.9% on average, observed in 35.3%"), answer.text
     three = np.stack([(1 - p) / 2, (1 - p) / 2, p], 1)
     labels = np.where(rng.uniform(size=5000) < p - 0.15, 2, rng.integers(0, 2, 5000))
-    answer = answer_calibrated(calibration.of_classes(labels, three, ("a", "b", "c")), 5000)
+    answer = answer_calibrated(calibration_distance.of_classes(labels, three, ("a", "b", "c")), 5000)
     assert answer.outcome == "no"
     assert answer.text.startswith("Overconfident")
 
@@ -116,18 +117,18 @@ def test_one_target_of_several_is_named():
     """One target of ten has sds three times too small; of two targets, one is too wide and one too narrow."""
     pit = np.random.default_rng(0).uniform(size=(1000, 10))
     pit[:, 4:5] = normal_pit(1000, 1 / 3)
-    answer = answer_calibrated(calibration.of_intervals(pit, [f"y{i}" for i in range(10)]), 1000)
+    answer = answer_calibrated(calibration_distance.of_intervals(pit, [f"y{i}" for i in range(10)]), 1000)
     assert answer.outcome == "no"
     assert "ntervals of y4 too narrow" in answer.text
     both = np.hstack([normal_pit(1000, 1.5, seed=1), normal_pit(1000, 1 / 1.5, seed=2)])
-    assert answer_calibrated(calibration.of_intervals(both), 1000).outcome == "no"
+    assert answer_calibrated(calibration_distance.of_intervals(both), 1000).outcome == "no"
 
 
 def test_few_rows_do_not_give_a_calibrated_answer():
     """If 90 % intervals contain 83 % of 300 rows, at most one of ten predictions is reported as calibrated."""
     sd = stats.norm.ppf(0.915) / stats.norm.ppf(0.95)
     messages = [
-        answer_calibrated(calibration.of_intervals(normal_pit(300, sd, seed=repeat)), 300).outcome
+        answer_calibrated(calibration_distance.of_intervals(normal_pit(300, sd, seed=repeat)), 300).outcome
         for repeat in range(200)
     ]
     assert messages.count("yes") <= 20
@@ -136,10 +137,10 @@ def test_few_rows_do_not_give_a_calibrated_answer():
 def test_half_a_percent_is_not_wrong_however_many_rows_show_it():
     pit = normal_pit(10**6, 1.01)
     assert stats.kstest(np.abs(2 * pit[:, 0] - 1), "uniform").pvalue < 1e-6
-    answer = answer_calibrated(calibration.of_intervals(pit), 10**6)
+    answer = answer_calibrated(calibration_distance.of_intervals(pit), 10**6)
     assert answer.outcome == "yes"
     labels, probabilities = classes(np.full(10**6, 0.8), np.full(10**6, 0.795))
-    assert answer_calibrated(calibration.of_classes(labels, probabilities), 10**6).outcome == "yes"
+    assert answer_calibrated(calibration_distance.of_classes(labels, probabilities), 10**6).outcome == "yes"
 
 
 def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
@@ -156,9 +157,9 @@ def test_false_alarms_are_rare_and_the_interval_holds_the_truth():
         pit = normal_pit(200, seed=repeat)
         confidence = rng.uniform(0.5, 1, 200)
         labels, probabilities = classes(confidence, confidence, seed=repeat)
-        for curve in (calibration.of_intervals(pit), calibration.of_classes(labels, probabilities)):
+        for curve in (calibration_distance.of_intervals(pit), calibration_distance.of_classes(labels, probabilities)):
             alarms_absent += answer_calibrated(curve, 200).outcome == "no"
-        narrow = calibration.of_intervals(normal_pit(200, 0.7, seed=repeat))
+        narrow = calibration_distance.of_intervals(normal_pit(200, 0.7, seed=repeat))
         holds += narrow.low <= truth <= narrow.high
     assert alarms_absent <= 10
     assert holds >= 488
@@ -178,5 +179,5 @@ def test_a_right_posterior_of_few_rows_is_not_called_wrong(ratio, least, most):
         covariance = np.linalg.inv(train.T @ train)
         sd = ratio * np.sqrt(1 + np.einsum("ij,jk,ik->i", test, covariance, test))
         pit = stats.norm.cdf((target - test @ covariance @ train.T @ y) / sd)
-        wrong += answer_calibrated(calibration.of_intervals(pit[:, None]), 400).outcome == "no"
+        wrong += answer_calibrated(calibration_distance.of_intervals(pit[:, None]), 400).outcome == "no"
     assert least <= wrong <= most

@@ -14,13 +14,13 @@ from scipy import integrate, special, stats
 from test_data_load import message_of
 
 import bnnzoo
-from bnnzoo import keywords
+from bnnzoo.api import keywords
 from bnnzoo.assembly import Problem
 from bnnzoo.data import load, load_like, split
-from bnnzoo.data.reading import Reading
-from bnnzoo.data.scaler import Scaler
+from bnnzoo.data.columns.reading_options import Reading
+from bnnzoo.data.rows.scaler import Scaler
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation.estimands import is_linear
+from bnnzoo.evaluation.audit.estimands import is_linear
 from bnnzoo.posterior import intervals
 from bnnzoo.posterior.censored import Censored
 from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, Mixture, MixturePerTarget, Poisson, StudentT

@@ -11,7 +11,7 @@ import pytest
 import tiny
 from jaxtyping import Array, Float
 
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 from bnnzoo.posterior.hyperparameter import number
 from bnnzoo.samplers import AbstractSampler, Hmc, choose, metropolis, standard_normal
 from bnnzoo.samplers.base import Exactness

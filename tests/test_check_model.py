@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
-from bnnzoo import cli, registry
+from bnnzoo import cli
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel, Mlp
+from bnnzoo.plugins import registry
 from bnnzoo.testing import ModelReport, check_model
 from bnnzoo.testing.model_report import CHECKS
 

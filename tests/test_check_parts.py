@@ -15,16 +15,8 @@ import pytest
 from annotated_types import Gt
 from typing_extensions import Doc
 
-from bnnzoo import (
-    AbstractLikelihood,
-    AbstractPrior,
-    Parameter,
-    TargetUnits,
-    UsageError,
-    cli,
-    number,
-    registry,
-)
+from bnnzoo import AbstractLikelihood, AbstractPrior, Parameter, TargetUnits, UsageError, cli, number
+from bnnzoo.plugins import registry
 from bnnzoo.posterior.likelihoods import Gaussian, exp
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.testing import check_likelihood, check_prior

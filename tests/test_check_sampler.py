@@ -16,8 +16,9 @@ import pytest
 from jaxtyping import Array, Float
 from scipy import stats
 
-from bnnzoo import cli, registry
+from bnnzoo import cli
 from bnnzoo.errors import UsageError
+from bnnzoo.plugins import registry
 from bnnzoo.posterior.hyperparameter import number
 from bnnzoo.samplers import AbstractSampler, Mala, Mams, Penalty, RandomWalk
 from bnnzoo.testing import TARGETS, Row, SamplerReport, assert_exact, check_sampler

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bnnzoo.errors import UsageError
-from bnnzoo.sampling import carry
+from bnnzoo.sampling.loop import carry
 from bnnzoo.store import checkpoint
 from bnnzoo.store.checkpoint import Checkpoint, load, readable_checkpoints, save
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import bnnzoo
-from bnnzoo import cli, recipe_choice
+from bnnzoo import cli
+from bnnzoo.api import choose_recipe
 from bnnzoo.data import from_arrays
 from bnnzoo.errors import UsageError
 from bnnzoo.recipe import read_layer, shipped
@@ -27,18 +28,18 @@ def dataset(rows: int = 50, task: str = "regression", shape: tuple[int, ...] = (
     ("data", "name"),
     [
         (dataset(), "small-table"),
-        (dataset(recipe_choice.MIN_DEEP_ROWS - 1), "small-table"),
-        (dataset(recipe_choice.MIN_DEEP_ROWS), "medium-table"),
-        (dataset(recipe_choice.MAX_FULL_BATCH_ROWS), "medium-table"),
-        (dataset(recipe_choice.MAX_FULL_BATCH_ROWS + 1), "large-table"),
+        (dataset(choose_recipe.MIN_DEEP_ROWS - 1), "small-table"),
+        (dataset(choose_recipe.MIN_DEEP_ROWS), "medium-table"),
+        (dataset(choose_recipe.MAX_FULL_BATCH_ROWS), "medium-table"),
+        (dataset(choose_recipe.MAX_FULL_BATCH_ROWS + 1), "large-table"),
         (dataset(task="classification"), "small-table-classes"),
-        (dataset(recipe_choice.MAX_FULL_BATCH_ROWS + 1, "classification"), "large-table-classes"),
+        (dataset(choose_recipe.MAX_FULL_BATCH_ROWS + 1, "classification"), "large-table-classes"),
         (dataset(shape=(8, 8)), "images"),
         (dataset(shape=(8, 8), task="classification"), "images"),
     ],
 )
 def test_the_rule_names_a_recipe_that_is_shipped(data, name):
-    result, why = recipe_choice.recipe_rule(data)
+    result, why = choose_recipe.recipe_rule(data)
     assert result == name
     assert why.startswith(f"{data.num_data} rows")
     path = shipped(name)
@@ -53,7 +54,7 @@ def test_the_task_that_is_asked_for_decides():
     counts = np.arange(50) % 3
     data = np.random.default_rng(0).normal(size=(50, 3)), counts
     for options, name in (({}, "small-table-classes"), ({"likelihood": "poisson"}, "small-table")):
-        layer, _ = recipe_choice.choose_recipe([], options, data)
+        layer, _ = choose_recipe.choose_recipe([], options, data)
         assert layer.source.endswith(f"{name}.yaml")
 
 

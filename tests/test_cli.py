@@ -19,8 +19,9 @@ import tiny
 import xarray as xr
 
 import bnnzoo
-from bnnzoo import cli, store, zoo
-from bnnzoo.evaluation.findings import Limits
+from bnnzoo import cli, store
+from bnnzoo.api import entrances
+from bnnzoo.evaluation.convergence.findings import Limits
 
 LONG = {"warmup": 400, "draws": 300, "thin": 100, "checkpoint_every": 0}
 """A run with one or two seconds of sampling, in parts."""
@@ -236,7 +237,7 @@ NO_INTERVAL = {"interval": None, "level": None, "calibration": None}
 def test_commands_call_the_run_with_their_options(command, name, arguments, named, monkeypatch, capsys):
     """All results from draws that have not converged come with a warning."""
     run = Asked()
-    monkeypatch.setattr(zoo, "open", lambda path: run)
+    monkeypatch.setattr(entrances, "open", lambda path: run)
     monkeypatch.setattr(store.reading, "check", lambda path: None)
     assert call(*command.split()) == 0
     assert run.asked[name] == (arguments, named)
@@ -246,11 +247,11 @@ def test_commands_call_the_run_with_their_options(command, name, arguments, name
 
 def test_resume_and_merge_warn_and_pass_their_options(tmp_path, monkeypatch, capsys):
     run, messages = Asked(), list[Any]()
-    monkeypatch.setattr(zoo, "open", lambda path: run)
+    monkeypatch.setattr(entrances, "open", lambda path: run)
     monkeypatch.setattr(store.reading, "check", lambda path: None)
     monkeypatch.setattr(store, "resumable", lambda path, part: messages.append((path, part)))
-    monkeypatch.setattr(zoo, "resume", lambda path, *, observer, stop, **how: messages.append(how) or run)
-    monkeypatch.setattr("bnnzoo.joining.concat", lambda runs: messages.append(runs) or run)
+    monkeypatch.setattr(entrances, "resume", lambda path, *, observer, stop, **how: messages.append(how) or run)
+    monkeypatch.setattr("bnnzoo.api.concat.concat", lambda runs: messages.append(runs) or run)
     monkeypatch.setitem(ANSWERS, "save", None)
     assert call("resume", "run.nc", "--from-part", 3, "--break-lock", "--quiet") == 0
     assert call("resume", "run.nc", "--allow-inexact-resume", "--quiet") == 0

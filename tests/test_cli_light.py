@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from bnnzoo import cli, registry
+from bnnzoo import cli
 from bnnzoo.cli import output
 from bnnzoo.cli.output import echo, print_json, print_record, print_rows, print_table, print_warning
 from bnnzoo.cli.part_command import split_fields
 from bnnzoo.errors import BnnzooWarning, GateError
+from bnnzoo.files.shell import quoted
 from bnnzoo.finding import Finding, from_json, sentences, to_json
+from bnnzoo.plugins import registry
 from bnnzoo.progress import Progress
 from bnnzoo.progress_bar import Pace, PlainLines, describe_progress
-from bnnzoo.shell import quoted
 from bnnzoo.suggestions import near_names
 
 HEAVY = ("jax", "numpy", "equinox", "numpyro", "xarray", "scipy", "pandas")

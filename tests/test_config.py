@@ -17,8 +17,8 @@ import pytest
 from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
 
-from bnnzoo import plugin, registry
 from bnnzoo.errors import BnnzooError, NotFoundError, UsageError
+from bnnzoo.plugins import builtin, registry
 from bnnzoo.recipe import (
     Layer,
     Part,
@@ -76,7 +76,7 @@ def _refused(**fields: object) -> str:
 @pytest.fixture
 def recipes(tmp_path, monkeypatch):
     """Use a separate folder of shipped recipes."""
-    monkeypatch.setattr(plugin, "RECIPES", tmp_path)
+    monkeypatch.setattr(builtin, "RECIPES", tmp_path)
     registry.reset()
     yield tmp_path
     registry.reset()

@@ -17,8 +17,9 @@ from scipy import special, stats
 import bnnzoo
 from bnnzoo import cli
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import conformal_bayes, full_conformal, prediction_intervals, split_conformal
-from bnnzoo.evaluation.conformal_bayes import TrainingScores
+from bnnzoo.evaluation.formulas import conformal_bayes
+from bnnzoo.evaluation.formulas.conformal_bayes import TrainingScores
+from bnnzoo.evaluation.intervals import full_conformal, prediction_intervals, split_conformal
 from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
 
 REPLICATIONS, ROWS, DRAWS, LEVEL = 300, 40, 1000, 0.8

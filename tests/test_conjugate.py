@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bnnzoo import zoo
+from bnnzoo.api import entrances
 from bnnzoo.recipe import resolve
 
 ROWS, NOISE, CHAINS = 150, 0.5, 64
@@ -74,7 +74,7 @@ def test_moments_are_those_of_the_closed_form(sampler, data, tmp_path):
         "seed": 20,
         **{f"sampler.{name}": value for name, value in fields.items()},
     }
-    run = zoo.run_recipe(resolve("linear", sampler, [], options), out=tmp_path / "run.nc")
+    run = entrances.run_recipe(resolve("linear", sampler, [], options), out=tmp_path / "run.nc")
     assert run.attributes["regime_ok"] == (1 if sampler == "penalty" else "not-applicable")
     group = run.posterior["posterior"]
     assert set(group.data_vars) == {"weight", "bias"}

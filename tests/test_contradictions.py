@@ -15,7 +15,7 @@ import tiny
 from hostile import edited
 
 import bnnzoo
-from bnnzoo import zoo
+from bnnzoo.api import entrances
 from bnnzoo.errors import UsageError
 
 
@@ -93,7 +93,7 @@ CONTRADICTIONS: dict[str, Callable[[Path], None]] = {
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "run.nc"
-    zoo.run_recipe(tiny.recipe("mala", **{"likelihood.scale": "learned"}), out=out)
+    entrances.run_recipe(tiny.recipe("mala", **{"likelihood.scale": "learned"}), out=out)
     return out
 
 
@@ -105,7 +105,7 @@ def test_a_contradiction_is_refused(case, finished, tmp_path):
     looks: list[Callable[[bnnzoo.Run], Any]] = [lambda run: run.evaluate(save=False), lambda run: run.diagnose()]
     for look in looks[: 1 if case.startswith("test") else 2]:  # a diagnosis looks at no test target
         with pytest.raises(UsageError) as caught:
-            look(zoo.open(path))
+            look(entrances.open(path))
         assert str(path) in str(caught.value)
 
 
@@ -113,5 +113,5 @@ def test_an_attribute_more_does_no_harm(finished, tmp_path):
     path = tmp_path / "run.nc"
     shutil.copyfile(finished, path)
     _says("mine", np.array([1, 2]))(path)
-    assert zoo.open(path).diagnose() == zoo.open(finished).diagnose()
-    assert zoo.open(path).summary()["draws"] == tiny.DRAWS
+    assert entrances.open(path).diagnose() == entrances.open(finished).diagnose()
+    assert entrances.open(path).summary()["draws"] == tiny.DRAWS

@@ -17,8 +17,8 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Bernoulli, Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers._control_variate import Anchor, make_anchor, next_anchor
-from bnnzoo.sampling import backend
+from bnnzoo.samplers.common.control_variate import Anchor, make_anchor, next_anchor
+from bnnzoo.sampling.devices import jax_settings
 
 ORDERS = pytest.mark.parametrize("order", ["none", "first", "second"])
 CHAINS, STEPS = 10_000, 30
@@ -60,7 +60,7 @@ def anchor_of(posterior: NetworkPosterior, order: str, point) -> Anchor | None:
 
 @pytest.mark.parametrize("order", ["first", "second"])
 def test_the_whole_part_is_the_sum_of_the_batch_part(order):
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         posterior = network()
         point, start, end = 0.5 * jax.random.normal(jax.random.key(1), (3, posterior.layout.dim))
         anchor = anchor_of(posterior, order, point)
@@ -86,7 +86,7 @@ def test_the_whole_part_is_the_sum_of_the_batch_part(order):
 @ORDERS
 @pytest.mark.parametrize("sampling", ["replacement", "disjoint"])
 def test_delta_and_sigma2_are_unbiased_over_all_batches(order, sampling):
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         posterior = network()
         point, start, end = 0.5 * jax.random.normal(jax.random.key(1), (3, posterior.layout.dim))
         sampler = Penalty(batch_size=3, num_batches=1, sampling=sampling, control_variate=order)
@@ -109,7 +109,7 @@ def test_delta_and_sigma2_are_unbiased_over_all_batches(order, sampling):
 
 
 def test_the_anchor_is_at_the_mode_when_a_newton_step_reaches_it():
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         posterior = slope_only()
         far = jnp.array([2.5])
         near = jax.jit(lambda theta: make_anchor(posterior, theta, second=True))(far)
@@ -175,7 +175,7 @@ def test_a_hessian_that_is_too_large_is_refused():
 
 def exact_law(posterior: NetworkPosterior) -> tuple[np.ndarray, np.ndarray]:
     """Return a grid and the distribution function on it."""
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         grid = jnp.linspace(-1.0, 5.0, 4001)
         log_density = np.asarray(jax.lax.map(lambda t: posterior.log_density(t[None]), grid))
     weights = np.exp(log_density - log_density.max())

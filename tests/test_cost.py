@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tiny
 
-from bnnzoo import assembly, zoo
+from bnnzoo import assembly
+from bnnzoo.api import entrances
 from bnnzoo.errors import InterruptedRunError
-from bnnzoo.sampling import budget, initial, start
+from bnnzoo.sampling.initial import budget, positions, trained_start
 
 
 @pytest.mark.slow
@@ -19,7 +20,7 @@ def test_counted_gradients_agree_with_gradient_calls(tmp_path):
 
     Before it are ten gradients on 128 rows for each step of warm-up, and two looks at all rows.
     """
-    run = zoo.run_recipe(tiny.recipe("nuts", keep_warmup=True, thin=2), out=tmp_path / "run.nc")
+    run = entrances.run_recipe(tiny.recipe("nuts", keep_warmup=True, thin=2), out=tmp_path / "run.nc")
     steps = run.posterior["warmup_sample_stats"]["n_steps"].values.sum()
     steps += 2 * run.posterior["sample_stats"]["n_steps"].values.sum()
     rows = tiny.problem("nuts").posterior.num_data
@@ -34,20 +35,20 @@ def test_the_start_counts_whatever_the_posterior(tmp_path, monkeypatch):
 
     def train(posterior, thetas, **_):
         clock[0] += 1000.0
-        yield start.Trained(np.full(len(thetas), 100, np.int32), np.asarray(thetas), np.zeros(len(thetas)))
+        yield trained_start.Trained(np.full(len(thetas), 100, np.int32), np.asarray(thetas), np.zeros(len(thetas)))
 
-    monkeypatch.setattr(initial, "train", train)
-    monkeypatch.setattr(initial, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(positions, "train", train)
+    monkeypatch.setattr(positions, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     more = {"init": "map", "start_steps": 250, "warmup": 0, "draws": 5, "chains": 2}
     last = tiny.recipe("random-walk", "mlp", stochastic="last", **more)
     rows = assembly.Problem.from_recipe(last).posterior.num_data
-    trained = start.evaluations(rows, np.array([100]), last.start_held_out)
-    result = zoo.run_recipe(last, out=tmp_path / "last.nc").attributes
+    trained = trained_start.evaluations(rows, np.array([100]), last.start_held_out)
+    result = entrances.run_recipe(last, out=tmp_path / "last.nc").attributes
     assert result["seconds_warmup"] >= 2000
     assert result["target_evaluations"] == 3 * trained + 2 * 5 * rows
 
     problem = tiny.problem("random-walk")
-    by_hand = zoo.sample(problem.posterior, problem.sampler, out=tmp_path / "hand.nc", **more).attributes
+    by_hand = entrances.sample(problem.posterior, problem.sampler, out=tmp_path / "hand.nc", **more).attributes
     assert by_hand["seconds_warmup"] >= 1000
     assert by_hand["target_evaluations"] == 2 * trained + 2 * 5 * problem.posterior.num_data
 
@@ -61,23 +62,23 @@ def test_transport_from_the_prior_counts_as_start(tmp_path, monkeypatch):
         clock[0] += 1000.0
         yield 450, thetas
 
-    monkeypatch.setattr(initial.transport, "transport", transport)
-    monkeypatch.setattr(initial, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(positions.transport, "transport", transport)
+    monkeypatch.setattr(positions, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(budget, "plan_lengths", lambda problem, *_, started: planned.append(started) or problem)
     recipe = tiny.recipe("random-walk", draws=300)
-    result = zoo.run_recipe(recipe, out=tmp_path / "run.nc").attributes
+    result = entrances.run_recipe(recipe, out=tmp_path / "run.nc").attributes
     assert result["seconds_warmup"] >= 1000
     assert planned == [1000.0]
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(recipe, out=tmp_path / "cut.nc", **tiny.stopped(2))
-    resumed = zoo.resume(tmp_path / "cut.nc").attributes
+        entrances.run_recipe(recipe, out=tmp_path / "cut.nc", **tiny.stopped(2))
+    resumed = entrances.resume(tmp_path / "cut.nc").attributes
     assert resumed["target_evaluations"] == result["target_evaluations"]
     assert resumed["seconds_warmup"] >= 1000
 
 
 def test_the_cost_of_training_counts_its_rows():
     """Two chains of 100 and 50 steps on 1000 rows: batches of 128, and 100 rows held out looked at every 50 steps."""
-    assert start.evaluations(1000, np.array([100, 50]), 0.1) == 150 * 128 + 3 * 100
-    assert start.evaluations(1000, np.array([50]), 0.0) == 50 * 128 + 1000
+    assert trained_start.evaluations(1000, np.array([100, 50]), 0.1) == 150 * 128 + 3 * 100
+    assert trained_start.evaluations(1000, np.array([50]), 0.0) == 50 * 128 + 1000
     # Six rows are too few to be held out, and are used for training.
-    assert start.evaluations(60, np.array([50]), 0.1) == 50 * 60 + 60
+    assert trained_start.evaluations(60, np.array([50]), 0.1) == 50 * 60 + 60

@@ -18,9 +18,11 @@ from bnnzoo import cli
 from bnnzoo.assembly import Problem
 from bnnzoo.data import load, load_like
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import counts, metrics, predictive_samples
-from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.predictions import predictive_samples
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.scores import count_tests
 from bnnzoo.models.linear import Linear
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.counts import NegativeBinomial, ZeroInflatedPoisson
@@ -360,12 +362,12 @@ def _poisson(predictor: Predictor, x: np.ndarray, indices: np.ndarray, *, seed: 
 
 def _judged(y: np.ndarray) -> tuple[str, dict[str, Estimate]]:
     x, targets_of_one = np.zeros((len(y), 1)), np.ones((len(y), 1))
-    moments = counts.Moments(3.0 * targets_of_one, 3.0 * targets_of_one, 0.0 * targets_of_one, np.zeros(len(y)))
+    moments = count_tests.Moments(3.0 * targets_of_one, 3.0 * targets_of_one, 0.0 * targets_of_one, np.zeros(len(y)))
     predictor = _Exact()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predictive_samples, "sample_each", _poisson)
-        findings_found = counts.of_rows(predictor, x, y[:, None].astype(np.float32), moments)
-    return counts.caveat(predictor, findings_found), findings_found
+        findings_found = count_tests.of_rows(predictor, x, y[:, None].astype(np.float32), moments)
+    return count_tests.caveat(predictor, findings_found), findings_found
 
 
 def test_poisson_counts_are_called_too_spread_as_seldom_as_stated():

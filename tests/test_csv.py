@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bnnzoo.evaluation.csv import csv_text
+from bnnzoo.evaluation.predictions.csv_text import csv_text
 
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
 

@@ -10,9 +10,10 @@ import h5py
 import pytest
 import tiny
 
-from bnnzoo import cli, zoo
+from bnnzoo import cli
+from bnnzoo.api import entrances
+from bnnzoo.api.run import Run
 from bnnzoo.errors import DamagedError
-from bnnzoo.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def finished(tmp_path_factory) -> list[Path]:
     """Runs of two seeds."""
     folder = tmp_path_factory.mktemp("finished")
     for seed in (0, 1):
-        run = zoo.run_recipe(tiny.recipe("mala", seed=seed, keep_warmup=True), out=folder / f"{seed}.nc")
+        run = entrances.run_recipe(tiny.recipe("mala", seed=seed, keep_warmup=True), out=folder / f"{seed}.nc")
         run.evaluate()
     return [folder / "0.nc", folder / "1.nc"]
 
@@ -113,7 +114,7 @@ def test_unreadable_arrays_are_refused_by_merge(change, expected_message, turned
 
 
 def test_numbers_of_another_precision_are_called_so(finished, tmp_path):
-    tree = zoo.open(finished[0]).posterior.load().copy()
+    tree = entrances.open(finished[0]).posterior.load().copy()
     tree["posterior"]["weight"] = tree["posterior"]["weight"].astype("float64")
     with pytest.raises(DamagedError, match=r"weight is float64\[4, 20, 1, 10\], expected float32\[4, 20, 1, 10\]"):
         Run(tree, tmp_path / "run.nc").diagnose()

@@ -21,10 +21,11 @@ from hostile import HOSTILE, SECRET
 from test_hostile_files import refused
 
 import bnnzoo
-from bnnzoo import store, zoo
+from bnnzoo import store
+from bnnzoo.api import entrances
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import InterruptedRunError, UsageError
-from bnnzoo.sampling import carry
+from bnnzoo.sampling.loop import carry
 from bnnzoo.store import npz
 
 
@@ -39,7 +40,7 @@ def stopped(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("stopped") / "run.nc"
     chunks: list[str] = []
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(
+        entrances.run_recipe(
             recipe(),
             out=out,
             observer=lambda progress: chunks.append(progress.phase),
@@ -51,7 +52,7 @@ def stopped(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory) -> bnnzoo.Run:
-    return zoo.run_recipe(recipe(), out=tmp_path_factory.mktemp("whole") / "run.nc")
+    return entrances.run_recipe(recipe(), out=tmp_path_factory.mktemp("whole") / "run.nc")
 
 
 @pytest.fixture
@@ -314,10 +315,10 @@ def test_a_damaged_run_resumes_from_its_last_intact_state(run, finished_run):
     last = len(parts) - 1
     flipped(parts[last]["file"])(folder)
     with pytest.raises(UsageError, match=r"--from-part (\d+)") as caught:
-        zoo.resume(run)
+        entrances.resume(run)
     number = int(str(caught.value).rsplit(" ", 1)[1])
     assert 0 < number <= last
-    resumed = zoo.resume(run, from_part=number)
+    resumed = entrances.resume(run, from_part=number)
     tiny.assert_same_bits(draws(resumed), draws(finished_run))
 
 
@@ -327,17 +328,17 @@ def test_a_run_without_intact_parts_resumes_from_the_end_of_warm_up(run, finishe
     for part in manifest(folder)["parts"]:
         flipped(part["file"])(folder)
     with pytest.raises(UsageError, match="--from-part 0"):
-        zoo.resume(run)
-    tiny.assert_same_bits(draws(zoo.resume(run, from_part=0)), draws(finished_run))
+        entrances.resume(run)
+    tiny.assert_same_bits(draws(entrances.resume(run, from_part=0)), draws(finished_run))
 
 
 @pytest.mark.usefixtures("as_options")
 def test_a_damaged_checkpoint_is_not_the_only_one(run, finished_run):
     cut("checkpoint.npz")(store.parts_folder(run))
     with pytest.raises(UsageError, match=r"--from-part (\d+)") as caught:
-        zoo.resume(run)
+        entrances.resume(run)
     number = int(str(caught.value).rsplit(" ", 1)[1])
-    tiny.assert_same_bits(draws(zoo.resume(run, from_part=number)), draws(finished_run))
+    tiny.assert_same_bits(draws(entrances.resume(run, from_part=number)), draws(finished_run))
 
 
 @pytest.mark.usefixtures("as_options")
@@ -346,7 +347,7 @@ def test_without_any_checkpoint_there_is_only_a_new_start(run):
     for path in folder.glob("checkpoint*"):
         path.unlink()
     with pytest.raises(UsageError, match="start it again with --force"):
-        zoo.resume(run)
+        entrances.resume(run)
 
 
 @pytest.mark.usefixtures("as_options")
@@ -355,12 +356,12 @@ def test_a_finished_file_is_read_despite_leftover_parts(finished_run, tmp_path):
     finished_run.save(out)
     (tmp_path / "run.nc.parts").mkdir()
     assert bnnzoo.open(out).attributes["complete"] == 1
-    assert zoo.resume(out).attributes["complete"] == 1
+    assert entrances.resume(out).attributes["complete"] == 1
     assert not (tmp_path / "run.nc.parts").exists()
     with pytest.raises(UsageError, match="is finished, so there is nothing to resume"):
-        zoo.resume(out)
+        entrances.resume(out)
     with pytest.raises(UsageError, match="exists; use another -o, or --force"):
-        zoo.run_recipe(tiny.recipe("random-walk"), out=out)
+        entrances.run_recipe(tiny.recipe("random-walk"), out=out)
 
 
 def test_the_old_file_stays_until_the_new_one_is_complete(finished_run, run):
@@ -383,7 +384,7 @@ def test_force_stopped_before_its_first_checkpoint_leaves_the_old_run(finished_r
     with pytest.raises(
         UsageError, match="is finished, but the run that was to replace it stopped before its first check"
     ):
-        zoo.resume(out)
+        entrances.resume(out)
     tiny.assert_same_bits(draws(bnnzoo.open(out)), draws(finished_run))
 
 
@@ -392,8 +393,8 @@ def test_a_folder_left_by_an_early_kill_does_not_block_a_run(tmp_path):
     store.parts_folder(out).mkdir()
     (store.parts_folder(out) / "lock").touch()
     with pytest.raises(UsageError, match="stopped before it began, so there is nothing to resume; start it again"):
-        zoo.resume(out)
-    zoo.run_recipe(tiny.recipe("random-walk"), out=out)
+        entrances.resume(out)
+    entrances.run_recipe(tiny.recipe("random-walk"), out=out)
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
 
 
@@ -476,7 +477,7 @@ def test_a_false_checkpoint_is_refused_before_anything_is_written(case, run):
     LIES[case](folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")}
     with pytest.raises(UsageError, match=r"damaged|the description of the data cannot be read"):
-        zoo.resume(run)
+        entrances.resume(run)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")} == before
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from bnnzoo.data import Dataset, load, load_inputs, load_like
-from bnnzoo.data.reading import Reading
+from bnnzoo.data.columns.reading_options import Reading
 from bnnzoo.errors import BnnzooWarning, UsageError
 
 pytestmark = pytest.mark.usefixtures("as_options")

@@ -11,7 +11,7 @@ import pytest
 from test_data_load import message_of
 
 from bnnzoo.data import load, load_inputs
-from bnnzoo.data.check import merged_positions
+from bnnzoo.data.checks.check import merged_positions
 
 pytestmark = pytest.mark.usefixtures("as_options")
 

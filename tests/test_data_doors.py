@@ -10,9 +10,9 @@ import pytest
 
 from bnnzoo.cli import run as command
 from bnnzoo.data import load
-from bnnzoo.data.codes import find_codes
-from bnnzoo.data.dataset import Dataset
-from bnnzoo.data.new_codes import warn_of_new_codes
+from bnnzoo.data.columns.codes import find_codes
+from bnnzoo.data.loading.new_codes import warn_of_new_codes
+from bnnzoo.data.rows.dataset import Dataset
 from bnnzoo.errors import BnnzooWarning
 from bnnzoo.sklearn import BayesianRegressor
 

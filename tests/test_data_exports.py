@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from bnnzoo.data import Dataset, Signature, load, load_inputs
-from bnnzoo.data.reading import Reading
+from bnnzoo.data.columns.reading_options import Reading
 from bnnzoo.errors import BnnzooWarning, UsageError
 
 pytestmark = pytest.mark.usefixtures("as_options")

@@ -11,8 +11,8 @@ import pytest
 
 from bnnzoo.cli import run as command
 from bnnzoo.data import Signature, load, load_inputs, load_like
-from bnnzoo.data.codes import find_codes
-from bnnzoo.data.reading import Reading
+from bnnzoo.data.columns.codes import find_codes
+from bnnzoo.data.columns.reading_options import Reading
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.recipe import as_dict, resolve
 

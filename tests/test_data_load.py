@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from bnnzoo.data import Dataset, check_labels, from_arrays, load, load_inputs, load_like
-from bnnzoo.data.check import is_coarse
-from bnnzoo.data.reading import PLAIN
+from bnnzoo.data.checks.check import is_coarse
+from bnnzoo.data.columns.reading_options import PLAIN
 from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
 
 pytestmark = pytest.mark.usefixtures("as_options")
@@ -683,9 +683,9 @@ def two_names(monkeypatch):
             raise NotFoundError(f"no data set named {name}; did you mean little?")
         return entries[name]
 
-    registry = types.ModuleType("bnnzoo.registry")
+    registry = types.ModuleType("bnnzoo.plugins.registry")
     registry.load = fake_load
-    monkeypatch.setitem(sys.modules, "bnnzoo.registry", registry)
+    monkeypatch.setitem(sys.modules, "bnnzoo.plugins.registry", registry)
     import bnnzoo
 
     monkeypatch.setattr(bnnzoo, "registry", registry, raising=False)
@@ -708,7 +708,7 @@ def test_registered_names(two_names, tmp_path, monkeypatch):
 
 
 def test_the_zoos_own_names():
-    pytest.importorskip("bnnzoo.registry")
+    pytest.importorskip("bnnzoo.plugins.registry")
     for name, task in (("diabetes", "regression"), ("digits", "classification"), ("mdn-sine", "regression")):
         data = load(name)
         assert (data.name, data.task) == (name, task)

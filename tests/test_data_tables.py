@@ -14,17 +14,8 @@ import pandas as pd
 import pytest
 from test_data_load import message_of, write
 
-from bnnzoo.data import (
-    Signature,
-    delimited,
-    from_arrays,
-    load,
-    load_inputs,
-    load_like,
-    load_recipe_data,
-    split,
-    textfile,
-)
+from bnnzoo.data import Signature, from_arrays, load, load_inputs, load_like, load_recipe_data, split
+from bnnzoo.data.formats import delimited, textfile
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.recipe import resolve
 

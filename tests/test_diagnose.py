@@ -13,15 +13,16 @@ import tiny
 import xarray as xr
 
 import bnnzoo
-from bnnzoo import cli, zoo
+from bnnzoo import cli
+from bnnzoo.api import entrances
 from bnnzoo.errors import BnnzooError, DamagedError, InterruptedRunError, UsageError
-from bnnzoo.evaluation.convergence import between_chains, convergence
-from bnnzoo.evaluation.diagnostics import of_quantities, of_statistics, summary
-from bnnzoo.evaluation.findings import gate_findings
-from bnnzoo.evaluation.outcome import verdict
-from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.evaluation.record import Record, evenly
-from bnnzoo.evaluation.weights import Weights
+from bnnzoo.evaluation.contents.record import Record, evenly
+from bnnzoo.evaluation.contents.weights import Weights
+from bnnzoo.evaluation.convergence.diagnostics import of_quantities, of_statistics, summary
+from bnnzoo.evaluation.convergence.findings import gate_findings
+from bnnzoo.evaluation.convergence.outcome import verdict
+from bnnzoo.evaluation.formulas.rhat import between_chains, convergence
+from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.finding import Finding, from_json, sentence, to_json
 from bnnzoo.recipe import as_dict
 
@@ -457,7 +458,7 @@ def test_findings_of_the_sampler_fail_the_run():
 @pytest.mark.long
 def test_the_command_and_its_gate(tmp_path, capsys):
     path = tmp_path / "run.nc"
-    zoo.run_recipe(tiny.recipe("penalty", warmup=200, draws=60, **{"sampler.batch_size": 40}), out=path)
+    entrances.run_recipe(tiny.recipe("penalty", warmup=200, draws=60, **{"sampler.batch_size": 40}), out=path)
     assert cli.run(["diagnose", str(path), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert {"rhat", "ess_bulk", "acceptance_rate", "sigma2", "skew_bias", "regime_ok", "weights_rhat"} <= set(report)
@@ -476,7 +477,7 @@ def test_the_command_and_its_gate(tmp_path, capsys):
 def test_an_unfinished_run_is_diagnosed_and_not_passed(tmp_path, capsys):
     path = tmp_path / "run.nc"
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(tiny.recipe("random-walk", warmup=20, draws=4000), out=path, **tiny.stopped(6))
+        entrances.run_recipe(tiny.recipe("random-walk", warmup=20, draws=4000), out=path, **tiny.stopped(6))
     path.unlink()
     assert cli.run(["diagnose", str(path), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

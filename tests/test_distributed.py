@@ -24,10 +24,12 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import store, zoo
+from bnnzoo import store
+from bnnzoo.api import entrances
 from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
-from bnnzoo.sampling import launch, processes
-from bnnzoo.sampling.processes import SINGLE_PROCESS, LostProcessError, Processes
+from bnnzoo.sampling import launch
+from bnnzoo.sampling.devices import processes
+from bnnzoo.sampling.devices.processes import SINGLE_PROCESS, LostProcessError, Processes
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 SHORT = ("--start-steps", "250", "--quiet")
@@ -331,7 +333,7 @@ def test_a_signal_to_one_of_those_that_train_the_same_stops_all(tmp_path, monkey
     monkeypatch.setattr(Processes, "current", staticmethod(lambda: processes))
     monkeypatch.setattr(Processes, "largest", lambda self, number: 15 if self is processes else number)
     with pytest.raises(InterruptedRunError, match="stopped while training the parameters that are not sampled"):
-        zoo.run_recipe(tiny.recipe("mala", "mlp", stochastic="last", start_steps=250), out=tmp_path / "run.nc")
+        entrances.run_recipe(tiny.recipe("mala", "mlp", stochastic="last", start_steps=250), out=tmp_path / "run.nc")
 
 
 @pytest.mark.slow

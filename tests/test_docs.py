@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 import typer
 
-from bnnzoo import cli, registry
+from bnnzoo import cli
 from bnnzoo.cli import app
-from bnnzoo.hookspecs import Hooks
+from bnnzoo.plugins import registry
+from bnnzoo.plugins.hookspecs import Hooks
 from bnnzoo.recipe import fields_of
 from bnnzoo.samplers import minibatch
 

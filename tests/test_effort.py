@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bnnzoo.evaluation import draws, thinning
-from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.contents import draws
+from bnnzoo.evaluation.predictions import thinning
+from bnnzoo.evaluation.predictions.predictor import Predictor
 
 
 class Sized:

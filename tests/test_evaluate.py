@@ -20,13 +20,16 @@ from arviz_stats.base import array_stats
 from scipy import special, stats
 
 import bnnzoo
-from bnnzoo import cli, comparison, store
+from bnnzoo import cli, store
+from bnnzoo.api import compare
 from bnnzoo.errors import BnnzooWarning, UsageError
-from bnnzoo.evaluation import blocking, loo, per_draw, predictive, scores
-from bnnzoo.evaluation.evidence import BOUND, Evidence
-from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.evaluation.ood import best_draw
-from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.evidence.estimators import BOUND, Evidence
+from bnnzoo.evaluation.formulas import blocking
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.predictions import loo, per_draw, predictive
+from bnnzoo.evaluation.scores import row_scores
+from bnnzoo.evaluation.scores.familiarity import best_draw
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
@@ -148,16 +151,16 @@ def _mean(moments: predictive.Moments) -> dict[str, Estimate]:
 def test_the_error_over_draws_is_that_of_new_draws():
     """60 runs of 4 x 100 independent draws: the larger of two errors is 1 to 1.35 of the truth on average."""
     rng = np.random.default_rng(0)
-    errors = [scores.monte_carlo_errors(_sums(rng.normal(size=400), 4), 4, _mean)["mean"] for _ in range(60)]
+    errors = [row_scores.monte_carlo_errors(_sums(rng.normal(size=400), 4), 4, _mean)["mean"] for _ in range(60)]
     assert 0.95 < np.mean(errors) / 400**-0.5 < 1.35
 
 
 def test_the_error_over_draws_sees_chains_that_differ():
     rng = np.random.default_rng(0)
     draws = rng.normal(size=(4, 100)) + np.array([0.0, 0, 5, 5])[:, None]
-    error = scores.monte_carlo_errors(_sums(draws, 4), 4, _mean)["mean"]
+    error = row_scores.monte_carlo_errors(_sums(draws, 4), 4, _mean)["mean"]
     assert error == pytest.approx(np.std([0, 0, 5, 5], ddof=1) / 2, rel=0.1)
-    still = scores.monte_carlo_errors(_sums(np.repeat(draws[:, :1], 100, 1), 4), 4, _mean)["mean"]
+    still = row_scores.monte_carlo_errors(_sums(np.repeat(draws[:, :1], 100, 1), 4), 4, _mean)["mean"]
     assert still == pytest.approx(np.std(draws[:, 0], ddof=1) / 2, rel=1e-6)
 
 
@@ -399,7 +402,7 @@ def test_compare_pairs_rows(folder, capsys):
 
 
 def test_compare_says_which_is_better_and_by_how_much():
-    from bnnzoo.comparison import Comparison, Difference
+    from bnnzoo.api.compare import Comparison, Difference
 
     def verdict_of(**differences: float) -> str:
         influence = np.tile([-1.0, 1.0], 50)  # a standard error of 0.1005
@@ -425,7 +428,7 @@ def test_compare_says_which_is_better_and_by_how_much():
 
 def test_a_difference_within_monte_carlo_error_is_not_reported():
     """Clear over the rows, and less than the Monte Carlo error of both; and of few rows t decides."""
-    from bnnzoo.comparison import Compared, Comparison, Difference, _differences
+    from bnnzoo.api.compare import Compared, Comparison, Difference, _differences
 
     influence = np.tile([-1.0, 1.0], 50)
     estimates = [
@@ -449,7 +452,7 @@ def test_a_difference_within_monte_carlo_error_is_not_reported():
 def test_distances_between_class_probabilities():
     import pandas as pd
 
-    from bnnzoo.comparison import distances
+    from bnnzoo.api.compare import distances
 
     def frame(p):
         return pd.DataFrame({**{f"p_{i}": p[:, i] for i in range(3)}, "entropy": stats.entropy(p, axis=1)})
@@ -470,15 +473,15 @@ def test_distances_are_in_the_references_sds_and_ratios_over_them():
 
     result, truth = frame([1.0, 2.0], [3.0, 4.0]), frame([3.0, 2.0], [2.0, 8.0])
     expected = {"mean_distance": (1 / 2) ** 0.5, "sd_ratio": (3 / 2 + 4 / 8) / 2}
-    assert comparison.distances(result, truth) == pytest.approx(expected)
+    assert compare.distances(result, truth) == pytest.approx(expected)
     others = (
         (frame([1.0, 2.0], [3.0, 4.0], "a_"), frame(0.0, 1.0, "an_epistemic_")),
         (frame([3.0, 2.0], [2.0, 8.0], "a_"), frame(6.0, 2.0, "an_epistemic_")),
     )
     expected = {"mean_distance": ((1 + 0 + 9 + 9) / 4) ** 0.5, "sd_ratio": (3 / 2 + 4 / 8 + 1 / 2 + 1 / 2) / 4}
-    assert comparison.distances(*(pd.concat(both, axis=1) for both in others)) == pytest.approx(expected)
+    assert compare.distances(*(pd.concat(both, axis=1) for both in others)) == pytest.approx(expected)
     densities = (pd.DataFrame({"log_density": values}) for values in ([1.0, -2.0], [4.0, 2.0]))
-    assert comparison.distances(*densities) == pytest.approx({"log_density_distance": (25 / 2) ** 0.5})
+    assert compare.distances(*densities) == pytest.approx({"log_density_distance": (25 / 2) ** 0.5})
 
 
 class Told(bnnzoo.Run):
@@ -508,11 +511,11 @@ def attributes_of_runs(monkeypatch):
     """Both rows' losses are 1 and 3; those with one row left out twice as much, where draws are the posterior's."""
     nll = lambda by: Estimate(2.0 * by, by * np.array([-1.0, 1.0]))  # noqa: E731
     looked = SimpleNamespace(estimates={"nll": nll(1), "epistemic": nll(5)})
-    monkeypatch.setattr(comparison.evaluate, "of_rows", lambda predictor, x, y: looked)
+    monkeypatch.setattr(compare.evaluate, "of_rows", lambda predictor, x, y: looked)
     table = pd.DataFrame({"log_density": [0.0]})
-    monkeypatch.setattr(comparison.prediction_table, "table", lambda predictor, x: table)
+    monkeypatch.setattr(compare.prediction_table, "table", lambda predictor, x: table)
     alone = lambda p: {"loo_nll": nll(2)} if p.record.attributes["exactness"] == "exact" else {}  # noqa: E731
-    monkeypatch.setattr(comparison.loo, "estimates", alone)
+    monkeypatch.setattr(compare.loo, "estimates", alone)
 
 
 def test_runs_are_compared_by_the_evidence_where_every_one_tells_more_than_a_bound(attributes_of_runs):
@@ -521,7 +524,7 @@ def test_runs_are_compared_by_the_evidence_where_every_one_tells_more_than_a_bou
     bound, silent = Told("c.nc", Evidence(-4.0, 0.1, BOUND, "")), Told("d.nc", None)
 
     def compared(*runs: bnnzoo.Run) -> list[tuple[set[str], list[str]]]:
-        numbers = comparison.compare(runs)
+        numbers = compare.compare(runs)
         return [({name for name in run.numbers if "evidence" in name}, list(run.estimates)) for run in numbers.compared]
 
     both = {"log_evidence", "log_evidence_se", "log_evidence_trusted"}
@@ -529,12 +532,12 @@ def test_runs_are_compared_by_the_evidence_where_every_one_tells_more_than_a_bou
     assert compared(exact, laplace) == [(both, ["nll"])] * 2
     for other in (bound, silent):
         assert compared(exact, other) == compared(other, exact) == [(set(), ["nll"])] * 2
-    numbers = comparison.compare([exact, laplace]).compared[1].numbers
+    numbers = compare.compare([exact, laplace]).compared[1].numbers
     assert [numbers[name] for name in ("log_evidence", "log_evidence_se", "log_evidence_trusted")] == [-5.0, 0.4, 0.0]
 
 
 def test_the_cost_of_a_run_includes_warm_up_but_not_compilation(attributes_of_runs):
-    compared, none = comparison.compare([Told("a.nc", None), Told("b.nc", None, seconds_sampling=0.0)]).compared
+    compared, none = compare.compare([Told("a.nc", None), Told("b.nc", None, seconds_sampling=0.0)]).compared
     costs = {"seconds": 6.0, "target_evaluations": 7.0, "rhat": 1.5, "ess_bulk": 20.0, "ess_per_second": 5.0}
     assert compared.numbers == costs
     assert none.numbers == pytest.approx(costs | {"seconds": 2.0, "ess_per_second": np.nan}, nan_ok=True)
@@ -542,9 +545,9 @@ def test_the_cost_of_a_run_includes_warm_up_but_not_compilation(attributes_of_ru
 
 def test_runs_of_one_name_are_told_apart_by_their_folders(attributes_of_runs):
     runs = [Told(path, None) for path in ("x/a.nc", "y/a.nc", "x/b.nc")]
-    assert [run.name for run in comparison.compare(runs).compared] == [str(runs[0].path), str(runs[1].path), "b.nc"]
+    assert [run.name for run in compare.compare(runs).compared] == [str(runs[0].path), str(runs[1].path), "b.nc"]
     # A reference is no run of its own, and names are told apart from its.
-    (compared,) = comparison.compare(runs[:1], reference=runs[1]).compared
+    (compared,) = compare.compare(runs[:1], reference=runs[1]).compared
     assert (compared.name, compared.numbers["log_density_distance"]) == (str(runs[0].path), 0.0)
 
 
@@ -595,7 +598,7 @@ def test_the_caveat_is_in_every_output(folder, monkeypatch, capsys, tmp_path):
 def test_compared_metrics_are_those_of_the_task(tmp_path):
     """Transforms are of numbers; a run is found wherever one works in later, or said to be gone."""
     out = tmp_path / "run.nc"
-    run = bnnzoo.zoo.run_recipe(tiny.recipe("random-walk"), out=out)
+    run = bnnzoo.api.entrances.run_recipe(tiny.recipe("random-walk"), out=out)
     assert run.pit().ndim == 2
     (tmp_path / "sub").mkdir()
     with contextlib.chdir(tmp_path):

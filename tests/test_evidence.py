@@ -17,11 +17,14 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import cli, comparison, zoo
+from bnnzoo import cli
+from bnnzoo.api import compare, entrances
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import evidence, metrics, prediction_table
-from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.evidence import estimators
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.predictions import prediction_table
+from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.samplers import Laplace
 from bnnzoo.testing import conjugate_line
 from bnnzoo.testing.targets import regression
@@ -42,7 +45,7 @@ LINE = {
 }
 
 
-def z(estimate: evidence.Evidence, truth: float = TRUTH) -> float:
+def z(estimate: estimators.Evidence, truth: float = TRUTH) -> float:
     return abs(estimate.log_evidence - truth) / np.hypot(estimate.se, estimate.discretisation or 0.0)
 
 
@@ -60,18 +63,18 @@ def test_the_closed_form():
 def test_the_error_of_weights_is_that_of_repeats():
     """Log-normal weights with mean one: z over 400 repeats is standard normal."""
     rng = np.random.default_rng(1)
-    estimates = [evidence.of_weights(rng.normal(-0.5, 1.0, size=(4, 2500))) for _ in range(400)]
+    estimates = [estimators.of_weights(rng.normal(-0.5, 1.0, size=(4, 2500))) for _ in range(400)]
     scores = np.array([estimate.log_evidence / estimate.se for estimate in estimates])
     assert abs(scores.mean()) * 20 < Z
     assert abs(scores.std() - 1) * 28 < Z
     # Control: weights whose mean is e^(1/2).
-    assert z(evidence.of_weights(rng.normal(0.0, 1.0, size=(4, 2500))), 0.0) > Z
+    assert z(estimators.of_weights(rng.normal(0.0, 1.0, size=(4, 2500))), 0.0) > Z
 
 
 def test_the_error_of_acceptance_is_that_of_repeats():
     rng = np.random.default_rng(2)
     bound = np.full((4, 500), 3.0)
-    estimates = [evidence.of_acceptance(bound, rng.geometric(0.2, size=(4, 500)).astype(float)) for _ in range(400)]
+    estimates = [estimators.of_acceptance(bound, rng.geometric(0.2, size=(4, 500)).astype(float)) for _ in range(400)]
     scores = np.array([(estimate.log_evidence - 3.0 - np.log(0.2)) / estimate.se for estimate in estimates])
     assert abs(scores.mean()) * 20 < Z
     assert abs(scores.std() - 1) * 28 < Z
@@ -93,14 +96,14 @@ def rungs(powers: np.ndarray, rng: Any, draws: int) -> list[np.ndarray]:
 def test_the_path_reaches_the_closed_form():
     powers = (np.arange(11) / 10) ** 5
     values = rungs(powers, np.random.default_rng(3), 2000)
-    estimate = evidence.integrate_powers(powers, values)
+    estimate = estimators.integrate_powers(powers, values)
     assert z(estimate) < Z
     assert estimate.se < 0.05
     assert estimate.discretisation is not None
     assert estimate.discretisation < 0.2
     # Controls: the powers of another ladder, and means without the runs' likelihood of power one.
-    assert z(evidence.integrate_powers(powers**0.5, values)) > Z
-    assert z(evidence.integrate_powers(powers, [v - v.mean() + values[0].mean() for v in values])) > Z
+    assert z(estimators.integrate_powers(powers**0.5, values)) > Z
+    assert z(estimators.integrate_powers(powers, [v - v.mean() + values[0].mean() for v in values])) > Z
 
 
 def test_the_correction_of_the_path_is_of_higher_order():
@@ -108,7 +111,7 @@ def test_the_correction_of_the_path_is_of_higher_order():
     powers = (np.arange(7) / 6) ** 5
     values = rungs(powers, np.random.default_rng(4), 20_000)
     trapezoid = np.trapezoid([v.mean() for v in values], powers)
-    corrected = evidence.integrate_powers(powers, values).log_evidence
+    corrected = estimators.integrate_powers(powers, values).log_evidence
     assert abs(corrected - TRUTH) < abs(trapezoid - TRUTH) / 3
 
 
@@ -134,7 +137,9 @@ def test_laplace_is_exact_where_the_posterior_is_gaussian():
 @pytest.mark.slow
 def test_a_laplace_run_that_found_no_mode_is_not_trusted(tmp_path):
     options = {"model.hidden": "4", "likelihood.scale": "learned", "draws": 5}
-    estimate = zoo.run_recipe(tiny.recipe("laplace", "mlp", warmup=5, **options), out=tmp_path / "run.nc").evidence()
+    estimate = entrances.run_recipe(
+        tiny.recipe("laplace", "mlp", warmup=5, **options), out=tmp_path / "run.nc"
+    ).evidence()
     assert not estimate.trusted
     assert "do not trust it" in estimate.meaning
 
@@ -277,24 +282,24 @@ def test_compare_shows_the_evidence_where_every_run_has_one(tmp_path, capsys):
 
 
 def test_compare_says_whose_evidence_cannot_be_trusted():
-    def compared(name: str, log_evidence: float, trusted: float) -> comparison.Compared:
+    def compared(name: str, log_evidence: float, trusted: float) -> compare.Compared:
         numbers = {"log_evidence": log_evidence, "log_evidence_se": 0.2, "log_evidence_trusted": trusted}
-        return comparison.Compared(name, {}, {}, numbers)
+        return compare.Compared(name, {}, {}, numbers)
 
-    (verdict,) = comparison.Comparison([compared("a", 1.0, 1.0), compared("b", -2.0, 0.0)], []).words
+    (verdict,) = compare.Comparison([compared("a", 1.0, 1.0), compared("b", -2.0, 0.0)], []).words
     assert verdict == (
         "log p(D) of a is 3 ± 0.28 above that of b; do not trust it: bnnzoo evidence gives the reason for b"
     )
-    (verdict,) = comparison.Comparison([compared("a", 1.0, 1.0), compared("b", -2.0, 1.0)], []).words
+    (verdict,) = compare.Comparison([compared("a", 1.0, 1.0), compared("b", -2.0, 1.0)], []).words
     assert "trust" not in verdict
 
 
 def test_an_infinite_loss_is_not_a_tie():
     infinite, finite = metrics.mean(np.array([0.1, 0.2, np.inf])), metrics.mean(np.array([0.1, 0.2, 0.3]))
     worse, both = (Estimate(infinite.value - other.value, infinite.influence) for other in (finite, infinite))
-    (verdict,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", worse)]).words
+    (verdict,) = compare.Comparison([], [compare.Difference("a", "b", "nll", worse)]).words
     assert verdict == "b is better than a: nll lower by far: that of the other is infinite"
-    (verdict,) = comparison.Comparison([], [comparison.Difference("a", "b", "nll", both)]).words
+    (verdict,) = compare.Comparison([], [compare.Difference("a", "b", "nll", both)]).words
     assert verdict == "a and b: cannot compare nll"
 
 
@@ -307,7 +312,7 @@ def test_a_reference_is_compared_on_encoded_rows(tmp_path):
     table = pd.DataFrame({"colour": rng.choice(["red", "blue"], 40), "t": seconds, "y": rng.normal(size=40)})
     options = {"data": table, "warmup": 10, "draws": 20, "chains": 2, "likelihood": "gaussian"}
     run = bnnzoo.sample("linear", "laplace", **options, out=tmp_path / "run.nc")
-    (compared,) = comparison.compare([run], reference=run).compared
+    (compared,) = compare.compare([run], reference=run).compared
     assert compared.numbers["mean_distance"] == 0.0
     assert compared.numbers["sd_ratio"] == 1.0
     reach = prediction_table.table(run.predictor, run.test_rows()[0])["mean"]
@@ -326,9 +331,9 @@ def test_laplace_evidence_has_an_error_from_its_draws_or_is_not_trusted(spread, 
     weights = np.random.default_rng(0).normal(0.3, spread, (2, 1000))
     predictor: Any = Predictor.__new__(Predictor)
     predictor.record = types.SimpleNamespace(attributes={"regime_ok": 1})
-    monkeypatch.setattr(evidence, "_units", lambda record: 0.0)
-    monkeypatch.setattr(evidence, "_log_weights", lambda predictor: weights)
-    estimate = evidence._of_modes(predictor, [-1.0, 0.1])
+    monkeypatch.setattr(estimators, "_units", lambda record: 0.0)
+    monkeypatch.setattr(estimators, "_log_weights", lambda predictor: weights)
+    estimate = estimators._of_modes(predictor, [-1.0, 0.1])
     assert estimate.trusted is trusted
     if trusted:
         assert estimate.log_evidence == pytest.approx(np.log(np.mean(np.exp(weights[1]))))
@@ -339,5 +344,5 @@ def test_laplace_evidence_has_an_error_from_its_draws_or_is_not_trusted(spread, 
         assert np.isnan(estimate.se)
         assert "do not trust it" in estimate.meaning
     # If draws cannot be weighted, there is no error estimate.
-    monkeypatch.setattr(evidence, "_log_weights", lambda predictor: None)
-    assert not evidence._of_modes(predictor, [-1.0, 0.1]).trusted
+    monkeypatch.setattr(estimators, "_log_weights", lambda predictor: None)
+    assert not estimators._of_modes(predictor, [-1.0, 0.1]).trusted

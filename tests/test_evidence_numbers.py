@@ -15,10 +15,11 @@ import xarray as xr
 from scipy import special, stats
 
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import evidence, evidence_estimate, power_path
-from bnnzoo.evaluation.convergence import convergence
-from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.evidence import estimate as evidence_estimate
+from bnnzoo.evaluation.evidence import estimators, power_path
+from bnnzoo.evaluation.formulas.rhat import convergence
+from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
@@ -28,11 +29,11 @@ from bnnzoo.recipe import as_dict
 
 def test_reasons_to_distrust_a_run_of_a_path():
     attributes = {"converged": 1, "regime_ok": 1, "exactness": "noise-corrected"}
-    assert evidence._distrust_reason(attributes) == ""
-    assert evidence._distrust_reason({"regime_ok": "not-applicable", "exactness": "exact"}) == ""
-    assert evidence._distrust_reason(attributes | {"converged": 0, "regime_ok": 0}) == "has not converged"
-    assert evidence._distrust_reason(attributes | {"regime_ok": 0}) == "is outside its sampler's regime"
-    assert evidence._distrust_reason(attributes | {"exactness": "biased"}) == "uses a biased sampler"
+    assert estimators._distrust_reason(attributes) == ""
+    assert estimators._distrust_reason({"regime_ok": "not-applicable", "exactness": "exact"}) == ""
+    assert estimators._distrust_reason(attributes | {"converged": 0, "regime_ok": 0}) == "has not converged"
+    assert estimators._distrust_reason(attributes | {"regime_ok": 0}) == "is outside its sampler's regime"
+    assert estimators._distrust_reason(attributes | {"exactness": "biased"}) == "uses a biased sampler"
 
 
 def test_the_numbers_of_each_estimate_of_the_evidence():
@@ -47,16 +48,16 @@ def test_the_numbers_of_each_estimate_of_the_evidence():
     assert np.isfinite(evidence_estimate.log_mean_exp(np.array([0.0, 1.0]))[1])
     # Two chains whose bound rose on the way; a half and a quarter of the proposals were accepted.
     bound, tries = np.array([[1.0, 2.0, 3.0], [1.0, 1.0, 5.0]]), np.array([[1.0, 3.0, 2.0], [4.0, 4.0, 4.0]])
-    estimate = evidence.of_acceptance(bound, tries, -7.0)
+    estimate = estimators.of_acceptance(bound, tries, -7.0)
     assert estimate.log_evidence == pytest.approx((3 + np.log(0.5) + 5 + np.log(0.25)) / 2 - 7)
     assert estimate.se == pytest.approx(np.sqrt(0.5 / 3 + 0.75 / 3) / 2)
     assert "the fraction of 18 proposals" in estimate.meaning
-    assert evidence.of_acceptance(bound, tries).log_evidence == pytest.approx(estimate.log_evidence + 7)
-    assert evidence.of_weights(np.log(weights), 7.0).log_evidence == pytest.approx(np.log(3) + 7)
+    assert estimators.of_acceptance(bound, tries).log_evidence == pytest.approx(estimate.log_evidence + 7)
+    assert estimators.of_weights(np.log(weights), 7.0).log_evidence == pytest.approx(np.log(3) + 7)
     # Too few weights to have a tail; as many as have one.
-    few = evidence.of_weights(np.log(weights))
+    few = estimators.of_weights(np.log(weights))
     assert (few.log_evidence, few.trusted) == (pytest.approx(np.log(3)), False)
-    many = evidence.of_weights(0.1 * np.random.default_rng(0).normal(size=(4, 100)))
+    many = estimators.of_weights(0.1 * np.random.default_rng(0).normal(size=(4, 100)))
     assert many.trusted
     assert "trust" not in many.meaning
 
@@ -109,13 +110,13 @@ def test_runs_of_a_path_draw_from_one_posterior_but_for_its_power(change, differ
     first = record("a.nc")
     # How it is drawn from is of no account, nor where in the recipe that moves the rest to.
     sampler = {"name": "mala", "step_size": 0.25}
-    evidence._check_same(first, record("b.nc", likelihood_power=0.5, seed=7, draws=3, thin=2, sampler=sampler))
+    estimators._check_same(first, record("b.nc", likelihood_power=0.5, seed=7, draws=3, thin=2, sampler=sampler))
     with pytest.raises(UsageError, match=f"^b.nc: evidence: differs from a.nc in {differs}"):
-        evidence._check_same(first, record("b.nc", **change))
+        estimators._check_same(first, record("b.nc", **change))
     with pytest.raises(UsageError, match=r"^b\.nc: evidence: was trained on other rows than a\.nc"):
-        evidence._check_same(first, record("b.nc", sha="other"))
+        estimators._check_same(first, record("b.nc", sha="other"))
     with pytest.raises(UsageError, match=r"^a\.nc: evidence: only some parameters are sampled"):
-        evidence._check_same(record("a.nc", stochastic="last"), record("b.nc", stochastic="last"))
+        estimators._check_same(record("a.nc", stochastic="last"), record("b.nc", stochastic="last"))
 
 
 def test_the_prior_of_a_draw_is_that_of_its_logarithm_where_it_is_a_scale():
@@ -130,12 +131,12 @@ def test_the_prior_of_a_draw_is_that_of_its_logarithm_where_it_is_a_scale():
     predictor: Any = Predictor.__new__(Predictor)
     predictor.record = types.SimpleNamespace(shape=(2, 5), attributes={"precision": "float32"})
     predictor._restored_model, predictor.draws = types.SimpleNamespace(posterior=posterior), draws
-    result = evidence.log_priors(predictor, np.array([1, 4]))
+    result = estimators.log_priors(predictor, np.array([1, 4]))
     expected = stats.norm.logpdf(draws[:, :3], 0, 2).sum(1) + stats.halfnorm.logpdf(draws[:, 3]) + np.log(draws[:, 3])
     np.testing.assert_allclose(result, expected[np.array([[1, 4], [6, 9]])], rtol=1e-5)
 
 
-def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> evidence.Evidence:
+def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> estimators.Evidence:
     """Return runs with these powers, in order; log-likelihoods are about 3 + power, with this sd at power 0."""
     predictors = []
     for power in powers:
@@ -146,10 +147,10 @@ def path(*powers: float, monkeypatch: Any, wide: float = 1.0, **about: Any) -> e
         noise = np.random.default_rng(int(100 * power)).normal(0, wide if power == 0 else 0.1, size=(2, 200))
         predictor.draws = 3 + power + noise
         predictors.append(predictor)
-    monkeypatch.setattr(evidence, "_check_same", lambda first, other: None)
-    monkeypatch.setattr(evidence, "kept_draws", lambda predictor: None)
-    monkeypatch.setattr(evidence, "log_likelihoods", lambda predictor, indices: predictor.draws)
-    return evidence.of_path(predictors)
+    monkeypatch.setattr(estimators, "_check_same", lambda first, other: None)
+    monkeypatch.setattr(estimators, "kept_draws", lambda predictor: None)
+    monkeypatch.setattr(estimators, "log_likelihoods", lambda predictor, indices: predictor.draws)
+    return estimators.of_path(predictors)
 
 
 def test_a_path_is_of_powers_from_0_to_1_in_any_order(monkeypatch):
@@ -173,10 +174,10 @@ def test_a_path_is_of_powers_from_0_to_1_in_any_order(monkeypatch):
 
 def test_stepping_stones_take_the_place_of_an_integral_off_by_a_nat_and_by_five_errors(monkeypatch):
     def method(discretisation: float | None, se: float) -> str:
-        estimate = evidence.Evidence(0.0, se, "integral", "", discretisation=discretisation)
-        monkeypatch.setattr(evidence, "integrate_powers", lambda powers, values: estimate)
-        stones = lambda powers, values: evidence.Evidence(0.0, 0.1, "stones", "")  # noqa: E731
-        monkeypatch.setattr(evidence, "stepping_stones", stones)
+        estimate = estimators.Evidence(0.0, se, "integral", "", discretisation=discretisation)
+        monkeypatch.setattr(estimators, "integrate_powers", lambda powers, values: estimate)
+        stones = lambda powers, values: estimators.Evidence(0.0, 0.1, "stones", "")  # noqa: E731
+        monkeypatch.setattr(estimators, "stepping_stones", stones)
         return path(0.0, 0.5, 1.0, monkeypatch=monkeypatch).method
 
     requests = [(1.0, 0.0), (1.01, 0.0), (1.5, 0.25), (1.5, 0.3), (1.5, 0.31), (None, 0.0)]
@@ -187,7 +188,7 @@ def test_a_density_of_scaled_targets_is_one_of_targets_by_every_row_and_target()
     def units(**about: Any) -> float:
         tree = xr.DataTree.from_dict({"/constant_data": xr.Dataset({"y_sd": ("target", np.array([2.0, 3.0]))})})
         tree.attrs.update({"rows": 5, "task": "regression"} | about)
-        return evidence._units(Record(tree, None))
+        return estimators._units(Record(tree, None))
 
     assert units(signature="") == pytest.approx(-5 * (np.log(2) + np.log(3)))
     assert units(signature="", task="classification") == units() == 0.0
@@ -228,10 +229,10 @@ def test_a_lower_bound_is_the_best_chains_and_says_how_far_below_it_is(tail, is_
     indices, prior = np.arange(0, 800, 2), np.linspace(-1, 1, 400)
     predictor: Any = Predictor.__new__(Predictor)
     predictor.record = types.SimpleNamespace(statistics={"log_q": log_q})
-    monkeypatch.setattr(evidence, "kept_draws", lambda predictor: indices)
-    monkeypatch.setattr(evidence, "log_likelihoods", lambda predictor, indices: weights - prior + log_q[:, ::2])
-    monkeypatch.setattr(evidence, "log_priors", lambda predictor, indices: np.tile(prior, (2, 1)))
-    result, best = evidence._of_bound(predictor), weights[weights.mean(1).argmax()]
+    monkeypatch.setattr(estimators, "kept_draws", lambda predictor: indices)
+    monkeypatch.setattr(estimators, "log_likelihoods", lambda predictor, indices: weights - prior + log_q[:, ::2])
+    monkeypatch.setattr(estimators, "log_priors", lambda predictor, indices: np.tile(prior, (2, 1)))
+    result, best = estimators._of_bound(predictor), weights[weights.mean(1).argmax()]
     assert result.log_evidence == pytest.approx(best.mean())
     assert result.se == pytest.approx(best.std(ddof=1) / 20)
     gap = float(np.log(np.mean(np.exp(best))) - best.mean())

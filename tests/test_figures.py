@@ -13,17 +13,18 @@ import tiny
 import xarray as xr
 
 import bnnzoo
-from bnnzoo import cli, zoo
+from bnnzoo import cli
+from bnnzoo.api import entrances
 from bnnzoo.data import Scaler, Signature, load
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import evaluate as evaluation
-from bnnzoo.evaluation import prediction_table, predictive_samples
-from bnnzoo.evaluation.convergence import convergence
-from bnnzoo.evaluation.ood import OodScores
-from bnnzoo.evaluation.predictive import Moments
-from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.evaluation.probing import Probes
-from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.convergence.probing import Probes
+from bnnzoo.evaluation.formulas.rhat import convergence
+from bnnzoo.evaluation.predictions import prediction_table, predictive_samples
+from bnnzoo.evaluation.predictions.predictive import Moments
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.scores import evaluate as evaluation
+from bnnzoo.evaluation.scores.familiarity import OodScores
 from bnnzoo.recipe import as_dict, read_layer, resolve
 from bnnzoo.report import figures, pictures, probes
 from bnnzoo.report.bands import around, bands
@@ -44,9 +45,9 @@ def folder(tmp_path_factory):
     expected = read_layer("conjugate-line")
     for name, more in (("a", {}), ("b", {"seed": 1}), ("own", {"data": str(folder / "own.csv"), "target": ["y"]})):
         options = {**SHORT, "test_fraction": 0.2, **more}
-        zoo.run_recipe(resolve("linear", "random-walk", [expected], options), out=folder / f"{name}.nc")
+        entrances.run_recipe(resolve("linear", "random-walk", [expected], options), out=folder / f"{name}.nc")
     trained = {"warmup": 30, "draws": 1, "chains": 2, "keep_warmup": True, "test_fraction": 0.2}
-    zoo.run_recipe(resolve("linear", "ensemble", [expected], trained), out=folder / "trained.nc")
+    entrances.run_recipe(resolve("linear", "ensemble", [expected], trained), out=folder / "trained.nc")
     return folder
 
 

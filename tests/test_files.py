@@ -11,8 +11,8 @@ from unittest.mock import Mock
 import pytest
 
 from bnnzoo.errors import BnnzooError
-from bnnzoo.store import atomic
-from bnnzoo.store.atomic import replacing, write_atomically
+from bnnzoo.files import atomic
+from bnnzoo.files.atomic import replacing, write_atomically
 
 CALLS = ("write", "fsync", "open folder", "replace", "fsync folder")
 

@@ -23,27 +23,17 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import Block, Layout, network_layout
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian, Heteroscedastic
 from bnnzoo.posterior.priors import Normal
-from bnnzoo.samplers import (
-    Bbb,
-    Dropout,
-    Ensemble,
-    Importance,
-    Laplace,
-    Rejection,
-    Swag,
-    _climb,
-    _curvature,
-    _local,
-    _proposal,
-    _training,
-    bbb,
-    laplace,
-    rejection,
-)
-from bnnzoo.samplers.laplace import LaplaceState
-from bnnzoo.samplers.swag import SwagState
-from bnnzoo.sampling import backend, start, transport
-from bnnzoo.sampling.placement import Placement
+from bnnzoo.samplers import Bbb, Dropout, Ensemble, Importance, Laplace, Rejection, Swag
+from bnnzoo.samplers.common import climb
+from bnnzoo.samplers.common import curvature as _curvature
+from bnnzoo.samplers.independent import proposals as _proposal
+from bnnzoo.samplers.independent import rejection
+from bnnzoo.samplers.variational import bbb, laplace, pre_activations, training
+from bnnzoo.samplers.variational.laplace import LaplaceState
+from bnnzoo.samplers.variational.swag import SwagState
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import Placement
+from bnnzoo.sampling.initial import trained_start, transport
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
 VECTORIZED = Placement("vectorized", None)
@@ -54,8 +44,8 @@ VECTORIZED = Placement("vectorized", None)
 def test_a_batch_as_large_as_the_data_has_all_rows():
     posterior = parabolas([1.0, 2.0, 3.0], [0.0] * 3)
     for size in (3, 4):
-        np.testing.assert_array_equal(_training.batch(posterior, size, key=KEY)[0], [1.0, 2.0, 3.0])
-    assert _training.batch(posterior, 2, key=KEY)[0].shape == (2,)
+        np.testing.assert_array_equal(training.batch(posterior, size, key=KEY)[0], [1.0, 2.0, 3.0])
+    assert training.batch(posterior, 2, key=KEY)[0].shape == (2,)
     assert Bbb(batch_size=2).warmup_evaluations(posterior, {}) == 2
     assert Bbb(batch_size=9).warmup_evaluations(posterior, {}) == 3
     assert Bbb().evaluations(posterior, {}) == 0
@@ -63,14 +53,14 @@ def test_a_batch_as_large_as_the_data_has_all_rows():
 
 def test_adam_without_warm_up_takes_one_step_and_none_that_is_no_number():
     start = jnp.zeros(2)
-    adam = _training.Adam.start(start, 0)
+    adam = training.Adam.start(start, 0)
     assert float(adam.total) == 1
     after, moved, finite = adam.descend(start, jnp.asarray([1.0, -1.0]), 0.1)
     np.testing.assert_allclose(moved, [-0.1, 0.1], rtol=1e-4)
     assert bool(finite)
     _, still, _ = after.descend(moved, jnp.ones(2), 0.1)
     np.testing.assert_allclose(still, moved, atol=1e-7)
-    same, rejected, finite = _training.Adam.start(start, 10).descend(start, jnp.asarray([jnp.nan, 1.0]), 0.1)
+    same, rejected, finite = training.Adam.start(start, 10).descend(start, jnp.asarray([jnp.nan, 1.0]), 0.1)
     assert not bool(finite)
     np.testing.assert_array_equal(rejected, start)
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(same.moments))
@@ -89,10 +79,10 @@ class OneEach(NormalPrior):
         return 5 + jnp.linspace(1, 40, 40) * jax.random.normal(key, (40,))
 
 
-def _trained(*, most_steps: int = 500, **how: Any) -> list[start.Trained]:
+def _trained(*, most_steps: int = 500, **how: Any) -> list[trained_start.Trained]:
     posterior = OneEach(np.arange(40, dtype=np.float32), likelihood_power=np.float32(0.5))
     thetas = np.zeros((3, 40), np.float32)
-    return list(start.train(posterior, thetas, placement=VECTORIZED, key=KEY, most_steps=most_steps, **how))
+    return list(trained_start.train(posterior, thetas, placement=VECTORIZED, key=KEY, most_steps=most_steps, **how))
 
 
 def test_a_start_is_the_best_of_what_was_trained_on_some_rows_and_judged_on_the_others():
@@ -117,9 +107,15 @@ def test_a_start_on_all_rows_is_judged_by_the_density_that_it_climbs():
 
 
 def test_the_learning_rate_and_held_out_rows_of_training():
-    rates = [float(start._learning_rate(jnp.asarray(step), jnp.asarray(100))) for step in (0, 50, 100, 110)]
+    rates = [float(trained_start._learning_rate(jnp.asarray(step), jnp.asarray(100))) for step in (0, 50, 100, 110)]
     np.testing.assert_allclose(rates, [5e-3, 0.51 * 5e-3, 1e-4, 1e-4], rtol=1e-5)
-    assert [start.num_held_out(rows, 0.1) for rows in (99, 100, 20_480, 20_490, 10**6)] == [0, 10, 2048, 2048, 2048]
+    assert [trained_start.num_held_out(rows, 0.1) for rows in (99, 100, 20_480, 20_490, 10**6)] == [
+        0,
+        10,
+        2048,
+        2048,
+        2048,
+    ]
 
 
 def _steep(likelihood: Any) -> NetworkPosterior:
@@ -136,9 +132,9 @@ def test_rows_count_by_their_variance_until_half_way():
     sd = jax.nn.softplus(posterior.outputs(theta, batch.x)[:, 1]) + 1e-4
     np.testing.assert_allclose(posterior.noise_widths(theta, batch), sd, rtol=1e-5)
     for share, power in ((0.0, 2.0), (0.25, 1.0), (0.5, 0.0), (0.9, 0.0)):
-        result = start._weights(posterior, theta, batch, jnp.asarray(share))
+        result = trained_start._weights(posterior, theta, batch, jnp.asarray(share))
         np.testing.assert_allclose(result, sd**power / jnp.mean(sd**power), rtol=1e-4)
-    assert start._weights(_steep(Gaussian()), theta, batch, jnp.zeros(())) is None
+    assert trained_start._weights(_steep(Gaussian()), theta, batch, jnp.zeros(())) is None
     assert Parabolas((np.zeros(2), np.zeros(2))).noise_widths(theta, batch) is None
 
 
@@ -159,14 +155,14 @@ def test_a_network_with_noise_outputs_learns_the_mean_first(monkeypatch):
     thetas = np.stack([posterior.start(key=jax.random.key(i)) for i in range(4)])
 
     def errors() -> float:
-        *_, result = start.train(posterior, thetas, placement=VECTORIZED, key=KEY, most_steps=2000)
+        *_, result = trained_start.train(posterior, thetas, placement=VECTORIZED, key=KEY, most_steps=2000)
         means = jax.vmap(lambda theta: posterior.outputs(theta, jnp.asarray(posterior.data.x)))(result.positions)[
             ..., 0
         ]
         return float(np.sqrt(np.mean((means - posterior.data.y[:, 0]) ** 2)))
 
     counted = errors()
-    monkeypatch.setattr(start, "_WEIGHTING_END", 1e-9)
+    monkeypatch.setattr(trained_start, "_WEIGHTING_END", 1e-9)
     jax.clear_caches()  # otherwise the old program would be used again
     alike = errors()
     monkeypatch.undo()
@@ -288,7 +284,7 @@ def test_local_noise_uses_the_arranged_inputs():
         network, Gaussian(0.5), Normal(), x, np.zeros((2, 1)), input_mean=80.0, input_sd=60.0
     )
     mean = jnp.asarray([0.4, -0.2, 0.1])
-    result = _local.outputs(posterior, mean, 0 * mean, mean, jnp.asarray(x), key=KEY)
+    result = pre_activations.outputs(posterior, mean, 0 * mean, mean, jnp.asarray(x), key=KEY)
     np.testing.assert_allclose(result[:, 0], (x.astype(float) - 80) / 60 @ [0.4, -0.2] + 0.1, rtol=1e-5)
 
 
@@ -324,7 +320,7 @@ def test_the_slope_counts_in_the_evidence_up_to_where_the_mode_is_found_too_far(
     sampler = Laplace(covariance="diagonal", curvature="hessian")
     for place, counted in ((0.5, True), (0.501, False)):
         at = jnp.asarray([place])
-        state = LaplaceState(at, at, _curvature.Diagonal(jnp.ones(1)), _training.Adam.start(at, 1))
+        state = LaplaceState(at, at, _curvature.Diagonal(jnp.ones(1)), training.Adam.start(at, 1))
         statistics = sampler.inspect(posterior, state, key=KEY)
         distance = float(statistics["mode_distance"])
         assert distance == pytest.approx(place**2, rel=1e-6)
@@ -337,7 +333,7 @@ def test_a_draw_of_laplace_is_as_many_deviations_from_the_mode_as_its_noise_is(m
     eps = jnp.asarray([1.0, -2.0, 0.5])
     monkeypatch.setattr(laplace, "standard_normal", lambda like, *, key: eps)
     mode, factor = jnp.asarray([3.0, 4.0, -5.0]), _curvature.Diagonal(jnp.asarray([0.1, 0.2, 4.0]))
-    state = LaplaceState(jnp.zeros(3), mode, factor, _training.Adam.start(mode, 1))
+    state = LaplaceState(jnp.zeros(3), mode, factor, training.Adam.start(mode, 1))
     after, step_stats = Laplace().step(of_size(3), state, key=KEY)
     np.testing.assert_allclose(after.position, [3.1, 3.6, -3.0], rtol=1e-6)
     np.testing.assert_array_equal(after.mode, mode)
@@ -423,7 +419,7 @@ def test_a_climb_is_ten_steps_of_conjugate_gradients():
         new = residual - length * curvature * direction
         direction, residual = new + new @ new / (residual @ residual) * direction, new
     posterior = given_arguments(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2) / 2)
-    result = _climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
+    result = climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
     np.testing.assert_allclose(result, x, atol=1e-4)
     assert np.abs(x).max() > 1e-3
 
@@ -435,7 +431,7 @@ def test_a_step_of_the_climb_keeps_of_the_last_direction_what_polak_and_ribiere_
     For a density that is not quadratic, successive slopes are not orthogonal, and the formula of Fletcher and Reeves
     gives other directions.
     """
-    monkeypatch.setattr(_climb, "_STEPS", 2)
+    monkeypatch.setattr(climb, "_STEPS", 2)
     curvature, start = np.array([1.0, 10.0]), np.array(place)
 
     def slope(x: np.ndarray) -> np.ndarray:
@@ -454,7 +450,7 @@ def test_a_step_of_the_climb_keeps_of_the_last_direction_what_polak_and_ribiere_
         direction = new + factor * first
         ends.append(middle + length(middle, direction) * direction)
     posterior = given_arguments(lambda t: -jnp.sum(jnp.asarray(curvature, jnp.float32) * t**2 / 2 + t**4))
-    result = _climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
+    result = climb.climb_to_mode(posterior, jnp.asarray(start, jnp.float32), _Scaled())
     np.testing.assert_allclose(result, ends[0], atol=1e-4)
     assert np.abs(ends[1] - ends[0]).max() > 0.01
 
@@ -463,15 +459,15 @@ def test_a_climb_begins_where_a_parameter_is_a_hundredth_of_a_deviation_off():
     posterior = given_arguments(lambda t: -jnp.sum(t**2) / 2)
     for off, moves in ((0.0098, False), (0.0102, True)):
         start = jnp.full(3, off)
-        assert bool(jnp.any(_climb.climb_to_mode(posterior, start, _Scaled()) != start)) == moves
+        assert bool(jnp.any(climb.climb_to_mode(posterior, start, _Scaled()) != start)) == moves
 
 
 def test_a_distance_at_the_tolerance_counts_as_near(monkeypatch):
     """Four parameters are one deviation off each, which is exactly the limit for a tolerance of one."""
     posterior = given_arguments(lambda t: -jnp.sum(t**2) / 2)
     for near, end in ((1.0, 1.0), (0.99, 0.0)):
-        monkeypatch.setattr(_climb, "_TOLERANCE", near)
-        np.testing.assert_allclose(_climb.climb_to_mode(posterior, jnp.ones(4), _Scaled()), [end] * 4, atol=1e-6)
+        monkeypatch.setattr(climb, "_TOLERANCE", near)
+        np.testing.assert_allclose(climb.climb_to_mode(posterior, jnp.ones(4), _Scaled()), [end] * 4, atol=1e-6)
 
 
 def test_the_length_of_a_step_of_the_climb(monkeypatch):
@@ -480,27 +476,27 @@ def test_the_length_of_a_step_of_the_climb(monkeypatch):
     It is halved until the density rises by a quarter of what the slope predicts. Without curvature the step is one
     slope long.
     """
-    monkeypatch.setattr(_climb, "_STEPS", 1)
+    monkeypatch.setattr(climb, "_STEPS", 1)
     hill = given_arguments(lambda t: -jnp.sum(jnp.logaddexp(t, -t)))
     for place, halvings in ((0.5, 0), (2.6, 4), (2.89, 5), (3.0, 5)):
-        result = float(_climb.climb_to_mode(hill, jnp.asarray([place]), _Scaled())[0])
+        result = float(climb.climb_to_mode(hill, jnp.asarray([place]), _Scaled())[0])
         assert result == pytest.approx(place - np.cosh(place) ** 2 / 2**halvings * np.tanh(place), abs=1e-3)
     double = given_arguments(lambda t: jnp.sum(t**2 / 2 - t**4 / 4))
-    result = float(_climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled())[0])
+    result = float(climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled())[0])
     assert result == pytest.approx(0.1 + 0.099, rel=1e-4)
-    result = float(_climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled(2.0))[0])
+    result = float(climb.climb_to_mode(double, jnp.asarray([0.1]), _Scaled(2.0))[0])
     assert result == pytest.approx(0.1 + 4 * 0.099, rel=1e-4)
     straight = given_arguments(lambda t: 3 * jnp.sum(t))
     for scale in (1.0, 2.0):
-        result = float(_climb.climb_to_mode(straight, jnp.asarray([0.5]), _Scaled(scale))[0])
+        result = float(climb.climb_to_mode(straight, jnp.asarray([0.5]), _Scaled(scale))[0])
         assert result == pytest.approx(0.5 + 3 * scale**2, rel=1e-5)
 
 
 def test_a_step_of_the_climb_that_is_uphill_at_no_share_is_not_made():
     """The mode is a kink: from 0.1 the step would need 2^-10, which is not tried; from 0.2 it needs 2^-9."""
     kink = given_arguments(lambda t: -100 * jnp.sum(jnp.abs(t)) - jnp.sum(t**2) / 2)
-    assert float(_climb.climb_to_mode(kink, jnp.asarray([0.1]), _Scaled())[0]) == pytest.approx(0.1)
-    assert abs(float(_climb.climb_to_mode(kink, jnp.asarray([0.2]), _Scaled())[0])) < 0.01
+    assert float(climb.climb_to_mode(kink, jnp.asarray([0.1]), _Scaled())[0]) == pytest.approx(0.1)
+    assert abs(float(climb.climb_to_mode(kink, jnp.asarray([0.2]), _Scaled())[0])) < 0.01
 
 
 def test_the_descent_of_swag_has_momentum():
@@ -566,13 +562,13 @@ class Powered(NormalPrior):
 @pytest.mark.parametrize("power", [0.1, 10.0])
 def test_a_climb_goes_by_the_power(power, monkeypatch):
     """A likelihood divided by the power and raised to it is unchanged: the step from 2.89 has as many halvings."""
-    monkeypatch.setattr(_climb, "_STEPS", 1)
+    monkeypatch.setattr(climb, "_STEPS", 1)
     hill = Powered(
         np.zeros(1, np.float32),
         likelihood_power=np.float32(power),
         function=lambda t: -jnp.sum(jnp.logaddexp(t, -t)) / power,
     )
-    result = float(_climb.climb_to_mode(hill, jnp.asarray([2.89]), _Scaled())[0])
+    result = float(climb.climb_to_mode(hill, jnp.asarray([2.89]), _Scaled())[0])
     assert result == pytest.approx(2.89 - np.cosh(2.89) ** 2 / 2**5 * np.tanh(2.89), abs=1e-3)
 
 
@@ -626,7 +622,7 @@ def test_every_share_of_a_batch_has_a_mask_of_its_own():
     state = sampler.init(posterior, jnp.asarray([0.4]), num_warmup=9, key=KEY)
     calls: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_training, "batch", lambda p, size, *, key: calls.append(size) or p.all_rows())
+        patch.setattr(training, "batch", lambda p, size, *, key: calls.append(size) or p.all_rows())
         patch.setattr(Dropout, "_drop", lambda self, layout, point, *, key: point)
         _, step_stats = sampler.warmup_step(posterior, state, key=KEY)
     assert calls == [2]
@@ -637,9 +633,9 @@ def test_local_noise_of_a_layer_without_inputs_is_that_of_its_bias():
     layers = [eqx.nn.Linear(2, 1, use_bias=bias, key=KEY) for bias in (True, False)]
     for layer, expected in zip(layers, (0.3, 0.0), strict=True):
         wide = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.3), layer)
-        noise = _local._Dense(layer, wide, KEY)(jnp.zeros(2)) - layer(jnp.zeros(2))
+        noise = pre_activations._Dense(layer, wide, KEY)(jnp.zeros(2)) - layer(jnp.zeros(2))
         assert float(noise[0]) == pytest.approx(expected * float(jax.random.normal(KEY, (1,))[0]), abs=1e-6)
-    slope = jax.grad(lambda x: _local._Dense(layers[1], layers[1], KEY)(x)[0])(jnp.zeros(2))
+    slope = jax.grad(lambda x: pre_activations._Dense(layers[1], layers[1], KEY)(x)[0])(jnp.zeros(2))
     assert np.isfinite(slope).all()
 
 
@@ -882,7 +878,7 @@ def test_a_bound_that_was_searched_for_is_a_hundredth_above_what_was_found():
 
 
 def test_a_bound_that_is_stated_has_the_precision_of_the_run():
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         sampler, posterior = Rejection(proposal=Wide(), log_bound=3.0, block=8), parabolas([3.0], [1.0])
 
         @jax.jit

@@ -18,7 +18,8 @@ import pytest
 import tiny
 import xarray as xr
 
-from bnnzoo import cli, store, zoo
+from bnnzoo import cli, store
+from bnnzoo.api import entrances
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 DRAWS = 400
@@ -77,7 +78,7 @@ def draws(path: Path) -> dict[str, np.ndarray]:
 def finished_folder(tmp_path_factory) -> Path:
     """A finished run, rows to predict for, and the parts of the same run stopped on its way."""
     folder = tmp_path_factory.mktemp("whole")
-    zoo.run_recipe(tiny.recipe("random-walk", draws=DRAWS, checkpoint_every=0), out=folder / "run.nc")
+    entrances.run_recipe(tiny.recipe("random-walk", draws=DRAWS, checkpoint_every=0), out=folder / "run.nc")
     (folder / "x.csv").write_text("\n".join(["age,sex,bmi,bp,s1,s2,s3,s4,s5,s6", *[",".join("0" * 10)] * 100]))
     return folder
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from bnnzoo.samplers import _gaussian
-from bnnzoo.samplers._gaussian import hash_counters, standard_normal
+from bnnzoo.samplers import gaussian
+from bnnzoo.samplers.gaussian import hash_counters, standard_normal
 
 ENOUGH = 1e-6
 KEY = jax.random.key(0)
@@ -27,7 +27,7 @@ def _noise(key: Any, count: int) -> np.ndarray:
 
 
 def _of_words(arguments: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
-    monkeypatch.setattr(_gaussian, "hash_counters", lambda count, *, key: jnp.asarray(arguments, jnp.uint32))
+    monkeypatch.setattr(gaussian, "hash_counters", lambda count, *, key: jnp.asarray(arguments, jnp.uint32))
     return _noise(KEY, len(arguments))
 
 

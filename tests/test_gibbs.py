@@ -23,8 +23,9 @@ from bnnzoo.posterior.likelihoods import Gaussian, StudentT
 from bnnzoo.posterior.priors import FanIn, Hierarchical, Normal
 from bnnzoo.posterior.priors import Laplace as LaplacePrior
 from bnnzoo.recipe import resolve
-from bnnzoo.samplers import Gibbs, _conjugate
-from bnnzoo.samplers._conjugate import conjugate, draw_layer, draw_scale, is_affine
+from bnnzoo.samplers import Gibbs
+from bnnzoo.samplers.mcmc import conjugate as _conjugate
+from bnnzoo.samplers.mcmc.conjugate import conjugate, draw_layer, draw_scale, is_affine
 from bnnzoo.testing.targets import regression
 
 CHAINS = 10_000

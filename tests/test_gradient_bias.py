@@ -17,7 +17,7 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Psgld, Sghmc, Sgld, SmsUbu
-from bnnzoo.samplers._auto_steps import TARGET
+from bnnzoo.samplers.sgmcmc.auto_steps import TARGET
 
 N, LENGTH = 1000, 0.1
 """Number of data, and eta in units of the posterior's variance."""

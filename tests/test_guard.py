@@ -15,10 +15,12 @@ from gaussian_mean import GaussianMean
 from scipy import special, stats
 from test_row_probabilities import OneRow, settle_chains
 
-from bnnzoo import registry, zoo
+from bnnzoo.api import entrances
 from bnnzoo.finding import Finding
-from bnnzoo.samplers import Batched, Nuts, Penalty, Sgld, _influence
-from bnnzoo.samplers._regime import MAX_SHIFT, MAX_UNSEEN
+from bnnzoo.plugins import registry
+from bnnzoo.samplers import Batched, Nuts, Penalty, Sgld
+from bnnzoo.samplers.subsampled import influence
+from bnnzoo.samplers.subsampled.regime import MAX_SHIFT, MAX_UNSEEN
 from bnnzoo.sampling import chain_findings
 
 # ---- the effective contribution of a row ---------------------------------------------------------
@@ -40,18 +42,18 @@ def test_the_effective_contribution_of_a_row_is_its_odd_part_over_its_probabilit
     poisson, either = stats.poisson.pmf(times, probability), np.array([1 - probability, probability])
     for chance, paid, disjoint in ((poisson, 1.0, False), (either, 1 - probability, True)):
         odd = (expected(b, chance, paid) - expected(-b, chance, paid)) / 2
-        result = _influence.effective_contribution(jnp.asarray(DIFFERENCES), probability, disjoint=disjoint)
+        result = influence.effective_contribution(jnp.asarray(DIFFERENCES), probability, disjoint=disjoint)
         np.testing.assert_allclose(result, odd, rtol=2e-4, atol=1e-7)
 
 
 def test_a_step_on_all_rows_sees_them_all():
     d = jnp.asarray(DIFFERENCES)
-    np.testing.assert_allclose(_influence.effective_contribution(d, 1.0, disjoint=True), d, rtol=1e-5)
+    np.testing.assert_allclose(influence.effective_contribution(d, 1.0, disjoint=True), d, rtol=1e-5)
     # With replacement this holds for rows that are drawn often. A row drawn once in 1000 steps contributes nothing.
     # The tolerance is 1e-3 because float32 loses digits of exponentials near one.
-    np.testing.assert_allclose(_influence.effective_contribution(d, 1e3, disjoint=False), d, rtol=1e-3, atol=3e-5)
+    np.testing.assert_allclose(influence.effective_contribution(d, 1e3, disjoint=False), d, rtol=1e-3, atol=3e-5)
     assert (
-        np.abs(np.asarray(_influence.effective_contribution(d, 1e-3, disjoint=False))[np.abs(DIFFERENCES) > 0.01]).max()
+        np.abs(np.asarray(influence.effective_contribution(d, 1e-3, disjoint=False))[np.abs(DIFFERENCES) > 0.01]).max()
         < 1e-3
     )
 
@@ -225,7 +227,7 @@ def test_only_guarded_samplers_report_a_valid_regime():
 @pytest.mark.long
 @pytest.mark.parametrize("sampler", ["sgld", "batched"])
 def test_a_run_without_a_guard_says_so(sampler, tmp_path):
-    run = zoo.run_recipe(tiny.recipe(sampler, draws=8, warmup=4, chains=2), out=tmp_path / "run.nc")
+    run = entrances.run_recipe(tiny.recipe(sampler, draws=8, warmup=4, chains=2), out=tmp_path / "run.nc")
     assert run.attributes["regime_ok"] == "not-applicable"
     assert run.summary()["regime_ok"] == "not-applicable"
     diagnosis = run.diagnose()

@@ -19,7 +19,7 @@ import pytest
 import tiny
 from hostile import HOSTILE, SECRET, edited
 
-from bnnzoo import zoo
+from bnnzoo.api import entrances
 from bnnzoo.errors import UsageError
 from bnnzoo.store import hdf5_validation
 
@@ -28,7 +28,7 @@ from bnnzoo.store import hdf5_validation
 def finished(tmp_path_factory) -> Path:
     """Return the path of a finished run; tests change copies of it."""
     path = tmp_path_factory.mktemp("finished") / "run.nc"
-    return zoo.run_recipe(tiny.recipe("random-walk"), out=path).path or path
+    return entrances.run_recipe(tiny.recipe("random-walk"), out=path).path or path
 
 
 COMMANDS = {
@@ -78,7 +78,7 @@ def test_a_hostile_file_is_refused(case, finished, tmp_path):
     HOSTILE[case](path)
     started = time.process_time()
     with pytest.raises(Exception, match=r"run\.nc") as caught:
-        zoo.store.open_tree(path)
+        entrances.store.open_tree(path)
     assert time.process_time() - started < 2
     assert caught.value.exit_code == 2
     assert len(str(caught.value).splitlines()) == 1
@@ -117,7 +117,7 @@ def test_a_long_file_of_bnnzoo_is_accepted(finished, monkeypatch):
 def _arrays(path: Path) -> dict[str, bytes]:
     """Return all arrays and attributes of a run's file by name."""
     results: dict[str, bytes] = {}
-    tree = zoo.store.open_tree(path)
+    tree = entrances.store.open_tree(path)
     for group in tree.subtree:
         about = {f"{group.path} {name}": value for name, value in group.attrs.items()}
         for name, values in group.variables.items():
@@ -156,7 +156,7 @@ def test_an_array_without_one_of_its_pieces_is_refused(finished, tmp_path):
     shutil.copy(finished, path)
     edited(_pieces_missing)(path)
     with pytest.raises(UsageError, match="posterior/out has 1 of its 2 chunks"):
-        zoo.store.open_tree(path)
+        entrances.store.open_tree(path)
 
 
 def test_many_packed_pieces_are_looked_at_once(finished, tmp_path):
@@ -174,11 +174,11 @@ def test_changed_attributes_are_named(finished, tmp_path):
     shutil.copy(finished, path)
     with h5py.File(path, "r+") as file:
         file.attrs["title"] = "a stranger's own does no harm"
-    zoo.store.open_tree(path).close()
+    entrances.store.open_tree(path).close()
     with h5py.File(path, "r+") as file:
         file.attrs["device"] = "another"
     with pytest.raises(UsageError, match="damaged: its attribute device was changed after it was written"):
-        zoo.store.open_tree(path)
+        entrances.store.open_tree(path)
 
 
 def test_a_refusal_imports_nothing_heavy(finished, tmp_path):
@@ -198,7 +198,7 @@ def test_an_unmodified_file_is_not_refused(finished, tmp_path):
     """Positive control, also with compressed arrays and additional groups."""
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)
-    first, second = zoo.store.open_tree(path), zoo.store.open_tree(path)
+    first, second = entrances.store.open_tree(path), entrances.store.open_tree(path)
     hdf5_validation.check(path)
     assert first["posterior"].sizes == second["posterior"].sizes
     first.close()
@@ -210,4 +210,4 @@ def test_an_unmodified_file_is_not_refused(finished, tmp_path):
         group.create_dataset("a", data=rng.normal(size=(30, 4)), compression="gzip", shuffle=True, fletcher32=True)
         group.create_dataset("b", data=np.arange(3))
     hdf5_validation.check(path)
-    assert zoo.store.open_tree(path)["mine"]["a"].shape == (30, 4)
+    assert entrances.store.open_tree(path)["mine"]["a"].shape == (30, 4)

@@ -13,12 +13,13 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import cli, zoo
+from bnnzoo import cli
+from bnnzoo.api import entrances
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import record
+from bnnzoo.evaluation.contents import record
 from bnnzoo.finding import Finding, sentence, to_json
 from bnnzoo.recipe import Part, as_dict, recipe_from, to_yaml
-from bnnzoo.sampling.stuck_chains import stuck_finding
+from bnnzoo.sampling.loop.stuck_chains import stuck_finding
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +27,8 @@ def folder(tmp_path_factory):
     """Three seeds of one recipe; the third has fewer chains and draws."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
-        zoo.run_recipe(tiny.recipe("random-walk", seed=seed), out=folder / f"{seed}.nc")
-    zoo.run_recipe(tiny.recipe("random-walk", seed=2, chains=2, draws=15), out=folder / "2.nc")
+        entrances.run_recipe(tiny.recipe("random-walk", seed=seed), out=folder / f"{seed}.nc")
+    entrances.run_recipe(tiny.recipe("random-walk", seed=2, chains=2, draws=15), out=folder / "2.nc")
     return folder
 
 
@@ -163,14 +164,14 @@ def test_runs_that_cannot_be_joined_are_refused(folder, tmp_path):
         bnnzoo.concat([folder / "0.nc", folder / "0.nc"])
     with pytest.raises(UsageError, match="two runs with the same seed"):  # also with a run that is joined already
         bnnzoo.concat([bnnzoo.concat([folder / "0.nc", folder / "1.nc"]), folder / "1.nc"])
-    other = zoo.run_recipe(tiny.recipe("random-walk", seed=3, thin=2), out=tmp_path / "other.nc")
+    other = entrances.run_recipe(tiny.recipe("random-walk", seed=3, thin=2), out=tmp_path / "other.nc")
     with pytest.raises(UsageError, match=r"other.nc: was made by another recipe than .*0.nc, which differs in thin"):
         bnnzoo.concat([folder / "0.nc", other])
-    rows = zoo.run_recipe(tiny.recipe("random-walk", seed=3, data="mdn-sine"), out=tmp_path / "rows.nc")
+    rows = entrances.run_recipe(tiny.recipe("random-walk", seed=3, data="mdn-sine"), out=tmp_path / "rows.nc")
     with pytest.raises(UsageError, match=r"rows.nc: was made by another recipe than .*0.nc, which differs in data"):
         bnnzoo.concat([folder / "0.nc", rows])
     fixed = [
-        zoo.run_recipe(
+        entrances.run_recipe(
             tiny.recipe("random-walk", "mlp", seed=seed, stochastic="last", start_steps=250, init="map"),
             out=tmp_path / f"fixed{seed}.nc",
         )
@@ -238,7 +239,7 @@ def test_evaluation_groups_are_joined_if_they_have_the_same_draws(folder, tmp_pa
 @pytest.mark.long
 def test_warm_up_is_joined_as_long_as_it_was(tmp_path):
     runs = [
-        zoo.run_recipe(tiny.recipe("random-walk", seed=seed, keep_warmup=True), out=tmp_path / f"{seed}.nc")
+        entrances.run_recipe(tiny.recipe("random-walk", seed=seed, keep_warmup=True), out=tmp_path / f"{seed}.nc")
         for seed in (0, 1)
     ]
     both = bnnzoo.concat(runs).posterior["warmup_posterior"]
@@ -260,7 +261,7 @@ def test_merge_writes_what_concat_joins(folder, tmp_path, capsys):
     assert "all.nc: exists; use another -o" in capsys.readouterr().err
     assert cli.run([*arguments, "--force"]) == 0
     # More seeds can be joined to a joined run.
-    zoo.run_recipe(tiny.recipe("random-walk", seed=3), out=tmp_path / "3.nc")
+    entrances.run_recipe(tiny.recipe("random-walk", seed=3), out=tmp_path / "3.nc")
     more = ["merge", str(tmp_path / "all.nc"), str(tmp_path / "3.nc"), "-o", str(tmp_path / "more.nc")]
     assert cli.run(more) == 0
     assert json.loads(bnnzoo.open(tmp_path / "more.nc").attributes["seeds"]) == [0, 1, 2, 3]

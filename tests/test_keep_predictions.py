@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import tiny
 
-from bnnzoo import cli, joining, store, zoo
+from bnnzoo import cli, store
+from bnnzoo.api import concat, entrances
 from bnnzoo.errors import InterruptedRunError, UsageError
 
 RNG = np.random.default_rng(0)
@@ -52,8 +53,10 @@ BY_DEFAULT = ("a learned scale",)
 def test_kept_predictions_agree_with_a_run_that_keeps_draws(kind, table, tmp_path):
     """Every number that both can say is the same, to float32; what both keep is the same bit for bit."""
     at = table.with_name("at.csv")
-    draws_run = zoo.run_recipe(recipe(table, kind), out=tmp_path / "draws.nc")
-    predictions_run = zoo.run_recipe(recipe(table, kind, keep="predictions", keep_at=str(at)), out=tmp_path / "kept.nc")
+    draws_run = entrances.run_recipe(recipe(table, kind), out=tmp_path / "draws.nc")
+    predictions_run = entrances.run_recipe(
+        recipe(table, kind, keep="predictions", keep_at=str(at)), out=tmp_path / "kept.nc"
+    )
     own = [name for name in draws_run.posterior["posterior"].data_vars if name.startswith(("likelihood_", "prior_"))]
     assert set(predictions_run.posterior["posterior"].data_vars) == {"f", *own}
     assert predictions_run.posterior["posterior"]["f"].dims == ("chain", "draw", "kept_row", "output")
@@ -75,12 +78,12 @@ def test_kept_predictions_agree_with_a_run_that_keeps_draws(kind, table, tmp_pat
 @pytest.mark.slow
 def test_a_run_that_keeps_predictions_resumes_to_the_same_bits(table, tmp_path):
     requested = recipe(table, "a learned scale", keep="predictions", keep_warmup=True)
-    uninterrupted = zoo.run_recipe(requested, out=tmp_path / "whole.nc")
+    uninterrupted = entrances.run_recipe(requested, out=tmp_path / "whole.nc")
     for chunk in (3, 5):
         out = tmp_path / f"{chunk}.nc"
         with pytest.raises(InterruptedRunError):
-            zoo.run_recipe(requested, out=out, **tiny.stopped(chunk))
-        resumed = zoo.resume(out)
+            entrances.run_recipe(requested, out=out, **tiny.stopped(chunk))
+        resumed = entrances.resume(out)
         for group in ("posterior", "sample_stats", "warmup_posterior"):
             for name, values in uninterrupted.posterior[group].data_vars.items():
                 np.testing.assert_array_equal(values, resumed.posterior[group][name], err_msg=str(name))
@@ -89,8 +92,11 @@ def test_a_run_that_keeps_predictions_resumes_to_the_same_bits(table, tmp_path):
 @pytest.mark.slow
 def test_chains_of_several_seeds_are_joined(table, tmp_path):
     requested = recipe(table, "a learned scale", keep="predictions")
-    runs = [zoo.run_recipe(dataclasses.replace(requested, seed=seed), out=tmp_path / f"{seed}.nc") for seed in range(2)]
-    joined = joining.concat(runs)
+    runs = [
+        entrances.run_recipe(dataclasses.replace(requested, seed=seed), out=tmp_path / f"{seed}.nc")
+        for seed in range(2)
+    ]
+    joined = concat.concat(runs)
     assert joined.posterior["posterior"]["f"].shape == (2 * tiny.CHAINS, tiny.DRAWS, 16, 1)
     assert joined.predict(joined.posterior["constant_data"]["x_kept"].values[:2]).shape[0] == 2
 
@@ -98,7 +104,7 @@ def test_chains_of_several_seeds_are_joined(table, tmp_path):
 @pytest.mark.usefixtures("as_options")
 @pytest.mark.slow
 def test_functions_that_need_parameters_refuse_kept_predictions(table, tmp_path):
-    run = zoo.run_recipe(recipe(table, "a learned scale", keep="predictions"), out=tmp_path / "run.nc")
+    run = entrances.run_recipe(recipe(table, "a learned scale", keep="predictions"), out=tmp_path / "run.nc")
     with pytest.raises(UsageError, match=r"row 2 is none of these inputs; sample again with these inputs as --keep-at"):
         run.predict(np.concatenate([run.test_rows()[0][:1], [[0.5, 0.5]]]))
     for ask in (run.audit, lambda: run.ood("noise")):
@@ -124,7 +130,7 @@ def test_functions_that_need_parameters_refuse_kept_predictions(table, tmp_path)
 def test_predictions_that_cannot_be_kept_are_refused_before_the_run(options, message, table, tmp_path):
     model = "autoregressive" if options.get("task") == "density" else "linear"
     with pytest.raises(UsageError, match=message):
-        zoo.run_recipe(tiny.recipe("mala", model, **{"data": str(table), **options}), out=tmp_path / "run.nc")
+        entrances.run_recipe(tiny.recipe("mala", model, **{"data": str(table), **options}), out=tmp_path / "run.nc")
     assert not (tmp_path / "run.nc.parts").exists()
 
 
@@ -132,14 +138,14 @@ def test_predictions_that_cannot_be_kept_are_refused_before_the_run(options, mes
 @pytest.mark.parametrize("change", ["gone", "other shape", "not finite"])
 def test_a_damaged_file_is_refused(change, table, tmp_path):
     path = tmp_path / "run.nc"
-    zoo.run_recipe(recipe(table, "one chain after the other", keep="predictions"), out=path)
-    constant = dict(zoo.open(path).predictor.record.group("constant_data"))
+    entrances.run_recipe(recipe(table, "one chain after the other", keep="predictions"), out=path)
+    constant = dict(entrances.open(path).predictor.record.group("constant_data"))
     rows = constant.pop("x_kept")
     if change != "gone":
         constant["x_kept"] = rows[:, :1] if change == "other shape" else np.where(rows > 0, np.float32(np.nan), rows)
     store.add_groups(path, {"constant_data": constant}, {}, {})
     with pytest.raises(UsageError, match="damaged"):
-        zoo.open(path).evaluate(save=False)
+        entrances.open(path).evaluate(save=False)
 
 
 @pytest.mark.slow

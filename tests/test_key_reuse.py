@@ -18,7 +18,7 @@ from jax.experimental.key_reuse._core import check_key_reuse
 from parabolas import Parabolas, parabolas
 
 from bnnzoo.samplers import Bbb, Dropout, Gibbs, Importance, Penalty, RandomWalk, Rejection, Sgld, Swag
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
 
 PROLOGUE = """
 import jax, tiny
@@ -110,7 +110,7 @@ def _drawn() -> Drawn:
 
 @pytest.mark.parametrize("name", [*tiny.SAMPLERS, *WAYS, *OF_NETWORKS])
 def test_no_step_of_a_sampler_uses_a_key_twice(name):
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         if name in WAYS:
             _look(WAYS[name], _drawn())
         elif name in OF_NETWORKS:

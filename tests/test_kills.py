@@ -46,7 +46,7 @@ class Zoo:
     def __init__(self, folder: Path):
         self.folder = folder
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["bnnzoo.zoo", "numpyro", "xarray"])
+        self._context.set_forkserver_preload(["bnnzoo.api.entrances", "numpyro", "xarray"])
 
     def start(self, *arguments: str) -> Any:
         """A process; what it says is in `said`."""

@@ -19,11 +19,13 @@ from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
-from bnnzoo.samplers import Mala, Penalty, Sgld, _penalty, mala
-from bnnzoo.sampling import backend
+from bnnzoo.samplers import Mala, Penalty, Sgld
+from bnnzoo.samplers.mcmc import mala
+from bnnzoo.samplers.subsampled import metropolis
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.keys import Keys
-from bnnzoo.sampling.loop import chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.loop.loop import chunks
 
 
 class Skewed(AbstractPosterior):
@@ -81,7 +83,7 @@ def _imbalance(acceptance: np.ndarray, grid: np.ndarray, gradient: np.ndarray) -
 def test_mala_is_in_detailed_balance(precision, bound):
     grid = np.linspace(-4, 1.8, 200)
     slope = lambda x: 1 - jnp.exp(x)  # noqa: E731
-    with backend.arithmetic(precision):
+    with jax_settings.arithmetic(precision):
         posterior, points = Skewed.of(4, 0.3), jnp.asarray(grid)
 
         def flow(theta: Array, proposal: Array) -> Array:
@@ -117,7 +119,7 @@ def test_a_drift_on_any_mini_batch_is_in_detailed_balance():
     """
     grid = np.linspace(-3, 1.5, 12)
     every = np.array(list(itertools.product(range(4), repeat=4)))
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         posterior, points = TwoBatches.of(4, 0.3), jnp.asarray(grid)
         sampler = Penalty(
             proposal="langevin", batch_size=2, num_batches=2, sampling="disjoint", preconditioner="identity"
@@ -127,7 +129,7 @@ def test_a_drift_on_any_mini_batch_is_in_detailed_balance():
             altered = eqx.tree_at(lambda p: p.drift, posterior, batch, is_leaf=lambda leaf: leaf is None)
             altered.calls.clear()
             slope = lambda x: 1 - jnp.exp(x) + jnp.sum(jnp.asarray(posterior.data)[batch])  # noqa: E731
-            rate = _acceptance(_penalty, sampler, altered, theta, proposal, slope)
+            rate = _acceptance(metropolis, sampler, altered, theta, proposal, slope)
             assert len(altered.calls) == 2
             return rate
 

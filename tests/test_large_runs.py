@@ -13,8 +13,9 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import zoo
-from bnnzoo.evaluation import draws, thinning, weights
+from bnnzoo.api import entrances
+from bnnzoo.evaluation.contents import draws, weights
+from bnnzoo.evaluation.predictions import thinning
 from bnnzoo.store import Store
 
 MEASURED = """
@@ -33,7 +34,9 @@ print(code, time.process_time() - started, now("VmHWM") - before, file=sys.stder
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("small") / "run.nc"
-    zoo.run_recipe(tiny.recipe("sgld", draws=60, likelihood="gaussian", **{"likelihood.scale": "learned"}), out=out)
+    entrances.run_recipe(
+        tiny.recipe("sgld", draws=60, likelihood="gaussian", **{"likelihood.scale": "learned"}), out=out
+    )
     return out
 
 
@@ -178,7 +181,7 @@ def test_a_large_run_is_judged_and_reported_in_seconds_and_bounded_memory(tmp_pa
     """4 chains of 2000 draws of 49 041 parameters: 1.6 GB."""
     like, out = tmp_path / "like.nc", tmp_path / "run.nc"
     options = {"model.hidden": "220,210", "draws": 4, "warmup": 0, "thin": 1}
-    zoo.run_recipe(tiny.recipe("sgld", model="mlp", **options), out=like)
+    entrances.run_recipe(tiny.recipe("sgld", model="mlp", **options), out=like)
     large(out, like, num_draws=2000)
     assert out.stat().st_size > 1.5e9
     cost = {}

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bnnzoo.plugin import bnnzoo_samplers
+from bnnzoo.plugins.builtin import bnnzoo_samplers
 
 ROOT = Path(__file__).parent.parent
 METHODS = sorted({entry.target.partition(":")[0] for entry in bnnzoo_samplers()})

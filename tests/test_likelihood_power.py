@@ -39,11 +39,9 @@ from bnnzoo.samplers import (
     Sgld,
     SmsUbu,
     Swag,
-    _training,
-    gibbs,
-    mala,
-    random_walk,
 )
+from bnnzoo.samplers.mcmc import gibbs, mala, random_walk
+from bnnzoo.samplers.variational import training
 
 ROWS = 6
 RNG = np.random.default_rng(3)
@@ -209,7 +207,7 @@ def test_the_training_loss_is_the_log_density_for_each_datum():
     theta = jnp.asarray([0.4, -0.3])
     for posterior in (*NETWORKS, _posterior(0.5, 1.0, prior=0.1)):
         expected = -posterior.log_density(theta) / ROWS
-        np.testing.assert_allclose(_training.loss(posterior, theta, posterior.data), expected, rtol=1e-5)
+        np.testing.assert_allclose(training.loss(posterior, theta, posterior.data), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("sampler", [Laplace(), Ensemble(), Swag()], ids=["laplace", "ensemble", "swag"])

@@ -11,7 +11,7 @@ import pytest
 from gaussian_mean import Z
 from scipy import integrate, optimize
 
-from bnnzoo.samplers._log_scale import draw_log_scale
+from bnnzoo.samplers.mcmc.log_scale import draw_log_scale
 
 DRAWS = 10_000
 

@@ -13,9 +13,10 @@ from parabolas import Flat
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.layout import Block, Layout
-from bnnzoo.samplers import Mams, isokinetic, mams
-from bnnzoo.samplers.isokinetic import Point
+from bnnzoo.samplers import Mams
 from bnnzoo.samplers.kernel import density, metropolis
+from bnnzoo.samplers.mcmc import isokinetic, mams
+from bnnzoo.samplers.mcmc.isokinetic import Point
 from bnnzoo.testing import TARGETS, check_sampler
 
 TARGET = TARGETS["regression"]()

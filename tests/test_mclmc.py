@@ -14,11 +14,11 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Mclmc
-from bnnzoo.samplers.isokinetic import turn
-from bnnzoo.samplers.metric import Metric
-from bnnzoo.sampling import backend
-from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.samplers.mcmc.isokinetic import turn
+from bnnzoo.samplers.mcmc.metric import Metric
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import place_chains
+from bnnzoo.sampling.loop.loop import Keys, chunks
 from bnnzoo.testing import TARGETS, check_sampler
 
 TARGET = TARGETS["regression"]()
@@ -112,7 +112,7 @@ def test_the_direction_follows_its_differential_equation():
 @pytest.mark.long
 def test_the_energy_error_of_a_step_falls_with_its_cube():
     """The splitting is of second order; a wrong length of one part would make it first order."""
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         target = TARGETS["regression"]()
         posterior, theta = target.posterior, jnp.asarray(target.start(np.random.default_rng(0), 1)[0])
         sampler = Mclmc(length=1e6, energy_variance=1e6)

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import tiny
 
-from bnnzoo.sampling import backend
-from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import place_chains
+from bnnzoo.sampling.loop.loop import Keys, chunks
 from bnnzoo.store import parts_folder
 
 CHUNKS = 100_000
@@ -45,7 +45,7 @@ def test_memory_is_flat_over_a_hundred_thousand_chunks():
     """Each chunk has one draw; after the ten thousandth the memory does not grow."""
     problem = tiny.problem("random-walk", 1)
     thetas, held = 0.1 * np.ones((1, problem.posterior.layout.dim), "float32"), []
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         placement = place_chains("vectorized", 1)
         arguments = {
             "keys": Keys.from_seed(0),

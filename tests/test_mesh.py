@@ -18,13 +18,14 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import assembly, keywords, zoo
+from bnnzoo import assembly
+from bnnzoo.api import entrances, keywords
 from bnnzoo.data import load_recipe_data
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.posterior import NetworkPosterior, passes
 from bnnzoo.recipe import Recipe
 from bnnzoo.recipe.mesh import Axes, axes
-from bnnzoo.sampling.placement import Placement, place_run
+from bnnzoo.sampling.devices.placement import Placement, place_run
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 MORE = ("random-walk", "hmc", "nuts", "sgld", "gibbs", "bbb", "swag", "laplace", *tiny.GROWING[1:2])
@@ -43,7 +44,7 @@ def recipe(sampler: str, mesh: str | None = None, **more: Any) -> Recipe:
 
 
 def draw(out: Path, sampler: str, mesh: str | None, **more: Any) -> np.ndarray:
-    zoo.run_recipe(recipe(sampler, mesh, **more), out=out)
+    entrances.run_recipe(recipe(sampler, mesh, **more), out=out)
     return draws_of(out)
 
 
@@ -175,8 +176,8 @@ def test_a_run_on_a_mesh_resumes_to_the_same_bits(tmp_path):
     """It resumes only on the same mesh, because other groups of rows have other rounding."""
     uninterrupted = draw(tmp_path / "a.nc", "mala", "chains=2,data=2")
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(recipe("mala", "chains=2,data=2"), out=tmp_path / "b.nc", **tiny.stopped(4))
-    zoo.resume(tmp_path / "b.nc")
+        entrances.run_recipe(recipe("mala", "chains=2,data=2"), out=tmp_path / "b.nc", **tiny.stopped(4))
+    entrances.resume(tmp_path / "b.nc")
     np.testing.assert_array_equal(draws_of(tmp_path / "b.nc"), uninterrupted)
 
 
@@ -190,7 +191,7 @@ def test_a_run_on_a_mesh_resumes_to_the_same_bits(tmp_path):
 )
 def test_a_mesh_that_does_not_fit_is_refused_with_the_reason(mesh, message, tmp_path):
     with pytest.raises(UsageError, match=message):
-        zoo.run_recipe(recipe("mala", mesh), out=tmp_path / "run.nc")
+        entrances.run_recipe(recipe("mala", mesh), out=tmp_path / "run.nc")
     assert not list(tmp_path.iterdir())
 
 

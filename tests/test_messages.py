@@ -14,9 +14,9 @@ from bnnzoo.finding import Finding, setting, spell_settings, spelling_of
 WHOLE_COMMAND = "a command line of bnnzoo that is typed as it stands"
 STYLE_SHEET = "a variable of the style sheet"
 EXCEPTIONS = {
-    "bnnzoo.recipe_choice": ("--config --data", WHOLE_COMMAND),
+    "bnnzoo.api.choose_recipe": ("--config --data", WHOLE_COMMAND),
     "bnnzoo.report.page": ("--config -o", WHOLE_COMMAND),
-    "bnnzoo.sampling.carry": ("--from-part", WHOLE_COMMAND),
+    "bnnzoo.sampling.loop.carry": ("--from-part", WHOLE_COMMAND),
     "bnnzoo.store.command": ("--force", WHOLE_COMMAND),
     "bnnzoo.store.lock": ("--break-lock", WHOLE_COMMAND),
     "bnnzoo.store.run_parts": ("--from-part", WHOLE_COMMAND),

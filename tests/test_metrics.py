@@ -13,10 +13,11 @@ from sklearn import metrics as reference
 
 from bnnzoo.data import Scaler
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import metrics, ood, scores
-from bnnzoo.evaluation.predictive import Moments
-from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.predictions.predictive import Moments
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.scores import familiarity, row_scores
 
 
 @pytest.fixture
@@ -162,10 +163,10 @@ def test_crps_quantiles_and_pit_of_gaussian_samples():
     rng = np.random.default_rng(0)
     samples = 2 + 3 * rng.normal(size=(20_000, 6, 1))
     y = np.linspace(-4, 8, 6)[:, None]
-    sampled = scores.sampled_scores(samples, y, np.zeros((6, 1)))
+    sampled = row_scores.sampled_scores(samples, y, np.zeros((6, 1)))
     np.testing.assert_allclose(sampled.crps, scoringrules.crps_normal(y, 2.0, 3.0), rtol=0.05)
     np.testing.assert_allclose(sampled.pit, stats.norm.cdf(y, 2, 3), atol=0.015)
-    np.testing.assert_allclose(sampled.quantiles, np.quantile(samples, scores.QUANTILES, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(sampled.quantiles, np.quantile(samples, row_scores.QUANTILES, axis=0), rtol=1e-5)
     crps = np.abs(samples - y).mean(0)[:, 0] - 0.5 * np.array(
         [np.abs(np.subtract.outer(s, s)).mean() for s in samples[:500, :, 0].T]
     )
@@ -176,15 +177,15 @@ def test_pit_of_counts_is_randomised():
     rng = np.random.default_rng(0)
     y = rng.poisson(3, size=(1500, 1)).astype(float)
     samples = rng.poisson(3, size=(800, 1500, 1)).astype(float)
-    pit = scores.sampled_scores(samples, y, rng.uniform(size=y.shape)).pit
+    pit = row_scores.sampled_scores(samples, y, rng.uniform(size=y.shape)).pit
     assert stats.kstest(pit[:, 0], "uniform").pvalue > 1e-4
 
 
 def test_coverage_and_width_of_gaussian_intervals():
     rng = np.random.default_rng(0)
     samples, y = rng.normal(size=(1500, 1000, 1)), rng.normal(size=(1000, 1))
-    sampled = scores.interval_estimates(scores.sampled_scores(samples, y, np.zeros_like(y)), ["y"], np.ones(1))
-    for level in scores.LEVELS:
+    sampled = row_scores.interval_estimates(row_scores.sampled_scores(samples, y, np.zeros_like(y)), ["y"], np.ones(1))
+    for level in row_scores.LEVELS:
         coverage, width = sampled[f"coverage_{level}"], sampled[f"width_{level}"]
         assert abs(coverage.value - level / 100) < 5 * coverage.se
         np.testing.assert_allclose(width.value, 2 * stats.norm.ppf(0.5 + level / 200), rtol=5e-3)
@@ -197,7 +198,7 @@ def test_regression_metrics_are_in_original_units():
     mean, aleatoric, epistemic = 0.1 * rng.normal(size=(30, 1)), np.full((30, 1), 0.8), np.full((30, 1), 0.2)
     inside = (y - 100) / 20
     density = stats.norm.logpdf(inside, mean, 1.0)[:, 0]
-    result = scores.regression(y, Moments(mean, aleatoric, epistemic, density), scaler, ["y"], np.array([20.0]))
+    result = row_scores.regression(y, Moments(mean, aleatoric, epistemic, density), scaler, ["y"], np.array([20.0]))
     expected = -stats.norm.logpdf(y, 100 + 20 * mean, 20.0).mean()
     np.testing.assert_allclose(result["nll"].value, expected, rtol=1e-5)
     np.testing.assert_allclose(result["nll_moment"].value, expected, rtol=1e-5)
@@ -216,7 +217,8 @@ def test_a_density_of_several_targets_has_the_unit_of_each():
         mean, np.array([[1.0, 4.0], [1.0, 4.0]]), np.array([[3.0, 5.0], [1.0, 0.0]]), np.array([-1.0, -4.0])
     )
     result = {
-        name: item.value for name, item in scores.regression(y, parts, scaler, ["a", "b"], np.array([2.0, 5.0])).items()
+        name: item.value
+        for name, item in row_scores.regression(y, parts, scaler, ["a", "b"], np.array([2.0, 5.0])).items()
     }
     sds = np.sqrt([[4.0, 9.0], [2.0, 4.0]]) * [2, 5]
     expected = {
@@ -236,7 +238,7 @@ def test_a_density_of_several_targets_has_the_unit_of_each():
     }
     assert result.pop("nll_moment_standardised") == pytest.approx(expected["nll_moment"] - np.log(10))
     assert result == pytest.approx(expected)
-    values = {name: item.value for name, item in scores.density(parts, scaler).items()}
+    values = {name: item.value for name, item in row_scores.density(parts, scaler).items()}
     assert values == pytest.approx({"nll": 2.5 + np.log(10), "nll_standardised": 2.5})
 
 
@@ -250,8 +252,10 @@ def test_ood_scores_and_their_summary():
     def moments(p):
         return Moments(p, np.full((len(p), 1), 0.1), metrics.entropy(p)[:, None] - 0.1, np.zeros(len(p)))
 
-    parts = [ood.scores(moments(p), classify=True, single=single) for single in (False, True) for p in (sure, unsure)]
-    result = ood.OodScores("x", *parts).summary()
+    parts = [
+        familiarity.scores(moments(p), classify=True, single=single) for single in (False, True) for p in (sure, unsure)
+    ]
+    result = familiarity.OodScores("x", *parts).summary()
     outside = np.r_[np.zeros(200), np.ones(300)]
     for name, score in (
         ("max_probability", -np.r_[sure.max(1), unsure.max(1)]),
@@ -276,17 +280,17 @@ def test_the_unit_of_a_spread_is_the_training_targets_sd_as_the_network_sees_the
     def unit(**observed: np.ndarray) -> np.ndarray:
         rows = xr.Dataset({name: (("row", "target"), values) for name, values in observed.items()})
         predictor = Predictor(Record(xr.DataTree.from_dict({"/observed_data": rows}), None))
-        return np.broadcast_to(ood._target_sds(predictor), 2)
+        return np.broadcast_to(familiarity._target_sds(predictor), 2)
 
     np.testing.assert_allclose(unit(y=np.array([[9.5, 7.0], [8.5, 7.0]])), [2, 1])
     np.testing.assert_array_equal(unit(y=np.zeros((0, 2))), [1, 1])
     np.testing.assert_array_equal(unit(), [1, 1])
     moments = Moments(np.zeros((1, 2)), np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]), np.zeros(1))
-    result = ood.scores(moments, classify=False, single=False, unit=np.array([2.0, 1.0]))
+    result = familiarity.scores(moments, classify=False, single=False, unit=np.array([2.0, 1.0]))
     assert {name: item.item() for name, item in result.items()} == pytest.approx(
         {"sd": ((4 / 4 + 6) / 2) ** 0.5, "epistemic_sd": ((3 / 4 + 4) / 2) ** 0.5}
     )
-    assert list(ood.scores(moments, classify=False, single=True)) == ["sd"]
+    assert list(familiarity.scores(moments, classify=False, single=True)) == ["sd"]
 
 
 @pytest.mark.parametrize("task", ["regression", "classification", "density"])
@@ -304,11 +308,11 @@ def test_unfamiliar_rows_are_scored_by_all_draws_and_by_the_best(task, monkeypat
     for name, value in {"classifies": task == "classification", "is_density": task == "density"}.items():
         monkeypatch.setattr(Predictor, name, value)
     monkeypatch.setattr(Predictor, "moments", moments)
-    monkeypatch.setattr(ood, "best_draw", lambda predictor: 4)
+    monkeypatch.setattr(familiarity, "best_draw", lambda predictor: 4)
     monkeypatch.setattr(Predictor, "signature", None)
-    monkeypatch.setattr(ood, "_target_sds", lambda predictor: 2.0)
+    monkeypatch.setattr(familiarity, "_target_sds", lambda predictor: 2.0)
     monkeypatch.setattr(Predictor, "rows_of", lambda self, spec, unseen: outside)
-    result = ood.of_run(Predictor.__new__(Predictor), "far.csv", inside)
+    result = familiarity.of_run(Predictor.__new__(Predictor), "far.csv", inside)
     assert result.name == "far.csv"
     of_draws = {
         "regression": {"sd": lambda v: np.sqrt(9 * v) / 2, "epistemic_sd": lambda v: np.sqrt(5 * v) / 2},
@@ -337,11 +341,11 @@ def test_unfamiliar_rows_are_scored_by_all_draws_and_by_the_best(task, monkeypat
 def test_noise_lies_where_there_are_no_data():
     rng = np.random.default_rng(0)
     images = rng.integers(0, 17, (20, 8, 8)).astype(np.uint8)
-    draws = ood.noise(images, 100)
+    draws = familiarity.noise(images, 100)
     assert draws.shape == (100, 8, 8)
     assert draws.dtype == np.uint8
     assert set(np.unique(draws)) == set(range(17))
-    line = ood.noise(np.linspace(0, 1, 50, dtype=np.float32)[:, None], 3000)
+    line = familiarity.noise(np.linspace(0, 1, 50, dtype=np.float32)[:, None], 3000)
     outside = np.mean((line < 0) | (line > 1))
     assert outside == pytest.approx(2 / 3, abs=0.05)
     assert line.min() > -1
@@ -350,7 +354,7 @@ def test_noise_lies_where_there_are_no_data():
 
 def test_noise_reaches_as_far_beyond_each_feature_as_its_own_range_is():
     x = np.column_stack([np.linspace(10, 12, 30), np.linspace(-4, -1, 30)]).astype(np.float32)
-    draws = ood.noise(x, 3000)
+    draws = familiarity.noise(x, 3000)
     np.testing.assert_allclose(draws.min(0), [8, -7], atol=0.05)
     np.testing.assert_allclose(draws.max(0), [14, 2], atol=0.05)
 
@@ -359,7 +363,7 @@ def test_noise_in_place_of_images_of_numbers_is_as_dark_and_as_bright_as_all_of_
     """Every pixel lies between the smallest and the largest value of all pixels."""
     x = np.zeros((2, 1, 3, 3), np.float32)
     x[1, 0, 0, 0], x[0, 0, 2, 2] = 4.0, -1.0
-    draws = ood.noise(x, 500)
+    draws = familiarity.noise(x, 500)
     assert (draws.shape, draws.dtype) == ((500, 1, 3, 3), np.float32)
     np.testing.assert_allclose(draws.min(0), -1.0, atol=0.15)
     np.testing.assert_allclose(draws.max(0), 4.0, atol=0.15)
@@ -370,4 +374,4 @@ def test_noise_in_the_range_of_rows_that_no_file_has_is_refused():
     none = xr.Dataset({"x": (("row", "feature"), np.zeros((0, 2), np.float32))})
     record = Record(xr.DataTree.from_dict({"/constant_data": none}), None)
     with pytest.raises(UsageError, match="noise in their range needs the training rows"):
-        ood.of_run(Predictor(record), "noise", np.ones((3, 2), np.float32))
+        familiarity.of_run(Predictor(record), "noise", np.ones((3, 2), np.float32))

@@ -11,13 +11,13 @@ import xarray as xr
 from scipy import signal
 
 import bnnzoo
-from bnnzoo.evaluation import findings, identified, outcome
-from bnnzoo.evaluation.combination import worst_combination
-from bnnzoo.evaluation.convergence import rhats
-from bnnzoo.evaluation.diagnostics import of_quantities
-from bnnzoo.evaluation.probing import probe_rows, spanning_rows
-from bnnzoo.evaluation.record import Record
-from bnnzoo.evaluation.weights import Weights
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.contents.weights import Weights
+from bnnzoo.evaluation.convergence import findings, identified, outcome
+from bnnzoo.evaluation.convergence.diagnostics import of_quantities
+from bnnzoo.evaluation.convergence.probing import probe_rows, spanning_rows
+from bnnzoo.evaluation.formulas.combination import worst_combination
+from bnnzoo.evaluation.formulas.rhat import rhats
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, Mixture

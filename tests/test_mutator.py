@@ -56,7 +56,7 @@ def test_mutation_rules_change_only_their_operators():
 
 
 def test_every_change_is_another_program():
-    source = (ROOT / "bnnzoo/samplers/_noise_penalty.py").read_text()
+    source = (ROOT / "bnnzoo/samplers/subsampled/noise_penalty.py").read_text()
     original, result = ast.dump(ast.parse(source)), changes(source)
     assert len(result) > 50
     assert all(ast.dump(ast.parse(change.made(source))) != original for change in result)
@@ -67,5 +67,6 @@ def test_every_mutated_module_and_its_tests_exist():
         assert (ROOT / "bnnzoo" / f"{module}.py").is_file(), module
         assert all((ROOT / "tests" / f"test_{name}.py").is_file() for name in tests.split()), module
     for part in ("samplers", "posterior", "evaluation"):
-        modules = {f"{part}/{path.stem}" for path in (ROOT / "bnnzoo" / part).glob("*.py") if path.stem != "__init__"}
+        paths = [path for path in (ROOT / "bnnzoo" / part).rglob("*.py") if path.stem != "__init__"]
+        modules = {path.relative_to(ROOT / "bnnzoo").with_suffix("").as_posix() for path in paths}
         assert modules - set(TESTS) == set()

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bnnzoo import cli, registry
+from bnnzoo import cli
 from bnnzoo.cli.new import KINDS
+from bnnzoo.plugins import registry
 from bnnzoo.recipe import read_layer
 
 PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")

@@ -12,12 +12,12 @@ import pytest
 import tiny
 from scipy import stats
 
-from bnnzoo import zoo
+from bnnzoo.api import entrances
 from bnnzoo.assembly import Problem
 from bnnzoo.data import from_arrays
 from bnnzoo.errors import InterruptedRunError
 from bnnzoo.recipe import resolve
-from bnnzoo.sampling import budget, initial, likelihood_choice
+from bnnzoo.sampling.initial import budget, likelihood_choice, positions
 from bnnzoo.sampling.keys import Keys
 
 RANDOM = np.random.default_rng(0)
@@ -33,10 +33,10 @@ def problem(sd: Any, sampler: str = "mala", rows: int = 300, errors: Any = ERROR
     return Problem.from_recipe(resolve("linear", sampler, options={**SHORT, **options}, in_memory=True), data)
 
 
-def choose_likelihood(of: Problem, **how: Any) -> tuple[str, list[str], initial.StartCost]:
+def choose_likelihood(of: Problem, **how: Any) -> tuple[str, list[str], positions.StartCost]:
     """Return the likelihood, the notes about it, and the time."""
     notes: list[str] = []
-    spent = initial.StartCost()
+    spent = positions.StartCost()
     result, comparisons = likelihood_choice.select_likelihood(
         of,
         tell=lambda progress: notes.append(progress.note) if progress.phase == "note" else None,
@@ -102,7 +102,7 @@ def test_compilation_is_outside_the_budget_and_large_networks_are_not_compared(m
 
         return training_steps
 
-    monkeypatch.setattr(initial, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(positions, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(budget, "training_steps", pilot(2000))
     result, notes, spent = choose_likelihood(problem(0.3 * np.exp(X)))
     assert (result, len(notes), clock[0], spent.seconds) == ("heteroscedastic", 2, 3000.0, 0.0)
@@ -149,7 +149,7 @@ def test_the_selection_goes_by_ranks_of_paired_differences(gain, expected, monke
         by_row, heavy = fields["name"] == "heteroscedastic", fields.get("df") == 4.0
         return SimpleNamespace(losses=-1.2 - np.where(heavy, -1.0, gain * by_row))
 
-    monkeypatch.setattr(initial, "train_networks", trained)
+    monkeypatch.setattr(positions, "train_networks", trained)
     monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: most)
     result, notes, _ = choose_likelihood(problem(0.3), counted=False)
     assert result == expected
@@ -217,7 +217,7 @@ def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkey
     monkeypatch.setattr(likelihood_choice, "select_likelihood", stopped)
     for seed in (1, 2):
         with pytest.raises(InterruptedRunError, match="heard"):
-            zoo.run_recipe(tiny.recipe("mala", seed=seed, split_seed=7), out=tmp_path / "run.nc")
+            entrances.run_recipe(tiny.recipe("mala", seed=seed, split_seed=7), out=tmp_path / "run.nc")
     assert keys == [jax.random.key_data(Keys.from_seed(7).noise).tolist()] * 2
 
 
@@ -229,4 +229,4 @@ def test_a_signal_ends_the_likelihood_selection():
 def test_an_open_likelihood_is_not_shown_as_requested():
     for options, expected in ({}, False), ({"likelihood": "gaussian"}, True):
         of = problem(0.3, **options)
-        assert ("likelihood:" in zoo.resolved_recipe(of.recipe, of.train)) == expected
+        assert ("likelihood:" in entrances.resolved_recipe(of.recipe, of.train)) == expected

@@ -9,9 +9,11 @@ import numpy as np
 import xarray as xr
 
 from bnnzoo import plots
-from bnnzoo.evaluation import calibration, findings, scores
-from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.convergence import findings
+from bnnzoo.evaluation.formulas import calibration_distance
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.scores import row_scores
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.statistics import attributes
 
@@ -38,7 +40,7 @@ def test_the_picture_of_steps_states_limits_and_judges_nothing():
 
 
 def test_calibrated_states_gap_interval_and_tolerance():
-    curve = calibration.Calibration(0.05, 0.01, 0.09, "intervals too wide")
+    curve = calibration_distance.Calibration(0.05, 0.01, 0.09, "intervals too wide")
     answer = findings.answer_calibrated(curve, 400)
     assert answer.outcome == "yes"
     assert "differ by at most 5.0 % (99% interval 1.0 to 9.0 %; tolerated" in answer.text
@@ -49,11 +51,11 @@ def test_calibrated_states_gap_interval_and_tolerance():
 def test_a_coverage_curve_leaves_its_band_exactly_where_the_answer_is_no():
     """Intervals are too wide by a gap that grows from 0 to 0.2."""
     rows = 1000
-    band = calibration.MARGIN + calibration.half_width(rows, 1)
+    band = calibration_distance.MARGIN + calibration_distance.half_width(rows, 1)
     for gap in np.linspace(0, 0.2, 9):
         # The inner mass gap is moved to the centre: |2 pit - 1| has the largest distance there.
         inside = np.sort(np.clip(np.linspace(0, 1, rows) * (1 - gap), 0, 1))
-        curve = calibration.of_intervals(((1 + inside) / 2)[:, None])
+        curve = calibration_distance.of_intervals(((1 + inside) / 2)[:, None])
         picture = plots.coverage({"y": (1 + inside) / 2}, band)
         table = picture.table
         answer = findings.answer_calibrated(curve, rows).outcome
@@ -76,8 +78,8 @@ def test_sampled_metrics_have_a_monte_carlo_error():
         chains = np.repeat(between * rng.normal(size=4), 5)
         return [{"crps": Estimate(shift + float(rng.normal()))} for shift in chains]
 
-    errors = [scores.errors_of_batches(batches(0.0), 4)["crps"] for _ in range(200)]
+    errors = [row_scores.errors_of_batches(batches(0.0), 4)["crps"] for _ in range(200)]
     # The larger of two estimates of 1 / sqrt(20) = 0.22.
     assert 0.2 < np.mean(errors) < 0.35
-    assert np.mean([scores.errors_of_batches(batches(5.0), 4)["crps"] for _ in range(200)]) > 1
-    assert scores.errors_of_batches([], 4) == {}
+    assert np.mean([row_scores.errors_of_batches(batches(5.0), 4)["crps"] for _ in range(200)]) > 1
+    assert row_scores.errors_of_batches([], 4) == {}

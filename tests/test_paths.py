@@ -11,7 +11,8 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import cli, zoo
+from bnnzoo import cli
+from bnnzoo.api import entrances
 from bnnzoo.errors import UsageError
 
 SAMPLE = tiny.arguments("random-walk")
@@ -45,7 +46,7 @@ READ = {
 def finished(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     for seed, name in enumerate(("run.nc", "other.nc")):
-        zoo.run_recipe(tiny.recipe("random-walk", seed=seed), out=folder / name)
+        entrances.run_recipe(tiny.recipe("random-walk", seed=seed), out=folder / name)
     names = bnnzoo.open(folder / "run.nc").predictor.signature.feature_names
     (folder / "x.csv").write_text(f"{','.join(names)}\n{','.join('0' * len(names))}\n")
     return folder
@@ -107,7 +108,7 @@ def test_invalid_paths_are_refused_in_python(path, run_folder):
     run = bnnzoo.open("run.nc")
     for use in (
         bnnzoo.open,
-        zoo.resume,
+        entrances.resume,
         run.save,
         lambda path: bnnzoo.sample("linear", "random-walk", data=(x, y), out=path),
         lambda path: bnnzoo.concat([path, "other.nc"]),

@@ -16,9 +16,9 @@ from scipy import integrate, special, stats
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers._noise_penalty import noise_penalty
 from bnnzoo.samplers.kernel import metropolis
-from bnnzoo.sampling import backend
+from bnnzoo.samplers.subsampled.noise_penalty import noise_penalty
+from bnnzoo.sampling.devices import jax_settings
 
 PLACES = np.array([0.25, 1.0, 3.0])
 VARIANCES = [0.25, 2.0, 4.0]
@@ -56,14 +56,14 @@ def _imbalance(change: float, sigma2: float, rate: Any) -> float:
 
 @pytest.mark.parametrize(("precision", "bound"), [("float64", 1e-6), ("float32", 1e-3)])
 def test_the_penalised_acceptance_is_in_detailed_balance(precision, bound):
-    with backend.arithmetic(precision):
+    with jax_settings.arithmetic(precision):
         for change, sigma2 in itertools.product(PLACES, VARIANCES):
             assert abs(_imbalance(change, sigma2, _real_rate)) <= bound, (change, sigma2)
 
 
 @pytest.mark.parametrize("sigma2", VARIANCES)
 def test_the_acceptance_at_no_change_is_the_closed_form(sigma2):
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         np.testing.assert_allclose(_acceptance(0.0, sigma2, _real_rate), special.erfc((sigma2 / 8) ** 0.5), rtol=1e-6)
 
 
@@ -129,7 +129,7 @@ def _series(sigma2: Any, dof: float, terms: int) -> Any:
 def test_the_penalty_is_the_logarithm_of_the_function_to_the_next_term(dof, terms):
     """All terms are positive and fall at least like powers of dof chi2 / z^2, z the first zero of J_{dof/2 - 1}."""
     first_zero = special.jn_zeros(dof // 2 - 1, 1)[0]
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         for chi2 in np.linspace(0.01, 0.25, 7) * dof:
             exact = -np.log(special.hyp0f1(dof / 2, -dof * chi2 / 4))
             rest = exact - float(noise_penalty(jnp.asarray(chi2), dof, terms))
@@ -156,7 +156,7 @@ def test_the_function_has_the_mean_of_a_known_variance(dof, sigma2):
 def test_more_terms_come_closer_to_that_mean(sigma2):
     dof = 19
     quantiles = stats.chi2.ppf((np.arange(20_000) + 0.5) / 20_000, dof) / dof
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         errors = [
             abs(np.log(np.exp(-_penalties(sigma2 * quantiles, dof, terms)).mean()) + sigma2 / 2) for terms in (1, 2, 3)
         ]
@@ -165,14 +165,14 @@ def test_more_terms_come_closer_to_that_mean(sigma2):
 
 
 def test_the_penalty_with_no_terms_or_infinite_degrees_of_freedom():
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         sigma2 = np.array([0.1, 1.0, 10.0])
         np.testing.assert_array_equal(_penalties(sigma2, 5, 0), 0.0)
         np.testing.assert_allclose(_penalties(sigma2, 10**12, 3), sigma2 / 2, rtol=1e-9)
 
 
 def test_beyond_a_quarter_of_the_degrees_of_freedom_the_penalty_is_finite_and_the_step_is_counted():
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         values = _penalties(np.array([1.0, 10.0, 100.0, 1e4]), 2, 3)
     assert np.isfinite(values).all()
     assert (np.diff(values) > 0).all()
@@ -216,7 +216,7 @@ EACH_VARIANCE = pytest.mark.parametrize("variance", ["pooled", "batch-means"])
 @EACH_VARIANCE
 @pytest.mark.parametrize("power", [1.0, 0.25])
 def test_delta_and_its_variance_are_unbiased_over_all_batches(sampling, variance, power):
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         posterior = eqx.tree_at(lambda p: p.likelihood_power, GaussianMean.of(N, ASYMMETRIC), np.float64(power))
         sampler = _sampler(sampling, variance)
         theta, proposal = jnp.asarray([0.4]), jnp.asarray([0.9])
@@ -232,7 +232,7 @@ def test_delta_and_its_variance_are_unbiased_over_all_batches(sampling, variance
 def test_the_skewness_is_that_of_means_over_all_batches(sampling):
     """The log ratio -delta is tested at nine tenths of the data, with one false alarm in a million."""
     total, used = 400, 360
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         posterior = GaussianMean.of(total, np.random.default_rng(0).exponential(size=total))
         sampler = Penalty(batch_size=used // 20, num_batches=20, sampling=sampling)
         each = jnp.asarray(posterior.data)
@@ -261,7 +261,7 @@ def test_the_skewness_is_that_of_means_over_all_batches(sampling):
 @EACH_VARIANCE
 def test_a_step_is_unbiased_over_all_batches(sampling, variance):
     """The same for a complete step with fixed proposal and uniform number."""
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         posterior, sampler = GivenBatch.of(N, ASYMMETRIC), _sampler(sampling, variance)
         state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))
 
@@ -301,7 +301,7 @@ def _check_unbiased(delta: np.ndarray, sigma2: np.ndarray, exact: float) -> None
 @EACH_SCHEME
 @EACH_VARIANCE
 def test_the_way_back_has_minus_the_difference(sampling, variance):
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(sampling, variance)
         d, prior = jnp.asarray([0.3, -1.0, 2.0, 0.7]), jnp.asarray(0.4)
         forward, back = sampler.difference(posterior, d, prior), sampler.difference(posterior, -d, -prior)

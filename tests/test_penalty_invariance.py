@@ -13,7 +13,7 @@ from gaussian_mean import GaussianMean, Z, agrees, evolve, from_exact_draws, sco
 
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers._noise_penalty import Difference
+from bnnzoo.samplers.subsampled.noise_penalty import Difference
 
 N, BATCHES = 120, 20
 SIZES = {("replacement", 1): 6, ("replacement", 2): 3, ("disjoint", 1): 3, ("disjoint", 2): 2}

@@ -13,11 +13,12 @@ import fake_plugins
 import pytest
 from rich.text import Text
 
-from bnnzoo import cli, registry
+from bnnzoo import cli
 from bnnzoo.errors import BnnzooWarning
+from bnnzoo.plugins import registry
 
 HOOK = """
-from bnnzoo.hookspecs import Entry, hookimpl
+from bnnzoo import Entry, hookimpl
 
 @hookimpl
 def bnnzoo_commands():

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import tiny
 
-from bnnzoo import registry, zoo
+from bnnzoo.api import entrances
 from bnnzoo.cli.zoo import runnable
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, NotFoundError, UsageError
+from bnnzoo.plugins import registry
 from bnnzoo.recipe import as_dict, read_layer, recipe_from, resolve, shipped_names, to_yaml
 
 
@@ -116,7 +117,7 @@ def test_everything_broken_at_once_and_the_commands_work(site):
 
 def test_a_rolled_back_plugin_leaves_nothing(site):
     source = (
-        "from bnnzoo.hookspecs import Entry, hookimpl\n"
+        "from bnnzoo import Entry, hookimpl\n"
         "@hookimpl\ndef bnnzoo_models(): return [Entry('half', 'a.b:C', 'x')]\n"
         "@hookimpl\ndef bnnzoo_priors(): raise ValueError('no')\n"
     )
@@ -197,7 +198,7 @@ def test_no_plugins_option(site):
 
 
 RECIPES = """
-from bnnzoo.hookspecs import Entry, hookimpl
+from bnnzoo import Entry, hookimpl
 
 @hookimpl
 def bnnzoo_recipes():
@@ -253,7 +254,7 @@ def _install_recipe(site, distribution: str, name: str, content: bytes) -> None:
     """Install a plugin that offers one recipe and nothing else."""
     hook = "@hookimpl\ndef bnnzoo_recipes():"
     entry = f"[Entry('{name}', '{distribution}:{name}.yaml', '')]"
-    source = f"from bnnzoo.hookspecs import Entry, hookimpl\n{hook} return {entry}\n"
+    source = f"from bnnzoo import Entry, hookimpl\n{hook} return {entry}\n"
     fake_plugins.install(site, distribution, source)
     (site / f"{name}.yaml").write_bytes(content)
 
@@ -375,14 +376,14 @@ def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatc
     fake_plugins.install(site, "good", fake_plugins.GOOD.format(name="walk", module="good"))
     out = tmp_path / "run.nc"
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(tiny.recipe("walk"), out=out, **tiny.stopped(1))
+        entrances.run_recipe(tiny.recipe("walk"), out=out, **tiny.stopped(1))
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     registry.reset()
     message = (
         "no sampler named 'good:walk'; the run was made with packages that are not installed: pip install good==0.2"
     )
     with pytest.raises(NotFoundError, match=message):
-        zoo.resume(out)
+        entrances.resume(out)
 
 
 def _walk(site, distribution: str, source: str = "") -> None:
@@ -395,20 +396,20 @@ def _walk(site, distribution: str, source: str = "") -> None:
 def test_a_run_does_not_use_the_same_name_of_another_package(site, tmp_path):
     _walk(site, "good")
     out = tmp_path / "run.nc"
-    run = zoo.run_recipe(tiny.recipe("walk"), out=out)
+    run = entrances.run_recipe(tiny.recipe("walk"), out=out)
     assert recipe_from(run.attributes["recipe"]).sampler.name == "good:walk"
     shutil.rmtree(next(site.glob("good-*.dist-info")))
     _walk(site, "one")
     registry.reset()
     assert registry.find("samplers", "walk").distribution == "one"
     with pytest.raises(UsageError, match=r"no sampler named 'good:walk'; .* pip install good==0\.2"):
-        zoo.open(out).predict(np.zeros((2, 10)))
+        entrances.open(out).predict(np.zeros((2, 10)))
     # With both installed, each run uses its own.
     fake_plugins.install(site, "good", fake_plugins.GOOD.format(name="walk", module="good"))
     registry.reset()
     with pytest.warns(BnnzooWarning, match="also offered by"):
         registry.find("samplers", "hmc")
-    assert len(zoo.open(out).predict(np.zeros((2, 10)))) == 2
+    assert len(entrances.open(out).predict(np.zeros((2, 10)))) == 2
 
 
 @pytest.mark.long
@@ -416,20 +417,20 @@ def test_resume_refuses_a_changed_plugin(site, tmp_path):
     """This also holds for an unchanged version: predictions warn, and the run is not resumed."""
     _walk(site, "good")
     finished, stopped = tmp_path / "done.nc", tmp_path / "stopped.nc"
-    zoo.run_recipe(tiny.recipe("walk"), out=finished)
+    entrances.run_recipe(tiny.recipe("walk"), out=finished)
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(tiny.recipe("walk"), out=stopped, **tiny.stopped(1))
-    zoo.open(finished).predict(np.zeros((2, 10)))
+        entrances.run_recipe(tiny.recipe("walk"), out=stopped, **tiny.stopped(1))
+    entrances.open(finished).predict(np.zeros((2, 10)))
     target = site / "good_target.py"
     target.write_text(target.read_text() + "# another line\n")
     with pytest.warns(
         BnnzooWarning, match="other plugins than are installed here: the source of sampler good:walk was changed"
     ):
-        zoo.open(finished).predict(np.zeros((2, 10)))
+        entrances.open(finished).predict(np.zeros((2, 10)))
     with pytest.raises(UsageError, match="the source of sampler good:walk was changed; use the environment"):
-        zoo.resume(stopped)
+        entrances.resume(stopped)
     with pytest.warns(BnnzooWarning, match="the source of sampler good:walk was changed"):
-        zoo.resume(stopped, allow_inexact=True)
+        entrances.resume(stopped, allow_inexact=True)
 
 
 @pytest.mark.slow
@@ -451,6 +452,6 @@ def test_output_of_a_plugin_does_not_reach_stdout(site, tmp_path):
 
 def test_package_names_are_normalised(site, tmp_path):
     _walk(site, "good")
-    run = zoo.run_recipe(tiny.recipe("GOOD:walk"), out=tmp_path / "run.nc")
+    run = entrances.run_recipe(tiny.recipe("GOOD:walk"), out=tmp_path / "run.nc")
     assert run.attributes["sampler"] == "good:walk"
-    assert len(zoo.open(tmp_path / "run.nc").predict(np.zeros((2, 10)))) == 2
+    assert len(entrances.open(tmp_path / "run.nc").predict(np.zeros((2, 10)))) == 2

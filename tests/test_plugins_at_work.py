@@ -6,7 +6,9 @@ import fake_plugins
 import pytest
 import tiny
 
-from bnnzoo import cli, registry, signals
+from bnnzoo import cli
+from bnnzoo.plugins import registry
+from bnnzoo.process import signals
 
 SAMPLER = """
 from typing import NamedTuple

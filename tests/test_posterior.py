@@ -20,7 +20,7 @@ from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Hierarchical, Normal
 from bnnzoo.recipe import Part, resolve
-from bnnzoo.samplers._training import batch, loss
+from bnnzoo.samplers.variational.training import batch, loss
 
 
 def linear_posterior(rows: int = 10, **more: Any) -> NetworkPosterior:

@@ -20,21 +20,14 @@ import xarray as xr
 from scipy import special, stats
 
 import bnnzoo
-from bnnzoo import zoo
+from bnnzoo.api import entrances
 from bnnzoo.data import Scaler, Signature
 from bnnzoo.errors import BnnzooWarning, UsageError
-from bnnzoo.evaluation import (
-    blocking,
-    evaluate,
-    ood,
-    per_draw,
-    prediction_table,
-    predictive,
-    predictive_samples,
-    scores,
-)
-from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.formulas import blocking
+from bnnzoo.evaluation.predictions import per_draw, prediction_table, predictive, predictive_samples
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.scores import evaluate, familiarity, row_scores
 from bnnzoo.models import Cnn, Density, Linear
 from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Mixture, Poisson
@@ -383,7 +376,7 @@ def test_the_best_draw_is_the_likeliest_of_two_thousand_training_rows(monkeypatc
         return values
 
     monkeypatch.setattr(predictor, "log_likelihoods", looked)
-    assert ood.best_draw(predictor) == 4
+    assert familiarity.best_draw(predictor) == 4
     ((x, y, indices),) = requests
     np.testing.assert_array_equal(x, y)
     assert (len(x), x[0], x[-1], indices.tolist()) == (2000, 0, 2000, [0, 1, 2])
@@ -447,7 +440,7 @@ def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, mon
 
     monkeypatch.setattr(predictive_samples, "samples", samples)
     blockwise = evaluate.sampled_scores(of_two, np.zeros((7, 1), np.float32), y)
-    expected = scores.sampled_scores(values, y, np.random.default_rng(0).uniform(size=(7, 2)))
+    expected = row_scores.sampled_scores(values, y, np.random.default_rng(0).uniform(size=(7, 2)))
     for first, second in zip(blockwise, expected, strict=True):
         np.testing.assert_array_equal(first, second)
 
@@ -624,7 +617,7 @@ def test_several_targets_have_a_prefix():
 
 @pytest.mark.slow
 def test_slices_are_the_same_however_many_features_are_looked_at_at_once(monkeypatch, tmp_path):
-    run = zoo.run_recipe(tiny.recipe("random-walk"), out=tmp_path / "run.nc")
+    run = entrances.run_recipe(tiny.recipe("random-walk"), out=tmp_path / "run.nc")
     figure = run.plot("slices")
     monkeypatch.setattr(pictures, "_FEATURES_PER_CALL", 3)
     pd.testing.assert_frame_equal(run.plot("slices").table, figure.table, rtol=1e-5)

@@ -15,8 +15,8 @@ from scipy import optimize, special, stats
 
 import bnnzoo
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import mixture
-from bnnzoo.evaluation.mixture import DrawMixture
+from bnnzoo.evaluation.predictions import mixture
+from bnnzoo.evaluation.predictions.mixture import DrawMixture
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior, marginals
 from bnnzoo.posterior.backend import arithmetic
@@ -235,7 +235,7 @@ def test_rows_and_points_come_in_blocks(run, monkeypatch):
         expected_distribution.log_prob(grid),
         expected_distribution.quantile(levels),
     )
-    monkeypatch.setattr("bnnzoo.evaluation.row_mixtures.ELEMENTS", 2 * 200)
+    monkeypatch.setattr("bnnzoo.evaluation.predictions.row_mixtures.ELEMENTS", 2 * 200)
     distribution = run.predictive(x)
     for first, second in zip(
         (distribution.cdf(grid), distribution.log_prob(grid), distribution.quantile(levels)), expected, strict=True

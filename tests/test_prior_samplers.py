@@ -14,12 +14,12 @@ from scipy import stats
 import bnnzoo
 from bnnzoo import cli
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.evaluation import weight_tail
+from bnnzoo.evaluation.formulas import weight_tail
 from bnnzoo.finding import sentence
 from bnnzoo.samplers import Importance, Rejection
-from bnnzoo.samplers.rejection import _log_uniform
-from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.samplers.independent.rejection import _log_uniform
+from bnnzoo.sampling.devices.placement import place_chains
+from bnnzoo.sampling.loop.loop import Keys, chunks
 from bnnzoo.testing.targets import (
     NETWORK_AT,
     NETWORK_MEAN,

@@ -17,9 +17,10 @@ from scipy import stats
 import bnnzoo
 from bnnzoo import cli
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.evaluation import evidence
+from bnnzoo.evaluation.evidence import estimators
 from bnnzoo.finding import spell_settings
-from bnnzoo.samplers import Importance, Rejection, _proposal
+from bnnzoo.samplers import Importance, Rejection
+from bnnzoo.samplers.independent import proposals
 from bnnzoo.testing.targets import Target, regression, skewed
 
 Z, LEVEL = 4.89, 1e-6
@@ -88,7 +89,7 @@ def test_weights_make_the_law_of_the_closed_form(target, proposal):
     assert furthest(target, result["theta"], np.exp(result["log_weight"] - result["log_weight"].max())) < Z
     # Control: without the proposal's density in the weight.
     assert furthest(target, result["theta"], np.exp(result["lp"] - result["lp"].max())) > Z
-    estimate = evidence.of_weights(result["log_weight"][None])
+    estimate = estimators.of_weights(result["log_weight"][None])
     assert target.log_evidence is not None
     assert abs(estimate.log_evidence - target.log_evidence) < Z * estimate.se + 2e-3  # float32's sum of 200 rows
     assert estimate.se < 0.02
@@ -107,7 +108,7 @@ def kept_as_the_closed_form_says(target: Target, sampler: Any) -> None:
     assert result["log_excess"].max() <= 0
     assert least(target, result["theta"]) > LEVEL
     # k times the acceptance is the evidence.
-    estimate = evidence.of_acceptance(result["log_bound"][None], result["n_steps"][None])
+    estimate = estimators.of_acceptance(result["log_bound"][None], result["n_steps"][None])
     assert target.log_evidence is not None
     assert abs(estimate.log_evidence - target.log_evidence) < Z * estimate.se + 2e-3
 
@@ -125,7 +126,7 @@ def test_draws_by_any_proposal_have_the_law_of_the_closed_form(proposal, monkeyp
     sampler = Rejection(proposal=proposal, proposal_scale=1.4, block=8)
     sampler.check(LINE.posterior)
     kept_as_the_closed_form_says(LINE, sampler)
-    monkeypatch.setattr(_proposal, "log_prior_ratio", lambda posterior, density, theta: posterior.log_prior(theta))
+    monkeypatch.setattr(proposals, "log_prior_ratio", lambda posterior, density, theta: posterior.log_prior(theta))
     wrong = draw_many(Rejection(proposal=proposal, proposal_scale=1.4, block=16), LINE, 3000)
     assert least(LINE, wrong["theta"]) < LEVEL
 

@@ -14,7 +14,8 @@ CHECK = """
 import sys, bnnzoo
 names = {names!r}
 first = {{name: getattr(bnnzoo, name) for name in names}}
-import bnnzoo.posterior.hyperparameter, bnnzoo.posterior.numpyro, bnnzoo.run, bnnzoo.zoo, bnnzoo.comparison
+import bnnzoo.posterior.hyperparameter, bnnzoo.posterior.numpyro
+import bnnzoo.api.run, bnnzoo.api.entrances, bnnzoo.api.compare
 assert all(getattr(bnnzoo, name) is first[name] for name in reversed(names))
 assert type(bnnzoo.number).__name__ == type(bnnzoo.sample).__name__ == "function"
 assert not [name for name in names if "bnnzoo." + name in sys.modules]
@@ -30,7 +31,10 @@ def test_every_name_is_one_object_in_any_order():
 
 @pytest.mark.long
 def test_the_module_first_and_then_the_name():
-    code = "import bnnzoo, bnnzoo.posterior.hyperparameter, bnnzoo.zoo; bnnzoo.zoo; bnnzoo.Layout; bnnzoo.number(0.1)"
+    code = (
+        "import bnnzoo, bnnzoo.posterior.hyperparameter, bnnzoo.api.entrances; "
+        "bnnzoo.api.entrances; bnnzoo.Layout; bnnzoo.number(0.1)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

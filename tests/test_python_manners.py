@@ -11,13 +11,14 @@ import pytest
 from gaussian_mean import GaussianMean
 
 import bnnzoo
-from bnnzoo import keywords, progress_bar
+from bnnzoo import progress_bar
+from bnnzoo.api import keywords
 from bnnzoo.errors import BnnzooWarning, UsageError
-from bnnzoo.evaluation import findings
+from bnnzoo.evaluation.convergence import findings
 from bnnzoo.finding import Finding, sentence, setting, spell_settings, spelling_of
 from bnnzoo.progress import Progress
 from bnnzoo.samplers.base import AbstractSampler
-from bnnzoo.samplers.penalty import Penalty
+from bnnzoo.samplers.subsampled.penalty import Penalty
 
 TINY = {"chains": 2, "warmup": 20, "draws": 40, "init": "prior"}
 

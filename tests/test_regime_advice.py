@@ -11,10 +11,11 @@ import pytest
 from test_posterior import linear_posterior
 
 from bnnzoo.finding import spell_settings
-from bnnzoo.samplers import Swag, _regime
-from bnnzoo.samplers._batch_sizes import Sizes, WarmupMeans, initial_sizes, resize_batches
-from bnnzoo.samplers._noise_penalty import Difference
-from bnnzoo.samplers.metric import Metric, rescale_step_size, share_metric
+from bnnzoo.samplers import Swag
+from bnnzoo.samplers.mcmc.metric import Metric, rescale_step_size, share_metric
+from bnnzoo.samplers.subsampled import regime
+from bnnzoo.samplers.subsampled.batch_sizes import Sizes, WarmupMeans, initial_sizes, resize_batches
+from bnnzoo.samplers.subsampled.noise_penalty import Difference
 
 MEANS = {
     "sigma2": 0.2,
@@ -29,7 +30,7 @@ MEANS = {
 def advice(means: dict[str, float], sizes: Sizes, **more: Any) -> str:
     arguments = {"num_data": 100_000, "budget": 10_000, "tuned": False, "target_sigma2": 1.5, "pooled": True}
     rest = {"langevin": False, "importance": False}
-    (finding,) = _regime.regime(MEANS | means, sizes, **arguments | rest | more)
+    (finding,) = regime.regime(MEANS | means, sizes, **arguments | rest | more)
     return spell_settings(finding.advice, "options")
 
 
@@ -58,19 +59,19 @@ def test_advised_batch_sizes_are_just_large_enough():
     assert advice(unseen, sizes).startswith("use --sampler.batch-size 100")
     assert advice(unseen, sizes, tuned=True, importance=True).startswith("use --sampler.batch-size 100")
     assert "use --sampler.variance pooled" in advice({"regime_dof": 0.02}, sizes, pooled=False)
-    assert "batch-size 1 --sampler.num-batches 7" in spell_settings(_regime._all_data_setting(7), "options")
+    assert "batch-size 1 --sampler.num-batches 7" in spell_settings(regime._all_data_setting(7), "options")
 
 
 def test_values_at_the_limit_are_within_the_regime():
     at = {"sigma2": 2.0, "regime_dof": 0.01, "regime_skew": 0.5, "skew_bias": 0.015, "acceptance_rate": 0.01}
     more = {"num_data": 10_000, "budget": 0, "tuned": False, "target_sigma2": 1.5, "pooled": True}
     options: Any = {**more, "langevin": False, "importance": False}
-    assert _regime.regime(MEANS | at | {"unseen": 0.09}, Sizes(50, 20, False), **options) == ()
-    (still,) = _regime.regime(MEANS | {"acceptance_rate": 0.009}, Sizes(50, 20, False), **options)
+    assert regime.regime(MEANS | at | {"unseen": 0.09}, Sizes(50, 20, False), **options) == ()
+    (still,) = regime.regime(MEANS | {"acceptance_rate": 0.009}, Sizes(50, 20, False), **options)
     assert (still.kind, still.value, still.limit) == ("acceptance", 0.009, 0.01)
-    (most,) = _regime.regime(MEANS | {"regime_skew": 0.6}, Sizes(50, 20, False), **options)
+    (most,) = regime.regime(MEANS | {"regime_skew": 0.6}, Sizes(50, 20, False), **options)
     assert most.limit == 0.5
-    (not_finite,) = _regime.regime(MEANS | at | {"sigma2": float("nan")}, Sizes(50, 20, False), **options)
+    (not_finite,) = regime.regime(MEANS | at | {"sigma2": float("nan")}, Sizes(50, 20, False), **options)
     assert spell_settings(not_finite.advice, "options").startswith(
         "a step was not finite: use --warmup 500, which chooses the step size"
     )
@@ -81,7 +82,7 @@ def test_a_step_reports_the_bias_from_skewed_noise():
 
     def statistics_of(sigma2: float, skewness: float) -> Any:
         difference = Difference(jnp.asarray(0.3), jnp.asarray(sigma2), 16, jnp.asarray(skewness))
-        return _regime.noise_statistics(difference, jnp.asarray(0.7), jnp.asarray(0.5))
+        return regime.noise_statistics(difference, jnp.asarray(0.7), jnp.asarray(0.5))
 
     cases = ((4.0, -0.03, 0.04, False), (4.0, -0.045, 0.06, True), (0.25, 2.1, 0.04375, False))
     for sigma2, skewness, bias, biased in cases:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bnnzoo import registry
 from bnnzoo.errors import NotFoundError
+from bnnzoo.plugins import registry
 
 
 @pytest.fixture(autouse=True)

@@ -18,10 +18,11 @@ import tiny
 import xarray as xr
 
 import bnnzoo
-from bnnzoo import cli, zoo
-from bnnzoo.evaluation import findings
-from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.evaluation.record import Record
+from bnnzoo import cli
+from bnnzoo.api import entrances
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.convergence import findings
+from bnnzoo.evaluation.formulas.metrics import Estimate
 from bnnzoo.finding import Finding
 from bnnzoo.recipe import resolve
 from bnnzoo.report import page
@@ -93,7 +94,7 @@ def good(tmp_path_factory):
     table.to_csv(folder / "houses.csv", index=False)
     recipe = {"data": str(folder / "houses.csv"), "test_fraction": 0.5, "likelihood": "gaussian"}
     options = {**recipe, "warmup": 100, "draws": 400, "chains": 4, "init": "prior", "likelihood.scale": 0.24}
-    zoo.run_recipe(resolve("linear", "nuts", [], options), out=folder / "run.nc")
+    entrances.run_recipe(resolve("linear", "nuts", [], options), out=folder / "run.nc")
     return folder / "run.nc"
 
 
@@ -171,7 +172,7 @@ def test_plot_writes_the_requested_pictures(good, tmp_path, capsys):
 def test_a_run_that_never_accepted_and_has_few_draws(tmp_path):
     recipe = tiny.recipe("penalty", warmup=0, draws=8, **{"sampler.step_size": 3.0})
     with pytest.warns(bnnzoo.BnnzooWarning, match="regime"):
-        zoo.run_recipe(recipe, out=tmp_path / "run.nc")
+        entrances.run_recipe(recipe, out=tmp_path / "run.nc")
     page = report(tmp_path / "run.nc")
     assert answers(page)[:2] == ["no", "no"]
     assert "Do not trust this run yet" in page.words
@@ -187,7 +188,7 @@ def test_a_biased_sampler_classifying_in_two_chains(tmp_path):
     recipe = tiny.recipe(
         "sgld", data="breast-cancer", likelihood=None, draws=30, **{"likelihood.scale": None, "chains": 2}
     )
-    zoo.run_recipe(recipe, out=tmp_path / "run.nc")
+    entrances.run_recipe(recipe, out=tmp_path / "run.nc")
     page = report(tmp_path / "run.nc")
     assert "biased" in page.words
     assert answers(page)[0] != "yes"
@@ -216,7 +217,7 @@ def test_an_unfinished_run(chunk, tmp_path):
     """The run was stopped before or after its first draws, and has no test rows."""
     options = {"draws": 50000, "thin": 2000, "warmup": 20, "test_fraction": 0, "chains": 2}
     with pytest.raises(bnnzoo.BnnzooError):
-        zoo.run_recipe(tiny.recipe("random-walk", **options), out=tmp_path / "run.nc", **tiny.stopped(chunk))
+        entrances.run_recipe(tiny.recipe("random-walk", **options), out=tmp_path / "run.nc", **tiny.stopped(chunk))
     page = report(tmp_path / "run.nc")
     figures = {item["id"] for item in page.all("figure")}
     assert "unfinished: 50000 were requested" in page.words

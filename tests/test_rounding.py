@@ -8,10 +8,12 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
-from bnnzoo import comparison
-from bnnzoo.data import rounding
-from bnnzoo.data.targets import looks_like_counts, note_of_numbers
-from bnnzoo.evaluation import metrics, noise_scale, per_draw, predictive, scores
+from bnnzoo.api import compare
+from bnnzoo.data.encoding.targets import looks_like_counts, note_of_numbers
+from bnnzoo.data.rows import rounding
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.predictions import noise_scale, per_draw, predictive
+from bnnzoo.evaluation.scores import row_scores
 from bnnzoo.finding import spell_settings
 from bnnzoo.models.linear import Linear
 from bnnzoo.posterior import NetworkPosterior
@@ -89,10 +91,10 @@ def test_a_collapsed_scale_makes_no_better_score_of_rounded_targets():
 
 def test_runs_on_rounded_targets_are_compared_by_the_probability_of_a_step():
     first = {name: metrics.Estimate(1.0) for name in ("nll", "nll_rounded", "rmse")}
-    assert [set(names) for names in comparison._comparable_metrics([first, first])] == [{"nll_rounded", "rmse"}] * 2
+    assert [set(names) for names in compare._comparable_metrics([first, first])] == [{"nll_rounded", "rmse"}] * 2
     other = {name: metrics.Estimate(1.0) for name in ("nll", "rmse")}
-    assert [set(names) for names in comparison._comparable_metrics([first, other])] == [{"rmse"}] * 2
-    assert comparison._comparable_metrics([other, other]) == [other, other]
+    assert [set(names) for names in compare._comparable_metrics([first, other])] == [{"rmse"}] * 2
+    assert compare._comparable_metrics([other, other]) == [other, other]
 
 
 @pytest.mark.parametrize(
@@ -115,8 +117,8 @@ def test_rows_of_one_distribution_share_its_samples():
     """Quantiles, CRPS and PIT are the same as with separate samples for each row."""
     samples, y = RANDOM.normal(size=(400, 2)).astype(np.float32), RANDOM.normal(size=(7, 2)).astype(np.float32)
     y[0], uniform = samples[3], RANDOM.uniform(size=(7, 2))
-    sampled = scores.sampled_scores_of_equal_rows(samples, y, uniform)
-    expected = scores.sampled_scores(np.repeat(samples[:, None], 7, 1), y, uniform)
+    sampled = row_scores.sampled_scores_of_equal_rows(samples, y, uniform)
+    expected = row_scores.sampled_scores(np.repeat(samples[:, None], 7, 1), y, uniform)
     np.testing.assert_allclose(sampled.quantiles, expected.quantiles, rtol=1e-6)
     np.testing.assert_allclose(sampled.pit, expected.pit, rtol=1e-6)
     np.testing.assert_allclose(sampled.crps, expected.crps, rtol=1e-4, atol=1e-5)

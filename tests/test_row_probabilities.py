@@ -15,9 +15,10 @@ from jaxtyping import Array
 from scipy import stats
 
 from bnnzoo.posterior.layout import Block, Layout
-from bnnzoo.samplers import Penalty, _penalty, _row_probabilities
-from bnnzoo.samplers._row_probabilities import RowProbabilities
-from bnnzoo.sampling import backend
+from bnnzoo.samplers import Penalty
+from bnnzoo.samplers.subsampled import metropolis, row_probabilities
+from bnnzoo.samplers.subsampled.row_probabilities import RowProbabilities
+from bnnzoo.sampling.devices import jax_settings
 
 N, SIZE, BATCHES = 5, 2, 2
 ASYMMETRIC = np.array([0.0, 0.1, 0.4, 1.0, 6.0])
@@ -43,7 +44,7 @@ def _check_unbiased(delta: np.ndarray, sigma2: np.ndarray, chance: np.ndarray, e
 @pytest.mark.parametrize("power", [1.0, 0.25])
 def test_delta_and_its_variance_are_unbiased_over_all_batches(variance, power):
     every, chance = _every_batch()
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         posterior = eqx.tree_at(lambda p: p.likelihood_power, GaussianMean.of(N, ASYMMETRIC), np.float64(power))
         sampler = _sampler(variance=variance)
         theta, proposal = jnp.asarray([0.4]), jnp.asarray([0.9])
@@ -74,7 +75,7 @@ class Given(RowProbabilities):
 def test_a_step_is_unbiased_over_all_batches(control_variate):
     """The same for a complete step with fixed proposal and uniform number."""
     every, chance = _every_batch()
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(control_variate=control_variate)
         state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))
         proposal = sampler._propose(posterior, state, key=jax.random.split(jax.random.key(3), 3)[0])[0]
@@ -92,7 +93,7 @@ def test_a_step_is_unbiased_over_all_batches(control_variate):
 @pytest.mark.parametrize("control_variate", ["none", "first"])
 def test_the_gradient_of_a_proposal_weighs_rows_by_how_often_they_come(control_variate, monkeypatch):
     """The slope of a Langevin step without noise, computed by hand, is correct on average over batches."""
-    monkeypatch.setattr(_penalty, "standard_normal", lambda like, *, key: 0 * like)
+    monkeypatch.setattr(metropolis, "standard_normal", lambda like, *, key: 0 * like)
     posterior, sampler = GaussianMean.of(N, ASYMMETRIC), _sampler(proposal="langevin", control_variate=control_variate)
     state = sampler.init(posterior, jnp.asarray([0.9]), num_warmup=0, key=jax.random.key(0))
     indices, plain = np.array([4, 4, 0, 1]), state.rows
@@ -114,7 +115,7 @@ def _sampler(**more: Any) -> Penalty:
 
 
 def _rows(square: np.ndarray) -> RowProbabilities:
-    return _row_probabilities.update_probabilities(_row_probabilities.uniform(len(square)), jnp.asarray(square))
+    return row_probabilities.update_probabilities(row_probabilities.uniform(len(square)), jnp.asarray(square))
 
 
 def test_rows_are_drawn_with_their_probabilities():
@@ -149,10 +150,10 @@ def test_a_million_rows_keep_their_probabilities():
 
 def test_looks_are_averaged_and_chains_share_them():
     first, second = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])
-    rows = _row_probabilities.update_probabilities(_rows(first), jnp.asarray(second))
+    rows = row_probabilities.update_probabilities(_rows(first), jnp.asarray(second))
     np.testing.assert_allclose(rows.probabilities, [1 / 6 + 1 / 6, 1 / 6 + 1 / 3, 1 / 6], rtol=1e-5)
     each = jax.tree.map(lambda *leaves: jnp.stack(leaves), _rows(first), _rows(second))
-    pooled = _row_probabilities.pool_chains(each)
+    pooled = row_probabilities.pool_chains(each)
     np.testing.assert_allclose(jax.vmap(lambda r: r.probabilities)(pooled), [[5 / 12, 5 / 12, 1 / 6]] * 2, rtol=1e-5)
 
 
@@ -208,7 +209,7 @@ def settle_chains(sampling: str, posterior: OneRow) -> tuple[Penalty, Any, Any]:
 
 
 def _looked(sampler: Penalty, posterior: OneRow, state: Any) -> RowProbabilities:
-    from bnnzoo.samplers import _influence
+    from bnnzoo.samplers.subsampled import influence as _influence
 
     # As in a run every chain looks, and all share the mean of what they saw: one alone may be where the row's
     # residual happens to be small.
@@ -218,10 +219,10 @@ def _looked(sampler: Penalty, posterior: OneRow, state: Any) -> RowProbabilities
     def look_at(place: Array, key: Any) -> RowProbabilities:
         at = eqx.tree_at(lambda s: s.position, state, place)
         influence = _influence.row_influence(sampler, posterior, at, steps_between=0, key=key)
-        return _row_probabilities.update_probabilities(state.rows, influence.square)
+        return row_probabilities.update_probabilities(state.rows, influence.square)
 
     each = jax.vmap(look_at)(jnp.asarray(places), jax.random.split(jax.random.key(1), len(places)))
-    return jax.tree.map(lambda leaf: leaf[0], _row_probabilities.pool_chains(each))
+    return jax.tree.map(lambda leaf: leaf[0], row_probabilities.pool_chains(each))
 
 
 class Known(eqx.Module):

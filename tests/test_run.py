@@ -19,19 +19,23 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 import bnnzoo
-from bnnzoo import registry, store, zoo
+from bnnzoo import store
+from bnnzoo.api import entrances
 from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
-from bnnzoo.sampling import carry, chain_findings, initial, loop, pace
-from bnnzoo.sampling.loop import Carry, Keys, carry_template, chunks
-from bnnzoo.sampling.placement import Placement, host_devices, place_chains
-from bnnzoo.sampling.processes import Processes
-from bnnzoo.sampling.stuck_chains import STUCK_STEPS
-from bnnzoo.sampling.warmup import StepSize, windows
-from bnnzoo.sampling.worker import worker
+from bnnzoo.sampling import chain_findings
+from bnnzoo.sampling.devices.placement import Placement, host_devices, place_chains
+from bnnzoo.sampling.devices.processes import Processes
+from bnnzoo.sampling.initial import positions as initial
+from bnnzoo.sampling.loop import carry, loop, pace
+from bnnzoo.sampling.loop.loop import Carry, Keys, carry_template, chunks
+from bnnzoo.sampling.loop.stuck_chains import STUCK_STEPS
+from bnnzoo.sampling.loop.warmup import StepSize, windows
+from bnnzoo.sampling.loop.worker import worker
 from bnnzoo.store import checkpoint
 from bnnzoo.store.writer import Store
 
@@ -129,7 +133,7 @@ def _plain(leaf: Any) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore:regime")  # its random walks sometimes do not move, which is not tested here
 def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
     recipe = tiny.recipe("random-walk", draws=5000)
-    uninterrupted = zoo.run_recipe(recipe, out=tmp_path / "whole.nc")
+    uninterrupted = entrances.run_recipe(recipe, out=tmp_path / "whole.nc")
     append, calls = Store.append, itertools.count()
 
     def full_once(self: Store, groups: Any) -> None:
@@ -139,11 +143,11 @@ def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Store, "append", full_once)
     with pytest.raises(BnnzooError, match="no space left"):
-        zoo.run_recipe(recipe, out=tmp_path / "cut.nc")
+        entrances.run_recipe(recipe, out=tmp_path / "cut.nc")
     part = bnnzoo.open(tmp_path / "cut.nc")
     before = part.attributes["seconds_sampling"]
     part.posterior.close()
-    cut = zoo.resume(tmp_path / "cut.nc")
+    cut = entrances.resume(tmp_path / "cut.nc")
     assert next(calls) > 3
     both = [run.posterior["posterior"].to_dataset() for run in (uninterrupted, cut)]
     xr.testing.assert_identical(*both)
@@ -155,7 +159,7 @@ def test_a_failed_run_names_the_place_of_its_draws(tmp_path, monkeypatch):
     """The draws are in parts, beside the complete run that was to be replaced."""
     append, calls, out = Store.append, itertools.count(), tmp_path / "run.nc"
     recipe = tiny.recipe("random-walk", draws=1000)
-    old = zoo.run_recipe(recipe, out=out).attributes
+    old = entrances.run_recipe(recipe, out=out).attributes
 
     def full(self: Store, groups: Any) -> None:
         if next(calls) == 2:
@@ -164,7 +168,7 @@ def test_a_failed_run_names_the_place_of_its_draws(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Store, "append", full)
     with pytest.raises(BnnzooError, match=r"no space left; the \d+ draws before it are in .*/run\.nc\.parts$"):
-        zoo.run_recipe(recipe, out=out, force=True)
+        entrances.run_recipe(recipe, out=out, force=True)
     assert bnnzoo.open(out).attributes == old
     assert store.open_parts(out).attrs["draws_done"] > 0
 
@@ -210,7 +214,7 @@ def test_kept_warm_up_needs_room_too(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     store.check_room(tmp_path / "run.nc", free // 2)
     with pytest.raises(UsageError, match=r"writing needs .* but only .* are free"):
-        zoo.run_recipe(tiny.recipe("random-walk", keep_warmup=True), out=tmp_path / "run.nc")
+        entrances.run_recipe(tiny.recipe("random-walk", keep_warmup=True), out=tmp_path / "run.nc")
 
 
 def test_keep_warmup_keeps_every_step_and_changes_none():

@@ -14,28 +14,14 @@ from gaussian_mean import GaussianMean
 from numpyro.infer.hmc import HMC
 from parabolas import Flat, Parabolas, of_size, parabolas
 
-from bnnzoo import registry
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import spell_settings
+from bnnzoo.plugins import registry
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.recipe import fields_of
-from bnnzoo.samplers import (
-    Gibbs,
-    Hmc,
-    Mclmc,
-    Nuts,
-    RandomWalk,
-    Rejection,
-    Sgld,
-    Swag,
-    _conjugate,
-    _numpyro,
-    gibbs,
-    isokinetic,
-    kernel,
-    nuts,
-)
-from bnnzoo.samplers.metric import Metric
+from bnnzoo.samplers import Gibbs, Hmc, Mclmc, Nuts, RandomWalk, Rejection, Sgld, Swag, kernel
+from bnnzoo.samplers.mcmc import conjugate, gibbs, isokinetic, numpyro_kernels, nuts
+from bnnzoo.samplers.mcmc.metric import Metric
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
 
@@ -347,7 +333,7 @@ def test_a_sweep_is_accepted_where_one_block_is():
 def test_a_nan_draw_from_a_conditional_is_rejected(monkeypatch):
     posterior = _three()
     sampler = Gibbs(conditionals="conjugate", step_size=1e-6)
-    expected = _conjugate.Conjugate(slice(3, 5), slice(0, 0))
+    expected = conjugate.Conjugate(slice(3, 5), slice(0, 0))
     monkeypatch.setattr(gibbs, "conjugate", lambda posterior: expected)
     state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=0, key=KEY)
     np.testing.assert_array_equal(sampler.block_indices(posterior), [0, 0, 0, -1, -1])
@@ -359,18 +345,18 @@ def test_a_nan_draw_from_a_conditional_is_rejected(monkeypatch):
         np.testing.assert_allclose(after.position[3:], 0.3 if broken else 7.0, rtol=1e-5)
         assert np.isfinite(after.position).all()
     assert sampler.evaluations(posterior, {}) == 3 * (1 + 2 + 1)
-    expected = _conjugate.Conjugate(slice(0, 0), slice(3, 5))
+    expected = conjugate.Conjugate(slice(0, 0), slice(3, 5))
     assert sampler.evaluations(posterior, {}) == 3 * (1 + 1 + 1)
-    expected = _conjugate.Conjugate(slice(0, 3), slice(3, 5))
+    expected = conjugate.Conjugate(slice(0, 3), slice(3, 5))
     assert sampler.evaluations(posterior, {}) == 3 * (0 + 3 + 1)
-    expected = _conjugate.Conjugate(slice(0, 0), slice(3, 5))
+    expected = conjugate.Conjugate(slice(0, 0), slice(3, 5))
     sampler.check(of_size(5, num_data=2, power=0.5))
 
 
 def test_conditional_draws_use_their_own_key(monkeypatch):
     """They differ from the keys of the earlier blocks; otherwise the draws would depend on these blocks."""
     posterior, keys = _three(), []
-    monkeypatch.setattr(gibbs, "conjugate", lambda posterior: _conjugate.Conjugate(slice(4, 5), slice(0, 0)))
+    monkeypatch.setattr(gibbs, "conjugate", lambda posterior: conjugate.Conjugate(slice(4, 5), slice(0, 0)))
     monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, theta, *, key: keys.append(key) or theta)
     sampler = Gibbs(conditionals="conjugate", blocks="coordinate")
     state = sampler.init(posterior, 0.3 * jnp.ones(5), num_warmup=0, key=KEY)
@@ -392,7 +378,7 @@ class Edged(Parabolas):
 @pytest.mark.parametrize(("value", "broken"), [(99.0, False), (101.0, True), (-99.0, False), (-101.0, True)])
 def test_a_conditional_draw_without_density_is_rejected(value, broken, monkeypatch):
     posterior = Edged((np.ones(3, np.float32), np.float32([0, 1, 2])), layout=blocks_of(("a", 2), ("b", 2)))
-    expected = _conjugate.Conjugate(slice(2, 4), slice(0, 0))
+    expected = conjugate.Conjugate(slice(2, 4), slice(0, 0))
     monkeypatch.setattr(gibbs, "conjugate", lambda posterior: expected)
     monkeypatch.setattr(gibbs, "draw_layer", lambda p, s, t, *, key: t.at[s].set(value))
     sampler = Gibbs(conditionals="conjugate", step_size=1e-6)
@@ -447,8 +433,8 @@ def test_a_trajectory_reports_its_step_size_without_the_jitter():
         return Inner(jnp.zeros(2), jnp.asarray(i), jax.random.key(7), Adapted(0.5 * ONE), 3.0 * ONE, *[ONE] * 4)
 
     def stepped(key: Any, i: int, **more: Any) -> Any:
-        state = _numpyro.HamiltonianState(inner(i), 10)
-        return _numpyro.step(Doubling(), state, key=key, **more)
+        state = numpyro_kernels.HamiltonianState(inner(i), 10)
+        return numpyro_kernels.step(Doubling(), state, key=key, **more)
 
     for i, adapting in ((9, True), (10, False)):
         state, statistics = stepped(KEY, i)
@@ -465,7 +451,7 @@ def test_a_trajectory_reports_its_step_size_without_the_jitter():
 
 
 def test_a_kernel_of_numpyros_has_the_fields_that_were_given(monkeypatch):
-    posterior, state = parabolas([1.0, 3.0], [0.5, -1.0], power=0.5), _numpyro.HamiltonianState(None, 10)
+    posterior, state = parabolas([1.0, 3.0], [0.5, -1.0], power=0.5), numpyro_kernels.HamiltonianState(None, 10)
     fixed = Hmc(step_size=0.3, num_steps=7, target_acceptance=0.6).kernel(posterior)
     tree = Nuts(step_size=0.3, target_acceptance=0.6).kernel(posterior)
     for sampler_kernel in (fixed, tree):
@@ -479,7 +465,7 @@ def test_a_kernel_of_numpyros_has_the_fields_that_were_given(monkeypatch):
     assert (fixed._num_steps, fixed._trajectory_length) == (7, None)
     calls: list[dict[str, Any]] = []
     statistics = {"n_steps": ONE, "lp": ONE}
-    monkeypatch.setattr(_numpyro, "step", lambda *args, **more: calls.append(more) or (state, statistics))
+    monkeypatch.setattr(numpyro_kernels, "step", lambda *args, **more: calls.append(more) or (state, statistics))
     for sampler, jitter in ((Hmc(), 0.2), (Hmc(jitter=0.0), 0.0), (Hmc(jitter=0.5), 0.5), (Nuts(), 0.0)):
         sampler.step(posterior, state, key=KEY)
         assert float(calls[-1].get("jitter", 0.0)) == pytest.approx(jitter)
@@ -494,7 +480,7 @@ def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
     for fields, (early, late) in (({}, (7, 10)), ({"max_tree_depth": 5}, (5, 5)), ({"warmup_tree_depth": 2}, (2, 10))):
         kernel = Nuts(**fields).kernel(parabolas([1.0], [0.0]))
         assert kernel._max_tree_depth == (early, late)
-    sampler, posterior, state = Nuts(), parabolas([1.0], [0.0]), _numpyro.HamiltonianState(None, 10)
+    sampler, posterior, state = Nuts(), parabolas([1.0], [0.0]), numpyro_kernels.HamiltonianState(None, 10)
     for steps, depth in ((1, 1), (3, 2), (4, 3), (7, 3), (8, 4)):
         statistics = {"n_steps": jnp.asarray(steps), "lp": ONE}
         monkeypatch.setattr(nuts._numpyro, "step", lambda *a, statistics=statistics, **k: (state, statistics))

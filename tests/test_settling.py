@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import signal, stats
 
-from bnnzoo.evaluation import findings, outcome, settling
-from bnnzoo.evaluation.settling import measure_settling
+from bnnzoo.evaluation.convergence import findings, outcome
+from bnnzoo.evaluation.formulas import settling
+from bnnzoo.evaluation.formulas.settling import measure_settling
 
 GOOD = {
     **{"exactness": "exact", "chains": 4, "draws": 500, "draws_requested": 500, "modes": 3, "between_share": 0.64},

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import tiny
 
-from bnnzoo import cli, signals, store, zoo
+from bnnzoo import cli, store
+from bnnzoo.api import entrances
 from bnnzoo.cli import sample
 from bnnzoo.errors import BnnzooError
+from bnnzoo.process import signals
 from bnnzoo.progress_bar import observer
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
@@ -71,7 +73,7 @@ def interrupted(process: subprocess.Popen[str], name: str, *, exactly: bool = Tr
 def finished(tmp_path_factory) -> Path:
     """Make a run that takes some time to analyse."""
     folder = tmp_path_factory.mktemp("finished")
-    zoo.run_recipe(tiny.recipe("nuts", warmup=100, draws=500), out=folder / "run.nc")
+    entrances.run_recipe(tiny.recipe("nuts", warmup=100, draws=500), out=folder / "run.nc")
     (folder / "x.csv").write_text("\n".join(["age,sex,bmi,bp,s1,s2,s3,s4,s5,s6", *[",".join("0" * 10)] * 20000]))
     return folder
 
@@ -125,7 +127,7 @@ def test_a_signal_ends_a_command_that_reads_a_run(command, name, finished):
 @NAMES
 def test_the_first_signal_requests_a_stop_and_the_second_exits(name):
     code = (
-        "import os, signal, time\nfrom bnnzoo import signals\nfrom bnnzoo.cli.signals import stop_signals\n"
+        "import os, signal, time\nfrom bnnzoo.process import signals\nfrom bnnzoo.cli.signals import stop_signals\n"
         "signals.handle_signals()\n"
         "with stop_signals() as stop:\n"
         f"    assert stop() == 0\n    os.kill(os.getpid(), signal.{name})\n"
@@ -150,8 +152,8 @@ def test_a_signal_that_came_too_late_to_stop_a_run_ends_the_command(command, tmp
     def run_to_the_end(*_, stop, **__):
         stop.receive(signal.SIGTERM)
 
-    monkeypatch.setattr(zoo, "run_recipe", run_to_the_end)
-    monkeypatch.setattr(zoo, "resume", run_to_the_end)
+    monkeypatch.setattr(entrances, "run_recipe", run_to_the_end)
+    monkeypatch.setattr(entrances, "resume", run_to_the_end)
     monkeypatch.setattr(store, "resumable", lambda *_: None)
     arguments = [*tiny.arguments("mala"), "-o"] if command == "sample" else ["resume", "--quiet"]
     assert cli.run([*arguments, str(out)]) == 143
@@ -170,7 +172,7 @@ def test_a_signal_while_a_whole_run_is_scored_ends_the_process(tmp_path, monkeyp
 
         predictor = None
 
-    monkeypatch.setattr(zoo, "run_recipe", lambda *_, **__: Scored())
+    monkeypatch.setattr(entrances, "run_recipe", lambda *_, **__: Scored())
     alone = {"distributed": False, "coordinator": None, "processes": None, "rank": None, "words": ["sample"]}
     with pytest.raises(BnnzooError, match="enough"):
         sample._sample(
@@ -183,7 +185,7 @@ def test_a_signal_while_a_whole_run_is_scored_ends_the_process(tmp_path, monkeyp
 def test_a_compiler_does_not_keep_a_signal_waiting(name):
     """This holds for anything that blocks the main thread."""
     code = (
-        "import os, signal, threading\nfrom bnnzoo import signals\nsignals.handle_signals()\n"
+        "import os, signal, threading\nfrom bnnzoo.process import signals\nsignals.handle_signals()\n"
         f"threading.Timer(0.2, os.kill, (os.getpid(), signal.{name})).start()\n"
         "import hashlib\nhashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)\n"
     )
@@ -196,8 +198,8 @@ def test_a_compiler_does_not_keep_a_signal_waiting(name):
 def test_a_signal_removes_half_written_files(tmp_path):
     (tmp_path / "run.nc").write_text("old")
     code = (
-        "import os, signal, time\nfrom pathlib import Path\nfrom bnnzoo import signals\n"
-        "from bnnzoo.store.atomic import replacing\nsignals.handle_signals()\n"
+        "import os, signal, time\nfrom pathlib import Path\nfrom bnnzoo.process import signals\n"
+        "from bnnzoo.files.atomic import replacing\nsignals.handle_signals()\n"
         "with replacing(Path('run.nc')) as file:\n"
         "    file.write(b'half')\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)\n"
     )

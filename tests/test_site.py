@@ -12,7 +12,7 @@ import pytest
 
 import bnnzoo
 import bnnzoo.testing
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from bnnzoo import zoo
+from bnnzoo.api import entrances
 from bnnzoo.data import load
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import predictive_samples
+from bnnzoo.evaluation.predictions import predictive_samples
 from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
 
 SMALL = {
@@ -111,7 +111,7 @@ def test_omitted_parameters_are_left_to_sample(parameters, keywords, monkeypatch
     def sample(model, sampler, **options):
         raise Asked((model, sampler), set(options) & {"chains", "warmup", "draws", "thin", "budget", "start_steps"})
 
-    monkeypatch.setattr(zoo, "sample", sample)
+    monkeypatch.setattr(entrances, "sample", sample)
     with pytest.raises(Asked) as caught:
         BayesianRegressor(**parameters).fit(np.arange(8.0).reshape(4, 2), np.arange(4.0))
     assert caught.value.args == (keywords, set(parameters) & {"budget"})
@@ -173,7 +173,7 @@ def test_columns_may_have_any_name(monkeypatch):
     def sample(model, sampler, *, data, **options):
         raise Asked(load(data).feature_names)
 
-    monkeypatch.setattr(zoo, "sample", sample)
+    monkeypatch.setattr(entrances, "sample", sample)
     seconds = 1.7e9 + np.arange(4.0)
     for frame in (
         pd.DataFrame({"x": [1.0, 2, 3, 4], "y": [2.0, 1, 4, 3], "c": list("rbrb")}),
@@ -252,7 +252,7 @@ def test_every_parameter_of_an_estimator_reaches_sample(monkeypatch):
     def sample(model, sampler, *, data, out, **options):
         raise Asked(model, sampler, options)
 
-    monkeypatch.setattr(zoo, "sample", sample)
+    monkeypatch.setattr(entrances, "sample", sample)
     parameters = {
         **{"likelihood": "student-t", "prior": {"name": "normal", "scale": 2.0}, "chains": 3, "warmup": 7, "draws": 11},
         **{"thin": 2, "budget": "3s", "until": "converged", "seed": 5, "init": "prior", "start_steps": 4},

@@ -12,10 +12,10 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import registry
 from bnnzoo.errors import UsageError
+from bnnzoo.plugins import registry
 from bnnzoo.samplers.statistics import Statistic, attributes, reductions
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
 
 
 @tiny.EACH
@@ -101,6 +101,6 @@ def test_lp_is_the_log_density_of_the_draw(sampler):
     """It is the log density of the sampled posterior, with the likelihood power."""
     posterior = eqx.tree_at(lambda p: p.likelihood_power, tiny.problem(sampler).posterior, np.float32(0.6))
     run_chunks = tiny.joined(tiny.run(sampler, posterior=posterior))
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         expected = jax.vmap(jax.vmap(posterior.log_density))(jnp.asarray(run_chunks["theta"]))
     np.testing.assert_allclose(run_chunks["lp"], expected, rtol=1e-4)

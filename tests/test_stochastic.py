@@ -14,15 +14,16 @@ import tiny
 from scipy import stats
 
 import bnnzoo
-from bnnzoo import assembly, cli, zoo
+from bnnzoo import assembly, cli
+from bnnzoo.api import entrances
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.models import Cnn, Linear, Mdn, Mlp
 from bnnzoo.posterior import passes
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.stochastic import sampled_names
 from bnnzoo.recipe import read_layer, recipe_from, resolve
-from bnnzoo.sampling import initial
-from bnnzoo.sampling.loop import Keys
+from bnnzoo.sampling.initial import positions
+from bnnzoo.sampling.loop.loop import Keys
 
 NOISE = 0.3
 NAMES = {
@@ -268,7 +269,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
         return signal.SIGINT if reports and reports[-1].phase == "sampling" else 0
 
     with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume"):
-        zoo.run_recipe(recipe, out=tmp_path / "run.nc", observer=reports.append, stop=stop)
+        entrances.run_recipe(recipe, out=tmp_path / "run.nc", observer=reports.append, stop=stop)
     notes = [p.note for p in reports if p.note.startswith("training")]
     assert notes[0] == "training the parameters that are not sampled"
     assert notes[-1] == "training the start of each chain"
@@ -277,8 +278,8 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
     def train(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing is trained again")
 
-    monkeypatch.setattr(initial, "train", train)
-    resumed = zoo.resume(tmp_path / "run.nc")
+    monkeypatch.setattr(positions, "train", train)
+    resumed = entrances.resume(tmp_path / "run.nc")
     for group in ("posterior", "sample_stats", "constant_data"):
         result, expected = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (resumed, run))
         tiny.assert_same_bits(result, expected)
@@ -286,8 +287,8 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
 
 def test_the_fixed_part_depends_on_neither_the_chains_nor_what_is_sampled(runs, data):
     recipe = resolve("mlp", "random-walk", [], _options("last", data, chains=3))
-    problem, spent = assembly.Problem.from_recipe(recipe), initial.StartCost()
-    alone = initial.fixed_values(problem, tell=lambda _: None, stop=None, spent=spent, key=Keys.from_seed(0).fixed)
+    problem, spent = assembly.Problem.from_recipe(recipe), positions.StartCost()
+    alone = positions.fixed_values(problem, tell=lambda _: None, stop=None, spent=spent, key=Keys.from_seed(0).fixed)
     assert set(alone) == {"layers_0_weight", "layers_0_bias"}
     for pattern in PATTERNS:
         result = runs(pattern).posterior["constant_data"]["fixed_layers_0_weight"].values
@@ -299,7 +300,7 @@ def test_an_interrupt_while_the_fixed_part_is_trained_writes_nothing(data, tmp_p
     with pytest.raises(
         InterruptedRunError, match="stopped while training the parameters that are not sampled"
     ) as caught:
-        zoo.run_recipe(recipe, out=tmp_path / "run.nc", stop=lambda: signal.SIGTERM)
+        entrances.run_recipe(recipe, out=tmp_path / "run.nc", stop=lambda: signal.SIGTERM)
     assert caught.value.exit_code == 143
     assert list(tmp_path.iterdir()) == []
 
@@ -336,7 +337,7 @@ def test_the_last_layer_is_a_linear_regression_on_the_features(tmp_path):
     path = tmp_path / "data.npz"
     np.savez(path, x=x, y=np.tanh(x[:, 0] - x[:, 1]) + 0.5 * x[:, 2] + NOISE * rng.normal(size=ROWS))
     more = {"init": "prior", "standardise": False, "test_fraction": 0.0, "model.hidden": [HIDDEN], "seed": 20}
-    run = zoo.run_recipe(
+    run = entrances.run_recipe(
         tiny.recipe(
             "mala", "mlp", data=str(path), stochastic="last", chains=CHAINS, warmup=400, draws=500,
             **{"likelihood.scale": NOISE, **more},

@@ -23,8 +23,8 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers import Psgld, Sghmc, Sgld, SmsUbu
-from bnnzoo.samplers._schedule import scheduled_step_size
-from bnnzoo.samplers.sms_ubu import SmsUbuState
+from bnnzoo.samplers.sgmcmc.schedule import scheduled_step_size
+from bnnzoo.samplers.sgmcmc.sms_ubu import SmsUbuState
 
 N, CHAINS = 1000, 20_000
 

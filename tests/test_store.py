@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bnnzoo.errors import BnnzooError, BusyError, UsageError
+from bnnzoo.files.atomic import check_free
 from bnnzoo.store import (
     Store,
     add_groups,
@@ -35,7 +36,6 @@ from bnnzoo.store import (
     refuse_other,
     run_parts,
 )
-from bnnzoo.store.atomic import check_free
 from bnnzoo.store.run_parts import load
 
 ATTRIBUTES = {

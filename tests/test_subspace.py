@@ -14,7 +14,8 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import assembly, cli, zoo
+from bnnzoo import assembly, cli
+from bnnzoo.api import entrances
 from bnnzoo.errors import DamagedError, InterruptedRunError, UsageError
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
@@ -22,8 +23,9 @@ from bnnzoo.posterior.likelihoods import Bernoulli, Gaussian
 from bnnzoo.posterior.priors import FanIn, Hierarchical, Laplace, Normal
 from bnnzoo.posterior.subspace import COORDINATES, InducedNormal, SubspaceChoice, SubspaceNetwork, normal_moments
 from bnnzoo.recipe import resolve
-from bnnzoo.samplers import Penalty, _directions
-from bnnzoo.sampling import initial
+from bnnzoo.samplers import Penalty
+from bnnzoo.samplers.common import directions
+from bnnzoo.sampling.initial import positions
 
 NOISE = 0.3
 KEY = jax.random.key(0)
@@ -161,7 +163,7 @@ def _line(columns: int = 4, rows: int = 300, seed: int = 2) -> tuple[NetworkPost
 def test_the_directions_of_a_linear_model_are_its_exact_posterior():
     """All directions give the exact mean and covariance; without the undetermined direction they do not."""
     posterior, mean, covariance = _line()
-    mode = _directions.find_mode(posterior, np.zeros(5, np.float32), smallest=0.0, key=KEY)
+    mode = directions.find_mode(posterior, np.zeros(5, np.float32), smallest=0.0, key=KEY)
     values = np.linalg.eigvalsh(0.7**2 * np.linalg.inv(covariance))
     np.testing.assert_allclose(mode.spectrum.values, values[::-1], rtol=1e-3)
     np.testing.assert_allclose(mode.theta, mean, atol=2e-3)
@@ -186,10 +188,10 @@ def test_subspace_iteration_finds_the_directions_of_the_exact_matrix(likelihood,
     network = Mlp((6,), "tanh").build((2,), 1, key=KEY)
     posterior = NetworkPosterior.of(network, likelihood, FanIn(1.0), x, targets)
     theta = np.asarray(posterior.position(network))
-    exact = _directions.compute_spectrum(posterior, theta, smallest=2.0, key=KEY)
-    monkeypatch.setattr(_directions, "EXACT_UP_TO", 0)
-    monkeypatch.setattr(_directions, "_FEWEST_DIRECTIONS", 4)
-    iterated = _directions.compute_spectrum(posterior, theta, smallest=2.0, key=KEY)
+    exact = directions.compute_spectrum(posterior, theta, smallest=2.0, key=KEY)
+    monkeypatch.setattr(directions, "EXACT_UP_TO", 0)
+    monkeypatch.setattr(directions, "_FEWEST_DIRECTIONS", 4)
+    iterated = directions.compute_spectrum(posterior, theta, smallest=2.0, key=KEY)
     count = int(np.sum(exact.values > 2))
     assert count >= 3
     np.testing.assert_allclose(iterated.values[:count], exact.values[:count], rtol=0.02)
@@ -253,7 +255,7 @@ def test_the_rows_that_a_step_needs_predict_sigma2_within_a_factor_of_two(name):
     network = model.build((2,), 1, key=KEY)
     posterior = NetworkPosterior.of(network, likelihood, Normal(1.0), x, targets)
     sampler = Penalty(batch_size=50, num_batches=4, num_steps=3, **fields)
-    start = _directions.find_mode(posterior, np.asarray(posterior.position(network)), smallest=0.0, key=KEY).theta
+    start = directions.find_mode(posterior, np.asarray(posterior.position(network)), smallest=0.0, key=KEY).theta
     state = sampler.init(posterior, jnp.asarray(start), num_warmup=0, key=KEY)
 
     @jax.jit
@@ -366,15 +368,15 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
 
     recipe = resolve("mlp", "random-walk", [], _options(kind, data))
     with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume"):
-        zoo.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
+        entrances.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
     notes = [p.note for p in seen if p.phase == "note"]
     assert any("directions of the" in note for note in notes)
 
     def train(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing is trained again")
 
-    monkeypatch.setattr(initial, "train", train)
-    again = zoo.resume(tmp_path / "run.nc")
+    monkeypatch.setattr(positions, "train", train)
+    again = entrances.resume(tmp_path / "run.nc")
     for group in ("posterior", "sample_stats", "constant_data"):
         result, wanted = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (again, run))
         tiny.assert_same_bits(result, wanted)
@@ -384,13 +386,13 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
 def test_the_penalty_resumes_with_its_anchor_at_the_mode(data, tmp_path):
     options = _options("identified:20", data, **{"sampler.batch_size": 5, "sampler.num_batches": 4})
     recipe, seen = resolve("mlp", "penalty", [], options), list[Any]()
-    whole = zoo.run_recipe(recipe, out=tmp_path / "whole.nc")
+    whole = entrances.run_recipe(recipe, out=tmp_path / "whole.nc")
     assert json.loads(whole.attributes["tuned"])["control_variate"] == "second"
     assert min(json.loads(whole.attributes["inspected"])["rows_needed"]) > 0
     stop = lambda: signal.SIGINT if seen and seen[-1].phase == "sampling" else 0  # noqa: E731
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
-    again = zoo.resume(tmp_path / "run.nc")
+        entrances.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
+    again = entrances.resume(tmp_path / "run.nc")
     for group in ("posterior", "sample_stats"):
         result, wanted = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (again, whole))
         tiny.assert_same_bits(result, wanted)
@@ -399,7 +401,7 @@ def test_the_penalty_resumes_with_its_anchor_at_the_mode(data, tmp_path):
 def test_a_threshold_above_all_directions_is_wrong_usage(data, tmp_path):
     recipe = resolve("mlp", "random-walk", [], _options("identified:1e9", data))
     with pytest.raises(UsageError, match=r"identified: no direction has more than 1e\+09 times the prior's curvature"):
-        zoo.run_recipe(recipe, out=tmp_path / "run.nc")
+        entrances.run_recipe(recipe, out=tmp_path / "run.nc")
 
 
 def test_a_problem_without_its_subspace_has_a_placeholder(data):

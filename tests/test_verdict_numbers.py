@@ -11,38 +11,40 @@ import xarray as xr
 from scipy import stats
 
 from bnnzoo.data import Scaler
-from bnnzoo.evaluation import calibration, diagnostics, findings, loo, metrics, outcome, weight_tail
-from bnnzoo.evaluation.convergence import between_chains, convergence, rhats
-from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.evaluation.probing import Probes
-from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.convergence import diagnostics, findings, outcome
+from bnnzoo.evaluation.convergence.probing import Probes
+from bnnzoo.evaluation.formulas import calibration_distance, metrics, weight_tail
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.formulas.rhat import between_chains, convergence, rhats
+from bnnzoo.evaluation.predictions import loo
+from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.finding import sentence
 
 
 def test_the_numbers_of_a_calibration_of_intervals():
     """Four rows are compared with the bound of Dvoretzky, Kiefer and Wolfowitz for two curves per target."""
     pit = np.array([0.1, 0.2, 0.3, 0.6])[:, None]
-    result = calibration.of_intervals(pit)
+    result = calibration_distance.of_intervals(pit)
     half = np.sqrt(np.log(2 * 2 / 0.01) / 8)
     # The distribution function is 3/4 at 0.3. Central intervals of 0.2, 0.4, 0.6 and 0.8 hold 1/4, 2/4, 3/4 and all.
     assert result.gap == pytest.approx(0.45)
     assert (result.low, result.high) == (0.0, 1.0)
     assert result.direction == "predictions too high: 75 % of targets lie below their 30 % quantile"
-    many = calibration.of_intervals(np.repeat(pit, 100, 0))
+    many = calibration_distance.of_intervals(np.repeat(pit, 100, 0))
     assert (many.low, many.high) == (pytest.approx(0.45 - half / 10), pytest.approx(0.45 + half / 10))
-    both = calibration.of_intervals(np.repeat(np.hstack([pit, pit]), 100, 0))
+    both = calibration_distance.of_intervals(np.repeat(np.hstack([pit, pit]), 100, 0))
     assert both.high - both.gap == pytest.approx(np.sqrt(np.log(2 * 4 / 0.01) / 800))
     assert both.direction.startswith("predictions of target 1 too high")
-    low = calibration.of_intervals(1 - pit)
+    low = calibration_distance.of_intervals(1 - pit)
     assert low.direction == "predictions too low: 25 % of targets lie below their 70 % quantile"
-    wide = calibration.of_intervals(np.array([0.4, 0.45, 0.55, 0.6])[:, None])
+    wide = calibration_distance.of_intervals(np.array([0.4, 0.45, 0.55, 0.6])[:, None])
     assert wide.direction == "intervals too wide: those of 20 % contain 100 % of the targets"
-    narrow = calibration.of_intervals(np.array([0.1, 0.1, 0.9, 0.95])[:, None])
+    narrow = calibration_distance.of_intervals(np.array([0.1, 0.1, 0.9, 0.95])[:, None])
     assert narrow.direction == "intervals too narrow: those of 80 % contain 0 % of the targets"
     assert (low.gap, wide.gap, narrow.gap) == (pytest.approx(0.45), pytest.approx(0.8), pytest.approx(0.8))
     # If both curves have the same deviation, the width is named.
-    last = calibration.of_intervals(np.ones((3, 1)))
+    last = calibration_distance.of_intervals(np.ones((3, 1)))
     assert last.direction == "intervals too narrow: those of 100 % contain 0 % of the targets"
 
 
@@ -51,20 +53,23 @@ def test_the_largest_distance_from_the_uniform_distribution_is_kolmogorovs(a, b)
     for seed in range(5):
         values = np.random.default_rng(seed).beta(a, b, 60)
         expected = stats.kstest(values, "uniform")
-        size, at = calibration._largest_deviation(values)
+        size, at = calibration_distance._largest_deviation(values)
         assert size == pytest.approx(expected.statistic * expected.statistic_sign)
         assert at == expected.statistic_location
-    assert calibration._largest_deviation(np.array([0.5])) == (0.5, 0.5)  # equal deviations above and below
+    assert calibration_distance._largest_deviation(np.array([0.5])) == (0.5, 0.5)  # equal deviations above and below
 
 
 def test_of_several_curves_the_interval_holds_them_all_and_the_surest_is_named():
     """The largest gap is not significant, and a smaller gap is."""
-    curves = [calibration.Calibration(0.10, 0.0, 0.3, "chance"), calibration.Calibration(0.09, 0.05, 0.13, "sure")]
+    curves = [
+        calibration_distance.Calibration(0.10, 0.0, 0.3, "chance"),
+        calibration_distance.Calibration(0.09, 0.05, 0.13, "sure"),
+    ]
     for some in (curves, curves[::-1]):
-        assert calibration._combine_curves(some) == calibration.Calibration(0.10, 0.05, 0.3, "sure")
+        assert calibration_distance._combine_curves(some) == calibration_distance.Calibration(0.10, 0.05, 0.3, "sure")
     # If no deviation is significant, the largest gap is named.
-    none = [calibration.Calibration(0.05, 0.0, 0.2, "less"), curves[0]]
-    assert calibration._combine_curves(none).direction == "chance"
+    none = [calibration_distance.Calibration(0.05, 0.0, 0.2, "less"), curves[0]]
+    assert calibration_distance._combine_curves(none).direction == "chance"
 
 
 def test_rare_claims_and_changes_of_direction_are_worded():
@@ -72,7 +77,7 @@ def test_rare_claims_and_changes_of_direction_are_worded():
 
     If cumulative sums change their direction, both directions are named.
     """
-    none = calibration._Cumulative.from_claims(np.full(100, 0.02), np.zeros(100, bool))
+    none = calibration_distance._Cumulative.from_claims(np.full(100, 0.02), np.zeros(100, bool))
     assert none.spread == pytest.approx(np.sqrt(100 * 0.02 * 0.98) / 100)  # not the observed spread, 100 * 0.02^2
     assert none.gap == pytest.approx(0.02)
 
@@ -80,7 +85,9 @@ def test_rare_claims_and_changes_of_direction_are_worded():
         """Return the text for claims of 64 rows each, of which the given counts happen."""
         claimed = np.repeat(0.5 + 0.125 * np.arange(len(counts)), 64)
         happened = np.concatenate([np.arange(64) < count for count in counts])
-        return calibration._Cumulative.from_claims(claimed, happened).direction("under", "over", "p", "{:.2f} {:.2f}")
+        return calibration_distance._Cumulative.from_claims(claimed, happened).direction(
+            "under", "over", "p", "{:.2f} {:.2f}"
+        )
 
     # 32 and 40 of 64 are claimed. First 16 fewer, then 9 or 8 more; the reverse; then both in one direction.
     assert direction(16, 49) == "over where p is up to 0.50, under above"
@@ -96,7 +103,7 @@ def test_rare_claims_and_changes_of_direction_are_worded():
 
 def test_the_numbers_of_a_calibration_of_classes():
     labels, confidence = np.array([0] * 60 + [1] * 40), np.array([0.7, 0.9] * 50)
-    result = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
+    result = calibration_distance.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
     # 30 of 50 are correct at 0.7 and at 0.9, so the sums are -5 and -20 of 100 rows. Two classes have two curves.
     assert result.gap == pytest.approx(0.2)
     observed, claimed = np.sum(((labels == 0) - confidence) ** 2), np.sum(confidence * (1 - confidence))
@@ -106,15 +113,17 @@ def test_the_numbers_of_a_calibration_of_classes():
     assert result.low == max(0.0, 2 * result.gap - result.high)
     assert result.direction == "overconfident: 80.0% confident on average, correct in 60.0%"
     three = np.stack([confidence, (1 - confidence) / 2, (1 - confidence) / 2], 1)
-    of_three = calibration.of_classes(labels, three)
+    of_three = calibration_distance.of_classes(labels, three)
     assert (of_three.high - of_three.gap) / spread >= stats.norm.isf(0.01 / 16) * (1 - 1e-6)
-    twice = calibration.of_classes(np.tile(labels, 2), np.tile(np.stack([confidence, 1 - confidence], 1), (2, 1)))
+    twice = calibration_distance.of_classes(
+        np.tile(labels, 2), np.tile(np.stack([confidence, 1 - confidence], 1), (2, 1))
+    )
     assert twice.low == pytest.approx(2 * twice.gap - twice.high)
     # If the deviations above and below are equal, both are named. If one is half of the other, the larger is named.
     confidence = np.repeat([0.6, 0.8], 50)
     for correct_counts, message in (((20, 48), "overconfident where"), ((20, 44), "overconfident: 70")):
         labels = np.r_[np.arange(50) >= correct_counts[0], np.arange(50) >= correct_counts[1]].astype(int)
-        result = calibration.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
+        result = calibration_distance.of_classes(labels, np.stack([confidence, 1 - confidence], 1))
         assert result.direction.startswith(message), result
 
 
@@ -568,13 +577,15 @@ def test_two_rows_have_an_error_and_ties_count_as_inside():
 def test_perfect_predictions_of_few_rows_are_not_proof():
     """One correct prediction at 99.9 % says little about other rows, and its interval contains the truth."""
     assert (
-        findings.answer_calibrated(calibration.of_classes(np.array([1]), np.array([[0.001, 0.999]])), 1).outcome
+        findings.answer_calibrated(
+            calibration_distance.of_classes(np.array([1]), np.array([[0.001, 0.999]])), 1
+        ).outcome
         == "unsure"
     )
     rng, misses, settled_count = np.random.default_rng(0), 0, 0
     for _ in range(300):
         labels = (rng.uniform(size=20) < 0.9).astype(int)  # the claimed probability is 0.999
-        result = calibration.of_classes(labels, np.tile([0.001, 0.999], (20, 1)))
+        result = calibration_distance.of_classes(labels, np.tile([0.001, 0.999], (20, 1)))
         misses += not result.low <= 0.099 <= result.high
         settled_count += findings.answer_calibrated(result, 20).outcome == "yes"
     assert misses <= 9  # 1 % of 300 is 3; more than 9 happens once in 1000 tries

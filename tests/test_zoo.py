@@ -18,14 +18,16 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 import bnnzoo
-from bnnzoo import keywords, store, zoo
+from bnnzoo import store
+from bnnzoo.api import entrances, keywords
 from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.samplers import AbstractSampler, RandomWalk
-from bnnzoo.sampling import backend, provenance, verdict
+from bnnzoo.sampling import provenance, verdict
+from bnnzoo.sampling.devices import jax_settings
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +38,7 @@ def finished_runs(tmp_path_factory):
     @functools.cache
     def make(sampler: str, **more: Any) -> bnnzoo.Run:
         out = folder / f"{sampler}-{len(list(folder.iterdir()))}.nc"
-        return zoo.run_recipe(tiny.recipe(sampler, **more), out=out)
+        return entrances.run_recipe(tiny.recipe(sampler, **more), out=out)
 
     return make
 
@@ -59,7 +61,7 @@ def _check_resume(recipe: Recipe, expected_run: bnnzoo.Run, polls: tuple[int, ..
     for poll in polls:
         out = folder / f"stopped-{poll}.nc"
         with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume") as caught:
-            zoo.run_recipe(recipe, out=out, **tiny.stopped(poll))
+            entrances.run_recipe(recipe, out=out, **tiny.stopped(poll))
         assert caught.value.exit_code == 130
         result = bnnzoo.open(out)
         assert result.attributes["complete"] == 0
@@ -70,7 +72,7 @@ def _check_resume(recipe: Recipe, expected_run: bnnzoo.Run, polls: tuple[int, ..
                 assert tree["posterior"].sizes["draw"] == draws_done
             before = expected_run.posterior["posterior"]["weight"].values[:, :draws_done]
             np.testing.assert_array_equal(result.posterior["posterior"]["weight"].values, before)
-        resumed = zoo.resume(out)
+        resumed = entrances.resume(out)
         tiny.assert_same_bits(groups(resumed), groups(expected_run))
         assert steady(resumed) == steady(expected_run)
         assert not store.parts_folder(out).exists()
@@ -92,13 +94,13 @@ def test_an_interrupted_run_resumes_to_the_same_bits(sampler, finished_runs, tmp
 def test_an_interrupted_run_resumes_twice(finished_runs, tmp_path):
     out = tmp_path / "run.nc"
     for chunk, start in (
-        (2, functools.partial(zoo.run_recipe, tiny.recipe("mala"), out=out)),
-        (1, functools.partial(zoo.resume, out)),
-        (3, functools.partial(zoo.resume, out)),
+        (2, functools.partial(entrances.run_recipe, tiny.recipe("mala"), out=out)),
+        (1, functools.partial(entrances.resume, out)),
+        (3, functools.partial(entrances.resume, out)),
     ):
         with pytest.raises(InterruptedRunError):
             start(**tiny.stopped(chunk))
-    tiny.assert_same_bits(groups(zoo.resume(out)), groups(finished_runs("mala")))
+    tiny.assert_same_bits(groups(entrances.resume(out)), groups(finished_runs("mala")))
 
 
 @pytest.mark.long
@@ -117,14 +119,14 @@ def test_an_mlp_that_trains_its_starts_resumes_to_the_same_bits(tmp_path):
     np.savez(path, x=x, y=np.sin(x[:, 0]) + 0.1 * rng.normal(size=60))
     more = {"data": str(path), "init": "map", "model.hidden": [3], "likelihood.scale": "learned"}
     recipe = tiny.recipe("mala", "mlp", **more)
-    complete = zoo.run_recipe(recipe, out=tmp_path / "whole.nc")
+    complete = entrances.run_recipe(recipe, out=tmp_path / "whole.nc")
     assert "likelihood_scale" in complete.posterior["posterior"]
     assert (complete.posterior["posterior"]["likelihood_scale"].values > 0).all()
     out = tmp_path / "run.nc"
     polls = []
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(recipe, out=out, observer=lambda p: polls.append(p), stop=lambda: 15 * _sampling(polls))
-    tiny.assert_same_bits(groups(zoo.resume(out)), groups(complete))
+        entrances.run_recipe(recipe, out=out, observer=lambda p: polls.append(p), stop=lambda: 15 * _sampling(polls))
+    tiny.assert_same_bits(groups(entrances.resume(out)), groups(complete))
 
 
 def _sampling(polls: list[Any]) -> int:
@@ -137,9 +139,9 @@ def test_a_run_that_was_killed_after_its_last_chunk_resumes(finished_runs, tmp_p
     out = tmp_path / "run.nc"
     monkeypatch.setattr(store.Store, "finish", _killed)
     with pytest.raises(KeyboardInterrupt):
-        zoo.run_recipe(tiny.recipe("random-walk", checkpoint_every=0), out=out)
+        entrances.run_recipe(tiny.recipe("random-walk", checkpoint_every=0), out=out)
     monkeypatch.undo()
-    tiny.assert_same_bits(groups(zoo.resume(out)), groups(finished_runs("random-walk")))
+    tiny.assert_same_bits(groups(entrances.resume(out)), groups(finished_runs("random-walk")))
 
 
 def test_a_file_that_cannot_be_written_can_be_written_later(finished_runs, tmp_path, monkeypatch):
@@ -147,11 +149,11 @@ def test_a_file_that_cannot_be_written_can_be_written_later(finished_runs, tmp_p
     out = tmp_path / "run.nc"
     monkeypatch.setattr("bnnzoo.store.netcdf.Unfinished.static", _full)
     with pytest.raises(BnnzooError, match=r"run\.nc: cannot be written") as caught:
-        zoo.run_recipe(tiny.recipe("random-walk"), out=out)
+        entrances.run_recipe(tiny.recipe("random-walk"), out=out)
     assert caught.value.exit_code == 1
     monkeypatch.undo()
     assert not out.exists()
-    tiny.assert_same_bits(groups(zoo.resume(out)), groups(finished_runs("random-walk")))
+    tiny.assert_same_bits(groups(entrances.resume(out)), groups(finished_runs("random-walk")))
 
 
 def _killed(*_: Any, **__: Any) -> None:
@@ -165,21 +167,21 @@ def _full(*_: Any, **__: Any) -> None:
 def test_a_finished_run_has_nothing_to_resume(finished_runs, tmp_path):
     path = finished_runs("random-walk").path
     with pytest.raises(UsageError, match="is finished, so there is nothing to resume"):
-        zoo.resume(path)
+        entrances.resume(path)
     with pytest.raises(UsageError, match="no such run"):
-        zoo.resume(tmp_path / "gone.nc")
+        entrances.resume(tmp_path / "gone.nc")
 
 
 @pytest.mark.usefixtures("as_options")
 def test_another_environment_does_not_resume_silently(finished_runs, tmp_path, monkeypatch):
     out = tmp_path / "run.nc"
-    monkeypatch.setattr(backend, "versions", lambda versions=backend.versions: versions() | {"jax": "0.0.1"})
+    monkeypatch.setattr(jax_settings, "versions", lambda versions=jax_settings.versions: versions() | {"jax": "0.0.1"})
     with pytest.raises(InterruptedRunError):
-        zoo.run_recipe(tiny.recipe("random-walk"), out=out, **tiny.stopped(7))
+        entrances.run_recipe(tiny.recipe("random-walk"), out=out, **tiny.stopped(7))
     monkeypatch.undo()
     with pytest.raises(UsageError, match=r"jax was 0\.0\.1.*--allow-inexact-resume"):
-        zoo.resume(out)
-    result = zoo.resume(out, allow_inexact=True)
+        entrances.resume(out)
+    result = entrances.resume(out, allow_inexact=True)
     assert "jax was 0.0.1" in result.attributes["inexact_resume"]
     tiny.assert_same_bits(groups(result), groups(finished_runs("random-walk")))
 
@@ -188,7 +190,7 @@ def test_resume_reports_changes_that_affect_the_draws():
     about = {"device": "cpu x 4", "placement": "parallel on 4", "precision": "float32"}
     packages = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
     attributes = {**about, "versions": json.dumps(dict.fromkeys(packages, "2"))}
-    assert set(backend.versions()) == set(packages)
+    assert set(jax_settings.versions()) == set(packages)
     assert provenance.differences(attributes, attributes) == []
     for name, value in about.items():
         assert provenance.differences({**attributes, name: "another"}, attributes) == [
@@ -269,7 +271,7 @@ def test_the_file_is_read_by_xarray_and_arviz(finished_runs):
 def test_the_recipe_in_the_file_repeats_the_run(finished_runs, tmp_path):
     first = finished_runs("penalty")
     recipe = recipe_from(first.attributes["recipe"])
-    repeated_run = zoo.run_recipe(recipe, out=tmp_path / "again.nc")
+    repeated_run = entrances.run_recipe(recipe, out=tmp_path / "again.nc")
     tiny.assert_same_bits(groups(repeated_run), groups(first))
     assert steady(repeated_run) == steady(first)
 
@@ -302,9 +304,9 @@ def test_an_existing_file_is_refused_and_force_replaces_it(finished_runs, tmp_pa
     out = tmp_path / "run.nc"
     out.write_text("mine")
     with pytest.raises(UsageError, match="exists"):
-        zoo.run_recipe(tiny.recipe("random-walk"), out=out)
+        entrances.run_recipe(tiny.recipe("random-walk"), out=out)
     assert out.read_text() == "mine"
-    repeated_run = zoo.run_recipe(tiny.recipe("random-walk"), out=out, force=True)
+    repeated_run = entrances.run_recipe(tiny.recipe("random-walk"), out=out, force=True)
     tiny.assert_same_bits(groups(repeated_run), groups(finished_runs("random-walk")))
     with pytest.raises(UsageError, match="exists"):
         repeated_run.save(out)
@@ -326,7 +328,7 @@ def test_an_existing_file_is_refused_and_force_replaces_it(finished_runs, tmp_pa
 )
 def test_bad_input_writes_nothing(more, message, tmp_path):
     with pytest.raises(UsageError, match=message) as caught:
-        zoo.run_recipe(tiny.recipe("penalty", **more), out=tmp_path / "run.nc")
+        entrances.run_recipe(tiny.recipe("penalty", **more), out=tmp_path / "run.nc")
     assert caught.value.exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -493,7 +495,7 @@ def test_a_run_without_a_verdict_is_written(tmp_path, monkeypatch):
     with pytest.warns(
         bnnzoo.BnnzooWarning, match="the convergence of the draws cannot be tested: NotImplementedError: no classes"
     ):
-        run = zoo.run_recipe(tiny.recipe("random-walk", until="converged"), out=tmp_path / "run.nc")
+        run = entrances.run_recipe(tiny.recipe("random-walk", until="converged"), out=tmp_path / "run.nc")
     assert run.attributes["complete"] == 1
     assert "converged" not in run.attributes
 
@@ -508,7 +510,7 @@ def test_a_start_without_density_is_refused(tmp_path):
 @pytest.mark.long
 def test_a_noisy_regime_warns_and_is_written(tmp_path):
     with pytest.warns(bnnzoo.BnnzooWarning, match="regime: mean sigma2"):
-        run = zoo.run_recipe(
+        run = entrances.run_recipe(
             tiny.recipe("penalty", warmup=0, **{"sampler.step_size": 0.3, "sampler.preconditioner": "auto"}),
             out=tmp_path / "run.nc",
         )
@@ -518,7 +520,7 @@ def test_a_noisy_regime_warns_and_is_written(tmp_path):
 
 @pytest.mark.long
 def test_double_precision(tmp_path):
-    run = zoo.run_recipe(
+    run = entrances.run_recipe(
         tiny.recipe("random-walk", precision="float64", warmup=5, draws=5, chains=1), out=tmp_path / "run.nc"
     )
     assert run.posterior["posterior"]["weight"].dtype == np.float64
@@ -532,7 +534,7 @@ def test_double_precision(tmp_path):
 def test_samplers_that_keep_a_seed_run_in_double_precision(sampler, tmp_path):
     """The seed has 32 bits in either precision."""
     recipe = tiny.recipe(sampler, precision="float64", warmup=5, draws=5, chains=1)
-    run = zoo.run_recipe(recipe, out=tmp_path / "run.nc")
+    run = entrances.run_recipe(recipe, out=tmp_path / "run.nc")
     assert run.posterior["posterior"]["weight"].dtype == np.float64
 
 

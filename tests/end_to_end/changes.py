@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 import bnnzoo
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 
 ELSEWHERE = {"docs/plugins.md": "test_plugins.py types it, with the packages installed"}
 """Pages whose blocks another test types."""
