@@ -254,6 +254,12 @@ def every(only: str) -> Iterator[Mutant]:
                 alike[fields] += 1
 
 
+def test_file(name: str) -> str:
+    """Return the path of a test file, which is in one of the folders of the tests."""
+    (path,) = (path for path in (ROOT / "tests").glob(f"*/test_{name}.py") if path.parent.name != "end_to_end")
+    return path.relative_to(ROOT).as_posix()
+
+
 def digest() -> str:
     """Return a digest of all sources and tests; tests that passed with the same digest are not run again."""
     files = sorted(path for folder in ("bnnzoo", "tests") for path in (ROOT / folder).rglob("*.py"))
@@ -273,9 +279,9 @@ def reached(
             return
         tree = trees.get()
         try:
-            code, printed = tree.pytest([f"tests/test_{name}.py"], 3600.0, "--reached", str(tree.root / file.name))
+            code, printed = tree.pytest([test_file(name)], 3600.0, "--reached", str(tree.root / file.name))
             if code not in (0, 5):  # exit code 5: all of its tests are slow
-                raise RuntimeError(f"tests/test_{name}.py does not pass without a mutant:\n{printed}")
+                raise RuntimeError(f"{test_file(name)} does not pass without a mutant:\n{printed}")
             file.write_text(json.dumps({"tree": current_digest, **json.loads((tree.root / file.name).read_text())}))
         finally:
             trees.put(tree)
@@ -303,13 +309,13 @@ def test_mutant(
         tree.write(mutant.module, mutant.change.made(source))
         first = tree.root / "first.json"
         first.write_text(json.dumps(reached.first(mutant, source.splitlines())))
-        files = [f"tests/test_{name}.py" for name in TESTS[mutant.module].split()]
+        files = [test_file(name) for name in TESTS[mutant.module].split()]
         code, printed = tree.pytest(files, timeout, "-x", "--first", str(first))
         tree.write(mutant.module, source)
         match = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", printed, re.MULTILINE)
         by = match[1] if match else "tests/conftest.py"
         if code and by not in sound:
-            selection = [by] if match else ["--collect-only", "tests/test_layers.py"]
+            selection = [by] if match else ["--collect-only", "tests/repository/test_layers.py"]
             without, output = tree.pytest(selection, timeout)
             if without != 0:
                 raise RuntimeError(f"{by} does not pass without a mutant:\n{output}")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 IDENTITIES, INVARIANCE, SGLD, LANGEVIN = (
-    f"tests/test_{name}.py" for name in ("penalty_identities", "penalty_invariance", "sgld_bias", "langevin")
+    f"tests/samplers/test_{name}.py" for name in ("penalty_identities", "penalty_invariance", "sgld_bias", "langevin")
 )
 BALANCE = f"{IDENTITIES}::test_the_penalised_acceptance_is_in_detailed_balance[float64-1e-06]"
 RATIO = f"{IDENTITIES}::test_a_step_accepts_with_its_penalised_ratio"
@@ -450,14 +450,15 @@ def _sees_itself(patch: Patch) -> None:
     patch.setattr(Masked, "mask", property(mask))
 
 
-POWER = "tests/test_likelihood_power.py::test_"
+ADAPTS = "tests/sampling/test_run.py::test_a_step_of_gibbs_adapts_nothing"
+POWER = "tests/samplers/test_likelihood_power.py::test_"
 LOSS = f"{POWER}the_training_loss_is_the_log_density_for_each_datum"
-ROWS_DRAWN = "tests/test_row_probabilities.py::test_rows_are_drawn_with_their_probabilities"
-SEES = "tests/test_autoregressive.py::test_the_outputs_of_a_column_see_the_columns_before_it[hidden1]"
-WEIGHTED = "tests/test_proposals.py::test_weights_make_the_law_of_the_closed_form[own]"
-KEPT = "tests/test_proposals.py::test_accepted_draws_have_the_law_of_the_closed_form"
-CORRECTED = "tests/test_evidence.py::test_the_correction_of_the_path_is_of_higher_order"
-UNSEEN = "tests/test_guard.py::test_a_row_missed_by_the_batches_is_found[OneRow]"
+ROWS_DRAWN = "tests/samplers/test_row_probabilities.py::test_rows_are_drawn_with_their_probabilities"
+SEES = "tests/models/test_autoregressive.py::test_the_outputs_of_a_column_see_the_columns_before_it[hidden1]"
+WEIGHTED = "tests/samplers/test_proposals.py::test_weights_make_the_law_of_the_closed_form[own]"
+KEPT = "tests/samplers/test_proposals.py::test_accepted_draws_have_the_law_of_the_closed_form"
+CORRECTED = "tests/evaluation/test_evidence.py::test_the_correction_of_the_path_is_of_higher_order"
+UNSEEN = "tests/samplers/test_guard.py::test_a_row_missed_by_the_batches_is_found[OneRow]"
 
 
 def _steps(*names: str) -> tuple[str, ...]:
@@ -510,7 +511,9 @@ MUTANTS = (
         _loss(lambda right, posterior, theta, rows, kwargs: right(posterior, theta, rows)),
         (f"{POWER}dropout_trains_the_network_that_it_draws",),
     ),
-    Mutant("Gibbs: adapts for ever", _gibbs_for_ever, ("tests/test_run.py::test_a_step_of_gibbs_adapts_nothing",)),
+    Mutant(
+        "Gibbs: adapts for ever", _gibbs_for_ever, ("tests/sampling/test_run.py::test_a_step_of_gibbs_adapts_nothing",)
+    ),
     Mutant("importance sampling of rows: weights forgotten", _forgotten_weights, (ROWS_DRAWN,)),
     Mutant("autoregression: a column sees itself", _sees_itself, (SEES,)),
     Mutant("proposals: no density in the weight", _without_density, (WEIGHTED, KEPT)),

@@ -14,7 +14,7 @@ LEVEL = 0.99
 """Confidence level of the interval of the gap.
 
 All test rows share the same training rows, and an interval over test rows ignores that dependence. At 0.95, one in
-thirty correct runs would be rejected; at 0.99, less than one in a hundred (`tests/test_calibration.py`).
+thirty correct runs would be rejected; at 0.99, less than one in a hundred (`tests/evaluation/test_calibration.py`).
 """
 MARGIN = 0.02
 """Tolerance: a prediction is not calibrated if the lower end of the gap's interval exceeds it."""

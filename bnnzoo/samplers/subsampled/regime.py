@@ -22,7 +22,7 @@ MAX_SKEW_BIAS = 0.015
 
 Below it, with outliers or lognormal data, the errors of mean and variance are a few percent. At 0.03 to 0.04 the error
 of the mean is 0.15 to 0.35 standard deviations
-(`tests/test_batch_invariance.py`)."""
+(`tests/samplers/test_batch_invariance.py`)."""
 
 MAX_STEP_SKEW = 0.05
 """Bias due to skewness above which a single step counts as biased."""

@@ -11,7 +11,7 @@ import pytest
 
 from bnnzoo.plugins.builtin import bnnzoo_samplers
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 METHODS = sorted({entry.target.partition(":")[0] for entry in bnnzoo_samplers()})
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_posterior import linear_posterior
+from linear_posteriors import linear_posterior
 
 from bnnzoo.finding import spell_settings
 from bnnzoo.samplers import Swag

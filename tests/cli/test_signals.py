@@ -20,7 +20,7 @@ from bnnzoo.errors import BnnzooError
 from bnnzoo.process import signals
 from bnnzoo.progress_bar import observer
 
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 CODES = {"SIGINT": 130, "SIGTERM": 143}
 NAMES = pytest.mark.parametrize("name", CODES)
 BNNZOO = [sys.executable, "-m", "bnnzoo"]

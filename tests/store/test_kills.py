@@ -1,7 +1,7 @@
 """kill -9, a hundred times: before and during warm-up, in sampling, in the final write, and after a resume.
 
-pytest -m kills -n 0 tests/test_kills.py                                       a hundred
-BNNZOO_KILLS=2 pytest -m kills -n 0 tests/test_kills.py -k "mdn"               two of one run
+pytest -m kills -n 0 tests/store/test_kills.py                                       a hundred
+BNNZOO_KILLS=2 pytest -m kills -n 0 tests/store/test_kills.py -k "mdn"               two of one run
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bnnzoo.store import run_parts
 
 pytestmark = [pytest.mark.slow, pytest.mark.kills]
 
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 KILLS = 25
 """Kills of each run, unless the environment variable BNNZOO_KILLS sets fewer."""
 IN_A_ROW = 3

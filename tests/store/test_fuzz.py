@@ -63,7 +63,7 @@ HARMLESS = ("a verdict that clears the terminal", "a table's own words damaged")
 
 MANY = {"run": 1500, "parts": 1000, "recipe": 800, "csv": 800, "parquet": 300, "idx": 300, "npz": 300}
 """How many cases of each kind the slow suite tries."""
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 PLACE = st.integers(0, 400)
 SPOT = st.floats(0, 1)
@@ -135,7 +135,7 @@ class Worker:
         return self._answer(4 * LONGEST)
 
     def _start(self) -> None:
-        folder = Path(__file__).parent
+        folder = Path(__file__).parents[1]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(folder.parent), str(folder)]),

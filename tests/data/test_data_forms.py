@@ -18,7 +18,7 @@ from bnnzoo.recipe import as_dict, resolve
 
 pytestmark = pytest.mark.usefixtures("as_options")
 
-UCI = Path(__file__).parents[2] / "shared" / "data" / "uci10"
+UCI = Path(__file__).parents[3] / "shared" / "data" / "uci10"
 
 
 def written(folder: Path, content: str | bytes, name: str = "t.csv") -> Path:

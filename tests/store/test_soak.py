@@ -1,7 +1,7 @@
 """A run that is killed every minute for an hour resumes each time, loses no part, and uses no more memory.
 
-pytest -m soak -n 0 tests/test_soak.py                              an hour
-BNNZOO_SOAK_SECONDS=300 pytest -m soak -n 0 tests/test_soak.py      five minutes
+pytest -m soak -n 0 tests/store/test_soak.py                              an hour
+BNNZOO_SOAK_SECONDS=300 pytest -m soak -n 0 tests/store/test_soak.py      five minutes
 """
 
 from __future__ import annotations

@@ -10,26 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from linear_posteriors import linear_posterior
 from scipy import stats
 
 from bnnzoo import assembly
 from bnnzoo.data import from_arrays, split
-from bnnzoo.models import Cnn, Linear, Mlp
+from bnnzoo.models import Cnn, Mlp
 from bnnzoo.posterior import Data, NetworkPosterior, passes
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Hierarchical, Normal
 from bnnzoo.recipe import Part, resolve
 from bnnzoo.samplers.variational.training import batch, loss
-
-
-def linear_posterior(rows: int = 10, **more: Any) -> NetworkPosterior:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(rows, 2)).astype(np.float32)
-    y = rng.normal(size=(rows, 1)).astype(np.float32)
-    network = Linear().build((2,), 1, key=jax.random.key(0))
-    return NetworkPosterior.of(network, more.pop("likelihood", Gaussian(0.5)), Normal(2.0), x, y, **more)
-
 
 THETA = jnp.asarray([0.3, -0.8, 0.1], jnp.float32)
 

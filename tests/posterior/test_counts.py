@@ -33,7 +33,7 @@ from bnnzoo.recipe import resolve
 
 pytestmark = pytest.mark.usefixtures("as_options")
 
-CASES = Path(__file__).parent.parent.parent / "shared" / "data" / "cases"
+CASES = Path(__file__).parents[3] / "shared" / "data" / "cases"
 ALL = [Poisson(), NegativeBinomial(0.5), ZeroInflatedPoisson()]
 
 

@@ -21,7 +21,7 @@ import xarray as xr
 from bnnzoo import cli, store
 from bnnzoo.api import entrances
 
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 DRAWS = 400
 WORDS = tiny.arguments("random-walk", draws=DRAWS, checkpoint_every=0)
 K = 1024

@@ -30,7 +30,7 @@ def _run(folder: Path, *arguments: str, wrong: int = 20) -> tuple[int, set[str],
     process = subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "xdist", *arguments],
         cwd=folder,
-        env={**outside, "PYTHONPATH": str(Path(__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**outside, "PYTHONPATH": str(Path(__file__).parents[1]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FILES = sorted(
     path for folder in ("bnnzoo", "plugins") for path in (ROOT / folder).rglob("*.py") if "tests" not in path.parts
 )

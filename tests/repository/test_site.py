@@ -14,7 +14,7 @@ import bnnzoo
 import bnnzoo.testing
 from bnnzoo.plugins import registry
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 REFERENCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("api/*.rst")))
 TUTORIALS = sorted(path for path in DOCS.glob("tutorials/*.md") if path.stem != "index")

@@ -22,7 +22,7 @@ from bnnzoo.plugins.hookspecs import Hooks
 from bnnzoo.recipe import fields_of
 from bnnzoo.samplers import minibatch
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     page for place in ("*.md", "docs/*.md", "plugins/*/README.md", "plugins/*/docs/*.md") for page in ROOT.glob(place)
 )

@@ -185,7 +185,7 @@ def _other_data(path: Path) -> None:
         np.savez(out, **arrays)
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 FIRST = "p000-000000.npz"
 DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "manifest names another folder": (

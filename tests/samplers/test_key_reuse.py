@@ -46,7 +46,7 @@ tiny.run("random-walk", sampler_object=Twice())
 
 
 def _run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    tests = Path(__file__).parent
+    tests = Path(__file__).parents[1]
     path = os.pathsep.join([str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, "-c", PROLOGUE + program],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+import machine_mutants
 from machine_mutants import ROOT, TESTS
 from mutator import changes
 
@@ -65,7 +66,7 @@ def test_every_change_is_another_program():
 def test_every_mutated_module_and_its_tests_exist():
     for module, tests in TESTS.items():
         assert (ROOT / "bnnzoo" / f"{module}.py").is_file(), module
-        assert all((ROOT / "tests" / f"test_{name}.py").is_file() for name in tests.split()), module
+        assert all((ROOT / machine_mutants.test_file(name)).is_file() for name in tests.split()), module
     for part in ("samplers", "posterior", "evaluation"):
         paths = [path for path in (ROOT / "bnnzoo" / part).rglob("*.py") if path.stem != "__init__"]
         modules = {path.relative_to(ROOT / "bnnzoo").with_suffix("").as_posix() for path in paths}

@@ -371,7 +371,7 @@ def test_an_interrupt_is_not_swallowed(site):
 
 
 def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatch):
-    example = Path(__file__).parents[1] / "plugins" / "bnnzoo-rwm-example" / "bnnzoo_rwm_example_sampler.py"
+    example = Path(__file__).parents[2] / "plugins" / "bnnzoo-rwm-example" / "bnnzoo_rwm_example_sampler.py"
     (site / "good_target.py").write_text(example.read_text().replace("class Rwm(", "class Thing("))
     fake_plugins.install(site, "good", fake_plugins.GOOD.format(name="walk", module="good"))
     out = tmp_path / "run.nc"
@@ -388,7 +388,7 @@ def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatc
 
 def _walk(site, distribution: str, source: str = "") -> None:
     """Install a package that offers the example's sampler as `walk`."""
-    example = Path(__file__).parents[1] / "plugins" / "bnnzoo-rwm-example" / "bnnzoo_rwm_example_sampler.py"
+    example = Path(__file__).parents[2] / "plugins" / "bnnzoo-rwm-example" / "bnnzoo_rwm_example_sampler.py"
     (site / f"{distribution}_target.py").write_text(example.read_text().replace("class Rwm(", "class Thing(") + source)
     fake_plugins.install(site, distribution, fake_plugins.GOOD.format(name="walk", module=distribution))
 

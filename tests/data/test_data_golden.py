@@ -1,6 +1,6 @@
 """What a person reads of a bad table: every message, in one file to be looked at (tests/golden/bad_tables.txt).
 
-`python tests/test_data_golden.py` writes it anew.
+`python tests/data/test_data_golden.py` writes it anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bnnzoo.data import load, load_inputs, load_like
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import spelling_of
 
-GOLDEN = Path(__file__).parent / "golden" / "bad_tables.txt"
+GOLDEN = Path(__file__).parents[1] / "golden" / "bad_tables.txt"
 IDS = "".join(f"id{i},{i},{i % 7}.5\n" for i in range(101))
 ROWS = "".join(f"{i},{i % 3}.5,7,{i % 5}.25\n" for i in range(20))
 

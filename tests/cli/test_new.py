@@ -17,7 +17,7 @@ from bnnzoo.cli.new import KINDS
 from bnnzoo.plugins import registry
 from bnnzoo.recipe import read_layer
 
-PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
 
 NAMES = {"sampler": "My_Walk", "model": "2d-thing", "likelihood": "none", "prior": "class", "dataset": "x"}
 """A name for each kind, including awkward names."""

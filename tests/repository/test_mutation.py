@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mutants import MUTANTS, Mutant
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def _failures(mutant: Mutant | None, tests: tuple[str, ...]) -> list[str]:

@@ -243,7 +243,7 @@ def test_a_conflict_is_warned_of_where_names_are_looked_up(site):
 
 # ---- the example of docs/plugins.md, typed out ---------------------------------------------------
 
-PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.long
