@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import bnnzoo
-from bnnzoo.evaluation import per_draw
+from bnnzoo.evaluation.predictions import per_draw
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal

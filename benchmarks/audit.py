@@ -20,8 +20,9 @@ import jax
 import numpy as np
 
 import bnnzoo
-from bnnzoo.evaluation import audit, per_draw
-from bnnzoo.evaluation.audit_result import Audit
+from bnnzoo.evaluation.audit import audit
+from bnnzoo.evaluation.audit.audit_result import Audit
+from bnnzoo.evaluation.predictions import per_draw
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian

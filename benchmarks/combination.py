@@ -16,8 +16,8 @@ import argparse
 import numpy as np
 from scipy import signal
 
-from bnnzoo.evaluation.combination import worst_combination
-from bnnzoo.evaluation.convergence import rhats
+from bnnzoo.evaluation.formulas.combination import worst_combination
+from bnnzoo.evaluation.formulas.rhat import rhats
 
 SETTINGS = [(1, 400), (2, 200), (4, 100), (4, 400), (4, 1000), (10, 100)]
 """Number of chains, and effective draws of each chain."""

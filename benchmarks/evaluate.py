@@ -125,11 +125,11 @@ def memory(path: Path, shape: tuple[int, ...], rows: int) -> float:
 def times(path: Path, shape: tuple[int, ...], rows: int, repeats: int) -> dict[str, list[float]]:
     """Return the seconds of each, interleaved."""
     import bnnzoo
-    from bnnzoo.sampling import backend
+    from bnnzoo.sampling.devices import jax_settings
 
     run = bnnzoo.open(path)
     x, y = test_rows(shape, rows)
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         hand = hand_written(run, x, y)
         ways = {"hand": hand, "evaluate": lambda: run.evaluate((x, y), save=False)}
         accuracy, density, *_ = hand()

@@ -26,10 +26,10 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import AbstractSampler, Mala, RandomWalk
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.keys import Keys
-from bnnzoo.sampling.loop import chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.loop.loop import chunks
 from bnnzoo.sampling.seconds import Seconds
 
 CHAINS, COLUMNS, ETA = 4, 20, 1e-3
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--devices", type=int, default=CHAINS)
     arguments = parser.parse_args()
-    backend.prepare(arguments.devices)
+    jax_settings.prepare(arguments.devices)
     posterior = regression(arguments.rows)
     thetas = posterior.position(posterior.network_at(jnp.ones(posterior.layout.dim)))[None].repeat(CHAINS, 0)
     x, y = jnp.asarray(posterior.data.x), jnp.asarray(posterior.data.y)[:, 0]

@@ -34,10 +34,10 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Categorical
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import Hmc, Sgld
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.keys import Keys, keys_by_chain
-from bnnzoo.sampling.loop import chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.loop.loop import chunks
 from bnnzoo.sampling.seconds import Seconds
 
 LEAPFROGS, BATCH, THIN = 10, 256, 100
@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
-    backend.prepare()
+    jax_settings.prepare()
     most_flops, most_bytes = limits()
     precision = jax.config.jax_default_matmul_precision or "default"  # type: ignore[attr-defined]
     print(f"{jax.local_devices()[0].device_kind}, jax {jax.__version__}, matrix products in {precision} precision,")

@@ -29,7 +29,9 @@ from scipy import special
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Block, Layout
-from bnnzoo.samplers import Penalty, _influence, _row_probabilities
+from bnnzoo.samplers import Penalty
+from bnnzoo.samplers.subsampled import influence as _influence
+from bnnzoo.samplers.subsampled import row_probabilities
 from bnnzoo.sampling import chain_findings
 
 CHAINS_A_RUN, STEPS, THIN, LOOKS_EVERY, DIM = 4, 1000, 10, 4, 5
@@ -224,9 +226,9 @@ def with_rows(sampler: Penalty, posterior: Regression, states: Any, keys: Array)
     def update(slices: tuple[Any, Array]) -> Any:
         state, key = slices
         influence = _influence.row_influence(sampler, posterior, state, steps_between=0, key=key)
-        return _row_probabilities.update_probabilities(state.rows, influence.square)
+        return row_probabilities.update_probabilities(state.rows, influence.square)
 
-    return eqx.tree_at(lambda s: s.rows, states, _row_probabilities.pool_chains(jax.lax.map(update, (states, keys))))
+    return eqx.tree_at(lambda s: s.rows, states, row_probabilities.pool_chains(jax.lax.map(update, (states, keys))))
 
 
 def started(setting: Setting, chains: int, key: Array) -> tuple[Any, np.ndarray, np.ndarray]:

@@ -23,16 +23,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from bnnzoo.evaluation.convergence import convergence
+from bnnzoo.evaluation.formulas.rhat import convergence
 from bnnzoo.models import Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import AbstractSampler, Hmc, Mala, Mclmc, Nuts
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.keys import Keys
-from bnnzoo.sampling.loop import chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.loop.loop import chunks
 from bnnzoo.sampling.seconds import Seconds
 
 CHAINS, COLUMNS, ROWS = 4, 10, 400
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="METHOD")
     parser.add_argument("--gradients", action="store_true")
     given = parser.parse_args()
-    backend.prepare(CHAINS)
+    jax_settings.prepare(CHAINS)
     posterior, others = problem()
     starts = np.stack([np.asarray(posterior.start(key=key)) for key in jax.random.split(jax.random.key(1), CHAINS)])
     if given.gradients:

@@ -23,8 +23,8 @@ from jaxtyping import Array, Float
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers._control_variate import make_anchor
-from bnnzoo.samplers._preconditioner import pool_chains, update_precision
+from bnnzoo.samplers.common.control_variate import make_anchor
+from bnnzoo.samplers.common.preconditioner import pool_chains, update_precision
 
 
 class Tethered(AbstractPosterior):

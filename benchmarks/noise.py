@@ -29,7 +29,7 @@ from overhead import classifier
 
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.samplers import standard_normal
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
 
 BATCH, ETA, DIM = 256, 1e-6, 79_510
 Vector = Float[Array, " dim"]
@@ -160,8 +160,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
     arguments = parser.parse_args()
-    backend.prepare()
-    with backend.arithmetic("float32"):
+    jax_settings.prepare()
+    with jax_settings.arithmetic("float32"):
         compare(parts(jax.device_put(classifier())), 1, arguments.steps, arguments.repeats)
         compare(noises(), 2, arguments.steps, arguments.repeats)
 

@@ -6,7 +6,7 @@ There are two kernels: SGLD on an MLP 784-100-10 (60 000 images, batch 256; 1 an
 on a regression with 20 parameters and 1000 data. For each the script measures the time that a chain-step takes
 
     hand    in a hand-written `jax.lax.scan` under `jax.vmap`, which stores every `thin`-th position and nothing else
-    loop    in `bnnzoo.sampling.loop.chunks`, vectorised, with all statistics
+    loop    in `bnnzoo.sampling.loop.loop.chunks`, vectorised, with all statistics
     stored  in the same loop with every chunk written to part files
 
 Repeats are interleaved, and the table shows medians over the repeats. Only the ratios to `hand` are meaningful. With
@@ -33,9 +33,9 @@ from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian
 from bnnzoo.posterior.priors import Normal
 from bnnzoo.samplers import AbstractSampler, RandomWalk, Sgld
-from bnnzoo.sampling import backend
-from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import Method, place_chains
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import Method, place_chains
+from bnnzoo.sampling.loop.loop import Keys, chunks
 from bnnzoo.store.writer import Store
 
 
@@ -180,12 +180,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--parallel", action="store_true")
     arguments = parser.parse_args()
-    backend.prepare(4 if arguments.parallel else 1)
+    jax_settings.prepare(4 if arguments.parallel else 1)
     method = "parallel" if arguments.parallel else "vectorized"
     common: dict[str, Any] = {"repeats": arguments.repeats, "seconds": arguments.seconds, "method": method}
     print("| kernel | chains | thin | hand, us a chain-step | loop / hand | stored / hand |")
     print("|---|---|---|---|---|---|")
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         images = classifier()
         step = lambda posterior, theta, key: hand_sgld(posterior, 1e-6, 256, theta, key)  # noqa: E731
         for num_chains, thin in ((1, 1), (1, 10), (4, 1), (4, 10)):

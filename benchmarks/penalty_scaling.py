@@ -50,11 +50,12 @@ from bnnzoo.posterior.priors import Normal
 from bnnzoo.posterior.subspace import SubspaceChoice
 from bnnzoo.recipe import resolve
 from bnnzoo.samplers import AbstractSampler, Hmc, Mala, Nuts, Penalty, RandomWalk
-from bnnzoo.sampling import backend, initial, subspace_start
-from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import place_chains
+from bnnzoo.sampling.initial import positions, subspace_start
+from bnnzoo.sampling.initial.trained_start import train
+from bnnzoo.sampling.loop.loop import Keys, chunks
 from bnnzoo.sampling.seconds import Seconds
-from bnnzoo.sampling.start import train
 
 CHAINS = 4
 
@@ -370,7 +371,7 @@ def identified(size: int, repeats: int, hidden: int) -> None:
     words = {"stochastic": "identified", "likelihood": "gaussian", "likelihood.scale": NOISE, "prior": "normal"}
     words |= {"model.hidden": (hidden,), "model.activation": "tanh", "test_fraction": 0.0, "chains": CHAINS}
     problem = assembly.Problem.from_recipe(resolve("mlp", "penalty", [], words, in_memory=True), from_arrays(x, y))
-    callbacks = {"tell": lambda _: None, "stop": None, "spent": initial.StartCost()}
+    callbacks = {"tell": lambda _: None, "stop": None, "spent": positions.StartCost()}
     started, choice = time.perf_counter(), SubspaceChoice("identified", None)
     block = subspace_start.find_subspace(problem, choice, key=jax.random.key(1), **callbacks)
     print(
@@ -402,7 +403,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, nargs="+", default=[5, 16], help="hidden units of the networks")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    backend.prepare(CHAINS)
+    jax_settings.prepare(CHAINS)
     sizes = arguments.sizes or ([1e4, 1e5, 1e6] if arguments.problem == "logistic" else [1e5, 1e6])
     problems: dict[str, list[Callable[[int, int], None]]] = {
         "logistic": [logistic],
@@ -411,7 +412,7 @@ def main() -> None:
         "identified": [functools.partial(identified, hidden=hidden) for hidden in arguments.hidden],
     }
     header()
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         for problem in problems[arguments.problem]:
             for size in sizes:
                 problem(int(size), arguments.repeats)

@@ -3,8 +3,8 @@
     python benchmarks/seconds.py
 
 Each run is the command, with a separate compilation cache that is empty at first and filled the second time. The
-sentence before the start of a run (`bnnzoo.sampling.budget.describe_overhead`) multiplies by the number for an empty
-cache.
+sentence before the start of a run (`bnnzoo.sampling.initial.budget.describe_overhead`) multiplies by the number for an
+empty cache.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def seconds(model: str, sampler: str, folder: Path) -> tuple[float, float]:
 
 def main() -> None:
     """Print one row per run."""
-    from bnnzoo.sampling.budget import OVERHEAD_TRACES as FACTOR
+    from bnnzoo.sampling.initial.budget import OVERHEAD_TRACES as FACTOR
 
     print("model   sampler  cache   on top  said   factor")
     for model, sampler in RUNS:

@@ -14,7 +14,7 @@ import argparse
 import numpy as np
 from combination import chains_of
 
-from bnnzoo.evaluation.settling import LEVEL, measure_settling
+from bnnzoo.evaluation.formulas.settling import LEVEL, measure_settling
 
 SETTINGS = [(4, 50), (4, 100), (4, 400), (10, 50), (10, 200)]
 """Number of chains, and effective draws of each chain."""

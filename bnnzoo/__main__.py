@@ -5,7 +5,7 @@ Streams and signals are set up first, because the other imports take a second.
 
 from __future__ import annotations
 
-from bnnzoo import clock, garbage_collection, signals, standard_streams
+from bnnzoo.process import clock, garbage_collection, signals, standard_streams
 
 
 def main() -> None:

@@ -23,11 +23,11 @@ import jax
 import pytest
 import rotation
 
-from bnnzoo import registry
-from bnnzoo.discovery import load_plugins
 from bnnzoo.finding import spelling_of
+from bnnzoo.plugins import registry
+from bnnzoo.plugins.discovery import load_plugins
 from bnnzoo.posterior import backend
-from bnnzoo.sampling.backend import split_cpu
+from bnnzoo.sampling.devices.jax_settings import split_cpu
 
 pytest_plugins = ["share"]
 COMPILED_QUICKLY = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"

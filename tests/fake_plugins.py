@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 GOOD = """
-from bnnzoo.hookspecs import Entry, hookimpl
+from bnnzoo import Entry, hookimpl
 
 @hookimpl
 def bnnzoo_samplers():
@@ -16,39 +16,37 @@ BROKEN = {
     "import-error": ("import a_module_that_is_missing\n", "ModuleNotFoundError: No module named"),
     "exit": ("import sys\nsys.exit(7)\n", "SystemExit: 7"),
     "signature": (
-        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_samplers(config): return []\n",
+        "from bnnzoo import hookimpl\n@hookimpl\ndef bnnzoo_samplers(config): return []\n",
         "PluginValidationError",
     ),
     "raises": (
-        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_models(): raise ZeroDivisionError('oops')\n",
+        "from bnnzoo import hookimpl\n@hookimpl\ndef bnnzoo_models(): raise ZeroDivisionError('oops')\n",
         "ZeroDivisionError: oops",
     ),
     "returns-none": (
-        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_models(): pass\n",
+        "from bnnzoo import hookimpl\n@hookimpl\ndef bnnzoo_models(): pass\n",
         "bnnzoo_models returned NoneType, not a list",
     ),
     "returns-strings": (
-        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_models(): return ['mlp2']\n",
-        "a list with str, not bnnzoo.hookspecs.Entry",
+        "from bnnzoo import hookimpl\n@hookimpl\ndef bnnzoo_models(): return ['mlp2']\n",
+        "a list with str, not bnnzoo.Entry",
     ),
     "misspelt": (
-        "from bnnzoo.hookspecs import hookimpl\n@hookimpl\ndef bnnzoo_sampler(): return []\n",
+        "from bnnzoo import hookimpl\n@hookimpl\ndef bnnzoo_sampler(): return []\n",
         "unknown hook bnnzoo_sampler; did you mean bnnzoo_samplers?",
     ),
     "unmarked": ("def bnnzoo_samplers(): return []\n", "bnnzoo_samplers is not marked"),
     "api": ("BNNZOO_API = 99\n", "requires plugin API 99"),
     "bad-name": (
-        "from bnnzoo.hookspecs import Entry, hookimpl\n"
-        "@hookimpl\ndef bnnzoo_models(): return [Entry('../etc', 'a.b:C', 'x')]\n",
+        "from bnnzoo import Entry, hookimpl\n@hookimpl\ndef bnnzoo_models(): return [Entry('../etc', 'a.b:C', 'x')]\n",
         "invalid name '../etc'",
     ),
     "bad-target": (
-        "from bnnzoo.hookspecs import Entry, hookimpl\n"
-        "@hookimpl\ndef bnnzoo_models(): return [Entry('fine', 'a.b', 'x')]\n",
+        "from bnnzoo import Entry, hookimpl\n@hookimpl\ndef bnnzoo_models(): return [Entry('fine', 'a.b', 'x')]\n",
         "invalid target 'a.b'",
     ),
     "bad-exactness": (
-        "from bnnzoo.hookspecs import Entry, hookimpl\n"
+        "from bnnzoo import Entry, hookimpl\n"
         "@hookimpl\ndef bnnzoo_samplers(): return [Entry('fine', 'a.b:C', 'x', 'perfect')]\n",
         "invalid exactness 'perfect'",
     ),

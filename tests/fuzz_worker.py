@@ -26,7 +26,8 @@ import tiny
 from hostile import SECRET
 from mutations import Change, change_bytes, pick
 
-from bnnzoo import cli, store, zoo
+from bnnzoo import cli, store
+from bnnzoo.api import entrances
 from bnnzoo.errors import InterruptedRunError
 from bnnzoo.posterior import backend
 
@@ -81,11 +82,11 @@ def honest(folder: Path) -> None:
         head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
         (folder / "idx" / name).write_bytes(head + array.astype(np.uint8).tobytes())
     recipe = tiny.recipe("random-walk", data=str(folder / "table.csv"), draws=20, warmup=40, checkpoint_every=0)
-    zoo.run_recipe(recipe, out=folder / "run.nc")
-    (folder / "recipe.yaml").write_text(zoo.resolved_recipe(recipe))
+    entrances.run_recipe(recipe, out=folder / "run.nc")
+    (folder / "recipe.yaml").write_text(entrances.resolved_recipe(recipe))
     phases: list[str] = []
     with contextlib.suppress(InterruptedRunError):
-        zoo.run_recipe(
+        entrances.run_recipe(
             recipe,
             out=folder / "stopped.nc",
             observer=lambda progress: phases.append(progress.phase),

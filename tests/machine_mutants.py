@@ -49,57 +49,57 @@ NAME = (*SAME[:2], "kind", *SAME[2:], "number")
 
 TRAINED = "likelihood_power approximate"
 TESTS = {
-    "samplers/_auto_steps": "auto_steps",
-    "samplers/_batch_sizes": "regime_advice batch_sizes_auto penalty_identities",
-    "samplers/_climb": f"fit_numbers {TRAINED}",
-    "samplers/_conjugate": "gibbs",
-    "samplers/_triangle": "gibbs evidence",
-    "samplers/_control_variate": "batch_numbers control_variates likelihood_power langevin",
-    "samplers/_directions": "subspace",
-    "samplers/_rows_needed": "subspace",
-    "samplers/_curvature": f"fit_numbers {TRAINED}",
-    "samplers/_gaussian": "gaussian",
-    "samplers/_gradient_noise": "batch_numbers gradient_bias stochastic_gradient",
-    "samplers/_influence": "batch_numbers guard row_probabilities",
-    "samplers/_local": f"fit_numbers {TRAINED}",
-    "samplers/_log_scale": "log_scale gibbs",
-    "samplers/_noise_penalty": "batch_numbers penalty_identities guard control_variates",
-    "samplers/_numpyro": "sampler_numbers statistics conjugate run",
-    "samplers/_preconditioner": "batch_numbers langevin control_variates batch_sizes_auto conjugate",
-    "samplers/_proposal": "fit_numbers proposals",
-    "samplers/_regime": "regime_advice guard statistics",
-    "samplers/_row_probabilities": "batch_numbers row_probabilities guard",
-    "samplers/_schedule": "stochastic_gradient",
-    "samplers/_stochastic_gradient": "batch_numbers likelihood_power stochastic_gradient sgld_bias gradient_bias",
-    "samplers/_training": f"fit_numbers {TRAINED} arrival",
+    "samplers/sgmcmc/auto_steps": "auto_steps",
+    "samplers/subsampled/batch_sizes": "regime_advice batch_sizes_auto penalty_identities",
+    "samplers/common/climb": f"fit_numbers {TRAINED}",
+    "samplers/mcmc/conjugate": "gibbs",
+    "samplers/common/triangle": "gibbs evidence",
+    "samplers/common/control_variate": "batch_numbers control_variates likelihood_power langevin",
+    "samplers/common/directions": "subspace",
+    "samplers/subsampled/rows_needed": "subspace",
+    "samplers/common/curvature": f"fit_numbers {TRAINED}",
+    "samplers/gaussian": "gaussian",
+    "samplers/common/gradient_noise": "batch_numbers gradient_bias stochastic_gradient",
+    "samplers/subsampled/influence": "batch_numbers guard row_probabilities",
+    "samplers/variational/pre_activations": f"fit_numbers {TRAINED}",
+    "samplers/mcmc/log_scale": "log_scale gibbs",
+    "samplers/subsampled/noise_penalty": "batch_numbers penalty_identities guard control_variates",
+    "samplers/mcmc/numpyro_kernels": "sampler_numbers statistics conjugate run",
+    "samplers/common/preconditioner": "batch_numbers langevin control_variates batch_sizes_auto conjugate",
+    "samplers/independent/proposals": "fit_numbers proposals",
+    "samplers/subsampled/regime": "regime_advice guard statistics",
+    "samplers/subsampled/row_probabilities": "batch_numbers row_probabilities guard",
+    "samplers/sgmcmc/schedule": "stochastic_gradient",
+    "samplers/sgmcmc/stochastic_gradient": "batch_numbers likelihood_power stochastic_gradient sgld_bias gradient_bias",
+    "samplers/variational/training": f"fit_numbers {TRAINED} arrival",
     "samplers/minibatch": "batch_numbers regime_advice",
     "samplers/base": "sampler_numbers statistics abstract_or_final run",
-    "samplers/bbb": f"fit_numbers {TRAINED}",
-    "samplers/dropout": f"fit_numbers {TRAINED}",
-    "samplers/ensemble": TRAINED,
-    "samplers/gibbs": "sampler_numbers gibbs likelihood_power statistics conjugate run",
-    "samplers/hmc": "sampler_numbers statistics conjugate run",
-    "samplers/importance": "likelihood_power prior_samplers proposals",
+    "samplers/variational/bbb": f"fit_numbers {TRAINED}",
+    "samplers/variational/dropout": f"fit_numbers {TRAINED}",
+    "samplers/variational/ensemble": TRAINED,
+    "samplers/mcmc/gibbs": "sampler_numbers gibbs likelihood_power statistics conjugate run",
+    "samplers/mcmc/hmc": "sampler_numbers statistics conjugate run",
+    "samplers/independent/importance": "likelihood_power prior_samplers proposals",
     "samplers/kernel": "sampler_numbers penalty_identities nonfinite langevin",
-    "samplers/laplace": f"fit_numbers {TRAINED}",
-    "samplers/mala": "statistics likelihood_power langevin nonfinite batch_independence",
-    "samplers/isokinetic": "mams mclmc sampler_numbers",
-    "samplers/mams": "mams sampler_numbers statistics",
-    "samplers/mclmc": "sampler_numbers mclmc statistics",
-    "samplers/metric": "regime_advice mclmc",
-    "samplers/nuts": "sampler_numbers statistics conjugate run",
-    "samplers/_penalty": "batch_numbers penalty_identities likelihood_power langevin row_probabilities"
+    "samplers/variational/laplace": f"fit_numbers {TRAINED}",
+    "samplers/mcmc/mala": "statistics likelihood_power langevin nonfinite batch_independence",
+    "samplers/mcmc/isokinetic": "mams mclmc sampler_numbers",
+    "samplers/mcmc/mams": "mams sampler_numbers statistics",
+    "samplers/mcmc/mclmc": "sampler_numbers mclmc statistics",
+    "samplers/mcmc/metric": "regime_advice mclmc",
+    "samplers/mcmc/nuts": "sampler_numbers statistics conjugate run",
+    "samplers/subsampled/metropolis": "batch_numbers penalty_identities likelihood_power langevin row_probabilities"
     " batch_independence key_reuse batch_sizes_auto control_variates guard nonfinite statistics",
-    "samplers/penalty": "penalty_identities statistics",
-    "samplers/batched": "statistics sampler_numbers",
-    "samplers/psgld": "batch_numbers likelihood_power stochastic_gradient gradient_bias",
-    "samplers/random_walk": "likelihood_power nonfinite statistics conjugate",
-    "samplers/rejection": "fit_numbers likelihood_power prior_samplers proposals",
-    "samplers/sghmc": "batch_numbers likelihood_power stochastic_gradient gradient_bias",
-    "samplers/sgld": "batch_numbers likelihood_power sgld_bias stochastic_gradient gradient_bias",
-    "samplers/sms_ubu": "batch_numbers likelihood_power stochastic_gradient gradient_bias",
+    "samplers/subsampled/penalty": "penalty_identities statistics",
+    "samplers/subsampled/batched": "statistics sampler_numbers",
+    "samplers/sgmcmc/psgld": "batch_numbers likelihood_power stochastic_gradient gradient_bias",
+    "samplers/mcmc/random_walk": "likelihood_power nonfinite statistics conjugate",
+    "samplers/independent/rejection": "fit_numbers likelihood_power prior_samplers proposals",
+    "samplers/sgmcmc/sghmc": "batch_numbers likelihood_power stochastic_gradient gradient_bias",
+    "samplers/sgmcmc/sgld": "batch_numbers likelihood_power sgld_bias stochastic_gradient gradient_bias",
+    "samplers/sgmcmc/sms_ubu": "batch_numbers likelihood_power stochastic_gradient gradient_bias",
     "samplers/statistics": "statistics diagnose",
-    "samplers/swag": "batch_numbers fit_numbers regime_advice likelihood_power approximate",
+    "samplers/variational/swag": "batch_numbers fit_numbers regime_advice likelihood_power approximate",
     "posterior/affine": "gibbs mixing",
     "posterior/backend": "posterior_numbers posterior batch_independence penalty_identities run predict",
     "posterior/base": "posterior_numbers posterior batch_independence float32_ratio nonfinite",
@@ -122,54 +122,54 @@ TESTS = {
     "posterior/site": "numpyro_predictions",
     "posterior/stochastic": "posterior_numbers stochastic",
     "posterior/subspace": "subspace",
-    "evaluation/subspace": "subspace",
-    "evaluation/agreement": "agreement predict",
-    "evaluation/audit": "audit_numbers audit",
-    "evaluation/audit_result": "audit_outcomes",
-    "evaluation/bias": "audit_outcomes audit_numbers",
-    "evaluation/calibration": "verdict_numbers calibration",
-    "evaluation/combination": "mixing",
-    "evaluation/convergence": "verdict_numbers diagnose arrival",
-    "evaluation/counts": "counts",
-    "evaluation/csv": "csv",
-    "evaluation/densities": "evidence_numbers evidence",
-    "evaluation/diagnostics": "verdict_numbers diagnose absurd guard prior_samplers",
-    "evaluation/draws": "effort large_runs predict",
-    "evaluation/drift": "audit_numbers audit",
-    "evaluation/thinning": "effort large_runs",
-    "evaluation/estimands": "audit_outcomes",
-    "evaluation/evaluate": "evaluate",
-    "evaluation/evidence": "evidence_numbers evidence",
-    "evaluation/evidence_estimate": "evidence_numbers evidence",
-    "evaluation/power_path": "evidence_numbers evidence",
-    "evaluation/findings": "verdict_numbers diagnose report absurd calibration",
-    "evaluation/outcome": "settling verdict_numbers diagnose mixing auto_steps",
-    "evaluation/settling": "settling",
-    "evaluation/weight_tail": "verdict_numbers prior_samplers",
-    "evaluation/identified": "mixing",
-    "evaluation/loo": "verdict_numbers evaluate",
-    "evaluation/metrics": "verdict_numbers metrics calibration evaluate",
-    "evaluation/noise_scale": "rounding counts verdict_numbers units",
-    "evaluation/ood": "metrics evaluate",
-    "evaluation/predictive": "metrics evaluate predict",
-    "evaluation/predictor": "predict evaluate large_runs",
-    "evaluation/probing": "mixing",
-    "evaluation/record": "diagnose predict large_runs",
-    "evaluation/scores": "calibration evaluate predict",
-    "evaluation/weights": "evidence large_runs",
-    "evaluation/blocking": "predict evaluate",
-    "evaluation/per_draw": "predict rounding evaluate",
-    "evaluation/kept_inputs": "keep_predictions",
-    "evaluation/prediction_table": "predict",
-    "evaluation/predictive_samples": "predict evaluate",
-    "evaluation/run_predictions": "predict predictive_distribution conformal",
-    "evaluation/mixture": "predictive_distribution",
-    "evaluation/row_mixtures": "predictive_distribution",
-    "evaluation/predictive_distribution": "predictive_distribution",
-    "evaluation/conformal_bayes": "conformal",
-    "evaluation/full_conformal": "conformal",
-    "evaluation/split_conformal": "conformal",
-    "evaluation/prediction_intervals": "conformal",
+    "evaluation/convergence/subspace_summary": "subspace",
+    "evaluation/contents/agreement": "agreement predict",
+    "evaluation/audit/audit": "audit_numbers audit",
+    "evaluation/audit/audit_result": "audit_outcomes",
+    "evaluation/audit/bias": "audit_outcomes audit_numbers",
+    "evaluation/formulas/calibration_distance": "verdict_numbers calibration",
+    "evaluation/formulas/combination": "mixing",
+    "evaluation/formulas/rhat": "verdict_numbers diagnose arrival",
+    "evaluation/scores/count_tests": "counts",
+    "evaluation/predictions/csv_text": "csv",
+    "evaluation/evidence/densities": "evidence_numbers evidence",
+    "evaluation/convergence/diagnostics": "verdict_numbers diagnose absurd guard prior_samplers",
+    "evaluation/contents/draws": "effort large_runs predict",
+    "evaluation/audit/drift": "audit_numbers audit",
+    "evaluation/predictions/thinning": "effort large_runs",
+    "evaluation/audit/estimands": "audit_outcomes",
+    "evaluation/scores/evaluate": "evaluate",
+    "evaluation/evidence/estimators": "evidence_numbers evidence",
+    "evaluation/evidence/estimate": "evidence_numbers evidence",
+    "evaluation/evidence/power_path": "evidence_numbers evidence",
+    "evaluation/convergence/findings": "verdict_numbers diagnose report absurd calibration",
+    "evaluation/convergence/outcome": "settling verdict_numbers diagnose mixing auto_steps",
+    "evaluation/formulas/settling": "settling",
+    "evaluation/formulas/weight_tail": "verdict_numbers prior_samplers",
+    "evaluation/convergence/identified": "mixing",
+    "evaluation/predictions/loo": "verdict_numbers evaluate",
+    "evaluation/formulas/metrics": "verdict_numbers metrics calibration evaluate",
+    "evaluation/predictions/noise_scale": "rounding counts verdict_numbers units",
+    "evaluation/scores/familiarity": "metrics evaluate",
+    "evaluation/predictions/predictive": "metrics evaluate predict",
+    "evaluation/predictions/predictor": "predict evaluate large_runs",
+    "evaluation/convergence/probing": "mixing",
+    "evaluation/contents/record": "diagnose predict large_runs",
+    "evaluation/scores/row_scores": "calibration evaluate predict",
+    "evaluation/contents/weights": "evidence large_runs",
+    "evaluation/formulas/blocking": "predict evaluate",
+    "evaluation/predictions/per_draw": "predict rounding evaluate",
+    "evaluation/contents/kept_inputs": "keep_predictions",
+    "evaluation/predictions/prediction_table": "predict",
+    "evaluation/predictions/predictive_samples": "predict evaluate",
+    "api/run_predictions": "predict predictive_distribution conformal",
+    "evaluation/predictions/mixture": "predictive_distribution",
+    "evaluation/predictions/row_mixtures": "predictive_distribution",
+    "evaluation/predictions/predictive_distribution": "predictive_distribution",
+    "evaluation/formulas/conformal_bayes": "conformal",
+    "evaluation/intervals/full_conformal": "conformal",
+    "evaluation/intervals/split_conformal": "conformal",
+    "evaluation/intervals/prediction_intervals": "conformal",
 }
 """The tested modules, and the tests of each module, the fastest first."""
 
@@ -254,6 +254,12 @@ def every(only: str) -> Iterator[Mutant]:
                 alike[fields] += 1
 
 
+def test_file(name: str) -> str:
+    """Return the path of a test file, which is in one of the folders of the tests."""
+    (path,) = (path for path in (ROOT / "tests").glob(f"*/test_{name}.py") if path.parent.name != "end_to_end")
+    return path.relative_to(ROOT).as_posix()
+
+
 def digest() -> str:
     """Return a digest of all sources and tests; tests that passed with the same digest are not run again."""
     files = sorted(path for folder in ("bnnzoo", "tests") for path in (ROOT / folder).rglob("*.py"))
@@ -273,9 +279,9 @@ def reached(
             return
         tree = trees.get()
         try:
-            code, printed = tree.pytest([f"tests/test_{name}.py"], 3600.0, "--reached", str(tree.root / file.name))
+            code, printed = tree.pytest([test_file(name)], 3600.0, "--reached", str(tree.root / file.name))
             if code not in (0, 5):  # exit code 5: all of its tests are slow
-                raise RuntimeError(f"tests/test_{name}.py does not pass without a mutant:\n{printed}")
+                raise RuntimeError(f"{test_file(name)} does not pass without a mutant:\n{printed}")
             file.write_text(json.dumps({"tree": current_digest, **json.loads((tree.root / file.name).read_text())}))
         finally:
             trees.put(tree)
@@ -303,13 +309,13 @@ def test_mutant(
         tree.write(mutant.module, mutant.change.made(source))
         first = tree.root / "first.json"
         first.write_text(json.dumps(reached.first(mutant, source.splitlines())))
-        files = [f"tests/test_{name}.py" for name in TESTS[mutant.module].split()]
+        files = [test_file(name) for name in TESTS[mutant.module].split()]
         code, printed = tree.pytest(files, timeout, "-x", "--first", str(first))
         tree.write(mutant.module, source)
         match = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", printed, re.MULTILINE)
         by = match[1] if match else "tests/conftest.py"
         if code and by not in sound:
-            selection = [by] if match else ["--collect-only", "tests/test_layers.py"]
+            selection = [by] if match else ["--collect-only", "tests/repository/test_layers.py"]
             without, output = tree.pytest(selection, timeout)
             if without != 0:
                 raise RuntimeError(f"{by} does not pass without a mutant:\n{output}")

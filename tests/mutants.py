@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 IDENTITIES, INVARIANCE, SGLD, LANGEVIN = (
-    f"tests/test_{name}.py" for name in ("penalty_identities", "penalty_invariance", "sgld_bias", "langevin")
+    f"tests/samplers/test_{name}.py" for name in ("penalty_identities", "penalty_invariance", "sgld_bias", "langevin")
 )
 BALANCE = f"{IDENTITIES}::test_the_penalised_acceptance_is_in_detailed_balance[float64-1e-06]"
 RATIO = f"{IDENTITIES}::test_a_step_accepts_with_its_penalised_ratio"
@@ -54,8 +54,8 @@ def _penalty(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], None]:
     """`wrong(right penalty, sigma2)`."""
 
     def make(patch: Patch) -> None:
-        from bnnzoo.samplers import _noise_penalty
-        from bnnzoo.samplers import _penalty as penalty
+        from bnnzoo.samplers.subsampled import metropolis as penalty
+        from bnnzoo.samplers.subsampled import noise_penalty as _noise_penalty
 
         original = _noise_penalty.noise_penalty
         for module in (_noise_penalty, penalty):
@@ -70,7 +70,7 @@ def _difference(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
     """`wrong(right difference, sampler, known change, n, M, N)`."""
 
     def make(patch: Patch) -> None:
-        from bnnzoo.samplers._penalty import AbstractPenalty
+        from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
 
         original = AbstractPenalty.difference
 
@@ -110,7 +110,7 @@ def _ratio(wrong: Callable[[Any], Any]) -> Callable[[Patch], None]:
     """`wrong(right proposal ratio)`."""
 
     def make(patch: Patch) -> None:
-        from bnnzoo.samplers._penalty import AbstractPenalty
+        from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
 
         original = AbstractPenalty._propose
 
@@ -127,7 +127,7 @@ def _outside(patch: Patch) -> None:
     """exp(min(log ratio, 0) - u) for exp(min(log ratio - u, 0))."""
     import jax.numpy as jnp
 
-    from bnnzoo.samplers import _penalty as penalty
+    from bnnzoo.samplers.subsampled import metropolis as penalty
 
     noise_penalty, metropolis, last = penalty.noise_penalty, penalty.metropolis, []
 
@@ -143,7 +143,7 @@ def _outside(patch: Patch) -> None:
 
 def _during_steps(patch: Patch, begin: Callable[..., None]) -> None:
     """Call `begin(sampler, posterior, state, key)` at the start of every step of the penalty."""
-    from bnnzoo.samplers._penalty import AbstractPenalty
+    from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
 
     original = AbstractPenalty.step
 
@@ -161,7 +161,7 @@ def _one_key(patch: Patch) -> None:
     """
     import jax
 
-    from bnnzoo.samplers import _penalty as penalty
+    from bnnzoo.samplers.subsampled import metropolis as penalty
 
     metropolis, keys = penalty.metropolis, []
 
@@ -175,7 +175,7 @@ def _one_key(patch: Patch) -> None:
 
 def _one_batch(patch: Patch) -> None:
     """Use the batch of the drift for the acceptance."""
-    from bnnzoo.samplers._penalty import AbstractPenalty
+    from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
 
     original, keys = AbstractPenalty._batch, []
     _during_steps(patch, lambda *_: keys.clear())
@@ -191,7 +191,7 @@ def _other_batch(patch: Patch) -> None:
     """Evaluate theta and theta' on different data."""
     import jax
 
-    from bnnzoo.samplers._penalty import AbstractPenalty
+    from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
 
     original = AbstractPenalty.step
 
@@ -217,7 +217,7 @@ def _remembered(patch: Patch) -> None:
     import equinox as eqx
     import jax.numpy as jnp
 
-    from bnnzoo.samplers._penalty import AbstractPenalty, PenaltyState
+    from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty, PenaltyState
 
     class Remembering(PenaltyState):
         old: Any = eqx.field(default_factory=lambda: jnp.full((), jnp.nan))
@@ -264,7 +264,7 @@ def _remembered(patch: Patch) -> None:
 def _mala(patch: Patch) -> None:
     import jax.numpy as jnp
 
-    from bnnzoo.samplers import mala
+    from bnnzoo.samplers.mcmc import mala
 
     density, metropolis, step, current = mala.density, mala.metropolis, mala.Mala.step, {}
 
@@ -289,7 +289,7 @@ def _mala(patch: Patch) -> None:
 
 def _noise_of_sgld(factor: float) -> Callable[[Patch], None]:
     def make(patch: Patch) -> None:
-        from bnnzoo.samplers import sgld
+        from bnnzoo.samplers.sgmcmc import sgld
 
         original = sgld.standard_normal
         patch.setattr(sgld, "standard_normal", lambda like, *, key: factor * original(like, key=key))
@@ -303,7 +303,7 @@ def _gradient_of_sgld(wrong: Callable[[Any, Any], Any]) -> Callable[[Patch], Non
     def make(patch: Patch) -> None:
         import jax
 
-        from bnnzoo.samplers.sgld import Sgld
+        from bnnzoo.samplers.sgmcmc.sgld import Sgld
 
         original = Sgld.gradient
 
@@ -351,26 +351,26 @@ def _of_sampler(name: str, method: str) -> Callable[[Patch], None]:
 
 
 def _of_gradients() -> tuple[Any, str]:
-    from bnnzoo.samplers._stochastic_gradient import AbstractStochasticGradientSampler
+    from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradientSampler
 
     return AbstractStochasticGradientSampler, "gradient"
 
 
 def _of_training() -> tuple[Any, str]:
-    from bnnzoo.samplers import _training
+    from bnnzoo.samplers.variational import training
 
-    return _training, "loss"
+    return training, "loss"
 
 
 def _of_proposals() -> tuple[Any, str]:
-    from bnnzoo.samplers import rejection
+    from bnnzoo.samplers.independent import rejection
 
     return rejection, "_proposals"
 
 
 def _sum_without_power(patch: Patch) -> None:
     """The sum over all data in a control variate."""
-    from bnnzoo.samplers._control_variate import Anchor
+    from bnnzoo.samplers.common.control_variate import Anchor
 
     original, powers = Anchor.whole_part, [1.0]
 
@@ -385,11 +385,11 @@ def _loss(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
     """`wrong(right loss, posterior, theta, rows, keyword arguments)`."""
 
     def make(patch: Patch) -> None:
-        from bnnzoo.samplers import _training
+        from bnnzoo.samplers.variational import training
 
-        original = _training.loss
+        original = training.loss
         patch.setattr(
-            _training, "loss", lambda posterior, theta, rows, **kwargs: wrong(original, posterior, theta, rows, kwargs)
+            training, "loss", lambda posterior, theta, rows, **kwargs: wrong(original, posterior, theta, rows, kwargs)
         )
 
     return make
@@ -408,7 +408,7 @@ def _gibbs_for_ever(patch: Patch) -> None:
 def _forgotten_weights(patch: Patch) -> None:
     import jax.numpy as jnp
 
-    from bnnzoo.samplers._row_probabilities import RowProbabilities
+    from bnnzoo.samplers.subsampled.row_probabilities import RowProbabilities
 
     original = RowProbabilities.draw
 
@@ -420,22 +420,22 @@ def _forgotten_weights(patch: Patch) -> None:
 
 
 def _without_density(patch: Patch) -> None:
-    from bnnzoo.samplers import _proposal
+    from bnnzoo.samplers.independent import proposals
 
-    patch.setattr(_proposal, "log_prior_ratio", lambda posterior, density, theta: posterior.log_prior(theta))
+    patch.setattr(proposals, "log_prior_ratio", lambda posterior, density, theta: posterior.log_prior(theta))
 
 
 def _trapezoids_alone(patch: Patch) -> None:
-    from bnnzoo.evaluation import power_path
+    from bnnzoo.evaluation.evidence import power_path
 
     original = power_path._weights
     patch.setattr(power_path, "_weights", lambda powers: original(powers) * [1.0, 0.0])
 
 
 def _all_seen(patch: Patch) -> None:
-    from bnnzoo.samplers import _influence
+    from bnnzoo.samplers.subsampled import influence
 
-    patch.setattr(_influence, "effective_contribution", lambda d, probability, *, disjoint: d)
+    patch.setattr(influence, "effective_contribution", lambda d, probability, *, disjoint: d)
 
 
 def _sees_itself(patch: Patch) -> None:
@@ -450,14 +450,15 @@ def _sees_itself(patch: Patch) -> None:
     patch.setattr(Masked, "mask", property(mask))
 
 
-POWER = "tests/test_likelihood_power.py::test_"
+ADAPTS = "tests/sampling/test_run.py::test_a_step_of_gibbs_adapts_nothing"
+POWER = "tests/samplers/test_likelihood_power.py::test_"
 LOSS = f"{POWER}the_training_loss_is_the_log_density_for_each_datum"
-ROWS_DRAWN = "tests/test_row_probabilities.py::test_rows_are_drawn_with_their_probabilities"
-SEES = "tests/test_autoregressive.py::test_the_outputs_of_a_column_see_the_columns_before_it[hidden1]"
-WEIGHTED = "tests/test_proposals.py::test_weights_make_the_law_of_the_closed_form[own]"
-KEPT = "tests/test_proposals.py::test_accepted_draws_have_the_law_of_the_closed_form"
-CORRECTED = "tests/test_evidence.py::test_the_correction_of_the_path_is_of_higher_order"
-UNSEEN = "tests/test_guard.py::test_a_row_missed_by_the_batches_is_found[OneRow]"
+ROWS_DRAWN = "tests/samplers/test_row_probabilities.py::test_rows_are_drawn_with_their_probabilities"
+SEES = "tests/models/test_autoregressive.py::test_the_outputs_of_a_column_see_the_columns_before_it[hidden1]"
+WEIGHTED = "tests/samplers/test_proposals.py::test_weights_make_the_law_of_the_closed_form[own]"
+KEPT = "tests/samplers/test_proposals.py::test_accepted_draws_have_the_law_of_the_closed_form"
+CORRECTED = "tests/evaluation/test_evidence.py::test_the_correction_of_the_path_is_of_higher_order"
+UNSEEN = "tests/samplers/test_guard.py::test_a_row_missed_by_the_batches_is_found[OneRow]"
 
 
 def _steps(*names: str) -> tuple[str, ...]:
@@ -510,7 +511,9 @@ MUTANTS = (
         _loss(lambda right, posterior, theta, rows, kwargs: right(posterior, theta, rows)),
         (f"{POWER}dropout_trains_the_network_that_it_draws",),
     ),
-    Mutant("Gibbs: adapts for ever", _gibbs_for_ever, ("tests/test_run.py::test_a_step_of_gibbs_adapts_nothing",)),
+    Mutant(
+        "Gibbs: adapts for ever", _gibbs_for_ever, ("tests/sampling/test_run.py::test_a_step_of_gibbs_adapts_nothing",)
+    ),
     Mutant("importance sampling of rows: weights forgotten", _forgotten_weights, (ROWS_DRAWN,)),
     Mutant("autoregression: a column sees itself", _sees_itself, (SEES,)),
     Mutant("proposals: no density in the weight", _without_density, (WEIGHTED, KEPT)),

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bnnzoo import assembly, registry
+from bnnzoo import assembly
+from bnnzoo.plugins import registry
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import Recipe, resolve
-from bnnzoo.sampling import backend
-from bnnzoo.sampling.loop import Chunk, Keys, chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import place_chains
+from bnnzoo.sampling.loop.loop import Chunk, Keys, chunks
 
 CHAINS, WARMUP, DRAWS = 4, 45, 20
 PRIOR = ("importance", "rejection")
@@ -80,7 +81,7 @@ def arguments(sampler: str, **more: Any) -> list[str]:
 @functools.cache
 def problem(sampler: str, chains: int = CHAINS) -> assembly.Problem:
     """The posterior and sampler of `options`."""
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         return assembly.Problem.from_recipe(recipe(sampler, chains=chains))
 
 
@@ -93,7 +94,7 @@ def run(sampler: str, *, seed: int = 0, chains: int = CHAINS, method: Any = "aut
     dim = posterior.layout.dim
     thetas = 0.3 * np.random.default_rng(seed).normal(size=(8, dim)).astype(np.float32)[:chains]
     arguments: dict[str, Any] = {"num_warmup": WARMUP, "num_draws": DRAWS, **more}
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         stream = chunks(
             posterior, sampler_object, thetas, keys=keys, placement=place_chains(method, chains), **arguments
         )

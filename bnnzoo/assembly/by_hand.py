@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bnnzoo.data import Dataset, Scaler
-from bnnzoo.data.arrays import as_inputs
-from bnnzoo.data.dataset import from_arrays, from_rows
+from bnnzoo.data.rows.arrays import as_inputs
+from bnnzoo.data.rows.dataset import from_arrays, from_rows
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.numpyro import NumpyroPosterior

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt
 
-from bnnzoo import registry
 from bnnzoo.assembly.by_hand import predicted_site
 from bnnzoo.assembly.description import Description
 from bnnzoo.assembly.network_posterior import build_posterior
@@ -25,11 +24,12 @@ from bnnzoo.assembly.recipe_parts import (
     with_default_name,
 )
 from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_recipe_data, split
-from bnnzoo.data.targets import TAKEN_AS_NUMBERS
+from bnnzoo.data.encoding.targets import TAKEN_AS_NUMBERS
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.building import Architecture
 from bnnzoo.models.own import PREFIX as OWN
+from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.censored import uncensored
 from bnnzoo.posterior.layout import named_leaves

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bnnzoo import registry
 from bnnzoo.assembly.python_numbers import compilable
 from bnnzoo.data import Signature
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import PREFIX as OWN
+from bnnzoo.plugins import registry
 from bnnzoo.posterior.censored import Censored, has_rates, uncensored
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter

@@ -19,16 +19,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bnnzoo import registry, signals, standard_streams
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import printable, reserve_stdout, shorten_line
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.cli.plugin_commands import plugin_command, plugin_commands
 from bnnzoo.errors import BnnzooError, BnnzooWarning, message_of
+from bnnzoo.files.shell import quoted
 from bnnzoo.finding import spelling_of
-from bnnzoo.plugin import COMMANDS
-from bnnzoo.plugin_failures import is_keyboard_interrupt, one_line
-from bnnzoo.shell import quoted
+from bnnzoo.plugins import registry
+from bnnzoo.plugins.builtin import COMMANDS
+from bnnzoo.plugins.failures import is_keyboard_interrupt, one_line
+from bnnzoo.process import signals, standard_streams
 from bnnzoo.suggestions import near_names
 
 _DISABLE_PLUGINS = "BNNZOO_DISABLE_PLUGINS"

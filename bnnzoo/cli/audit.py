@@ -49,9 +49,9 @@ def audit(
       bnnzoo audit run.nc --gate
     """
     del debug
-    from bnnzoo import zoo
+    from bnnzoo.api import entrances
 
-    result = zoo.open(run).audit(chains=chains, seconds=seconds, tolerance=tolerance, seed=seed)
+    result = entrances.open(run).audit(chains=chains, seconds=seconds, tolerance=tolerance, seed=seed)
     (print_json if json else print_record)(result.record())
     if gate and not result.passed:
         raise GateError(result.verdict)

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bnnzoo import registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo, print_json, print_table
 from bnnzoo.errors import GateError, NotFoundError, UsageError
+from bnnzoo.plugins import registry
 from bnnzoo.recipe import Field, broken_recipes, fields_of, shipped, shipped_names
 from bnnzoo.suggestions import near_names
 

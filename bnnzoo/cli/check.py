@@ -12,13 +12,13 @@ import typer
 from annotated_types import Ge, Le
 from typing_extensions import Doc
 
-from bnnzoo import registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.options import option, parameter
 from bnnzoo.cli.output import echo, print_json
 from bnnzoo.cli.part_command import SETTINGS, add_command
 from bnnzoo.cli.part_options import PartOptions, part_options
 from bnnzoo.errors import GateError, UsageError
+from bnnzoo.plugins import registry
 from bnnzoo.progress_bar import observer
 from bnnzoo.recipe import Part, build, fields_of
 
@@ -71,10 +71,10 @@ def _check_likelihood(name: str, likelihood: Any, settings: PartSettings, *, qui
       bnnzoo check likelihood gaussian --likelihood.scale 0.2 --json
     """
     del quiet
-    from bnnzoo.sampling import backend
+    from bnnzoo.sampling.devices import jax_settings
     from bnnzoo.testing import check_likelihood
 
-    backend.prepare()
+    jax_settings.prepare()
     report = check_likelihood(likelihood, seed=settings.seed)
     _print(f"likelihood {name}", report, {"likelihood": name}, json)
 
@@ -94,10 +94,10 @@ def _check_prior(name: str, prior: Any, settings: PartSettings, *, quiet: bool, 
       bnnzoo check prior hierarchical --prior.hyperprior half-cauchy --json
     """
     del quiet
-    from bnnzoo.sampling import backend
+    from bnnzoo.sampling.devices import jax_settings
     from bnnzoo.testing import check_prior
 
-    backend.prepare()
+    jax_settings.prepare()
     _print(f"prior {name}", check_prior(prior, seed=settings.seed), {"prior": name}, json)
 
 
@@ -116,10 +116,10 @@ def _check_sampler(name: str, sampler: Any, settings: SamplerSettings, *, quiet:
       bnnzoo check sampler sgld --target gaussian --json
       bnnzoo check sampler penalty --help
     """
-    from bnnzoo.sampling import backend
+    from bnnzoo.sampling.devices import jax_settings
     from bnnzoo.testing import TARGETS, check_sampler
 
-    backend.prepare()
+    jax_settings.prepare()
     with observer(quiet=quiet) as watch:
         report = check_sampler(
             sampler,
@@ -157,11 +157,11 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
     if settings.sbc:
         _calibrate(name, model, inputs, settings, quiet=quiet, json=json)
         return
-    from bnnzoo.sampling import backend
+    from bnnzoo.sampling.devices import jax_settings
     from bnnzoo.testing import check_model
     from bnnzoo.testing.model import INPUTS
 
-    backend.prepare()
+    jax_settings.prepare()
     _print(f"model {name}", check_model(model, inputs=inputs or INPUTS, seed=settings.seed), {"model": name}, json)
 
 
@@ -170,17 +170,17 @@ def _calibrate(
 ) -> None:
     """Run simulation-based calibration on inputs of the first requested shape."""
     sampler = registry.load("samplers", settings.sampler)()
+    from bnnzoo.files.atomic import check_free
     from bnnzoo.plots import picture_format, sbc
-    from bnnzoo.sampling import backend
+    from bnnzoo.sampling.devices import jax_settings
     from bnnzoo.store import check_room
-    from bnnzoo.store.atomic import check_free
     from bnnzoo.testing import check_calibration
 
     if settings.out is not None:
         picture_format(common.file(settings.out))
         check_free(Path(settings.out), force=settings.force)
         check_room(Path(settings.out), 0)
-    backend.prepare()
+    jax_settings.prepare()
     with observer(quiet=quiet) as watch:
         report = check_calibration(
             model,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.paths import checked_path
+from bnnzoo.files.user_paths import checked_path
 
 
 class _RefusedPathError(BnnzooError):

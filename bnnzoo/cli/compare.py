@@ -44,7 +44,7 @@ def compare(
       bnnzoo compare penalty.nc sgld.nc --reference nuts.nc --json
     """
     del debug
-    from bnnzoo.comparison import compare as compare_runs
+    from bnnzoo.api.compare import compare as compare_runs
 
     comparison = compare_runs(runs, reference=reference)
     if json:

@@ -36,12 +36,12 @@ def diagnose(
       bnnzoo diagnose run.nc --gate --rhat 1.05 --ess 25
     """
     del debug
-    from bnnzoo import zoo
-    from bnnzoo.evaluation.findings import Limits
-    from bnnzoo.evaluation.outcome import verdict
+    from bnnzoo.api import entrances
+    from bnnzoo.evaluation.convergence.findings import Limits
+    from bnnzoo.evaluation.convergence.outcome import verdict
     from bnnzoo.finding import sentence
 
-    opened_run = zoo.open(run)
+    opened_run = entrances.open(run)
     diagnosis = opened_run.diagnose()
     run_findings = opened_run.findings(diagnosis, Limits(rhat=rhat, ess=ess, diverging=diverging, ebfmi=ebfmi))
     verdict_text, failures = verdict(diagnosis, run_findings), [sentence(finding) for finding in run_findings]

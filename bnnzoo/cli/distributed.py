@@ -53,13 +53,13 @@ def join_if_requested(arguments: Mapping[str, Any]) -> contextlib.AbstractContex
     address = arguments["coordinator"], arguments["processes"], arguments["rank"]
     if not arguments["distributed"] and address == (None, None, None):
         return contextlib.nullcontext()
-    from bnnzoo.sampling import backend
+    from bnnzoo.sampling.devices import jax_settings
 
-    return backend.join_processes(*address)
+    return jax_settings.join_processes(*address)
 
 
 def is_first() -> bool:
     """Whether this process is the first, which alone prints. Call it after a run, because it starts JAX."""
-    from bnnzoo.sampling.processes import Processes
+    from bnnzoo.sampling.devices.processes import Processes
 
     return Processes.current().is_first

@@ -11,11 +11,11 @@ import typer
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli import prediction_options
 from bnnzoo.cli.output import echo, print_json, print_rows, print_warning, warn_of_convergence, with_error
+from bnnzoo.files.shell import quoted
 from bnnzoo.progress_bar import observer
-from bnnzoo.shell import quoted
 
 if TYPE_CHECKING:
-    from bnnzoo.evaluation.metrics import Estimate
+    from bnnzoo.evaluation.formulas.metrics import Estimate
 
 _FIRST = ("nll", "nll_rounded", "rmse", "accuracy", "crps", "brier", "coverage_90", "ece", "rows")
 """The main metrics of regression and classification; `--all` and `--json` have the others."""
@@ -54,11 +54,11 @@ def evaluate(
       bnnzoo evaluate run.nc --all
     """
     del debug
-    from bnnzoo import zoo
-    from bnnzoo.evaluation.metrics import flat
+    from bnnzoo.api import entrances
+    from bnnzoo.evaluation.formulas.metrics import flat
 
     with observer(quiet=quiet) as watch:
-        opened_run = zoo.open(run)
+        opened_run = entrances.open(run)
         estimates = opened_run.estimates(
             data,
             ood=ood,

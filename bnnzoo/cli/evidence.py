@@ -33,9 +33,9 @@ def evidence(
       bnnzoo evidence power-*.nc --json
     """
     del debug
-    from bnnzoo import zoo
+    from bnnzoo.api import entrances
 
-    opened_runs = [zoo.open(run) for run in runs]
+    opened_runs = [entrances.open(run) for run in runs]
     record = opened_runs[0].evidence(*opened_runs[1:]).record()
     for run in opened_runs:
         warn_of_convergence(run)

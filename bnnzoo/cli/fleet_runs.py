@@ -10,10 +10,10 @@ from typing import Any
 
 from bnnzoo.cli.output import print_table
 from bnnzoo.errors import BnnzooError, BnnzooWarning, UsageError
+from bnnzoo.files.shell import quoted
 from bnnzoo.fleet import Job, Outcome
-from bnnzoo.plugin_failures import one_line
+from bnnzoo.plugins.failures import one_line
 from bnnzoo.recipe import Recipe, as_dict, to_yaml
-from bnnzoo.shell import quoted
 
 COLUMNS = {
     "recipe": ("recipe",),
@@ -94,7 +94,7 @@ class RunFiles:
             UsageError: if their folder cannot be made.
         """
         from bnnzoo import store
-        from bnnzoo.store.atomic import make_folder
+        from bnnzoo.files.atomic import make_folder
 
         prepared = []
         for job in jobs:
@@ -132,10 +132,10 @@ def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
     if outcome is not None and outcome.code:
         last_line = f": {outcome.last_message}" if outcome.last_message else ""
         return {**row, "error": f"exit code {outcome.code}{last_line}"}
-    from bnnzoo import zoo
+    from bnnzoo.api import entrances
 
     try:
-        run = zoo.open(job.out)
+        run = entrances.open(job.out)
         attributes = run.attributes
         row |= {"model": attributes["model"], "sampler": attributes["sampler"]}
         row |= {
@@ -160,7 +160,7 @@ def compare_files(files: Sequence[Path]) -> list[str]:
     """Return a sentence for each pair of runs; empty if there are many runs, or if their rows differ."""
     if not 2 <= len(files) <= MAX_COMPARED:
         return []
-    from bnnzoo.comparison import compare
+    from bnnzoo.api.compare import compare
 
     try:
         return compare(files).words
@@ -228,7 +228,7 @@ def _recipe_file(job: Job) -> Path:
 
 
 def _write_recipe(job: Job) -> None:
-    from bnnzoo.store.atomic import write_atomically
+    from bnnzoo.files.atomic import write_atomically
 
     content = _text(job).encode()
     write_atomically(_recipe_file(job), lambda file: file.write(content))

@@ -14,10 +14,10 @@ import time
 from _thread import start_new_thread
 from contextlib import suppress
 
-from bnnzoo import garbage_collection, signals, standard_streams
 from bnnzoo.cli.signals import Stop, stop_signals
 from bnnzoo.errors import BusyError, UsageError
 from bnnzoo.fleet import Job
+from bnnzoo.process import garbage_collection, signals, standard_streams
 from bnnzoo.progress import Progress
 
 _SECONDS_BETWEEN_LINES = 0.5
@@ -65,17 +65,17 @@ def _state(job: Job) -> str:
 
 
 def _start_or_resume(job: Job, watch: _ProgressLines, stop: Stop) -> None:
-    from bnnzoo import zoo
+    from bnnzoo.api import entrances
 
     _check_packages(job)
     state = _state(job)
     if state == "resumable":
         watch(Progress("note", 0, 0, note="continuing from its last checkpoint"))
-        zoo.resume(job.out, progress=False, observer=watch, stop=stop)
+        entrances.resume(job.out, progress=False, observer=watch, stop=stop)
     elif state != "complete":
         # A process that died before its first checkpoint leaves nothing to keep.
         force = state == "begun" or bool(job.replaces)
-        zoo.run_recipe(job.recipe, out=job.out, observer=watch, stop=stop, force=force)
+        entrances.run_recipe(job.recipe, out=job.out, observer=watch, stop=stop, force=force)
 
 
 def _check_packages(job: Job) -> None:
@@ -84,7 +84,7 @@ def _check_packages(job: Job) -> None:
     Raises:
         UsageError: with the packages and both versions.
     """
-    from bnnzoo import registry
+    from bnnzoo.plugins import registry
 
     installed = {plugin.distribution: plugin.version for plugin in registry.plugins()}
     different = [

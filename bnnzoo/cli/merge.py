@@ -9,8 +9,8 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
-from bnnzoo.paths import refuse_input_as_output
-from bnnzoo.shell import quoted
+from bnnzoo.files.shell import quoted
+from bnnzoo.files.user_paths import refuse_input_as_output
 
 
 def merge(
@@ -42,16 +42,16 @@ def merge(
       bnnzoo merge runs/mlp.nuts,seed=*.nc -o mlp.nuts.nc
     """
     del debug
+    from bnnzoo.files.atomic import check_free
     from bnnzoo.store import check_room
-    from bnnzoo.store.atomic import check_free
 
     refuse_input_as_output(out, runs)
     check_free(out, force=force)
     check_room(out, 0)
-    from bnnzoo import joining, zoo
+    from bnnzoo.api import concat, entrances
 
-    joining.concat(runs).save(out, force=force)
-    run = zoo.open(out)
+    concat.concat(runs).save(out, force=force)
+    run = entrances.open(out)
     summary = run.summary()
     if json:
         print_json(summary)

@@ -13,10 +13,10 @@ from typing import Annotated
 
 import typer
 
-from bnnzoo import registry
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo
 from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.plugins import registry
 
 KINDS = {registry.singular(kind): kind for kind in registry.KINDS}
 

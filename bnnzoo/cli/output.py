@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 
 if TYPE_CHECKING:
-    from bnnzoo.evaluation.metrics import Estimate
+    from bnnzoo.evaluation.formulas.metrics import Estimate
 
 _LONGEST = 3000
 

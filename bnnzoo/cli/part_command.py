@@ -14,10 +14,10 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from bnnzoo import registry
 from bnnzoo.cli.options import help_option
 from bnnzoo.cli.part_options import PartOptions
 from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.plugins import registry
 from bnnzoo.suggestions import near_names
 
 SETTINGS = {"help_option_names": ["--help", "-h"]}

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import platformdirs
 
-from bnnzoo import registry
 from bnnzoo.cli.options import OptionText, option_text
+from bnnzoo.plugins import registry
 from bnnzoo.recipe import fields_of
 
 

@@ -9,10 +9,10 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
-from bnnzoo import registry
 from bnnzoo.cli.output import printable
 from bnnzoo.errors import NotFoundError, UsageError
-from bnnzoo.plugin_failures import is_keyboard_interrupt, one_line
+from bnnzoo.plugins import registry
+from bnnzoo.plugins.failures import is_keyboard_interrupt, one_line
 
 PANEL = "Commands of plugins"
 

@@ -64,11 +64,11 @@ def predict(
       bnnzoo predict moons.nc --draws 1000 -o new.csv
     """
     del debug
-    from bnnzoo import zoo
-    from bnnzoo.evaluation.csv import csv_text
+    from bnnzoo.api import entrances
+    from bnnzoo.evaluation.predictions.csv_text import csv_text
 
     with observer(quiet=quiet or interval != "conformal") as watch:
-        opened_run = zoo.open(run)
+        opened_run = entrances.open(run)
         options: dict[str, Any] = {"interval": interval, "level": level, "calibration": calibration, "observer": watch}
         if out is None:
             predictions = opened_run.predict(data, draws=draws, seed=seed, unseen=unseen, **options)

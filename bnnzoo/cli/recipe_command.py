@@ -9,11 +9,11 @@ from typing import Any
 
 import typer
 
-from bnnzoo import registry
 from bnnzoo.cli.options import option, parameter
 from bnnzoo.cli.part_command import add_command
 from bnnzoo.cli.part_options import PartOptions, part_options
-from bnnzoo.paths import refuse_input_as_output
+from bnnzoo.files.user_paths import refuse_input_as_output
+from bnnzoo.plugins import registry
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, part_names, read_layer, resolve
 
 Body = Callable[..., None]
@@ -58,7 +58,7 @@ def add_recipe_command(
         names = part_names(model, sampler, layers, options)
         is_open = not names["model"] and not names["sampler"] and _names_data(layers, options)
         if is_open:
-            from bnnzoo.recipe_choice import choose_recipe
+            from bnnzoo.api.choose_recipe import choose_recipe
 
             layer, dataset = choose_recipe(layers, options)
             layers = [layer, *layers]

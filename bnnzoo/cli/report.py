@@ -123,9 +123,9 @@ def plot(
     """
     del debug
     band_options = {"range": _range(range), "band": band, "truth": truth, "overlay": overlay or None}
-    from bnnzoo import zoo
+    from bnnzoo.api import entrances
 
-    opened_runs = [zoo.open(run) for run in runs]
+    opened_runs = [entrances.open(run) for run in runs]
     for run in opened_runs:
         warn_of_convergence(run)
     rows = opened_runs[0].plot_to(
@@ -158,9 +158,9 @@ def report(
       bnnzoo report run.nc -o report.html
     """
     del debug
-    from bnnzoo import zoo
+    from bnnzoo.api import entrances
 
-    opened_run = zoo.open(run)
+    opened_run = entrances.open(run)
     warn_of_convergence(opened_run)
     opened_run.report(out, force=force)
 

@@ -17,9 +17,9 @@ from bnnzoo.cli.options import parameter
 from bnnzoo.cli.output import echo, print_json, print_record, warn_of_convergence, with_error
 from bnnzoo.cli.recipe_command import add_recipe_command
 from bnnzoo.cli.signals import stop_signals
+from bnnzoo.files.shell import quoted
 from bnnzoo.progress_bar import observer
 from bnnzoo.recipe import Recipe
-from bnnzoo.shell import quoted
 
 _SCORES = ("rmse", "rmse_standardised", "accuracy", "nll", "coverage_90", "ece")
 """The metrics of the test rows that are printed if the recipe was chosen automatically."""
@@ -74,12 +74,12 @@ def _sample(
       bnnzoo sample mdn penalty --help
     """
     with observer(quiet=quiet) as watch, together.join_if_requested(others):
-        from bnnzoo import zoo
-        from bnnzoo.evaluation import evaluate
+        from bnnzoo.api import entrances
+        from bnnzoo.evaluation.scores import evaluate
         from bnnzoo.store import Command
 
         with stop_signals() as stop:
-            run = zoo.run_recipe(
+            run = entrances.run_recipe(
                 recipe,
                 out=out,
                 force=force,
@@ -115,9 +115,9 @@ def _show(recipe: Recipe, dataset: Any, is_recipe_chosen: bool, **_: Any) -> Non
       bnnzoo sample --config houses.yaml
     """
     del is_recipe_chosen
-    from bnnzoo import zoo
+    from bnnzoo.api import entrances
 
-    echo(zoo.resolved_recipe(recipe, dataset), nl=False)
+    echo(entrances.resolved_recipe(recipe, dataset), nl=False)
 
 
 def _show_name(name: str) -> None:
@@ -168,16 +168,16 @@ def resume(
     from bnnzoo import store
 
     if from_part is None and store.remove_leftovers(run):
-        from bnnzoo import zoo
+        from bnnzoo.api import entrances
 
         if not quiet:
             typer.echo(f"bnnzoo: note: {run}: was finished already; its leftover parts are removed", err=True)
-        _report(zoo.open(run), json=json)
+        _report(entrances.open(run), json=json)
         return
     store.resumable(run, from_part)  # before JAX is imported
     process_options = {"distributed": distributed, "coordinator": coordinator, "processes": processes, "rank": rank}
     with observer(quiet=quiet) as watch, together.join_if_requested(process_options):
-        from bnnzoo import zoo
+        from bnnzoo.api import entrances
 
         resume_options: dict[str, Any] = {
             "allow_inexact": allow_inexact_resume,
@@ -185,7 +185,7 @@ def resume(
             "break_lock": break_lock,
         }
         with stop_signals() as stop:
-            resumed_run = zoo.resume(run, progress=False, observer=watch, stop=stop, **resume_options)
+            resumed_run = entrances.resume(run, progress=False, observer=watch, stop=stop, **resume_options)
         stop.refuse_more(run)
         if not together.is_first():
             return

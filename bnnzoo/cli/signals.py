@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from signal import Signals
 
-from bnnzoo import signals
 from bnnzoo.errors import InterruptedRunError
+from bnnzoo.process import signals
 
 
 class Stop:

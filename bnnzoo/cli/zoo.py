@@ -12,7 +12,6 @@ from typing import Annotated, Any, no_type_check
 
 import typer
 
-from bnnzoo import registry, signals
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.fleet_runs import RunFiles, compare_files, missing_jobs, next_command, print_runs, row_of
 from bnnzoo.cli.fleet_screen import fleet_screen
@@ -20,6 +19,8 @@ from bnnzoo.cli.output import echo, print_json, print_table
 from bnnzoo.cli.part_command import SETTINGS
 from bnnzoo.errors import BnnzooError, InterruptedRunError, NotFoundError, UsageError
 from bnnzoo.fleet import AbstractExecutor, DaskExecutor, Job, LocalExecutor, Outcome, parse_seeds, points
+from bnnzoo.plugins import registry
+from bnnzoo.process import signals
 from bnnzoo.recipe import (
     PARTS,
     Layer,

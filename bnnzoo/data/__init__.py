@@ -1,12 +1,12 @@
 """Data on the host: loading, checking, splitting and scaling with NumPy. Nothing in this package imports JAX."""
 
-from bnnzoo.data.dataset import Dataset, from_arrays
-from bnnzoo.data.encoding import Unseen
-from bnnzoo.data.load import load, load_inputs, load_like, load_recipe_data
-from bnnzoo.data.scaler import Scaler
-from bnnzoo.data.signature import Signature
-from bnnzoo.data.split import split
-from bnnzoo.data.targets import check_labels
+from bnnzoo.data.encoding.input_encoding import Unseen
+from bnnzoo.data.encoding.targets import check_labels
+from bnnzoo.data.loading.load import load, load_inputs, load_like, load_recipe_data
+from bnnzoo.data.rows.dataset import Dataset, from_arrays
+from bnnzoo.data.rows.scaler import Scaler
+from bnnzoo.data.rows.signature import Signature
+from bnnzoo.data.rows.split import split
 
 __all__ = [
     "Dataset",

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bnnzoo.data.dataset import Dataset, from_arrays, from_rows
+from bnnzoo.data.rows.dataset import Dataset, from_arrays, from_rows
 
 NUM_MDN_TRAIN = 600
 NUM_MDN_TEST = 5000

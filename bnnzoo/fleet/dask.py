@@ -86,7 +86,7 @@ class DaskExecutor(AbstractExecutor):
         if future.status == "finished":
             outcome: Outcome = future.result()
             if outcome.content is not None:
-                from bnnzoo.store.atomic import write_atomically  # imported here because it imports NumPy
+                from bnnzoo.files.atomic import write_atomically  # imported here because it imports NumPy
 
                 content = outcome.content
                 try:

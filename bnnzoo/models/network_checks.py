@@ -8,11 +8,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from bnnzoo import registry
 from bnnzoo.errors import UsageError
 from bnnzoo.models._base import AbstractModel
 from bnnzoo.models.building import Architecture
-from bnnzoo.plugin_failures import one_line
+from bnnzoo.plugins import registry
+from bnnzoo.plugins.failures import one_line
 
 
 def check(model: AbstractModel, network: Any, architecture: Architecture, likelihood: str) -> None:

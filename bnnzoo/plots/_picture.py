@@ -13,8 +13,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bnnzoo.errors import UsageError
+from bnnzoo.files.atomic import write_atomically
 from bnnzoo.plots._style import VARIABLES, style
-from bnnzoo.store.atomic import write_atomically
 
 FORMATS = ("png", "svg", "pdf", "eps", "tiff")
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Inexact, Int, PyTree
 
-from bnnzoo import naming
 from bnnzoo.errors import UsageError
+from bnnzoo.files import variable_names
 
 
 class Block(NamedTuple):
@@ -57,9 +57,9 @@ class Layout(eqx.Module):
             UsageError: if a name cannot be a variable's, or two names clash.
         """
         for block in self.blocks:
-            if reason := naming.fault(block.name):
+            if reason := variable_names.fault(block.name):
                 raise UsageError(f"a parameter {reason}")
-        if reason := naming.clash({block.name: len(block.shape) for block in self.blocks}):
+        if reason := variable_names.clash({block.name: len(block.shape) for block in self.blocks}):
             raise UsageError(f"a parameter {reason}; give it another name")
 
     @property

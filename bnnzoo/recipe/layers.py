@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bnnzoo import registry
 from bnnzoo.errors import NotFoundError, UsageError
 from bnnzoo.finding import setting, spelled
+from bnnzoo.plugins import registry
 from bnnzoo.recipe import yaml
 from bnnzoo.recipe.parts import unknown_key_message
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS

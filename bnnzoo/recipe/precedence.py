@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bnnzoo import registry
 from bnnzoo.errors import UsageError
+from bnnzoo.plugins import registry
 from bnnzoo.recipe import duration, mesh, yaml
 from bnnzoo.recipe.layers import Layer, Value, file_layer, layer_of, option_layer
 from bnnzoo.recipe.parts import Part, validate

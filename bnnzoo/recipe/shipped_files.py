@@ -7,8 +7,8 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
-from bnnzoo import plugin, registry
 from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
+from bnnzoo.plugins import builtin, registry
 
 
 def shipped(name: str) -> Path | None:
@@ -73,7 +73,7 @@ def warn_of(name: str, error: Exception) -> None:
 def _file(entry: registry.Registered) -> Path:
     package, _, path = entry.target.partition(":")
     if entry.distribution == registry.OWN:
-        return plugin.RECIPES / path
+        return builtin.RECIPES / path
     # `find_spec` locates a top-level package without importing it. A plugin with a single module has no folder of its
     # own.
     spec = find_spec(package)

@@ -12,10 +12,10 @@ import pandas as pd
 from jaxtyping import Float
 
 from bnnzoo import plots
-from bnnzoo.data.bounds import uncensored_targets
+from bnnzoo.data.columns.bounds import uncensored_targets
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import prediction_table, predictive_samples
-from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.predictions import prediction_table, predictive_samples
+from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.plots import Band, Of, Picture
 from bnnzoo.report import truth as known
 

@@ -6,8 +6,9 @@ import numpy as np
 
 from bnnzoo import plots
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import metrics, per_draw, prediction_table
-from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.predictions import per_draw, prediction_table
+from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.plots import Picture
 from bnnzoo.report.bands import around
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from bnnzoo import plots
-from bnnzoo.data.check import did_you_mean
+from bnnzoo.data.checks.check import did_you_mean
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
-from bnnzoo.evaluation import ood as ood_scores
-from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.scores import familiarity as ood_scores
+from bnnzoo.files.atomic import check_free, make_folder
 from bnnzoo.finding import setting
 from bnnzoo.plots import Descent, Picture
 from bnnzoo.recipe import recipe_from
 from bnnzoo.report.bands import bands
 from bnnzoo.report.pictures import PICTURES
-from bnnzoo.store.atomic import check_free, make_folder
 
 Runs = Mapping[str, Predictor]
 """One run or several, by the names used in pictures."""

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
-from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.predictions.predictor import Predictor
 
 T = TypeVar("T")
 

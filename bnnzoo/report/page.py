@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, DamagedError
-from bnnzoo.evaluation import counts, diagnostics, evaluate, findings, loo, ood, thinning
-from bnnzoo.evaluation.evaluate import Evaluation
-from bnnzoo.evaluation.findings import Answer
-from bnnzoo.evaluation.metrics import Estimate
-from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.convergence import diagnostics, findings
+from bnnzoo.evaluation.convergence.findings import Answer
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.predictions import loo, thinning
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.scores import count_tests, evaluate, familiarity
+from bnnzoo.evaluation.scores.evaluate import Evaluation
 from bnnzoo.plots import Picture
 from bnnzoo.recipe import recipe_from
 from bnnzoo.report import pictures
@@ -109,9 +111,9 @@ def _answers(
         answers.append(findings.answer_unknown(findings.CALIBRATED, evaluation))
     else:
         answer = findings.answer_calibrated(evaluation.calibration, int(evaluation.estimates["rows"].value))
-        caveat = counts.caveat(predictor, evaluation.estimates)
+        caveat = count_tests.caveat(predictor, evaluation.estimates)
         answers.append(findings.with_caveat(answer, caveat) if caveat else answer)
-    novelty = _attempt(lambda: ood.of_run(predictor, "noise", predictor.test_rows()[0]).estimates())
+    novelty = _attempt(lambda: familiarity.of_run(predictor, "noise", predictor.test_rows()[0]).estimates())
     if isinstance(novelty, BnnzooError):
         answers.append(findings.answer_unknown(findings.KNOWS, novelty))
     else:

@@ -11,11 +11,14 @@ from jaxtyping import Float
 
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
-from bnnzoo.evaluation import evaluate, findings, metrics, per_draw
-from bnnzoo.evaluation import ood as ood_scores
-from bnnzoo.evaluation.calibration import MARGIN, half_width, of_intervals
-from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.evaluation.record import evenly
+from bnnzoo.evaluation.contents.record import evenly
+from bnnzoo.evaluation.convergence import findings
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.formulas.calibration_distance import MARGIN, half_width, of_intervals
+from bnnzoo.evaluation.predictions import per_draw
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.scores import evaluate
+from bnnzoo.evaluation.scores import familiarity as ood_scores
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.report.bands import LEVELS, around, bands, has_band, regression, target_index
 from bnnzoo.report.density import density

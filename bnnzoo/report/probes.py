@@ -6,10 +6,10 @@ import numpy as np
 from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 from jaxtyping import Float
 
-from bnnzoo.evaluation.convergence import FEWEST, rhats
-from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.evaluation.probing import probe_rows
-from bnnzoo.evaluation.thinning import PROBES
+from bnnzoo.evaluation.convergence.probing import probe_rows
+from bnnzoo.evaluation.formulas.rhat import FEWEST, rhats
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.predictions.thinning import PROBES
 from bnnzoo.report.once import once
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo.data import load, load_like
-from bnnzoo.data.bounds import uncensored_targets
+from bnnzoo.data.columns.bounds import uncensored_targets
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation.predictor import Predictor
+from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.finding import setting
 from bnnzoo.plots import Curve
 from bnnzoo.recipe import recipe_from

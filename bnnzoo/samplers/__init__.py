@@ -1,9 +1,9 @@
-"""Sampling methods, one per file, in the order state, init, step. The package exports every class of a zoo entry."""
+"""Sampling methods, one per file, in a folder per family. The package exports every class of a zoo entry."""
 
 from importlib import import_module
 from typing import Any
 
-from bnnzoo.plugin import bnnzoo_samplers
+from bnnzoo.plugins.builtin import bnnzoo_samplers
 from bnnzoo.posterior.hyperparameter import number
 from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.kernel import choose, metropolis, replace, standard_normal

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers import _gaussian
+from bnnzoo.samplers import gaussian
 
 S = TypeVar("S")
 
@@ -52,7 +52,7 @@ def density(
 
 def standard_normal(like: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
     """Draw eps ~ N(0, I) with the shape and dtype of the position `like`."""
-    return _gaussian.standard_normal(like.shape, like.dtype, key=key)
+    return gaussian.standard_normal(like.shape, like.dtype, key=key)
 
 
 def replace(state: S, **values: Any) -> S:

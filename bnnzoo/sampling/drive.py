@@ -18,20 +18,22 @@ import numpy as np
 
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, message_of
-from bnnzoo.evaluation import weight_tail
+from bnnzoo.evaluation.formulas import weight_tail
+from bnnzoo.files.shell import quoted
 from bnnzoo.finding import sentence, spell_settings, spelling, to_json
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import to_yaml
 from bnnzoo.samplers import statistics
-from bnnzoo.sampling import budget, carry, chain_findings, stopping, verdict
+from bnnzoo.sampling import chain_findings, stopping, verdict
+from bnnzoo.sampling.devices.processes import LostProcessError
+from bnnzoo.sampling.initial import budget
 from bnnzoo.sampling.job import Job, Stop
-from bnnzoo.sampling.loop import Carry, Chunk
-from bnnzoo.sampling.processes import LostProcessError
+from bnnzoo.sampling.loop import carry
+from bnnzoo.sampling.loop.loop import Carry, Chunk
+from bnnzoo.sampling.loop.stuck_chains import find_stuck_chains, stuck_finding
+from bnnzoo.sampling.loop.worker import Submit, worker
 from bnnzoo.sampling.seconds import Seconds
-from bnnzoo.sampling.stuck_chains import find_stuck_chains, stuck_finding
 from bnnzoo.sampling.tuned import tuned_fields
-from bnnzoo.sampling.worker import Submit, worker
-from bnnzoo.shell import quoted
 from bnnzoo.store import Checkpoint, schema
 
 _WARMUP_STEPS = "warmup_n_steps"

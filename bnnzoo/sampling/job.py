@@ -12,10 +12,10 @@ from bnnzoo.models.own import PREFIX
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.sampling import budget
+from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.keys import Keys
-from bnnzoo.sampling.loop import Carry, Chunk, chunks
-from bnnzoo.sampling.placement import Placement
+from bnnzoo.sampling.loop.loop import Carry, Chunk, chunks
+from bnnzoo.sampling.loop.stops import ladder
 from bnnzoo.sampling.seconds import Seconds
 
 Stop = Callable[[], int]
@@ -78,7 +78,7 @@ class Job:
             keep_warmup=recipe.keep_warmup,
             resume=resume,
             seconds=seconds,
-            stops=budget.ladder(recipe.draws) if recipe.until == "converged" else (),
+            stops=ladder(recipe.draws) if recipe.until == "converged" else (),
             outputs=self.problem.outputs,
             stop_signal=leaving,
         )

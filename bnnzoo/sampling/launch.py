@@ -21,13 +21,15 @@ from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe, to_yaml
-from bnnzoo.sampling import budget, carry, initial, likelihood_choice, provenance, subspace_start
+from bnnzoo.sampling import provenance
+from bnnzoo.sampling.devices.placement import host_devices, place_run
+from bnnzoo.sampling.devices.processes import Processes
 from bnnzoo.sampling.drive import drive
+from bnnzoo.sampling.initial import budget, likelihood_choice, positions, subspace_start
 from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.keys import Keys
-from bnnzoo.sampling.loop import carry_template
-from bnnzoo.sampling.placement import host_devices, place_run
-from bnnzoo.sampling.processes import Processes
+from bnnzoo.sampling.loop import carry
+from bnnzoo.sampling.loop.loop import carry_template
 from bnnzoo.store import Checkpoint
 from bnnzoo.store.run_parts import Unfinished
 from bnnzoo.store.schema import row_dims, train_groups
@@ -97,7 +99,7 @@ def _begin(
     check_room: bool,
 ) -> None:
     """Find the initial positions and run the chains; only the process with a `writer` writes the draws."""
-    keys, start_cost = Keys.from_seed(problem.recipe.seed), initial.StartCost()
+    keys, start_cost = Keys.from_seed(problem.recipe.seed), positions.StartCost()
     if problem.recipe.budget:
         tell(Progress("note", 0, 0, note=budget.describe_overhead(problem)))
     # The key depends on the split's seed only, so that runs that differ in `seed` alone have the same posterior.
@@ -113,21 +115,21 @@ def _begin(
     with start_cost.time_block():
         choice = subspace_choice(recipe) if problem.description is not None else None
         subspace = choice and subspace_start.find_subspace(problem, choice, key=keys.fixed, **callbacks)
-        fixed = subspace.values if subspace else initial.fixed_values(problem, key=keys.fixed, **callbacks)
+        fixed = subspace.values if subspace else positions.fixed_values(problem, key=keys.fixed, **callbacks)
         if fixed:
             problem = problem.with_fixed(fixed)
         if subspace:  # its number of directions was not known before
             problem.sampler.check(problem.posterior)
             placement = place_run(recipe, problem.posterior, problem.sampler)
-        thetas = initial.initial_positions(
+        thetas = positions.initial_positions(
             problem, placement, given_positions=given_positions, key=keys.positions, **callbacks
         )
-    initial.check_start(problem.posterior, placement, thetas)
+    positions.check_start(problem.posterior, placement, thetas)
     with start_cost.time_block():
-        thetas = initial.transport_starts(problem, placement, thetas, key=keys.transport, **callbacks)
-        chosen_fields = initial.choose_fields(problem, placement, thetas)
+        thetas = positions.transport_starts(problem, placement, thetas, key=keys.transport, **callbacks)
+        chosen_fields = positions.choose_fields(problem, placement, thetas)
     if chosen_fields:
-        tell(Progress("note", 0, 0, note=initial.describe_chosen_fields(problem, chosen_fields)))
+        tell(Progress("note", 0, 0, note=positions.describe_chosen_fields(problem, chosen_fields)))
     problem = budget.plan_lengths(
         problem, placement, thetas, start_seconds=start_cost.seconds, chosen_fields=chosen_fields
     )

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from bnnzoo import registry
 from bnnzoo.assembly import Problem
 from bnnzoo.models.own import PREFIX
+from bnnzoo.plugins import registry
+from bnnzoo.plugins.registry import Registered
 from bnnzoo.posterior.censored import uncensored
 from bnnzoo.recipe import to_yaml
-from bnnzoo.registry import Registered
-from bnnzoo.sampling import backend, chain_findings
-from bnnzoo.sampling.placement import Placement
+from bnnzoo.sampling import chain_findings
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.store import Attributes
 from bnnzoo.store.schema import SECONDS
 
@@ -23,7 +24,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
     """Return the root attributes at the start of a run."""
     recipe = problem.recipe
     return {
-        "bnnzoo_version": backend.versions()["bnnzoo"],
+        "bnnzoo_version": jax_settings.versions()["bnnzoo"],
         "exactness": problem.sampler.stated_exactness,
         "likelihood_power": float(problem.posterior.likelihood_power),
         "regime_ok": chain_findings.regime_ok(problem.sampler, ()),
@@ -31,10 +32,10 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
         "draws_requested": recipe.draws,
         "draws_done": 0,
         "seed": recipe.seed,
-        "versions": json.dumps(backend.versions()),
+        "versions": json.dumps(jax_settings.versions()),
         "plugins": json.dumps(_plugins(problem)),
         "plugin_sources": json.dumps(_sources(problem)),
-        "device": backend.device(prod(placement.axes)),
+        "device": jax_settings.device(prod(placement.axes)),
         "placement": str(placement),
         "precision": recipe.precision,
         "tuned": "{}",

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from bnnzoo.recipe import Recipe, duration
-from bnnzoo.sampling import budget, verdict
+from bnnzoo.sampling import verdict
+from bnnzoo.sampling.initial import budget
 from bnnzoo.sampling.job import Job
+from bnnzoo.sampling.loop.stops import ladder
 from bnnzoo.sampling.seconds import Seconds
 
 
@@ -31,7 +33,7 @@ def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:
 
 def test_points(job: Job, num_draws: int) -> list[int]:
     """Return the numbers of draws, up to `num_draws`, at which convergence is tested."""
-    stops = budget.ladder(job.recipe.draws) if job.recipe.until == "converged" else []
+    stops = ladder(job.recipe.draws) if job.recipe.until == "converged" else []
     return [stop for stop in stops if stop <= num_draws and _stride(job, stop)]
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from bnnzoo import store
-from bnnzoo.discovery import one_line
 from bnnzoo.errors import BnnzooWarning
-from bnnzoo.evaluation import diagnostics, findings, noise_scale, outcome
-from bnnzoo.evaluation.predictor import Predictor
-from bnnzoo.evaluation.record import Record
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.convergence import diagnostics, findings, outcome
+from bnnzoo.evaluation.predictions import noise_scale
+from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.finding import Finding, Spelling, sentence, spell_settings
 from bnnzoo.models import AbstractModel
+from bnnzoo.plugins.discovery import one_line
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.store import Attributes
 from bnnzoo.store.schema import SAMPLE_STATS

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from bnnzoo.data.check import is_coarse
-from bnnzoo.data.frames import is_frame
+from bnnzoo.data.checks.check import is_coarse
+from bnnzoo.data.formats.frames import is_frame
 from bnnzoo.errors import UsageError
 
 
@@ -45,7 +45,7 @@ def is_table(X: Any) -> bool:
     """
     if not is_frame(X):
         return False
-    from bnnzoo.data.frames import FrameTable
+    from bnnzoo.data.formats.frames import FrameTable
 
     table = FrameTable(X, "X")
     return any(

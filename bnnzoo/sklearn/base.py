@@ -15,10 +15,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bnnzoo import zoo
+from bnnzoo.api import entrances
+from bnnzoo.api.run import Run
 from bnnzoo.data import from_arrays
-from bnnzoo.data.frames import is_frame
-from bnnzoo.run import Run
+from bnnzoo.data.formats.frames import is_frame
 from bnnzoo.sklearn.parts import PARTS, Part, part_fields, with_field
 
 _MODEL, _SAMPLER = "mlp", "nuts"
@@ -127,7 +127,7 @@ class AbstractBayesian(BaseEstimator):
         try:
             out = Path(folder) / "run.nc"
             settings = {"task": task, "test_fraction": 0, "share_programs": True, **options}
-            run = zoo.sample(model, sampler, data=data, out=out, **settings)
+            run = entrances.sample(model, sampler, data=data, out=out, **settings)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -188,7 +188,7 @@ class AbstractBayesian(BaseEstimator):
         if netcdf is not None:
             folder = tempfile.mkdtemp(prefix="bnnzoo-")
             (Path(folder) / "run.nc").write_bytes(netcdf)
-            self.run_ = delete_folder_with(zoo.open(Path(folder) / "run.nc"), folder)
+            self.run_ = delete_folder_with(entrances.open(Path(folder) / "run.nc"), folder)
 
 
 def delete_folder_with(run: Run, folder: str) -> Run:

@@ -11,10 +11,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from bnnzoo.data.columns import as_text
-from bnnzoo.evaluation import prediction_intervals
-from bnnzoo.evaluation.prediction_intervals import LEVEL, Interval
-from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution
+from bnnzoo.data.columns.column_types import as_text
+from bnnzoo.evaluation.intervals import prediction_intervals
+from bnnzoo.evaluation.intervals.prediction_intervals import LEVEL, Interval
+from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
 from bnnzoo.sklearn.arguments import integer_seed, is_table, refuse_weights
 from bnnzoo.sklearn.base import AbstractBayesian
 

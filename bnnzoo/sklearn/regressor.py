@@ -11,11 +11,12 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_y, validate_data
 
-from bnnzoo.data.frames import is_frame
+from bnnzoo.data.formats.frames import is_frame
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation import prediction_intervals, predictive_samples
-from bnnzoo.evaluation.prediction_intervals import LEVEL, Interval
-from bnnzoo.evaluation.predictive_distribution import PredictiveDistribution
+from bnnzoo.evaluation.intervals import prediction_intervals
+from bnnzoo.evaluation.intervals.prediction_intervals import LEVEL, Interval
+from bnnzoo.evaluation.predictions import predictive_samples
+from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
 from bnnzoo.sklearn.arguments import integer_seed, is_table, refuse_weights
 from bnnzoo.sklearn.base import AbstractBayesian
 

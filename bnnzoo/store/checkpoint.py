@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from bnnzoo.errors import UsageError
+from bnnzoo.files.atomic import copy_atomically
 from bnnzoo.store import npz
-from bnnzoo.store.atomic import copy_atomically
 
 NEWEST = "checkpoint.npz"
 _KEPT_NAME = re.compile(r"^checkpoint-\d{6,9}\.npz$")

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from bnnzoo.errors import UsageError
+from bnnzoo.files.atomic import write_atomically
 from bnnzoo.store import npz
-from bnnzoo.store.atomic import write_atomically
 
 COMMAND = "command.json"
 _MOST_BYTES = 2**16

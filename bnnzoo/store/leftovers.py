@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
-from bnnzoo.shell import quoted
+from bnnzoo.files.shell import quoted
 from bnnzoo.store import reading, run_parts
 from bnnzoo.store.run_parts import parts_folder
 from bnnzoo.store.schema import POSTERIOR

@@ -22,8 +22,8 @@ from typing import NamedTuple, cast
 from filelock import FileLock, Timeout
 
 from bnnzoo.errors import BnnzooError, BusyError, UsageError
-from bnnzoo.shell import quoted
-from bnnzoo.store.atomic import make_folder, write_atomically
+from bnnzoo.files.atomic import make_folder, write_atomically
+from bnnzoo.files.shell import quoted
 
 BEAT_SECONDS = 10.0
 """Seconds between two signs of life."""

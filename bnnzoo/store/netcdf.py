@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from bnnzoo.errors import BnnzooError, DamagedError
-from bnnzoo.store.atomic import OvertakenError, replacing
+from bnnzoo.files.atomic import OvertakenError, replacing
 from bnnzoo.store.attributes import with_digests
 from bnnzoo.store.run_parts import Unfinished
 from bnnzoo.store.schema import (

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bnnzoo.errors import UsageError
-from bnnzoo.store.atomic import write_atomically
+from bnnzoo.files.atomic import write_atomically
 
 _KINDS = "biuf"
 _MOST_MEMBERS = 10_000

@@ -26,9 +26,9 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from bnnzoo.errors import UsageError
-from bnnzoo.shell import quoted
+from bnnzoo.files.atomic import write_atomically
+from bnnzoo.files.shell import quoted
 from bnnzoo.store import checkpoint, command, npz
-from bnnzoo.store.atomic import write_atomically
 from bnnzoo.store.manifest import Header, Manifest, Part, Static
 from bnnzoo.store.npz import Declared
 from bnnzoo.store.schema import POSTERIOR, SAMPLE_STATS, WARMUP, Attributes, dims_of

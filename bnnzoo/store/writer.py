@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from bnnzoo.errors import BnnzooError, BusyError, UsageError
-from bnnzoo.shell import quoted
+from bnnzoo.files.atomic import check_free
+from bnnzoo.files.shell import quoted
 from bnnzoo.store import checkpoint, command, netcdf, npz, reading, run_parts
-from bnnzoo.store.atomic import check_free
 from bnnzoo.store.attributes import fault, with_digests
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.command import COMMAND, Command

@@ -19,18 +19,18 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from scipy import stats
 
-from bnnzoo import registry
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
+from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, Data, NetworkPosterior
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.priors import AbstractPrior, FanIn
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.samplers import AbstractSampler, Stats
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.keys import Keys, keys_by_chain
-from bnnzoo.sampling.loop import chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.loop.loop import chunks
 from bnnzoo.testing.calibration_report import CalibrationReport, Quantity
 
 LEVEL = 1e-5
@@ -81,7 +81,7 @@ def check_calibration(
         UsageError: if the model does not accept inputs of that shape, or the sampler cannot run on its posterior.
     """
     likelihood = likelihood or _default_likelihood(model)
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         posterior, probes = _posterior(model, likelihood, prior or FanIn(), input_shape, rows, seed)
         sampler.check(posterior)
         states, thetas = _run(posterior, sampler, replicates, warmup, draws, thin, seed, observer)

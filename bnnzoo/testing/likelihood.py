@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bnnzoo import registry
 from bnnzoo.assembly.recipe_parts import check_likelihood as check_shapes
 from bnnzoo.errors import UsageError
+from bnnzoo.plugins import registry
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
 from bnnzoo.testing import density, own_parameters
 from bnnzoo.testing.own_parameters import attempt
 from bnnzoo.testing.part_report import NOT_APPLICABLE, PartReport, PartResult
@@ -81,7 +81,7 @@ def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartRe
     is_classification = likelihood.task == "classification"
     unit = "classes" if is_classification else "targets"
     results = [PartResult.from_fault("fields", "", attempt(lambda: own_parameters.fields(type(likelihood))))]
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         for count in (2, 3) if is_classification else (1, 2):
             name = f"{count} {unit if count > 1 else unit[:-1]}"
             key = jax.random.fold_in(jax.random.key(seed), count)

@@ -17,17 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from bnnzoo import registry
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models._base import Task
 from bnnzoo.models.building import Architecture
+from bnnzoo.plugins import registry
 from bnnzoo.posterior import Data, NetworkPosterior
 from bnnzoo.posterior.layout import leaf_name, named_leaves
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.priors import FanIn
 from bnnzoo.posterior.stochastic import last_names, with_leaves
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
 from bnnzoo.testing.model_report import ModelReport, Result
 from bnnzoo.testing.model_start import start_fault
 
@@ -59,7 +59,7 @@ def check_model(
     task_likelihoods = list(_likelihoods(model, refused))
     likelihoods = {name: likelihood for _, name, likelihood in task_likelihoods}
     tasks: dict[str, Task] = {name: task for task, name, _ in task_likelihoods}
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         for i, shape in enumerate(inputs):
             x = np.random.default_rng((seed, i)).standard_normal((_ROWS, *shape)).astype(np.float32)
             x[1] = 0.0

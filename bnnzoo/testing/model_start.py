@@ -10,14 +10,14 @@ from jaxtyping import Shaped
 
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Dataset
-from bnnzoo.data.dataset import from_arrays, from_rows
+from bnnzoo.data.rows.dataset import from_arrays, from_rows
 from bnnzoo.models import AbstractModel
 from bnnzoo.models._base import Task
 from bnnzoo.models.own import Own
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import resolve
-from bnnzoo.sampling import initial
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.devices.placement import place_chains
+from bnnzoo.sampling.initial import positions
 
 _CHAINS, _STEPS = 2, 250
 
@@ -51,16 +51,16 @@ def _start_run(model: AbstractModel, rows: Dataset, options: dict[str, Any], *, 
     recipe = resolve(Own(model).name, "random-walk", [], {**lengths, **options}, in_memory=True)
     problem, key = Problem.from_recipe(recipe, rows, model), jax.random.key(seed)
     placement = place_chains("vectorized", _CHAINS)
-    arguments: dict[str, Any] = {"tell": _silent, "stop": None, "spent": initial.StartCost(), "key": key}
+    arguments: dict[str, Any] = {"tell": _silent, "stop": None, "spent": positions.StartCost(), "key": key}
     if train:
-        problem = problem.with_fixed(initial.fixed_values(problem, **arguments))
-        thetas = initial.initial_positions(problem, placement, given_positions=None, **arguments)
+        problem = problem.with_fixed(positions.fixed_values(problem, **arguments))
+        thetas = positions.initial_positions(problem, placement, given_positions=None, **arguments)
     else:
         thetas = problem.initial_positions(trained=options["init"] == "map", key=key)
     if (
         options["init"] == "map"
     ):  # a draw of a wide prior may overflow a deep network, so only trained starts are checked
-        initial.check_start(problem.posterior, placement, thetas)
+        positions.check_start(problem.posterior, placement, thetas)
 
 
 def _rows(x: Shaped[np.ndarray, "row ..."], task: Task, seed: int) -> Dataset:

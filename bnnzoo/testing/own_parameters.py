@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bnnzoo import naming
+from bnnzoo.files import variable_names
 from bnnzoo.posterior.likelihoods import Parameter
 from bnnzoo.recipe import fields_of
 from bnnzoo.testing import density
@@ -54,7 +54,7 @@ def parameters(own_parameters: Sequence[Parameter]) -> str:
     if repeated := [name for name in names if names.count(name) > 1]:
         return f"two parameters have the name {repeated[0]}"
     for parameter in own_parameters:
-        if reason := naming.fault(parameter.name):
+        if reason := variable_names.fault(parameter.name):
             return f"the parameter {reason}"
         if fault := _round_trip(parameter) or _own_prior(parameter):
             return f"{parameter.name}: {fault}"

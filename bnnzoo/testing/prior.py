@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bnnzoo import registry
 from bnnzoo.assembly.recipe_parts import check_prior as check_shapes
+from bnnzoo.plugins import registry
 from bnnzoo.posterior.layout import Layout, network_layout
 from bnnzoo.posterior.priors import AbstractPrior
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
 from bnnzoo.testing import density, own_parameters
 from bnnzoo.testing.own_parameters import attempt
 from bnnzoo.testing.part_report import PartReport, PartResult
@@ -66,7 +66,7 @@ def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
         "two layers": eqx.nn.MLP(2, 1, width_size=4, depth=1, key=key),
     }
     results = [PartResult.from_fault("fields", "", attempt(lambda: own_parameters.fields(type(prior))))]
-    with backend.arithmetic("float32"):
+    with jax_settings.arithmetic("float32"):
         for number, (name, network) in enumerate(networks.items()):
             case = _Case(name, network_layout(network), has_grid=number < 2)
             results += [PartResult.from_fault(check, name, fault) for check, fault in _checks(prior, case, key)]

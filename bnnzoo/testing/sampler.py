@@ -25,10 +25,10 @@ from bnnzoo.finding import sentence
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.keys import Keys
-from bnnzoo.sampling.loop import chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.loop.loop import chunks
 from bnnzoo.testing.chain_state import adaptation
 from bnnzoo.testing.sampler_report import Outcome, Row, SamplerReport
 from bnnzoo.testing.targets import TARGETS, Target
@@ -89,7 +89,7 @@ def check_sampler(
         if reason_by_target[target.name]:
             outcomes.append(Outcome(target.name, "not applicable", reason_by_target[target.name]))
             continue
-        with backend.arithmetic("float32"):
+        with jax_settings.arithmetic("float32"):
             outcome, target_rows = _check(
                 sampler, target, chains, warmup, draws, (seed, index), level, observer, is_first
             )

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from repository_pages import DOCS, rewrite_links, write_if_changed
 
-from bnnzoo import registry
-from bnnzoo.plugin import RECIPES
+from bnnzoo.plugins import registry
+from bnnzoo.plugins.builtin import RECIPES
 from bnnzoo.recipe import Field, fields_of
 
 FOLDER = "methods"

@@ -1,6 +1,6 @@
 """Entries of this plugin. They name the sampler as text, so that it is imported only when it is used."""
 
-from bnnzoo.hookspecs import Entry, hookimpl
+from bnnzoo import Entry, hookimpl
 
 BNNZOO_API = 1
 

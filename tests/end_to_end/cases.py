@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bnnzoo import registry
 from bnnzoo.errors import UsageError
+from bnnzoo.plugins import registry
 from bnnzoo.recipe import RUN_FIELDS
 from bnnzoo.sklearn import BayesianRegressor
 from end_to_end import rules, tables, values

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 import bnnzoo
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 
 ELSEWHERE = {"docs/plugins.md": "test_plugins.py types it, with the packages installed"}
 """Pages whose blocks another test types."""
@@ -60,7 +60,7 @@ NOT_TYPED: dict[tuple[str, str], str] = {
     (
         "docs/command-line.md",
         "bnnzoo zoo run mdn.nuts",
-    ): "a process of its own at full length: minutes; tests/test_fleet.py has short ones",
+    ): "a process of its own at full length: minutes; tests/fleet/test_fleet.py has short ones",
     ("docs/command-line.md", "bnnzoo zoo run 'airfoil-*' --data airfoil.csv --seed 1 -o runs"): _MINUTES,
     ("docs/command-line.md", "bnnzoo zoo run mlp.nuts houses.yaml --seeds 0-19 -o runs --workers 4"): _MINUTES,
     ("docs/command-line.md", "bnnzoo new model waves --into ~/plugins"): "writes into the home folder",
@@ -75,7 +75,7 @@ NOT_TYPED: dict[tuple[str, str], str] = {
     (
         "docs/recipes.md",
         "bnnzoo zoo run steps.yaml -o runs --workers 2",
-    ): "processes of their own at full length; tests/test_fleet.py has short ones",
+    ): "processes of their own at full length; tests/fleet/test_fleet.py has short ones",
     (
         "docs/recipes.md",
         "bnnzoo zoo run 'linear.*' --config steps.yaml -o runs",

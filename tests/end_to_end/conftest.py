@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 from end_to_end import cases, changes, pages, tables, values
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reliability.md"

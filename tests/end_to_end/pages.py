@@ -22,8 +22,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bnnzoo import cli, registry, zoo
+from bnnzoo import cli
+from bnnzoo.api import entrances
 from bnnzoo.assembly import Problem
+from bnnzoo.plugins import registry
 from end_to_end import changes
 
 ROOT = Path(__file__).parent.parent.parent
@@ -191,7 +193,7 @@ def _make_room(arguments: list[str]) -> None:
 @contextlib.contextmanager
 def shortened(monkeypatch: pytest.MonkeyPatch, longer: Mapping[str, int]) -> Iterator[None]:
     """Replace the lengths of runs by a few short chains; `longer` has lengths that override `SHORT`."""
-    launch, limits = zoo.launch, {**SHORT, **longer}
+    launch, limits = entrances.launch, {**SHORT, **longer}
 
     def short(problem: Problem, *args: Any, **kwargs: Any) -> Any:
         recipe = problem.recipe
@@ -202,5 +204,5 @@ def shortened(monkeypatch: pytest.MonkeyPatch, longer: Mapping[str, int]) -> Ite
         return launch(problem.with_lengths(recipe, problem.sampler), *args, **kwargs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(zoo, "launch", short)
+        patched.setattr(entrances, "launch", short)
         yield

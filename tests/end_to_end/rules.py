@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from bnnzoo import registry
-from bnnzoo.data.delimited import DELIMITERS
+from bnnzoo.data.formats.delimited import DELIMITERS
+from bnnzoo.plugins import registry
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from end_to_end import tables
 

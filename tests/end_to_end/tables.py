@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 import bnnzoo
-from bnnzoo.data.delimited import DELIMITERS
-from bnnzoo.data.readers import READERS
-from bnnzoo.data.reading import SEPARATORS
+from bnnzoo.data.columns.reading_options import SEPARATORS
+from bnnzoo.data.formats.delimited import DELIMITERS
+from bnnzoo.data.loading.readers import READERS
 
 ROWS, NEW_ROWS, SIDE = 48, 6, 8
 FEW = {"rejection": 8, "importance": 8}
@@ -225,7 +225,7 @@ def in_memory(kind: str, task: str, x: Any, y: Any, *, censored: bool = False) -
     """Return the data as Python objects; `censored` targets are text in a frame and bounds in an array."""
     if task == "density":
         values = np.asarray(x, np.float32)
-        return {"arrays": values, "frame": x, "dataset": bnnzoo.data.dataset.from_rows(values)}[kind]
+        return {"arrays": values, "frame": x, "dataset": bnnzoo.data.rows.dataset.from_rows(values)}[kind]
     if kind == "dataset":
         return bnnzoo.data.from_arrays(x, y, task=task, censored=censored)
     return (x, pd.Series(y, name="y") if kind == "frame" else y)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from rotation import rotating
 
-from bnnzoo import cli, registry
+from bnnzoo import cli
 from bnnzoo.cli.new import KINDS
+from bnnzoo.plugins import registry
 from end_to_end import pages
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -9,8 +9,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from bnnzoo import registry
-from bnnzoo.data.reading import SEPARATORS
+from bnnzoo.data.columns.reading_options import SEPARATORS
+from bnnzoo.plugins import registry
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Field, fields_of
 
 LENGTHS = {"warmup": 5, "draws": 5, "chains": 2, "start_steps": 250}

@@ -1,6 +1,6 @@
 """Entries of this plugin. They name the samplers as text, so that BlackJAX is imported only when one is used."""
 
-from bnnzoo.hookspecs import Entry, hookimpl
+from bnnzoo import Entry, hookimpl
 
 BNNZOO_API = 1
 

@@ -15,7 +15,7 @@ from typing_extensions import Doc
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import Stats, replace
-from bnnzoo.samplers.isokinetic import check_dim
+from bnnzoo.samplers.mcmc.isokinetic import check_dim
 from bnnzoo_blackjax.kernel import AbstractKernel, KernelState
 
 if TYPE_CHECKING:

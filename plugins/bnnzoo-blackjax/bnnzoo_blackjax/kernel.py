@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler, Statistic, Stats, replace
-from bnnzoo.samplers.metric import Metric, share_metric, update_metric
+from bnnzoo.samplers.mcmc.metric import Metric, share_metric, update_metric
 from bnnzoo.samplers.statistics import (
     ACCEPTANCE_RATE,
     ACCEPTED,

@@ -15,9 +15,9 @@ from bnnzoo_blackjax.adjusted_mclmc import AdjustedMclmc
 from bnnzoo_blackjax.kernels import Barker, Hmc, Nuts
 
 import bnnzoo
-from bnnzoo import registry
-from bnnzoo.sampling.loop import Keys, chunks
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.plugins import registry
+from bnnzoo.sampling.devices.placement import place_chains
+from bnnzoo.sampling.loop.loop import Keys, chunks
 from bnnzoo.testing import TARGETS, check_sampler
 
 SAMPLERS = {

@@ -16,7 +16,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.minibatch import MAX_STEP_SKEW
 from bnnzoo.sampling.keys import Keys, keys_by_chain
-from bnnzoo.sampling.warmup import StepSize, StepSizeTuning, windows
+from bnnzoo.sampling.loop.warmup import StepSize, StepSizeTuning, windows
 from bnnzoo_federated.messages import POWERS
 from bnnzoo_federated.strata import Stratum, combine_strata, degrees_of_freedom
 from bnnzoo_federated.walk import decide, penalties, propose

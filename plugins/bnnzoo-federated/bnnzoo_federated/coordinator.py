@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bnnzoo import keywords, zoo
+from bnnzoo.api import entrances, keywords
+from bnnzoo.api.run import Run
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Scaler, Signature, load_like
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.posterior.backend import arithmetic, keep_programs
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import Recipe, as_dict, to_yaml
-from bnnzoo.run import Run
 from bnnzoo.samplers import Penalty
 from bnnzoo.sampling.keys import Keys
 from bnnzoo_federated import checks
@@ -87,7 +87,7 @@ class Coordinator:
         with arithmetic("float32"):
             problem, agreements = self._agree(recipe, test)
             self._run(problem, agreements, Path(out), starts, force, observer or (lambda _: None))
-        return zoo.open(out)
+        return entrances.open(out)
 
     def _agree(self, recipe: Recipe, test: Any) -> tuple[Problem, dict[str, Agreement]]:
         """Agree with all parties on the model, the scaling and each party's terms."""

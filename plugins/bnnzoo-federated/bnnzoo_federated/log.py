@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, NonNegativeInt
 
 from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
-from bnnzoo.store.atomic import sync_folder
+from bnnzoo.files.atomic import sync_folder
 from bnnzoo.testing.table import aligned
 from bnnzoo_federated.messages import Words, printable
 

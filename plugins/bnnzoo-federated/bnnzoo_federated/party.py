@@ -18,9 +18,9 @@ from jaxtyping import Array, Float
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Dataset, load
 from bnnzoo.errors import UsageError
+from bnnzoo.files.atomic import replacing
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.backend import arithmetic
-from bnnzoo.store.atomic import replacing
 from bnnzoo_federated.log import Log
 from bnnzoo_federated.messages import REFUSED, UNKNOWN, Agreement, Request, Terms, Words, printable
 from bnnzoo_federated.scaling import moments

@@ -21,7 +21,7 @@ from bnnzoo.finding import sentence, to_json
 from bnnzoo.recipe import to_yaml
 from bnnzoo.samplers import statistics
 from bnnzoo.sampling import chain_findings, provenance, verdict
-from bnnzoo.sampling.placement import place_chains
+from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.store.schema import row_dims, train_groups
 from bnnzoo_federated import guard
 from bnnzoo_federated.chains import Chains, Stats

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from bnnzoo_federated import Party
 
-from bnnzoo import cli, registry
+from bnnzoo import cli
+from bnnzoo.plugins import registry
 
 
 def call(*arguments: Any) -> int:

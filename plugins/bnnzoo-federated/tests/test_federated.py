@@ -22,10 +22,10 @@ from parabolas import parabolas
 from scipy import stats
 
 import bnnzoo
-from bnnzoo import keywords
+from bnnzoo.api import keywords
 from bnnzoo.data import Scaler, from_arrays, load
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.evaluation.ood import best_draw
+from bnnzoo.evaluation.scores.familiarity import best_draw
 from bnnzoo.posterior.backend import arithmetic
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.minibatch import MAX_SIGMA2, MAX_SKEW_BIAS, MIN_ACCEPTANCE, noise_penalty

@@ -15,9 +15,9 @@ hook.__enter__()
 
 import pytest
 
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 from bnnzoo.posterior import backend
-from bnnzoo.sampling.backend import split_cpu
+from bnnzoo.sampling.devices.jax_settings import split_cpu
 
 # The posteriors with known answers (`gaussian_mean.py`, `parabolas.py`) come from the zoo's own tests.
 sys.path.append(str(Path(__file__).parents[3] / "tests"))

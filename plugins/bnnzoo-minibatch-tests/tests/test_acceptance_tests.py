@@ -18,7 +18,7 @@ from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdi
 from gaussian_mean import GaussianMean, Z, agrees, from_exact_draws, scores
 from scipy import special, stats
 
-from bnnzoo.sampling import backend
+from bnnzoo.sampling.devices import jax_settings
 
 N = 200
 PLACES = [0.0, 0.4, 1.5, 4.0, 8.0]
@@ -54,7 +54,7 @@ def test_the_correction_makes_a_normal_logistic_to_the_stated_error():
 def test_normal_noise_keeps_barkers_acceptance(precision, bound, sigma2):
     """E rate(D + noise) = 1 / (1 + e^-D), by Gauss and Hermite's quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(160)
-    with backend.arithmetic(precision):
+    with jax_settings.arithmetic(precision):
         rate = jax.jit(jax.vmap(barker_rate, in_axes=(0, None)))
 
         def mean(place: float, assumed: float) -> float:
@@ -80,7 +80,7 @@ def test_noise_that_comes_on_top_of_barkers_is_noticed(monkeypatch):
 
 def test_the_rate_is_a_step_function_of_the_table_where_the_noise_is_all_of_the_normal():
     table = correction._TABLE
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         for place in (-3.05, 0.11, 2.5):
             expected = np.sum(table[:, 1] * ((place > table[:, 0]) + (place > -table[:, 0]) * 1.0)) / 2
             assert float(barker_rate(jnp.asarray(place), jnp.asarray(1.0))) == pytest.approx(expected, abs=1e-12)
@@ -112,7 +112,7 @@ def test_a_batch_stops_growing_once_it_decides():
 
 def test_the_estimate_and_its_variance_are_unbiased_over_all_batches():
     values, used, scale = np.array([0.3, -1.0, 2.0, 0.7, 5.0, -0.4, 1.1]), 4, 3.0
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
 
         def estimate_batch(batch: np.ndarray) -> Estimate:
             moments = Moments.empty(float).with_block(jnp.asarray(batch), jnp.ones(used, bool))
@@ -249,7 +249,7 @@ def test_a_decision_is_made_where_the_threshold_is_out_of_the_bounds_reach(side)
 def test_the_bound_is_bernsteins_and_serflings():
     rows, error, total = np.random.default_rng(0).gamma(1.0, size=30), 0.2, 100
     sampler = Confidence(error=error)
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         moments = Moments.empty(float).with_block(jnp.asarray(rows), jnp.ones(30, bool))
         estimate = estimate_ratio(moments, jnp.zeros(()), jnp.asarray(3), scale=jnp.asarray(100.0), total=total)
         result = float(sampler._bound(estimate))
@@ -281,7 +281,7 @@ def test_barkers_test_reports_the_error_of_skewed_noise():
     zero, unit = jnp.zeros(()), jnp.ones(())
     estimate = Estimate(zero, sigma2 * unit, 2 / shape**0.5 * unit, unit, unit, 2, jnp.asarray(1))
     error = float(MinibatchBarker().decide(estimate, unit / 2).error)
-    with backend.arithmetic("float64"):
+    with jax_settings.arithmetic("float64"):
         rate = jax.jit(jax.vmap(lambda x: barker_rate(x, jnp.asarray(sigma2))))
         places = np.linspace(-6, 6, 25)
         off = np.array([np.asarray(rate(jnp.asarray(d + noise))) @ weights - special.expit(d) for d in places])

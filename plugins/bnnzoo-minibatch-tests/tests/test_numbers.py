@@ -14,7 +14,7 @@ from bnnzoo_minibatch_tests.growing_batch import Estimate, Moments, estimate_rat
 from gaussian_mean import GaussianMean
 from parabolas import Parabolas, parabolas
 
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 from bnnzoo.recipe import fields_of
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from bnnzoo_rwm_example_sampler import Rwm
 
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 from bnnzoo.testing import assert_exact
 
 

@@ -1,8 +1,8 @@
 """Tests that the data set is registered, reproducible, and can be split."""
 
 import numpy as np
-from bnnzoo import registry
 from bnnzoo.data import split
+from bnnzoo.plugins import registry
 
 from bnnzoo_template_name.dataset import load
 

@@ -1,6 +1,6 @@
 """Tests that the likelihood is registered and meets the requirements of samplers, predictions and scores."""
 
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 from bnnzoo.testing import check_likelihood
 
 from bnnzoo_template_name.likelihood import TemplateName

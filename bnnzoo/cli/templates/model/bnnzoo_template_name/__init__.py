@@ -1,6 +1,6 @@
 """The entries of this package, as text: the model is imported when it is used."""
 
-from bnnzoo.hookspecs import Entry, hookimpl
+from bnnzoo import Entry, hookimpl
 
 BNNZOO_API = 1
 

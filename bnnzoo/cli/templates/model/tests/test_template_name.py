@@ -1,6 +1,6 @@
 """Tests that the model is registered and its networks meet the requirements of every sampler."""
 
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 from bnnzoo.testing import check_model
 
 from bnnzoo_template_name.model import TemplateName

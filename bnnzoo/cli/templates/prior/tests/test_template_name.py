@@ -1,6 +1,6 @@
 """Tests that the prior is registered and meets the requirements of samplers and evidence."""
 
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 from bnnzoo.testing import check_prior
 
 from bnnzoo_template_name.prior import TemplateName

@@ -1,6 +1,6 @@
 """Tests that the sampler is registered and exact on posteriors with known answers."""
 
-from bnnzoo import registry
+from bnnzoo.plugins import registry
 from bnnzoo.testing import assert_exact
 
 from bnnzoo_template_name.sampler import TemplateName

@@ -1,0 +1,1 @@
+"""The public functions and `Run`, which `bnnzoo` exports."""

@@ -1,0 +1,298 @@
+"""Comparison of runs on the same test rows: metrics, paired differences, distance to a reference, cost."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from bnnzoo.api import entrances
+from bnnzoo.api.run import Run
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.evidence.estimators import BOUND, Evidence
+from bnnzoo.evaluation.formulas.metrics import Estimate, flat
+from bnnzoo.evaluation.predictions import loo, prediction_table
+from bnnzoo.evaluation.scores import evaluate
+
+_LOWER_IS_BETTER = ("nll_rounded", "nll", "rmse", "rmse_standardised", "crps", "crps_standardised", "brier")
+METRICS = (*_LOWER_IS_BETTER[:-1], "coverage_90", "accuracy", "brier", "ece")
+"""Metrics that are compared, if a run's task has them."""
+_BETTER = {
+    **dict.fromkeys((*_LOWER_IS_BETTER, "loo_nll"), "lower"),
+    "accuracy": "higher",
+}
+"""Metrics that decide alone which run predicts better. The first metric that all runs have is used."""
+_SIGNIFICANT_ERRORS = 2.0
+"""Standard errors that a difference must exceed."""
+
+
+class Compared(NamedTuple):
+    """Results of a run: its metrics, and numbers without an error, namely distances to the reference and costs."""
+
+    name: str
+    about: dict[str, str]
+    estimates: dict[str, Estimate]
+    numbers: dict[str, float]
+    doubt: str = ""
+    """Verdict of the run if it reports a problem; see `Record.doubt`."""
+
+
+class Difference(NamedTuple):
+    """A metric of the first run minus that of the second, on the same rows."""
+
+    first: str
+    second: str
+    metric: str
+    estimate: Estimate
+
+    @property
+    def error(self) -> float:
+        """Standard error over rows and over draws, which includes the variation between seeds."""
+        mcse = self.estimate.mcse or 0.0
+        return math.hypot(self.estimate.se or math.nan, 0.0 if math.isnan(mcse) else mcse)
+
+    @property
+    def least(self) -> float:
+        """Smallest significant difference: two standard errors for many rows, more for few."""
+        influence = self.estimate.influence
+        rows = 1 if influence is None else len(influence)
+        return self.error * float(stats.t.ppf(stats.norm.cdf(_SIGNIFICANT_ERRORS), max(rows - 1, 1)))
+
+
+class Comparison(NamedTuple):
+    """Results of all runs, and a difference for each pair of runs and metric."""
+
+    compared: list[Compared]
+    paired: list[Difference]
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """One flat dictionary per run, where a metric NAME is followed by NAME_se."""
+        return [{"run": run.name, **run.about, **flat(run.estimates), **run.numbers} for run in self.compared]
+
+    @property
+    def differences(self) -> list[dict[str, Any]]:
+        """One flat dictionary per difference."""
+        return [
+            {"first": difference.first, "second": difference.second, "metric": difference.metric}
+            | {"difference": difference.estimate.value, "se": difference.estimate.se, "mcse": difference.estimate.mcse}
+            for difference in self.paired
+        ]
+
+    @property
+    def words(self) -> list[str]:
+        """Sentences: the better run of each pair, runs that have not converged, and differences in log evidence."""
+        pairs = itertools.groupby(self.paired, lambda difference: (difference.first, difference.second))
+        sentences = [_sentence(first, second, list(differences)) for (first, second), differences in pairs]
+        runs_with_evidence = [run for run in self.compared if "log_evidence" in run.numbers]
+        sentences += [f"{run.name}: {run.doubt}" for run in self.compared if run.doubt]
+        return sentences + [_bayes_factor(*pair) for pair in itertools.combinations(runs_with_evidence, 2)]
+
+
+def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | None = None) -> Comparison:
+    """Compare runs on their test rows, and by evidence and leave-one-out score if every run has an evidence estimate.
+
+    The standard error of a difference is computed from the differences per row. It is much smaller than the runs' own
+    errors if the same rows are difficult for both. `mcse` is the combined Monte Carlo error of the two runs. Two runs
+    of one recipe differ by about that much.
+
+    Args:
+        runs: runs or their files.
+        reference: a run that is treated as the truth, such as long Hamiltonian chains. Classification: `agreement`, the
+            fraction of rows with the same most probable class, and `total_variation`, the mean of sum_c |p_c - q_c| / 2
+            (Izmailov et al. 2021). Regression: `mean_distance`, the root mean square of the difference of predictive
+            means in the reference's predictive sd, and `sd_ratio`, the mean ratio of the sds. Density:
+            `log_density_distance`, the root mean square of the difference of log densities.
+
+    Raises:
+        UsageError: for fewer than two runs, or runs that do not share their training or test rows.
+    """
+    opened_runs = [_open(run) for run in runs]
+    all_runs = [*opened_runs, *([] if reference is None else [_open(reference)])]
+    if len(all_runs) < 2:
+        raise UsageError("compare: expected two or more runs, or one run and a [[reference]] (got one run)")
+    names = _names(all_runs)
+    tests = [run.test_rows() for run in all_runs]
+    for name, run in zip(names, all_runs, strict=True):
+        run.predictor.record.require_training_rows(f"{name}: compare")
+    for name, run, rows in zip(names[1:], all_runs[1:], tests[1:], strict=True):
+        if run.attributes["data_sha256"] != all_runs[0].attributes["data_sha256"]:
+            raise UsageError(
+                f"{name}: trained on other rows than {names[0]}; compare runs with the same [[data]] and the same split"
+            )
+        if not all(np.array_equal(a, b) for a, b in zip(rows, tests[0], strict=True)):
+            raise UsageError(
+                f"{name}: tested on other rows than {names[0]}; compare runs with the same [[test_fraction]] "
+                "and [[split_seed]]"
+            )
+    inputs = tests[0][0]
+    truth = None if reference is None else prediction_table.table(all_runs[-1].predictor, inputs)
+    known_evidence, compared = _evidence(opened_runs), []
+    loo_by_run = [loo.estimates(run.predictor) for run in opened_runs] if known_evidence else []
+    scores = _comparable_metrics([evaluate.of_rows(run.predictor, *tests[0]).estimates for run in opened_runs])
+    for i, (name, run) in enumerate(zip(names, opened_runs, strict=False)):
+        estimates = {metric: scores[i][metric] for metric in METRICS if metric in scores[i]}
+        if "rmse" in estimates:  # with a single target, the two are proportional
+            estimates.pop("rmse_standardised", None)
+        if "nll_rounded" not in scores[i] and loo_by_run and all("loo_nll" in loo_scores for loo_scores in loo_by_run):
+            estimates["loo_nll"] = loo_by_run[i]["loo_nll"]
+        numbers = {} if truth is None else distances(prediction_table.table(run.predictor, inputs), truth)
+        if known_evidence:
+            run_evidence = known_evidence[i]
+            numbers |= {"log_evidence": run_evidence.log_evidence, "log_evidence_se": run_evidence.se}
+            numbers["log_evidence_trusted"] = float(run_evidence.trusted)
+        run_attributes = {key: run.attributes[key] for key in ("model", "sampler", "exactness")}
+        compared.append(Compared(name, run_attributes, estimates, numbers | _cost(run), run.predictor.record.doubt))
+    pairs = itertools.combinations(compared, 2)
+    return Comparison(
+        compared, [run_evidence for first, second in pairs for run_evidence in _differences(first, second)]
+    )
+
+
+def _comparable_metrics(scores: Sequence[dict[str, Estimate]]) -> list[dict[str, Estimate]]:
+    """Return the comparable metrics of each run: for rounded targets `nll_rounded` instead of `nll`.
+
+    A density that is narrower than the step between values is unbounded. If one run has no `nll_rounded`, neither
+    metric is compared.
+    """
+    rounded = ["nll_rounded" in metrics for metrics in scores]
+    if not any(rounded):
+        return list(scores)
+    left_out = {"nll"} if all(rounded) else {"nll", "nll_rounded"}
+    return [{name: estimate for name, estimate in metrics.items() if name not in left_out} for metrics in scores]
+
+
+def distances(predictions: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
+    """Return the distances of predictions from those of a reference, both as returned by `Predictor.table`."""
+    if "log_density" in truth:
+        log_difference = predictions["log_density"].to_numpy(np.float64) - truth["log_density"].to_numpy(np.float64)
+        return {"log_density_distance": float(np.sqrt(np.mean(log_difference**2)))}
+    classes = [name for name in truth if str(name).startswith("p_")]
+    if classes and "entropy" in truth:
+        p, q = predictions[classes].to_numpy(np.float64), truth[classes].to_numpy(np.float64)
+        return {
+            "agreement": float(np.mean(p.argmax(1) == q.argmax(1))),
+            "total_variation": float(np.mean(np.abs(p - q).sum(1)) / 2),
+        }
+    means = [str(name) for name in truth if str(name) == "mean" or str(name).endswith("_mean")]
+    sds = [name.removesuffix("mean") + "sd" for name in means]
+    sd = truth[sds].to_numpy(np.float64)
+    distance = (predictions[means].to_numpy(np.float64) - truth[means].to_numpy(np.float64)) / sd
+    return {
+        "mean_distance": float(np.sqrt(np.mean(distance**2))),
+        "sd_ratio": float(np.mean(predictions[sds].to_numpy(np.float64) / sd)),
+    }
+
+
+def _differences(first: Compared, second: Compared) -> list[Difference]:
+    differences = []
+    for metric, first_estimate in first.estimates.items():
+        second_estimate = second.estimates[metric]
+        assert first_estimate.influence is not None
+        assert second_estimate.influence is not None
+        mcse = (
+            None
+            if first_estimate.mcse is None or second_estimate.mcse is None
+            else math.hypot(first_estimate.mcse, second_estimate.mcse)
+        )
+        estimate = Estimate(
+            first_estimate.value - second_estimate.value, first_estimate.influence - second_estimate.influence, mcse
+        )
+        differences.append(Difference(first.name, second.name, metric, estimate))
+    return differences
+
+
+def _sentence(first: str, second: str, differences: Sequence[Difference]) -> str:
+    """Return a sentence such as `a.nc is better than b.nc: nll lower by 0.12 ± 0.03; no clear difference in rmse`.
+
+    The first metric with a clear difference decides.
+    """
+    is_lower_better: dict[str, bool] = {}
+    texts: dict[str, str] = {}
+    unknown: list[str] = []
+    for difference in (difference for difference in differences if difference.metric in _BETTER):
+        value = difference.estimate.value
+        if math.isnan(value):
+            unknown.append(difference.metric)
+        elif math.isinf(value) or abs(value) > difference.least:
+            is_lower_better[difference.metric] = (value < 0) == (_BETTER[difference.metric] == "lower")
+            texts[difference.metric] = (
+                "by far: that of the other is infinite"
+                if math.isinf(value)
+                else f"by {abs(value):.2g} ± {difference.error:.2g}"
+            )
+    unclear = [
+        difference.metric
+        for difference in differences
+        if difference.metric in _BETTER and difference.metric not in {*is_lower_better, *unknown}
+    ]
+    if not is_lower_better and unknown:
+        return f"{first} and {second}: cannot compare {', '.join(unknown)}"
+    if not is_lower_better:
+        return (
+            f"{first} and {second}: no difference in {', '.join(unclear)} beyond {_SIGNIFICANT_ERRORS:g} standard "
+            "errors"
+        )
+    first_is_better = next(iter(is_lower_better.values()))
+    better, worse = (first, second) if first_is_better else (second, first)
+    opposite = {"lower": "higher", "higher": "lower"}
+    sentences = [
+        f"{'' if is_first == first_is_better else 'but '}{name} "
+        f"{_BETTER[name] if is_first == first_is_better else opposite[_BETTER[name]]} {texts[name]}"
+        for name, is_first in is_lower_better.items()
+    ]
+    unclear_sentence = [f"no clear difference in {', '.join(unclear)}"] if unclear else []
+    return f"{better} is better than {worse}: {'; '.join([*sentences, *unclear_sentence])}"
+
+
+def _evidence(runs: Sequence[Run]) -> list[Evidence]:
+    """Return the evidence of each run; empty if one has none or a lower bound only, since bounds are not comparable."""
+    try:
+        evidence = [run.evidence() for run in runs]
+    except UsageError:
+        return []
+    return [] if any(estimate.method == BOUND for estimate in evidence) else evidence
+
+
+def _bayes_factor(first: Compared, second: Compared) -> str:
+    """Return `log p(D) of a.nc is 3.1 ± 0.2 above that of b.nc`; the difference is the log Bayes factor."""
+    difference = first.numbers["log_evidence"] - second.numbers["log_evidence"]
+    se = math.hypot(first.numbers["log_evidence_se"], second.numbers["log_evidence_se"])
+    error = " (of unknown error)" if math.isnan(se) else f" ± {se:.2g}"
+    relation = "above" if difference > 0 else "below"
+    doubtful_names = [run.name for run in (first, second) if not run.numbers["log_evidence_trusted"]]
+    doubt = (
+        f"; do not trust it: bnnzoo evidence gives the reason for {' and for '.join(doubtful_names)}"
+        if doubtful_names
+        else ""
+    )
+    return f"log p(D) of {first.name} is {abs(difference):.3g}{error} {relation} that of {second.name}{doubt}"
+
+
+def _cost(run: Run) -> dict[str, float]:
+    attributes, diagnosis = run.attributes, run.diagnose()
+    seconds = float(attributes["seconds_sampling"])
+    return {
+        "seconds": float(attributes["seconds_warmup"]) + seconds,
+        "target_evaluations": float(attributes["target_evaluations"]),
+        "rhat": diagnosis["rhat"],
+        "ess_bulk": diagnosis["ess_bulk"],
+        "ess_per_second": diagnosis["ess_bulk"] / seconds if seconds else math.nan,
+    }
+
+
+def _open(run: Run | str | Path) -> Run:
+    return run if isinstance(run, Run) else entrances.open(run)
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """Return unique names of the runs: their files' names, with folders where names repeat."""
+    paths = [run.path or Path(f"run {i}") for i, run in enumerate(runs)]
+    file_names = [path.name for path in paths]
+    return [str(path) if file_names.count(path.name) > 1 else path.name for path in paths]

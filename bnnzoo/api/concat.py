@@ -1,0 +1,299 @@
+"""Joining of runs of one recipe with different seeds into one run with all chains."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from bnnzoo.api import entrances
+from bnnzoo.api.run import Run
+from bnnzoo.errors import DamagedError, UsageError
+from bnnzoo.files.shell import quoted
+from bnnzoo.finding import from_json, sentence, to_json
+from bnnzoo.plugins import registry
+from bnnzoo.recipe import as_dict, build, part_from_object, recipe_from, to_yaml
+from bnnzoo.sampling import chain_findings, verdict
+from bnnzoo.sampling.initial.trained_start import MOST_STEPS
+from bnnzoo.sampling.loop.stuck_chains import STUCK_STEPS, stuck_finding
+from bnnzoo.store import schema
+
+_SUMS = (*(f"seconds_{part}" for part in schema.SECONDS), "target_evaluations", "restarted")
+_SINGLE_RUN_ATTRIBUTES = ("tuned", "inspected", "stops", "ended")
+"""Attributes that describe a single run; a joined run does not have them."""
+_VERSION_ATTRIBUTES = ("versions", "plugins", "plugin_sources")
+_ROW_ATTRIBUTES = ("data_sha256", "signature", "federated")
+"""Attributes that identify the rows and their owners; rows of a federated run stay with their parties."""
+_SCALES = ("x_mean", "x_sd", "y_mean", "y_sd")
+_ROWS = ("x_test", "y_test", schema.KEPT_ROWS)
+
+
+def concat(runs: Sequence[Run | str | Path]) -> Run:
+    """Join the chains of several runs into one run in memory; `Run.save` writes it.
+
+    The earliest draws of longer runs are dropped, so that all chains have the length of the shortest run. Convergence
+    is tested again for all chains together. Seconds and evaluations are summed.
+
+    Args:
+        runs: runs or their files.
+
+    Raises:
+        UsageError: for fewer than two runs, different recipes, rows or variables, equal seeds, an unfinished run, or
+            different values of the parameters that are trained and not sampled.
+        DamagedError: if a file is damaged; the message names it.
+    """
+    opened_runs = [run if isinstance(run, Run) else entrances.open(run) for run in runs]
+    if len(opened_runs) < 2:
+        raise UsageError("expected two or more runs to join (got one)")
+    _check(opened_runs)
+    trees = [run.posterior for run in opened_runs]
+    for name in {name for tree in trees for name in tree.children if name not in schema.DIMS}:
+        for run in opened_runs[1:]:
+            _check_same_variables(name, run, opened_runs[0])
+    draws = min(tree[schema.POSTERIOR].sizes[schema.DRAW] for tree in trees)
+    are_draws_cut = any(tree[schema.POSTERIOR].sizes[schema.DRAW] > draws for tree in trees)
+    groups = {}
+    for name in trees[0].children:
+        # A group that `evaluate` added to some of the runs only, or for other draws, is left out.
+        datasets = [_read(run, name) for run in opened_runs if name in run.posterior.children]
+        if name in (schema.POSTERIOR, schema.SAMPLE_STATS):
+            groups[name] = _join_groups(
+                [dataset[{schema.DRAW: slice(-draws, None)}] for dataset in datasets], np.arange(draws)
+            )
+        elif name not in schema.DIMS or (
+            len(datasets) == len(trees) and _have_same_draws(datasets) and not are_draws_cut
+        ):
+            groups[name] = _join_groups(datasets, _draws(datasets[0]))
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs = _attributes(opened_runs, draws)
+    run = Run(tree, None, model=opened_runs[0].predictor.model)
+    try:
+        diagnosis = run.diagnose()
+    except DamagedError:
+        for dataset in opened_runs:  # A run in memory has no name, so diagnosing each file finds the damaged one.
+            dataset.diagnose()
+        raise
+    tree.attrs |= verdict.convergence_attributes(diagnosis, run.findings(diagnosis))
+    return run
+
+
+def _check(runs: Sequence[Run]) -> None:
+    first, *others = runs
+    for run in runs:
+        if not run.attributes["recipe"]:
+            raise UsageError(
+                f"{run.path}: its posterior was made in Python, so it has no recipe to compare; sample more "
+                "chains of it instead"
+            )
+    has_budget = all("budget" in run.attributes for run in runs)
+    settings = _settings(first, has_budget=has_budget)
+    for run in runs:
+        if not run.attributes["complete"]:
+            raise UsageError(f"{run.path}: is not finished; continue it with bnnzoo resume {quoted(run.path)}")
+    for run in others:
+        different_keys = [key for key, value in _settings(run, has_budget=has_budget).items() if value != settings[key]]
+        if different_keys:
+            remedy = "; name the [[likelihood]] in runs that are to be joined" if "likelihood" in different_keys else ""
+            raise UsageError(
+                f"{run.path}: was made by another recipe than {first.path}, which differs in "
+                f"{', '.join(different_keys)}{remedy}"
+            )
+        if any(run.attributes.get(name) != first.attributes.get(name) for name in _ROW_ATTRIBUTES):
+            raise UsageError(f"{run.path}: was trained on other rows than {first.path}")
+        # A posterior defined in Python has no constant_data.
+        constant, first_constant = (each.predictor.record.group(schema.CONSTANT_DATA) for each in (run, first))
+        if not _equal(
+            *(
+                {name: variables[name] for name in _SCALES if name in variables}
+                for variables in (constant, first_constant)
+            )
+        ):
+            raise UsageError(f"{run.path}: its rows are standardised in another way than those of {first.path}")
+        if not _equal(schema.fixed_leaves(constant), schema.fixed_leaves(first_constant)):
+            raise UsageError(
+                f"{run.path}: its fixed parameters were trained again, and differ from those of {first.path}"
+            )
+        rows = (
+            {name: variables[name] for name in _ROWS if name in variables} for variables in (constant, first_constant)
+        )
+        if not _equal(*rows):
+            raise UsageError(f"{run.path}: its test rows, or those of [[keep_at]], differ from those of {first.path}")
+    seeds = [seed for run in runs for seed in _seeds(run)]
+    if len(set(seeds)) < len(seeds):
+        raise UsageError("two runs with the same seed have the same draws; join runs with different [[seed]]")
+
+
+def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
+    """Return the settings that must be equal.
+
+    The numbers of chains and draws, the seed, and the lengths of time-limited runs are excluded.
+    """
+    attributes = run.attributes
+    recipe = recipe_from(str(attributes["recipe"]))
+    recipe = dataclasses.replace(recipe, seed=0, chains=1, draws=1, budget=None, until=None)
+    if has_budget:
+        recipe = dataclasses.replace(recipe, warmup=1, thin=1, start_steps=MOST_STEPS)
+        if "signature" in attributes:
+            sampler = build(registry.load("samplers", recipe.sampler.name), recipe.sampler, "sampler")
+            recipe = dataclasses.replace(
+                recipe, sampler=part_from_object(recipe.sampler.name, sampler.limit_gradients(0.0))
+            )
+    return as_dict(recipe)
+
+
+def _seeds(run: Run) -> list[int]:
+    """Return the seed of a run, or the seeds of the runs that it was joined from."""
+    return json.loads(run.attributes.get("seeds", "[]")) or [int(run.attributes["seed"])]
+
+
+def _check_same_variables(group: str, run: Run, first: Run) -> None:
+    """Refuse a run whose group has other variables than that of the first run.
+
+    Without this check, variables would be dropped silently.
+
+    Raises:
+        UsageError: if a variable is missing or differs.
+    """
+    variables, first_variables = (_describe_variables(variable, group) for variable in (run, first))
+    for name in sorted(variables.keys() | first_variables.keys()):
+        variable, first_variable = variables.get(name), first_variables.get(name)
+        if variable != first_variable:
+            problem = (
+                f"{group}/{ascii(name)[1:-1]} is {variable or 'missing'}, but {first_variable or 'missing'} in "
+                f"{first.path}"
+            )
+            raise UsageError(
+                f"{run.path}: {problem}; join runs that one version of bnnzoo made, or restore the original file"
+            )
+    arrays, first_arrays = (variable.predictor.record.group(group) for variable in (run, first))
+    for name in arrays:
+        if not variables[name].chains and not np.array_equal(arrays[name], first_arrays[name]):
+            raise UsageError(f"{run.path}: {group}/{ascii(name)[1:-1]} differs from that of {first.path}")
+
+
+class _VariableShape(NamedTuple):
+    """Type and shape of a variable, without chains and draws."""
+
+    dtype: str
+    sizes: tuple[tuple[str, int], ...]
+    chains: bool
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{[size for _, size in self.sizes]}"
+
+
+def _describe_variables(run: Run, group: str) -> dict[str, _VariableShape]:
+    variables = run.posterior[group].data_vars if group in run.posterior.children else {}
+    return {
+        str(name): _VariableShape(
+            str(values.dtype),
+            tuple((str(dim), size) for dim, size in values.sizes.items() if dim not in schema.SAMPLED),
+            schema.CHAIN in values.dims,
+        )
+        for name, values in variables.items()
+    }
+
+
+def _read(run: Run, group: str) -> xr.Dataset:
+    """Read a whole group of a run.
+
+    Raises:
+        DamagedError: if it is damaged; the message names the file.
+    """
+    return run.posterior[group].to_dataset().copy(data=run.predictor.record.group(group))
+
+
+def _equal(first: schema.Group, second: schema.Group) -> bool:
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def _have_same_draws(parts: Sequence[xr.Dataset]) -> bool:
+    return all(np.array_equal(_draws(part), _draws(parts[0])) for part in parts)
+
+
+def _draws(part: xr.Dataset) -> np.ndarray:
+    """Return the indices of a group's draws in the run; empty for a group without draws."""
+    return part[schema.DRAW].to_numpy() if schema.DRAW in part.sizes else np.arange(0)
+
+
+def _join_groups(parts: Sequence[xr.Dataset], draws: np.ndarray) -> xr.Dataset:
+    """Join a group over all chains, with the given draw indices; variables without chains come from the first run."""
+    variables = {}
+    for name, first in parts[0].data_vars.items():
+        if schema.CHAIN not in first.dims:
+            variables[name] = first
+            continue
+        # Chains and draws are numbered anew, because those of each run start at 0.
+        without_coordinates = [
+            part[name].drop_vars([dim for dim in schema.SAMPLED if dim in part[name].coords]) for part in parts
+        ]
+        variables[name] = xr.concat(without_coordinates, schema.CHAIN)
+    dataset = xr.Dataset(variables, attrs=parts[0].attrs)
+    numbers = {schema.CHAIN: np.arange(dataset.sizes.get(schema.CHAIN, 0)), schema.DRAW: draws}
+    return dataset.assign_coords({dim: numbers[dim] for dim in schema.SAMPLED if dim in dataset.sizes})
+
+
+def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
+    attributes_of_runs = [run.attributes for run in runs]
+    first = {name: value for name, value in attributes_of_runs[0].items() if name not in _SINGLE_RUN_ATTRIBUTES}
+
+    def reduce_if_present(name: str, reduce: Callable[[list[Any]], Any]) -> dict[str, Any]:
+        return (
+            {name: reduce([attributes[name] for attributes in attributes_of_runs])}
+            if all(name in attributes for attributes in attributes_of_runs)
+            else {}
+        )
+
+    stuck, num_chains, findings_by_run = list[int](), 0, []
+    for run, run_attributes in zip(runs, attributes_of_runs, strict=True):
+        stuck += [num_chains + chain for chain in json.loads(run_attributes.get("stuck_chains", "[]"))]
+        chains = run.posterior[schema.POSTERIOR].sizes[schema.CHAIN]
+        num_chains += chains
+        findings_by_run.append(
+            (
+                chains,
+                [
+                    run_attributes
+                    for run_attributes in from_json(run_attributes.get("findings", "[]"))
+                    if run_attributes.kind != "stuck"
+                ],
+            )
+        )
+    # The finding is written again with the new numbers of the chains.
+    combined_findings = stuck_finding(dict.fromkeys(stuck, STUCK_STEPS)) + chain_findings.combine_findings(
+        findings_by_run
+    )
+    recipe, *others = (recipe_from(str(run_attributes["recipe"])) for run_attributes in attributes_of_runs)
+    # If a budget determined the thinning, the largest value is stored.
+    thin = max(run_attributes.thin for run_attributes in (recipe, *others))
+    recipe = dataclasses.replace(recipe, chains=num_chains, draws=draws, thin=thin)
+    joined = {"recipe": to_yaml(as_dict(recipe)), "draws_requested": draws, "draws_done": draws, "tuned": "{}"}
+    joined |= {"stuck_chains": json.dumps(stuck), "seeds": json.dumps([seed for run in runs for seed in _seeds(run)])}
+    for name in _SUMS:
+        joined |= reduce_if_present(name, sum)
+    for name in _VERSION_ATTRIBUTES:
+        joined |= reduce_if_present(name, _merge_versions)
+    if inexact := dict.fromkeys(
+        run_attributes["inexact_resume"] for run_attributes in attributes_of_runs if "inexact_resume" in run_attributes
+    ):
+        joined |= {"inexact_resume": "; ".join(inexact)}
+    joined |= {
+        "findings": to_json(combined_findings),
+        "regime": sentence(combined_findings[0]) if combined_findings else "",
+    }
+    joined |= {"regime_ok": 0} if combined_findings else {}
+    return first | joined
+
+
+def _merge_versions(texts: list[str]) -> str:
+    """Merge JSON mappings of packages to versions (or modules to digests), with all values of each key."""
+    versions_by_package: dict[str, dict[str, None]] = {}
+    for text in texts:
+        for package, version in json.loads(text).items():
+            versions_by_package.setdefault(package, {})[version] = None
+    return json.dumps({package: ", ".join(versions) for package, versions in versions_by_package.items()})

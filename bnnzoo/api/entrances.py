@@ -1,0 +1,348 @@
+"""The entry points `sample`, `resume` and `open`: each turns a recipe or a file into a run.
+
+The command line and the Python interface both use them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from bnnzoo import store
+from bnnzoo.api.choose_recipe import choose_recipe
+from bnnzoo.api.data_notes import report_notes
+from bnnzoo.api.keywords import options_of, recipe_of
+from bnnzoo.api.run import Run
+from bnnzoo.assembly import Problem
+from bnnzoo.data import Dataset, load_recipe_data
+from bnnzoo.data.loading.exposure import NAME as EXPOSURE
+from bnnzoo.data.loading.exposure import with_exposure
+from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.files import user_paths
+from bnnzoo.models import AbstractModel
+from bnnzoo.models.own import Own
+from bnnzoo.plugins import registry
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.process import clock
+from bnnzoo.progress import Observer, Progress
+from bnnzoo.progress_bar import observer_in_python
+from bnnzoo.recipe import Recipe, recipe_from, resolve, to_yaml
+from bnnzoo.samplers import AbstractSampler
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.sampling.devices.placement import host_devices
+from bnnzoo.sampling.devices.processes import Processes
+from bnnzoo.sampling.initial import budget, likelihood_choice
+from bnnzoo.sampling.job import Stop
+from bnnzoo.sampling.launch import launch, relaunch
+
+_LENGTHS = {"chains", "warmup", "draws", "thin", "seed", "chain_method", "mesh", "keep_warmup", "precision"}
+_LENGTHS |= {"checkpoint_every", "start_steps", "start_held_out", "budget", "until"}
+"""The options that apply to a posterior made by hand."""
+
+
+def sample(
+    model: str | Mapping[str, Any] | eqx.Module | None = None,
+    sampler: str | Mapping[str, Any] | AbstractSampler | None = None,
+    *,
+    data: Any = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    progress: bool = True,
+    observer: Observer | None = None,
+    share_programs: bool = False,
+    **options: Any,
+) -> Run:
+    """Sample a Bayesian neural network and return the run.
+
+    Args:
+        model: a name (`"mdn"`), a name with fields (`{"name": "mdn", "hidden": (50,)}`), your own network (any Equinox
+            module that maps one input to its outputs), or your own posterior.
+        sampler: a name, a name with fields, or a sampler object. Your own posterior requires a sampler object
+            (`bnnzoo.Penalty(step_size=1e-3)`). If you give neither model nor sampler, both are chosen from the data.
+        data: arrays or data frames `(x, y)`, a data frame, a `Dataset`, or any value that `--data` accepts. The default
+            is the example data set of the model.
+        out: the NetCDF file. The default is a temporary file, which is deleted when Python exits; `Run.save` copies it.
+        force: overwrite an existing file.
+        progress: show the progress in a notebook or on a terminal. Nothing is shown if the output is a pipe.
+        observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
+        share_programs: pad the data to a round number of rows with rows of weight zero, so that runs with similar
+            numbers of rows share one compiled program. The draws differ from those without padding, but the posterior
+            is the same. It affects only samplers that use all rows in every step (random-walk, mala, hmc, nuts, mclmc).
+        options: the keys of a recipe file, which are also the options of the command line: `chains`, `warmup`, `draws`,
+            `thin`, `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is the name of a column, or
+            an array with one number per row.
+
+    Returns:
+        The finished run, opened from its file.
+
+    Warns:
+        BnnzooWarning: if the run has not converged, or if its predictions contradict the data.
+
+    Raises:
+        UsageError: for every error that can be detected before the run.
+    """
+    with observer_in_python(progress=progress and observer is None) as default_observer:
+        arguments = {
+            "data": data,
+            "force": force,
+            "observer": observer or default_observer,
+            "share_programs": share_programs,
+            **options,
+        }
+        if out is not None:
+            run = _sample(model, sampler, out=user_paths.checked_path(out), **arguments)
+        else:
+            folder = Path(tempfile.mkdtemp(prefix="bnnzoo-"))
+            try:
+                run = _sample(model, sampler, out=folder / "run.nc", **arguments)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()  # the folder stays if an interrupted run left files in it
+                raise
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if doubt := run.predictor.record.doubt:
+        message = f"{run.attributes['model']} by {run.attributes['sampler']}: {doubt}"
+        warnings.warn(message, BnnzooWarning, stacklevel=2)
+    return run
+
+
+def _sample(
+    model: Any,
+    sampler: Any,
+    *,
+    data: Any,
+    out: Path,
+    force: bool,
+    observer: Observer | None,
+    share_programs: bool,
+    **options: Any,
+) -> Run:
+    """Run `sample` into a file."""
+    arguments = {"model": model, "sampler": sampler, "data": data, **options, "out": out}
+    started_by = store.Command.from_keywords(arguments)
+    if isinstance(model, AbstractPosterior):
+        return _run_by_hand(model, sampler, out=out, force=force, observer=observer, started_by=started_by, **options)
+    start_time, own_model = clock.run_start(), None
+    if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
+        own_model = model if isinstance(model, AbstractModel) else Own(model)
+        model = Own(model).name
+    if (exposure := options.get("exposure")) is not None and not isinstance(exposure, str):
+        if not isinstance(data, tuple) or len(data) != 2:
+            raise UsageError("exposure: an array of exposures requires data=(x, y); otherwise name a column")
+        data, options["exposure"] = (with_exposure(data[0], exposure), data[1]), EXPOSURE
+    in_memory = data is not None and not isinstance(data, str | Path)
+    spec = None if data is None or in_memory else str(data)
+    dataset, layers = None, []
+    if model is None and sampler is None and data is not None:
+        layer, dataset = choose_recipe([], {**options_of(options), "data": spec}, data if in_memory else None)
+        layers.append(layer)
+    recipe = recipe_of(model, sampler, layers, data=spec, in_memory=in_memory, **options)
+    if in_memory and dataset is None:
+        dataset = load_recipe_data(recipe, data)
+    run_options = {
+        "observer": observer,
+        "share_programs": share_programs,
+        "began": start_time,
+        "started_by": started_by,
+    }
+    return run_recipe(recipe, out=out, force=force, dataset=dataset, model=own_model, **run_options)
+
+
+def run_recipe(
+    recipe: Recipe,
+    *,
+    out: Path,
+    force: bool = False,
+    observer: Observer | None = None,
+    stop: Stop | None = None,
+    dataset: Dataset | None = None,
+    model: AbstractModel | None = None,
+    started_by: store.Command | None = None,
+    began: float | None = None,
+    share_programs: bool = False,
+) -> Run:
+    """Run a recipe and write the result to `out`.
+
+    Args:
+        recipe: the resolved recipe.
+        out: the NetCDF file.
+        force: overwrite an existing file.
+        observer: a function that is called with a `Progress` after each chunk.
+        started_by: the command or the Python call; messages show it where the run must be started again.
+        share_programs: see `sample`.
+        began: the value of `time.perf_counter` at which the time of the run starts: the first line of the command, or
+            now.
+        stop: a function that is polled between chunks; a signal number ends the run with a checkpoint.
+        dataset: data in memory, instead of the data of the recipe.
+        model: an unregistered model, instead of the model of the recipe.
+
+    Raises:
+        UsageError: before anything is compiled or written.
+        InterruptedRunError: if `stop` returned a signal number.
+    """
+    began = clock.run_start() if began is None else began
+    user_paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at])
+    with _jax_for(recipe):
+        tell = _without_repeated_notes(observer)
+        tell(Progress("start", 0, 1, note="reading data"))
+        problem = Problem.from_recipe(recipe, dataset, model)
+        report_notes(problem, observer, tell)
+        launch(
+            problem,
+            out,
+            force=force,
+            started_by=started_by,
+            start_time=began,
+            in_bucket=share_programs,
+            tell=tell,
+            stop=stop,
+        )
+    return open(out, model=model)
+
+
+def resume(
+    path: str | Path,
+    *,
+    progress: bool = True,
+    observer: Observer | None = None,
+    stop: Stop | None = None,
+    allow_inexact: bool = False,
+    from_part: int | None = None,
+    break_lock: bool = False,
+    model: eqx.Module | None = None,
+) -> Run:
+    """Resume an unfinished run from its checkpoint.
+
+    The result equals the result of an uninterrupted run, bit for bit. If the run is finished but a killed process left
+    part files behind, the parts are removed and the file is opened.
+
+    Args:
+        path: the NetCDF file of the run.
+        progress: show the progress, as in `sample`.
+        observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
+        stop: a function that is polled between chunks; a signal number ends the run with a checkpoint.
+        allow_inexact: resume even if this machine would not produce the same draws.
+        from_part: go back to the newest checkpoint with at most this many parts; use it if a later part is damaged.
+        break_lock: take over the run from a process that holds its lock but shows no activity.
+        model: your own network, if the run has one.
+
+    Raises:
+        UsageError: if there is nothing to resume, or if this machine would not produce the same draws and
+            `allow_inexact` is false.
+    """
+    began, out = clock.run_start(), user_paths.checked_path(path)
+    if from_part is None and store.remove_leftovers(out):
+        return open(out, model=model)
+    unfinished, saved = store.resumable(out, from_part)
+    attributes = unfinished.attributes
+    if "signature" not in attributes:
+        raise UsageError(
+            f"{out}: the posterior of this run was made in Python, and its file cannot rebuild it; run it again"
+        )
+    recipe = recipe_from(str(attributes["recipe"]), source=f"{unfinished.folder.name}/header.json")
+    with observer_in_python(progress=progress and observer is None) as shown, _jax_for(recipe):
+        relaunch(
+            unfinished,
+            saved,
+            allow_inexact=allow_inexact,
+            break_lock=break_lock,
+            start_time=began,
+            model=_own(model),
+            tell=_without_repeated_notes(observer or shown),
+            stop=stop,
+        )
+    return open(out, model=model)
+
+
+def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
+    """Open a run from its file, or from its parts while it is unfinished.
+
+    Args:
+        path: the NetCDF file of the run.
+        model: your own network or posterior, if the run has one. The file holds its draws but not its code.
+
+    Raises:
+        UsageError: if there is no run at this path.
+    """
+    own = model if isinstance(model, AbstractPosterior) else _own(model)
+    path = user_paths.checked_path(path)
+    return Run(store.open_tree(path), path, model=own)
+
+
+def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
+    """Return the recipe as YAML with every field written out, except the fields that a budget chooses later."""
+    with _jax_for(recipe):
+        problem = Problem.from_recipe(recipe, dataset)
+        words = budget.recipe_to_write(problem)
+        if likelihood_choice.is_likelihood_open(problem):
+            del words["likelihood"]
+        return to_yaml(words)
+
+
+def _run_by_hand(
+    posterior: AbstractPosterior,
+    sampler: Any,
+    *,
+    out: Path,
+    force: bool,
+    observer: Observer | None,
+    started_by: store.Command,
+    init: Literal["map", "prior"] | Float[Array | np.ndarray, "chain dim"] = "map",
+    **options: Any,
+) -> Run:
+    """Run `sample` for a posterior that no recipe describes. The file holds its draws, but cannot rebuild it."""
+    if not isinstance(sampler, AbstractSampler):
+        raise UsageError("a posterior made in Python needs a sampler object, such as bnnzoo.Penalty(...)")
+    if void := sorted(set(options) - _LENGTHS):
+        raise UsageError(
+            f"{', '.join(void)}: not supported for a posterior made in Python, which has its own data, prior "
+            "and likelihood"
+        )
+    began = clock.run_start()
+    named = isinstance(init, str)
+    words = {**options, "init": init if named else None}
+    recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
+    with _jax_for(recipe):
+        problem = Problem.by_hand(recipe, posterior, sampler)
+        starts = None if named else init
+        launch(
+            problem,
+            out,
+            force=force,
+            starts=starts,
+            started_by=started_by,
+            start_time=began,
+            tell=_without_repeated_notes(observer),
+        )
+    return open(out, model=posterior)
+
+
+def _own(model: eqx.Module | None) -> AbstractModel | None:
+    return model if model is None or isinstance(model, AbstractModel) else Own(model)
+
+
+@contextlib.contextmanager
+def _jax_for(recipe: Recipe) -> Iterator[None]:
+    """Set up JAX with the devices and the precision of the recipe."""
+    jax_settings.prepare(host_devices(recipe))
+    with jax_settings.arithmetic(recipe.precision):
+        yield
+
+
+def _without_repeated_notes(observer: Observer | None) -> Observer:
+    """Return the observer in the first of the processes that share a run, and a silent observer in the others."""
+    return observer if observer is not None and Processes.current().is_first else _silent
+
+
+def _silent(progress: Progress) -> None:
+    del progress

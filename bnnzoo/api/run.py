@@ -1,0 +1,346 @@
+"""A run as a Python object: its tree of samples and the operations on it. Only the run file is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from bnnzoo import store
+from bnnzoo.api.run_predictions import AbstractRunPredictions, writable_path
+from bnnzoo.data import Unseen
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.audit import audit
+from bnnzoo.evaluation.audit.audit_result import TOLERANCE, Audit
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.convergence import diagnostics, findings
+from bnnzoo.evaluation.convergence.findings import Limits
+from bnnzoo.evaluation.evidence import estimators
+from bnnzoo.evaluation.evidence.estimators import Evidence
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.intervals import prediction_intervals
+from bnnzoo.evaluation.intervals.prediction_intervals import Interval
+from bnnzoo.evaluation.predictions import loo
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.scores import count_tests, evaluate
+from bnnzoo.files import user_paths
+from bnnzoo.files.atomic import check_free, copy_atomically, write_atomically
+from bnnzoo.finding import Finding
+from bnnzoo.models import AbstractModel
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.progress import Observer, Progress
+
+if TYPE_CHECKING:
+    from bnnzoo.plots import Picture
+
+# bnnzoo.report is imported inside the three methods that draw, so matplotlib is loaded with the first picture only.
+
+
+class Run(AbstractRunPredictions):
+    """A finished or unfinished run. It delegates all work to `bnnzoo.evaluation` and `bnnzoo.report`.
+
+    `path` is its file, or None for a run that is only in memory.
+    """
+
+    def __init__(
+        self, posterior: xr.DataTree, path: Path | None, *, model: AbstractModel | AbstractPosterior | None = None
+    ):
+        self.path = path
+        self._file = None if path is None else path.absolute()
+        self.predictor = Predictor(Record(posterior, path), model)
+
+    @property
+    def posterior(self) -> xr.DataTree:
+        """Tree of samples in ArviZ's schema."""
+        return self.predictor.record.tree
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Root attributes of the file."""
+        return self.predictor.record.attributes
+
+    def __repr__(self) -> str:
+        attributes, sizes = self.attributes, self.posterior["posterior"].sizes if self.posterior.children else {}
+        draws = f"{sizes.get('chain', 0)} chains of {sizes.get('draw', 0)} draws"
+        return f"<Run {attributes['model']} by {attributes['sampler']}: {draws}, {self.path or 'in memory'}>"
+
+    def _repr_html_(self) -> str:
+        cells = (
+            f"<tr><th>{escape(key)}</th><td>{escape(_format_value(value))}</td></tr>"
+            for key, value in self.summary().items()
+            if value is not None
+        )
+        return f"<table>{''.join(cells)}</table>"
+
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Copy the run's file to `path`, or write the file of a run that is only in memory.
+
+        Raises:
+            UsageError: if `path` exists and `force` is not given, if the run is not finished, or if its file is gone.
+        """
+        path = user_paths.checked_path(path)
+        check_free(path, force=force, remedy="another path, or force=True")
+        if self._file is None:
+            store.write_tree(path, self.posterior)
+            return
+        if not self.attributes["complete"]:
+            raise UsageError(f"{self.path}: the run is not finished; resume it first")
+        if not self._file.exists():
+            raise UsageError(f"{self.path}: no longer exists; open the run at its present path")
+        copy_atomically(self._file, path)
+
+    def summary(self) -> dict[str, Any]:
+        """Return a short summary of the run."""
+        return {"file": str(self.path) if self.path else None, **diagnostics.summary(self.predictor.record)}
+
+    def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
+        """Return diagnostics of convergence and validity; see docs/evaluation.md for their names.
+
+        It works on an unfinished run. `run.summary()["verdict"]` summarises the diagnostics in one sentence.
+
+        Args:
+            num_probes: number of inputs at which predictions are tested. Half are evenly spaced test rows, and half
+                span the inputs of all rows.
+        """
+        return diagnostics.of_run(self.predictor, num_probes=num_probes)
+
+    def findings(
+        self,
+        diagnosis: Mapping[str, Any] | None = None,
+        limits: Limits = Limits(),  # noqa: B008 (immutable)
+    ) -> tuple[Finding, ...]:
+        """Return the problems that the gate finds in the run; empty if there are none.
+
+        Args:
+            diagnosis: the result of `diagnose`, if it was computed already.
+            limits: the thresholds of the gate.
+        """
+        diagnosed = self.diagnose() if diagnosis is None else diagnosis
+        return findings.gate_findings(diagnosed, limits, of_sampler=self.predictor.record.findings)
+
+    def blocks(self) -> list[dict[str, Any]]:
+        """Return one row per block of parameters: its size, and norm, mean, sd and R-hat over the draws."""
+        return diagnostics.blocks(self.predictor)
+
+    def evaluate(
+        self,
+        data: Any = None,
+        *,
+        ood: Any = None,
+        observer: Observer | None = None,
+        save: bool = True,
+        unseen: Unseen | None = None,
+        interval: Interval | None = None,
+        level: float | None = None,
+        calibration: Any = None,
+    ) -> dict[str, int | float]:
+        """Return metrics of the predictions on the test rows, or on `data`, as a flat dictionary.
+
+        NAME is followed by its standard error over rows (NAME_se) and its Monte Carlo standard error (NAME_mcse), where
+        they exist. The arguments are those of `estimates`. See docs/evaluation.md.
+        """
+        return metrics.flat(
+            self.estimates(
+                data,
+                ood=ood,
+                observer=observer,
+                save=save,
+                unseen=unseen,
+                interval=interval,
+                level=level,
+                calibration=calibration,
+            )
+        )
+
+    def estimates(
+        self,
+        data: Any = None,
+        *,
+        ood: Any = None,
+        observer: Observer | None = None,
+        save: bool = False,
+        unseen: Unseen | None = None,
+        interval: Interval | None = None,
+        level: float | None = None,
+        calibration: Any = None,
+    ) -> dict[str, Estimate]:
+        """Return the metrics of `evaluate` as values that keep each row's contribution to their errors.
+
+        On the run's own test rows, `loo_` metrics of the training rows are added. With `save`, a finished file also
+        gets groups of ArviZ's schema: `posterior_predictive` and `log_likelihood` of the training rows, and
+        `predictions`, `predictions_constant_data` and `predictions_log_likelihood` of the test rows. They hold every
+        k-th draw where a group would exceed 32 MB, and at least one draw per chain.
+
+        Args:
+            data: rows with targets, as `--data` takes them; by default the run's own test rows.
+            ood: unfamiliar inputs whose metrics are added, see `ood`.
+            observer: is called with the progress.
+            save: add the groups to the file.
+            unseen: treatment of text levels that training did not contain, see `predict`.
+            interval: "conformal" adds coverage and width of conformal intervals beside the Bayesian ones.
+            level: probability of those intervals; 0.9 unless given.
+            calibration: rows for conformal intervals, see `predict_interval`; they must differ from the scored rows.
+
+        Raises:
+            UsageError: if there are no test rows and no `data`, or as `predict_interval`.
+        """
+        if interval is None:
+            prediction_intervals.refuse_without_interval(level, calibration)
+        x, y = self.predictor.test_rows(data, unseen=unseen)
+        tell = observer or (lambda _: None)
+        tell(Progress("evaluating", 0, len(x)))
+        intervals: dict[str, Estimate] = {}
+        if interval is not None:  # first, because intervals may be refused, and metrics take longer
+            how: dict[str, Any] = {"calibration": calibration, "observer": observer}
+            intervals = evaluate.of_intervals(self.predictor, x, y, interval, level, **how)
+        estimates = evaluate.of_rows(self.predictor, x, y).estimates | intervals
+        if data is None:
+            estimates |= loo.estimates(self.predictor)
+            if save and self._file is not None and self.attributes["complete"]:
+                store.refuse_other(self._file, self.attributes)
+                self.predictor.record.add_groups(evaluate.groups(self.predictor, x, y))
+        if ood is not None:
+            estimates |= self.ood(ood, data, unseen=unseen).estimates()
+        tell(Progress("evaluating", len(x), len(x)))
+        return {**estimates, "rows": Estimate(len(y))}
+
+    @property
+    def loo_caveat(self) -> str:
+        """Limitation of the `loo_` metrics of this run; empty if there is none."""
+        return loo.caveat(self.predictor.record)
+
+    def caveats(self, estimates: Mapping[str, Estimate]) -> dict[str, str]:
+        """Return the caveats on an evaluation, by name: `loo_caveat`, `nll_caveat`, `counts_caveat`.
+
+        Args:
+            estimates: the result of `estimates`.
+        """
+        caveats_by_name = {
+            "loo_caveat": self.loo_caveat if "loo_nll" in estimates else "",
+            "nll_caveat": evaluate.rounding_caveat(self.predictor, estimates),
+            "counts_caveat": count_tests.caveat(self.predictor, estimates),
+        }
+        return {name: text for name, text in caveats_by_name.items() if text}
+
+    def audit(
+        self,
+        *,
+        chains: int = 128,
+        seconds: float | None = None,
+        tolerance: float = TOLERANCE,
+        seed: int = 0,
+    ) -> Audit:
+        """Compare the draws with exact chains that start from them: passed, drifted or undecided.
+
+        The audit works for any sampler.
+
+        Args:
+            chains: largest number of exact chains; fewer are used if the effective number of draws is smaller.
+            seconds: approximate duration; by default half of the run's, and at least 20.
+            tolerance: the largest bias that may remain possible in a run that passes: of a mean in sds, of an sd
+                relative.
+
+        Raises:
+            UsageError: for a posterior defined in Python, kept predictions, weighted draws, or fewer than two different
+                draws.
+        """
+        return audit.of_run(self.predictor, chains=chains, seconds=seconds, tolerance=tolerance, seed=seed)
+
+    def evidence(self, *others: Run) -> Evidence:
+        """Estimate log p(D) with its standard error, the method used and a one-line interpretation.
+
+        The method depends on the sampler: importance weights, the acceptance fraction of rejection sampling, the lower
+        bound of `bbb`, or the Gaussian of `laplace`.
+
+        Args:
+            others: runs that differ only in their likelihood power. Together with this one they form a path from 0 to 1
+                for thermodynamic integration.
+
+        Raises:
+            UsageError: if log p(D) cannot be computed from these draws.
+        """
+        if others:
+            return estimators.of_path([run.predictor for run in (self, *others)])
+        return estimators.of_run(self.predictor)
+
+    def plot(self, name: str, *, others: Sequence[Run] = (), **options: Any) -> Picture:
+        """Draw one picture and return it.
+
+        The names (and options) are: band (target=, range=, band=, truth=), density, slices (target=), ood (spec=),
+        calibration, pit, trace, rank, autocorrelation, steps and loss.
+
+        Args:
+            others: runs to show beside this one in band, ood and loss; in band with overlay=True on the same axes.
+
+        Raises:
+            UsageError: for an unknown name, or a picture that is not available for this run.
+        """
+        from bnnzoo.report import figures
+
+        return figures.picture(_predictors_by_name([self, *others]), name, **options)
+
+    def plot_to(
+        self,
+        out: str | Path,
+        *,
+        others: Sequence[Run] = (),
+        formats: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+        ood: Any = "noise",
+        force: bool = False,
+        **band: Any,
+    ) -> list[dict[str, Any]]:
+        """Draw pictures into the folder `out`, or one picture into a file with the extension of a picture.
+
+        Args:
+            out: folder or file.
+            others: runs to show beside this one, as for `plot`.
+            formats: file formats, by default png.
+            names: names of the pictures, by default all (for a single file `band`).
+            ood: unfamiliar inputs of the picture `ood`.
+            force: overwrite existing files.
+            band: the options of the picture `band`, as for `plot`.
+
+        Returns:
+            One dictionary per picture: its name and file, or the reason why it is not available for this run.
+
+        Raises:
+            UsageError: for an unknown format or picture, an existing file, or invalid options of the band.
+        """
+        from bnnzoo.report import figures
+
+        runs = _predictors_by_name([self, *others])
+        out = user_paths.checked_path(out, folder=True)
+        user_paths.refuse_input_as_output(out, [*(run._file for run in (self, *others)), ood, band.get("truth")])
+        return figures.write(runs, out, formats=formats, names=names, ood=ood, force=force, band=band)
+
+    def report(self, out: str | Path, *, force: bool = False) -> Path:
+        """Write the run as one self-contained HTML page and return its path.
+
+        Raises:
+            UsageError: if the file exists and `force` is not given.
+        """
+        from bnnzoo.report import page
+
+        out = writable_path(out, (".html", ".htm"), "a report needs a .html file", force, read=(self._file,))
+        text = page.page(self.predictor)
+        write_atomically(out, lambda file: file.write(text.encode()))
+        return out
+
+
+def _format_value(value: Any) -> str:
+    """Format a value for a table, with four significant digits for numbers."""
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def _predictors_by_name(runs: Sequence[Run]) -> dict[str, Predictor]:
+    """Return the predictor of each run by the name of its file, numbered if two names are equal."""
+    names = [run.path.stem if run.path else f"{run.attributes['model']} by {run.attributes['sampler']}" for run in runs]
+    if len(set(names)) < len(names):
+        names = [f"{number} {name}" for number, name in enumerate(names, start=1)]
+    return dict(zip(names, (run.predictor for run in runs), strict=True))

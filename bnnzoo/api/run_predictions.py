@@ -1,0 +1,243 @@
+"""The methods of a run that predict for new inputs, as tables, distributions and intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from bnnzoo import store
+from bnnzoo.data import Unseen
+from bnnzoo.data.loading.exposure import with_exposure
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.intervals import prediction_intervals
+from bnnzoo.evaluation.intervals.prediction_intervals import LEVEL, Interval
+from bnnzoo.evaluation.predictions import prediction_table, predictive_samples
+from bnnzoo.evaluation.predictions.csv_text import csv_text
+from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.scores import evaluate, familiarity
+from bnnzoo.evaluation.scores.familiarity import OodScores
+from bnnzoo.files import user_paths
+from bnnzoo.files.atomic import check_free, write_atomically
+from bnnzoo.progress import Observer
+
+
+class AbstractRunPredictions:
+    """Predictions of a run for new inputs; `bnnzoo.Run` has them."""
+
+    predictor: Predictor
+    _file: Path | None
+    """Absolute path of the run's file; None for a run in memory."""
+
+    def predict(
+        self,
+        x: Any = None,
+        *,
+        draws: int | None = None,
+        seed: int = 0,
+        unseen: Unseen | None = None,
+        exposure: ArrayLike | None = None,
+        interval: Interval | None = None,
+        level: float | None = None,
+        calibration: Any = None,
+        observer: Observer | None = None,
+    ) -> pd.DataFrame:
+        """Return the predictive distribution in original units, one row per input, or new rows of a density.
+
+        Regression: mean, sd, aleatoric_sd, epistemic_sd, q05, q50, q95, with a prefix `<target>_` for several targets.
+        Classification: p_<class>..., entropy, predicted (the likeliest class). Density: log_density. With `interval`,
+        also the columns of `predict_interval`.
+
+        Args:
+            x: an array of inputs like the training inputs, with numeric columns only; or a data frame or anything that
+                `--data` takes, with columns matched by name.
+            draws: number of new rows to draw from the posterior predictive distribution of a density, instead of `x`.
+            seed: seed of the Monte Carlo noise in quantiles and new rows.
+            unseen: "zero" encodes a text level that training did not contain as none of the known levels; "error"
+                refuses it. The default is the setting used in training.
+            exposure: one positive number per row of `x`, for a run whose exposure was given as an array.
+            interval: "bayesian" or "conformal" adds the ends of an interval, or a set of classes.
+            level: probability of that interval; 0.9 unless given.
+            calibration: rows for conformal intervals, see `predict_interval`.
+            observer: is called with the progress of conformal intervals.
+
+        Raises:
+            UsageError: for both or neither of `x` and `draws`, for `draws` if the run has inputs, or for inputs that do
+                not match the training data.
+        """
+        if (x is None) == (draws is None):
+            raise UsageError(
+                "predict: give inputs with [[data=FILE]], or the number of new rows to draw with [[draws]]"
+            )
+        if draws is not None:
+            prediction_intervals.refuse_for_new_rows(interval)
+            return predictive_samples.new_rows(self.predictor, draws, seed=seed)
+        rows = self._rows(x, unseen, exposure)
+        if interval is None:
+            prediction_intervals.refuse_without_interval(level, calibration)
+            return prediction_table.table(self.predictor, rows, seed=seed)
+        ends = prediction_intervals.table(
+            self.predictor, rows, interval, level, calibration=calibration, observer=observer
+        )
+        return pd.concat([prediction_table.table(self.predictor, rows, seed=seed), ends], axis=1)
+
+    def predict_interval(
+        self,
+        x: Any,
+        *,
+        level: float = LEVEL,
+        interval: Interval = "conformal",
+        calibration: Any = None,
+        unseen: Unseen | None = None,
+        exposure: ArrayLike | None = None,
+        observer: Observer | None = None,
+    ) -> pd.DataFrame:
+        """Return an interval, or a set of classes, that contains the target with probability `level`.
+
+        Columns: `lower` and `upper` in original units, with a prefix `<target>_` for several targets; or `set`, the
+        names of the classes with `|` between them. See docs/evaluation.md for the methods and their guarantees.
+
+        Args:
+            x: inputs, as for `predict`.
+            level: probability of the interval.
+            interval: "bayesian", the central interval of the predictive distribution, which has this probability if
+                the model is correct; or "conformal", which has it for any model if rows are exchangeable.
+            calibration: for conformal intervals of draws that are not exact: rows with targets, as `--data` takes them,
+                that were used neither to train nor to test; or "test" for the run's own test rows.
+            unseen: treatment of text levels that training did not contain, see `predict`.
+            exposure: one positive number per row of `x`, see `predict`.
+            observer: is called with the progress.
+
+        Raises:
+            UsageError: for a density or an invalid level, or if the interval needs calibration rows or more rows.
+        """
+        rows = self._rows(x, unseen, exposure)
+        return prediction_intervals.table(
+            self.predictor, rows, interval, level, calibration=calibration, observer=observer
+        )
+
+    def predictive(
+        self, x: Any, *, seed: int = 0, unseen: Unseen | None = None, exposure: ArrayLike | None = None
+    ) -> PredictiveDistribution:
+        """Return the predictive distribution of the inputs `x` as an object, in original units.
+
+        Args:
+            x: inputs, as for `predict`.
+            seed: seed of its samples.
+            unseen: treatment of text levels that training did not contain, see `predict`.
+            exposure: one positive number per row of `x`, see `predict`.
+
+        Raises:
+            UsageError: for a density, or for inputs that do not match the training data.
+        """
+        return PredictiveDistribution(self.predictor, self._rows(x, unseen, exposure), seed=seed)
+
+    def _rows(self, x: Any, unseen: Unseen | None, exposure: ArrayLike | None) -> np.ndarray:
+        """Return inputs for the predictor, with an exposure that was given as an array as their last column."""
+        if exposure is not None:
+            if not self.predictor.signature.exposure:
+                raise UsageError("exposure: the run has none; sample with exposure= to multiply its rates")
+            x = with_exposure(x, exposure)
+        return self.predictor.rows_of(x, unseen=unseen)
+
+    def predict_to(
+        self,
+        data: Any,
+        out: str | Path,
+        *,
+        draws: int | None = None,
+        seed: int = 0,
+        force: bool = False,
+        **options: Any,
+    ) -> Path:
+        """Write the table of `predict` to a .csv or .nc file and return its path.
+
+        Args:
+            data: inputs, or None with `draws`.
+            out: the file.
+            draws: number of new rows of a density.
+            seed: seed, as for `predict`.
+            force: overwrite an existing file.
+            options: other arguments of `predict`.
+
+        Raises:
+            UsageError: for another file type, an existing file, or a column name that NetCDF cannot store.
+        """
+        out = writable_path(
+            out,
+            (".csv", ".nc"),
+            "predictions need a .csv or a .nc file",
+            force,
+            read=(self._file, data, options.get("calibration")),
+        )
+        frame = self.predict(data, draws=draws, seed=seed, **options)
+        if out.suffix == ".csv":
+            write_atomically(out, lambda file: file.write(csv_text(frame).encode()))
+        else:
+            _write_netcdf(out, {str(name): values.to_numpy() for name, values in frame.items()})
+        return out
+
+    def functions(self, x: Any) -> Float[np.ndarray, "chain draw row value"]:
+        """Return the predictions of each draw at the inputs `x`, in the units of the network."""
+        return self.predictor.functions(self.predictor.rows_of(x))
+
+    def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return encoded inputs and targets of the test rows, or of `data`, in original units.
+
+        Raises:
+            UsageError: if there are no test rows and no `data`.
+        """
+        return self.predictor.test_rows(data)
+
+    def pit(self, data: Any = None) -> Float[np.ndarray, "row target"]:
+        """Return probability integral transforms of the targets, which are uniform for calibrated predictions.
+
+        Raises:
+            UsageError: if the run is not a regression.
+        """
+        if self.predictor.signature.task != "regression":
+            raise UsageError(
+                "pit: is for targets of regression; for classes use the reliability diagram (plot calibration)"
+            )
+        return evaluate.sampled_scores(self.predictor, *self.test_rows(data)).pit
+
+    def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
+        """Compare the scores of unfamiliar inputs with those of the test rows, or of `data`.
+
+        Both are computed for the posterior and for its best draw, which has the highest log density. If the file has no
+        log density, it has the highest log-likelihood of at most 2000 training rows.
+
+        Args:
+            spec: inputs as for `predict` (labels are not needed), or "noise" for as many rows as there are test rows.
+            unseen: treatment of text levels that training did not contain, see `predict`.
+        """
+        return familiarity.of_run(self.predictor, spec, self.predictor.test_rows(data, unseen=unseen)[0], unseen=unseen)
+
+
+def writable_path(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool, *, read: Sequence[Any]) -> Path:
+    """Return `out` as a path that may be written. It must not be one of the files that are read."""
+    out = user_paths.checked_path(out)
+    if out.suffix not in suffixes:
+        raise UsageError(f"{out}: {where}")
+    user_paths.refuse_input_as_output(out, read)
+    check_free(out, force=force)
+    store.check_room(out, 0)
+    return out
+
+
+def _write_netcdf(out: Path, columns: Mapping[str, np.ndarray]) -> None:
+    """Write the columns of a table along the dimension `row`, or `row_` if a column has that name."""
+    if paths := [name for name in columns if "/" in name]:
+        raise UsageError(
+            f"{out}: column {paths[0]!r}: NetCDF would read the / as the name of a group; write a .csv file instead"
+        )
+    dim = "row"
+    while dim in columns:
+        dim += "_"
+    store.write_table(out, columns, dim)

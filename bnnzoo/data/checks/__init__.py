@@ -1,0 +1,1 @@
+"""Checks of data, and faults that are reported together."""

@@ -1,0 +1,1 @@
+"""Columns of a table: notations of cells, types, levels, and doubtful values."""

@@ -1,0 +1,160 @@
+"""Numbers that look like codes for missing cells, such as -999, or 9 beside a scale from 1 to 5."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bnnzoo.data.checks.faults import list_names
+from bnnzoo.errors import BnnzooWarning
+from bnnzoo.finding import setting
+
+_FAR = 10.0
+"""Minimal distance of a code from the other values, in their interquartile ranges."""
+_FEWEST_ROWS = 10
+"""Minimal number of rows at which a value that occurs once can be distinguished from an ordinary outlier."""
+_LARGEST_SINGLE_CODE = -99.0
+"""Codes up to this value need not repeat if there are enough rows."""
+_SMALLEST_SINGLE_HIGH_CODE = 999.0
+"""Codes from this value on need not repeat if there are enough rows."""
+_ANY_ROWS = -999.0
+"""Codes up to this value need not repeat, for any number of rows."""
+_FEWEST_VALUES = 2
+"""Minimal number of other values in a column with a code."""
+_ALWAYS_CODES = (-200.0, -32768.0, 32767.0, -2147483648.0, 2147483647.0, -1e20, 1e20, -1e30, 1e30, 9.96921e36)
+"""Codes of instruments and file formats that are not repeated digits."""
+_SCALE_CODES = (7.0, 8.0, 9.0)
+"""Codes of questionnaires: refused, do not know, no answer. A 7 alone may be a step."""
+_TOP_REPEATED, _TOP_ONCE = 0.1, 0.25
+"""Minimal fraction of the rows with the largest value of a scale: for a repeated code, and for a code that occurs once.
+
+The largest value of counts is rarer.
+"""
+_TOP_ROWS = 4
+"""Minimal number of rows with the largest value of a scale."""
+
+
+class Code(NamedTuple):
+    """A value that looks like a code for a missing cell."""
+
+    column: str
+    value: float
+    count: int
+    rows: int
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        """The value as the user types it."""
+        if abs(self.value) < 1e15 and self.value == int(self.value):
+            return f"{self.value:.0f}"
+        single = np.float32(self.value)
+        return str(single) if single == self.value else f"{self.value:.10g}"
+
+    def describe(self, others: str = "others") -> str:
+        """Return a text with the value, its frequency, and the range of the other values, which are called `others`."""
+        return (
+            f"{self.column} ({self.text} in {self.count} of {self.rows} rows, {others} {self.low:g} to {self.high:g})"
+        )
+
+
+def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
+    """Find values that look like codes and lie outside the other cells of a column; nan cells do not count.
+
+    A code must repeat, with two exceptions. In a column of at least ten cells, numbers up to -99 or from 999 on may
+    occur once. -999, -9999 and so on may occur once in any column.
+
+    It must lie more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is
+    enough that no other value is negative. For 7, 8 and 9 it is enough that the other values form a scale, see
+    `_beside_a_scale`.
+    """
+    present = numbers[np.isfinite(numbers)]
+    # A distant value is the minimum or the maximum, so most columns need no sorting.
+    if not present.size or not may_hold_codes(float(present.min()), float(present.max())):
+        return []
+    values, counts = np.unique(present, return_counts=True)
+    has_enough_rows = present.size >= _FEWEST_ROWS
+    suspects = [
+        value
+        for value, count in zip(values, counts, strict=True)
+        if _looks_like_a_code(float(value)) and (count > 1 or _may_occur_once(float(value), enough=has_enough_rows))
+    ]
+    beside = _beside_a_scale(values, counts)
+    others = present[~np.isin(present, [*suspects, *beside])]
+    if not (suspects or beside) or np.unique(others).size < _FEWEST_VALUES:
+        return []
+    low, high = float(others.min()), float(others.max())
+    lower_quartile, upper_quartile = np.percentile(others, [25, 75])
+    spread = float(upper_quartile - lower_quartile) or high - low
+    codes = []
+    for value, count in zip(values, counts, strict=True):
+        gap = max(low - value, value - high)
+        only_negative = (value == -9 or value < -50) and low >= 0
+        if value in beside or (value in suspects and gap > 0 and (only_negative or gap > _FAR * spread)):
+            codes.append(Code(name, float(value), int(count), present.size, low, high))
+    return codes
+
+
+def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray, " value"]) -> list[float]:
+    """Return the 7, 8 and 9 among the distinct values that lie beside a scale, such as 9 beside 1, 2, 3, 4, 5.
+
+    The scale consists of all whole numbers from 0 or 1 to its largest value, which is at least two below the codes. The
+    largest value must be as frequent as in a scale; in a column of counts it is rarer.
+    """
+    rows, jumps = counts.sum(), np.flatnonzero(np.diff(values) != 1)
+    if rows < _FEWEST_ROWS or values[0] not in (0.0, 1.0) or not jumps.size or not jumps[0]:
+        return []
+    top, codes = int(jumps[0]), values[jumps[0] + 1 :]
+    count = int(counts[top + 1 :].sum())
+    least = max(_TOP_ROWS, (_TOP_REPEATED if count > 1 else _TOP_ONCE) * rows)
+    is_beside = np.isin(codes, _SCALE_CODES).all() and codes[-1] > _SCALE_CODES[0] and counts[top] >= least
+    is_beside = is_beside and 2 * count < rows
+    return [float(code) for code in codes] if is_beside else []
+
+
+def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, instead: str = "") -> None:
+    """Warn of values that look like codes, with the options that make them missing.
+
+    Args:
+        codes: the values.
+        targets: the names of the targets.
+        where: the name of the table in messages.
+        instead: the remedy where the options of tables do not apply: arrays have no missing cells.
+    """
+    for are_targets in (False, True):
+        codes_of_kind = [code for code in codes if (code.column in targets) == are_targets]
+        if not codes_of_kind:
+            continue
+        options = " ".join(setting("missing_code", f"{code.column}={code.text}") for code in codes_of_kind)
+        missing_option = "[[missing=drop]]" if are_targets else "[[missing=median]] or drop"
+        remedy = instead or f"to read it as missing, use {options} with {missing_option}"
+        noun = "target" if are_targets else "column"
+        noun += "s" if len({code.column for code in codes_of_kind}) > 1 else ""
+        listing = list_names(code.describe() for code in codes_of_kind)
+        text = f"{where}: {noun} {listing}: outside the other values, like a code for a missing cell; {remedy}"
+        warnings.warn(text, BnnzooWarning, stacklevel=3)
+
+
+def may_hold_codes(low: float, high: float) -> bool:
+    """Whether a column with this minimum and maximum may contain codes, which are always the minimum or the maximum."""
+    return _looks_like_a_code(low) or _looks_like_a_code(high) or high in _SCALE_CODES[1:]
+
+
+def _looks_like_a_code(value: float) -> bool:
+    """Whether a number is -1, -7, -8, -9, a repetition of 7, 8 or 9 (-999, 99.99), or a code of a format."""
+    if value in (-1.0, -9.0, -8.0, -7.0) or value in _ALWAYS_CODES or np.float32(value) == np.float32(9.96921e36):
+        return True
+    digits = f"{abs(value):.7g}".replace(".", "")
+    return len(digits) > 1 and digits[0] in "789" and set(digits) == {digits[0]} and abs(value) >= 10
+
+
+def _may_occur_once(value: float, *, enough: bool) -> bool:
+    """Whether a code of this size need not repeat; `enough`: the column has at least ten cells."""
+    if value in _ALWAYS_CODES:
+        return enough
+    return value <= (_LARGEST_SINGLE_CODE if enough else _ANY_ROWS) or (enough and value >= _SMALLEST_SINGLE_HIGH_CODE)

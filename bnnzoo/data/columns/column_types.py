@@ -1,0 +1,111 @@
+"""Types of raw table columns: numbers, booleans, dates, times of day, or text with levels.
+
+docs/data.md states the rules. They use distinct cells only, and are the same for CSV, Parquet and data frames.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import numbers
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from bnnzoo.data.checks.faults import Fault, Faults
+from bnnzoo.data.columns.cells import Cells, Kind, as_text
+from bnnzoo.data.columns.days import coded_days, days_since_1970
+from bnnzoo.data.columns.forms import Style
+from bnnzoo.data.columns.text_column import TextColumn, refuse_merged, text_cells
+
+_PLAIN = Style()
+_CELLS = (str, numbers.Real, decimal.Decimal, np.bool_, datetime.date, datetime.time)
+"""The types of single cells that are supported."""
+
+
+def interpret(
+    name: str,
+    series: Any,
+    faults: Faults,
+    *,
+    cell_text: Callable[[int], str],
+    kind: str = "",
+    style: Style = _PLAIN,
+) -> Cells:
+    """Convert a column of a pandas frame to `Cells`; report invalid cells to `faults`.
+
+    Args:
+        cell_text: returns the raw text of a cell of a row, counted from 0, for messages.
+        kind: the required type; by default the cells decide. `label` is text in which no word means a missing cell.
+        style: the notation of the cells.
+    """
+    import pandas as pd
+
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        category_column = series.cat.remove_unused_categories()
+        codes, values = np.asarray(category_column.cat.codes), list(category_column.cat.categories)
+        if kind in ("", "text", "label"):
+            return text_cells(name, codes, [as_text(value) for value in values], style.is_missing, ordered=True)
+        return TextColumn(name, codes, [as_text(value) for value in values], faults, cell_text, style).read(kind)
+    dtype_kind = _kind_of_dtype(dtype)
+    # A column that was 0 and 1 in training may be booleans here.
+    if dtype_kind and kind in ("", dtype_kind, "number" if dtype_kind == "boolean" else dtype_kind):
+        if dtype_kind == "date":
+            days = days_since_1970(series)
+            days = np.where(np.isin(days, coded_days(style)), np.nan, days)
+            return Cells(name, "date", days, zoned=getattr(dtype, "tz", None) is not None)
+        refuse_merged(name, _as_integers(series), faults)
+        values = _without_codes(_floats(series), dtype, style)
+        bounds = np.stack([values, values], -1) if style.censored else None
+        return Cells(name, kind or dtype_kind, values, bounds=bounds)  # type: ignore[arg-type]
+    try:
+        codes, uniques = pd.factorize(series)
+        unknown_types = {type(value).__name__ for value in uniques if not isinstance(value, _CELLS)}
+    except (TypeError, NotImplementedError):  # the cells cannot be compared: lists, dictionaries
+        codes, uniques, unknown_types = np.zeros(0, int), [], {str(dtype)}
+    if unknown_types:
+        description = "that hold neither numbers, text, booleans nor dates"
+        problem = f"neither numbers, text, booleans nor dates ({', '.join(sorted(unknown_types))})"
+        faults.add(name, Fault(description, problem, "convert it, or use [[drop=NAME]]"))
+        return Cells(name, "number", np.zeros(len(series)))
+    return TextColumn(name, codes, [as_text(value) for value in uniques], faults, cell_text, style).read(kind)
+
+
+def _kind_of_dtype(dtype: Any) -> Kind | Literal[""]:
+    import pandas as pd
+
+    if pd.api.types.is_bool_dtype(dtype):
+        return "boolean"
+    if pd.api.types.is_datetime64_any_dtype(dtype):
+        return "date"
+    return "number" if pd.api.types.is_any_real_numeric_dtype(dtype) else ""
+
+
+def _floats(series: Any) -> Float[np.ndarray, " row"]:
+    if isinstance(series.dtype, np.dtype):
+        return series.to_numpy(dtype=np.float64)
+    return series.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _without_codes(values: Float[np.ndarray, " row"], dtype: Any, style: Style) -> Float[np.ndarray, " row"]:
+    """Return the numbers, with nan for codes of missing cells.
+
+    For float32 columns the codes are rounded in the same way.
+    """
+    code_values = np.array(style.code_numbers)
+    is_float32 = getattr(dtype, "itemsize", 8) == 4 and getattr(dtype, "kind", "f") == "f"
+    code_values = code_values.astype(np.float32).astype(np.float64) if is_float32 else code_values
+    return np.where(np.isin(values, code_values), np.nan, values) if code_values.size else values
+
+
+def _as_integers(series: Any) -> NDArray[Any]:
+    """Return the numbers of an integer column, 0 where missing, as integers because float64 might not hold them."""
+    import pandas as pd
+
+    if not pd.api.types.is_integer_dtype(series.dtype):
+        return np.zeros(0, np.int64)
+    return series.fillna(0).to_numpy(np.uint64 if "u" in str(series.dtype).casefold() else np.int64)

@@ -1,0 +1,191 @@
+"""Warnings about columns that are valid but probably not as intended."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from bnnzoo.data.checks.faults import list_names, with_names
+from bnnzoo.data.columns.cells import Cells
+from bnnzoo.data.columns.forms import WITH_UNIT
+from bnnzoo.errors import BnnzooWarning
+from bnnzoo.finding import setting
+
+_FEWEST_IDENTIFIED = 20
+"""With fewer rows, all values may be distinct by chance."""
+_FEWEST_NUMBERED = 3
+"""The same limit for a column with a name of row numbers."""
+_ROW_NUMBERS = re.compile(
+    r"unnamed: ?\d+|rownames?|row[ ._-]?(?:names?|id|no|nr|num(?:ber)?)?|index|level_0|\.\.\.1|#", re.I
+)
+"""Names that pandas, R and databases give to row numbers."""
+_SENTINELS = ("0001-01-01", "1753-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01", "9999-12-31")
+"""Dates that systems use as placeholders for a missing date."""
+_TOTALS = re.compile(
+    r"(?:(?:grand|sub)?[ -]?totals?|sum|summe|gesamt|insgesamt|somme|suma|totale|mean|average)\b.*", re.I
+)
+"""Labels of a closing row of sums or means."""
+_FEWEST_WITH_UNIT = 3
+"""Minimal number of levels with the same unit that are considered amounts."""
+_FEWEST_VALUES = 2
+"""Minimal number of other values in a column with a distant value."""
+
+
+def warn_of_inputs(cells: Sequence[Cells], where: str) -> None:
+    """Warn about constant columns and identifiers. A single input may differ in every row, such as a time.
+
+    Fewer rows are enough for a column with a usual name of row numbers.
+    """
+    names_by_kind: dict[str, list[str]] = {"constant": [], "identifier": []}
+    for column in cells:
+        present = column.numbers[~column.is_missing]
+        if len(present) < 2:
+            continue
+        if present.max() == present.min():
+            names_by_kind["constant"] += [] if column.is_missing.any() else [column.name]
+            continue
+        fewest = _FEWEST_NUMBERED if _ROW_NUMBERS.fullmatch(column.name) else _FEWEST_IDENTIFIED
+        if len(cells) > 1 and len(present) >= fewest and column.kind in ("number", "text"):
+            is_whole = column.kind == "text" or np.array_equal(present, np.floor(present))
+            if is_whole and len(np.unique(present)) == len(present):
+                names_by_kind["identifier"].append(column.name)
+    for kind, pattern in (
+        ("constant", "the same in every row, so {} nothing"),
+        ("identifier", "different in every row, like identifiers"),
+    ):
+        if names := names_by_kind[kind]:
+            noun, clause, pronoun = ("column", "it says", "it") if len(names) == 1 else ("columns", "they say", "them")
+            remedy = with_names("[[drop=NAME]]", names)
+            text = f"{where}: {noun} {list_names(names)}: {pattern.format(clause)}; leave {pronoun} out with {remedy}"
+            warnings.warn(text, BnnzooWarning, stacklevel=3)
+
+
+def warn_of_targets(cells: Sequence[Cells], where: str) -> None:
+    """Warn about constant targets."""
+    constant = [
+        column.name
+        for column in cells
+        if len(column.numbers) > 1 and np.nanmax(column.numbers) == np.nanmin(column.numbers)
+    ]
+    if constant:
+        text = f"{where}: target {list_names(constant)}: the same in every row, so there is nothing to predict"
+        warnings.warn(text, BnnzooWarning, stacklevel=3)
+
+
+def warn_of_text(
+    cells: Sequence[Cells],
+    categories: Sequence[str],
+    targets: Sequence[str],
+    where: str,
+    skip: Callable[[int], str] | None,
+) -> None:
+    """Warn of text that is probably no category: amounts, names of columns, totals, levels that differ in case.
+
+    Args:
+        categories: the columns of text that the user declared as levels.
+        targets: the names of the targets.
+        skip: a function that returns the option to leave out a row, counted from 0, or ""; None if rows were already
+            left out.
+    """
+    texts = [column for column in cells if column.kind == "text"]
+    warnings_found = []
+    for column in texts:
+        name, levels = column.name, column.levels
+        units = [match[1] for level in levels if (match := WITH_UNIT.fullmatch(level))]
+        unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
+        if name not in categories and count >= _FEWEST_WITH_UNIT and 2 * count >= len(levels):
+            option = "[[task=classification]]" if name in targets else setting("categories", name)
+            warnings_found.append(
+                f"column {name}: numbers with a unit ({unit}) are read as text, each as a category of its own; "
+                f"write plain numbers, or confirm the categories with {option}"
+            )
+        warnings_found += [f"column {name}: {text}; write them alike if they are the same" for text in _twins(levels)]
+        marks = [level for level in levels if not any(map(str.isalnum, level))]
+        if name in targets and len(marks) == 1 and len(levels) > 1:
+            code = setting("missing_code", f"{name}={marks[0]}")
+            warnings_found.append(
+                f"target {name}: class {marks[0]!r} looks like a mark for a missing cell; to leave such rows out, use "
+                f"{code} with [[missing=drop]]"
+            )
+        last = column.numbers[-1]
+        if skip and len(column.numbers) > 2 and np.isfinite(last) and np.sum(column.numbers == last) == 1:
+            level, row = levels[int(last)], len(column.numbers)
+            if _TOTALS.fullmatch(level):
+                option = skip(row - 1)
+                remedy = f"leave it out with {option}" if option else "remove it"
+                warnings_found.append(
+                    f"row {row}, column {name}: {level!r}: a row of totals is not an observation; {remedy}"
+                )
+    columns_with_own_name = [column.name for column in texts if column.name in column.levels]
+    if len(columns_with_own_name) > 1 and 2 * len(columns_with_own_name) >= len(cells):
+        warnings_found.append(
+            f"the cells of several columns contain the column names ({list_names(columns_with_own_name)}): the "
+            "header is repeated, "
+            "or the first line is not the header; remove the line, or put a header above it"
+        )
+    for text in warnings_found:
+        warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
+
+
+def _twins(levels: Sequence[str]) -> list[str]:
+    """Return descriptions of categories that differ only in case, or in invisible or wide characters."""
+    folded = Counter(level.casefold() for level in levels)
+    twins = [level for level in levels if folded[level.casefold()] > 1]
+    texts = [f"categories that differ only in capital letters: {list_names(twins)}"] if twins else []
+    visible = Counter(_visible(level) for level in levels)
+    twins = [level for level in levels if visible[_visible(level)] > 1]
+    return texts + ([f"categories that look alike: {list_names(ascii(level) for level in twins)}"] if twins else [])
+
+
+def _visible(text: str) -> str:
+    """Return a text without invisible characters, and with the plain form of wide characters and ligatures."""
+    visible = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
+    return " ".join(unicodedata.normalize("NFKC", visible).split())
+
+
+def warn_of_dates(cells: Sequence[Cells], where: str) -> None:
+    """Warn of placeholder dates, and of dates that are written as whole numbers."""
+    for column in cells:
+        present = np.unique(column.numbers[~column.is_missing])
+        if column.kind == "date":
+            for day in sentinel_days(present):
+                date = np.datetime64(int(day), "D")
+                code = setting("missing_code", f"{column.name}={date}")
+                text = f"column {column.name}: {date} is far from the other dates, like a code for a missing cell"
+                text += f"; to read it as missing, use {code} with [[missing=median]] or drop"
+                warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
+        elif column.kind == "number" and _are_written_dates(present):
+            text = f"column {column.name}: whole numbers such as {present[0]:.0f} look like dates but are read as "
+            text += "numbers; write dates as YYYY-MM-DD"
+            warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
+
+
+def sentinel_days(distinct: Float[np.ndarray, " distinct"]) -> list[float]:
+    """Return placeholder dates of a column, as days since 1970, that are far from its other dates.
+
+    `distinct` are the sorted distinct dates of the column.
+    """
+    days = [float(np.datetime64(text, "D").astype(float)) for text in _SENTINELS]
+    others = distinct[~np.isin(np.floor(distinct), days)]
+    if others.size < _FEWEST_VALUES:
+        return []
+    span = max(others[-1] - others[0], 1.0)
+    whole_days = np.unique(np.floor(distinct))
+    return [float(day) for day in whole_days if day in days and max(others[0] - day, day - others[-1]) > span]
+
+
+def _are_written_dates(numbers: Float[np.ndarray, " distinct"]) -> bool:
+    """Whether all numbers, of several months, are dates written as YYYYMMDD."""
+    if numbers.size < _FEWEST_VALUES or numbers[0] < 19000101 or numbers[-1] > 21001231:
+        return False
+    if not np.array_equal(numbers, np.floor(numbers)):
+        return False
+    integers = numbers.astype(int)
+    month, day = integers // 100 % 100, integers % 100
+    return bool(np.all((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)))

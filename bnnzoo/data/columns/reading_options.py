@@ -1,0 +1,182 @@
+"""Options for reading table cells. The run's file stores them, so that new tables are read in the same way."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import FailFast
+
+from bnnzoo.data.checks.check import did_you_mean
+from bnnzoo.errors import UsageError
+
+SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " ", "pipe": "|"}
+"""Names of separators that are hard to type in a shell."""
+_LINES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_MOST_SKIPPED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Options for reading a table; `separator`, `decimal`, `skip_rows` and `encoding` apply to text files only.
+
+    Attributes:
+        separator: the character between the cells of a row; "" to detect it.
+        decimal: "." or ","; "" to detect it.
+        skip_rows: lines of the file to skip, counted from 1: "2", "1-10".
+        encoding: the text encoding; "" for UTF-8.
+        missing_code: values that mean a missing cell, for all columns or as NAME=VALUE.
+        censored: whether targets such as <0.5, >100 and 1..2 are bounds.
+    """
+
+    separator: str = ""
+    decimal: Literal["", ".", ","] = ""
+    skip_rows: Annotated[tuple[str, ...], FailFast()] = ()
+    encoding: str = ""
+    missing_code: Annotated[tuple[str, ...], FailFast()] = ()
+    censored: bool = False
+
+    @classmethod
+    def from_options(
+        cls,
+        *,
+        separator: str | None = None,
+        decimal: str | None = None,
+        skip_rows: Sequence[str] = (),
+        encoding: str | None = None,
+        missing_code: Sequence[str] = (),
+        censored: bool = False,
+    ) -> Reading:
+        """Return the reading for the given options.
+
+        Raises:
+            UsageError: for an invalid value.
+        """
+        separator_mark: Any = "" if separator is None else SEPARATORS.get(separator, separator.replace("\\t", "\t"))
+        if separator is not None and (
+            len(separator_mark) != 1 or separator_mark in '"\n\r' or separator_mark.isalnum()
+        ):
+            words = ", ".join(SEPARATORS)
+            raise UsageError(f"separator: must be one character, or one of {words} (got {separator!r})")
+        decimal_mark: Any = "" if decimal is None else decimal
+        if decimal_mark not in ("", ".", ","):
+            raise UsageError(f"decimal: must be . or , (got {decimal!r})")
+        if decimal_mark == "." and separator_mark == ".":  # commas can be both: "1,5" in quotes
+            raise UsageError(f"separator and decimal: must differ (both are {separator_mark!r})")
+        if encoding is not None:
+            _check_encoding(encoding)
+        lines = tuple(part.strip() for text in skip_rows for part in text.split(",") if part.strip())
+        parse_lines(lines)
+        codes = tuple(unicodedata.normalize("NFC", code) for code in missing_code)
+        return cls(separator_mark, decimal_mark, lines, encoding or "", codes, censored)
+
+    def check(self) -> None:
+        """Check that a stored reading is one that options can produce.
+
+        Raises:
+            ValueError: if it is not.
+        """
+        try:
+            right = (
+                Reading.from_options(
+                    **{
+                        **vars(self),
+                        "separator": self.separator or None,
+                        "decimal": self.decimal or None,
+                        "encoding": self.encoding or None,
+                    }
+                )
+                == self
+            )
+        except UsageError:
+            right = False
+        if not right:
+            raise ValueError("it cannot result from options of the table reader")
+
+    @property
+    def text_options(self) -> Reading:
+        """Options about the form of a text file only."""
+        return dataclasses.replace(self, missing_code=(), censored=False)
+
+    def check_codes(self, names: Sequence[str], where: str) -> None:
+        """Refuse a missing code for a column that the table does not have.
+
+        Raises:
+            UsageError: with the column.
+        """
+        for code in self.missing_code:
+            matching_names = [name for name in names if code.startswith(f"{name}=")]
+            name, equals, value = code.partition("=")
+            if matching_names:
+                name = max(matching_names, key=len)
+                value = code[len(name) + 1 :]
+            elif equals:
+                raise UsageError(f"{where}: missing_code {code!r}: no column named {name}; {did_you_mean(name, names)}")
+            if not (value if equals else code).strip():
+                raise UsageError(
+                    f"{where}: missing_code {code!r}: the value is missing; empty cells are missing already"
+                )
+
+    def codes_of(self, name: str) -> tuple[str, ...]:
+        """Return the values that mean a missing cell in the column `name`."""
+        codes = []
+        for code in self.missing_code:
+            if "=" not in code:
+                codes.append(code.strip())
+            elif code.startswith(f"{name}="):
+                codes.append(code[len(name) + 1 :].strip())
+        return tuple(codes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields with non-default values, as JSON-compatible values."""
+        defaults = vars(PLAIN)
+        return {key: value for key, value in vars(self).items() if value != defaults[key]}
+
+
+PLAIN = Reading()
+"""The reading without any options."""
+
+
+def parse_lines(texts: Iterable[str]) -> frozenset[int]:
+    """Return the lines of `skip_rows`, counted from 1.
+
+    Raises:
+        UsageError: for text that is neither a line nor a range of lines.
+    """
+    lines: set[int] = set()
+    for text in texts:
+        match = _LINES.fullmatch(text)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= first <= last or last - first >= _MOST_SKIPPED:
+            raise UsageError(
+                f"skip_rows: must be lines of the file, counted from 1, such as 2 or 1-10,12 (got {text!r})"
+            )
+        lines.update(range(first, last + 1))
+    return frozenset(lines)
+
+
+def format_lines(lines: Collection[int]) -> str:
+    """Return lines in the notation of `--skip-rows`: 1-10,12."""
+    ranges: list[list[int]] = []
+    for line in sorted(lines):
+        if ranges and ranges[-1][1] == line - 1:
+            ranges[-1][1] = line
+        else:
+            ranges.append([line, line])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def _check_encoding(name: str) -> None:
+    try:
+        is_text = codecs.lookup(name)._is_text_encoding  # pyright: ignore[reportAttributeAccessIssue]
+    except LookupError:
+        is_text = False
+    if not is_text:
+        raise UsageError(
+            f"encoding: unknown (got {name!r}); use for instance utf-8, cp1252 (Windows), latin-1 or utf-16"
+        )

@@ -1,0 +1,268 @@
+"""Columns of text whose cells decide the type: numbers, booleans, dates, times of day, or levels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from numpy.typing import NDArray
+
+from bnnzoo.data.checks.check import lost_digits, merged_positions
+from bnnzoo.data.checks.faults import CENSORED, MAX_MISSING_CODES, Fault, Faults
+from bnnzoo.data.columns.bounds import single_numbers
+from bnnzoo.data.columns.cells import Cells, Kind, quoted
+from bnnzoo.data.columns.days import coded_days, days_since_1970
+from bnnzoo.data.columns.forms import (
+    BOOLEAN,
+    DATE,
+    DRESSED_NUMBER,
+    LONG,
+    OTHER_DATE,
+    OTHER_TIME,
+    TIME,
+    Style,
+    as_iso,
+    is_true,
+    parse_hours,
+)
+from bnnzoo.finding import setting
+
+_NOT_A_NUMBER_REMEDY = "write plain numbers (1234.5) and leave missing cells empty, or use [[drop=NAME]]"
+_BOUND_REMEDY = "write a number or leave the cell empty, or use [[drop=NAME]]"
+_CENSORED_REMEDY = "write a number or a bound (<0.5, >100, 1..2), or leave missing cells empty"
+_DATE_REMEDY = "write dates as YYYY-MM-DD, or use [[drop=NAME]]"
+
+
+class TextColumn(NamedTuple):
+    """Distinct texts and, per row, the position of its text (`codes`, -1 for a missing cell)."""
+
+    name: str
+    codes: Int[np.ndarray, " row"]
+    texts: Sequence[str]
+    faults: Faults
+    cell_text: Callable[[int], str]
+    style: Style
+
+    def read(self, kind: str) -> Cells:
+        """Return the column as `kind`, or as the type of its cells if `kind` is empty."""
+        present = [text for text in self.texts if not self.style.is_missing(text)]
+        is_kind_known, kind = bool(kind), kind or self._kind(present)
+        if kind == "number":
+            if is_kind_known and present and all(BOOLEAN.fullmatch(text) for text in present):
+                return self._numbers("number", BOOLEAN.fullmatch, is_true, _NOT_A_NUMBER_REMEDY, "not a number")
+            integers = [
+                int(long_number[1].replace("\u2212", "-")) if (long_number := LONG.fullmatch(text)) else 0
+                for text in self.texts
+            ]
+            refuse_merged(self.name, np.array([*integers, 0], object)[self.codes], self.faults)
+            if self.style.censored:
+                return self._censored()
+            return self._numbers(
+                "number", self.style.is_number, self.style.number, _NOT_A_NUMBER_REMEDY, "not a number"
+            )
+        if kind == "boolean":
+            remedy = "write True or False and leave missing cells empty, or use [[drop=NAME]]"
+            pattern = re.compile(r"true|false|[01]", re.I)
+            return self._numbers("boolean", pattern.fullmatch, is_true, remedy, "not a boolean")
+        if kind == "time":
+            remedy = "write times as HH:MM:SS from 00:00 to 23:59:59, or use [[drop=NAME]]"
+            return self._numbers("time", TIME.fullmatch, parse_hours, remedy, "not a time of day")
+        if kind == "date":
+            return self._dates()
+        is_gap = self.style.is_missing if kind == "text" else self.style.codes.__contains__
+        return text_cells(self.name, self.codes, self.texts, is_gap)
+
+    def _kind(self, present: Sequence[str]) -> Kind:
+        if not present:
+            return "number"
+        forms: tuple[tuple[Kind, Callable[[str], Any]], ...]
+        forms = (
+            ("number", self.style.is_number),
+            ("boolean", BOOLEAN.fullmatch),
+            ("date", DATE.fullmatch),
+            ("time", TIME.fullmatch),
+        )
+        for kind, matches in forms:
+            if all(matches(text) for text in present):
+                return kind
+        weights = np.bincount(self.codes[self.codes >= 0], minlength=len(self.texts))
+        is_present = np.array([not self.style.is_missing(text) for text in self.texts])
+        bounds = np.array([self.style.is_one_sided(text) for text in self.texts])
+        for kind, matches in forms:
+            # If at least half of the cells have this type, the others are mistakes and not levels.
+            is_of_kind = np.array([bool(matches(text)) for text in self.texts]) & is_present
+            is_counted = is_of_kind | bounds if kind == "number" and is_of_kind.any() else is_of_kind
+            if 2 * weights[is_counted].sum() >= weights[is_present].sum():
+                return kind
+        non_numbers = [text for text in present if not self.style.is_number(text)]
+        if len(non_numbers) == 1 and len(present) > 2 and _is_placeholder(non_numbers[0], present):
+            return "number"
+        if len(present) > 2 and all(self.style.is_one_sided(text) for text in present):
+            return "number"
+        other_patterns: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+            ("date", OTHER_DATE),
+            ("time", OTHER_TIME),
+            ("number", DRESSED_NUMBER),
+        )
+        for kind, pattern in other_patterns:
+            is_of_kind = np.array([bool(pattern.fullmatch(text)) for text in self.texts]) & is_present
+            if 2 * weights[is_of_kind].sum() >= weights[is_present].sum():
+                return kind
+        return "text"
+
+    def _numbers(
+        self, kind: Kind, matches: Callable[[str], Any], number: Callable[[str], float], remedy: str, problem: str
+    ) -> Cells:
+        values = np.full(len(self.texts) + 1, np.nan)  # the last value is for code -1
+        is_invalid = np.zeros(len(values), bool)
+        for i, text in enumerate(self.texts):
+            if self.style.is_missing(text):
+                continue
+            if matches(text):
+                values[i] = number(text)
+            else:
+                is_invalid[i] = True
+        self._report_invalid(is_invalid, f"with cells that are {problem}", problem, remedy)
+        return Cells(self.name, kind, values[self.codes])
+
+    def _censored(self) -> Cells:
+        """Read numbers and bounds: <0.5, >100, 1..2, [1,2]. A bound gives its finite end, an interval its midpoint."""
+        bounds_of_texts, is_invalid = np.full((len(self.texts) + 1, 2), np.nan), np.zeros(len(self.texts) + 1, bool)
+        for i, text in enumerate(self.texts):
+            if self.style.is_missing(text):
+                continue
+            if self.style.is_number(text):
+                bounds_of_texts[i] = self.style.number(text)
+            elif (bounds := self.style.bounds(text)) is not None:
+                bounds_of_texts[i] = bounds
+            else:
+                is_invalid[i] = True
+        self._report_invalid(is_invalid, "with cells that are no number or bound", "not a number", _CENSORED_REMEDY)
+        bounds = bounds_of_texts[self.codes]
+        return Cells(self.name, "number", single_numbers(bounds), bounds=bounds)
+
+    def _dates(self) -> Cells:
+        import pandas as pd
+
+        matches = [DATE.fullmatch(text) for text in self.texts]
+        is_missing = np.array([self.style.is_missing(text) for text in self.texts], bool)
+        time_zones = {bool(match[2]) for match in matches if match}
+        texts = [as_iso(text) if match else None for text, match in zip(self.texts, matches, strict=True)]
+        parsed = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", errors="coerce", utc=True)
+        days = np.where(is_missing, np.nan, days_since_1970(parsed))
+        is_invalid = np.isnan(days) & ~is_missing
+        days[np.isin(days, coded_days(self.style))] = np.nan
+        self._report_invalid(np.append(is_invalid, False), "with cells that are not dates", "not a date", _DATE_REMEDY)
+        if len(time_zones) > 1:
+            problem = "dates with and without a time zone"
+            self.faults.add(self.name, Fault(f"with {problem}", problem, "give all of them a time zone, or none"))
+        return Cells(self.name, "date", np.append(days, np.nan)[self.codes], zoned=True in time_zones)
+
+    def _report_invalid(self, is_invalid: NDArray[np.bool_], description: str, problem: str, remedy: str) -> None:
+        """Report the invalid cells. Cells that are invalid in the same way form one fault."""
+        groups: dict[Fault, list[int]] = {}
+        remedy = remedy.replace("1234.5", f"1234{self.style.decimal or '.'}5")
+        for code in np.flatnonzero(is_invalid):
+            fault = Fault(description, problem, remedy)
+            if problem == "not a number":
+                fault = self._fault_of(self.texts[int(code)], fault)
+            groups.setdefault(fault, []).append(int(code))
+        coded_codes = [code for fault, codes in groups.items() if fault.coded for code in codes]
+        for fault, codes in groups.items():
+            rows = np.flatnonzero(np.isin(self.codes, codes))
+            text = self.cell_text(int(rows[0])).strip() or self.texts[int(self.codes[rows[0]])]
+            shown_texts = [self.texts[code] for code in coded_codes]
+            are_marks = fault.coded and len(shown_texts) <= MAX_MISSING_CODES and all(map(_may_be_missing, shown_texts))
+            summary, *reason = fault.problem.split(":", 1)
+            problem_text = f"{summary} ({quoted(text)})" + "".join(f":{part}" for part in reason)
+            missing_codes = tuple(shown_texts) if are_marks else ()
+            located_fault = fault._replace(
+                problem=problem_text, row=int(rows[0]) + 1, count=rows.size, codes=missing_codes
+            )
+            self.faults.add(self.name, located_fault, rows)
+
+    def _fault_of(self, text: str, fault: Fault) -> Fault:
+        """Return the fault of a cell that is not a number. Its problem is followed by a reason."""
+        decimal = self.style.decimal
+        if not self.style.censored and self.style.bounds(text) is not None:
+            return Fault(CENSORED, "a bound, not a number", _BOUND_REMEDY)
+        if self.style.censored and self.style.is_interval(text):
+            reason = "an interval whose first end is not the smaller"
+            return fault._replace(description="with intervals in the wrong order", problem=f"{fault.problem}: {reason}")
+        if text == self.name:
+            return fault._replace(
+                description="with their name among the cells", problem=(f"{fault.problem}: the header is repeated here")
+            )
+        other_decimal: Literal[".", ","] = "." if decimal == "," else ","
+        is_other_decimal = Style(other_decimal).is_number(text) or Style(other_decimal).is_one_sided(text)
+        if is_other_decimal and (decimal == "," or text.count(",") == 1):
+            reason = (
+                "a decimal point, while other numbers have a decimal comma" if decimal == "," else "a decimal comma"
+            )
+            alternative = "" if decimal == "," else " or a thousands separator"
+            option = f"; if it is the decimal mark, use {setting('decimal', other_decimal)}" if decimal else ""
+            option = "" if self.faults.trained else option
+            return fault._replace(
+                description=f"with {reason}",
+                problem=f"{fault.problem}: {reason}{alternative}",
+                remedy=fault.remedy + option,
+            )
+        if BOOLEAN.fullmatch(text) and all(BOOLEAN.fullmatch(t) or t in "01" for t in self.texts if t):
+            reason = "other cells are 0 or 1"
+            return fault._replace(
+                description="with booleans in two forms",
+                problem=f"{fault.problem}: {reason}",
+                remedy="write 0 and 1 in all cells",
+            )
+        if DRESSED_NUMBER.fullmatch(text):
+            reason = "characters other than digits and a point"
+            return fault._replace(description=f"with {reason} in their numbers", problem=f"{fault.problem}: {reason}")
+        return fault._replace(coded=True)
+
+
+def text_cells(
+    name: str,
+    codes: Int[np.ndarray, " row"],
+    texts: Sequence[str],
+    is_gap: Callable[[str], bool],
+    ordered: bool = False,
+) -> Cells:
+    """Return a column of text. Its levels are sorted, unless the texts are in order already (`ordered`)."""
+    present = dict.fromkeys(text for text in texts if not is_gap(text))
+    levels = tuple(present) if ordered else tuple(sorted(present))
+    position_of_level = {level: float(i) for i, level in enumerate(levels)}
+    return Cells(
+        name, "text", np.array([*(position_of_level.get(text, np.nan) for text in texts), np.nan])[codes], levels
+    )
+
+
+def refuse_merged(name: str, integers: NDArray[Any], faults: Faults) -> None:
+    """Report different whole numbers that float64 would make equal."""
+    rows = merged_positions(integers)
+    if rows.size:
+        description = "of whole numbers above 2^53, some of which would become equal"
+        remedy = "subtract a constant, write text (id123), or use [[drop=NAME]]"
+        remedy = "round them to what float64 can represent" if faults.trained else remedy
+        faults.add(
+            name, Fault(description, lost_digits(integers[rows[0]]), remedy, int(rows[0]) + 1, rows.size, coded=True)
+        )
+
+
+def _is_placeholder(text: str, present: Sequence[str]) -> bool:
+    """Whether the only text among numbers is a mark for a missing cell: ? or --, or ND beside three decimals."""
+    return (
+        not any(character.isalnum() for character in text)
+        or sum(any(character in ".," for character in cell) for cell in present) > 2
+    )
+
+
+def _may_be_missing(text: str) -> bool:
+    """Whether a cell among numbers may stand for a missing value: a mark, or words without digits."""
+    if any(map(str.isdigit, text)):
+        return text.startswith("#")  # #DIV/0! of a spreadsheet; <5% is a bound
+    if BOOLEAN.fullmatch(text) or ":" in text:
+        return False
+    return not text[0].isalnum() or 3 < len(text) <= 40 or (len(text) == 2 and text.isupper())

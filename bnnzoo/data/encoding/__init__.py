@@ -1,0 +1,1 @@
+"""Encoding of columns as the inputs and targets of a network."""

@@ -1,0 +1,310 @@
+"""The encoding of table columns as network inputs, fitted on the training table and stored in the run's file.
+
+Numbers and booleans are kept; if float32 could not distinguish numbers of a column, its smallest number is subtracted.
+Dates count days from the first one, times of day hours. Each level of a text column is an input of its own
+(`colour=red`). With
+`missing: median`, missing cells get the median of the training rows. Columns with missing cells in training get an
+indicator input (`age is missing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+from pydantic import FailFast
+
+from bnnzoo.data.checks.check import did_you_mean, is_coarse
+from bnnzoo.data.checks.faults import DROP_COLUMN, Fault, Faults
+from bnnzoo.data.columns.cells import Cells, Kind, quoted
+from bnnzoo.data.columns.levels import level_positions, numeric_values
+from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
+
+Missing = Literal["error", "drop", "median"]
+Unseen = Literal["error", "zero"]
+
+Shown = Callable[[int, str], str]
+"""A function that returns the raw text of a cell, by row (from 0) and column, for messages."""
+
+MOST_LEVELS = 100
+"""Limit for the levels of a text column. A column with more is an identifier or a remark, not a category."""
+MOST_LETTERS = 200
+"""Limit for the length of a level, for the same reason."""
+_COARSE = 1e-3
+"""Fraction of a column's sd by which float32 may change its numbers; beyond it the smallest number is subtracted."""
+_NO_CATEGORIES = f"of text with more than {MOST_LEVELS} categories, or categories of more than {MOST_LETTERS} letters"
+MISSING_REMEDY = f"fill in missing cells with [[missing=median]], drop their rows with [[missing=drop]]{DROP_COLUMN}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """The encoding of one column of the training table, as plain text and numbers for the run's file.
+
+    Attributes:
+        name: the name of the column.
+        kind: the type of its cells.
+        levels: the levels of a text column, each of which becomes one input.
+        origin: the first day of dates, in days since 1970; the smallest of numbers whose differences float32 would
+            lose.
+        median: the value that fills missing cells.
+        was_missing: whether an indicator input marks missing cells.
+        zoned: whether dates have a time zone.
+        exposure: whether the column multiplies rates. It is then the last column, and is neither scaled nor filled.
+    """
+
+    name: str
+    kind: Kind = "number"
+    levels: Annotated[tuple[str, ...], FailFast()] = ()
+    origin: float = 0.0
+    median: float | None = None
+    was_missing: bool = False
+    zoned: bool = False
+    exposure: bool = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs of this column."""
+        value_inputs = tuple(f"{self.name}={level}" for level in self.levels) if self.kind == "text" else (self.name,)
+        return (*value_inputs, f"{self.name} is missing") if self.was_missing else value_inputs
+
+
+def _no_categories(levels: Sequence[str]) -> str:
+    """Return the reason why levels cannot be categories; empty if they can."""
+    letters = max(map(len, levels), default=0)
+    if len(levels) > MOST_LEVELS:
+        return f"text with {len(levels)} categories, more than {MOST_LEVELS}"
+    return f"text with a category of {letters} letters, more than {MOST_LETTERS}" if letters > MOST_LETTERS else ""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The encoding of all input columns in the table's order.
+
+    Attributes:
+        columns: the encoding of each column.
+        missing: the treatment of missing cells.
+        unseen: the treatment of levels that training did not see.
+    """
+
+    columns: Annotated[tuple[Column, ...], FailFast()]
+    missing: Missing = "error"
+    unseen: Unseen = "error"
+
+    @classmethod
+    def from_cells(
+        cls, cells: Sequence[Cells], missing: Missing, unseen: Unseen, faults: Faults, exposure: str = ""
+    ) -> Encoding:
+        """Fit the encoding on a training table. `with_medians` adds the medians later."""
+        columns = []
+        for column in cells:
+            if column.name == exposure:
+                columns.append(Column(exposure, exposure=True))
+                continue
+            if problem := _no_categories(column.levels):
+                is_numeric = numeric_values(column.levels) is not None
+                remedy = (
+                    "remove it from [[categories]] to read numbers" if is_numeric else "write its content as numbers"
+                )
+                faults.add(
+                    column.name,
+                    Fault(_NO_CATEGORIES, problem, f"use [[drop=NAME]], or {remedy}"),
+                )
+            if column.kind == "number" and is_coarse(column.numbers, fraction=_COARSE, origin="smallest"):
+                description, problem = "too small for float32", "its numbers are too close to 0 for float32"
+                faults.add(column.name, Fault(description, problem, "rescale the column, or use [[drop=NAME]]"))
+            is_coarse_column = column.kind == "number" and is_coarse(column.numbers, fraction=_COARSE)
+            is_shifted = (column.kind == "date" or is_coarse_column) and not column.is_missing.all()
+            origin = float(np.nanmin(column.numbers)) if is_shifted else 0.0
+            was_missing = missing == "median" and bool(column.is_missing.any())
+            columns.append(Column(column.name, column.kind, column.levels, origin, None, was_missing, column.zoned))
+        return cls(tuple(columns), missing, unseen)
+
+    @classmethod
+    def of_numbers(cls, names: Sequence[str]) -> Encoding:
+        """Return the encoding of numeric columns without gaps, which are unchanged; a file need not store it."""
+        return cls(tuple(Column(name) for name in names))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every column is an unchanged input."""
+        return self.columns == Encoding.of_numbers(self.inputs).columns
+
+    @property
+    def exposure(self) -> str:
+        """Name of the column that multiplies rates; empty if there is none."""
+        return self.columns[-1].name if self.columns and self.columns[-1].exposure else ""
+
+    def makes_same_inputs(self, other: Encoding) -> bool:
+        """Whether another encoding makes the same inputs of a table, apart from medians."""
+        columns_of_both = [[replace(column, median=None) for column in encoding.columns] for encoding in (self, other)]
+        return columns_of_both[0] == columns_of_both[1]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the network's inputs."""
+        return tuple(name for column in self.columns for name in column.inputs)
+
+    def encode(self, cells: Sequence[Cells]) -> Float[np.ndarray, "row feature"]:
+        """Encode checked cells as inputs [N, D] float32; nan marks missing numbers without a median."""
+        x = np.zeros((len(cells[0].numbers) if cells else 0, len(self.inputs)), np.float32)
+        position, text_positions, text_cells = 0, [], []
+        for column, column_cells in zip(self.columns, cells, strict=True):
+            if column.kind == "text":
+                text_positions += range(position, position + len(column.levels))
+                text_cells.append(column_cells)
+            else:
+                with np.errstate(over="ignore"):
+                    x[:, position] = column_cells.numbers - column.origin if column.origin else column_cells.numbers
+                if column.median is not None:
+                    x[column_cells.is_missing, position] = column.median
+            position += len(column.inputs)
+            if column.was_missing:
+                x[:, position - 1] = column_cells.is_missing
+        if text_cells:
+            x[:, text_positions] = self._one_hot(text_cells)
+        return x
+
+    def _one_hot(self, cells: Sequence[Cells]) -> Float[np.ndarray, "row level"]:
+        from sklearn.preprocessing import OneHotEncoder
+
+        levels: Any = [np.arange(len(column.levels), dtype=float) for column in self.columns if column.kind == "text"]
+        kind: Any = np.float32
+        # A missing cell and an unseen level belong to no category: all indicators are zero.
+        encoder = OneHotEncoder(categories=levels, handle_unknown="ignore", sparse_output=False, dtype=kind)
+        return np.asarray(encoder.fit_transform(np.stack([np.nan_to_num(c.numbers, nan=-1.0) for c in cells], 1)))
+
+    def with_medians(self, x: Float[np.ndarray, "row feature"], where: str) -> Encoding:
+        """Return this encoding with the medians of the training inputs, in which nan marks missing numbers.
+
+        Raises:
+            UsageError: with a column of `where` that is missing in all training rows.
+        """
+        if self.missing != "median":
+            return self
+        from sklearn.impute import SimpleImputer
+
+        position = 0
+        for column in self.columns:
+            if column.kind != "text" and np.isnan(x[:, position]).all():
+                raise UsageError(
+                    f"{where}: column {column.name}: every cell is missing in the training rows, so there is no "
+                    f"median; use {setting('drop', column.name)}, or another [[split_seed]]"
+                )
+            position += len(column.inputs)
+        medians = iter(np.asarray(SimpleImputer(strategy="median", keep_empty_features=True).fit(x).statistics_))
+        columns = []
+        for column in self.columns:
+            value_median, *_ = [next(medians) for _ in column.inputs]
+            is_filled = column.kind != "text" and not column.exposure
+            columns.append(replace(column, median=float(value_median)) if is_filled else column)
+        return replace(self, columns=tuple(columns))
+
+    def fill(self, x: Float[np.ndarray, "row feature"]) -> Float[np.ndarray, "row feature"]:
+        """Return the inputs with nan replaced by medians."""
+        if self.missing != "median":
+            return x
+        medians = [m for column in self.columns for m in [column.median or 0.0, *([0.0] * (len(column.inputs) - 1))]]
+        return np.where(np.isnan(x), np.array(medians, np.float32), x)
+
+    def match_levels(self, cells: Sequence[Cells], faults: Faults, is_kept: NDArray[np.bool_]) -> list[Cells]:
+        """Return the cells of new rows with the codes of the training levels.
+
+        An unseen level gets code -1. In a row of `is_kept` it is reported to `faults`, unless `unseen` is "zero".
+        """
+        return [
+            self._recode(column, column_cells, faults, is_kept)
+            for column, column_cells in zip(self.columns, cells, strict=True)
+        ]
+
+    def _recode(self, column: Column, new_cells: Cells, faults: Faults, is_kept: NDArray[np.bool_]) -> Cells:
+        if column.kind == "date" and new_cells.zoned != column.zoned and not new_cells.is_missing.all():
+            new_form, training_form = ("with", "without") if new_cells.zoned else ("without", "with")
+            problem = f"dates {new_form} a time zone, but those of training were {training_form} one"
+            faults.add(
+                column.name, Fault("whose time zones are not as in training", problem, "write them as in training")
+            )
+        if column.kind != "text":
+            return new_cells
+        codes = np.array([*level_positions(new_cells.levels, column.levels), np.nan])
+        index = np.where(new_cells.is_missing, len(new_cells.levels), np.nan_to_num(new_cells.numbers)).astype(int)
+        numbers = codes[index]
+        rows = np.flatnonzero((numbers == -1.0) & is_kept)
+        if rows.size and self.unseen == "error":
+            level = new_cells.levels[index[rows[0]]]
+            problem = (
+                f"category {quoted(level)} does not occur in the training rows ({did_you_mean(level, column.levels)})"
+            )
+            description = "with categories that do not occur in the training rows"
+            remedy = "correct it, leave the row out, or use [[unseen=zero]] to count it as none of the known categories"
+            faults.add(column.name, Fault(description, problem, remedy, int(rows[0]) + 1, rows.size))
+        return Cells(column.name, "text", numbers, column.levels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-compatible values, without defaults."""
+        defaults = vars(Column(""))
+        columns = [
+            {name: value for name, value in vars(column).items() if value != defaults[name]} for column in self.columns
+        ]
+        return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
+
+
+def check_exposure(column: Cells, faults: Faults, cell_text: Shown, *, missing: str) -> None:
+    """Report exposures that are not positive and finite in float32 to `faults`.
+
+    Missing cells are reported too, with the remedy `missing`, unless that is empty: no median can replace an exposure.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = column.numbers.astype(np.float32)
+    is_invalid: NDArray[np.bool_] = (values <= 0) | np.isinf(values)
+    if is_invalid.any():
+        row = int(np.argmax(is_invalid))
+        problem = f"an exposure must be positive and finite (got {cell_text(row, column.name).strip()})"
+        remedy = "correct it, or leave the row out"
+        faults.add(column.name, Fault("with invalid exposures", problem, remedy, row + 1, int(is_invalid.sum())))
+    is_missing = column.is_missing & ~faults.recorded_rows(column.name, len(column.numbers))
+    if missing and is_missing.any():
+        row, count = int(np.argmax(is_missing)), int(is_missing.sum())
+        problem = "an exposure is missing, and is never filled in"
+        faults.add(column.name, Fault("with missing exposures", problem, missing, row + 1, count))
+
+
+def check_cells(
+    cells: Sequence[Cells],
+    faults: Faults,
+    cell_text: Shown,
+    *,
+    missing: str = "",
+    trained: bool = False,
+    empty: str = "use [[drop=NAME]]",
+) -> None:
+    """Report infinite cells and, if `missing` gives a remedy, missing cells to `faults`.
+
+    A column without any value is reported with the remedy `empty`, unless a model is already `trained` and its median
+    is known.
+    """
+    for column in cells:
+        with np.errstate(over="ignore"):
+            infinite: NDArray[np.bool_] = np.isinf(column.numbers.astype(np.float32))
+        if infinite.any():
+            row = int(np.argmax(infinite))
+            value, raw = float(column.numbers[row]), cell_text(row, column.name).strip()
+            large = np.isfinite(value) or any(digit in raw for digit in "0123456789")
+            value_text = repr(value) if np.isfinite(value) else quoted(raw)
+            problem = f"{value_text} is infinite in float32" if large else f"not finite ({value})"
+            remedy = "rescale the column" if large else "correct it, or leave the cell empty"
+            faults.add(column.name, Fault("with infinite numbers", problem, remedy, row + 1, int(infinite.sum())))
+        # Cells with another fault have no number either, and are not reported twice.
+        is_missing = column.is_missing & ~faults.recorded_rows(column.name, len(column.numbers))
+        if is_missing.all() and not trained:
+            faults.add(column.name, Fault("without any value", "every cell is missing", empty))
+        elif missing and is_missing.any():
+            row = int(np.argmax(is_missing))
+            raw = cell_text(row, column.name).strip()
+            missing_text = "not a number (nan)" if raw.casefold() == "nan" else f"a missing cell ({raw})"
+            problem = missing_text if raw else "an empty cell"
+            faults.add(column.name, Fault("with missing cells", problem, missing, row + 1, int(is_missing.sum())))

@@ -1,0 +1,299 @@
+"""Targets of a table: their task, class labels, and numbers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+from bnnzoo.data.checks.check import and_more, refuse_coarse
+from bnnzoo.data.checks.faults import list_names
+from bnnzoo.data.columns.cells import Cells, as_text
+from bnnzoo.data.columns.levels import level_positions
+from bnnzoo.data.encoding.input_encoding import MOST_LEVELS
+from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.finding import setting
+
+MOST_INFERRED_CLASSES = 20
+_FEWEST_ROWS = 30
+"""Rows from which on a warning is given if most classes have a single row."""
+MOST_CLASSES = 1000
+_LARGEST_LABEL = 2**53
+"""Beyond this, float64 cannot distinguish adjacent whole numbers."""
+_TAIL = 0.25
+"""Minimal skewness of a distribution with a right tail; that of Poisson with mean 16."""
+TAKEN_AS_NUMBERS = "taken as numbers"
+"""Part of a note about an automatic choice; an explicit likelihood makes the note superfluous."""
+
+
+Task = Literal["regression", "classification", "density"]
+
+
+class Targets(NamedTuple):
+    """The targets of a table and their task.
+
+    Attributes:
+        y: regression and density [N, T] float32, classification [N] int32, codes into `class_names`.
+        task: the task of the targets.
+        class_names: the names of the classes; () otherwise.
+        note: a sentence about the automatic choice of the task.
+    """
+
+    y: NDArray[Any]
+    task: str
+    class_names: tuple[str, ...] = ()
+    note: str = ""
+
+
+def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
+    """Return the targets of a training table.
+
+    Raises:
+        UsageError: if they are not suitable for the task.
+    """
+    if task == "classification" and len(cells) > 1:
+        raise UsageError(f"{where}: {len(cells)} targets; classification needs one column of labels")
+    target = cells[0]
+    if len(cells) == 1 and (task == "classification" or (task is None and _are_labels(target))):
+        y, names = _labels(target, where)
+        return Targets(y, "classification", names, _note(target, "classification", names) if task is None else "")
+    for column in cells:
+        if column.kind not in ("number", "boolean"):
+            cell_kind = {"text": "text", "date": "dates", "time": "times of day"}[column.kind]
+            remedy = "use [[task=classification]]" if len(cells) == 1 and column.kind == "text" else "give numbers"
+            if task == "density":
+                raise UsageError(
+                    f"{where}: column {column.name}: {cell_kind} cannot be modelled by a density; use "
+                    f"{setting('drop', column.name)}"
+                )
+            raise UsageError(f"{where}: column {column.name}: {cell_kind} cannot be a target of regression; {remedy}")
+        refuse_coarse(column.numbers, f"{where}: column {column.name}")
+    if task == "density":
+        return Targets(np.stack([column.numbers for column in cells], 1).astype(np.float32), task)
+    if any(column.bounds is not None for column in cells):
+        return Targets(regression_targets(cells), "regression", (), _note_of_bounds(cells))
+    note = _note(target, "regression", ()) if task is None and len(cells) == 1 else ""
+    return Targets(regression_targets(cells), "regression", (), note)
+
+
+def regression_targets(cells: Sequence[Cells]) -> Float[np.ndarray, "row target *bound"]:
+    """Return columns of numbers as [N, T] float32; censored ones as [N, T, 2], the smallest and the largest value."""
+    if all(column.bounds is None for column in cells):
+        return np.stack([column.numbers for column in cells], 1).astype(np.float32)
+    bounds_by_column = [
+        np.stack([column.numbers, column.numbers], -1) if column.bounds is None else column.bounds for column in cells
+    ]
+    return np.stack(bounds_by_column, 1).astype(np.float32)
+
+
+def check_censored(task: Task | None) -> Task:
+    """Return the task of censored targets.
+
+    Raises:
+        UsageError: for any task but regression.
+    """
+    if task not in (None, "regression"):
+        raise UsageError(f"[[censored=True]] requires [[task=regression]] (got {task})")
+    return "regression"
+
+
+def _note_of_bounds(cells: Sequence[Cells]) -> str:
+    """Return a note with the number of censored cells of each target, by kind."""
+    parts = []
+    for column in cells:
+        bounds = np.stack([column.numbers] * 2, -1) if column.bounds is None else column.bounds
+        low, high = bounds.T
+        num_below, num_above = int(np.isinf(low).sum()), int(np.isinf(high).sum())
+        num_between = int(np.sum(low < high)) - num_below - num_above
+        counts = [(num_below, "below a limit"), (num_above, "above a limit"), (num_between, "in an interval")]
+        count_text = ", ".join(f"{count} {where}" for count, where in counts if count) or "none"
+        parts.append(f"target {column.name}: {count_text} of {len(bounds)} cells are censored")
+    return "; ".join(parts)
+
+
+def _are_labels(target: Cells) -> bool:
+    """Whether a target is text, booleans, or exactly the numbers 0..C-1 with 2 <= C <= 20."""
+    if target.kind != "number":
+        return target.kind in ("text", "boolean")
+    present = np.unique(target.numbers)
+    return 2 <= present.size <= MOST_INFERRED_CLASSES and bool(np.all(present == np.arange(present.size)))
+
+
+def _labels(target: Cells, where: str) -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
+    if target.kind in ("date", "time"):
+        raise UsageError(
+            f"{where}: column {target.name}: a {target.kind} cannot be a class label; give numbers or text"
+        )
+    if target.kind == "text":
+        if len(target.levels) > MOST_LEVELS:
+            raise UsageError(
+                f"{where}: column {target.name}: the target is text with {len(target.levels)} categories, more "
+                f"than {MOST_LEVELS} classes; name the target with [[target]]"
+            )
+        names, codes = target.levels, target.numbers.astype(np.int32)
+        _check_several(names, where, target.name)
+        return codes, names
+    if target.kind == "number" and np.nanmax(np.abs(target.numbers), initial=0) >= _LARGEST_LABEL:
+        raise UsageError(
+            f"{where}: column {target.name}: whole numbers from 2^53 on cannot be distinguished; write labels as text"
+        )
+    values = target.numbers.astype(bool) if target.kind == "boolean" else target.numbers
+    return training_labels(values, where, target.name)
+
+
+def _note(target: Cells, task: str, names: Sequence[str]) -> str:
+    """Return a note about the task of a single target, with the options that change it."""
+    if target.kind != "number":
+        return f"target {target.name}: classification with the classes {list_names(names)}" if names else ""
+    return note_of_numbers(target.name, target.numbers, task)
+
+
+def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
+    """Return a note about the task of whole numbers, with the options that change it; empty for other numbers."""
+    distinct = np.unique(numbers)
+    if distinct.size < 2 or not np.all(distinct == np.floor(distinct)):
+        return ""
+    is_few, may_be_counts = distinct.size <= MOST_INFERRED_CLASSES, looks_like_counts(numbers)
+    if not (is_few or may_be_counts):
+        return ""
+    description = f"{f'{distinct.size} ' if is_few else ''}whole numbers from {int(distinct[0])} to {int(distinct[-1])}"
+    as_counts = "[[likelihood=poisson]] or negative-binomial"
+    if task == "classification":
+        other_options = [
+            "use [[task=regression]] to read them as numbers",
+            *([f"{as_counts} to read them as counts"] if may_be_counts else []),
+        ]
+        return f"target {name}: {description}, taken as classes; {', '.join(other_options)}"
+    if not is_few:
+        return f"target {name}: {description}, {TAKEN_AS_NUMBERS}; use {as_counts} to read them as counts"
+    other_options = [
+        "use [[task=classification]] to read them as classes",
+        *([f"{as_counts} to read them as counts"] if may_be_counts else []),
+    ]
+    return f"target {name}: {description}, {TAKEN_AS_NUMBERS}; {', '.join(other_options)}"
+
+
+def looks_like_counts(numbers: NDArray[Any]) -> bool:
+    """Whether numbers may be counts: whole, not negative, with a long right tail that begins near zero.
+
+    Rounded amounts (prices in hundreds) are excluded by their common divisor, years and labels by the missing right
+    tail.
+    """
+    values = np.asarray(numbers, np.float64).reshape(-1)
+    if np.unique(values).size < 3 or values.min() < 0 or values.max() >= _LARGEST_LABEL:
+        return False
+    if not np.array_equal(values, np.floor(values)) or values.min() > values.mean() / 2:
+        return False
+    skewness = np.mean((values - values.mean()) ** 3) / values.std() ** 3
+    return bool(skewness > _TAIL and np.gcd.reduce(values.astype(np.int64)) == 1)
+
+
+def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
+    """Return the codes of training labels [N] and the class names, in numerical or alphabetical order.
+
+    Raises:
+        UsageError: if a number is not whole, if all labels are equal, or if there are too many classes.
+    """
+    _check_whole(y, where, column)
+    names, codes = _distinct_labels(y)
+    _check_several(names, where, column)
+    if len(names) > MOST_CLASSES:
+        raise UsageError(
+            f"{_place(where, 0, column, is_whole_column=True)}: {len(names)} labels, too many for classes; use "
+            "[[task=regression]]"
+        )
+    if 2 * len(names) > len(y) >= _FEWEST_ROWS:
+        warnings.warn(
+            f"{_place(where, 0, column, is_whole_column=True)}: {len(names)} classes in {len(y)} rows, so most classes "
+            "have a single row, from which nothing can be learned; model another target, or join classes",
+            BnnzooWarning,
+            stacklevel=3,
+        )
+    return codes, names
+
+
+def check_labels(
+    y: NDArray[Any], class_names: Sequence[str], where: str = "y", column: str = ""
+) -> Int[np.ndarray, " row"]:
+    """Return the codes of new labels [N] in `class_names`. Classes need not all occur.
+
+    Raises:
+        UsageError: with the first unknown label.
+    """
+    _check_whole(y, where, column)
+    return codes_of(*_distinct_labels(y), class_names, where, column)
+
+
+def recode(
+    y: NDArray[Any], own_names: Sequence[str], class_names: Sequence[str], where: str
+) -> Int[np.ndarray, " row"]:
+    """Convert targets to codes in `class_names`. They are codes in `own_names`, or numbers [N, 1] without names."""
+    return check_labels(np.asarray(own_names)[y] if own_names else y[:, 0], class_names, where)
+
+
+def _distinct_labels(y: NDArray[Any]) -> tuple[tuple[str, ...], Int[np.ndarray, " row"]]:
+    """Return the distinct labels as text, in numerical or alphabetical order, and the code of each row."""
+    is_text = y.dtype.kind in "OU"
+    distinct, codes = np.unique(y.astype(str) if is_text else y, return_inverse=True)
+    label_texts = [as_text(label) for label in distinct]
+    names = tuple(sorted(set(label_texts)) if is_text else label_texts)
+    code_of_name = {name: code for code, name in enumerate(names)}
+    return names, np.array([code_of_name[label] for label in label_texts], np.int32)[codes.reshape(-1)]
+
+
+def codes_of(
+    labels: Sequence[str],
+    index: Int[np.ndarray, " row"],
+    class_names: Sequence[str],
+    where: str,
+    column: str,
+    rows: Int[np.ndarray, " row"] | None = None,
+) -> Int[np.ndarray, " row"]:
+    """Return the codes in `class_names` of the rows' `labels[index]`; `rows` are the row numbers if rows were left out.
+
+    Raises:
+        UsageError: with the first unknown label.
+    """
+    codes = np.array(level_positions(labels, class_names), np.int32)[index]
+    unknown = np.flatnonzero(codes < 0)
+    if unknown.size:
+        first = int(unknown[0])
+        row, label = first if rows is None else int(rows[first]), labels[index[first]]
+        raise UsageError(
+            f"{_place(where, row, column)}: label {label}{and_more(unknown.size - 1)} is not one of the model's "
+            f"{len(class_names)} classes {list_names(class_names)}; drop the row, or train with that class"
+        )
+    return codes
+
+
+def _check_several(names: Sequence[str], where: str, column: str) -> None:
+    if len(names) < 2:
+        raise UsageError(
+            f"{_place(where, 0, column, is_whole_column=True)}: every row has label {names[0]}; "
+            "classification needs two classes"
+        )
+
+
+def _check_whole(y: NDArray[Any], where: str, column: str) -> None:
+    """Refuse labels that are numbers but not whole."""
+    if y.dtype.kind != "f":
+        return
+    with np.errstate(invalid="ignore"):
+        fractional = np.flatnonzero(~(np.isfinite(y) & (y == np.floor(y))))
+    if fractional.size:
+        row = int(fractional[0])
+        raise UsageError(
+            f"{_place(where, row, column)}: label {float(y[row])!r} is not an "
+            f"integer{and_more(fractional.size - 1)}; write labels as whole numbers or text, or use "
+            "[[task=regression]]"
+        )
+
+
+def _place(where: str, row: int, column: str, *, is_whole_column: bool = False) -> str:
+    """Return the place of a label for a message; `row` counts from 0."""
+    parts = [*([] if is_whole_column else [f"row {row + 1}"]), *([f"column {column}"] if column else [])]
+    return ": ".join(filter(None, (where, ", ".join(parts))))

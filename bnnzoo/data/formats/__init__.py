@@ -1,0 +1,1 @@
+"""Formats of data: delimited text, data frames and binary files."""

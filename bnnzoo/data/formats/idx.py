@@ -1,0 +1,135 @@
+"""IDX, the format of MNIST and similar data: a folder of image and label files, plain or gzip-compressed.
+
+A file starts with two zero bytes, a type byte and the number of dimensions. Only type 8, unsigned bytes, is supported.
+Each dimension follows as a big-endian 32-bit number, and then the data bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bnnzoo.data.encoding.targets import check_labels
+from bnnzoo.data.rows.dataset import Dataset, UncheckedRows, from_arrays
+from bnnzoo.errors import UsageError
+
+_UNSIGNED_BYTES = 8
+_MOST_GZIP_SHRINKS = 1100  # gzip compresses by a factor of at most about 1030
+
+
+class IdxFolder:
+    """A folder of IDX files: training images and labels, and t10k files as the test set. Images stay uint8."""
+
+    def __init__(self, folder: Path):
+        self.where = str(folder)
+        self._folder = folder
+
+    def dataset(self, task: str | None) -> Dataset:
+        """Return the train files as a data set, with the t10k files as its test set if they exist."""
+        images, labels = read_images(self._folder, "train"), read_labels(self._folder, "train")
+        if images is None or labels is None:
+            missing = "train-images-idx3-ubyte" if images is None else "train-labels-idx1-ubyte"
+            raise UsageError(
+                f"{self.where}: the folder has no {missing}[.gz]; a data folder must hold IDX files, named as "
+                "those of MNIST"
+            )
+        train = from_arrays(
+            images, labels, task="classification", name=self._folder.name, target_names=("label",), where=self.where
+        )
+        return replace(train, test=self._test(train)).as_task(task)
+
+    def inputs(self) -> tuple[NDArray[Any], str]:
+        """Return the images for prediction: t10k if they exist, else train."""
+        images, _ = self._images()
+        return images, self.where
+
+    def labelled(self) -> UncheckedRows:
+        """Return these images with their labels."""
+        images, part = self._images()
+        labels = read_labels(self._folder, part)
+        if labels is None:
+            raise UsageError(f"{self.where}: {part}-labels-idx1-ubyte[.gz] is missing beside the images")
+        return UncheckedRows(images, labels, f"{self.where}: {part} images", f"{self.where}: {part} labels")
+
+    def _images(self) -> tuple[NDArray[np.uint8], str]:
+        for part in ("t10k", "train"):
+            images = read_images(self._folder, part)
+            if images is not None:
+                return images, part
+        raise UsageError(
+            f"{self.where}: the folder has no t10k-images-idx3-ubyte[.gz] and no train-images-idx3-ubyte[.gz]"
+        )
+
+    def _test(self, train: Dataset) -> Dataset | None:
+        images, labels = read_images(self._folder, "t10k"), read_labels(self._folder, "t10k")
+        if images is None or labels is None:
+            return None
+        where = f"{self.where}: t10k"
+        if images.shape[1:] != train.x.shape[1:]:
+            raise UsageError(
+                f"{where}: images of {list(images.shape[1:])} pixels, but those of train have {list(train.x.shape[1:])}"
+            )
+        if images.shape[0] != labels.shape[0]:
+            raise UsageError(f"{where}: {images.shape[0]} images but {labels.shape[0]} labels")
+        labels = check_labels(labels, train.class_names, where)
+        return Dataset.from_signature(train.signature, images, labels, train.name)
+
+
+def read_images(folder: Path, part: str) -> NDArray[np.uint8] | None:
+    """Return the images [N, H, W] or [N, C, H, W] of `part`, "train" or "t10k"; None without such a file."""
+    path = _find(folder, f"{part}-images", "idx3-ubyte")
+    return None if path is None else _read_idx(path, (3, 4))
+
+
+def read_labels(folder: Path, part: str) -> NDArray[np.uint8] | None:
+    """Return the labels [N] of `part`; None without such a file."""
+    path = _find(folder, f"{part}-labels", "idx1-ubyte")
+    return None if path is None else _read_idx(path, (1,))
+
+
+def _find(folder: Path, stem: str, kind: str) -> Path | None:
+    candidates = [folder / f"{stem}{dot}{kind}{packed}" for packed in ("", ".gz") for dot in ("-", ".")]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _read_idx(path: Path, num_dims_allowed: tuple[int, ...]) -> NDArray[np.uint8]:
+    damaged = "download it again"
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            magic = file.read(4)
+            if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] != _UNSIGNED_BYTES:
+                raise UsageError(
+                    f"{path}: not an IDX file of unsigned bytes (it begins {magic.hex() or 'nowhere'}, "
+                    f"not 0000{_UNSIGNED_BYTES:02x}); {damaged}"
+                )
+            num_dims = magic[3]
+            if num_dims not in num_dims_allowed:
+                raise UsageError(
+                    f"{path}: must have {num_dims_allowed[0]} dimensions (got {num_dims}); is it the right file?"
+                )
+            header = file.read(4 * num_dims)
+            if len(header) < 4 * num_dims:
+                raise UsageError(f"{path}: ends inside its header; {damaged}")
+            shape = struct.unpack(f">{num_dims}I", header)
+            expected = math.prod(shape)
+            if expected == 0:
+                raise UsageError(f"{path}: empty; its header gives the shape {list(shape)}")
+            if expected > _MOST_GZIP_SHRINKS * path.stat().st_size:
+                raise UsageError(
+                    f"{path}: its header gives the shape {list(shape)}, more than the file can hold; {damaged}"
+                )
+            content = file.read(expected + 1)
+    except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
+        raise UsageError(f"{path}: unreadable or damaged ({error}); {damaged}") from error
+    if len(content) != expected:
+        problem = "ends early" if len(content) < expected else "has bytes left over"
+        raise UsageError(f"{path}: {problem}: its header gives the shape {list(shape)}, {expected} bytes; {damaged}")
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)

@@ -1,0 +1,83 @@
+"""NumPy's .npz archives with the arrays `x` [N, ...] and `y`, or one of them. Objects are never unpickled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bnnzoo.data.rows.dataset import Dataset, UncheckedRows, from_arrays, from_rows
+from bnnzoo.errors import UsageError
+
+_MOST_SHRINKS, _ALWAYS_FITS = 50, 2**28
+"""Limits against decompression bombs: an archive may unpack to 50 times its size, or to 2^28 bytes."""
+
+
+class NpzFile:
+    """An archive with `x` and `y` for training or testing, or a single array for a density or for prediction."""
+
+    def __init__(self, path: Path):
+        self.where = str(path)
+        self._path = path
+
+    def dataset(self, task: str | None) -> Dataset:
+        """Return `x` and `y` as a checked data set; a single array becomes a data set for a density."""
+        arrays = self._read()
+        known_names = sorted({"x", "y"} & set(arrays))
+        if task in (None, "density") and len(known_names) == 1:
+            return from_rows(arrays[known_names[0]], name=self._path.name, where=self.where)
+        arrays = self._read(("x", "y"))
+        return from_arrays(arrays["x"], arrays["y"], task=task, name=self._path.name, where=self.where)
+
+    def inputs(self) -> tuple[NDArray[Any], str]:
+        """Return the inputs for prediction."""
+        arrays = self._read()
+        if "x" in arrays:
+            return arrays["x"], f"{self.where}: x"
+        if list(arrays) == ["arr_0"]:
+            return arrays["arr_0"], f"{self.where}: x"
+        raise UsageError(
+            f"{self.where}: no array named x (got {', '.join(arrays) or 'nothing'}); save it with "
+            f"np.savez({self._path.name!r}, x=x)"
+        )
+
+    def labelled(self) -> UncheckedRows:
+        """Return `x` and `y` unchecked."""
+        arrays = self._read(("x", "y"))
+        return UncheckedRows(arrays["x"], arrays["y"], f"{self.where}: x", f"{self.where}: y")
+
+    def _read(self, names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+        """Read the arrays `names`, or all arrays."""
+        remedy = f"save it with np.savez({self._path.name!r}, x=x, y=y)"
+        try:
+            with self._path.open("rb") as file:
+                archive = np.load(file, allow_pickle=False)
+                if not isinstance(archive, np.lib.npyio.NpzFile):
+                    raise UsageError(f"{self.where}: a single array instead of an .npz archive; {remedy}")
+                _check_sizes(archive, self._path.stat().st_size)
+                missing = [name for name in names if name not in archive.files]
+                if missing:
+                    array_names = ", ".join(archive.files) or "nothing"
+                    raise UsageError(f"{self.where}: no array named {missing[0]} (got {array_names}); {remedy}")
+                return {name: archive[name] for name in names or archive.files}
+        except UsageError as error:
+            raise UsageError(str(error) if str(error).startswith(self.where) else f"{self.where}: {error}") from error
+        except Exception as error:  # zipfile, zlib, struct and NumPy's header parser raise different errors
+            if "Object arrays" in str(error):
+                problem = "an array of Python objects, which is not supported; save arrays of numbers"
+            else:
+                problem = f"not an .npz archive of arrays, or damaged ({type(error).__name__}); write it again"
+            raise UsageError(f"{self.where}: {problem}") from error
+
+
+def _check_sizes(archive: Any, size: int) -> None:
+    """Refuse an archive that would unpack to far more than its size, and one with two arrays of the same name."""
+    members = archive.zip.infolist()
+    if len({member.filename for member in members}) < len(members):
+        raise UsageError("two arrays have the same name; write it again")
+    unpacked = sum(member.file_size for member in members)
+    if unpacked > _MOST_SHRINKS * size + _ALWAYS_FITS:
+        raise UsageError(f"its {size} bytes unpack to {unpacked} bytes; save it with np.savez, which does not compress")

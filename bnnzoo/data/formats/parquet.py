@@ -1,0 +1,98 @@
+"""Parquet files, read with pyarrow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bnnzoo.data.checks.check import plain_name
+from bnnzoo.data.formats.frames import TypedTable, shown_cell
+from bnnzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
+
+
+def _labels_of_rows(schema: Any) -> set[str]:
+    """Return the columns that pandas wrote for the row index, under their own names; they are not data."""
+    try:
+        return {name for name in schema.pandas_metadata["index_columns"] if isinstance(name, str)}
+    except (TypeError, KeyError, ValueError):  # not written by pandas
+        return set()
+
+
+def _with_gaps() -> dict[Any, Any]:
+    """Return pandas types for 64-bit integers with gaps, which would lose digits as float64."""
+    import pandas as pd
+    import pyarrow as pa
+
+    return {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
+
+
+class ParquetTable(TypedTable):
+    """The table in a Parquet file, without the index that pandas writes beside the columns."""
+
+    def __init__(self, path: Path):
+        self.where = str(path)
+        self._path = path
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError as error:
+            raise UsageError(f"{self.where}: Parquet files need pyarrow; pip install 'bnnzoo[parquet]'") from error
+        # Damaged metadata raise the errors of all the libraries involved.
+        self._errors = (OSError, ValueError, LookupError, TypeError, MemoryError, pa.ArrowException)
+        try:
+            with pq.ParquetFile(path) as file:
+                schema = file.schema_arrow
+                index = _labels_of_rows(schema)
+                columns = [name for name in schema.names if name not in index and not _PANDAS_INDEX.fullmatch(name)]
+                self._written = {plain_name(name): name for name in columns}
+                self.names = tuple(map(plain_name, columns))
+                num_rows = file.metadata.num_rows
+        except pa.ArrowNotImplementedError as error:
+            raise UsageError(
+                f"{self.where}: a column has a type that pyarrow cannot read ({error}); write it as another type"
+            ) from error
+        except self._errors as error:
+            raise self._damaged() from error
+        if not num_rows:
+            raise UsageError(f"{self.where}: no data rows; add at least one row")
+
+    def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
+        """Return the columns `names`.
+
+        Raises:
+            UsageError: with a column that pandas cannot represent, and its type.
+        """
+        import pandas as pd
+        import pyarrow.parquet as pq
+
+        try:
+            with pq.ParquetFile(self._path, page_checksum_verification=True) as file:
+                table = file.read(columns=[self._written[name] for name in names])
+        except self._errors as error:
+            raise self._damaged() from error
+        return pd.DataFrame({name: self._convert(name, table.column(self._written[name])) for name in names})
+
+    def _convert(self, name: str, column: Any) -> pd.Series:
+        try:
+            column.validate(full=True)  # finds text that is not UTF-8
+            return column.to_pandas(types_mapper=_with_gaps().get)
+        except self._errors as error:
+            raise UsageError(
+                f"{self.where}: column {name}: a cell of type {column.type} cannot be read ({error}); write the "
+                "column as numbers, text, or dates of the years 1 to 9999, or leave it out"
+            ) from error
+
+    def cell_text(self, row: int, name: str) -> str:
+        """Return the text of a cell; `row` counts from 0."""
+        return shown_cell(self.frame([name])[name], row)
+
+    def _damaged(self) -> UsageError:
+        return UsageError(f"{self.where}: not a Parquet file, or damaged; write it again")

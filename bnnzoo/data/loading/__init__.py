@@ -1,0 +1,1 @@
+"""Loading: a source of data becomes checked rows."""

@@ -1,0 +1,335 @@
+"""Loading of data: a file, a folder, a data frame, arrays or a registered data set becomes checked arrays.
+
+`load` is for training. `load_inputs` and `load_like` are for a trained model: they check new data against its
+`Signature`. If a source has its own test set (t10k files, a registered example), they use the test set.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bnnzoo.data.checks.check import did_you_mean, finite_float32
+from bnnzoo.data.checks.faults import list_names
+from bnnzoo.data.columns.bounds import as_cells, bounds_of, is_bounds_array
+from bnnzoo.data.columns.reading_options import PLAIN, Reading
+from bnnzoo.data.encoding.input_encoding import Encoding, Missing, Unseen
+from bnnzoo.data.encoding.targets import check_labels
+from bnnzoo.data.formats.frames import FrameTable, is_frame
+from bnnzoo.data.loading import tabular
+from bnnzoo.data.loading.readers import Table
+from bnnzoo.data.loading.selection import ColumnChoice
+from bnnzoo.data.loading.sources import Spec, new_source_of, source_of
+from bnnzoo.data.rows.arrays import as_inputs, check_task, label_array, numeric_array
+from bnnzoo.data.rows.dataset import Dataset, from_arrays
+from bnnzoo.data.rows.signature import Signature
+from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
+from bnnzoo.recipe import Recipe
+
+
+def load(
+    spec: Spec,
+    *,
+    target: Sequence[str] = (),
+    task: str | None = None,
+    columns: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    categories: Sequence[str] = (),
+    missing: Missing = "error",
+    unseen: Unseen = "error",
+    exposure: str | None = None,
+    reading: Reading = PLAIN,
+) -> Dataset:
+    """Load the data set of `spec`: a registered name, a file, an IDX folder, a data frame, or arrays.
+
+    Arrays are a pair (x, y), or one array of rows without inputs.
+
+    Args:
+        spec: the data.
+        target: the target columns of a table (default: its last column).
+        task: `density` models all columns, or those of `target` or `columns`. It is also the task of data without
+            inputs: one array, an .npz file with only x or y, or a table whose columns are all targets. By default a
+            table is classification if its one target is text, booleans, or exactly the numbers 0..C-1 with 2 <= C <=
+            20; otherwise it is regression. For arrays the dtype of y decides.
+        columns: the input columns of a table (default: all but the targets).
+        drop: the columns of a table to leave out.
+        categories: the input columns of a table whose cells are codes, of any content; each level becomes one input.
+        missing: the treatment of missing cells of a table: an error, leaving out the row, or the column's median.
+        unseen: the treatment of unknown text levels in `load_inputs` and `load_like`.
+        exposure: a column of positive numbers that multiply the rates of counts.
+        reading: the notation of cells, see `Reading.from_options`.
+
+    Raises:
+        UsageError: if the data are invalid; the message covers all columns of a table.
+    """
+    task = check_task(task)
+    targets = _names(target)
+    choice = ColumnChoice(
+        targets,
+        _names(columns),
+        _names(drop),
+        _names(categories),
+        missing,
+        unseen,
+        "".join(_names(exposure or "")),
+        reading,
+    )
+    kind = ""
+    if _is_table_and_targets(spec):
+        spec, names, kind = tabular.join_frame(spec[0], _cells_of(spec[1], reading), task=task)
+        if missing_names := [name for name in targets if name not in names]:
+            raise UsageError(f"y: no column named {missing_names[0]}; {did_you_mean(missing_names[0], names)}")
+        unused_names = tuple(
+            name for name in names if targets and name not in (*targets, *choice.columns, choice.exposure)
+        )
+        choice = choice._replace(target=targets or names, drop=(*choice.drop, *unused_names))
+    source = source_of(spec, reading)
+    if isinstance(source, Table):
+        name = Path(spec).name if isinstance(spec, str | Path) else source.where
+        return tabular.training_set(source, choice, task, name, kind)
+    if choice != ColumnChoice(reading=Reading(censored=reading.censored)):
+        where = spec if isinstance(spec, str | Path) else "data"
+        table_options = {
+            "missing_code": reading.missing_code,
+            "missing": missing != "error",
+            "unseen": unseen != "error",
+        }
+        given_options = [setting(option) for option, is_given in table_options.items() if is_given]
+        problem = f"{' and '.join(given_options)} can be used with" if given_options else "columns can be selected in"
+        raise UsageError(f"{where}: {problem} tables only (.csv .tsv .parquet .pq, data frames)")
+    if isinstance(source, Dataset):
+        if reading.censored and not source.reading.censored:
+            raise UsageError(f"{source.name}: [[censored=True]] is supported for tables and arrays only")
+        return source.as_task(task)
+    if isinstance(source, tuple):
+        return from_arrays(*source, task=task, censored=reading.censored)
+    if reading.censored:
+        rows = source.labelled()
+        return from_arrays(rows.x, rows.y, task=task, name=Path(spec).name, where=source.where, censored=True)
+    return source.dataset(task)
+
+
+def _names(names_given: Any) -> tuple[str, ...]:
+    """Return one or several names as text, because the names of a data frame may be numbers."""
+    name_list = (
+        names_given if isinstance(names_given, Iterable) and not isinstance(names_given, str) else (names_given,)
+    )
+    return tuple(unicodedata.normalize("NFC", str(name)) for name in name_list)
+
+
+def load_recipe_data(recipe: Recipe, spec: Spec = None) -> Dataset:
+    """Load the data of a recipe, or `spec` with the options of the recipe.
+
+    Raises:
+        UsageError: see `load`; also if there are no data.
+    """
+    if spec is None and recipe.data is None:
+        raise UsageError("no data; name a data set or a file with [[data]] (bnnzoo list datasets)")
+    return load(
+        recipe.data if spec is None else spec,
+        target=recipe.target,
+        task=recipe.task,
+        columns=recipe.columns,
+        drop=recipe.drop,
+        categories=recipe.categories,
+        missing=recipe.missing,
+        unseen=recipe.unseen,
+        exposure=recipe.exposure,
+        reading=Reading.from_options(
+            separator=recipe.separator,
+            decimal=recipe.decimal,
+            skip_rows=recipe.skip_rows,
+            encoding=recipe.encoding,
+            missing_code=recipe.missing_code,
+            censored=recipe.censored,
+        ),
+    )
+
+
+def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = None) -> NDArray[Any]:
+    """Load inputs [N, *like.shape] of dtype `signature.dtype` for prediction.
+
+    The source is a file, a folder, a name, a data set, a data frame or an array x. Columns of tables are matched by
+    name, in any order; other columns are ignored. Arrays are matched by shape. An .npz file holds `x`, or only `arr_0`.
+    `unseen` overrides the option of the training run.
+
+    Raises:
+        UsageError: if the inputs do not match `signature`.
+    """
+    if isinstance(spec, tuple) and signature.task == "density":
+        spec = load(spec, task=signature.task)
+    if not isinstance(spec, str | Path | Dataset) and not is_frame(spec):
+        return _match(spec, signature, "x", unseen)
+    source = new_source_of(spec, signature)
+    if isinstance(source, Dataset):
+        dataset = source.test or source
+        return _rows_of(dataset.as_task(signature.task) if signature.task == "density" else dataset, signature, unseen)
+    if isinstance(source, Table):
+        _check_tabular(signature, source.where)
+        return tabular.new_inputs(source, signature, unseen)
+    assert not isinstance(source, tuple)
+    if signature.task == "density":
+        return _match(source.dataset(signature.task).x, signature, source.where, unseen)
+    x, where = source.inputs()
+    return _match(x, signature, where, unseen)
+
+
+def load_like(
+    spec: Spec, signature: Signature, target_names: Sequence[str] | None = None, *, unseen: Unseen | None = None
+) -> Dataset:
+    """Load labelled data that matches `signature`: a file, folder, name, data set, data frame or pair (x, y).
+
+    Features and targets of tables are matched by name (targets: `target_names`, default `signature.target_names`).
+    Labels must be among the model's classes.
+
+    Raises:
+        UsageError: if the data do not match `signature`.
+    """
+    if signature.task == "density":
+        rows = load_inputs(spec, signature, unseen=unseen)
+        return Dataset.from_signature(signature, rows, rows, str(spec) if isinstance(spec, str | Path) else "rows")
+    names = signature.target_names if target_names is None else tuple(target_names)
+    if isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[1]):
+        spec = (spec[0], _order_targets(spec[1], names))
+    kind = ""
+    if _is_table_and_targets(spec):
+        spec, names, kind = tabular.join_frame(spec[0], _cells_of(spec[1], signature.reading), task=signature.task)
+    if len(names) != len(signature.target_names):
+        raise _other_targets(names, signature.target_names)
+    source = new_source_of(spec, signature)
+    if isinstance(source, Table):
+        _check_tabular(signature, source.where)
+        return tabular.new_rows(source, signature, names, unseen, kind)
+    if isinstance(source, Dataset):
+        dataset = source.test or source
+        if signature.task == "regression" or dataset.task == "density":
+            dataset = dataset.as_task(signature.task)
+        y: Any = dataset.y if dataset.task == "regression" else np.asarray(dataset.class_names)[dataset.y]
+        return _labelled(_rows_of(dataset, signature, unseen), y, signature, source.name, source.name)
+    if isinstance(source, tuple):
+        return _labelled(_match(source[0], signature, "x", unseen), source[1], signature, "y", "arrays")
+    source_rows = source.labelled()
+    return _labelled(
+        _match(source_rows.x, signature, source_rows.x_where, unseen),
+        source_rows.y,
+        signature,
+        source_rows.y_where,
+        source.where,
+    )
+
+
+def _is_table_and_targets(spec: Spec) -> bool:
+    return isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[0])
+
+
+def _cells_of(y: Any, reading: Reading) -> Any:
+    """Return targets beside a data frame; an array of bounds becomes table cells."""
+    return as_cells(bounds_of(y, len(y), "y")) if reading.censored and is_bounds_array(y) else y
+
+
+def _order_targets(y: Any, names: Sequence[str]) -> Any:
+    """Return a frame of targets in the order of the model's `names`, or unchanged if all its names differ.
+
+    Raises:
+        UsageError: if it has only some of the names, or additional ones.
+    """
+    table = FrameTable(y, "y")
+    if set(table.names) == set(names):
+        return table.frame(names)
+    if set(table.names) & set(names) or len(table.names) != len(names):
+        raise _other_targets(table.names, names)
+    return table.frame(table.names)
+
+
+def _other_targets(target_names: Sequence[str], names: Sequence[str]) -> UsageError:
+    return UsageError(f"y: must have the targets of the model, {list_names(names)} (got {list_names(target_names)})")
+
+
+def _check_tabular(signature: Signature, where: str) -> None:
+    if not signature.feature_names:
+        raise UsageError(
+            f"{where}: a table, but the model was trained on images of shape {list(signature.shape)}; give images"
+        )
+
+
+def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDArray[Any]:
+    """Return the inputs of a data set, unchanged if its columns were encoded as in training."""
+    if data.encoding is None or data.encoding.is_plain:
+        return _match(data.x, signature, data.name, unseen)
+    if signature.encoding is None or not signature.encoding.makes_same_inputs(data.encoding):
+        raise UsageError(
+            f"{data.name}: the columns of this data set are not encoded as in training; give its file or data frame"
+        )
+    return finite_float32(signature.encoding.fill(data.x), data.name, signature.feature_names)
+
+
+def _match(x: ArrayLike, signature: Signature, where: str, unseen: Unseen | None) -> NDArray[Any]:
+    """Return x [N, *like.shape] in the dtype of the training inputs. Table columns [N, columns] are encoded."""
+    if signature.encoding is not None:
+        return _encoded(x, signature, signature.encoding, where, unseen)
+    inputs = as_inputs(x, where)
+    _check_shape(inputs.shape[1:], signature.shape, where)
+    if inputs.dtype.name == signature.dtype:
+        return inputs
+    if signature.dtype == "float32":
+        return inputs.astype(np.float32)
+    if np.any((inputs < 0) | (inputs > 255) | (inputs != np.floor(inputs))):
+        raise UsageError(f"{where}: the model was trained on uint8 images; give whole numbers 0..255")
+    return inputs.astype(np.uint8)
+
+
+def _encoded(x: ArrayLike, signature: Signature, encoding: Encoding, where: str, unseen: Unseen | None) -> NDArray[Any]:
+    """Encode rows of a table's columns as inputs."""
+    import pandas as pd
+
+    names = [column.name for column in encoding.columns]
+    unsupported_columns = [column.name for column in encoding.columns if column.kind not in ("number", "boolean")]
+    if unsupported_columns:
+        raise UsageError(
+            f"{where}: an array, but the model was trained on a table with text, dates or times "
+            f"({list_names(unsupported_columns)}); give a data frame or a file with the columns {list_names(names)}"
+        )
+    array = numeric_array(x, where)
+    rows = array.reshape(-1, 1) if array.ndim == 1 else array
+    if signature.exposure and rows.shape[1:] == (len(names) - 1,):
+        raise UsageError(f"{where}: the exposure is missing; give it as the last column, or with exposure=")
+    _check_shape(rows.shape[1:], (len(names),), where)
+    frame = pd.DataFrame(rows, columns=pd.Index(names))
+    return tabular.new_inputs(FrameTable(frame, where), signature, unseen)
+
+
+def _check_shape(shape: Sequence[int], trained_shape: Sequence[int], where: str) -> None:
+    if tuple(shape) != tuple(trained_shape):
+        raise UsageError(
+            f"{where}: inputs have shape {list(shape)}, but the model was trained on {list(trained_shape)}; give "
+            "inputs of that shape"
+        )
+
+
+def _labelled(inputs: NDArray[Any], y: Any, signature: Signature, where: str, name: str) -> Dataset:
+    """Return checked inputs with targets from an array, checked against `signature`."""
+    is_classification = signature.task == "classification"
+    if signature.reading.censored:
+        bounds = bounds_of(y, len(inputs), where)
+        if bounds.shape[1] != len(signature.target_names):
+            raise UsageError(f"{where}: {bounds.shape[1]} targets, but the model has {len(signature.target_names)}")
+        return Dataset.from_signature(signature, inputs, bounds, name)
+    targets = (label_array if is_classification else numeric_array)(y, where)
+    if targets.shape[0] != inputs.shape[0]:
+        raise UsageError(f"{where}: {targets.shape[0]} rows of targets but {inputs.shape[0]} rows of inputs")
+    if targets.size != targets.shape[0] * len(signature.target_names):
+        raise UsageError(
+            f"{where}: targets have shape {list(targets.shape)}, but the model has {len(signature.target_names)} "
+            "targets"
+        )
+    if is_classification:
+        labels = check_labels(targets.reshape(-1), signature.class_names, where)
+        return Dataset.from_signature(signature, inputs, labels, name)
+    numbers = finite_float32(targets, where).reshape(-1, len(signature.target_names))
+    return Dataset.from_signature(signature, inputs, numbers, name)

@@ -1,0 +1,97 @@
+"""Values of new rows that look like codes for missing cells beside the training rows, such as -999."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from bnnzoo.data.checks.faults import list_names
+from bnnzoo.data.columns.bounds import uncensored_targets
+from bnnzoo.data.columns.codes import find_codes, may_hold_codes
+from bnnzoo.data.columns.doubts import sentinel_days
+from bnnzoo.data.rows.signature import Signature
+from bnnzoo.errors import BnnzooWarning
+
+_MAX_ROWS = 20_000
+"""Maximal number of training rows that new rows are compared with."""
+
+
+class _Pair(NamedTuple):
+    """One column of new rows and of training rows, in its own units."""
+
+    name: str
+    kind: str
+    new: Float[np.ndarray, " row"]
+    trained: Float[np.ndarray, " trained"]
+
+
+def warn_of_new_codes(
+    x: NDArray[Any], y: NDArray[Any] | None, signature: Signature, trained: Callable[[str], NDArray[Any]], where: str
+) -> None:
+    """Warn of values of new rows that look like codes for a missing cell and that no training row has.
+
+    Args:
+        x: the inputs of the new rows [N, D]; images are not tested.
+        y: the targets of the new rows; None if there are none. Classes are not tested, because they are known.
+        signature: the properties of the training data.
+        trained: returns the training rows' `x` or `y`. It is called only if a new value may be a code.
+        where: the name of the new rows in messages.
+    """
+    descriptions = []
+    if x.ndim == 2 and signature.feature_names:
+        descriptions += [text for pair in _inputs(x, signature, trained) if (text := _describe(pair))]
+    if y is not None and signature.task == "regression":
+        columns = [(f"target {name}", "number", 0.0) for name in signature.target_names]
+        descriptions += [
+            text for pair in _pairs(uncensored_targets(y), columns, "y", trained) if (text := _describe(pair))
+        ]
+    if descriptions:
+        text = f"{where}: {list_names(descriptions)}: outside the training rows, like a code for a missing cell; "
+        text += "if it is one, leave such rows out, or train with [[missing_code]] and [[missing=median]]"
+        warnings.warn(text, BnnzooWarning, stacklevel=3)
+
+
+def _inputs(x: NDArray[Any], signature: Signature, trained: Callable[[str], NDArray[Any]]) -> Iterator[_Pair]:
+    """Yield the inputs that are numbers or dates. Levels, indicators and an exposure are checked elsewhere."""
+    columns = [(f"column {name}", "number", 0.0) for name in signature.feature_names]
+    if signature.encoding is not None:
+        columns = []
+        for column in signature.encoding.columns:
+            kind = "" if column.exposure else column.kind
+            columns += [(f"column {column.name}", kind, column.origin)] + [("", "", 0.0)] * (len(column.inputs) - 1)
+    yield from _pairs(x, columns, "x", trained)
+
+
+def _pairs(
+    values: NDArray[Any],
+    columns: Sequence[tuple[str, str, float]],
+    array: str,
+    trained: Callable[[str], NDArray[Any]],
+) -> Iterator[_Pair]:
+    """Yield the columns, each with a name, a kind and an origin, whose new values may be codes."""
+    for place, (name, kind, origin) in enumerate(columns):
+        new = values[:, place].astype(np.float64) + origin
+        if not new.size or kind not in ("number", "date"):
+            continue
+        if kind == "number" and not may_hold_codes(float(new.min()), float(new.max())):
+            continue
+        rows = uncensored_targets(trained(array))
+        yield _Pair(name, kind, new, rows[:: len(rows) // _MAX_ROWS + 1, place].astype(np.float64) + origin)
+
+
+def _describe(pair: _Pair) -> str:
+    """Return a description of the codes among the new values; empty if there are none."""
+    if pair.kind == "date":
+        days = sentinel_days(np.unique(np.append(pair.trained, pair.new)))
+        days = [day for day in days if not np.isin(np.floor(pair.trained), day).any() and day in np.floor(pair.new)]
+        return f"{pair.name} ({', '.join(str(np.datetime64(int(day), 'D')) for day in days)})" if days else ""
+    # A code in new rows need not repeat, because the training rows show what is usual.
+    codes = find_codes(pair.name, np.concatenate([pair.trained, pair.new, pair.new]))
+    codes = [code for code in codes if code.value not in pair.trained]
+    codes = [code._replace(count=int((pair.new == code.value).sum()), rows=len(pair.new)) for code in codes]
+    return list_names(code.describe("training rows") for code in codes)

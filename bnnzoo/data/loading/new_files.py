@@ -1,0 +1,74 @@
+"""Text files of new rows, read with the options of the training file unless they are written differently."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import warnings
+from collections.abc import Collection
+from pathlib import Path
+
+from bnnzoo.data.checks.check import plain_name
+from bnnzoo.data.columns.reading_options import Reading, format_lines, parse_lines
+from bnnzoo.data.formats.delimited import DelimitedTable
+from bnnzoo.data.formats.textfile import is_utf8, read_text
+from bnnzoo.data.rows.signature import Signature
+from bnnzoo.errors import BnnzooWarning, UsageError
+
+_CELLS = re.compile(r"[,;\t| \"]+")
+"""Characters around the cells of a line, for any separator."""
+_CELLS_WITH_SPACES = re.compile(r"[,;\t|\"]+")
+_NUMBER = re.compile(r"[+-]?[0-9.]+")
+
+
+def open_like_training(path: Path, signature: Signature) -> DelimitedTable:
+    """Return the table in a text file of new rows.
+
+    Separator and decimal mark are detected; if the file does not determine them, those of the training file are used. A
+    file in UTF-8 is read as UTF-8. A line that training skipped is skipped if it is no data row: it is above the
+    header, or has no number and no known level.
+    """
+    trained_reading = signature.reading.text_options
+    encoding = "" if not trained_reading.encoding or is_utf8(path) else trained_reading.encoding
+    table = _open_with_skipped_lines(path, Reading(encoding=encoding), trained_reading, signature)
+    if table.note and (table.reading.separator, table.decimal) != (trained_reading.separator, trained_reading.decimal):
+        warnings.warn(f"{table.where}: {table.note}", BnnzooWarning, stacklevel=4)
+    return table
+
+
+def _open_with_skipped_lines(
+    path: Path, reading: Reading, trained_reading: Reading, signature: Signature
+) -> DelimitedTable:
+    lines = parse_lines(trained_reading.skip_rows)
+    if not lines:
+        return DelimitedTable(path, reading, trained_reading)
+    columns = [column.name for column in signature.encoding.columns] if signature.encoding else signature.feature_names
+    try:
+        table = DelimitedTable(path, reading, trained_reading)
+    except UsageError:
+        if _begins_with_data(path, reading, columns, lines):
+            raise
+        return DelimitedTable(path, _skip_lines(reading, lines), trained_reading)
+    if set(columns).isdisjoint(table.names):
+        try:
+            shorter_table = DelimitedTable(path, _skip_lines(reading, lines), trained_reading)
+        except UsageError:
+            return table  # its names are reported
+        return table if set(columns).isdisjoint(shorter_table.names) else shorter_table
+    levels = {level for column in (signature.encoding.columns if signature.encoding else ()) for level in column.levels}
+    lines_to_skip = {line for line in lines if line > 1 and not table.is_row(line - 2, levels)}
+    return DelimitedTable(path, _skip_lines(reading, lines_to_skip), trained_reading) if lines_to_skip else table
+
+
+def _begins_with_data(path: Path, reading: Reading, columns: Collection[str], lines: Collection[int]) -> bool:
+    """Whether the first line names a training column, and one of the skipped `lines` is absent or has a number."""
+    text = read_text(path, reading.encoding, has_options=False).decode("utf-8").split("\n")
+    names = {plain_name(cell) for cell in (*_CELLS.split(text[0]), *_CELLS_WITH_SPACES.split(text[0]))}
+    if names.isdisjoint(columns):
+        return False
+    cells = (cell for line in lines if 1 < line <= len(text) for cell in _CELLS.split(text[line - 1].strip()))
+    return max(lines) > len(text) or any(map(_NUMBER.fullmatch, cells))
+
+
+def _skip_lines(reading: Reading, lines: Collection[int]) -> Reading:
+    return dataclasses.replace(reading, skip_rows=tuple(format_lines(lines).split(",")))

@@ -1,0 +1,131 @@
+"""Selection of a table's columns by name: inputs, targets and categories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bnnzoo.data.checks.check import did_you_mean
+from bnnzoo.data.checks.faults import list_names
+from bnnzoo.data.columns.reading_options import PLAIN, Reading
+from bnnzoo.data.encoding.input_encoding import Missing, Unseen
+from bnnzoo.data.loading.readers import Table
+from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
+
+
+class ColumnChoice(NamedTuple):
+    """The options that select columns, with the names of the command line."""
+
+    target: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    missing: Missing = "error"
+    unseen: Unseen = "error"
+    exposure: str = ""
+    reading: Reading = PLAIN
+
+
+def select_columns(table: Table, choice: ColumnChoice, task: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the input columns and of the targets.
+
+    A density has no inputs; its targets are the named columns, or all columns.
+
+    Raises:
+        UsageError: if a name is unknown, repeated or in conflict, or if no column is left.
+    """
+    where = table.where
+    target, columns, drop = (_expand_names(names, table) for names in (choice.target, choice.columns, choice.drop))
+    check_known([*target, *columns, *drop], table)
+    if len(set(target)) < len(target):
+        raise UsageError(f"{where}: a target is named twice ({', '.join(target)}); name each once")
+    for name in drop:
+        if name in target:
+            raise UsageError(f"{where}: column {name} is both the target and dropped; choose one")
+        if name in columns:
+            raise UsageError(f"{where}: column {name} is both selected and dropped; choose one")
+    exposure = (choice.exposure,) if choice.exposure else ()
+    if exposure:
+        _check_exposure_column(choice.exposure, table, target, drop, task)
+    available_names = [name for name in table.names if name not in {*drop, *exposure}]
+    if not available_names:
+        raise UsageError(f"{where}: every column is dropped; keep at least one")
+    wanted_names = set(columns or available_names)
+    if task == "density":
+        return (), target or tuple(name for name in available_names if name in wanted_names)
+    targets = target or (available_names[-1],)
+    features = tuple(name for name in available_names if name in wanted_names and name not in targets)
+    if not features and (task or not target):
+        raise UsageError(
+            f"{where}: no columns are left for inputs beside the target {', '.join(targets)}; add one, or use "
+            "[[task=density]]"
+        )
+    return (*features, *exposure) if features else (), targets
+
+
+def _check_exposure_column(
+    exposure: str, table: Table, target: Sequence[str], drop: Sequence[str], task: str | None
+) -> None:
+    """Refuse an exposure that is not an input column of a regression."""
+    check_known([exposure], table)
+    if task in ("density", "classification"):
+        raise UsageError(
+            f"{table.where}: {setting('exposure', exposure)} is for counts, and {setting('task', task)} has "
+            "none; remove one of them"
+        )
+    for names, role in ((target, "the target"), (drop, "dropped")):
+        if exposure in names:
+            raise UsageError(f"{table.where}: column {exposure} is both the exposure and {role}; choose one")
+
+
+def select_categories(
+    table: Table, names: Sequence[str], features: Sequence[str], targets: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the names of the inputs that the user declared as categories."""
+    categories = _expand_names(names, table)
+    check_known(categories, table)
+    for name in categories:
+        if name not in features:
+            problem = "is the target" if name in targets and features else "is not an input"
+            remedy = (
+                "use [[task=classification]] to read its cells as classes"
+                if name in targets and features
+                else "select it as an input"
+            )
+            raise UsageError(f"{table.where}: column {name} cannot be a category, because it {problem}; {remedy}")
+    return categories
+
+
+def _expand_names(names: Sequence[str], table: Table) -> tuple[str, ...]:
+    """Expand names of the form `a,b`, unless a column has that name.
+
+    Raises:
+        UsageError: for a list with an empty entry.
+    """
+    expanded: list[str] = []
+    for name in names:
+        pieces = [name] if name in table.names else [piece.strip() for piece in name.split(",")]
+        if "" in pieces:
+            raise UsageError(f"{table.where}: {name!r} is a list of columns with an empty entry; write it like a,b")
+        expanded += pieces
+    return tuple(expanded)
+
+
+def check_known(names: Sequence[str], table: Table) -> None:
+    """Refuse names that are not columns of the table.
+
+    Raises:
+        UsageError: with the unknown names.
+    """
+    table_names = set(table.names)
+    missing_names = [name for name in names if name not in table_names]
+    if len(missing_names) == 1:
+        raise UsageError(
+            f"{table.where}: no column named {missing_names[0]}; {did_you_mean(missing_names[0], table.names)}"
+        )
+    if missing_names:
+        raise UsageError(
+            f"{table.where}: no columns named {list_names(missing_names)}; "
+            f"{did_you_mean(missing_names[0], table.names)}"
+        )

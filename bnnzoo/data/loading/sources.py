@@ -1,0 +1,110 @@
+"""Sources of data: a file, folder, data frame, arrays or registered data set."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from bnnzoo.data.checks.check import did_you_mean
+from bnnzoo.data.columns.reading_options import PLAIN, Reading
+from bnnzoo.data.formats.delimited import DELIMITERS, DelimitedTable
+from bnnzoo.data.formats.frames import FrameTable, is_frame
+from bnnzoo.data.loading.new_files import open_like_training
+from bnnzoo.data.loading.readers import FOLDER, READERS, Arrays, Table
+from bnnzoo.data.rows.dataset import Dataset, from_rows
+from bnnzoo.data.rows.signature import Signature
+from bnnzoo.errors import UsageError
+
+_REMEDIES = {
+    (".xlsx", ".xls", ".xlsm", ".ods"): "save the table as CSV",
+    (".gz", ".zip", ".bz2", ".xz", ".zst"): "unpack it first",
+    (".txt", ".dat", ".data", ".tab", ".asc", ""): "if it is a table in text, rename it to .csv",
+}
+"""Remedies for files of other kinds, by suffix."""
+Spec = Any
+"""A registered name, a path, a data frame, a `Dataset`, or arrays."""
+
+
+def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset | tuple[Any, Any]:
+    """Return the source of `spec`: a reader of its file, folder or frame, or a data set.
+
+    Raises:
+        UsageError: if there is no such source.
+    """
+    path = _as_path(spec) if isinstance(spec, str | Path) else None
+    if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
+        return DelimitedTable(path, reading.text_options)
+    if reading.text_options != PLAIN:
+        where = spec if isinstance(spec, str | Path) else "data"
+        raise UsageError(
+            f"{where}: [[separator]], [[decimal]], [[skip_rows]] and [[encoding]] are for text files "
+            f"({' '.join(DELIMITERS)})"
+        )
+    if path is not None:
+        return FOLDER(path) if path.is_dir() else READERS[path.suffix.lower()](path)
+    if isinstance(spec, tuple) and len(spec) != 2:
+        raise UsageError(f"data: must be a pair (x, y) (got a tuple of {len(spec)})")
+    if isinstance(spec, Dataset | tuple):
+        return spec
+    if is_frame(spec):
+        return FrameTable(spec)
+    rows: Any = spec
+    if hasattr(rows, "__array__"):
+        return from_rows(rows)
+    if not isinstance(spec, str):
+        raise UsageError(
+            f"data: must be a name, a path, a data frame, an array, or a pair (x, y) (got a {type(spec).__name__})"
+        )
+    return _registered(spec)
+
+
+def new_source_of(spec: Spec, signature: Signature) -> Table | Arrays | Dataset | tuple[Any, Any]:
+    """Return the source for a trained model. A text file is read as in training, unless it is written differently."""
+    path = _as_path(spec) if isinstance(spec, str | Path) else None
+    if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
+        return open_like_training(path, signature)
+    return source_of(spec)
+
+
+def _as_path(spec: str | Path) -> Path | None:
+    """Return the existing file or folder of `spec`, or None if it can only be a registered name."""
+    text = os.path.expanduser(spec)
+    path = Path(text)
+    if not str(spec):
+        raise UsageError("data: the name is empty; give a registered name or a path")
+    has_separator = any(separator in text for separator in (os.sep, os.altsep) if separator)
+    is_known_suffix = path.suffix.lower() in READERS
+    if not os.path.lexists(text):
+        if isinstance(spec, Path) or has_separator or is_known_suffix:
+            folder = path.parent
+            if not os.path.isdir(folder):
+                raise UsageError(f"{spec}: no such file, and no such folder {folder}; correct the path")
+            raise UsageError(
+                f"{spec}: no such file; in {folder}: {did_you_mean(path.name, sorted(os.listdir(folder)))}"
+            )
+        return None
+    if not os.path.exists(text):
+        raise UsageError(f"{spec}: a link to a file that does not exist; correct the path")
+    if path.is_dir():
+        return path
+    if not path.is_file():
+        raise UsageError(f"{spec}: not a regular file (perhaps a pipe or a device); write the data to a file first")
+    if not is_known_suffix:
+        suffix = path.suffix.lower()
+        remedy = next((f"; {text}" for suffixes, text in _REMEDIES.items() if suffix in suffixes), "")
+        raise UsageError(
+            f"{spec}: unknown kind of data file {path.suffix or '(no suffix)'}; use one of {' '.join(READERS)}, "
+            f"or an IDX folder{remedy}"
+        )
+    return path
+
+
+def _registered(name: str) -> Dataset:
+    from bnnzoo.plugins import registry
+
+    make: Any = registry.load("datasets", name)
+    dataset = make()
+    if not isinstance(dataset, Dataset):
+        raise UsageError(f"data set {name}: its function must return a bnnzoo Dataset (got {type(dataset).__name__})")
+    return dataset

@@ -1,0 +1,341 @@
+"""Conversion of a table to checked inputs and targets, for training and for a trained model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+from bnnzoo.data.checks.check import check_column_names
+from bnnzoo.data.checks.faults import Faults, list_names
+from bnnzoo.data.columns.cells import Cells
+from bnnzoo.data.columns.codes import find_codes, warn_of_codes
+from bnnzoo.data.columns.column_types import interpret
+from bnnzoo.data.columns.doubts import warn_of_dates, warn_of_inputs, warn_of_targets, warn_of_text
+from bnnzoo.data.columns.forms import Style
+from bnnzoo.data.columns.levels import merge_equal_levels
+from bnnzoo.data.columns.reading_options import Reading
+from bnnzoo.data.columns.unused_codes import notes_of_unused_codes
+from bnnzoo.data.encoding.input_encoding import MISSING_REMEDY, Encoding, Unseen, check_cells, check_exposure
+from bnnzoo.data.encoding.targets import check_censored, codes_of, regression_targets, targets_of
+from bnnzoo.data.formats.frames import FrameTable, is_frame
+from bnnzoo.data.loading.readers import Table
+from bnnzoo.data.loading.selection import ColumnChoice, check_known, select_categories, select_columns
+from bnnzoo.data.rows.arrays import check_task
+from bnnzoo.data.rows.dataset import Dataset, from_rows
+from bnnzoo.data.rows.signature import Signature
+from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.finding import setting, spell_settings, spelling
+
+
+def training_set(table: Table, choice: ColumnChoice, task: str | None, name: str, kind: str = "") -> Dataset:
+    """Return the training set of a table and a selection of its columns.
+
+    `kind` is the kind of the targets, if `joined` determined it.
+
+    Raises:
+        UsageError: with one line for each kind of fault, which lists every affected column.
+    """
+    chosen_task, reading = check_task(task), choice.reading
+    features, targets = select_columns(table, choice, chosen_task)
+    categories = select_categories(table, choice.categories, features, targets)
+    reading.check_codes(table.names, table.where)
+    check_column_names(table.names, table.where, [*features, *targets])
+    chosen_task = (chosen_task or ("regression" if choice.exposure else None)) if features else "density"
+    if reading.censored:
+        chosen_task = check_censored(chosen_task)
+    faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option, has_number=table.has_number)
+    faults.targets = frozenset(targets if features else ())
+    kinds = ["text" if name in categories else "number" if name == choice.exposure else "" for name in features]
+    kinds += ["number" if reading.censored else kind] * len(targets)
+    cells = _read(table, [*features, *targets], kinds, faults, reading, targets)
+    num_features = len(features)
+    missing = MISSING_REMEDY if choice.missing == "error" else ""
+    no_median = "" if choice.missing == "drop" else "drop such rows with [[missing=drop]]"
+    inputs = num_features - bool(choice.exposure)
+    check_cells(cells[:inputs], faults, table.cell_text, missing=missing)
+    for exposure in cells[inputs:num_features]:
+        check_exposure(exposure, faults, table.cell_text, missing=no_median)
+    check_cells(cells[num_features:], faults, table.cell_text, missing=no_median, empty="name another [[target]]")
+    left_out = ""
+    if choice.missing == "drop" and not faults.faults_by_column:
+        keep, left_out = _complete_rows(
+            cells, table.where, "use [[missing=median]], or leave out a column with [[drop]]"
+        )
+        cells = [_keep_rows(column, keep) for column in cells]
+    cells[:num_features] = [merge_equal_levels(column) for column in cells[:num_features]]
+    encoding = Encoding.from_cells(cells[:num_features], choice.missing, choice.unseen, faults, choice.exposure)
+    faults.check()
+    check_column_names(encoding.inputs, f"{table.where}: inputs")
+    table_targets = targets_of(cells[num_features:], chosen_task, table.where)
+    _warn_of_cells(
+        cells[:inputs] + cells[num_features:],
+        targets,
+        table.where,
+        is_regression=bool(features) and table_targets.task == "regression",
+    )
+    warn_of_text(cells, categories, targets, table.where, None if left_out else table.skip_option)
+    warn_of_dates(cells[:inputs] + cells[num_features:], table.where)
+    warn_of_codes(
+        [code for column in cells[inputs:num_features] for code in find_codes(column.name, column.numbers)],
+        (),
+        table.where,
+    )
+    numeric = [column.name for column in cells[:inputs] if column.kind == "number"]
+    sentences = [
+        table.note,
+        table_targets.note,
+        *_encoding_notes(encoding),
+        *_notes_of_zeros(table, numeric),
+        *faults.notes,
+    ]
+    notes = tuple(spell_settings(sentence, spelling()) for sentence in sentences if sentence)
+    if not features:
+        rows = from_rows(table_targets.y, name=name, names=targets)
+        return replace(rows, notes=notes, left_out=left_out, reading=_reading_used(table, reading))
+    return Dataset(
+        x=encoding.encode(cells[:num_features]),
+        y=table_targets.y,
+        task=check_task(table_targets.task) or "regression",
+        feature_names=encoding.inputs,
+        target_names=targets,
+        class_names=table_targets.class_names,
+        name=name,
+        encoding=None if encoding == Encoding.of_numbers(encoding.inputs) else encoding,
+        notes=notes,
+        left_out=left_out,
+        reading=_reading_used(table, reading),
+    )
+
+
+def _reading_used(table: Table, reading: Reading) -> Reading:
+    """Return the requested reading with the detected form of the text."""
+    return replace(table.reading, missing_code=reading.missing_code, censored=reading.censored)
+
+
+def _warn_of_cells(cells: Sequence[Cells], targets: Sequence[str], where: str, *, is_regression: bool) -> None:
+    """Warn about columns that are constant or identifiers, constant targets, and codes for missing cells."""
+    inputs = [column for column in cells if column.name not in targets]
+    warn_of_inputs(inputs or cells, where)
+    if is_regression:
+        warn_of_targets([column for column in cells if column.name in targets], where)
+    numeric = [column for column in cells if column.kind == "number"]
+    codes = [code for column in numeric for code in find_codes(column.name, column.known)]
+    warn_of_codes(codes, targets if inputs else (), where)
+
+
+def new_inputs(table: Table, signature: Signature, unseen: Unseen | None = None) -> Float[np.ndarray, "row feature"]:
+    """Return the inputs of a table for prediction. Training columns are matched by name; other columns are ignored.
+
+    Raises:
+        UsageError: see `training_set`; also for levels that training did not see.
+    """
+    return _new_rows(table, signature, {}, unseen)[0]
+
+
+def new_rows(
+    table: Table, signature: Signature, targets: Sequence[str], unseen: Unseen | None = None, kind: str = ""
+) -> Dataset:
+    """Return the inputs and targets of a table for testing. Rows with missing cells are left out if training did so.
+
+    `kind` is the kind of the targets, if `joined` determined it.
+    """
+    if signature.task == "density":
+        x = new_inputs(table, signature, unseen)
+        return Dataset.from_signature(signature, x, x, table.where)
+    kind = kind or ("text" if signature.task == "classification" else "number")
+    x, cells, rows = _new_rows(table, signature, dict.fromkeys(targets, kind), unseen)
+    if signature.task == "regression":
+        y = regression_targets(cells)[rows]
+    else:
+        labels = cells[0]
+        y = codes_of(
+            labels.levels, labels.numbers[rows].astype(int), signature.class_names, table.where, targets[0], rows
+        )
+    return Dataset.from_signature(signature, x, y, table.where)
+
+
+def _new_rows(
+    table: Table, signature: Signature, targets: Mapping[str, str], unseen: Unseen | None
+) -> tuple[Float[np.ndarray, "kept feature"], list[Cells], Int[np.ndarray, " kept"]]:
+    """Return the inputs of the kept rows, the targets of all rows, and the indices of the kept rows.
+
+    `targets` maps the name of each target to its kind.
+    """
+    encoding = signature.encoding or Encoding.of_numbers(signature.feature_names)
+    encoding = encoding if unseen is None else replace(encoding, unseen=unseen)
+    features = [column.name for column in encoding.columns]
+    if encoding.exposure and encoding.exposure not in table.names:
+        raise UsageError(
+            f"{table.where}: no column named {encoding.exposure}, the exposure of the training rows; add it (1 "
+            "in every row gives rates per unit)"
+        )
+    check_known([*features, *targets], table)
+    check_column_names(table.names, table.where, [*features, *targets])
+    faults = Faults(table.where, trained=True, targets=frozenset(targets))
+    kinds = [column.kind for column in encoding.columns] + [*targets.values()]
+    cells = _read(table, [*features, *targets], kinds, faults, signature.reading, [*targets])
+    inputs, outputs = cells[: len(features)], cells[len(features) :]
+    leave_out = encoding.missing == "drop" and bool(targets)
+    remedy = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with [[missing=median]]"
+    missing_advice = "" if leave_out else "leave such rows out"
+    num_plain_inputs = len(inputs) - bool(encoding.exposure)
+    for exposure in inputs[num_plain_inputs:]:
+        check_exposure(exposure, faults, table.cell_text, missing=missing_advice)
+    if encoding.missing != "median" and not leave_out:
+        check_cells(inputs[:num_plain_inputs], faults, table.cell_text, missing=remedy, trained=True)
+    else:
+        check_cells(inputs[:num_plain_inputs], faults, table.cell_text, missing="", trained=True)
+    check_cells(outputs, faults, table.cell_text, missing=missing_advice, trained=True)
+    is_complete = ~np.any([column.is_missing for column in cells], 0)
+    inputs = encoding.match_levels(inputs, faults, is_complete if leave_out else np.ones_like(is_complete))
+    faults.check()
+    if not leave_out:
+        return encoding.encode(inputs), outputs, np.arange(len(is_complete))
+    keep, left_out = _complete_rows(cells, table.where, "fill some in, or train with [[missing=median]]")
+    if left_out:
+        warnings.warn(f"{table.where}: {left_out}", BnnzooWarning, stacklevel=2)
+    kept_inputs = [column._replace(numbers=column.numbers[keep]) for column in inputs]
+    return encoding.encode(kept_inputs), outputs, np.flatnonzero(keep)
+
+
+def _read(
+    table: Table,
+    names: Sequence[str],
+    kinds: Sequence[str],
+    faults: Faults,
+    reading: Reading,
+    targets: Sequence[str],
+) -> list[Cells]:
+    frame = table.frame(names, [name for name, kind in zip(names, kinds, strict=True) if kind == "text"])
+    if reading.missing_code and not faults.trained:
+        faults.notes += notes_of_unused_codes(frame, reading, table.decimal, table.where)
+    return [
+        interpret(
+            name,
+            series,
+            faults,
+            cell_text=lambda row, name=name: table.cell_text(row, name),
+            kind=kind,
+            style=Style(table.decimal, reading.codes_of(name), reading.censored and name in targets),
+        )
+        for name, kind, (_, series) in zip(names, kinds, frame.items(), strict=True)
+    ]
+
+
+def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDArray[np.bool_], str]:
+    """Return a mask of the rows without missing cells, and a sentence about the others.
+
+    Raises:
+        UsageError: with the remedy `remedy`, if no row is complete.
+    """
+    keep = ~np.any([column.is_missing for column in cells], 0)
+    if keep.all():
+        return keep, ""
+    missing_by_column = {column.name: column.is_missing for column in cells if column.is_missing.any()}
+    counts = list_names(f"{name} ({int(rows.sum())})" for name, rows in missing_by_column.items())
+    if not keep.any():
+        raise UsageError(f"{where}: every row has a missing cell, in the columns {counts}; {remedy}")
+    return keep, f"{int(np.sum(~keep))} of {keep.size} rows left out, because of missing cells in {counts}"
+
+
+def _keep_rows(column: Cells, keep: NDArray[np.bool_]) -> Cells:
+    """Return the cells of the training rows, without levels that only other rows have."""
+    if column.kind != "text":
+        bounds = None if column.bounds is None else column.bounds[keep]
+        return column._replace(numbers=column.numbers[keep], bounds=bounds)
+    used_levels, codes = np.unique(column.numbers[keep], return_inverse=True)
+    return column._replace(
+        numbers=codes.reshape(-1).astype(float), levels=tuple(column.levels[int(code)] for code in used_levels)
+    )
+
+
+def _notes_of_zeros(table: Table, names: Sequence[str]) -> list[str]:
+    """Return notes about numbers with leading zeros, which may be codes."""
+    return [
+        f"column {name}: cells such as {cell} are read as numbers; if they are codes, use {setting('categories', name)}"
+        for name, cell in table.zero_padded_cells(names).items()
+    ]
+
+
+def _encoding_notes(encoding: Encoding) -> list[str]:
+    notes = []
+    texts = [f"{c.name} ({len(c.levels)})" for c in encoding.columns if c.kind == "text"]
+    if texts:
+        notes.append(f"text columns, one input per category: {list_names(texts)}")
+    for column in encoding.columns:
+        marks = [level for level in column.levels if not any(map(str.isalnum, level))]
+        if len(marks) == 1 and len(column.levels) > 1:
+            code = setting("missing_code", f"{column.name}={marks[0]}")
+            notes.append(
+                f"column {column.name}: {marks[0]!r} is a category; if it stands for a missing cell, use {code}"
+            )
+        if column.kind == "date":
+            day = np.datetime64(0, "D") + np.timedelta64(int(column.origin // 1), "D")
+            notes.append(f"column {column.name}: dates, as days since {day}")
+        if column.kind == "time":
+            notes.append(f"column {column.name}: times of day, in hours")
+        if column.kind == "number" and column.origin:
+            origin = f"{column.origin:.17g}"
+            notes.append(f"column {column.name}: counted from {origin}, because float32 cannot represent its numbers")
+    return notes
+
+
+def join_frame(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]:
+    """Join a data frame of inputs and their targets (arrays, a series or a frame) into one frame.
+
+    Returns:
+        The frame, the names of the targets, and their kind. The kind of text targets outside a frame is "label" (class
+        labels), as for arrays, even if the text looks like numbers or gaps.
+    """
+    import pandas as pd
+
+    _check_labels_of_rows(x, y)
+    inputs = FrameTable(x, "x")
+    check_column_names(inputs.names, "x")
+    frame = inputs.frame(inputs.names).copy()
+    columns: dict[str, Any]
+    kind = ""
+    if is_frame(y):
+        targets = FrameTable(y, "y")
+        check_column_names(targets.names, "y")
+        columns = {str(name): series.array for name, series in targets.frame(targets.names).items()}
+    else:
+        array, given_name = getattr(y, "array", np.asarray(y)), getattr(y, "name", None)
+        target_arrays = array.T if array.ndim == 2 else [array]
+        name = "y" if given_name is None else str(given_name)
+        while given_name is None and _clashes(name, len(target_arrays), inputs.names):
+            name += "_"  # a target without a name takes the first free one
+        columns = {name if len(target_arrays) == 1 else f"{name}{i}": column for i, column in enumerate(target_arrays)}
+        if task in (None, "classification") and pd.api.types.infer_dtype(array, skipna=True) == "string":
+            kind = "label"
+    for name, column in columns.items():
+        if name in frame:
+            raise UsageError(f"y: its name, {name}, is also the name of a column of x; rename it")
+        if column.shape != (len(frame),):
+            raise UsageError(
+                f"y: shape {list(column.shape)} for the {len(frame)} rows of x; they must have equally many rows"
+            )
+    for name, column in columns.items():
+        frame[name] = column
+    return frame, tuple(columns), kind
+
+
+def _clashes(name: str, count: int, taken_names: Sequence[str]) -> bool:
+    return bool({name if count == 1 else f"{name}{i}" for i in range(count)} & set(taken_names))
+
+
+def _check_labels_of_rows(x: Any, y: Any) -> None:
+    """Refuse rows whose pandas labels are the same in another order, because rows are paired by position."""
+    import pandas as pd
+
+    if not (isinstance(x, pd.DataFrame) and isinstance(y, pd.Series | pd.DataFrame)) or len(x) != len(y):
+        return
+    x_index, y_index = x.index, y.index
+    if x_index.is_unique and y_index.is_unique and not x_index.equals(y_index) and x_index.isin(y_index).all():
+        raise UsageError("x and y: their rows have the same labels (index) in a different order; give y.loc[x.index]")

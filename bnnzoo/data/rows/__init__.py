@@ -1,0 +1,1 @@
+"""Rows as arrays: the data set, its signature, split and scaling."""

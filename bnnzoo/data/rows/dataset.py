@@ -1,0 +1,309 @@
+"""Data sets on the host: inputs, targets and their meaning, and their construction from arrays."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bnnzoo.data.checks.check import check_column_names, finite_float32, refuse_coarse
+from bnnzoo.data.columns.bounds import bounds_of, single_numbers
+from bnnzoo.data.columns.codes import find_codes, warn_of_codes
+from bnnzoo.data.columns.reading_options import PLAIN, Reading
+from bnnzoo.data.encoding.input_encoding import Encoding
+from bnnzoo.data.encoding.targets import (
+    MOST_CLASSES,
+    MOST_INFERRED_CLASSES,
+    Task,
+    check_censored,
+    note_of_numbers,
+    recode,
+    training_labels,
+)
+from bnnzoo.data.rows.arrays import as_inputs, check_task, label_array, numeric_array
+from bnnzoo.data.rows.signature import Signature
+from bnnzoo.errors import UsageError
+from bnnzoo.finding import spell_settings, spelling
+
+
+class UncheckedRows(NamedTuple):
+    """Unchecked inputs and targets, with their names in messages."""
+
+    x: Any
+    y: Any
+    x_where: str
+    y_where: str
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """N inputs and their targets, checked at construction (`from_arrays`, `from_rows`, `load`).
+
+    Attributes:
+        x: features [N, D] float32, or images [N, H, W] or [N, C, H, W], float32 or uint8.
+        y: regression [N, T] float32; classification [N] int32 with labels 0..num_classes-1. A density has no inputs: x
+            and y are both the rows [N, D], and the model may condition a column on others. Censored targets are [N, T,
+            2], the smallest and the largest possible value: equal for a known value, infinite without a limit.
+        task: regression, classification or density.
+        feature_names: D names; () for images.
+        target_names: T names; one for classification.
+        class_names: the names of the labels; () for regression and density.
+        name: the name of the data set in messages.
+        test: the test set that belongs to the data, if any; `split` prefers it to a random one.
+        encoding: the map from table columns to x. Before `split`, nan marks cells that training medians will fill.
+        notes: automatic choices while reading, as sentences.
+        left_out: a sentence about the omitted rows; empty if there are none.
+        truth: a function from inputs [N, D] to noise-free targets, one column per branch [N, B]; for synthetic data
+            with one target.
+        reading: the notation of the table's cells.
+    """
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    task: Task
+    feature_names: tuple[str, ...]
+    target_names: tuple[str, ...]
+    class_names: tuple[str, ...]
+    name: str
+    test: Dataset | None = None
+    encoding: Encoding | None = None
+    notes: tuple[str, ...] = ()
+    left_out: str = ""
+    truth: Callable[[NDArray[Any]], NDArray[Any]] | None = None
+    reading: Reading = PLAIN
+
+    @classmethod
+    def from_signature(cls, signature: Signature, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
+        """Return the data set of these inputs and targets, which match the signature."""
+        names = (signature.feature_names, signature.target_names, signature.class_names)
+        return cls(x, y, signature.task, *names, name, encoding=signature.encoding, reading=signature.reading)
+
+    @property
+    def num_data(self) -> int:
+        """Number of rows N."""
+        return self.x.shape[0]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; 0 for regression."""
+        return len(self.class_names)
+
+    @property
+    def num_targets(self) -> int:
+        """Number of targets for likelihoods: classes in classification, else columns of targets."""
+        return self.num_classes or len(self.target_names)
+
+    @property
+    def signature(self) -> Signature:
+        """Properties that new data must share with these data."""
+        return Signature(
+            feature_names=self.feature_names,
+            shape=self.x.shape[1:],
+            dtype="uint8" if self.x.dtype == np.uint8 else "float32",
+            target_names=self.target_names,
+            task=self.task,
+            class_names=self.class_names,
+            encoding=self.encoding,
+            reading=self.reading,
+        )
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the rows, without the test set."""
+        digest = hashlib.sha256()
+        for array in (self.x, self.y):
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def take(self, indices: ArrayLike) -> Dataset:
+        """Return the rows `indices` [M] in that order, without the test set."""
+        rows = np.asarray(indices)
+        return replace(self, x=self.x[rows], y=self.y[rows], test=None)
+
+    def as_task(self, task: str | None) -> Dataset:
+        """Convert the data to another task.
+
+        Labels become numbers, whole numbers become labels, or inputs and targets become the rows of a density.
+
+        Raises:
+            UsageError: if the targets are not suitable.
+        """
+        if task is None or task == self.task:
+            return self
+        if self.reading.censored:
+            check_censored(check_task(task))
+        y, where = self.y, f"{self.name}: column {self.target_names[0]}"
+        if self.task == "density":
+            raise UsageError(
+                f"{self.name}: the data have no inputs, because all columns are modelled; {task} needs inputs "
+                "and a target"
+            )
+        if task == "density":
+            converted = self._as_density(where)
+        elif task == "regression":
+            try:
+                numbers = np.array([float(name) for name in self.class_names])
+            except ValueError:
+                raise UsageError(f"{where}: text cannot be a target of regression; use another [[target]]") from None
+            converted = replace(self, y=numbers[y, None].astype(np.float32), task="regression", class_names=())
+        else:
+            if y.shape[1] > 1:
+                raise UsageError(f"{self.name}: {y.shape[1]} targets; classification needs one column of labels")
+            labels, names = training_labels(y[:, 0], self.name, self.target_names[0])
+            converted = replace(self, y=labels, task="classification", class_names=names)
+        # Notes about the targets describe the choice of the old task.
+        note_prefix = f"target {self.target_names[0]}: "
+        converted = replace(converted, notes=tuple(note for note in self.notes if not note.startswith(note_prefix)))
+        if self.test is None or task != "classification":
+            return converted if self.test is None else replace(converted, test=self.test.as_task(task))
+        codes = recode(
+            self.test.y, (), converted.class_names, f"{self.name}: test rows"
+        )  # the test rows may lack a class
+        return replace(
+            converted, test=replace(self.test, y=codes, task=converted.task, class_names=converted.class_names)
+        )
+
+    def _as_density(self, where: str) -> Dataset:
+        """Return a density data set with inputs and targets side by side."""
+        if self.task == "classification":
+            raise UsageError(
+                f"{where}: class labels cannot be modelled by a density; use [[task=regression]] to read numbers"
+            )
+        if self.x.ndim > 2 or self.encoding is not None:
+            raise UsageError(f"{self.name}: a density needs columns of plain numbers, [N, D]")
+        names = (*self.feature_names, *self.target_names)
+        return from_rows(np.concatenate([self.x, self.y], 1), name=self.name, names=names)
+
+
+def _are_labels(y: NDArray[Any]) -> bool:
+    """Whether targets are classes: text, booleans, or integers with few distinct values or exactly 0..C-1."""
+    if y.size != y.shape[0] or y.dtype.kind not in "biuUO":
+        return False
+    if y.dtype.kind not in "iu":
+        return True
+    distinct = np.unique(y)
+    is_contiguous = distinct.size <= MOST_CLASSES and np.array_equal(distinct, np.arange(distinct.size))
+    return distinct.size <= MOST_INFERRED_CLASSES or bool(is_contiguous and 2 * distinct.size <= y.size)
+
+
+def from_arrays(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    task: str | None = None,
+    name: str = "arrays",
+    feature_names: Sequence[str] = (),
+    target_names: Sequence[str] = (),
+    where: str = "",
+    censored: bool = False,
+) -> Dataset:
+    """Return a checked data set of x [N], [N, D], [N, H, W] or [N, C, H, W] and y [N] or [N, T].
+
+    Without `task`, one target of text, booleans or integers is a label. Integers must have at most 20 distinct values,
+    or be 0..C-1 with two rows each on average. Other targets are regression. For `density`, x and y are columns of one
+    row. `where` (a file name) starts error messages. `censored` targets are [N, 2] or [N, T, 2], see `Dataset`.
+
+    Raises:
+        UsageError: if the data are invalid.
+    """
+    if censored:
+        check_censored(check_task(task))
+        bounds = bounds_of(y, len(np.atleast_1d(np.asarray(x))), f"{where}: y" if where else "y")
+        single_values = single_numbers(bounds.astype(np.float64))
+        from_midpoints = from_arrays(
+            x,
+            single_values,
+            task="regression",
+            name=name,
+            feature_names=feature_names,
+            target_names=target_names,
+            where=where,
+        )
+        return replace(from_midpoints, y=bounds, reading=Reading(censored=True))
+    if task == "density":
+        from_regression = from_arrays(x, y, task="regression", name=name, feature_names=feature_names, where=where)
+        return replace(from_regression, target_names=tuple(target_names) or from_regression.target_names).as_task(task)
+    prefix = f"{where}: " if where else ""
+    names = tuple(feature_names) or tuple(str(column) for column in getattr(x, "columns", ()))
+    inputs = as_inputs(x, f"{prefix}x", names)
+    targets = label_array(y, f"{prefix}y")
+    if targets.shape[0] != inputs.shape[0]:
+        raise UsageError(
+            f"{prefix}x has {inputs.shape[0]} rows and y has {targets.shape[0]}; they must have equally many"
+        )
+    if targets.ndim > 2 or 0 in targets.shape:
+        raise UsageError(f"{prefix}y has shape {list(targets.shape)}; it must be [N] or [N, T]")
+
+    chosen_task = check_task(task)
+    if chosen_task is None:
+        chosen_task = "classification" if _are_labels(targets) else "regression"
+    num_targets = targets.size // targets.shape[0]
+    is_task_open = task is None and num_targets == 1 and targets.dtype.kind in "iuf"
+    note = note_of_numbers((*target_names, "y")[0], targets, chosen_task) if is_task_open else ""
+    targets, class_names = _encoded_targets(targets, chosen_task, num_targets, prefix)
+    is_features = inputs.ndim == 2
+    outputs = tuple(target_names) or (("y",) if num_targets == 1 else tuple(f"y{i}" for i in range(num_targets)))
+    if is_features:
+        names = names or tuple(f"x{i}" for i in range(inputs.shape[1]))
+        for label, column in zip(names, np.asarray(x).reshape(inputs.shape).T, strict=True):
+            refuse_coarse(column, f"{prefix}x: column {label}")
+    if len(outputs) != num_targets:
+        raise UsageError(f"{prefix}expected {num_targets} target names (got {len(outputs)})")
+    _warn_of_codes(inputs, names, targets, outputs, chosen_task, where or name)
+    return Dataset(
+        x=inputs,
+        y=targets,
+        task=chosen_task,
+        feature_names=names if is_features else (),
+        target_names=outputs,
+        class_names=class_names,
+        name=name,
+        notes=(spell_settings(note, spelling()),) if note else (),
+    )
+
+
+def _encoded_targets(
+    targets: NDArray[Any], task: Task, num_targets: int, prefix: str
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Return targets as labels with the names of their classes, or as checked float32 columns.
+
+    Raises:
+        UsageError: if the targets are invalid.
+    """
+    if task == "classification":
+        if num_targets != 1:
+            raise UsageError(f"{prefix}y has shape {list(targets.shape)}; labels must be [N] (one-hot: y.argmax(1))")
+        return training_labels(targets.reshape(-1), f"{prefix}y")
+    numbers = numeric_array(targets, f"{prefix}y")
+    columns = finite_float32(numbers, f"{prefix}y").reshape(-1, num_targets)
+    for column in numbers.reshape(-1, num_targets).T:
+        refuse_coarse(column, f"{prefix}y")
+    return columns, ()
+
+
+def _warn_of_codes(
+    x: NDArray[Any], names: Sequence[str], y: NDArray[Any], outputs: Sequence[str], task: Task, where: str
+) -> None:
+    """Warn about array columns with values that look like codes for missing cells."""
+    columns = [*zip(names, x.T, strict=True)] if x.ndim == 2 else []
+    columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
+    codes = [code for name, column in columns for code in find_codes(name, column)]
+    remedy = "if it is one, leave such rows out, or give a table with [[missing_code]]"
+    warn_of_codes(codes, outputs, where, instead=remedy)
+
+
+def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (), where: str = "") -> Dataset:
+    """Return a checked data set without inputs, for a density of all columns of the rows [N] or [N, D]."""
+    place = f"{where}: x" if where else "x"
+    values = as_inputs(rows, place, names)
+    if values.ndim > 2:
+        raise UsageError(
+            f"{place} has shape {list(values.shape)}; a density needs columns [N, D], such as x.reshape(len(x), -1)"
+        )
+    columns = tuple(names) or tuple(f"x{i}" for i in range(values.shape[1]))
+    check_column_names(columns, place)
+    return Dataset(values, values, "density", columns, columns, (), name)

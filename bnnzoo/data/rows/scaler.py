@@ -1,0 +1,170 @@
+"""Standardisation: conversion between the units of the data and those of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bnnzoo.data.checks.check import finite_float32
+from bnnzoo.data.columns.bounds import uncensored_targets
+from bnnzoo.data.rows.dataset import Dataset
+from bnnzoo.data.rows.signature import Signature
+from bnnzoo.errors import UsageError
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """Standardisation (x - x_mean) / x_sd and (y - y_mean) / y_sd; all four arrays are float32.
+
+    `scale_inputs` returns uint8 images unchanged, because they stay uint8 on the device. There the network's input is
+    scaled with the same x_mean and x_sd.
+
+    Attributes:
+        x_mean: means of the inputs, [D] for features, [] for images.
+        x_sd: standard deviations of the inputs, [D] for features, [] for images.
+        y_mean: means of the targets [T]; zeros for classification.
+        y_sd: standard deviations of the targets [T]; ones for classification.
+    """
+
+    x_mean: NDArray[np.float32]
+    x_sd: NDArray[np.float32]
+    y_mean: NDArray[np.float32]
+    y_sd: NDArray[np.float32]
+
+    @classmethod
+    def fit(cls, train: Dataset, standardise: bool) -> Scaler:
+        """Compute means and population standard deviations of the training rows, for images over all pixels together.
+
+        A censored target is represented by its finite end, or by the midpoint of its interval. Constant columns get sd
+        1, and an exposure keeps its units. Without `standardise` nothing changes, except that uint8 images are divided
+        by 255 (x_mean 0, x_sd 255).
+
+        Raises:
+            UsageError: if float32 cannot represent the standard deviation of a column.
+        """
+        is_bytes = train.x.dtype == np.uint8
+        x_shape = train.x.shape[1:] if train.x.ndim == 2 else ()
+        y_shape = (len(train.target_names),)
+        x_mean, x_sd = np.zeros(x_shape), np.full(x_shape, 255.0 if is_bytes else 1.0)
+        y_mean, y_sd = np.zeros(y_shape), np.ones(y_shape)
+        if standardise and is_bytes:
+            x_mean, x_sd = _byte_moments(train.x)
+        elif standardise:
+            x_mean, x_sd = _moments(train.x if train.x.ndim == 2 else train.x.reshape(-1), f"{train.name}: inputs")
+        if train.signature.exposure:
+            x_mean[-1], x_sd[-1] = 0.0, 1.0
+        if standardise and train.task != "classification":
+            y_mean, y_sd = _moments(uncensored_targets(train.y), f"{train.name}: targets")
+        return cls(*(np.asarray(values, dtype=np.float32) for values in (x_mean, x_sd, y_mean, y_sd)))
+
+    def check(self, signature: Signature) -> None:
+        """Check a scaler from a file against the signature of its data.
+
+        Raises:
+            ValueError: if a shape differs or a standard deviation is not a normal positive number.
+        """
+        inputs = signature.shape if len(signature.shape) == 1 else ()
+        shapes = [inputs, inputs, (len(signature.target_names),), (len(signature.target_names),)]
+        arrays = [self.x_mean, self.x_sd, self.y_mean, self.y_sd]
+        if [array.shape for array in arrays] != shapes or not all(np.isfinite(array).all() for array in arrays):
+            raise ValueError("its scaling does not match its data")
+        if not (np.all(_is_valid_divisor(self.x_sd)) and np.all(_is_valid_divisor(self.y_sd))):
+            raise ValueError("its scaling divides by zero")
+
+    def scale_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return x [N, ...] in the network's units, float32. uint8 images are unchanged; the device scales them."""
+        if x.dtype == np.uint8:
+            return x
+        return _scale(x, self.x_mean, self.x_sd, "standardised x")
+
+    def scale_targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Return regression targets [N, T] in the network's units, float32; labels [N] are unchanged."""
+        if y.dtype.kind == "i":
+            return y
+        if y.ndim == 3:  # bounds of censored targets may be infinite
+            return ((y.astype(np.float64) - self.y_mean[:, None]) / self.y_sd[:, None]).astype(np.float32)
+        return _scale(y, self.y_mean, self.y_sd, "standardised y")
+
+    def log_units(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the difference between the log densities in the network's and in the original units, per row [N].
+
+        It is the sum of log y_sd over the targets. Censored targets do not count, because they have a probability.
+        """
+        sds = np.log(self.y_sd.astype(np.float64))
+        return (y[..., 0] == y[..., 1]) @ sds if y.ndim == 3 else np.full(len(y), sds.sum())
+
+    def refuse_far(self, x: NDArray[Any], y: NDArray[Any] | None, signature: Signature, where: str) -> None:
+        """Refuse rows in original units that float32 cannot represent in the network's units.
+
+        Raises:
+            UsageError: with the first cell that is too far from the training rows.
+        """
+        if x.ndim == 2:
+            _refuse_far(x, self.x_mean, self.x_sd, where, signature.feature_names)
+        if y is not None and signature.task == "regression":
+            _refuse_far(uncensored_targets(y), self.y_mean, self.y_sd, where, signature.target_names)
+
+    def unscale_targets(self, y: ArrayLike) -> NDArray[np.float32]:
+        """Return targets or predictions [..., T] in the original units."""
+        values = np.asarray(y, dtype=np.float64)
+        return (values * self.y_sd.astype(np.float64) + self.y_mean).astype(np.float32)
+
+    def apply(self, dataset: Dataset) -> Dataset:
+        """Return `dataset`, and its test set if there is one, in the network's units."""
+        return replace(
+            dataset,
+            x=self.scale_inputs(dataset.x),
+            y=self.scale_targets(dataset.y),
+            test=None if dataset.test is None else self.apply(dataset.test),
+        )
+
+
+def _scale(values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str) -> NDArray[np.float32]:
+    return finite_float32((values.astype(np.float64) - mean) / sd, where)
+
+
+def _refuse_far(
+    values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str, names: Sequence[str]
+) -> None:
+    ends = np.stack([values.min(0, initial=np.inf), values.max(0, initial=-np.inf)])
+    is_too_far = np.isfinite(ends).all(0) & (
+        np.abs((ends - mean.astype(np.float64)) / sd) > np.finfo(np.float32).max
+    ).any(0)
+    for column in np.flatnonzero(is_too_far)[:1]:
+        distances = np.abs((values[:, column].astype(np.float64) - mean[column]) / sd[column])
+        row = int(np.argmax(distances > np.finfo(np.float32).max))
+        raise UsageError(
+            f"{where}: row {row + 1}, column {names[column]}: {values[row, column]!s} is too far from the "
+            f"training rows (mean {mean[column]:.3g}, sd {sd[column]:.3g}) for float32; correct it, or leave "
+            "the row out"
+        )
+
+
+def _is_valid_divisor(sd: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Whether an sd is a valid divisor: a normal number of float32."""
+    return np.asarray(sd >= np.finfo(np.float32).tiny)
+
+
+def _moments(values: NDArray[Any], values_name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and sd over the first axis, summed in float64; sd is 1 if all values are equal in float32."""
+    mean = np.asarray(values.mean(axis=0, dtype=np.float64))
+    sd = np.asarray(values.std(axis=0, dtype=np.float64))
+    is_constant = values.max(axis=0) == values.min(axis=0)
+    if np.any(~is_constant & ~_is_valid_divisor(sd.astype(np.float32))):
+        raise UsageError(f"{values_name}: the numbers differ by too little to be standardised in float32; rescale them")
+    return mean, np.where(is_constant, 1.0, sd)
+
+
+def _byte_moments(images: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and sd of all pixels, computed from counts of the 256 values to avoid a float copy of the images."""
+    counts = np.zeros(256, dtype=np.int64)
+    for start in range(0, len(images), 1024):
+        counts += np.bincount(images[start : start + 1024].reshape(-1), minlength=256)
+    levels = np.arange(256.0)
+    mean = np.average(levels, weights=counts)
+    sd = np.sqrt(np.average((levels - mean) ** 2, weights=counts))
+    return np.asarray(mean), np.asarray(sd if sd > 0 else 1.0)

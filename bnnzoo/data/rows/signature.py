@@ -1,0 +1,132 @@
+"""The properties that new data must share with the training data."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import FailFast, TypeAdapter
+
+from bnnzoo.data.columns.bounds import are_bounds
+from bnnzoo.data.columns.reading_options import PLAIN, Reading
+from bnnzoo.data.encoding.input_encoding import Encoding
+from bnnzoo.data.encoding.targets import Task
+
+_Names = Annotated[tuple[str, ...], FailFast()]
+"""A tuple of names whose validation stops at the first error, because a forged file may hold a million of them."""
+
+
+class Signature(NamedTuple):
+    """The properties that new data must share with the training data.
+
+    Attributes:
+        feature_names: the names of the inputs [D]; () for images.
+        shape: the shape of one input, without N.
+        dtype: the type of the inputs.
+        target_names: the names of the targets [T].
+        task: the task of the model.
+        class_names: the names of the classes; () for regression and density.
+        encoding: the encoding of table columns, if it is not trivial.
+        reading: the notation of the table's cells.
+    """
+
+    feature_names: _Names
+    shape: Annotated[tuple[int, ...], FailFast()]  # the shape of one input, without N
+    dtype: Literal["float32", "uint8"]
+    target_names: _Names
+    task: Task
+    class_names: _Names = ()
+    encoding: Encoding | None = None
+    reading: Reading = PLAIN
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; 0 for regression."""
+        return len(self.class_names)
+
+    @property
+    def exposure(self) -> str:
+        """Name of the exposure, the last input, which multiplies rates; empty if there is none."""
+        return "" if self.encoding is None else self.encoding.exposure
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """Shape of one row's target. Censored targets have two values each, the smallest and the largest."""
+        if self.task == "classification":
+            return ()
+        return (len(self.target_names), 2) if self.reading.censored else (len(self.target_names),)
+
+    @property
+    def num_targets(self) -> int:
+        """Number of targets for likelihoods: classes in classification, else columns of targets."""
+        return self.num_classes or len(self.target_names)
+
+    def to_json(self) -> str:
+        """Return the complete signature as JSON for a run's file."""
+        fields = {**self._asdict(), "encoding": None if self.encoding is None else self.encoding.to_dict()}
+        del fields["reading"]
+        return json.dumps(fields | ({"reading": reading} if (reading := self.reading.to_dict()) else {}))
+
+    @classmethod
+    def from_json(cls, text: str) -> Signature:
+        """Return the signature that `to_json` wrote.
+
+        Raises:
+            ValueError: if the text is not a valid signature.
+        """
+        signature = TypeAdapter(cls).validate_json(text, strict=True)
+        signature.reading.check()
+        if signature.encoding is not None and signature.encoding.inputs != signature.feature_names:
+            raise ValueError("its encoding and its inputs differ")
+        if signature.encoding is not None and any(column.exposure for column in signature.encoding.columns[:-1]):
+            raise ValueError("its exposure is not the last column")
+        expected_shape = (
+            (len(signature.feature_names),) if signature.feature_names or len(signature.shape) == 1 else signature.shape
+        )
+        has_matching_classes = (
+            bool(signature.class_names) == (signature.task == "classification") and len(signature.class_names) != 1
+        )
+        has_matching_classes = has_matching_classes and (
+            signature.task != "density" or signature.feature_names == signature.target_names
+        )
+        if (
+            signature.shape != expected_shape
+            or min(expected_shape, default=1) < 0
+            or len(expected_shape) > 3
+            or not has_matching_classes
+        ):
+            raise ValueError("its names, classes and shape contradict each other")
+        for names in (signature.feature_names, signature.target_names, signature.class_names):
+            if len(set(names)) < len(names):
+                raise ValueError("two of its columns have the same name")
+        if not signature.target_names or (
+            has_matching_classes and signature.class_names and len(signature.target_names) > 1
+        ):
+            raise ValueError("its targets contradict its description")
+        return signature
+
+    def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return these inputs if they match the signature.
+
+        Raises:
+            ValueError: if they do not.
+        """
+        if x.shape[1:] != self.shape or x.dtype != self.dtype or not np.isfinite(x).all():
+            raise ValueError(f"inputs {x.dtype}{list(x.shape)} do not match the data")
+        return x
+
+    def targets(self, y: NDArray[Any], rows: int) -> NDArray[Any]:
+        """Return these targets of `rows` rows if they match the signature.
+
+        Raises:
+            ValueError: if they do not.
+        """
+        has_right_shape = y.shape == (rows, *self.target_shape)
+        has_right_shape = has_right_shape and y.dtype == ("int32" if self.task == "classification" else "float32")
+        has_known_labels = not self.class_names or ((y >= 0) & (y < self.num_classes)).all()
+        is_finite = are_bounds(y) if has_right_shape and self.reading.censored else np.isfinite(y).all()
+        if not has_right_shape or not has_known_labels or not is_finite:
+            raise ValueError(f"targets {y.dtype}{list(y.shape)} do not match the data")
+        return y

@@ -1,0 +1,76 @@
+"""Split of a data set into training and test rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from bnnzoo.data.encoding.targets import recode
+from bnnzoo.data.rows.dataset import Dataset
+from bnnzoo.errors import UsageError
+
+
+def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset, Dataset | None]:
+    """Return the training set and the test set, which depend on the seed only.
+
+    With `test_fraction` 0, every row is a training row and there is no test set. A data set with its own test set keeps
+    it for any other fraction. Otherwise ceil(test_fraction * N) random rows are the test set. They have the class
+    proportions of the data if both parts have room for every class. A class with a single row is always trained on.
+
+    Raises:
+        UsageError: if the fraction is invalid or leaves no training rows.
+    """
+    if not 0 <= test_fraction < 1:
+        raise UsageError(f"test_fraction: must be at least 0 and below 1 (got {test_fraction})")
+    if test_fraction == 0:
+        return _fill_missing(replace(dataset, test=None), None)
+    if dataset.test is not None:
+        return _fill_missing(replace(dataset, test=None), _with_training_classes(dataset.test, dataset))
+    num_test = math.ceil(test_fraction * dataset.num_data)
+    num_train = dataset.num_data - num_test
+    if num_train < 1:
+        raise UsageError(
+            f"{dataset.name}: test_fraction {test_fraction} of {dataset.num_data} rows leaves no training rows; "
+            "use [[test_fraction=0]]"
+        )
+
+    from sklearn.model_selection import train_test_split
+
+    rows, single_rows, stratify = np.arange(dataset.num_data), np.arange(0), None
+    if dataset.task == "classification":
+        counts = np.bincount(dataset.y, minlength=dataset.num_classes)
+        num_classes_to_stratify = np.sum(counts >= 2)
+        # A class with a single row would be unknown to the model if that row was a test row.
+        if len(single := np.flatnonzero(counts[dataset.y] == 1)) < num_train and len(rows) - len(single) > num_test:
+            rows, single_rows = np.setdiff1d(rows, single), single
+            if min(num_train - len(single_rows), num_test) >= num_classes_to_stratify:
+                stratify = dataset.y[rows]
+    train_rows, test_rows = train_test_split(
+        rows,
+        train_size=num_train - len(single_rows),
+        test_size=num_test,
+        shuffle=True,
+        random_state=seed,
+        stratify=stratify,
+    )
+    return _fill_missing(dataset.take(np.concatenate([train_rows, single_rows])), dataset.take(test_rows))
+
+
+def _with_training_classes(test: Dataset, train: Dataset) -> Dataset:
+    """Return a test set with the class codes of the training set, because its own rows may lack a class."""
+    if test.class_names == train.class_names:
+        return test
+    y = recode(test.y, test.class_names, train.class_names, f"{train.name}: test rows")
+    return replace(test, y=y, class_names=train.class_names)
+
+
+def _fill_missing(train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | None]:
+    """Return both sets with missing cells replaced by medians of the training rows, if the options ask for it."""
+    if train.encoding is None:
+        return train, test
+    encoding = train.encoding.with_medians(train.x, train.name)
+    filled_sets = [rows and replace(rows, x=encoding.fill(rows.x), encoding=encoding) for rows in (train, test)]
+    assert filled_sets[0] is not None
+    return filled_sets[0], filled_sets[1]

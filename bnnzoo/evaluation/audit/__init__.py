@@ -1,0 +1,1 @@
+"""Audit of a run by exact chains that start at its draws."""

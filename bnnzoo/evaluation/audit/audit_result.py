@@ -1,0 +1,228 @@
+"""Result of an audit: passed, drifted or undecided, with the numbers behind the decision and a one-line verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from bnnzoo.evaluation.audit import bias, drift
+from bnnzoo.evaluation.audit.bias import Biases
+from bnnzoo.evaluation.audit.estimands import PREDICTIONS
+from bnnzoo.finding import spell_settings, spelling
+
+LEVEL = 1e-3
+"""Probability that correct draws are reported as drifted."""
+TOLERANCE = 0.2
+"""Largest bias that may remain possible in an audit that passes: of a mean in the posterior's sd, of an sd relative.
+
+Half of it is the limit for the sd of all predictions together, which is estimated more precisely than a single sd.
+"""
+_LEAST_P = 1e-6
+"""Smallest p-value that is reported; the tail below it is not known precisely."""
+
+
+class Effort(NamedTuple):
+    """Effort of an audit: number of exact chains, steps and acceptance rate of each, and duration."""
+
+    chains: int
+    steps: int
+    acceptance: float
+    seconds: float
+    cost: float
+    """Duration of the audit divided by that of the run."""
+
+
+Outcome = Literal["passed", "drifted", "undecided"]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Result of an audit.
+
+    Attributes:
+        outcome: `passed`: every bias is within `tolerance`. `drifted`: the draws are not from the posterior.
+            `undecided`: neither is shown.
+        p: probability of a drift or bias of at least this size if the draws are correct; below `level` the outcome is
+            `drifted`.
+        drifted: the function with the strongest evidence of drift.
+        score: test statistic of that function, about standard normal for correct draws. It is negative if the function
+            decreased on the exact chains.
+        bias_sd: bias of the sd of predictions between draws, (run - exact) / exact: 0.1 is a tenth too wide.
+        bias_sd_se: standard error of `bias_sd`.
+        bias_sd_bound: the bias is within plus or minus this bound with 95 % confidence.
+        bias_sd_lowest, bias_sd_highest: lowest and highest bias of the sd of a single prediction. The predictions are
+            at rows, and half way between rows, where the data may have a gap.
+        bias_bound: upper bound for the bias of any mean (in sds) and of any sd (relative), with 95 % confidence each.
+        bias_bound_of: the function whose mean or sd has this bound.
+        detectable: the bias that is detected with 95 % probability in every function.
+        limited_by: `draws` if the run's own Monte Carlo error limits the power, else `chains`.
+        remembered: largest fraction of a starting value that remains in the later values of a function. Above 0.1, a
+            component of the function may not have moved at all, and a bias of this component is not visible.
+        moved: fraction of the starts that the exact chains have forgotten; near 0 they hardly moved.
+        chains, steps, acceptance: number of exact chains, and steps and acceptance rate of each.
+        cost: `seconds` divided by the seconds of the run.
+        seconds: duration of the audit.
+        tolerance, level: limits of the bias and of the p-value.
+    """
+
+    outcome: Outcome
+    p: float
+    drifted: str
+    score: float
+    bias_sd: float
+    bias_sd_se: float
+    bias_sd_bound: float
+    bias_sd_lowest: float
+    bias_sd_highest: float
+    bias_bound: float
+    bias_bound_of: str
+    detectable: float
+    limited_by: Literal["draws", "chains"]
+    remembered: float
+    moved: float
+    chains: int
+    steps: int
+    acceptance: float
+    cost: float
+    seconds: float
+    tolerance: float = TOLERANCE
+    level: float = LEVEL
+
+    @property
+    def passed(self) -> bool:
+        """Whether the outcome is `passed`."""
+        return self.outcome == "passed"
+
+    @property
+    def verdict(self) -> str:
+        """Verdict in one line."""
+        return spell_settings(self._verdict(), spelling())
+
+    def _verdict(self) -> str:
+        """Return the verdict with placeholders for settings."""
+        width = ""
+        if np.isfinite(self.bias_sd_se):
+            side = "wide" if self.bias_sd > 0 else "narrow"
+            width = f"; predictions are {abs(self.bias_sd):.0%} ± {self.bias_sd_se:.0%} too {side}"
+        p = f"p = {self.p:.1g}" if self.p > _LEAST_P else f"p < {_LEAST_P:g}"
+        if self.outcome == "drifted":
+            way = "fell" if self.score < 0 else "rose"
+            if np.isfinite(self.bias_sd_lowest):
+                width += f", each input's by {self.bias_sd_lowest:+.0%} to {self.bias_sd_highest:+.0%}"
+            return (
+                "drifted: the draws are not from the posterior: exact chains that start at them move "
+                f"{self.drifted} {way} ({p}){width}"
+            )
+        power = f"a bias of {self.detectable:.0%} is detected with 95 % probability"
+        if self.outcome == "passed":
+            return (
+                f"passed: no bias exceeds {self.bias_bound:.0%} of an sd (limit {self.tolerance:.0%}), and that "
+                f"of the sd of all predictions does not exceed {self.bias_sd_bound:.0%} (limit "
+                f"{self.tolerance / 2:.0%}); {power}, by {self.chains} exact chains of {self.steps} steps{width}"
+            )
+        if not np.isfinite(self.bias_bound):
+            return (
+                f"undecided: {self.chains} independent draws are too few to test {self.bias_bound_of}; "
+                f"{_REMEDIES[self.limited_by]}"
+            )
+        if self.remembered > bias.MAX_REMEMBERED:
+            return (
+                f"undecided: the exact chains remember {self.remembered:.0%} of their starts (limit "
+                f"{bias.MAX_REMEMBERED:.0%}), so some functions may not have moved{width}; "
+                f"{_REMEDIES['chains']}"
+            )
+        bound, limit, quantity = self.bias_bound, self.tolerance, self.bias_bound_of
+        if max(bound, self.detectable) <= limit:
+            bound, limit, quantity = self.bias_sd_bound, limit / 2, "the sd of all predictions"
+        return (
+            f"undecided: a bias of {bound:.0%} of an sd cannot be excluded (limit {limit:.0%}) for {quantity}; "
+            f"{power}{width}; {_REMEDIES[self.limited_by]}"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Return all numbers and the verdict as a flat dictionary."""
+        return {"verdict": self.verdict, **asdict(self)}
+
+
+_REMEDIES = {
+    "draws": "sample more [[draws]] or more [[chains]]",
+    "chains": "give the audit more [[seconds]] or more [[chains]]",
+}
+
+
+def decide(
+    test: drift.Drift,
+    biases: Mapping[str, Biases],
+    pooled_sd: tuple[float, float],
+    moved: float,
+    effort: Effort,
+    *,
+    tolerance: float = TOLERANCE,
+) -> Audit:
+    """Return `drifted` if the test or a bias is significant, `passed` if all biases are within the tolerance.
+
+    Args:
+        test: the drift test.
+        biases: biases of the functions that vary, by name.
+        pooled_sd: bias of the sd of all predictions at the rows together, and its standard error.
+        moved: fraction of the starts that the exact chains have forgotten.
+    """
+    p, name, score = test.p_value, test.function, test.score
+    tests = sum(int(function_biases.testable.sum()) for function_biases in biases.values())
+    for function_name, function_biases in biases.items():
+        largest = int(np.argmax(np.abs(function_biases.scores)))
+        bias_p_value = function_biases.p_value(tests)
+        if bias_p_value < p:
+            means = len(function_biases.values) // 2
+            p, score = bias_p_value, -float(function_biases.scores[largest])
+            name = function_name if largest < means else f"the spread of {function_name}"
+    p = min(1.0, 2 * p)  # two tests: of drift, and of bias
+    bounds = {function_name: float(np.max(function_biases.bounds)) for function_name, function_biases in biases.items()}
+    bound_of = max(bounds, key=lambda function_name: bounds[function_name]) if bounds else "the predictions"
+    bound = bounds.get(bound_of, np.inf)
+    detectable = max((float(np.max(function_biases.detectable)) for function_biases in biases.values()), default=np.inf)
+    worst_biases = biases.get(bound_of)
+    is_limited_by_draws = worst_biases is not None and bool(
+        np.nansum(worst_biases.run_errors**2) > np.nansum(worst_biases.exact_errors**2)
+    )
+    sds = [
+        float(value)
+        for function_name, function_biases in biases.items()
+        if function_name in PREDICTIONS
+        for value in function_biases.values[len(function_biases.values) // 2 :]
+        if np.isfinite(value)
+    ]
+    degrees_of_freedom = bias.degrees_of_freedom(effort.chains)
+    pooled_bound = float(
+        np.nan_to_num(abs(pooled_sd[0]) + bias.one_sided_margin(degrees_of_freedom) * pooled_sd[1], nan=np.inf)
+    )
+    remembered = max((float(np.max(function_biases.remembered)) for function_biases in biases.values()), default=1.0)
+    # Chains that start from a dozen draws or fewer have no p-value below the level.
+    is_conclusive = (
+        pooled_bound <= tolerance / 2
+        and effort.chains >= drift.FEWEST_FLIPPED
+        and max(bound, detectable) <= tolerance
+        and remembered <= bias.MAX_REMEMBERED
+    )
+    return Audit(
+        outcome="drifted" if p < LEVEL else "passed" if is_conclusive else "undecided",
+        p=p,
+        drifted=name,
+        score=score,
+        bias_sd=pooled_sd[0],
+        bias_sd_se=pooled_sd[1],
+        bias_sd_bound=pooled_bound,
+        bias_sd_lowest=min(sds, default=np.nan),
+        bias_sd_highest=max(sds, default=np.nan),
+        bias_bound=bound,
+        bias_bound_of=bound_of,
+        detectable=detectable,
+        limited_by="draws" if is_limited_by_draws or effort.chains < drift.FEWEST_FLIPPED else "chains",
+        remembered=remembered,
+        moved=moved,
+        tolerance=tolerance,
+        **effort._asdict(),
+    )

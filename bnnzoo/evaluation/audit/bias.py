@@ -1,0 +1,238 @@
+"""Bias of a run's means and standard deviations, estimated from exact chains that start at its draws."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+from bnnzoo.evaluation.formulas.rhat import FEWEST
+
+FEWEST_ESS = 100.0
+"""Smallest effective sample size of the run at which the error of its mean is precise enough for a test."""
+_LEAST_FORGOTTEN = 1e-3
+"""Smallest forgotten fraction of a start; a chain that moved less contains no information about the posterior."""
+_FEWEST_UNITS = 4
+_MOST_GROUPS = 64
+"""Number of groups of exact chains in the jackknife, which leaves out one group at a time."""
+_CONFIDENCE = 0.95
+MAX_REMEMBERED = 0.1
+"""The largest fraction of a start that may be left in a function's later values.
+
+`estimate` assumes one rate of forgetting. A chain may never forget a component of the function, such as the mode that
+it is in. Such a component causes neither a visible drift nor a visible bias. The remembered fraction is its fraction of
+the variance."""
+
+
+class Moments(NamedTuple):
+    """Mean and standard deviation of each function over a run's draws, with their Monte Carlo errors."""
+
+    mean: Float[np.ndarray, " value"]
+    mean_error: Float[np.ndarray, " value"]
+    sd: Float[np.ndarray, " value"]
+    sd_error: Float[np.ndarray, " value"]
+    ess: Float[np.ndarray, " value"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Biases:
+    """Bias of each function's mean and sd: (run - exact) / exact sd, and (run - exact) / exact.
+
+    Attributes:
+        values: the biases of all means, then of all sds; NaN where they cannot be estimated.
+        run_errors, exact_errors: standard errors from the run's draws and from the exact chains.
+        units: number of exact chains; it determines the degrees of freedom of the t distribution of a bias.
+        testable: whether a test of each bias keeps its level.
+        remembered: upper 95 % confidence bound for the fraction of a start that remains in the later values of each
+            function.
+    """
+
+    values: Float[np.ndarray, " bias"]
+    run_errors: Float[np.ndarray, " bias"]
+    exact_errors: Float[np.ndarray, " bias"]
+    units: int
+    testable: Bool[np.ndarray, " bias"]
+    remembered: Float[np.ndarray, " value"]
+
+    @property
+    def errors(self) -> Float[np.ndarray, " bias"]:
+        """Standard errors of the biases."""
+        return np.hypot(self.run_errors, self.exact_errors)
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """Degrees of freedom of the jackknife."""
+        return degrees_of_freedom(self.units)
+
+    @property
+    def bounds(self) -> Float[np.ndarray, " bias"]:
+        """The larger end, in absolute value, of the 90 % interval of each bias."""
+        margins = one_sided_margin(self.degrees_of_freedom) * self.errors
+        return np.nan_to_num(np.abs(self.values) + margins, nan=np.inf)
+
+    @property
+    def detectable(self) -> Float[np.ndarray, " bias"]:
+        """Smallest bias that is significant at the level 0.05 in 95 % of all repetitions."""
+        factors = stats.t.ppf((1 + _CONFIDENCE) / 2, self.degrees_of_freedom) + stats.t.ppf(
+            _CONFIDENCE, self.degrees_of_freedom
+        )
+        return np.nan_to_num(float(factors) * self.errors, nan=np.inf)
+
+    @property
+    def scores(self) -> Float[np.ndarray, " bias"]:
+        """Each bias divided by its standard error; 0 where it is not testable."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.testable & (self.errors > 0), self.values / self.errors, 0.0)
+
+    def p_value(self, tests: int) -> float:
+        """Return the p-value of the largest score among `tests` tests of correct draws (Bonferroni)."""
+        if not self.testable.any():
+            return 1.0
+        largest = float(np.max(np.abs(self.scores)))
+        return min(1.0, 2 * float(stats.t.sf(largest, self.degrees_of_freedom)) * tests)
+
+
+def degrees_of_freedom(units: int) -> int:
+    """Return the degrees of freedom of a jackknife over `units` chains."""
+    return max(min(units, _MOST_GROUPS) - 1, 1)
+
+
+def one_sided_margin(freedom: int) -> float:
+    """Return the number of standard errors that an estimate exceeds on one side with 5 % probability."""
+    return float(stats.t.ppf(_CONFIDENCE, freedom))
+
+
+def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
+    """Return the moments of a run's draws. If no chain moves, each chain counts as one draw."""
+    values = np.asarray(values, float)
+    if np.all(values == values[:, :1]):
+        values = values[:, 0][None]
+    count = values.shape[0] * values.shape[1]
+    with np.errstate(invalid="ignore"):  # infinite log sds, which `varying` leaves out
+        mean, sd = values.mean((0, 1)), values.std((0, 1), ddof=min(1, count - 1))
+    if values.shape[1] < FEWEST:
+        error = np.full_like(mean, np.inf)
+        return Moments(mean, error, sd, error, np.zeros_like(mean))
+    import arviz_stats  # noqa: F401 (the accessor `azstats`)
+    import xarray as xr
+
+    dataset = xr.Dataset({"f": (("chain", "draw", "value"), values)}).azstats
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors = [np.asarray(dataset.mcse(method=method)["f"].values) for method in ("mean", "sd")]
+        ess = np.asarray(dataset.ess(method="bulk")["f"].values)
+    # A constant value has no error, and its effective sample size is the number of draws.
+    is_constant = sd == 0
+    errors = [np.where(is_constant, 0.0, error) for error in errors]
+    return Moments(mean, errors[0], sd, errors[1], np.where(is_constant, count, ess))
+
+
+def estimate(
+    run: Moments,
+    starts: Float[np.ndarray, "unit value"],
+    later: Float[np.ndarray, "snapshot unit value"],
+) -> Biases:
+    """Estimate the biases of a run's moments.
+
+    A chain that preserves the posterior, with mean m and variance V, forgets its start X. After some steps its values
+    have the mean m + b (E X - m) and the variance V + c (Var X - V). Here b is the slope of later values on starts, and
+    c the slope of their squares. It is b^2 for an autoregression, and b for a chain that either stays or forgets
+    everything. These two equations give m and V. Their errors come from a jackknife over the chains.
+
+    Args:
+        run: moments of the run's draws.
+        starts: values at the run's draws from which the chains start.
+        later: values of the same chains at later steps, which are averaged.
+    """
+    units, count = starts.shape
+    if units < _FEWEST_UNITS:
+        unknown_values = np.full(2 * count, np.nan)
+        return Biases(
+            unknown_values, unknown_values, unknown_values, max(units, 2), np.zeros(2 * count, bool), np.ones(count)
+        )
+    starts, later = np.asarray(starts, float), np.asarray(later, float)
+    with np.errstate(all="ignore"):
+        mean, sd = _exact_moments(starts, later)
+        values = _relative_biases(run.mean, run.sd, mean, sd)
+        groups = np.arange(units) * min(units, _MOST_GROUPS) // units
+        leave_one_out = [(starts[groups != group], later[:, groups != group]) for group in np.unique(groups)]
+        exact_errors = _jackknife(
+            [_relative_biases(run.mean, run.sd, *_exact_moments(*part)) for part in leave_one_out]
+        )
+        slope_errors = _jackknife([_slope(*part) for part in leave_one_out])
+        run_errors = np.concatenate([run.mean_error / sd, run.sd_error / sd])
+    testable = np.isfinite(values) & np.isfinite(run_errors) & np.isfinite(exact_errors)
+    testable &= np.tile((run.ess >= FEWEST_ESS) & (run.sd > 0), 2) & (units >= _MOST_GROUPS // 2)
+    remembered = np.maximum(_slope(starts, later) - one_sided_margin(degrees_of_freedom(units)) * slope_errors, 0.0)
+    return Biases(values, run_errors, exact_errors, units, testable, remembered)
+
+
+def _jackknife(leave_one_out_values: Sequence[Float[np.ndarray, " value"]]) -> Float[np.ndarray, " value"]:
+    """Return the standard errors of estimates, from the estimates that leave out one group each."""
+    return np.sqrt((len(leave_one_out_values) - 1) * np.var(leave_one_out_values, 0))
+
+
+def pooled_sd(
+    run: Moments,
+    starts: Float[np.ndarray, "unit value"],
+    later: Float[np.ndarray, "snapshot unit value"],
+) -> tuple[float, float]:
+    """Return the bias of the root of the functions' total variance, (run - exact) / exact, and its standard error."""
+
+    def total_sd(is_included: Bool[np.ndarray, " unit"]) -> float:
+        return float(np.sqrt(np.sum(_exact_moments(starts[is_included], later[:, is_included])[1] ** 2)))
+
+    units = len(starts)
+    run_sd = float(np.sqrt(np.sum(run.sd**2)))
+    if units < _FEWEST_UNITS:
+        return np.nan, np.nan
+    starts, later = np.asarray(starts, float), np.asarray(later, float)
+    groups = np.arange(units) * min(units, _MOST_GROUPS) // units
+    with np.errstate(all="ignore"):
+        ratio = run_sd / total_sd(np.ones(units, bool))
+        ratios = np.array([run_sd / total_sd(groups != group) for group in np.unique(groups)])
+        # The errors are added, not squared: predictions at neighbouring rows are dependent.
+        run_error = ratio * float(np.sum(run.sd * run.sd_error)) / run_sd**2 if run_sd else np.nan
+    return ratio - 1, float(np.hypot(run_error, np.sqrt((len(ratios) - 1) * np.var(ratios))))
+
+
+def forgotten_fraction(starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "unit value"]) -> float:
+    """Return one minus the slope of later values on starts, over all functions; 0 if nothing moved."""
+    start, end = (np.asarray(values, float) - np.mean(values, 0, dtype=float) for values in (starts, later))
+    spread = float(np.sum(start**2))
+    return 1 - float(np.clip(np.sum(start * end) / spread, 0.0, 1.0)) if spread > 0 else 0.0
+
+
+def _relative_biases(
+    mean: Float[np.ndarray, " value"],
+    sd: Float[np.ndarray, " value"],
+    exact_mean: Float[np.ndarray, " value"],
+    exact_sd: Float[np.ndarray, " value"],
+) -> Float[np.ndarray, " bias"]:
+    return np.concatenate([(mean - exact_mean) / exact_sd, sd / exact_sd - 1])
+
+
+def _exact_moments(
+    starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
+) -> tuple[Float[np.ndarray, " value"], Float[np.ndarray, " value"]]:
+    """Return the posterior's mean and sd of each function, from the two equations of `estimate`."""
+    slope = _slope(starts, later)
+    mean = (later.mean((0, 1)) - slope * starts.mean(0)) / np.maximum(1 - slope, _LEAST_FORGOTTEN)
+    variance_slope = _slope((starts - starts.mean(0)) ** 2, (later - later.mean(1, keepdims=True)) ** 2)
+    variance_after = later.var(1, ddof=1).mean(0)
+    variance = (variance_after - variance_slope * starts.var(0, ddof=1)) / np.maximum(
+        1 - variance_slope, _LEAST_FORGOTTEN
+    )
+    return mean, np.sqrt(np.maximum(variance, _LEAST_FORGOTTEN * variance_after))
+
+
+def _slope(
+    starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
+) -> Float[np.ndarray, " value"]:
+    """Return the slope of later values on starts, averaged over the snapshots, from 0 (forgotten) to 1."""
+    centred = starts - starts.mean(0)
+    spread = np.maximum(np.sum(centred**2, 0), np.finfo(float).tiny)
+    return np.clip(np.sum(centred * later.mean(0), 0) / spread, 0.0, 1.0)

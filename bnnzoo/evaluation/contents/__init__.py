@@ -1,0 +1,1 @@
+"""The contents of a run file: its draws, statistics and rows."""

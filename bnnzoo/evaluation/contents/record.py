@@ -1,0 +1,306 @@
+"""Contents of a run file: its tree of draws, statistics and rows. NumPy only; opening a file does not start JAX."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int, Shaped
+from scipy import special
+
+from bnnzoo import store
+from bnnzoo.data.columns.bounds import are_bounds
+from bnnzoo.errors import BnnzooError, DamagedError, UsageError
+from bnnzoo.files.shell import quoted
+from bnnzoo.finding import Finding, from_json, spell_settings, spelling
+from bnnzoo.recipe import Recipe, recipe_from
+from bnnzoo.store import schema
+
+_LIMIT = ("limit", "limit_label")
+_GROUP_BYTES = 2**25
+"""Largest size of an array with one number per draw and row; a larger one keeps every k-th draw."""
+
+
+class Record:
+    """Draws, statistics and rows of a finished or unfinished run, in original units."""
+
+    def __init__(self, tree: xr.DataTree, path: Path | None):
+        self.tree = tree
+        self.path = path
+        # The absolute path stays valid when the working folder changes later.
+        self._file = None if path is None else path.absolute()
+
+    @property
+    def name(self) -> str:
+        """Name of the run in messages: its file, or "the run" for one in memory."""
+        return "the run" if self.path is None else str(self.path)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Root attributes of the file."""
+        return {
+            str(name): value.item() if getattr(value, "size", 0) == 1 else value
+            for name, value in self.tree.attrs.items()
+        }
+
+    @property
+    def doubt(self) -> str:
+        """Headline of the verdict if the run has not converged or the data rule out its predictions; else empty.
+
+        Implausible predictions and a remark on the noise scale are added, because they concern what the caller reads.
+        """
+        attributes = self.attributes
+        if attributes.get("converged") != 0 and not attributes.get("absurd"):
+            return ""
+        headline, _, other_reasons = self.verdict.partition("; ")
+        if not other_reasons:
+            return headline
+        in_python = spelling() == "keywords" or self.path is None
+        reference = "run.summary()['verdict']" if in_python else f"bnnzoo diagnose {quoted(self.path)}"
+        remark = spell_settings(str(attributes.get("noise_remark", "")), spelling())
+        implausible = str(attributes.get("absurd", "")).partition("; ")[0]
+        reasons = [headline, "" if implausible in headline else implausible, remark, f"all reasons: {reference}"]
+        return "; ".join(filter(None, reasons))
+
+    @property
+    def verdict(self) -> str:
+        """Verdict in the file, in the words of the command line or of Python; empty if there is none."""
+        attributes = self.attributes
+        return str((spelling() == "keywords" and attributes.get("verdict_in_python")) or attributes.get("verdict", ""))
+
+    @property
+    def names_a_model(self) -> bool:
+        """Whether the file specifies the model; a posterior defined in Python cannot be stored."""
+        return "signature" in self.tree.attrs
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of chains and number of draws per chain."""
+        sizes = self.tree["posterior"].sizes if "posterior" in self.tree.children else {}
+        if not sizes.get("draw", 0):
+            raise BnnzooError(f"{self.name}: has no draws yet; continue it with bnnzoo resume {quoted(self.path)}")
+        return sizes["chain"], sizes["draw"]
+
+    @functools.cached_property
+    def _recipe(self) -> Recipe:
+        return recipe_from(str(self.attributes["recipe"]), source=f"{self.name}: recipe")
+
+    @property
+    def thin(self) -> int:
+        """Steps of the sampler between two draws."""
+        return self._recipe.thin if self.names_a_model else 1
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the blocks of parameters, in arbitrary order; the model defines the order of theta."""
+        return [str(name) for name in self.tree["posterior"].data_vars]
+
+    def draws_of(
+        self, name: str, chain: int, index: slice | Int[np.ndarray, " some"]
+    ) -> Shaped[np.ndarray, "some ..."]:
+        """Read some draws of one chain and one block of parameters, on its natural scale, and nothing else."""
+        # A shallow copy of a variable has its own cache, so the tree does not retain the values read here.
+        variable = self.tree["posterior"][name].variable.copy(deep=False)
+        return self._read(variable[chain, index], name)
+
+    def thinned(self, stride: int, most_rows: int | None = None) -> Record:
+        """Return a record with every `stride`-th draw of each chain and at most `most_rows` test rows.
+
+        The test rows are evenly spaced. Nothing is read.
+        """
+        groups = {str(name): node.to_dataset() for name, node in self.tree.children.items()}
+        for name in {schema.POSTERIOR, schema.SAMPLE_STATS} & set(groups):
+            groups[name] = groups[name].isel(draw=slice(None, None, stride), missing_dims="ignore")
+        if self.has_test_rows and most_rows is not None:
+            constant = groups[schema.CONSTANT_DATA]
+            rows = {constant[name].dims[0] for name in ("x_test", "y_test") if name in constant}
+            groups[schema.CONSTANT_DATA] = constant.isel(
+                {dimension: evenly(constant.sizes[dimension], most_rows) for dimension in rows}
+            )
+        tree = xr.DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+        tree.attrs.update(self.tree.attrs)
+        return Record(tree, self.path)
+
+    def group(self, name: str) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Read the variables of a group; return an empty dictionary if the file has no such group."""
+        variables = self.tree[name].data_vars if name in self.tree.children else {}
+        return {str(key): self._read(value, str(key)) for key, value in variables.items()}
+
+    @functools.cached_property
+    def statistics(self) -> dict[str, Shaped[np.ndarray, "chain draw"]]:
+        """Statistics of the sampler's steps, by name.
+
+        Raises:
+            DamagedError: if a statistic is not one number per draw.
+        """
+        return self._step_statistics(schema.SAMPLE_STATS)
+
+    @property
+    def warmup_statistics(self) -> dict[str, Shaped[np.ndarray, "chain step"]]:
+        """Statistics of the warm-up steps, by name; empty if they were not recorded."""
+        return self._step_statistics(f"{schema.WARMUP}{schema.SAMPLE_STATS}")
+
+    def _step_statistics(self, group: str) -> dict[str, Shaped[np.ndarray, "chain draw"]]:
+        for name, values in (self.tree[group].data_vars if group in self.tree.children else {}).items():
+            if values.dims != schema.SAMPLED or values.dtype.kind not in "biuf":
+                description = f"{values.dtype}{list(values.shape)}"
+                raise DamagedError(
+                    f"{self.name}: damaged: {group}/{ascii(name)[1:-1]} is {description}, expected one number per draw"
+                )
+        return self.group(group)
+
+    @property
+    def declarations(self) -> dict[str, dict[str, Any]]:
+        """Declaration of each statistic by its sampler: reduce, long_name, limit and limit_label, where present.
+
+        A limit is omitted if the final check over all rows tested a different number in its place.
+        """
+        inspected = json.loads(self.attributes.get("inspected", "{}"))
+        declarations = json.loads(self.attributes.get("statistics", "{}"))
+        return {
+            name: {
+                field: value
+                for field, value in declaration.items()
+                if field not in _LIMIT or declaration.get("limit_unless") not in inspected
+            }
+            for name, declaration in declarations.items()
+        }
+
+    @property
+    def averaged(self) -> list[str]:
+        """Names of the statistics whose mean over the run is meaningful."""
+        return [name for name, declaration in self.declarations.items() if declaration["reduce"] == "mean"]
+
+    @functools.cached_property
+    def weights(self) -> Float[np.ndarray, " draw"] | None:
+        """Weights of all chains' draws, which sum to one; None if all are equal."""
+        if "log_weight" not in self.statistics:
+            return None
+        logs = self.statistics["log_weight"]
+        # The maximum of an array that holds a NaN is NaN, which fails both comparisons.
+        if not -np.inf < logs.max() < np.inf:
+            raise DamagedError(
+                f"{self.name}: damaged: sample_stats/log_weight contains values that are not log weights"
+            )
+        return special.softmax(logs.astype(np.float64).reshape(-1))
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Problems that the sampler itself found in the run."""
+        return from_json(self.attributes.get("findings", "[]"))
+
+    def array(self, group: str, name: str) -> Shaped[np.ndarray, "..."]:
+        """Read one variable. Data must be finite, except for the open ends of censored targets.
+
+        Raises:
+            DamagedError: if the numbers are not finite or cannot be read; the message names the file.
+        """
+        values = self._read(self.tree[f"{group}/{name}"], name)
+        if (group, name) == (schema.OBSERVED_DATA, "y"):
+            values = schema.targets_of(values)
+        is_censored = name in ("y", "y_test") and values.ndim == 3
+        is_valid = are_bounds(values) if is_censored else np.isfinite(values).all()
+        if group in (schema.CONSTANT_DATA, schema.OBSERVED_DATA) and not is_valid:
+            raise DamagedError(f"{self.name}: damaged: {group}/{name} contains numbers that are not finite")
+        return values
+
+    def _read(self, variable: Any, name: str) -> np.ndarray:
+        try:
+            return np.asarray(variable.values)
+        except OSError as error:  # HDF5's checksum does not match: the file differs from what was written
+            raise DamagedError(f"{self.name}: damaged: {name} was changed after it was written") from error
+
+    @property
+    def has_training_rows(self) -> bool:
+        """Whether the model can be evaluated at the training rows; rows of a federated run stay with their parties.
+
+        The value is also true for a damaged file without `constant_data`, so that reading it raises an error.
+        """
+        constant = self.tree.children.get("constant_data")
+        return not self.keeps_predictions and (constant is None or "x" not in constant or constant["x"].shape[0] > 0)
+
+    @functools.cached_property
+    def keeps_predictions(self) -> bool:
+        """Whether the run kept predictions at some inputs instead of parameters."""
+        return self.names_a_model and self._recipe.keep == "predictions"
+
+    def require_training_rows(self, operation: str) -> None:
+        """Refuse the operation `operation`, which requires the training rows, if the file has none.
+
+        Raises:
+            UsageError: if the file has no training rows.
+        """
+        if not len(self.array("constant_data", "x")):
+            raise UsageError(f"{operation} needs the training rows, but those of this run stayed with their parties")
+
+    def training_rows(self, max_rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return inputs and targets of the training rows, or of at most `max_rows` of them, evenly spaced."""
+        x, y = self.array("constant_data", "x"), self.array("observed_data", "y")
+        if max_rows is None:
+            return x, y
+        rows = evenly(len(x), max_rows)
+        return x[rows], y[rows]
+
+    @property
+    def has_test_rows(self) -> bool:
+        """Whether the run has held-out rows."""
+        return "constant_data" in self.tree.children and "x_test" in self.tree["constant_data"]
+
+    def test_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return inputs and targets of the held-out rows.
+
+        Raises:
+            UsageError: if there are none.
+        """
+        if not self.has_test_rows:
+            raise UsageError("the run has no test rows ([[test_fraction=0]]); give test rows with [[data]]")
+        return self.array("constant_data", "x_test"), self.array("constant_data", "y_test")
+
+    def probes(self, count: int) -> tuple[str, np.ndarray]:
+        """Return a label and the first `count` inputs of the file at which predictions can be made.
+
+        These are the kept rows of a run that keeps predictions, else the test rows, else the training rows.
+        """
+        name, row_kind = ("x_test", "test row") if self.has_test_rows else ("x", "training row")
+        if self.keeps_predictions:
+            name, row_kind = schema.KEPT_ROWS, "kept row"
+        return row_kind, self.array("constant_data", name)[:count]
+
+    def kept_draws(self, numbers: int) -> Int[np.ndarray, " kept_draws"]:
+        """Return every k-th draw of a chain, with k such that `numbers` floats per draw fit into 32 MB."""
+        chains, count = self.shape
+        return np.arange(0, count, -(-count * 4 * chains * numbers // _GROUP_BYTES))
+
+    def add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Write the groups of `evaluate.groups` into the file.
+
+        The coordinate `draw` of a group gives the draws it was computed from.
+        """
+        assert self._file is not None
+        inputs = [str(name) for name in tuple(self.tree["constant_data"]["x"].dims)[1:]]
+        self.tree.close()
+        values = {
+            group: {name: array for name, array in arrays.items() if name != "draw"} for group, arrays in groups.items()
+        }
+        dims = {
+            f"{group}/{name}": [*schema.DIMS[group][name], *(inputs if name == "x" else ())][: array.ndim]
+            for group, arrays in values.items()
+            for name, array in arrays.items()
+        }
+        coords = {
+            group: {"chain": np.arange(self.shape[0]), "draw": arrays["draw"]}
+            for group, arrays in groups.items()
+            if "draw" in arrays
+        }
+        store.add_groups(self._file, values, dims, coords)
+        self.tree = store.open_tree(self._file)
+
+
+def evenly(count: int, max_count: int) -> Int[np.ndarray, " some"]:
+    """Return at most `max_count` of the integers 0 to `count` - 1, evenly spaced from the first to the last."""
+    return np.linspace(0, count - 1, min(count, max_count)).round().astype(int)

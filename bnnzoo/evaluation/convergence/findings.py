@@ -1,0 +1,300 @@
+"""Findings of the gate, and answers to four questions: run, convergence, calibration, unfamiliar inputs.
+
+Findings are values, identified by topic and kind. Only `outcome.verdict` and the four answers turn them into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from bnnzoo.evaluation.convergence import outcome
+from bnnzoo.evaluation.convergence.diagnostics import is_chain
+from bnnzoo.evaluation.formulas import calibration_distance
+from bnnzoo.evaluation.formulas.calibration_distance import Calibration
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.predictions import noise_scale
+from bnnzoo.finding import Finding, Topic, sentences, setting, spell_settings, spelling
+
+_FEWEST_CHAINS = 4
+"""Number of chains whose total ESS is required of runs with fewer chains. With a total of 100, the estimate of a
+standard deviation has an error of 7 %."""
+OOD_AUROC_LIMITS = (0.6, 0.8)
+"""AUROC thresholds. Below the first, unfamiliar rows are not detected; from the second on, they are detected well."""
+
+RAN, CONVERGED = "Did it run without problems?", "Has it converged?"
+CALIBRATED, KNOWS = "Is it calibrated?", "Does it know what it does not know?"
+
+_UNSURE = {
+    "epistemic_sd": "the epistemic sd",
+    "entropy": "the entropy",
+    "nll": "minus the log density",
+}
+"""Scores that separate unfamiliar from familiar rows; the first one that a run has is used."""
+_DENIED = {
+    RAN: "had problems",
+    CONVERGED: "has not converged",
+    CALIBRATED: "is not calibrated",
+    KNOWS: "does not know what it does not know",
+}
+_EXACTNESS = {
+    "biased": (
+        "the sampler is biased: its draws are not from the posterior, and no number here measures the difference"
+    ),
+    "approximate": "the draws are from an approximation of the posterior, and no number here measures the difference",
+}
+
+
+class Limits(NamedTuple):
+    """Thresholds of the gate."""
+
+    rhat: float = 1.01
+    """Largest R-hat of the tested quantities (recommended by Vehtari et al. 2021)."""
+    ess: float = 100.0
+    """Smallest bulk and tail ESS of the tested quantities, per chain; fewer chains need the total of four."""
+    variance_ratio: float = 1.1
+    """Largest variance of an average direction, divided by the posterior's, as a sampler estimates it for itself."""
+    variance_ratio_worst: float = 1.2
+    """Largest such ratio along any direction: a standard deviation that is 10 % too large."""
+    diverging: float = 0.01
+    """Largest fraction of divergent steps."""
+    ebfmi: float = 0.3
+    """Smallest energy fraction of missing information (E-BFMI, Betancourt 2016)."""
+    implausible: float = 100.0
+    """Largest distance of the predictions from the data, in units of the data (`diagnostics.distance_from_data`).
+
+    Draws beyond it are not from the posterior, even if the chains agree.
+    """
+
+
+class Answer(NamedTuple):
+    """One question, its answer, and the numbers that support it."""
+
+    question: str
+    outcome: Literal["yes", "no", "unsure"]
+    text: str
+
+
+def gate_findings(
+    diagnosis: Mapping[str, Any],
+    limits: Limits = Limits(),  # noqa: B008 (immutable)
+    *,
+    of_sampler: Iterable[Finding] = (),
+) -> tuple[Finding, ...]:
+    """Return the problems that the gate finds in a run; empty if there are none.
+
+    Args:
+        diagnosis: the numbers of `diagnostics.of_run`.
+        limits: the thresholds of the gate.
+        of_sampler: findings of the sampler itself, from the file.
+    """
+    floors = ("ess_bulk", "ess_tail", "ebfmi", "draws")
+    chain_only = () if is_chain(diagnosis["exactness"]) else ("convergence", "still_chains")
+    gate_problems = []
+    for topic, kind, label, limit, advice in _gate_checks(diagnosis, limits):
+        if kind not in diagnosis or topic in chain_only or kind in chain_only:
+            continue
+        value = diagnosis[kind]
+        # The comparisons are negated so that NaN fails the check.
+        if not (value >= limit if kind in floors else value <= limit):
+            gate_problems.append(Finding(topic, kind, label, value, limit, advice))
+    return (*of_sampler, *gate_problems)
+
+
+def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Topic, str, str, Any, str]]:
+    """Return topic, name, label, limit and advice of each number that the gate tests."""
+    run_longer, is_one_group = f"run longer ({setting('draws')}, {setting('warmup')})", diagnosis.get("modes", 1) < 2
+    group_note = "" if is_one_group else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
+    min_ess = limits.ess * max(diagnosis["chains"], _FEWEST_CHAINS)
+    smaller_step = f"a smaller step size, or a longer {setting('warmup')}"
+    at = diagnosis.get("unbiased_step_size", 0.0)
+    # If chains have diverged, no step size makes the ratio close to 1 at their positions.
+    step_size = setting("sampler.step_size", f"{at:.2g}") if at > 0 else f"a smaller {setting('sampler.step_size')}"
+    unbiased_advice = f"use {step_size} (auto if another was given), or an exact sampler such as nuts"
+    worst_direction = "predicted variance over the posterior's, in the stiffest or noisiest direction,"
+    combination_label = (
+        f"R-hat of a combination of the tested quantities, mostly {diagnosis.get('rhat_combination_of')},"
+    )
+    stuck_advice = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
+    return [
+        ("convergence", "rhat", f"R-hat of {diagnosis['rhat_of']}", limits.rhat, group_note + run_longer),
+        (
+            "convergence",
+            "rhat_combination",
+            combination_label,
+            _combination_limit(diagnosis, limits),
+            group_note + run_longer,
+        ),
+        (
+            "convergence",
+            "unmoving",
+            f"sampled parameters that never move ({diagnosis.get('unmoving_of')})",
+            0,
+            stuck_advice,
+        ),
+        (
+            "convergence",
+            "variance_ratio",
+            "predicted variance over the posterior's",
+            limits.variance_ratio,
+            unbiased_advice,
+        ),
+        ("convergence", "variance_ratio_worst", worst_direction, limits.variance_ratio_worst, unbiased_advice),
+        ("convergence", "lp_rhat", "R-hat of the log density", limits.rhat, group_note + run_longer),
+        ("convergence", "ess_bulk", f"bulk ESS of {diagnosis['ess_bulk_of']}", min_ess, run_longer),
+        ("convergence", "ess_tail", f"tail ESS of {diagnosis['ess_tail_of']}", min_ess, run_longer),
+        ("convergence", "ebfmi", "E-BFMI", limits.ebfmi, "the energy mixes slowly: reparametrise the model"),
+        ("validity", "still_chains", "stuck chains (no move in half of the draws)", 0, f"use {smaller_step}"),
+        (
+            "validity",
+            "remoteness",
+            "distance of predictions from the data in sds",
+            limits.implausible,
+            f"use {smaller_step}",
+        ),
+        (
+            "validity",
+            "deficit",
+            "deficit of the log density of a training row, in nats",
+            limits.implausible,
+            f"use {smaller_step}",
+        ),
+        (
+            "validity",
+            "surprise",
+            "surprise at the labels, divided by that of guessing",
+            limits.implausible,
+            f"use {smaller_step}",
+        ),
+        (
+            "validity",
+            "noise_largest",
+            "largest noise scale drawn, in sds of the target",
+            noise_scale.LARGEST,
+            run_longer,
+        ),
+        ("validity", "diverging", "fraction of divergent steps", limits.diverging, "use a smaller step size"),
+        ("validity", "draws", "finished draws per chain", diagnosis["draws_requested"], "bnnzoo resume"),
+    ]
+
+
+def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
+    """Return the R-hat limit of the combination: the general limit, or the value due to chance if it is larger."""
+    return max(limits.rhat, round(diagnosis.get("rhat_combination_limit", limits.rhat), 3))
+
+
+def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> Answer:
+    """Answer whether the run finished without problems, from all findings except those on convergence."""
+    problem_sentences = sentences([finding for finding in run_findings if finding.topic == "validity"])
+    if problem_sentences:
+        return Answer(RAN, "no", _sentence(problem_sentences))
+    good_signs = ["finished, every chain moved" if is_chain(diagnosis["exactness"]) else "finished"]
+    if "acceptance_rate" in diagnosis:
+        good_signs.append(f"acceptance {diagnosis['acceptance_rate']:.2f}")
+    if "sigma2" in diagnosis:
+        good_signs.append(f"{'regime ok, ' if diagnosis['regime_ok'] == 1 else ''}mean σ² {diagnosis['sigma2']:.2g}")
+    good_signs += filter(None, [spell_settings(noise_scale.remark(diagnosis), spelling())])
+    if "diverging" in diagnosis:
+        diverging_fraction = diagnosis["diverging"]
+        good_signs.append(
+            "no divergent transition" if not diverging_fraction else f"{diverging_fraction:.2%} divergent transitions"
+        )
+    if diagnosis["exactness"] in _EXACTNESS:
+        bias_text = outcome.bias(diagnosis)
+        exactness_text = f"the sampler is biased: {bias_text}" if bias_text else _EXACTNESS[diagnosis["exactness"]]
+        return Answer(RAN, "unsure", _sentence([", ".join(good_signs), exactness_text]))
+    return Answer(RAN, "yes", _sentence([", ".join(good_signs)]))
+
+
+def answer_converged(
+    diagnosis: Mapping[str, Any],
+    run_findings: Sequence[Finding],
+    limits: Limits = Limits(),  # noqa: B008 (immutable)
+) -> Answer:
+    """Answer whether the run has converged, from R-hat and effective sample sizes with the gate's limits."""
+    if not is_chain(diagnosis["exactness"]):
+        return Answer(CONVERGED, "unsure", "The draws are not a Markov chain, so R-hat and ESS do not apply.")
+    problem_sentences = sentences([finding for finding in run_findings if finding.topic == "convergence"])
+    if problem_sentences:
+        if outcome.has_settled(diagnosis, run_findings):
+            return Answer(
+                CONVERGED, "unsure", _sentence([f"Settled in {outcome.describe_modes(diagnosis)}", *problem_sentences])
+            )
+        too_few_draws = f"only {diagnosis['draws']} draws per chain" if diagnosis["draws"] < 100 else ""
+        return Answer(CONVERGED, "no", _sentence([too_few_draws, *problem_sentences]))
+    text = (
+        f"R-hat is at most {diagnosis['rhat']:.3f} (of {diagnosis['rhat_of']}; limit {limits.rhat:g}), the bulk "
+        f"ESS at least {diagnosis['ess_bulk']:.0f} (of {diagnosis['ess_bulk_of']}), the tail ESS at least "
+        f"{diagnosis['ess_tail']:.0f} (limit {limits.ess * diagnosis['chains']:g})"
+    )
+    if diagnosis["exactness"] == "biased":
+        return Answer(CONVERGED, "unsure", _sentence([outcome.describe_bias(diagnosis), text]))
+    return Answer(CONVERGED, "yes", _sentence([text]))
+
+
+def answer_calibrated(curve: Calibration, rows: int) -> Answer:
+    """Answer whether the run is calibrated, from the largest gap over the whole curve.
+
+    The answer is "no" if the whole interval of the gap exceeds the tolerance, regardless of the p-value.
+    """
+    interval = f"{calibration_distance.LEVEL:.0%} interval {100 * curve.low:.1f} to {100 * curve.high:.1f} %"
+    text = (
+        f"predicted and observed frequencies in {rows} test rows differ by at most {100 * curve.gap:.1f} % "
+        f"({interval}; tolerated: an interval from {calibration_distance.MARGIN:.0%} or below to "
+        f"{calibration_distance.COARSEST:.0%} or below)"
+    )
+    if curve.low > calibration_distance.MARGIN:
+        return Answer(CALIBRATED, "no", _sentence([curve.direction, text]))
+    if curve.high > calibration_distance.COARSEST:
+        return Answer(CALIBRATED, "unsure", f"There are too few test rows to decide: {text}.")
+    return Answer(CALIBRATED, "yes", _sentence([text]))
+
+
+def with_caveat(answer: Answer, caveat: str) -> Answer:
+    """Change the answer to "no" because another test rejects, and put the caveat of that test first."""
+    return answer._replace(outcome="no", text=_sentence([caveat, answer.text[:1].lower() + answer.text[1:]]))
+
+
+def answer_knows(scores: Mapping[str, Estimate]) -> Answer:
+    """Answer whether the run detects unfamiliar inputs, from `OodScores.estimates` on pure noise."""
+    score = next(name for name in _UNSURE if f"ood_auroc_{name}" in scores)
+    auroc_value, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
+    mean_scores = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
+    low, high = OOD_AUROC_LIMITS
+    text = (
+        f"{_UNSURE[score]} is {mean_scores}, distinguished with AUROC {auroc_value:.2f} (good above {high}, poor "
+        f"below {low})"
+    )
+    auroc = scores[f"ood_auroc_{score}"]
+    # If all of few rows are separated, the standard error is zero; the rule of three then bounds the error.
+    min_error = 0.0 if auroc.influence is None else 6 / len(auroc.influence)
+    error = max(2 * (auroc.se or 0.0), min_error)
+    return Answer(
+        KNOWS,
+        "yes" if auroc_value - error >= high else "no" if auroc_value + error < low else "unsure",
+        _sentence([text]),
+    )
+
+
+def answer_unknown(question: str, reason: object) -> Answer:
+    """Return the answer "unsure" with the reason why the question cannot be answered."""
+    return Answer(question, "unsure", _sentence([f"unknown: {reason}"]))
+
+
+def combine_answers(answers: Sequence[Answer]) -> tuple[str, str]:
+    """Combine all answers into one answer and one sentence."""
+    denied = [_DENIED[answer.question] for answer in answers if answer.outcome == "no"]
+    if denied:
+        return "no", f"Do not trust this run yet: it {_join_words(denied)}."
+    if unsure_questions := [answer.question for answer in answers if answer.outcome == "unsure"]:
+        return "unsure", f"No problem was found, but not everything could be tested: {' '.join(unsure_questions)}"
+    return "yes", "It ran without problems, has converged, is calibrated, and knows what it does not know."
+
+
+def _join_words(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _sentence(parts: list[str]) -> str:
+    text = "; ".join(part.rstrip(".") for part in parts if part)
+    return text[:1].upper() + text[1:] + "."

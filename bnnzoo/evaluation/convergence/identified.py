@@ -1,0 +1,167 @@
+"""Sampled parameters whose own values can be tested, because no symmetry of the network permutes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+from bnnzoo.evaluation.contents.draws import draw_slices
+from bnnzoo.evaluation.contents.record import evenly
+from bnnzoo.evaluation.formulas.combination import FALSE_ALARM, FEWEST_DRAWS, rhat_and_limit
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
+from bnnzoo.posterior.affine import is_affine_along
+from bnnzoo.posterior.layout import Block
+
+_ALL_UP_TO, _EVENLY, _WORST = 100, 50, 20
+"""Numbers of tested weights: all weights up to the first number.
+
+In a larger network, the second number of evenly spaced weights are tested. The third number limits the further weights
+that are tested because chance does not explain their R-hat.
+"""
+_ROWS = 8
+_MAX_NAMES = 3
+
+
+class NamedParameters(NamedTuple):
+    """Parameters over the draws, with readable names."""
+
+    names: list[str]
+    values: Float[np.ndarray, "chain draw value"]
+
+
+def identified_weights(predictor: Predictor) -> NamedParameters | None:
+    """Return the network's weights if its outputs are affine in all of them, else None.
+
+    This holds for a last layer on fixed features and without hidden layers. Then no likelihood except a mixture has a
+    symmetry that permutes weights, so chains that sample the posterior agree on each weight.
+    """
+    if not predictor.predicts or predictor.record.keeps_predictions or not predictor.record.has_training_rows:
+        return None
+    posterior = predictor.posterior
+    if not isinstance(posterior, NetworkPosterior) or not posterior.layout.network.dim:
+        return None
+    x = predictor.inputs(predictor.record.array("constant_data", "x")[:_ROWS])
+    with backend.arithmetic(predictor.precision):
+        inputs = jnp.asarray(x)
+        if not bool(_is_affine(posterior, inputs)) or _is_mixture(posterior, x):
+            return None
+    dim = posterior.layout.network.dim
+    numbers = np.arange(dim) if dim <= _ALL_UP_TO else _weights_to_test(predictor, dim)
+    return NamedParameters([posterior.layout.name_of(int(i)) for i in numbers], _columns(predictor, numbers))
+
+
+def names_of(block: str, shape: Sequence[int]) -> list[str]:
+    """Return the names of a block's elements, in order."""
+    size = int(np.prod(shape, dtype=int))
+    return [parameter_name(Block(block, tuple(shape), 0), i) for i in range(size)]
+
+
+def parameter_name(block: Block, index: int) -> str:
+    """Return the name of the element at `index` of the flattened block, such as `weight[0, 3]`."""
+    place = np.unravel_index(index, block.shape)
+    return f"{block.name}[{', '.join(str(int(i)) for i in place)}]" if block.shape else block.name
+
+
+def unmoving_parameters(predictor: Predictor) -> NamedParameters | None:
+    """Return the parameters that changed at most once in some chain; a sampled parameter changes with every move.
+
+    For a posterior that is not a network's, a block is listed only if all of it is constant. On the natural scale, some
+    numbers are constant by definition, such as the diagonal of a correlation matrix. The result is None with too few
+    draws.
+    """
+    record = predictor.record
+    chains, draws = record.shape
+    if record.keeps_predictions or draws < FEWEST_DRAWS // 10:
+        return None
+    has_elements = predictor.predicts and isinstance(predictor.posterior, NetworkPosterior)
+    is_still = np.asarray((predictor.weights.changes < 2).any(0))
+    names: list[str] = []
+    stop = 0
+    for name, width in zip(predictor.blocks, predictor.draws.widths, strict=True):
+        still_positions = np.flatnonzero(is_still[stop : stop + width])
+        stop += width
+        if has_elements:
+            block = Block(name, record.tree["posterior"][name].shape[2:], 0)
+            names += [parameter_name(block, int(place)) for place in still_positions]
+        elif width and len(still_positions) == width:
+            names.append(name)
+    return NamedParameters(names, np.empty((chains, draws, 0)))
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return a few names, and the number of the others, as text."""
+    other_names = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + other_names
+
+
+@eqx.filter_jit
+def _is_affine(posterior: NetworkPosterior, inputs: Shaped[Array, "row ..."]) -> Bool[Array, ""]:
+    key_theta, key_move, key_other = jax.random.split(jax.random.key(0), 3)
+    is_network = jnp.arange(posterior.layout.dim) < posterior.layout.network.dim
+
+    def random(key: Array) -> Float[Array, " dim"]:
+        return jnp.where(is_network, jax.random.normal(key, is_network.shape), 0.0).astype(posterior.dtype)
+
+    theta, rows = random(key_theta), jnp.asarray(inputs)
+    moves = jnp.stack([random(key_move), random(key_other)])
+    return jnp.all(jax.lax.map(lambda move: is_affine_along(posterior, theta, move, rows), moves))
+
+
+def _is_mixture(posterior: AbstractPosterior, inputs: Shaped[np.ndarray, "row ..."]) -> bool:
+    """Whether the distribution of a target has several exchangeable components."""
+    theta = jnp.zeros((posterior.layout.dim,), posterior.dtype)
+    output = jax.eval_shape(lambda t: posterior.outputs(t, jnp.asarray(inputs)), theta)
+    distribution = posterior.likelihood_at(theta).distribution(jnp.zeros(output.shape[1:], output.dtype))
+    while isinstance(distribution, dist.Independent):
+        distribution = distribution.base_dist
+    if isinstance(distribution, dist.MixtureSameFamily | dist.MixtureGeneral):
+        return distribution.mixture_size > 1
+    return False
+
+
+def _weights_to_test(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight"]:
+    """Return evenly spaced weights, and weights whose R-hat is larger than expected by chance among all weights."""
+    evenly_spaced = evenly(dim, _EVENLY)
+    if predictor.record.shape[1] < FEWEST_DRAWS:
+        return evenly_spaced
+    candidates = np.argsort(_rough_rhats(predictor, dim))[::-1][:_WORST]
+    values = _columns(predictor, candidates)
+    badly_mixing = []
+    for number, column in zip(candidates, np.moveaxis(values, 2, 0), strict=True):
+        rhat, limit = rhat_and_limit(column, FALSE_ALARM / dim)
+        badly_mixing += [number] if rhat > limit else []
+    return np.unique(np.concatenate([evenly_spaced, np.array(badly_mixing, int)]))
+
+
+def _columns(predictor: Predictor, numbers: Int[np.ndarray, " value"]) -> Float[np.ndarray, "chain draw value"]:
+    draws = predictor.draws
+    values = [draws[piece][:, numbers] for piece in draw_slices(draws, len(draws))]
+    return np.concatenate(values).reshape(*predictor.record.shape, -1)
+
+
+def _rough_rhats(predictor: Predictor, dim: int) -> Float[np.ndarray, " weight"]:
+    """Return for each weight the variance between halves of chains divided by the variance within halves."""
+    (chains, count), draws = predictor.record.shape, predictor.draws
+    sums, square_sums, counts = (np.zeros((2 * chains, size)) for size in (dim, dim, 1))
+    reference = np.asarray(draws[0:1][:, :dim], float)
+    for piece in draw_slices(draws, chains * count):
+        values = np.asarray(draws[piece][:, :dim], float) - reference
+        chain, draw = np.divmod(np.arange(piece.start, piece.stop), count)
+        part = 2 * chain + (draw >= count // 2)
+        for part_number in np.unique(part):
+            part_values = values[part == part_number]
+            sums[part_number] += part_values.sum(0)
+            square_sums[part_number] += np.einsum("ij,ij->j", part_values, part_values)
+            counts[part_number] += len(part_values)
+    means = sums / counts
+    within = (square_sums / counts - means**2).mean(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(means.var(0) / within, nan=0.0)

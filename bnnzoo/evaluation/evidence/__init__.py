@@ -1,0 +1,1 @@
+"""Estimates of the evidence log p(D)."""

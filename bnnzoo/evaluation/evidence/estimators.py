@@ -1,0 +1,247 @@
+"""Estimates of the evidence log p(D) from one run's draws, or from runs along a path of likelihood powers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.convergence import diagnostics
+from bnnzoo.evaluation.evidence.densities import kept_draws, log_likelihoods, log_priors
+from bnnzoo.evaluation.evidence.estimate import Evidence, log_mean_exp
+from bnnzoo.evaluation.evidence.power_path import integrate_powers, stepping_stones
+from bnnzoo.evaluation.formulas import weight_tail
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.finding import spell_settings, spelling
+from bnnzoo.recipe import as_dict, recipe_from
+
+BOUND = "evidence lower bound"
+"""Method name of a lower bound, which is too low by an unknown amount."""
+_COARSE = 1.0
+"""Largest discretisation error, in nats, of an integral over the powers; stepping stones are used beyond it."""
+_MOST_ERROR = 0.1
+"""Largest standard error, in nats, at which the correction of a Laplace approximation is trusted."""
+_TARGET = ("model", "likelihood", "prior", "standardise", "stochastic")
+"""Fields of a recipe that define the target distribution, beside the data and the power."""
+
+
+def of_run(predictor: Predictor) -> Evidence:
+    """Estimate log p(D) from one run.
+
+    Raises:
+        UsageError: if log p(D) cannot be computed from the run's draws; the message suggests a command.
+    """
+    record = predictor.record
+    attributes, stats = record.attributes, record.statistics
+    if float(attributes["likelihood_power"]) != 1:
+        raise UsageError(
+            f"{record.name}: evidence: the likelihood has the power {float(attributes['likelihood_power']):g}, but "
+            "log p(D) needs the power 1; give this run together with runs of other powers, 0 and 1 among them"
+        )
+    if record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all":
+        raise UsageError(
+            f"{record.name}: evidence: only some parameters are sampled, and the others were trained on the "
+            "same rows, which log p(D) does not account for; sample again with [[stochastic=all]]"
+        )
+    inspected = json.loads(attributes.get("inspected", "{}"))
+    if "log_weight" in stats:
+        return of_weights(stats["log_weight"], _units(record))
+    if "log_bound" in stats:
+        return of_acceptance(stats["log_bound"], stats["n_steps"].astype(float), _units(record))
+    if "log_evidence" in inspected:
+        return _of_modes(predictor, inspected["log_evidence"])
+    if "log_q" in stats:
+        return _of_bound(predictor)
+    command = (
+        f"{attributes['model']} importance [[sampler.proposal=laplace]]" if record.names_a_model else "MODEL importance"
+    )
+    raise UsageError(
+        f"{record.name}: evidence: log p(D) cannot be computed from {attributes['sampler']} draws; run bnnzoo sample "
+        f"{command}, or sample with [[likelihood_power]] from 0 to 1 and run bnnzoo evidence on all these runs"
+    )
+
+
+def of_path(predictors: Sequence[Predictor]) -> Evidence:
+    """Estimate log p(D) from runs that differ only in their likelihood power, including 0 and 1.
+
+    Raises:
+        UsageError: for runs of different problems, approximate runs, or powers without 0 or 1.
+    """
+    records = [predictor.record for predictor in predictors]
+    powers = [float(record.attributes["likelihood_power"]) for record in records]
+    for record in records:
+        if not record.names_a_model:
+            raise UsageError(f"{record.name}: evidence: a path of powers needs a model, not a posterior made in Python")
+        if not diagnostics.is_chain(record.attributes["exactness"]):
+            raise UsageError(
+                f"{record.name}: evidence: draws by {record.attributes['sampler']} are approximate; a path of "
+                "powers needs runs of nuts or another sampler that draws from the posterior"
+            )
+        _check_same(records[0], record)
+    if len(set(powers)) != len(powers) or len(powers) < 3 or min(powers) != 0 or max(powers) != 1:
+        raise UsageError(
+            "evidence: a path of powers needs 0, 1, and at least one in between, each once (got "
+            f"{', '.join(f'{power:g}' for power in sorted(powers))}); use for instance (j/m)^5 for j = 0..m"
+        )
+    order = np.argsort(powers)
+    values = [log_likelihoods(predictors[i], kept_draws(predictors[i])) for i in order]
+    evidence = integrate_powers(np.asarray(powers)[order], values)
+    if evidence.discretisation is not None and evidence.discretisation > max(_COARSE, 5 * evidence.se):
+        evidence = stepping_stones(np.asarray(powers)[order], values)
+    problems = [f"{records[i].name} {reason}" for i in order if (reason := _distrust_reason(records[i].attributes))]
+    if not problems:
+        return evidence
+    return replace(evidence, meaning=f"{evidence.meaning}; {'; '.join(problems)}: do not trust it", trusted=False)
+
+
+def _distrust_reason(attributes: Mapping[str, Any]) -> str:
+    """Return the reason why a run's draws may not be from its target distribution; empty if there is none."""
+    if attributes.get("converged") == 0:
+        return "has not converged"
+    if attributes.get("regime_ok") == 0:
+        return "is outside its sampler's regime"
+    return "uses a biased sampler" if attributes["exactness"] == "biased" else ""
+
+
+def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0.0) -> Evidence:
+    """Return the log of the mean weight of independent draws, with error sd(w) / (mean(w) sqrt(S)) (delta method).
+
+    Args:
+        log_weights: log weight of each draw.
+        log_unit: is added to convert the density of scaled targets to original units.
+    """
+    values, count = log_weights.astype(np.float64).reshape(-1), log_weights.size
+    value, se = log_mean_exp(values)
+    problem = "".join(
+        f"; {finding.label} is {finding.value:.2g}: do not trust it" for finding in weight_tail.of_weights(values)
+    )
+    meaning = f"the log of the mean weight of {count} draws, error by the delta method{problem}"
+    return Evidence(value + log_unit, se, "importance weights", meaning, trusted=not problem)
+
+
+def of_acceptance(
+    log_bound: Float[np.ndarray, "chain draw"], tries: Float[np.ndarray, "chain draw"], log_unit: float = 0.0
+) -> Evidence:
+    """Return log k plus the log of the accepted fraction of proposals, averaged over chains: p(D) = k P(accept).
+
+    Args:
+        log_bound: log k at each draw.
+        tries: proposals of each draw, a geometric variable (for thinned draws their mean).
+        log_unit: see `of_weights`.
+    """
+    accepted = tries.shape[1] / tries.sum(1)
+    variances = (1 - accepted) / tries.shape[1]
+    value = float(np.mean(log_bound[:, -1].astype(np.float64) + np.log(accepted)))
+    meaning = f"the log of the bound k times the fraction of {int(tries.sum())} proposals that were accepted"
+    return Evidence(value + log_unit, math.sqrt(variances.sum()) / len(tries), "rejection", meaning)
+
+
+class _Bound(NamedTuple):
+    """Bound from one chain: the mean of log p(D, theta) - log q(theta), its error, and log of the mean weight."""
+
+    elbo: float
+    se: float
+    log_mean: float
+    trusted: bool
+
+
+def _of_bound(predictor: Predictor) -> Evidence:
+    """Return the highest lower bound of all chains, and its gap from the weights of the same draws."""
+    draw_numbers = kept_draws(predictor)
+    log_q = predictor.record.statistics["log_q"][:, draw_numbers].astype(np.float64)
+    values = log_likelihoods(predictor, draw_numbers) + log_priors(predictor, draw_numbers) - log_q
+    chains = [
+        _Bound(
+            float(log_ratios.mean()),
+            float(log_ratios.std(ddof=1) / math.sqrt(log_ratios.size)) if log_ratios.size > 1 else math.nan,
+            log_mean_exp(log_ratios)[0],
+            not weight_tail.of_weights(log_ratios),
+        )
+        for log_ratios in values
+    ]
+    best_bound = max(chains, key=lambda log_ratios: log_ratios.elbo)
+    gap = best_bound.log_mean - best_bound.elbo if best_bound.trusted else None
+    gap_text = "unknown, because a few draws have all the weight" if gap is None else f"{gap:.3g} by the draws' weights"
+    meaning = f"a lower bound, the best of {len(chains)} chains': log p(D) is larger by KL(q || posterior), {gap_text}"
+    return Evidence(best_bound.elbo, best_bound.se, BOUND, meaning, gap=gap, trusted=gap is not None)
+
+
+def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
+    """Return the integral of the Gaussian at the best mode, corrected by the weights of its draws if possible.
+
+    A draw of the Gaussian q has the weight p(D, theta) / q(theta), whose mean is p(D).
+    """
+    record = predictor.record
+    best_chain = int(np.argmax(log_evidence))
+    gaussian = log_evidence[best_chain] + _units(record)
+    description = f"the integral of the Gaussian at the best of {len(log_evidence)} modes"
+    if record.attributes.get("regime_ok") == 0:
+        meaning = f"{description}; the run has not converged to a mode: do not trust it"
+        return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
+    weights = _log_weights(predictor)
+    if weights is None:
+        meaning = f"{description}, of unknown error: its draws cannot be weighted; use importance: do not trust it"
+        return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
+    values = weights[best_chain]
+    log_mean, se = log_mean_exp(values)
+    problems = [f"{finding.label} is {finding.value:.2g}" for finding in weight_tail.of_weights(values)]
+    if not se <= _MOST_ERROR:
+        problems.append(f"their error is {se:.2g} nats, more than {_MOST_ERROR:g}")
+    if problems:
+        meaning = (
+            f"{description}; the weights of its {values.size} draws cannot bound its error ({'; '.join(problems)}): do "
+            "not trust it; sample with importance, [[sampler.proposal=laplace]] and more [[draws]]"
+        )
+        return Evidence(gaussian, math.nan, "Laplace", spell_settings(meaning, spelling()), trusted=False)
+    meaning = (
+        f"{description}, {gaussian:.2f}, corrected by {log_mean - gaussian:+.2g} by the weights of its "
+        f"{values.size} draws, "
+        "error by the delta method; other modes are left out"
+    )
+    return Evidence(log_mean, se, "Laplace, corrected by weights", meaning)
+
+
+def _log_weights(predictor: Predictor) -> Float[np.ndarray, "chain kept"] | None:
+    """Return log p(D, theta) - log q(theta) of each kept draw; None for an unknown model or unknown rows."""
+    record = predictor.record
+    if "log_q" not in record.statistics or not (record.names_a_model and record.has_training_rows):
+        return None
+    draw_numbers = kept_draws(predictor)
+    log_q = record.statistics["log_q"][:, draw_numbers].astype(np.float64)
+    return log_likelihoods(predictor, draw_numbers, linearised=False) + log_priors(predictor, draw_numbers) - log_q
+
+
+def _units(record: Record) -> float:
+    """Return the term that converts the log density of all scaled training targets to original units."""
+    if not record.names_a_model or record.attributes["task"] == "classification":
+        return 0.0
+    logs = np.log(record.array("constant_data", "y_sd").astype(np.float64))
+    y = record.group("observed_data").get("y")
+    if y is not None and np.ndim(y) == 3:  # the probability of a censored target has no units
+        return -float(np.sum((y[..., 0] == y[..., 1]) @ logs))
+    return -float(record.attributes["rows"]) * float(np.sum(logs))
+
+
+def _check_same(first: Record, other: Record) -> None:
+    if first.attributes["data_sha256"] != other.attributes["data_sha256"]:
+        raise UsageError(f"{other.name}: evidence: was trained on other rows than {first.name}")
+    # Dictionaries are compared, because a part also holds its line number in the recipe file.
+    first_recipe, other_recipe = (as_dict(recipe_from(record.attributes["recipe"])) for record in (first, other))
+    differing_parts = [name for name in _TARGET if first_recipe.get(name) != other_recipe.get(name)]
+    if differing_parts:
+        raise UsageError(
+            f"{other.name}: evidence: differs from {first.name} in {' and '.join(differing_parts)}; the runs of a "
+            "path must differ in [[likelihood_power]] alone"
+        )
+    if first_recipe["stochastic"] != "all":
+        raise UsageError(
+            f"{first.name}: evidence: only some parameters are sampled, and the others were trained again for "
+            "each power; a path needs [[stochastic=all]]"
+        )

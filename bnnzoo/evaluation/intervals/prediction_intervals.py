@@ -1,0 +1,269 @@
+"""Prediction intervals and prediction sets of a run's predictions: Bayesian, or conformal with guaranteed coverage.
+
+Conformal intervals of exact draws need only the draws and training rows (`conformal_bayes`). Other draws need
+calibration rows from the user (`split_conformal`). The run's test rows are used only if the user names them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Shaped
+
+from bnnzoo.data.columns.bounds import uncensored_rows
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.intervals import full_conformal, split_conformal
+from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution, check_level
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.progress import Observer
+
+Interval = Literal["bayesian", "conformal"]
+LEVEL = 0.9
+"""Default level."""
+TEST_ROWS = "test"
+"""Value of `calibration` for the run's own test rows."""
+SEPARATOR = "|"
+"""Between the classes of a set in a table."""
+
+
+_NOT_CALIBRATED = "calibration: is for conformal intervals only; use [[interval=conformal]], or remove it"
+
+
+class Intervals(NamedTuple):
+    """Lower and upper ends of the interval of each row and target, in original units.
+
+    The ends belong to the interval.
+    """
+
+    lower: Float[np.ndarray, "row target"]
+    upper: Float[np.ndarray, "row target"]
+
+
+def check_interval(interval: str) -> None:
+    """Check the name of a kind of interval.
+
+    Raises:
+        UsageError: for an unknown method.
+    """
+    if interval not in ("bayesian", "conformal"):
+        raise UsageError(f"unknown interval {interval!r}; use [[interval=bayesian]] or [[interval=conformal]]")
+
+
+def refuse_without_interval(level: float | None, calibration: Any) -> None:
+    """Refuse settings of intervals if no intervals were requested.
+
+    Raises:
+        UsageError: if one of these settings is given.
+    """
+    if level is not None or calibration is not None:
+        name = "level" if level is not None else "calibration"
+        raise UsageError(f"{name}: requires [[interval=conformal]] or [[interval=bayesian]]")
+
+
+def refuse_for_new_rows(interval: str | None) -> None:
+    """Refuse intervals if new rows of a density are drawn.
+
+    Raises:
+        UsageError: if an interval was requested.
+    """
+    if interval is not None:
+        raise UsageError("interval: is not supported for new rows of a density; remove [[interval]] or [[draws]]")
+
+
+def calibration_rows(
+    predictor: Predictor, calibration: Any, *, scored: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return inputs and targets of the calibration rows; None without `calibration`.
+
+    Args:
+        predictor: the predictor of a run.
+        calibration: rows with targets as `--data` takes them, or "test" for the run's own test rows.
+        scored: inputs of rows whose coverage will be measured; the calibration rows must be different rows.
+
+    Raises:
+        UsageError: if targets are censored, or if most of the rows are training rows or scored rows.
+    """
+    if calibration is None:
+        return None
+    is_test = isinstance(calibration, str) and calibration == TEST_ROWS
+    x, y = predictor.test_rows(None if is_test else calibration)
+    return checked_calibration(predictor, x, y, scored=scored)
+
+
+def checked_calibration(
+    predictor: Predictor, x: np.ndarray, y: np.ndarray, *, scored: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return calibration rows unless they are unsuitable; see `calibration_rows`.
+
+    Raises:
+        UsageError: if targets are censored, or if most of the rows are training rows or scored rows.
+    """
+    if not uncensored_rows(y).all():
+        raise UsageError("calibration: rows with censored targets are not supported; remove them")
+    y = y[..., 0] if y.ndim == 3 else y
+    if predictor.record.has_training_rows and _mostly_among(x, predictor.record.array("constant_data", "x")):
+        raise UsageError("calibration: most of the rows are training rows, whose errors are too small; use other rows")
+    if scored is not None and _mostly_among(x, scored):
+        raise UsageError(
+            "calibration: most of the rows are those whose coverage is measured; give other rows with [[data]] or "
+            "[[calibration]]"
+        )
+    return x, y
+
+
+def _mostly_among(x: np.ndarray, others: np.ndarray) -> bool:
+    """Whether more than half of the rows also occur among `others`."""
+    other_rows = {np.ascontiguousarray(row).tobytes() for row in others}
+    return sum(np.ascontiguousarray(row).tobytes() in other_rows for row in x) > len(x) / 2
+
+
+def intervals(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    interval: Interval,
+    level: float,
+    *,
+    calibration: tuple[np.ndarray, np.ndarray] | None = None,
+    observer: Observer | None = None,
+) -> Intervals:
+    """Return the intervals of a regression's targets.
+
+    Args:
+        predictor: the predictor of a run.
+        x: inputs.
+        interval: "bayesian", the central interval of the predictive distribution, or "conformal".
+        level: probability that an interval holds the target.
+        calibration: inputs and targets of calibration rows, for conformal intervals of draws that are not exact.
+        observer: is called with the progress.
+
+    Raises:
+        UsageError: for a density, an invalid level, or if conformal intervals need calibration rows or more rows.
+    """
+    check_interval(interval)
+    check_level(level)
+    shape = (2, len(x), len(predictor.signature.target_names))
+    if interval == "bayesian" or not len(x):
+        return Intervals(*PredictiveDistribution(predictor, x).interval(level).reshape(shape))
+    if calibration is not None:
+        return Intervals(*split_conformal.intervals(predictor, x, calibration, level))
+    return Intervals(*full_conformal.intervals(full_conformal.prepare(predictor, level), x, observer=observer))
+
+
+def sets(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    interval: Interval,
+    level: float,
+    *,
+    calibration: tuple[np.ndarray, np.ndarray] | None = None,
+    observer: Observer | None = None,
+) -> Bool[np.ndarray, "row class"]:
+    """Return the prediction sets of a classification.
+
+    The Bayesian set is the smallest one with at least `level` of the predictive probability. The arguments and errors
+    are those of `intervals`.
+    """
+    check_interval(interval)
+    check_level(level)
+    if interval == "bayesian" or not len(x):
+        probabilities = predictor.moments(x).mean.astype(np.float64)
+        order = np.argsort(-probabilities, 1, kind="stable")
+        ordered = np.take_along_axis(probabilities, order, 1)
+        is_needed = np.cumsum(ordered, 1) - ordered < level * ordered.sum(1, keepdims=True)
+        return np.take_along_axis(is_needed, np.argsort(order, 1), 1)
+    if calibration is not None:
+        return split_conformal.sets(predictor, x, calibration, level)
+    return full_conformal.sets(full_conformal.prepare(predictor, level), x, observer=observer)
+
+
+def table(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    interval: Interval,
+    level: float | None = None,
+    *,
+    calibration: Any = None,
+    observer: Observer | None = None,
+) -> pd.DataFrame:
+    """Return columns `lower` and `upper`, with a prefix for several targets, or `set`, the names of the classes.
+
+    The classes of a set are separated by a vertical bar, the likeliest first.
+
+    Raises:
+        UsageError: as `intervals` and `calibration_rows`, or for calibration rows of the Bayesian method.
+    """
+    level = LEVEL if level is None else level
+    check_interval(interval)
+    check_level(level)
+    if predictor.is_density:
+        raise UsageError("intervals: a density has no inputs to predict from; use predict for its log density")
+    if calibration is not None and interval != "conformal":
+        raise UsageError(_NOT_CALIBRATED)
+    rows, signature = calibration_rows(predictor, calibration), predictor.signature
+    if predictor.classifies:
+        members = sets(predictor, x, interval, level, calibration=rows, observer=observer)
+        order = np.argsort(-predictor.moments(x).mean, 1, kind="stable")
+        names = [
+            SEPARATOR.join(str(signature.class_names[c]) for c in ranked if row[c])
+            for row, ranked in zip(members, order, strict=True)
+        ]
+        return pd.DataFrame({"set": names})
+    interval_ends = intervals(predictor, x, interval, level, calibration=rows, observer=observer)
+    has_several_targets = len(signature.target_names) > 1
+    return pd.DataFrame(
+        {
+            (f"{target}_{end}" if has_several_targets else end): values[:, number]
+            for number, target in enumerate(signature.target_names)
+            for end, values in interval_ends._asdict().items()
+        }
+    )
+
+
+def estimates(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    y: Shaped[np.ndarray, "row ..."],
+    interval: Interval,
+    level: float | None = None,
+    *,
+    calibration: Any = None,
+    target_sd: Float[np.ndarray, " target"],
+    observer: Observer | None = None,
+) -> dict[str, Estimate]:
+    """Return coverage and mean width (or set size) of Bayesian and, on request, conformal intervals at one level.
+
+    The keys are `coverage_bayesian`, `coverage_conformal`, `width_bayesian`, `width_conformal` (several targets:
+    `_standardised`, in units of `target_sd`; classes: `size_`) and `interval_level`.
+
+    Raises:
+        UsageError: as `table`, or if calibration rows are also scored.
+    """
+    if predictor.is_density:
+        raise UsageError("intervals: a density has no inputs to predict from; remove [[interval]]")
+    level = LEVEL if level is None else level
+    check_interval(interval)
+    check_level(level)
+    if calibration is not None and interval != "conformal":
+        raise UsageError(_NOT_CALIBRATED)
+    is_exact = uncensored_rows(y)
+    x, y = (x[is_exact], y[is_exact][..., 0]) if y.ndim == 3 else (x, y)
+    rows = calibration_rows(predictor, calibration, scored=x)
+    results: dict[str, Estimate] = {"interval_level": Estimate(level)}
+    kinds: tuple[Interval, ...] = ("bayesian",) if interval == "bayesian" else ("bayesian", "conformal")
+    has_several_targets = len(predictor.signature.target_names) > 1
+    for kind in kinds:
+        how: dict[str, Any] = {"calibration": rows, "observer": observer}
+        if predictor.classifies:
+            members = sets(predictor, x, kind, level, **how)
+            inside, name, sizes = members[np.arange(len(y)), y][:, None], "size", members.sum(1, dtype=np.float64)
+        else:
+            lower, upper = intervals(predictor, x, kind, level, **how)
+            inside, name = (lower <= y) & (y <= upper), "width"
+            sizes = ((upper - lower) / (target_sd if has_several_targets else 1.0)).mean(1)
+        results[f"coverage_{kind}"] = metrics.mean(inside.mean(1))._replace(is_fraction=True)
+        results[f"{name}_{kind}{'_standardised' if has_several_targets else ''}"] = metrics.mean(sizes)
+    return results

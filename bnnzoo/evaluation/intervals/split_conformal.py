@@ -1,0 +1,89 @@
+"""Split conformal intervals and sets: the run's own intervals, widened or narrowed according to calibration rows.
+
+Regression: conformalised quantile regression in units of the predictive sd (Romano, Patterson and Candes 2019; Sesia
+and Candes 2020). The score of a row is max(lower - y, y - upper) / sd, and both ends move outwards by its empirical
+quantile times the sd. Classes: the score is 1 - p(label | x) (Sadinle, Lei and Wasserman 2019). For calibration rows
+that are exchangeable with the new ones, a set holds the target with probability at least the level, for any model.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from jaxtyping import Bool, Float, Shaped
+
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.predictions import row_mixtures
+from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
+from bnnzoo.evaluation.predictions.predictor import Predictor
+
+
+def intervals(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    calibration: tuple[Shaped[np.ndarray, "calibration ..."], Float[np.ndarray, "calibration target"]],
+    level: float,
+) -> tuple[Float[np.ndarray, "row target"], Float[np.ndarray, "row target"]]:
+    """Return the lower and the upper ends of each target's interval, in original units.
+
+    The level holds for each target separately. Intervals of whole numbers have whole ends.
+
+    Raises:
+        UsageError: if there are too few calibration rows for the level.
+    """
+    rank = _rank(len(calibration[1]), level)
+    low, high, sd = _bayesian(predictor, calibration[0], level)
+    y = np.asarray(calibration[1], np.float64)
+    scores = np.sort(np.maximum(low - y, y - high) / sd, 0)[rank - 1]
+    low, high, sd = _bayesian(predictor, x, level)
+    lower, upper = low - scores * sd, high + scores * sd
+    if row_mixtures.is_discrete(predictor, x):
+        lower, upper = np.ceil(lower - 1e-6), np.floor(upper + 1e-6)
+        lower = np.where(low >= 0, np.maximum(lower, 0.0), lower)
+    middle = (lower + upper) / 2
+    crossed = lower > upper  # the run's own interval was too wide by more than its width
+    return np.where(crossed, middle, lower), np.where(crossed, middle, upper)
+
+
+def sets(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    calibration: tuple[Shaped[np.ndarray, "calibration ..."], Shaped[np.ndarray, " calibration"]],
+    level: float,
+) -> Bool[np.ndarray, "row class"]:
+    """Return the sets of classes; the likeliest class is always a member.
+
+    Raises:
+        UsageError: if there are too few calibration rows for the level.
+    """
+    rank = _rank(len(calibration[1]), level)
+    scores = predictor.moments(calibration[0]).mean[np.arange(len(calibration[1])), calibration[1]]
+    probabilities = predictor.moments(x).mean
+    members = probabilities >= np.sort(scores)[::-1][rank - 1]
+    members[np.arange(len(x)), probabilities.argmax(1)] = True
+    return members
+
+
+def _bayesian(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], level: float
+) -> tuple[Float[np.ndarray, "row target"], ...]:
+    """Return the ends of the central intervals and the predictive sds."""
+    distribution, shape = PredictiveDistribution(predictor, x), (len(x), len(predictor.signature.target_names))
+    low, high = distribution.interval(level).reshape(2, *shape)
+    return low, high, np.maximum(distribution.sd.reshape(shape), np.finfo(np.float32).tiny)
+
+
+def _rank(count: int, level: float) -> int:
+    """Return the rank of the score that is the threshold, from 1 for the lowest.
+
+    Raises:
+        UsageError: if it exceeds the number of calibration rows.
+    """
+    rank = math.ceil((count + 1) * level - 1e-9)
+    if rank > count:
+        least = math.ceil(round(level / (1 - level), 6))
+        raise UsageError(
+            f"level: {level:g} needs at least {least} calibration rows (got {count}); use a lower level or more rows"
+        )
+    return rank

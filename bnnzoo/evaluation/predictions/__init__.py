@@ -1,0 +1,1 @@
+"""Predictions from the draws of a run."""

@@ -1,0 +1,121 @@
+"""Leave-one-out predictions of the training rows by Pareto-smoothed importance sampling, from draws given all rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy import special
+
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.formulas import metrics, weight_tail
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.recipe import recipe_from
+
+_ROWS = 2000
+"""Largest number of training rows, evenly spaced."""
+
+
+class Loo(NamedTuple):
+    """log p(y_i | all rows but i) and the Pareto k of each row; rows with k above `good_k` are unreliable."""
+
+    log_density: Float[np.ndarray, " row"]
+    pareto_k: Float[np.ndarray, " row"]
+    good_k: float
+
+
+def leave_one_out(
+    log_likelihood: Float[np.ndarray, "chain draw row"],
+    *,
+    power: float = 1.0,
+) -> Loo:
+    """Compute PSIS-LOO (Vehtari, Gelman and Gabry 2017; Vehtari et al. 2024).
+
+    Args:
+        log_likelihood: log p(y_i | x_i, theta) of each draw and row.
+        power: power of the likelihood in the posterior, which the weights divide out.
+    """
+    values = np.asarray(log_likelihood, np.float64)
+    count = values.shape[0] * values.shape[1]
+    efficiency = _relative_ess(values)
+    flat = np.moveaxis(values, 2, 0).reshape(-1, count)
+    weights, pareto_k = np.empty_like(flat), np.empty(len(flat))
+    for row, ratios in enumerate(-power * flat):
+        weights[row], pareto_k[row] = smooth_weights(ratios, efficiency)
+    density = np.asarray(special.logsumexp(weights + flat, 1)) - np.asarray(special.logsumexp(weights, 1))
+    return Loo(density, pareto_k, good_pareto_k(count))
+
+
+def good_pareto_k(num_draws: int) -> float:
+    """Return the largest Pareto k of reliable weights, 0.7 or less for few draws (Vehtari et al. 2024)."""
+    return min(1 - 1 / math.log10(num_draws), 0.7) if num_draws > 10 else 0.0
+
+
+def estimates(predictor: Predictor) -> dict[str, Estimate]:
+    """Return leave-one-out metrics of at most 2000 training rows; empty if the draws are approximate or too few."""
+    record = predictor.record
+    chains, count = record.shape
+    if record.attributes["exactness"] == "approximate" or chains * count < 10 or not record.has_training_rows:
+        return {}
+    x, y = record.training_rows(_ROWS)
+    values = predictor.log_likelihoods(x, y, record.kept_draws(len(x)))
+    loo = leave_one_out(values, power=float(record.attributes["likelihood_power"]))
+    return {
+        "loo_nll": metrics.negative_log_likelihood(loo.log_density),
+        "loo_pareto_k": Estimate(float(np.max(loo.pareto_k))),
+        "loo_pareto_k_bad": Estimate(float(np.mean(~(loo.pareto_k <= loo.good_k)))),
+        "loo_rows": Estimate(len(x)),
+    }
+
+
+def caveat(record: Record) -> str:
+    """Explain why the leave-one-out metrics of a run are not exact; empty if there is no reason."""
+    attributes, reasons = record.attributes, []
+    if attributes["exactness"] == "biased":
+        reasons.append("the sampler is biased, and so are its draws")
+    if attributes.get("regime_ok") == 0:
+        reasons.append("the sampler was outside its regime")
+    if record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all":
+        reasons.append("the fixed parameters were trained on all rows, including the one left out")
+    return f"loo_: {'; '.join(reasons)}" if reasons else ""
+
+
+def smooth_weights(
+    log_ratios: Float[np.ndarray, " draw"], efficiency: float
+) -> tuple[Float[np.ndarray, " draw"], float]:
+    """Return smoothed log weights and Pareto k.
+
+    If draws repeat so often that there is no tail to fit, the raw weights and an infinite k are returned.
+    """
+    # If all log ratios are exactly equal, the chains are stuck and provide no information.
+    if 0 < np.ptp(log_ratios) < weight_tail.EQUAL_WEIGHTS_RANGE:
+        return log_ratios, 0.0
+    from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
+
+    smooth: Any = array_stats.psislw
+    try:
+        with np.errstate(all="ignore"):
+            weights, pareto_k = smooth(-log_ratios, r_eff=efficiency)
+    except ValueError:
+        return log_ratios, math.inf
+    if np.isnan(pareto_k) or not np.isfinite(weights).all():
+        return log_ratios, math.inf
+    return weights, float(pareto_k)
+
+
+def _relative_ess(values: Float[np.ndarray, "chain draw row"], max_rows: int = 50) -> float:
+    """Return the mean ESS per draw of the likelihood of some rows; the smoothing sets the tail length from it."""
+    rows = np.linspace(0, values.shape[2] - 1, min(max_rows, values.shape[2])).round().astype(int)
+    selected = values[:, :, rows]
+    likelihood = np.exp(selected - selected.max((0, 1)))
+    if values.shape[1] < 4:
+        return 1.0
+    from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
+
+    with np.errstate(all="ignore"):
+        relative_ess = np.asarray(array_stats.ess(np.moveaxis(likelihood, 2, 0), method="mean", relative=True))
+    relative_ess = relative_ess[np.isfinite(relative_ess) & (relative_ess > 0)]
+    return float(min(1.0, relative_ess.mean())) if len(relative_ess) else 1.0

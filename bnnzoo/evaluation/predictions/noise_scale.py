@@ -1,0 +1,108 @@
+"""Learned noise scale of a run, relative to the spread of the target and to the step of a rounded target.
+
+The density of a target with repeated values is unbounded. The noise scale can then shrink until the score has no
+meaning, even if every predicted mean is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bnnzoo.assembly.units import fields_in_target_units
+from bnnzoo.data.columns.bounds import uncensored_targets
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.plugins import registry
+from bnnzoo.recipe import Field, recipe_from
+from bnnzoo.store.schema import CONSTANT_DATA, POSTERIOR
+
+SMALL = 0.01
+"""The verdict reports a noise scale below this fraction of the target's standard deviation."""
+LARGEST = 10.0
+"""Largest plausible noise scale, in standard deviations of the target; larger ones are not from a posterior."""
+_FEWEST_ROWS = 20
+"""Minimal number of training rows for the check of the largest draw; with fewer, the prior determines it."""
+
+
+def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row target"] | None) -> dict[str, Any]:
+    """Return the smallest noise scale of the targets, and its largest draw; empty for counts and classes.
+
+    `noise_scale` is the median over draws and rows of the predicted standard deviation of the noise, in original units.
+    `noise_over_sd` is the same in standard deviations of the training targets. `noise_largest` is the largest draw in
+    these units, if one scale is learned for all rows. `noise_step` is the step of a rounded target, or 0.
+
+    Args:
+        predictor: the run.
+        log_sds: predicted log standard deviation of each draw at some rows, in the units of the network.
+    """
+    if log_sds is None or not log_sds.size or not predictor.has_continuous_targets:
+        return {}
+    targets = uncensored_targets(predictor.record.array("observed_data", "y")).astype(np.float64)
+    target_sd = targets.std(0) if len(targets) else np.zeros(1)
+    if not (target_sd > 0).all():
+        return {}
+    scale = np.exp(np.median(log_sds.astype(np.float64), (0, 1, 2))) * predictor.scaler.y_sd
+    smallest = int(np.argmin(scale / target_sd))
+    result: dict[str, Any] = {
+        "noise_scale": float(scale[smallest]),
+        "noise_over_sd": float(scale[smallest] / target_sd[smallest]),
+        "noise_of": predictor.signature.target_names[smallest],
+        "noise_step": float(predictor.rounding_steps[smallest]),
+    }
+    if "likelihood_scale" in predictor.blocks and len(targets) >= _FEWEST_ROWS:
+        scale_draws = predictor.record.array("posterior", "likelihood_scale").astype(np.float64)
+        scale_draws = scale_draws.reshape(*scale_draws.shape[:2], -1) * predictor.scaler.y_sd / target_sd
+        result["noise_largest"] = float(scale_draws.max())
+    return result
+
+
+def remark(diagnosis: Mapping[str, Any]) -> str:
+    """Return a remark if the noise scale is too small for a meaningful density score; otherwise empty."""
+    if "noise_scale" not in diagnosis:
+        return ""
+    scale, step = float(diagnosis["noise_scale"]), float(diagnosis["noise_step"])
+    percent = 100 * float(diagnosis["noise_over_sd"])
+    noise_text = f"the noise scale of {diagnosis['noise_of']} is {scale:.2g} ({percent:.2g} % of its sd)"
+    if 0 < scale < step / 2:
+        return f"{noise_text}, less than half the step of {step:g} between its values: {NO_SCORE}"
+    if percent < 100 * SMALL:
+        return f"{noise_text}: the data seem free of noise, and nll measures only how exactly they are reproduced"
+    return ""
+
+
+NO_SCORE = (
+    "nll cannot compare such predictions, but nll_rounded can; or use [[task=classification]], or a likelihood "
+    "for counts ([[likelihood=poisson]])"
+)
+
+
+def noise_scales(record: Record) -> dict[str, float | list[float]]:
+    """Return the likelihood's fields that have the target's units, by `noise_FIELD`; a list for several targets.
+
+    A learned field is given by its posterior mean.
+    """
+    attributes, scales = record.attributes, dict[str, float | list[float]]()
+    if "signature" not in attributes:
+        return scales
+    recipe = recipe_from(str(attributes["recipe"]))
+    if recipe.likelihood is None or not recipe.likelihood.name:
+        return scales
+    fields: list[Field] = []
+    with suppress(UsageError):  # a plugin that is not installed here
+        fields = fields_in_target_units(registry.load("likelihoods", recipe.likelihood.name))
+    for field in fields:
+        sd = np.asarray(record.array(CONSTANT_DATA, "y_sd"), np.float64)
+        given_value = recipe.likelihood.fields.get(field.name, field.default)
+        with suppress(ValueError):  # a value other than `learned` that is not a number
+            if f"likelihood_{field.name}" in record.variables:
+                values = np.mean(record.array(POSTERIOR, f"likelihood_{field.name}"), (0, 1), dtype=np.float64) * sd
+            else:
+                values = float(given_value) * (np.ones_like(sd) if recipe.units == "data" else sd)
+            scales[f"noise_{field.name}"] = values.item() if values.size == 1 else values.tolist()
+    return scales

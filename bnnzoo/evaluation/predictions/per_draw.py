@@ -1,0 +1,195 @@
+"""Predictions of each draw: samples, means, log scales and log likelihoods, [draw, row, ...].
+
+They are computed in blocks of rows and of draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped, UInt32
+
+from bnnzoo.evaluation.formulas.blocking import round_up_size, row_blocks
+from bnnzoo.evaluation.predictions.predictive import centre_of_draw
+from bnnzoo.posterior import intervals
+from bnnzoo.posterior.predicting import Predicting
+
+_MAX_DRAWS_PER_CALL = 512
+"""Draws per compiled program.
+
+It is fixed, because time-limited runs with different numbers of draws would each compile.
+"""
+
+
+def sample_indices(
+    num_draws: int, weights: Float[np.ndarray, " draw"] | None = None, *, min_samples: int = 1
+) -> Int[np.ndarray, " sample"]:
+    """Return the indices of draws to sample from; repetitions are proportional to the weights, up to one copy.
+
+    The number of indices is a multiple of `num_draws` and at least `min_samples`. This is systematic resampling
+    (Kitagawa 1996) at fixed points.
+    """
+    count = num_draws * -(-min_samples // num_draws)
+    fractions = np.full(num_draws, 1 / num_draws) if weights is None else weights / weights.sum()
+    points = (np.arange(count) + 0.5) / count
+    return np.minimum(np.searchsorted(np.cumsum(fractions), points), num_draws - 1)
+
+
+def samples(
+    posterior: Predicting,
+    draws: Float[np.ndarray, "draw dim"],
+    x: Shaped[np.ndarray, "row ..."],
+    *,
+    numbers: UInt32[np.ndarray, " row"] | None = None,
+    first_draw: int = 0,
+    arrange: Callable[[Any], Any] | None = None,
+    key: PRNGKeyArray,
+) -> Shaped[np.ndarray, "draw row ..."]:
+    """Sample one target per draw and row from p(y | x, theta_s).
+
+    A sample depends only on the index of its draw, counted from `first_draw`, and on the number of its row.
+
+    Args:
+        posterior: the model.
+        draws: the draws.
+        x: inputs in the form that the network takes.
+        numbers: seeds of the rows, by default their positions; rows with equal numbers have the same noise.
+        first_draw: index of the first of the draws.
+        arrange: for a density, converts a row to the network's input; whole rows are then sampled, and `x` is ignored.
+        key: PRNG key.
+    """
+    noise, first_index = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers, np.int32(first_draw)
+    return _by_rows(
+        lambda draw_block, draw_offset, rows, row_numbers: _samples(
+            posterior, draw_block, first_index + draw_offset, rows, row_numbers, arrange, key
+        ),
+        draws,
+        x,
+        noise,
+    )
+
+
+def functions(
+    posterior: Predicting, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
+) -> Float[np.ndarray, "draw row value"]:
+    """Return the mean or the class probabilities that each draw predicts; their convergence is tested."""
+    return _by_rows(lambda d, _, rows: _functions(posterior, d, rows), draws, x)
+
+
+def log_scales(
+    posterior: Predicting, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
+) -> Float[np.ndarray, "draw row value"]:
+    """Return the log standard deviation that each draw of a regression predicts."""
+    return _by_rows(lambda d, _, rows: _log_scales(posterior, d, rows), draws, x)
+
+
+def log_likelihoods(
+    posterior: Predicting,
+    draws: Float[np.ndarray, "draw dim"],
+    x: Shaped[np.ndarray, "row ..."],
+    y: Shaped[np.ndarray, "row ..."],
+) -> Float[np.ndarray, "draw row"]:
+    """Return log p(y_i | x_i, theta_s), for ArviZ's group `log_likelihood`."""
+    return _by_rows(lambda d, _, *rows: _log_likelihoods(posterior, d, *rows), draws, x, y)
+
+
+@eqx.filter_jit
+def log_intervals(
+    posterior: Predicting,
+    draws: Float[Array | np.ndarray, "draw dim"],
+    log_weights: Float[Array | np.ndarray, " draw"],
+    x: Shaped[Array | np.ndarray, "row ..."],
+    low: Float[Array | np.ndarray, "row target"],
+    high: Float[Array | np.ndarray, "row target"],
+) -> Float[Array, " row"]:
+    """Return log sum_s w_s P(low < y < high | x, theta_s) of each row."""
+
+    def add(total: Float[Array, " row"], draw: tuple[Array, Array]) -> tuple[Float[Array, " row"], None]:
+        likelihood, outputs = posterior.predictive(draw[0], jnp.asarray(x))
+
+        def log_probability(output: Array, low: Array, high: Array) -> Array:
+            return intervals.log_likelihood(likelihood.distribution(output), low, high)
+
+        return jnp.logaddexp(
+            total, jax.vmap(log_probability)(outputs, jnp.asarray(low), jnp.asarray(high)) + draw[1]
+        ), None
+
+    weights = jnp.asarray(log_weights, jnp.result_type(draws))
+    return jax.lax.scan(add, jnp.full(len(x), -jnp.inf, weights.dtype), (jnp.asarray(draws), weights))[0]
+
+
+def _by_rows(
+    function: Callable[..., Array], draws: Float[np.ndarray, "draw dim"], *arrays: Shaped[np.ndarray, "row ..."]
+) -> Shaped[np.ndarray, "draw row ..."]:
+    """Return `function(draws, index of the first, *rows)` [draw, row, ...], computed in blocks of rows and of draws."""
+    length, values_by_block = min(_MAX_DRAWS_PER_CALL, round_up_size(len(draws))), []
+    for block, count in row_blocks(len(arrays[0]), int(np.prod(arrays[0].shape[1:]))):
+        rows, values = [jnp.asarray(a[block]) for a in arrays], []
+        for start in range(0, len(draws), length):
+            piece = draws[np.minimum(np.arange(start, start + length), len(draws) - 1)]
+            value = np.asarray(function(jnp.asarray(piece), np.int32(start), *rows))
+            values.append(value[: len(draws) - start, :count])
+        values_by_block.append(np.concatenate(values))
+    return np.concatenate(values_by_block, 1)
+
+
+@eqx.filter_jit
+def _functions(
+    posterior: Predicting, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
+) -> Float[Array, "draw row value"]:
+    return jax.lax.map(lambda draw: centre_of_draw(posterior.task, *posterior.predictive(draw, x)), draws)
+
+
+@eqx.filter_jit
+def _log_scales(
+    posterior: Predicting, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
+) -> Float[Array, "draw row value"]:
+    def draw_log_scales(draw: Float[Array, " dim"]) -> Float[Array, "row value"]:
+        likelihood, outputs = posterior.predictive(draw, x)
+        return 0.5 * jnp.log(jax.vmap(lambda output: likelihood.distribution(output).variance)(outputs))
+
+    return jax.lax.map(draw_log_scales, draws)
+
+
+@eqx.filter_jit
+def _samples(
+    posterior: Predicting,
+    draws: Float[Array, "draw dim"],
+    first: Int[Array, ""] | np.int32,
+    x: Shaped[Array, "row ..."],
+    numbers: UInt32[Array, " row"],
+    arrange: Callable[[Any], Any] | None,
+    key: PRNGKeyArray,
+) -> Shaped[Array, "draw row ..."]:
+    def sample_draw(pair: tuple[Array, Array]) -> Array:
+        draw, index = pair
+        keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, index), number))(numbers)
+
+        def sample_targets(inputs: Array) -> Array:
+            likelihood, outputs = posterior.predictive(draw, inputs)
+            return jax.vmap(lambda output, sample_key: likelihood.sample(output, key=sample_key))(outputs, keys)
+
+        rows = sample_targets(x)
+        if arrange is None:
+            return rows
+        inputs_of = arrange
+        # Each pass has the same noise. Column d depends on the columns before it, so it is final after d passes.
+        return jax.lax.fori_loop(1, rows.shape[1], lambda _, rows: sample_targets(jnp.asarray(inputs_of(rows))), rows)
+
+    return jax.lax.map(sample_draw, (draws, first + jnp.arange(len(draws))))
+
+
+@eqx.filter_jit
+def _log_likelihoods(
+    posterior: Predicting, draws: Float[Array, "draw dim"], x: Any, y: Any
+) -> Float[Array, "draw row"]:
+    def draw_log_likelihoods(draw: Float[Array, " dim"]) -> Array:
+        likelihood, outputs = posterior.predictive(draw, x)
+        return jax.vmap(likelihood.log_prob)(outputs, y)
+
+    return jax.lax.map(draw_log_likelihoods, draws)

@@ -1,0 +1,61 @@
+"""Predictions as a data frame, one row per input."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Shaped
+
+from bnnzoo.errors import BnnzooWarning
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.predictions import predictive_samples
+from bnnzoo.evaluation.predictions.predictor import Predictor
+
+
+def table(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0) -> pd.DataFrame:
+    """Return the predictive distribution in original units, one row per input; see `Run.predict`.
+
+    It warns about rows whose predictive mean is not finite.
+    """
+    if predictor.is_density:
+        return pd.DataFrame({"log_density": log_density(predictor, x)})
+    moments, signature = predictor.moments(x), predictor.signature
+    if predictor.classifies:
+        columns = {f"p_{name}": moments.mean[:, c] for c, name in enumerate(signature.class_names)}
+        likeliest = np.asarray(signature.class_names)[moments.mean.argmax(1)]
+        return pd.DataFrame({**columns, "entropy": metrics.entropy(moments.mean), "predicted": likeliest})
+    scale = predictor.scaler.y_sd
+    values = {
+        "mean": predictor.scaler.unscale_targets(moments.mean),
+        "sd": np.sqrt(moments.aleatoric + moments.epistemic) * scale,
+        "aleatoric_sd": np.sqrt(moments.aleatoric) * scale,
+        "epistemic_sd": np.sqrt(moments.epistemic) * scale,
+    }
+    _warn_of_infinite_means(values["mean"])
+    quantiles = predictive_samples.quantiles(predictor, x, seed=seed)
+    values |= {f"q{round(100 * q):02d}": quantiles[i] for i, q in enumerate(predictive_samples.QUANTILES)}
+    return pd.DataFrame(
+        {
+            (f"{target}_{name}" if len(signature.target_names) > 1 else name): array[:, i]
+            for i, target in enumerate(signature.target_names)
+            for name, array in values.items()
+        }
+    )
+
+
+def log_density(predictor: Predictor, rows: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " row"]:
+    """Return the log posterior predictive density of each row of a density run, in original units."""
+    return predictor.moments(rows, rows).log_density - np.sum(np.log(predictor.scaler.y_sd.astype(np.float64)))
+
+
+def _warn_of_infinite_means(means: Float[np.ndarray, "row target"]) -> None:
+    rows = np.flatnonzero(~np.isfinite(means).all(1))
+    if len(rows):
+        warnings.warn(
+            f"predict: the mean of {len(rows)} of {len(means)} rows is not finite, the first in row {rows[0] + 1}; "
+            "check that its inputs are in the units of the training rows",
+            BnnzooWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,219 @@
+"""Moments of the posterior predictive distribution, accumulated by scans over draws.
+
+No array holds draws x rows x outputs.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Shaped
+from scipy import special
+
+from bnnzoo.evaluation.contents.draws import Draws, draw_slices
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.formulas.blocking import round_up_size, row_blocks
+from bnnzoo.posterior.predicting import OutputDistribution, Predicting, Task
+
+_BATCHES = 20
+"""Number of batches of consecutive draws whose sums are kept separately, for Monte Carlo errors."""
+
+
+class Moments(NamedTuple):
+    """Moments of the predictive distribution of each row, in the units of the network.
+
+    Regression: `mean` [row, target] of y, `aleatoric` and `epistemic` variances [row, target]. Classification: `mean`
+    [row, class] the class probabilities, `aleatoric` [row, 1] the expected entropy of a draw, `epistemic` [row, 1] the
+    mutual information of label and draw. `log_density` [row] is log mean_s p(y | x, theta_s), if targets were given.
+    """
+
+    mean: Float[np.ndarray, "row value"]
+    aleatoric: Float[np.ndarray, "row part"]
+    epistemic: Float[np.ndarray, "row part"]
+    log_density: Float[np.ndarray, " row"]
+
+
+class Sums(NamedTuple):
+    """Weighted sums over draws, one per batch, from which the moments follow; sums of y are centred at `centre`."""
+
+    classify: bool
+    centre: Float[np.ndarray, "row value"]
+    weight: Float[np.ndarray, " batch"]
+    mean: Float[np.ndarray, "batch row value"]
+    square: Float[np.ndarray, "batch row value"]
+    aleatoric: Float[np.ndarray, "batch row part"]
+    log_density: Float[np.ndarray, "batch row"]
+
+    def moments(self, keep: Bool[np.ndarray, " batch"] | None = None) -> Moments:
+        """Return the moments over all draws, or over the draws of the batches in `keep`."""
+        is_kept = np.ones(len(self.weight), bool) if keep is None else keep
+        total = self.weight[is_kept].sum()
+
+        def weighted_mean(sums: np.ndarray) -> np.ndarray:
+            return sum((sums[i] for i in np.flatnonzero(is_kept)), np.zeros(sums.shape[1:])) / total
+
+        mean, aleatoric = weighted_mean(self.mean), weighted_mean(self.aleatoric)
+        if self.classify:
+            epistemic = np.maximum(metrics.entropy(mean)[:, None] - aleatoric, 0.0)
+        else:
+            epistemic = np.maximum(weighted_mean(self.square) - mean**2, 0.0)
+        log_density = special.logsumexp(self.log_density[is_kept].astype(np.float64), 0) - np.log(total)
+        return Moments(mean + self.centre, aleatoric, epistemic, log_density)
+
+
+def batches(num_chains: int, num_draws: int) -> list[slice]:
+    """Split the draws into about twenty batches of consecutive draws within chains of `num_draws` draws each."""
+    pieces = min(num_draws, max(1, round(_BATCHES / num_chains)))
+    edges = np.linspace(0, num_draws, pieces + 1).round().astype(int)
+    return [
+        slice(chain * num_draws + int(a), chain * num_draws + int(b))
+        for chain in range(num_chains)
+        for a, b in itertools.pairwise(edges)
+    ]
+
+
+def sums(
+    posterior: Predicting,
+    draws: Draws | Float[np.ndarray, "draw dim"],
+    x: Shaped[np.ndarray, "row ..."],
+    y: Shaped[np.ndarray, "row ..."] | None = None,
+    *,
+    weights: Float[np.ndarray, " draw"] | None = None,
+    parts: list[slice] | None = None,
+    keep_parts: bool = True,
+) -> Sums:
+    """Sum up the quantities from which the moments of the rows `x` follow.
+
+    Args:
+        posterior: the model.
+        draws: the draws of all chains.
+        x: inputs in the form that the network takes.
+        y: targets in the units of the network; without them `log_density` has no meaning.
+        weights: weights of the draws, with any sum; equal by default.
+        parts: batches of draws; about twenty by default.
+        keep_parts: keep the batches separate, for Monte Carlo errors; otherwise add them up in float64.
+    """
+    parts = batches(1, len(draws)) if parts is None else parts
+    weights = np.ones(len(draws)) if weights is None else weights
+    length = round_up_size(max(part.stop - part.start for part in parts))
+    blocks = list(row_blocks(len(x), int(np.prod(x.shape[1:]))))
+    inputs = [jnp.asarray(x[block]) for block, _ in blocks]
+    targets = [None if y is None else jnp.asarray(y[block]) for block, _ in blocks]
+    # The centre is the heaviest draw. A draw of weight zero may have extreme predictions, and float32 would then lose
+    # the digits of the others.
+    heaviest = int(np.argmax(weights))
+    centre_draw = jnp.asarray(draws[heaviest : heaviest + 1][0])
+    centres = [_centre_of(posterior, centre_draw, rows) for rows in inputs]
+
+    def sum_piece(piece: Int[np.ndarray, " piece"], weight: Float[np.ndarray, " piece"]) -> list[np.ndarray]:
+        """Return the sums over some draws for all rows; each draw is read once."""
+        thetas, piece_weights = jnp.asarray(draws[piece]), jnp.asarray(weight)
+        sums_by_block = []
+        for rows, target, centre, (_, count) in zip(inputs, targets, centres, blocks, strict=True):
+            sums_of_rows = _accumulate(posterior, thetas, piece_weights, rows, target, centre)
+            sums_by_block.append([np.asarray(value)[:count] for value in sums_of_rows])
+        return [np.concatenate(values) for values in zip(*sums_by_block, strict=True)]
+
+    pieces = draw_slices(draws, length)
+    join_rules, totals = (np.add, np.add, np.add, np.logaddexp), []
+    for number, part in enumerate(parts):
+        # Shorter batches, and the last piece of each, are padded with a draw of weight 0, so that all use one program.
+        padded = np.arange(len(pieces) * pieces[0].stop)
+        index = np.minimum(part.start + padded, part.stop - 1)
+        weight = np.where(padded < part.stop - part.start, weights[index], 0)
+        index_and_weight = zip(np.split(index, len(pieces)), np.split(weight, len(pieces)), strict=True)
+        piece_sums = zip(
+            *(sum_piece(draw_index, draw_weight) for draw_index, draw_weight in index_and_weight), strict=True
+        )
+        block_sums = [functools.reduce(join, part_sums) for join, part_sums in zip(join_rules, piece_sums, strict=True)]
+        if number == 0:
+            num_sums = len(parts) if keep_parts else 1
+            totals = [
+                np.empty((num_sums, *part_sums.shape), part_sums.dtype if keep_parts else np.float64)
+                for part_sums in block_sums
+            ]
+        for join, total, part_sums in zip(join_rules, totals, block_sums, strict=True):
+            total[number if keep_parts else 0] = part_sums if keep_parts or number == 0 else join(total[0], part_sums)
+    centre = np.concatenate(
+        [np.asarray(block_centre)[:count] for block_centre, (_, count) in zip(centres, blocks, strict=True)]
+    )
+    classify = posterior.task == "classification"
+    draw_weights = np.array([weights[part].sum() for part in parts])
+    return Sums(classify, centre, draw_weights if keep_parts else draw_weights.sum(keepdims=True), *totals)
+
+
+def moments(
+    posterior: Predicting,
+    draws: Float[np.ndarray, "draw dim"],
+    x: Shaped[np.ndarray, "row ..."],
+    y: Shaped[np.ndarray, "row ..."] | None = None,
+    *,
+    weights: Float[np.ndarray, " draw"] | None = None,
+) -> Moments:
+    """Return the predictive moments of the rows `x`, and the log predictive density of `y` if given."""
+    return sums(posterior, draws, x, y, weights=weights, keep_parts=False).moments()
+
+
+def centre_of_draw(
+    task: Task, likelihood: OutputDistribution, outputs: Float[Array, "row output"]
+) -> Float[Array, "row value"]:
+    """Return the mean, or the class probabilities, of one draw's distribution of each row."""
+    if task == "classification":
+        return jax.vmap(likelihood.class_probabilities)(outputs)
+    return jax.vmap(lambda output: likelihood.distribution(output).mean)(outputs)
+
+
+@eqx.filter_jit
+def _centre_of(
+    posterior: Predicting, draw: Float[Array, " dim"], x: Shaped[Array, "row ..."]
+) -> Float[Array, "row value"]:
+    """Return the centre of the sums: one draw's mean, so that float32 keeps the variance between draws."""
+    mean = centre_of_draw(posterior.task, *posterior.predictive(draw, x))
+    return jnp.zeros_like(mean) if posterior.task == "classification" else mean
+
+
+@eqx.filter_jit
+def _accumulate(
+    posterior: Predicting,
+    draws: Float[Array, "draw dim"],
+    weights: Float[Array, " draw"],
+    x: Shaped[Array, "row ..."],
+    y: Shaped[Array, "row ..."] | None,
+    centre: Float[Array, "row value"],
+) -> tuple[Array, ...]:
+    """Sum up the mean, its square, the aleatoric part and the log density over draws, see `Sums`.
+
+    The scan takes one draw per step, because a convolution whose kernels differ within a batch is slow on most devices.
+    """
+    classify = posterior.task == "classification"
+
+    def draw_terms(draw: Float[Array, " dim"]) -> tuple[Array, Array, Array, Array]:
+        likelihood, outputs = posterior.predictive(draw, x)
+        mean = centre_of_draw(posterior.task, likelihood, outputs)
+        if classify:
+            log_mean = jnp.log(jnp.maximum(mean, jnp.finfo(mean.dtype).tiny))
+            aleatoric, square = -jnp.sum(mean * log_mean, 1, keepdims=True), mean[:, :0]
+        else:
+            aleatoric = jax.vmap(lambda output: likelihood.distribution(output).variance)(outputs)
+            square = (mean - centre) ** 2
+        log_density = jnp.zeros(len(x), mean.dtype) if y is None else jax.vmap(likelihood.log_prob)(outputs, y)
+        return mean - centre, square, aleatoric, log_density
+
+    def add(sums: tuple[Array, ...], draw: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
+        weight = draw[1]
+        *values, log_density = draw_terms(draw[0])
+        log_density = jnp.logaddexp(sums[3], log_density + jnp.log(weight))
+        # A draw without weight adds nothing, even if its value is infinite.
+        weighted_values = (jnp.where(weight > 0, weight * value, 0) for value in values)
+        return (*(total + added for total, added in zip(sums[:3], weighted_values, strict=True)), log_density), None
+
+    shapes = jax.eval_shape(draw_terms, draws[0])
+    zero = [jnp.zeros(shape.shape, jnp.result_type(shape.dtype, weights.dtype)) for shape in shapes]
+    start = (*zero[:3], jnp.full_like(zero[3], -jnp.inf))
+    return jax.lax.scan(add, start, (draws, weights))[0]

@@ -1,0 +1,296 @@
+"""The predictive distribution of some rows as an object, in original units.
+
+It is the mixture p(y | x) = sum_s w_s p(y | x, theta_s) over all draws of a run, with NumPyro's distribution of a
+target given each draw. Densities and distribution functions are exact sums over the draws.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from numpy.typing import ArrayLike
+
+from bnnzoo.data.columns.column_types import as_text
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.predictions import mixture, predictive_samples, row_mixtures
+from bnnzoo.evaluation.predictions.mixture import DrawMixture
+from bnnzoo.evaluation.predictions.predictive import Moments
+from bnnzoo.evaluation.predictions.predictor import Predictor
+
+_ENTROPY_SAMPLES = 1000
+
+
+class PredictiveDistribution:
+    """The predictive distribution of the targets of some rows, in original units.
+
+    Arrays have one entry per row, [row], and for several targets [row, target]. Arguments `y` are broadcast against
+    that shape, with any number of further axes in front: a grid of points is `grid[:, None]`.
+
+    For class labels, `probabilities`, `mode`, `log_prob`, `sample` and `entropy` apply. `mean`, `sd`, `cdf`, `quantile`
+    and `interval` need numbers and raise a UsageError. For numbers, `probabilities` and `mode` raise it.
+    """
+
+    def __init__(self, predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0, classes: Any = None):
+        """Describe the rows `x`. Everything is computed on first use.
+
+        Args:
+            predictor: the predictor of a run.
+            x: inputs as `Predictor.rows_of` returns them.
+            seed: seed of samples and of the entropy of numbers.
+            classes: labels of the classes in the order of `probabilities`; the class names unless given.
+
+        Raises:
+            UsageError: for a density, whose rows have no inputs.
+        """
+        if predictor.is_density:
+            raise UsageError(
+                "predictive: a density has no inputs; use predict(rows) for its log density and predict(draws=...) for "
+                "samples"
+            )
+        self._predictor, self._x, self._seed = predictor, x, seed
+        names = predictor.signature.class_names
+        self._classes = np.asarray(names if classes is None else classes)
+        self._order = [names.index(as_text(label)) for label in self._classes]
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __repr__(self) -> str:
+        predictor = self._predictor
+        names = self._classes.tolist() if predictor.classifies else list(predictor.signature.target_names)
+        kind = "classes" if predictor.classifies else "targets"
+        return f"<PredictiveDistribution of {len(self)} rows, {len(predictor.thetas)} draws, {kind} {names}>"
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Names of the targets."""
+        return tuple(self._predictor.signature.target_names)
+
+    @property
+    def classes(self) -> Shaped[np.ndarray, " class"]:
+        """Labels of the classes, in the order of `probabilities`; empty for numbers."""
+        return self._classes
+
+    @functools.cached_property
+    def _moments(self) -> Moments:
+        return self._predictor.moments(self._x)
+
+    @property
+    def mean(self) -> Float[np.ndarray, "row *target"]:
+        """Mean of the mixture."""
+        self._require_numbers("mean")
+        scaler = self._predictor.scaler
+        return self._shaped(self._moments.mean * scaler.y_sd.astype(np.float64) + scaler.y_mean)
+
+    @property
+    def sd(self) -> Float[np.ndarray, "row *target"]:
+        """Standard deviation of the mixture; it combines the noise given a draw and the spread of the draws' means."""
+        self._require_numbers("sd")
+        return self._shaped(self._network_sd * self._predictor.scaler.y_sd.astype(np.float64))
+
+    @property
+    def probabilities(self) -> Float[np.ndarray, "row class"]:
+        """Probability of each class, in the order of `classes`."""
+        self._require_classes("probabilities")
+        probabilities = np.asarray(self._moments.mean[:, self._order], np.float64)
+        return probabilities / probabilities.sum(1, keepdims=True)
+
+    @property
+    def mode(self) -> Shaped[np.ndarray, " row"]:
+        """Most probable class of each row."""
+        self._require_classes("mode")
+        return self._classes[self.probabilities.argmax(1)]
+
+    @functools.cached_property
+    def entropy(self) -> Float[np.ndarray, " row"]:
+        """Entropy in nats: of the class, or the differential entropy of the targets together, in original units.
+
+        For numbers it is -mean log p(y) over at most 1000 samples, with an error of about 0.03 nats.
+        """
+        if self._predictor.classifies:
+            return metrics.entropy(self.probabilities)
+        return -self.log_prob(self.sample(_ENTROPY_SAMPLES)).mean(0)
+
+    def log_prob(self, y: Any) -> Float[np.ndarray, "*point row"]:
+        """Return log p(y | x), the joint log density of a row's targets, or the log probability of counts or classes.
+
+        It is log sum_s w_s p(y | x, theta_s), exact over the draws, per unit of the data.
+
+        Args:
+            y: targets, or class labels, broadcast against [row] or [row, target].
+
+        Raises:
+            UsageError: if `y` has the wrong shape, or for an unknown class.
+        """
+        predictor = self._predictor
+        if predictor.classifies:
+            labels = np.asarray(y, self._classes.dtype if self._classes.dtype.kind in "biuf" else None)
+            labels = np.broadcast_to(labels, np.broadcast_shapes(labels.shape, (len(self),)))
+            index = np.array([self._index_of(label) for label in labels.ravel()], int).reshape(labels.shape)
+            with np.errstate(divide="ignore"):
+                return np.log(self.probabilities[np.arange(len(self)), index])
+        values, lead = self._points(y)
+        logs = self._by_blocks(mixture.log_density, values)
+        units = float(np.sum(np.log(predictor.scaler.y_sd.astype(np.float64))))
+        return logs.reshape(*lead, len(self)) - units
+
+    def cdf(self, y: float | int | ArrayLike) -> Float[np.ndarray, "*point row *target"]:
+        """Return P(Y <= y | x) of each target, exact over the draws.
+
+        Args:
+            y: values in original units, broadcast against [row] or [row, target]; may be infinite.
+
+        Raises:
+            UsageError: for class labels, for a wrong shape, or if the distribution of a target has no distribution
+                function in NumPyro.
+        """
+        self._require_numbers("cdf")
+        values, lead = self._points(y)
+        try:
+            probabilities = self._by_blocks(mixture.cdf, values)
+        except NotImplementedError as error:
+            raise UsageError(f"cdf: {error}; use sample") from error
+        return self._shaped(np.clip(probabilities, 0.0, 1.0).reshape(*lead, len(self), -1))
+
+    def quantile(self, q: float | ArrayLike) -> Float[np.ndarray, "*level row *target"]:
+        """Return the smallest y with P(Y <= y | x) >= q, in original units.
+
+        It inverts the exact distribution function, with an error of at most 1e-6 standard deviations. If the
+        distribution of a target has no distribution function in NumPyro, it is the quantile of at least 1000 samples.
+
+        Args:
+            q: one or several probabilities, 0 < q < 1.
+
+        Raises:
+            UsageError: for class labels, or for a probability outside of (0, 1).
+        """
+        self._require_numbers("quantile")
+        levels = np.asarray(q, np.float64)
+        if not np.all((levels > 0) & (levels < 1)):
+            raise UsageError(f"quantile: q must be above 0 and below 1 (got {np.ravel(levels).tolist()})")
+        flat, scaler = levels.ravel(), self._predictor.scaler
+        centre, sd = np.asarray(self._moments.mean, np.float64), self._network_sd
+        shape = (flat.size, len(self), len(self.target_names))
+        try:
+            with row_mixtures.mixture_arithmetic(self._predictor):
+                parts = [
+                    np.asarray(mixture.quantiles(draws, flat, centre[rows], sd[rows]))[:, :count]
+                    for rows, count, draws in row_mixtures.mixtures(self._predictor, self._x, flat.size * shape[2])
+                ]
+            values = np.concatenate(parts, 1) if parts else np.empty(shape)
+            values = values * scaler.y_sd.astype(np.float64) + scaler.y_mean
+        except NotImplementedError:
+            values = predictive_samples.quantiles(self._predictor, self._x, tuple(flat.tolist()), seed=self._seed)
+        return self._shaped(values.reshape(*levels.shape, *shape[1:]))
+
+    def interval(self, level: float = 0.9) -> Float[np.ndarray, "2 row *target"]:
+        """Return the lower and the upper end of the central interval of each target.
+
+        Args:
+            level: probability of the interval.
+
+        Raises:
+            UsageError: for class labels, or for a level outside of (0, 1).
+        """
+        self._require_numbers("interval")
+        check_level(level)
+        return self.quantile([(1 - level) / 2, (1 + level) / 2])
+
+    def sample(self, n: int = 1, *, seed: int | None = None) -> Shaped[np.ndarray, "sample row *target"]:
+        """Return samples of the targets or labels; each sample uses one draw for all rows.
+
+        Args:
+            n: number of samples of each row.
+            seed: a seed that replaces the seed of the object.
+        """
+        predictor, seed = self._predictor, self._seed if seed is None else seed
+        if n < 1:
+            raise UsageError(f"sample: n must be 1 or more (got {n})")
+        samples = predictive_samples.sample_rows(predictor, self._x, n, seed=seed)
+        if not predictor.classifies:
+            return self._shaped(samples)
+        position = np.argsort(self._order)
+        return self._classes[position[samples]]
+
+    @property
+    def _network_sd(self) -> Float[np.ndarray, "row target"]:
+        return np.sqrt(np.asarray(self._moments.aleatoric + self._moments.epistemic, np.float64))
+
+    def _index_of(self, label: Any) -> int:
+        """Return the position of a class label.
+
+        Raises:
+            UsageError: if there is no such class.
+        """
+        matches = np.flatnonzero([as_text(name) == as_text(label) for name in self._classes])
+        if not len(matches):
+            raise UsageError(f"log_prob: unknown class {as_text(label)}; the classes are {self._classes.tolist()}")
+        return int(matches[0])
+
+    def _require_numbers(self, member: str) -> None:
+        if self._predictor.classifies:
+            raise UsageError(f"{member}: is for targets of regression; for classes use probabilities, mode or log_prob")
+
+    def _require_classes(self, member: str) -> None:
+        if not self._predictor.classifies:
+            raise UsageError(f"{member}: is for classes; for numbers use mean, quantile, cdf or log_prob")
+
+    def _shaped(self, values: Float[np.ndarray, "*lead row target"]) -> Float[np.ndarray, "..."]:
+        """Remove the axis of a single target."""
+        return values[..., 0] if len(self.target_names) == 1 else values
+
+    def _points(self, y: Any) -> tuple[Float[np.ndarray, "point row target"], tuple[int, ...]]:
+        """Return values in the units of the network, and the shape of the axes in front of the rows.
+
+        Raises:
+            UsageError: if the values cannot be broadcast against the rows.
+        """
+        values = np.asarray(y, np.float64)
+        targets = len(self.target_names)
+        shape = (len(self), targets) if targets > 1 else (len(self),)
+        try:
+            values = np.broadcast_to(values, np.broadcast_shapes(values.shape, shape))
+        except ValueError:
+            values = np.empty(0)
+        if values.shape[-len(shape) :] != shape:
+            raise UsageError(
+                f"y has shape {list(np.shape(y))}, which cannot be broadcast against {list(shape)}; "
+                "put further axes, such as that of a grid, in front"
+            )
+        lead = values.shape[: values.ndim - len(shape)]
+        scaler = self._predictor.scaler
+        scaled = (values.reshape(-1, len(self), targets) - scaler.y_mean) / scaler.y_sd.astype(np.float64)
+        return scaled, lead
+
+    def _by_blocks(
+        self,
+        compute: Callable[[DrawMixture, Any], Any],
+        values: Float[np.ndarray, "point row target"],
+    ) -> Shaped[np.ndarray, "point row ..."]:
+        """Evaluate a function of the mixture at `values`, in blocks of points and rows."""
+        num_draws, targets = len(self._predictor.thetas), values.shape[2]
+        points = max(1, min(len(values), row_mixtures.ELEMENTS // (num_draws * targets)))
+        blocks = [np.empty((len(values), 0, *values.shape[2 : 2 + (compute is mixture.cdf)]))]
+        with row_mixtures.mixture_arithmetic(self._predictor):
+            for rows, count, draws in row_mixtures.mixtures(self._predictor, self._x, points * targets):
+                parts = [
+                    np.asarray(compute(draws, values[start : start + points, rows]))[:, :count]
+                    for start in range(0, len(values), points)
+                ]
+                blocks.append(np.concatenate(parts))
+        return np.concatenate(blocks, 1)
+
+
+def check_level(level: float) -> None:
+    """Check the level of an interval.
+
+    Raises:
+        UsageError: if it is not between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise UsageError(f"level: must be above 0 and below 1 (got {level:g}); use [[level=0.9]] for 90 %")

@@ -1,0 +1,138 @@
+"""Samples of a run's predictive distribution, and quantiles from them, in original units."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int, Shaped, UInt32
+
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.formulas import blocking, metrics
+from bnnzoo.evaluation.predictions import per_draw
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.posterior import backend
+
+QUANTILES = (0.05, 0.5, 0.95)
+"""Quantile levels of a table of predictions."""
+_LEAST_SAMPLES = 1000
+"""Smallest number of samples behind a quantile; with fewer draws, each draw contributes several samples."""
+_DENSITY_SAMPLES = 2**17
+"""Samples of a density, shared by all test rows; their error in a distribution function is at most 0.0014."""
+
+
+def samples(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    numbers: UInt32[np.ndarray, " row"] | None = None,
+    *,
+    seed: int = 0,
+) -> Iterator[tuple[slice, Float[np.ndarray, "sample row target"]]]:
+    """Yield blocks of rows with samples of their predictive distribution, at least 1000 per row, in original units.
+
+    Rows with equal `numbers` share their noise. Without `numbers`, each row has its own noise.
+    """
+    inputs, key, weights = predictor.inputs(x), jax.random.key(seed), predictor.record.weights
+    numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
+    index = per_draw.sample_indices(len(predictor.thetas), weights, min_samples=_LEAST_SAMPLES)
+    for rows in blocking.blocks(len(inputs), len(index) * len(predictor.signature.target_names)):
+        draw = functools.partial(_sample, predictor, numbers=numbers[rows], key=key)
+        sampled = predictor.in_pieces(
+            index, lambda thetas, first, x=inputs[rows], sample_rows=draw: sample_rows(thetas, x, first_draw=first)
+        )
+        yield rows, predictor.scaler.unscale_targets(sampled)
+
+
+def density_samples(predictor: Predictor, *, seed: int = 0) -> Float[np.ndarray, "sample column"]:
+    """Return samples from the predictive distribution of a density, in original units, equally many from each draw.
+
+    A density has no inputs, so all test rows share these samples.
+    """
+    index = per_draw.sample_indices(len(predictor.thetas), predictor.record.weights)
+    rows_per_draw = -(-_DENSITY_SAMPLES // len(index))
+    x = predictor.inputs(np.zeros((rows_per_draw, len(predictor.signature.target_names)), np.float32))
+    with backend.arithmetic(predictor.precision):
+        key = jax.random.key(seed)
+    sampled = predictor.in_pieces(index, lambda thetas, first: _sample(predictor, thetas, x, first_draw=first, key=key))
+    return predictor.scaler.unscale_targets(sampled.reshape(-1, sampled.shape[-1]))
+
+
+def quantiles(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], levels: tuple[float, ...] = QUANTILES, *, seed: int = 0
+) -> Float[np.ndarray, "quantile row target"]:
+    """Return quantiles of the predictive distribution in original units; equal rows get equal quantiles."""
+    blocks = samples(predictor, x, _content_seeds(x), seed=seed)
+    return np.concatenate([metrics.quantiles(np.sort(values, 0), levels) for _, values in blocks], 1)
+
+
+def sample_rows(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], count: int, *, seed: int = 0
+) -> Shaped[np.ndarray, "sample row *target"]:
+    """Return `count` samples of each row's target in original units; each sample uses one draw for all rows."""
+    index = per_draw.sample_indices(len(predictor.thetas), predictor.record.weights, min_samples=count)
+    index = np.random.default_rng(seed).permutation(index)[:count]
+    inputs = predictor.inputs(x)
+    with backend.arithmetic(predictor.precision):
+        key = jax.random.key(seed)
+    sampled = predictor.in_pieces(
+        index, lambda thetas, first: _sample(predictor, thetas, inputs, first_draw=first, key=key)
+    )
+    return sampled if predictor.classifies else predictor.scaler.unscale_targets(sampled)
+
+
+def sample_each(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], draw_numbers: Int[np.ndarray, " kept"], *, seed: int
+) -> Shaped[np.ndarray, "chain kept row *target"]:
+    """Return one sampled target for each kept draw and row, in original units."""
+    inputs = predictor.inputs(x)
+    with backend.arithmetic(predictor.precision):
+        key = jax.random.key(seed)
+    sampled = predictor.in_pieces(
+        predictor.draw_indices(draw_numbers),
+        lambda thetas, first: _sample(predictor, thetas, inputs, first_draw=first, key=key),
+    )
+    sampled = sampled if predictor.classifies else predictor.scaler.unscale_targets(sampled)
+    return sampled.reshape(-1, len(draw_numbers), *sampled.shape[1:])
+
+
+def new_rows(predictor: Predictor, count: int, *, seed: int = 0) -> pd.DataFrame:
+    """Return `count` rows from the posterior predictive distribution of a density, in original units.
+
+    Each row comes from a different draw while there are enough draws.
+
+    Raises:
+        UsageError: if the run has inputs (only a density has new rows), or if `count` is below 1.
+    """
+    if not predictor.is_density:
+        raise UsageError(
+            "new rows can be drawn from a density only ([[task=density]]); this run predicts targets from inputs"
+        )
+    if not isinstance(count, Integral) or count < 1:
+        raise UsageError(f"draws: must be the number of new rows, 1 or more (got {count})")
+    index = per_draw.sample_indices(len(predictor.thetas), predictor.record.weights, min_samples=int(count))
+    index = np.random.default_rng(seed).permutation(index)[:count]
+    x = predictor.inputs(np.zeros((1, len(predictor.signature.target_names)), np.float32))
+    with backend.arithmetic(predictor.precision):
+        key = jax.random.key(seed)
+    sampled = predictor.in_pieces(index, lambda thetas, first: _sample(predictor, thetas, x, first_draw=first, key=key))
+    return pd.DataFrame(predictor.scaler.unscale_targets(sampled[:, 0]), columns=list(predictor.signature.target_names))
+
+
+def _sample(predictor: Predictor, thetas: Any, x: Any, **options: Any) -> Shaped[np.ndarray, "draw row ..."]:
+    """Call `per_draw.samples`: sample the targets of `x`, or whole rows of a density."""
+    arrange = predictor.arrange if predictor.is_density else None
+    return per_draw.samples(predictor.posterior, thetas, x, arrange=arrange, **options)
+
+
+def _content_seeds(x: Shaped[np.ndarray, "row ..."]) -> UInt32[np.ndarray, " row"]:
+    """Return a seed for each row, computed from its inputs alone.
+
+    Different rows need different noise; otherwise their Monte Carlo errors would add up.
+    """
+    return np.array([zlib.crc32((row + 0).tobytes()) for row in x], np.uint32)  # + 0: -0.0 and 0.0 are equal

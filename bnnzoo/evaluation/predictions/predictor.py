@@ -1,0 +1,350 @@
+"""Predictive distribution of a run, computed in original units from the run file alone."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from bnnzoo.assembly import RestoredModel
+from bnnzoo.data import Scaler, Signature, Unseen, load_inputs, load_like
+from bnnzoo.data.columns.bounds import uncensored_targets
+from bnnzoo.data.formats.frames import is_frame
+from bnnzoo.data.loading.new_codes import warn_of_new_codes
+from bnnzoo.data.rows import rounding
+from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
+from bnnzoo.evaluation.contents import agreement
+from bnnzoo.evaluation.contents.draws import Draws, draw_slices
+from bnnzoo.evaluation.contents.kept_inputs import KeptInputs
+from bnnzoo.evaluation.contents.record import Record, evenly
+from bnnzoo.evaluation.contents.weights import Weights
+from bnnzoo.evaluation.predictions import per_draw, predictive
+from bnnzoo.evaluation.predictions.predictive import Moments, Sums
+from bnnzoo.models import AbstractModel
+from bnnzoo.plugins import registry
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
+from bnnzoo.posterior.censored import has_rates
+from bnnzoo.posterior.predicting import Predicting
+from bnnzoo.store.schema import CONSTANT_DATA, OBSERVED_DATA, linearised_points
+
+_PARAMETERS = 1000
+"""Largest number of parameters whose convergence is tested if there are no predictions to test."""
+
+
+class Predictor:
+    """The predictions of a run's draws.
+
+    Without a model (neither in the file nor given), only the draws are available; everything else is refused.
+    Inputs `x` are rows as `load_inputs` returns them. Targets `y` are as `load_like` returns them. Both are in original
+    units.
+
+    Raises:
+        UsageError: on first use, if the model is unknown or cannot predict at new inputs.
+        BnnzooError: if there are no draws yet.
+    """
+
+    def __init__(self, record: Record, model: AbstractModel | AbstractPosterior | None = None):
+        self.record = record
+        self.model = model
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the model is known: the file names it, or it was given and is defined for the file's rows."""
+        if self.record.names_a_model:
+            return True
+        return isinstance(self.model, AbstractPosterior) and "data_sha256" in self.record.attributes
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are rows at which the model can be evaluated."""
+        record = self.record
+        return self.predicts and (record.has_training_rows or record.has_test_rows or record.keeps_predictions)
+
+    @functools.cached_property
+    def _restored_model(self) -> RestoredModel:
+        # The first computation starts here. Opening a file alone must not initialise JAX.
+        backend.keep_programs()
+        with backend.arithmetic(self.precision):
+            group = self.record.group("constant_data")
+            try:
+                restored = RestoredModel.from_file(self.record.attributes, group, self.model)
+            except UsageError as error:
+                kind = DamagedError if isinstance(error, DamagedError) else UsageError
+                raise kind(f"{self.record.name}: {error}") from error
+        agreement.check(self.record.tree, self.record.path, restored)
+        attributes = self.record.attributes
+        if changed := registry.plugin_differences(
+            attributes.get("plugins", "{}"), attributes.get("plugin_sources", "{}")
+        ):
+            message = f"{self.record.name}: was made with other plugins than are installed here: {'; '.join(changed)}"
+            warnings.warn(message, BnnzooWarning, stacklevel=2)
+        return restored
+
+    @property
+    def precision(self) -> Any:
+        """Precision of the run and of its predictions: "float32" or "float64"."""
+        return self.record.attributes["precision"]
+
+    @property
+    def signature(self) -> Signature:
+        """Description of the rows: shape and names of features and targets, and the task."""
+        return self._restored_model.signature
+
+    @property
+    def classifies(self) -> bool:
+        """Whether targets are class labels."""
+        return self.signature.task == "classification"
+
+    @property
+    def is_density(self) -> bool:
+        """Whether the run has no inputs and models the density of whole rows."""
+        return self.signature.task == "density"
+
+    @property
+    def has_continuous_targets(self) -> bool:
+        """Whether the run predicts a density of real numbers given inputs, not counts or labels."""
+        if self.signature.task != "regression" or not isinstance(self.posterior, NetworkPosterior):
+            return False
+        return self.posterior.likelihood.scales_targets
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether the run predicts counts, with a likelihood that has rates, and none of them is censored.
+
+        With censoring, the rows with known counts are selected by their count, so tests of dispersion would be wrong.
+        """
+        if self.signature.task != "regression" or not isinstance(self.posterior, NetworkPosterior):
+            return False
+        return has_rates(self.posterior.likelihood) and not self.signature.reading.censored
+
+    @functools.cached_property
+    def rounding_steps(self) -> Float[np.ndarray, " target"]:
+        """Rounding step of each training target in original units; 0 for a target that is not rounded."""
+        if self.signature.task != "regression" or not self.record.has_training_rows:
+            return np.zeros(len(self.signature.target_names))
+        y = uncensored_targets(self.record.array("observed_data", "y"))
+        return np.array([rounding.rounding_step(column) for column in y.T])
+
+    @property
+    def scaler(self) -> Scaler:
+        """Conversion between original units and the units of the network."""
+        return self._restored_model.scaler
+
+    @property
+    def posterior(self) -> Predicting:
+        """Posterior that predicts. For a linearised network, each draw is followed by the point of linearisation."""
+        return self._restored_model.posterior
+
+    @property
+    def arrange(self) -> Callable[[Any], Any]:
+        """Conversion of rows in the units of the posterior to its inputs."""
+        return self._restored_model.arrange
+
+    @property
+    def blocks(self) -> list[str]:
+        """Names of the blocks of theta, in order. Only the model's layout has the order; the file does not."""
+        if self.predicts:
+            return [block.name for block in self.posterior.layout.blocks]
+        return self.record.variables
+
+    @functools.cached_property
+    def draws(self) -> Draws:
+        """Draws of all chains, one chain after the other, flattened, on their natural scale."""
+        return Draws(self.record, self.blocks, self._check_finite)
+
+    @functools.cached_property
+    def thetas(self) -> Draws:
+        """Draws as `posterior` takes them. Each is followed by its chain's mode where the run has modes."""
+        points = linearised_points(self.record.group("constant_data"), self.blocks)
+        if points is None:
+            return self.draws
+        modes = np.concatenate([point.reshape(len(point), -1) for point in points], 1)
+        self._check_finite(modes)
+        return Draws(self.record, self.blocks, self._check_finite, modes)
+
+    @property
+    def _check_finite(self) -> Callable[[Float[np.ndarray, "some dim"]], None]:
+        """Check that refuses non-finite draws.
+
+        It holds no reference to the draws, so their memory is freed with their last reader.
+        """
+        posterior = self.posterior if self.predicts else None
+        return functools.partial(agreement.check_finite, posterior=posterior, path=self.record.path)
+
+    @functools.cached_property
+    def weights(self) -> Weights:
+        """Statistics of each block of parameters over the draws."""
+        sizes = dict(zip(self.blocks, self.draws.widths, strict=True))
+        return Weights.from_draws(self.draws, sizes, self.record.shape)
+
+    def some_parameters(self) -> tuple[Int[np.ndarray, " value"], Float[np.ndarray, "chain draw value"]]:
+        """Return the indices of at most 1000 evenly spaced parameters, and their values in every draw."""
+        numbers = evenly(sum(self.draws.widths), _PARAMETERS)
+        values = [self.draws[piece][:, numbers] for piece in draw_slices(self.draws, len(self.draws))]
+        return numbers, np.concatenate(values).reshape(*self.record.shape, -1)
+
+    def thinned(self, stride: int, most_rows: int | None = None) -> Predictor:
+        """Return a predictor with every `stride`-th draw of each chain and at most `most_rows` test rows."""
+        lighter_predictor = Predictor(self.record.thinned(stride, most_rows), self.model)
+        if self.predicts:
+            lighter_predictor._restored_model = self._restored_model
+        return lighter_predictor
+
+    @functools.cached_property
+    def row_cost(self) -> float:
+        """Floating-point operations of one draw's prediction of one row, as XLA counts them before compilation.
+
+        The value is at least two operations per parameter.
+        """
+        min_operations = 2.0 * sum(self.draws.widths)
+        row = self.inputs(self.record.probes(1)[1])
+        with backend.arithmetic(self.precision):
+            outputs = jax.jit(lambda theta, x: self.posterior.predictive(theta, x)[1])
+            analysis = outputs.lower(self.thetas[0:1][0], row).cost_analysis()
+            return max(min_operations, float((analysis or {}).get("flops", 0.0)))
+
+    def test_rows(self, data: Any = None, *, unseen: Unseen | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return inputs and targets of the run's own test rows, or of `data`.
+
+        Raises:
+            UsageError: if there are no test rows and no `data`.
+        """
+        signature = self.signature
+        if data is None:
+            return self.record.test_rows()
+        test = load_like(data, signature, unseen=unseen)
+        self.scaler.refuse_far(test.x, test.y, signature, _name_of(data))
+        self._warn_of_codes(test.x, test.y, _name_of(data))
+        if isinstance(posterior := self.posterior, NetworkPosterior):
+            posterior.likelihood.check(test.y, signature.num_targets)
+        return test.x, test.y
+
+    def rows_of(self, spec: Any, *, unseen: Unseen | None = None) -> Shaped[np.ndarray, "row ..."]:
+        """Return the inputs to predict for, in original units, from anything that `load_inputs` accepts.
+
+        Raises:
+            UsageError: as `load_inputs`, or for a number that is too far from the training data.
+        """
+        x = load_inputs(spec, self.signature, unseen=unseen)
+        self.scaler.refuse_far(x, None, self.signature, _name_of(spec))
+        self._warn_of_codes(x, None, _name_of(spec))
+        return x
+
+    def _warn_of_codes(self, x: np.ndarray, y: np.ndarray | None, where: str) -> None:
+        """Warn of new values that look like codes for a missing cell, beside the training rows of the file."""
+        if self.record.has_training_rows:
+            groups = {"x": CONSTANT_DATA, "y": OBSERVED_DATA}
+            warn_of_new_codes(x, y, self.signature, lambda name: self.record.array(groups[name], name), where)
+
+    def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
+        """Return the rows as `posterior` takes them."""
+        if self._restored_model.kept_rows is not None:
+            return self._kept_inputs.indices(x)
+        return self._restored_model.inputs(x)
+
+    @functools.cached_property
+    def _kept_inputs(self) -> KeptInputs:
+        rows = self._restored_model.kept_rows
+        assert rows is not None
+        return KeptInputs(rows, self.record)
+
+    def functions(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
+        """Return the mean or the class probabilities that each draw predicts, in the units of the network."""
+        return self._for_each_draw(per_draw.functions, x)
+
+    def log_scales(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
+        """Return the log standard deviation that each draw of a regression predicts, in the units of the network."""
+        return self._for_each_draw(per_draw.log_scales, x)
+
+    def _for_each_draw(
+        self, predicted: Callable[..., Float[np.ndarray, "draw row value"]], x: Shaped[np.ndarray, "row ..."]
+    ) -> Float[np.ndarray, "chain draw row value"]:
+        inputs, chains = self.inputs(x), self.record.shape[0]
+        values = self.in_pieces(
+            np.arange(len(self.thetas)), lambda thetas, _: predicted(self.posterior, thetas, inputs)
+        )
+        return values.reshape(chains, -1, *values.shape[1:])
+
+    def in_pieces(
+        self,
+        index: Int[np.ndarray, " some"],
+        predicted: Callable[[Float[np.ndarray, "piece both"], int], Shaped[np.ndarray, "piece row ..."]],
+    ) -> Shaped[np.ndarray, "some row ..."]:
+        """Evaluate `predicted(thetas, position of the first)` on the draws `index`, in pieces that fit into memory."""
+        with backend.arithmetic(self.precision):
+            piece_values = [
+                predicted(self.thetas[index[cut]], cut.start) for cut in draw_slices(self.thetas, len(index))
+            ]
+        return piece_values[0] if len(piece_values) == 1 else np.concatenate(piece_values)
+
+    def sums(
+        self, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."] | None = None, *, apart: bool = True
+    ) -> Sums:
+        """Return the sums from which the moments follow, in the units of the network.
+
+        With `apart` they are kept separately for about twenty batches of draws, otherwise as one sum.
+        """
+        inputs, parts = self.inputs(x), predictive.batches(*self.record.shape)
+        target = None if y is None else self.scaler.scale_targets(y)
+        with backend.arithmetic(self.precision):
+            return predictive.sums(
+                self.posterior, self.thetas, inputs, target, weights=self.record.weights, parts=parts, keep_parts=apart
+            )
+
+    def moments(
+        self,
+        x: Shaped[np.ndarray, "row ..."],
+        y: Shaped[np.ndarray, "row ..."] | None = None,
+        *,
+        draw: int | None = None,
+    ) -> Moments:
+        """Return the moments of the mixture over all draws, or of one `draw`, in the units of the network."""
+        if draw is None:
+            return self.sums(x, y, apart=False).moments()
+        inputs, target = self.inputs(x), None if y is None else self.scaler.scale_targets(y)
+        with backend.arithmetic(self.precision):
+            return predictive.moments(self.posterior, self.thetas[draw : draw + 1], inputs, target)
+
+    def log_likelihoods(
+        self,
+        x: Shaped[np.ndarray, "row ..."],
+        y: Shaped[np.ndarray, "row ..."],
+        draw_numbers: Int[np.ndarray, " kept"],
+        *,
+        linearised: bool = True,
+    ) -> Float[np.ndarray, "chain kept row"]:
+        """Return log p(y | x, theta) of each row under each kept draw, as a density of y in original units.
+
+        Args:
+            linearised: for a run that predicts with the linearised network, use that network; False uses the original
+                one.
+        """
+        inputs, target = self.inputs(x), self.scaler.scale_targets(y)
+        dim = self.posterior.layout.dim
+
+        def density(thetas: Float[np.ndarray, "piece both"], _: int) -> Float[np.ndarray, "piece row"]:
+            evaluated_thetas = thetas if linearised else thetas[:, :dim]
+            return per_draw.log_likelihoods(self.posterior, evaluated_thetas, inputs, target)
+
+        log_densities = self.in_pieces(self.draw_indices(draw_numbers), density)
+        if y.ndim == 3:
+            log_densities = log_densities - self.scaler.log_units(y).astype(np.float32)
+        elif not self.classifies:
+            log_densities = log_densities - np.sum(np.log(self.scaler.y_sd)).astype(np.float32)
+        return log_densities.reshape(-1, len(draw_numbers), len(x))
+
+    def draw_indices(self, draw_numbers: Int[np.ndarray, " kept"]) -> Int[np.ndarray, " draw"]:
+        """Return the indices of the kept draws of all chains."""
+        chains, count = self.record.shape
+        return (np.arange(chains)[:, None] * count + draw_numbers).ravel()
+
+
+def _name_of(spec: Any) -> str:
+    """Return the name of the rows `spec` for messages."""
+    return str(spec) if isinstance(spec, str | Path) else "data" if is_frame(spec) else "x"

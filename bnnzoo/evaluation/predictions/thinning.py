@@ -1,0 +1,76 @@
+"""Limits on the work of an analysis: large runs use every k-th draw and fewer rows, so that it takes seconds.
+
+A run of ordinary size is analysed completely. The limits depend on sizes alone, never on a clock.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from bnnzoo.evaluation.contents.draws import IN_MEMORY_BYTES
+from bnnzoo.evaluation.predictions.predictor import Predictor
+
+PROBES = 50
+"""Number of inputs at which convergence is tested."""
+_WORK = 5e10
+"""Floating-point operations allowed for predictions: about ten seconds on two cores."""
+_DIAGNOSIS_BYTES, _PAGE_BYTES = IN_MEMORY_BYTES // 2, IN_MEMORY_BYTES // 4
+"""Largest sizes of the draws used for verdicts, and of the additional draws used for a report.
+
+All of them are read once and cached, because reading a compressed file again for every quantity takes minutes.
+"""
+_LEAST_DRAWS, _LEAST_PAGE_DRAWS = 250, 50
+"""Smallest number of draws per chain, whatever the cost.
+
+The gate requires 100 effective draws; a report requires fewer.
+"""
+_DENSITY_ROWS, _LEAST_DENSITY_ROWS = 500, 50
+"""Most and fewest training rows, evenly spaced, whose log density is tested."""
+_PAGE_ROWS, _LEAST_PAGE_ROWS = 5000, 250
+"""Most and fewest test rows in a report."""
+_PAGE_PASSES = 8
+"""Approximate number of predictions of each test row in a report."""
+
+
+def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
+    """Return a predictor with the draws that are used for convergence diagnostics."""
+    rows = 2 * num_probes + _LEAST_DENSITY_ROWS if predictor.has_rows else 0
+    stride = _stride(predictor, rows, fewest=_LEAST_DRAWS, most_bytes=_DIAGNOSIS_BYTES)
+    return predictor if stride == 1 else predictor.thinned(stride)
+
+
+def density_rows(predictor: Predictor, num_probes: int) -> int:
+    """Return the number of training rows whose log density is tested with these draws."""
+    affordable = _WORK / (len(predictor.draws) * predictor.row_cost) - 2 * num_probes
+    return int(np.clip(affordable, _LEAST_DENSITY_ROWS, _DENSITY_ROWS))
+
+
+def for_a_page(predictor: Predictor) -> Predictor:
+    """Return a predictor with the draws and the test rows that are used for a report."""
+    record = predictor.record
+    if not predictor.has_rows:
+        stride = _stride(predictor, 0, fewest=_LEAST_DRAWS, most_bytes=_PAGE_BYTES)
+        return predictor if stride == 1 else predictor.thinned(stride)
+    chains, count = record.shape
+    fewest = min(chains * count, chains * _LEAST_PAGE_DRAWS)
+    affordable_rows = _WORK / (_PAGE_PASSES * fewest * predictor.row_cost)
+    num_test_rows = len(record.array("constant_data", "x_test")) if record.has_test_rows else 0
+    rows = min(num_test_rows, int(np.clip(affordable_rows, _LEAST_PAGE_ROWS, _PAGE_ROWS)))
+    rows_to_predict = _PAGE_PASSES * max(rows, 1)
+    stride = _stride(predictor, rows_to_predict, fewest=_LEAST_PAGE_DRAWS, most_bytes=_PAGE_BYTES)
+    return predictor if stride == 1 and rows == num_test_rows else predictor.thinned(stride, rows)
+
+
+def _stride(predictor: Predictor, rows: int, *, fewest: int, most_bytes: int) -> int:
+    """Return the largest stride k for which every k-th draw of each chain predicts `rows` rows within the limits.
+
+    At least `fewest` draws per chain remain.
+    """
+    chains, count = predictor.record.shape
+    affordable_draws = most_bytes / predictor.draws.row_bytes
+    if rows:
+        affordable_draws = min(affordable_draws, _WORK / (rows * predictor.row_cost))
+    # Rounding up keeps the draws within the limits; rounding down the other bound keeps at least the fewest draws.
+    return max(1, min(ceil(chains * count / affordable_draws), count // fewest))

@@ -1,0 +1,1 @@
+"""Scores of predictions on rows with known targets, and of unfamiliar inputs."""

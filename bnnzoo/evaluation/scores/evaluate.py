@@ -1,0 +1,259 @@
+"""Evaluation of predictions: all metrics of a set of rows, and the groups of predictions that a run's file stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from bnnzoo.data.columns.bounds import uncensored_rows, uncensored_targets
+from bnnzoo.data.rows import rounding
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.contents.draws import draw_slices
+from bnnzoo.evaluation.formulas import calibration_distance, metrics
+from bnnzoo.evaluation.formulas.calibration_distance import Calibration
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.intervals import prediction_intervals
+from bnnzoo.evaluation.intervals.prediction_intervals import Interval
+from bnnzoo.evaluation.predictions import noise_scale, per_draw, predictive, predictive_samples
+from bnnzoo.evaluation.predictions.predictive import Moments
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.scores import count_tests, row_scores
+from bnnzoo.finding import spell_settings, spelling
+from bnnzoo.posterior import backend
+from bnnzoo.progress import Observer
+from bnnzoo.store import schema
+
+_UNEVEN = 0.1
+"""Largest difference, in nats per row, between the log density and the log of a step's probability per unit."""
+
+
+class Evaluation(NamedTuple):
+    """All metrics of a set of rows, and the largest gap of their calibration curve."""
+
+    estimates: dict[str, Estimate]
+    calibration: Calibration
+
+
+def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> Evaluation:
+    """Compute the metrics of the predictions at `x` for the targets `y`, with errors over rows and over draws.
+
+    With censored targets, `nll` uses the density of known values and the probability of censored ones. All other
+    metrics use the rows with known values; `censored` is the fraction of the other rows.
+    """
+    if y.ndim == 3:
+        return _of_censored(predictor, x, y)
+    names = predictor.signature.target_names
+    target_sd = _target_sd(predictor)
+
+    def score(moments: Moments) -> dict[str, Estimate]:
+        if predictor.classifies:
+            return row_scores.classification(y, moments)
+        if predictor.is_density:
+            return row_scores.density(moments, predictor.scaler)
+        return row_scores.regression(y, moments, predictor.scaler, names, target_sd)
+
+    sums = predictor.sums(x, y)
+    moments = sums.moments()
+    errors = row_scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
+    estimates = {name: estimate._replace(mcse=errors.get(name)) for name, estimate in score(moments).items()}
+    if predictor.classifies:
+        curve = calibration_distance.of_classes(y, moments.mean, predictor.signature.class_names)
+    else:
+        rows, *batches = _sampled_scores_in_batches(predictor, x, y)
+        batch_scores = [row_scores.interval_estimates(batch, names, target_sd) for batch in batches]
+        errors = row_scores.errors_of_batches(batch_scores, predictor.record.shape[0])
+        sampled = {
+            name: estimate._replace(mcse=errors.get(name))
+            for name, estimate in row_scores.interval_estimates(rows, names, target_sd).items()
+        }
+        estimates |= count_tests.of_rows(predictor, x, y, moments)
+        estimates |= _rounded_likelihood(predictor, x, y, estimates["nll"])
+        estimates |= sampled | {"pit_ks": Estimate(metrics.pit_distance(rows.pit))}
+        curve = calibration_distance.of_intervals(rows.pit, names)
+    gaps = {"calibration_gap": curve.gap, "calibration_gap_low": curve.low, "calibration_gap_high": curve.high}
+    return Evaluation(estimates | {name: Estimate(value) for name, value in gaps.items()}, curve)
+
+
+def _rounded_likelihood(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], nll: Estimate
+) -> dict[str, Estimate]:
+    """Return `nll_rounded` if all targets are rounded: minus the log probability of the rounding interval.
+
+    Counts have a discrete distribution, so that it equals `nll`.
+    """
+    steps = predictor.rounding_steps
+    if predictor.is_density or not steps.all():
+        return {}
+    origin = uncensored_targets(predictor.record.array("observed_data", "y"))
+    if not all(rounding.is_on_grid(y[:, i], float(step), float(origin[0, i])) for i, step in enumerate(steps)):
+        return {}
+    if predictor.has_continuous_targets:
+        try:
+            return {"nll_rounded": metrics.negative_log_likelihood(_log_rounded(predictor, x, y))}
+        except UsageError:  # a plugin's distribution without known intervals
+            return {}
+    return {"nll_rounded": nll} if predictor.has_counts and (steps == 1).all() else {}
+
+
+def _log_rounded(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Float[np.ndarray, "row target"]
+) -> Float[np.ndarray, " row"]:
+    """Return the log predictive probability of the interval that was rounded to each row's targets."""
+    half_step = predictor.rounding_steps / 2
+    inputs, low, high = (
+        predictor.inputs(x),
+        predictor.scaler.scale_targets(y - half_step),
+        predictor.scaler.scale_targets(y + half_step),
+    )
+    weights = predictor.record.weights
+    total, count = np.full(len(x), -np.inf), len(predictor.thetas)
+    log_weights = np.full(count, -np.log(count)) if weights is None else np.log(np.maximum(weights, 1e-300))
+    with backend.arithmetic(predictor.precision):
+        for cut in draw_slices(predictor.thetas, count):
+            draw_numbers = np.arange(count)[cut]
+            log_probabilities = per_draw.log_intervals(
+                predictor.posterior, predictor.thetas[draw_numbers], log_weights[draw_numbers], inputs, low, high
+            )
+            total = np.logaddexp(total, log_probabilities)
+    return total
+
+
+def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
+    """Explain why `nll` is meaningless for rounded targets; empty without rounding or for a smooth density.
+
+    If the density is smooth, the probability of a step is the density times the step.
+    """
+    if "nll_rounded" not in estimates or not predictor.has_continuous_targets:
+        return ""
+    smooth = estimates["nll"].value - float(np.sum(np.log(predictor.rounding_steps)))
+    if abs(smooth - estimates["nll_rounded"].value) <= _UNEVEN:
+        return ""
+    names = ", ".join(predictor.signature.target_names)
+    steps = ", ".join(f"{step:g}" for step in predictor.rounding_steps)
+    return spell_settings(f"nll: the values of {names} are multiples of {steps}: {noise_scale.NO_SCORE}", spelling())
+
+
+def _target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
+    """Return the standard deviations of the training targets, from the scaler or from the rows if it does not scale."""
+    sd = predictor.scaler.y_sd.astype(np.float64)
+    if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_rows:
+        return sd
+    training_sd = uncensored_targets(predictor.record.array("observed_data", "y")).std(0, dtype=np.float64)
+    return np.where(training_sd > 0, training_sd, 1.0)
+
+
+def of_intervals(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    y: Shaped[np.ndarray, "row ..."],
+    interval: Interval,
+    level: float | None = None,
+    *,
+    calibration: Any = None,
+    observer: Observer | None = None,
+) -> dict[str, Estimate]:
+    """Return coverage and width of the intervals of a method; see `prediction_intervals.estimates`."""
+    return prediction_intervals.estimates(
+        predictor, x, y, interval, level, calibration=calibration, target_sd=_target_sd(predictor), observer=observer
+    )
+
+
+def _of_censored(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Float[np.ndarray, "row target bound"]
+) -> Evaluation:
+    """Compute the metrics of rows with some censored targets.
+
+    Raises:
+        UsageError: if every row has a censored target.
+    """
+    is_known = uncensored_rows(y)
+    if not is_known.any():
+        raise UsageError(
+            "every row has a censored target, so no error or coverage can be computed; give other rows with [[data]]"
+        )
+    estimates, curve = of_rows(predictor, x[is_known], y[is_known][..., 0])
+    units = predictor.scaler.log_units(y)
+
+    def score(moments: Moments) -> dict[str, Estimate]:
+        return {
+            "nll": metrics.negative_log_likelihood(moments.log_density - units),
+            "nll_standardised": metrics.negative_log_likelihood(moments.log_density),
+        }
+
+    sums = predictor.sums(x, y)
+    errors = row_scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
+    all_rows = {name: estimate._replace(mcse=errors.get(name)) for name, estimate in score(sums.moments()).items()}
+    return Evaluation(estimates | all_rows | {"censored": Estimate(float(np.mean(~is_known)))}, curve)
+
+
+def sampled_scores(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]
+) -> row_scores.SampledScores:
+    """Return quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution."""
+    return _sampled_scores_in_batches(predictor, x, y, apart=False)[0]
+
+
+def _sampled_scores_in_batches(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], *, apart: bool = True
+) -> list[row_scores.SampledScores]:
+    """Return the result of `drawn` for all samples and, if draws have no weights, for about twenty batches of draws."""
+    if y.ndim == 3:
+        is_known = uncensored_rows(y)
+        x, y = x[is_known], y[is_known][..., 0]
+    uniform = np.random.default_rng(0).uniform(size=y.shape)
+    apart = apart and predictor.record.weights is None
+    batches = [slice(None), *(predictive.batches(*predictor.record.shape) if apart else ())]
+
+    def batch_samples(values: np.ndarray, batch: slice) -> np.ndarray:
+        samples_per_draw = len(values) // len(predictor.thetas)  # the samples of one draw are consecutive
+        return values[slice(*(None if end is None else end * samples_per_draw for end in (batch.start, batch.stop)))]
+
+    if predictor.is_density:
+        values = predictive_samples.density_samples(predictor)
+        return [row_scores.sampled_scores_of_equal_rows(batch_samples(values, batch), y, uniform) for batch in batches]
+    parts: list[list[row_scores.SampledScores]] = [[] for _ in batches]
+    for rows, values in predictive_samples.samples(predictor, x):
+        for batch, part in zip(batches, parts, strict=True):
+            part.append(row_scores.sampled_scores(batch_samples(values, batch), y[rows], uniform[rows]))
+    joined_scores = []
+    for part in parts:
+        quantiles, crps, pit = zip(*part, strict=True)
+        joined_scores.append(
+            row_scores.SampledScores(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
+        )
+    return joined_scores
+
+
+def groups(
+    predictor: Predictor, x_test: Shaped[np.ndarray, "row ..."], y_test: Shaped[np.ndarray, "row ..."]
+) -> Mapping[str, Mapping[str, np.ndarray]]:
+    """Return the predictive groups of ArviZ's schema, in original units, for every k-th draw of each chain.
+
+    The groups are `posterior_predictive` and `log_likelihood` of the training rows, if there are any, and
+    `predictions`, `predictions_constant_data` (inputs and targets) and `predictions_log_likelihood` of the test rows.
+    """
+    record = predictor.record
+    x, y = record.training_rows(None if record.has_training_rows else 0)
+    kept_draws = record.kept_draws(max(len(x), len(x_test)) * max(1, len(predictor.signature.target_names)))
+    seed = int(record.attributes["seed"])
+
+    def sampled(x: Shaped[np.ndarray, "row ..."]) -> dict[str, np.ndarray]:
+        return {
+            "y": schema.observed(predictive_samples.sample_each(predictor, x, kept_draws, seed=seed)),
+            "draw": kept_draws,
+        }
+
+    def densities(x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> dict[str, np.ndarray]:
+        return {"y": predictor.log_likelihoods(x, y, kept_draws), "draw": kept_draws}
+
+    groups_by_name = {
+        schema.PREDICTIONS: sampled(x_test),
+        schema.PREDICTIONS_LOG_LIKELIHOOD: densities(x_test, y_test),
+        schema.PREDICTIONS_CONSTANT_DATA: {"x": x_test, "y": schema.observed(y_test)},
+    }
+    if len(x):
+        groups_by_name |= {schema.POSTERIOR_PREDICTIVE: sampled(x), schema.LOG_LIKELIHOOD: densities(x, y)}
+    return groups_by_name

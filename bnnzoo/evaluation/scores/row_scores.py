@@ -1,0 +1,242 @@
+"""Metrics of predictive distributions in original units, with errors over rows and Monte Carlo errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scoringrules
+from jaxtyping import Float, Shaped
+
+from bnnzoo.data import Scaler
+from bnnzoo.evaluation.formulas import metrics
+from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.predictions.predictive import Moments, Sums
+
+LEVELS = (50, 80, 90, 95)
+"""Probabilities of the tested central intervals, in percent."""
+
+QUANTILES = tuple(sorted({(1 + sign * level / 100) / 2 for level in LEVELS for sign in (-1, 1)}))
+
+
+class SampledScores(NamedTuple):
+    """Quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution, in original units.
+
+    The quantiles have the levels `QUANTILES`. `pit` is P(Y < y) + u P(Y = y) with uniform u, which is uniform if the
+    prediction is correct.
+    """
+
+    quantiles: Float[np.ndarray, "quantile row target"]
+    crps: Float[np.ndarray, "row target"]
+    pit: Float[np.ndarray, "row target"]
+
+
+def sampled_scores(
+    samples: Float[np.ndarray, "sample row target"],
+    y: Float[np.ndarray, "row target"],
+    uniform: Float[np.ndarray, "row target"],
+) -> SampledScores:
+    """Return quantiles, CRPS and PIT of rows from samples."""
+    ordered = np.sort(samples, 0)
+    crps = scoringrules.crps_ensemble(
+        y, np.moveaxis(ordered, 0, -1), estimator="qd", sorted_ensemble=True, backend="numpy"
+    )
+    pit = (ordered < y).mean(0) + uniform * (ordered == y).mean(0)
+    return SampledScores(metrics.quantiles(ordered, QUANTILES), np.asarray(crps), pit)
+
+
+def sampled_scores_of_equal_rows(
+    samples: Float[np.ndarray, "sample target"],
+    y: Float[np.ndarray, "row target"],
+    uniform: Float[np.ndarray, "row target"],
+) -> SampledScores:
+    """Return quantiles, CRPS and PIT of rows with the same predictive distribution, as those of a density."""
+    ordered, count = np.sort(samples, 0), len(samples)
+    quantiles = metrics.quantiles(ordered[:, None], QUANTILES)
+    crps, pit = np.empty(y.shape), np.empty(y.shape)
+    for target, values in enumerate(ordered.T.astype(np.float64)):
+        targets_of_column = y[:, target].astype(np.float64)
+        num_below, num_up_to = (
+            np.searchsorted(values, targets_of_column, "left"),
+            np.searchsorted(values, targets_of_column, "right"),
+        )
+        pit[:, target] = (num_below + uniform[:, target] * (num_up_to - num_below)) / count
+        sums = np.concatenate([[0.0], np.cumsum(values)])
+        distance = ((2 * num_below - count) * targets_of_column + sums[-1] - 2 * sums[num_below]) / count
+        # Half of the mean distance of two samples, from their order statistics.
+        spread = np.sum((2 * np.arange(1, count + 1) - count - 1) * values) / count**2
+        crps[:, target] = distance - spread
+    return SampledScores(np.broadcast_to(quantiles, (len(QUANTILES), *y.shape)), crps, pit)
+
+
+def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict[str, Estimate]:
+    """Return metrics of class probabilities."""
+    return {
+        "nll": metrics.negative_log_likelihood(moments.log_density),
+        "accuracy": metrics.accuracy(labels, moments.mean),
+        "confidence": metrics.mean(moments.mean.max(1)),
+        "brier": metrics.brier(labels, moments.mean),
+        "ece": metrics.expected_calibration_error(labels, moments.mean),
+        "ece_adaptive": metrics.expected_calibration_error(labels, moments.mean, adaptive=True),
+        "auroc": metrics.auroc_of_classes(labels, moments.mean),
+        "entropy": metrics.mean(metrics.entropy(moments.mean)),
+        "aleatoric": metrics.mean(moments.aleatoric[:, 0]),
+        "epistemic": metrics.mean(moments.epistemic[:, 0]),
+    }
+
+
+def regression(
+    y: Float[np.ndarray, "row target"],
+    moments: Moments,
+    scaler: Scaler,
+    names: Sequence[str],
+    target_sd: Float[np.ndarray, " target"],
+) -> dict[str, Estimate]:
+    """Return metrics of a regression, in original units and (`_standardised`) in the units of the network.
+
+    Several targets may have different units, so a mean over them has no unit. Their errors are therefore given in
+    original units for each target, and over all targets in units of each target's sd.
+
+    Args:
+        y: targets in original units.
+        moments: predictive moments in the units of the network.
+        scaler: conversion between the units.
+        names: names of the targets.
+        target_sd: standard deviations of the training targets.
+    """
+    scale = scaler.y_sd.astype(np.float64)
+    scaled_targets = scaler.scale_targets(y)
+    variance = np.maximum(moments.aleatoric + moments.epistemic, np.finfo(np.float64).tiny)
+    jacobian = float(np.sum(np.log(scale)))
+    nll = metrics.negative_log_likelihood(moments.log_density)
+    gaussian = metrics.gaussian_negative_log_likelihood(scaled_targets, moments.mean, variance)
+    centre = scaler.unscale_targets(moments.mean)
+    densities = {
+        "nll": nll._replace(value=nll.value + jacobian),
+        "nll_moment": gaussian._replace(value=gaussian.value + jacobian),
+        "nll_standardised": nll,
+        "nll_moment_standardised": gaussian,
+    }
+    if len(names) == 1:
+        return {
+            **densities,
+            **_errors(y, centre, moments, scale),
+            "rmse_standardised": metrics.rmse(scaled_targets, moments.mean),
+        }
+    y, centre = np.asarray(y, np.float64), np.asarray(centre, np.float64)
+    scaled_errors = _errors(y / target_sd, centre / target_sd, moments, scale / target_sd)
+    return {
+        **densities,
+        **{f"{name}_standardised": estimate for name, estimate in scaled_errors.items()},
+        **_by_target(names, "rmse", lambda columns: metrics.rmse(y[:, columns], centre[:, columns])),
+        **_by_target(
+            names,
+            "rmse_standardised",
+            lambda columns: metrics.rmse((y / target_sd)[:, columns], (centre / target_sd)[:, columns]),
+        ),
+        **_by_target(names, "mae", lambda columns: metrics.mae(y[:, columns], centre[:, columns])),
+    }
+
+
+def _errors(
+    y: Float[np.ndarray, "row target"],
+    centre: Float[np.ndarray, "row target"],
+    moments: Moments,
+    scale: Float[np.ndarray, " target"],
+) -> dict[str, Estimate]:
+    """Return errors of the predictive mean and the two parts of the predictive sd, over rows and targets.
+
+    Args:
+        scale: the units of `y`, as multiples of those of `moments`.
+    """
+    return {
+        "rmse": metrics.rmse(y, centre),
+        "mae": metrics.mae(y, centre),
+        "aleatoric_sd": metrics.root_mean(np.mean(moments.aleatoric * scale**2, 1)),
+        "epistemic_sd": metrics.root_mean(np.mean(moments.epistemic * scale**2, 1)),
+    }
+
+
+def density(moments: Moments, scaler: Scaler) -> dict[str, Estimate]:
+    """Return the score of a density of whole rows, in original units and in those of the network."""
+    nll = metrics.negative_log_likelihood(moments.log_density)
+    jacobian = float(np.sum(np.log(scaler.y_sd.astype(np.float64))))
+    return {"nll": nll._replace(value=nll.value + jacobian), "nll_standardised": nll}
+
+
+def interval_estimates(
+    scores_of_rows: SampledScores, names: Sequence[str], target_sd: Float[np.ndarray, " target"]
+) -> dict[str, Estimate]:
+    """Return CRPS, and coverage and width of central intervals.
+
+    For several targets, CRPS and width are in units of each target's sd, and each target has its own CRPS and 90 %
+    coverage.
+    """
+    quantiles_by_level = dict(zip(QUANTILES, scores_of_rows.quantiles, strict=True))
+    has_several_targets = len(names) > 1
+    unit, suffix = (target_sd, "_standardised") if has_several_targets else (np.ones(1), "")
+    scores = {f"crps{suffix}": metrics.mean((scores_of_rows.crps / unit).mean(1))}
+    for level in LEVELS:
+        low, high = quantiles_by_level[(1 - level / 100) / 2], quantiles_by_level[(1 + level / 100) / 2]
+        scores[f"coverage_{level}"] = metrics.coverage(scores_of_rows.pit, level / 100)
+        scores[f"width_{level}{suffix}"] = metrics.mean(np.mean((high - low) / unit, 1, dtype=np.float64))
+    scores |= _by_target(names, "crps", lambda columns: metrics.mean(scores_of_rows.crps[:, columns].mean(1)))
+    return scores | _by_target(
+        names, "coverage_90", lambda columns: metrics.coverage(scores_of_rows.pit[:, columns], 0.9)
+    )
+
+
+def _by_target(names: Sequence[str], metric: str, score: Callable[[slice], Estimate]) -> dict[str, Estimate]:
+    """Return `NAME_metric` of the columns of each target, named as in `predict`; empty for a single target."""
+    target_names = names if len(names) > 1 else ()
+    return {f"{name}_{metric}": score(slice(i, i + 1)) for i, name in enumerate(target_names)}
+
+
+def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[str, Estimate]]) -> dict[str, float]:
+    """Return the Monte Carlo error of each metric: a jackknife over batches of draws, or over chains if larger.
+
+    Batches miss changes that are slower than a batch, and modes that a chain never leaves. Differences between chains
+    show both.
+    """
+    count = len(sums.weight)
+    chain = np.arange(count) * chains // count
+    errors: dict[str, list[float]] = {}
+    for groups in (np.arange(count), chain):
+        labels = np.unique(groups)
+        if len(labels) < 2:
+            continue
+        if min(sums.weight[groups != label].sum() for label in labels) <= 0:
+            # One batch has all the weight, so nothing can be estimated about other draws.
+            return dict.fromkeys(score(sums.moments()), math.nan)
+        leave_one_out = [
+            {metric: estimate.value for metric, estimate in score(sums.moments(groups != label)).items()}
+            for label in labels
+        ]
+        for name in leave_one_out[0]:
+            values = np.array([metrics_without[name] for metrics_without in leave_one_out])
+            errors.setdefault(name, []).append(math.sqrt((len(labels) - 1) * float(np.var(values))))
+        if len(labels) == chains:
+            break
+    return {name: max(values) for name, values in errors.items()}
+
+
+def errors_of_batches(batches: Sequence[Mapping[str, Estimate]], chains: int) -> dict[str, float]:
+    """Return the Monte Carlo error of each metric from its values in batches of draws, or in chains if larger.
+
+    Args:
+        batches: metrics of equally many batches per chain, one chain after the other; fewer than two give no error.
+        chains: number of chains.
+    """
+    if len(batches) < 2:
+        return {}
+    errors = {}
+    for name in batches[0]:
+        values = np.array([batch[name].value for batch in batches], float)
+        by_chain = values.reshape(chains, -1).mean(1)
+        standard_errors = [
+            groups.std(ddof=1) / math.sqrt(len(groups)) for groups in (values, by_chain) if len(groups) > 1
+        ]
+        errors[name] = float(max(standard_errors))
+    return errors

@@ -1,0 +1,1 @@
+"""Plugins: the hooks, the built-in entries, discovery, and lookup by name."""

@@ -1,0 +1,321 @@
+"""Discovery of plugins: entry points become checked entries.
+
+Each plugin is loaded on its own. A failure is recorded and does not affect the other plugins.
+
+A plugin is an entry point of the group `bnnzoo`. The built-in parts form such a plugin too. Three environment variables
+select the plugins. `BNNZOO_PLUGINS=a,b` loads these distributions only. `BNNZOO_DISABLE_PLUGINS=1` loads only the zoo
+itself. `BNNZOO_STRICT_PLUGINS=1` turns a plugin that fails into an error; plugin authors use it, and CI.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib.metadata import distributions
+from typing import Any, NamedTuple
+
+import pluggy
+
+from bnnzoo.errors import UsageError
+from bnnzoo.plugins.failures import PluginError, failure_place, is_keyboard_interrupt, one_line
+from bnnzoo.plugins.hookspecs import API_VERSION, Entry, Hooks
+from bnnzoo.suggestions import near_names
+
+GROUP = OWN = "bnnzoo"
+KINDS = ("models", "samplers", "datasets", "likelihoods", "priors")
+RECIPES = "configs"
+"""The kind whose entries are read, not imported."""
+COMMANDS = "commands"
+"""The kind whose entries are commands of the command line; they are not parts of a recipe."""
+EXACTNESS = ("exact", "noise-corrected", "biased", "approximate")
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_RECIPE_TARGET = re.compile(r"[^\W\d]\w*:([\w-]+/)*[\w.-]+\.yaml")
+_HOOKS = {f"bnnzoo_{kind}": kind for kind in KINDS} | {"bnnzoo_recipes": RECIPES, "bnnzoo_commands": COMMANDS}
+_Point = Any
+"""The type of an entry point, of importlib.metadata or of its backport, which packages such as Dask install."""
+
+
+class Registered(NamedTuple):
+    """A checked entry with its origin; `declared` is the file and the line of the hook that returned it."""
+
+    kind: str
+    name: str
+    summary: str
+    exactness: str
+    target: str
+    distribution: str
+    version: str
+    declared: str
+
+    @property
+    def full_name(self) -> str:
+        """The unambiguous name, `distribution:name`."""
+        return f"{self.distribution}:{self.name}"
+
+
+class Plugin(NamedTuple):
+    """An entry point of the group and the result of loading it.
+
+    Attributes:
+        name: the name of the entry point.
+        distribution: its distribution.
+        version: the version of the distribution; "" if it is absent.
+        error: one line, empty after a success.
+        where: the file and the line of a failure to load.
+        traceback: the traceback of a failure to load.
+        counts: the number of entries of each kind.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    error: str
+    where: str
+    traceback: str
+    counts: dict[str, int]
+
+
+class LoadedPlugins(NamedTuple):
+    """The plugins, their entries by kind, and the failures that were not reported yet."""
+
+    plugins: list[Plugin]
+    entries_by_kind: dict[str, list[Registered]]
+    unreported: list[str]
+
+
+@functools.cache
+def load_plugins() -> LoadedPlugins:
+    """Load every plugin that the environment variables allow, once per process."""
+    points, plugins = _allowed_entry_points()
+    entries_by_kind: dict[str, list[Registered]] = {kind: [] for kind in _HOOKS.values()}
+    for point in points:
+        distribution, version = _origin(point)
+        try:
+            plugin_entries = _entries_of(point, distribution, version)
+            _refuse_twice(plugin_entries, entries_by_kind)
+            error = where = traceback_text = ""
+        except BaseException as failure:
+            if is_keyboard_interrupt(failure):
+                raise
+            plugin_entries, error, traceback_text = [], one_line(failure), traceback.format_exc()
+            where = failure_place(failure, point.value)
+        counts = {kind: sum(entry.kind == kind for entry in plugin_entries) for kind in entries_by_kind}
+        plugins.append(Plugin(point.name, distribution, version, error, where, traceback_text, counts))
+        for entry in plugin_entries:
+            entries_by_kind[entry.kind].append(entry)
+    plugins += _missing_plugins({plugin.distribution for plugin in plugins})
+    plugins = [_with_conflicts(plugin, entries_by_kind) for plugin in plugins]
+    reports = [report(plugin) for plugin in plugins if plugin.error]
+    if reports and _is_flag_set("BNNZOO_STRICT_PLUGINS"):
+        raise PluginError("\n".join(reports))
+    return LoadedPlugins(plugins, entries_by_kind, reports)
+
+
+def report(plugin: Plugin) -> str:
+    """Return the failure of a plugin as one line."""
+    if not plugin.version:
+        return f"plugin {plugin.distribution}: {plugin.error}"
+    return f"plugin {plugin.name} of {plugin.distribution} {plugin.version}: {plugin.error}"
+
+
+def singular(kind: str) -> str:
+    """Return the singular of a kind: models -> model."""
+    return kind.removesuffix("s")
+
+
+def check_name(name: str) -> str:
+    """Return the name in lower case, as the registry stores it.
+
+    Raises:
+        UsageError: if the name cannot be registered.
+    """
+    folded = name.casefold()
+    if not _NAME.fullmatch(folded):
+        raise UsageError(f"invalid name {name!r}; use letters, digits, - and _, at most 64, a letter or digit first")
+    return folded
+
+
+def canonical(distribution: str) -> str:
+    """Normalise the name of a distribution as PEP 503 does: Bnnzoo_BlackJAX becomes bnnzoo-blackjax."""
+    return re.sub(r"[-_.]+", "-", distribution.strip()).lower()
+
+
+def stdout_to_stderr() -> contextlib.AbstractContextManager[Any]:
+    """Redirect stdout to stderr while a plugin is imported, because stdout is for results."""
+    return contextlib.redirect_stdout(sys.stderr)
+
+
+def _is_flag_set(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no")
+
+
+def _requested_distributions() -> set[str]:
+    return {canonical(name) for name in os.environ.get("BNNZOO_PLUGINS", "").split(",") if name.strip()}
+
+
+def _allowed_entry_points() -> tuple[list[_Point], list[Plugin]]:
+    """Return the entry points to load and a record of each damaged list.
+
+    The zoo's own entry points come first; the others are sorted by distribution.
+    """
+    points: list[_Point] = []
+    damaged: list[Plugin] = []
+    seen_names: set[str] = set()
+    for distribution in distributions():
+        name = _distribution_name(distribution)
+        if name in seen_names or not _is_chosen(name):
+            continue  # the first distribution on the path hides the others
+        seen_names.add(name)
+        try:
+            points += distribution.entry_points.select(group=GROUP)
+        except Exception as failure:  # the file can hold anything
+            problem = f"its entry_points.txt is damaged ({one_line(failure)}); install it again"
+            damaged.append(Plugin("?", name, _version(distribution), problem, "", traceback.format_exc(), {}))
+    return sorted(points, key=lambda point: (_origin(point)[0] != OWN, *_origin(point), point.name)), damaged
+
+
+def _is_chosen(distribution: str) -> bool:
+    """Whether the environment variables allow a distribution to be loaded."""
+    if distribution == OWN:
+        return True
+    requested = _requested_distributions()
+    return not _is_flag_set("BNNZOO_DISABLE_PLUGINS") and (not requested or distribution in requested)
+
+
+def _missing_plugins(distributions: set[str]) -> list[Plugin]:
+    """Return a record for each distribution that BNNZOO_PLUGINS names and that offers no plugin."""
+    if _is_flag_set("BNNZOO_DISABLE_PLUGINS"):
+        return []
+    missing = sorted(_requested_distributions() - distributions)
+    return [Plugin("?", name, "", "named in BNNZOO_PLUGINS, but offers no plugin", "", "", {}) for name in missing]
+
+
+def _origin(point: _Point) -> tuple[str, str]:
+    return _distribution_name(point.dist), _version(point.dist)
+
+
+def _distribution_name(distribution: Any) -> str:
+    """Return the name of a distribution, from its folder (which is fast) or from its metadata."""
+    try:
+        return canonical(getattr(distribution, "_normalized_name", None) or distribution.name)
+    except Exception:  # the metadata are damaged
+        return "?"
+
+
+def _version(distribution: Any) -> str:
+    try:
+        return str(distribution.version)
+    except Exception:
+        return "?"
+
+
+def _entries_of(point: _Point, distribution: str, version: str) -> list[Registered]:
+    """Return the checked entries of one plugin. A plugin that raises an exception offers nothing."""
+    with stdout_to_stderr():
+        plugin = point.load()
+        api_version = getattr(plugin, "BNNZOO_API", API_VERSION)
+        if api_version != API_VERSION:
+            raise PluginError(
+                f"requires plugin API {api_version!r}, but this bnnzoo has {API_VERSION}; update one of them"
+            )
+        # Each plugin has its own manager, so that a failure leaves no hooks behind.
+        manager = pluggy.PluginManager(OWN)
+        manager.add_hookspecs(Hooks)
+        _check_hook_names(manager, plugin)
+        manager.register(plugin)
+        return [
+            Registered(
+                kind,
+                entry.name.casefold(),
+                *entry[2:],
+                entry.target,
+                distribution,
+                version,
+                _declaration_place(implementation.function),
+            )
+            for hook, kind in _HOOKS.items()
+            for implementation in getattr(manager.hook, hook).get_hookimpls()
+            for entry in _check_entries(kind, hook, implementation.function())
+        ]
+
+
+def _declaration_place(hook: Any) -> str:
+    code = getattr(inspect.unwrap(hook), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "?"
+
+
+def _refuse_twice(new_entries: list[Registered], entries_by_kind: dict[str, list[Registered]]) -> None:
+    """Refuse an entry that another plugin of the same distribution offers: `distribution:name` would be ambiguous."""
+    for entry in new_entries:
+        if any(existing.full_name == entry.full_name for existing in entries_by_kind[entry.kind]):
+            raise PluginError(f"{entry.distribution} offers {singular(entry.kind)} {entry.name!r} twice")
+
+
+def _check_hook_names(manager: pluggy.PluginManager, plugin: Any) -> None:
+    """Refuse misspelt and unmarked hooks, which pluggy ignores without a message."""
+    for name in dir(plugin):
+        if not name.startswith("bnnzoo_") or not inspect.isroutine(getattr(plugin, name, None)):
+            continue
+        if name not in _HOOKS:
+            similar_names = near_names(name, _HOOKS, 1)
+            remedy = f"did you mean {similar_names[0]}?" if similar_names else f"there are: {', '.join(_HOOKS)}"
+            raise PluginError(f"unknown hook {name}; {remedy}")
+        if manager.parse_hookimpl_opts(plugin, name) is None:
+            raise PluginError(f"{name} is not marked; put @bnnzoo.hookimpl above it")
+
+
+def _check_entries(kind: str, hook: str, entries: Any) -> Iterable[Entry]:
+    if not isinstance(entries, list):
+        raise PluginError(f"{hook} returned {type(entries).__name__}, not a list of bnnzoo.Entry")
+    names: set[str] = set()
+    for entry in entries:
+        if not isinstance(entry, Entry):
+            raise PluginError(f"{hook} returned a list with {type(entry).__name__}, not bnnzoo.Entry")
+        if not all(isinstance(text, str) for text in entry):
+            raise PluginError(f"{hook}: the fields of an Entry must be text (got {entry!r})")
+        name = entry.name.casefold()
+        if not (_RECIPE_NAME if kind == RECIPES else _NAME).fullmatch(name):
+            raise PluginError(f"{hook}: invalid name {entry.name!r}; use letters, digits, - and _, at most 64 of them")
+        if name in names:
+            raise PluginError(f"{hook}: the name {entry.name!r} is used twice")
+        if not (_RECIPE_TARGET if kind == RECIPES else _TARGET).fullmatch(entry.target):
+            expected_form = "package:folder/file.yaml" if kind == RECIPES else "package.module:Attribute"
+            raise PluginError(f"{hook}: {name}: invalid target {entry.target!r}; write {expected_form!r}")
+        allowed = EXACTNESS if kind == "samplers" else ("",)
+        if entry.exactness not in allowed:
+            expected = ", ".join(EXACTNESS) if kind == "samplers" else "only samplers have an exactness"
+            raise PluginError(f"{hook}: {name}: invalid exactness {entry.exactness!r}; {expected}")
+        names.add(name)
+    return entries
+
+
+def _with_conflicts(plugin: Plugin, entries_by_kind: dict[str, list[Registered]]) -> Plugin:
+    """Return the plugin's record with the names that conflict with other plugins."""
+    if plugin.error or plugin.distribution == OWN:
+        return plugin
+    conflicts: list[str] = []
+    for kind in entries_by_kind:
+        for own_entry in (entry for entry in entries_by_kind[kind] if entry.distribution == plugin.distribution):
+            rival_distributions = {
+                entry.distribution for entry in entries_by_kind[kind] if entry.name == own_entry.name
+            } - {plugin.distribution}
+            part_name = f"{singular(kind)} {own_entry.name!r}"
+            if OWN in rival_distributions:
+                conflicts.append(
+                    f"{part_name} is the name of a built-in part, which it cannot replace; write {own_entry.full_name}"
+                )
+            elif rival_distributions:
+                conflicts.append(
+                    f"{part_name} is also offered by {', '.join(sorted(rival_distributions))}; write "
+                    f"{own_entry.full_name}"
+                )
+    return plugin._replace(error="; ".join(conflicts))

@@ -1,0 +1,322 @@
+"""Lookup of zoo and plugin entries by name. An entry is imported when it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
+from bnnzoo.plugins.builtin import ELSEWHERE
+from bnnzoo.plugins.discovery import (
+    COMMANDS,
+    EXACTNESS,
+    KINDS,
+    OWN,
+    RECIPES,
+    LoadedPlugins,
+    Plugin,
+    Registered,
+    canonical,
+    check_name,
+    load_plugins,
+    report,
+    singular,
+    stdout_to_stderr,
+)
+from bnnzoo.plugins.entry_checks import fault_of_part
+from bnnzoo.plugins.failures import PluginError, failure_place, is_keyboard_interrupt, one_line
+from bnnzoo.suggestions import near_names
+
+__all__ = [
+    "COMMANDS",
+    "ELSEWHERE",
+    "EXACTNESS",
+    "KINDS",
+    "OWN",
+    "RECIPES",
+    "Plugin",
+    "PluginError",
+    "Registered",
+    "canonical",
+    "check_name",
+    "describe_part",
+    "entries",
+    "find",
+    "full_name",
+    "get",
+    "import_failures",
+    "load",
+    "not_found",
+    "parts_in_use",
+    "plugin_differences",
+    "plugins",
+    "reset",
+    "singular",
+    "source_sha256",
+]
+
+_parts_in_use: list[Registered] = []
+
+
+def entries(kind: str) -> dict[str, Registered]:
+    """Return all entries of a kind by name. The key is `distribution:name` if the bare name is taken."""
+    entries_by_name: dict[str, Registered] = {}
+    for name, candidates in _by_name(kind).items():
+        preferred = _choose(candidates)
+        for entry in candidates:
+            entries_by_name[name if entry is preferred else entry.full_name] = entry
+    return entries_by_name
+
+
+def find(kind: str, name: str) -> Registered:
+    """Return the entry with this name.
+
+    Raises:
+        NotFoundError: if the name is unknown (the message lists near names, or all names), or if two plugins offer it.
+    """
+    entry = get(kind, name)
+    if entry is None:
+        raise NotFoundError(not_found(kind, name))
+    return entry
+
+
+def full_name(kind: str, name: str) -> str:
+    """Return the name that a file stores for a part. The name of a plugin's part includes the package that offers it.
+
+    Raises:
+        NotFoundError: if two plugins offer the name.
+    """
+    entry = get(kind, name)
+    return name if entry is None or entry.distribution == OWN else entry.full_name
+
+
+def source_sha256(kind: str, name: str) -> str:
+    """Return the SHA-256 of the part's module, or "" if it is unknown.
+
+    It detects an edited plugin whose version number did not change.
+    """
+    entry = get(kind, name)
+    try:
+        spec = importlib.util.find_spec(entry.target.partition(":")[0]) if entry else None
+        return hashlib.sha256(Path(str(spec.origin)).read_bytes()).hexdigest() if spec else ""
+    except Exception:  # find_spec imports the package of the module, which can raise anything
+        return ""
+
+
+def plugin_differences(made_with: str, sources: str) -> list[str]:
+    """List the differences between a run's plugins and the plugins that are installed now.
+
+    Args:
+        made_with: the file's attribute `plugins`, a JSON object with the version of each distribution.
+        sources: the file's attribute `plugin_sources`, a JSON object with the SHA-256 of each part.
+
+    Returns:
+        One phrase for each changed version and each changed source.
+    """
+    installed = {plugin.distribution: plugin.version for plugin in plugins()}
+    recorded = {canonical(name): version for name, version in json.loads(made_with).items()}
+    differences = [
+        f"{name} was {version}, is {installed[name]}"
+        for name, version in recorded.items()
+        if name in installed and installed[name] not in version.split(", ")  # joined runs have several versions
+    ]
+    for part, sha256 in json.loads(sources).items():
+        kind, _, name = part.partition("/")
+        if kind in KINDS and source_sha256(kind, name) not in ("", *sha256.split(", ")):
+            differences.append(f"the source of {singular(kind)} {name} was changed")
+    return differences
+
+
+def get(kind: str, name: str) -> Registered | None:
+    """Return the entry with this name, or None if the name is unknown.
+
+    Raises:
+        NotFoundError: if two plugins offer the name; the message lists both.
+    """
+    distribution, _, bare_name = name.casefold().rpartition(":")
+    candidates = _by_name(kind).get(bare_name, [])
+    if distribution:
+        candidates = [entry for entry in candidates if entry.distribution == canonical(distribution)]
+    preferred = _choose(candidates)
+    if preferred is not None:
+        return preferred
+    if candidates:
+        offering_packages = " and ".join(f"{entry.distribution} {entry.version}" for entry in candidates)
+        names = " or ".join(entry.full_name for entry in candidates)
+        raise NotFoundError(f"{singular(kind)} {bare_name!r} is offered by {offering_packages}; write {names}")
+    return None
+
+
+def name_of(kind: str, part: object) -> str | None:
+    """Return the registered name of an object's class, or None if the class is not registered.
+
+    An entry may name its class where another module imports it again. The function therefore imports the entries of the
+    class's own package and compares them with the class.
+    """
+    cls = type(part)
+    registered = entries(kind)
+    target, package = f"{cls.__module__}:{cls.__qualname__}", re.split(r"[.:]", cls.__module__)[0]
+    exact_names = [name for name, entry in registered.items() if entry.target == target]
+    package_names = (name for name, entry in registered.items() if re.split("[.:]", entry.target)[0] == package)
+    return next(iter(exact_names), None) or next(
+        (name for name in package_names if _is_entry_of(registered[name], cls)), None
+    )
+
+
+def not_found(kind: str, name: str) -> str:
+    """Return the message for an unknown name. It lists near names, all names, or the package that offers the name."""
+    names = sorted(entries(kind))
+    similar_names = near_names(name, names)
+    message = f"no {singular(kind)} named {name!r}; "
+    distribution, _, bare_name = name.casefold().rpartition(":")
+    package = ELSEWHERE.get(kind, {}).get(bare_name, "")
+    if package and distribution in ("", package):
+        return f"{message}it is in the package {package}, which is not installed: pip install {package}"
+    message += f"did you mean {' or '.join(similar_names)}?" if similar_names else f"there are: {', '.join(names)}"
+    failed_plugins = [
+        f"{plugin.distribution} {plugin.version}"
+        for plugin in load_plugins().plugins
+        if plugin.error and not any(plugin.counts.values())
+    ]
+    if failed_plugins:
+        message += f" (failed to load: {', '.join(failed_plugins)}; see bnnzoo plugins)"
+    return message
+
+
+def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
+    """Return the error with the packages that the run's file names and that are not loaded.
+
+    Args:
+        error: the error for a part that was not found.
+        made_with: the file's attribute `plugins`.
+    """
+    try:
+        versions = dict(json.loads(made_with))
+    except (TypeError, ValueError):
+        return error
+    loaded_names = {plugin.distribution for plugin in plugins()}
+    missing_packages = [
+        f"{name}=={version.split(', ')[-1]}"
+        for name, version in versions.items()
+        if canonical(name) not in loaded_names
+    ]
+    if not missing_packages:
+        return error
+    missing = str(error).partition(";")[0]
+    return NotFoundError(
+        f"{missing}; the run was made with packages that are not installed: pip install {' '.join(missing_packages)}"
+    )
+
+
+def load(kind: str, name: str) -> Any:
+    """Import and return the class or function with this name.
+
+    Raises:
+        NotFoundError: see `find`.
+        UsageError: if its module cannot be imported, lacks the attribute, or holds an object of the wrong type.
+    """
+    entry = find(kind, name)
+    origin = f"{singular(kind)} {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target}), which"
+    try:
+        part = _import_target(entry)
+    except BaseException as error:
+        if is_keyboard_interrupt(error):
+            raise
+        raise UsageError(f"{origin} fails to import: {one_line(error)}") from error
+    if fault := fault_of_part(entry, part):
+        raise UsageError(f"{origin} {fault}")
+    if entry.distribution != OWN and entry not in _parts_in_use:
+        _parts_in_use.append(entry)
+    return part
+
+
+def parts_in_use() -> str:
+    """Return the plugin parts that this process has loaded, for error messages; empty if there are none."""
+    return ", ".join(
+        f"{singular(entry.kind)} {entry.name} of {entry.distribution} {entry.version}" for entry in _parts_in_use
+    )
+
+
+def describe_part(kind: str, part: object) -> str:
+    """Return a part's kind and name for a message, with the package that offers it unless the part is built in."""
+    name = name_of(kind, part)
+    entry = None if name is None else get(kind, name)
+    if entry is None:
+        return f"{singular(kind)} {type(part).__name__}"
+    return f"{singular(kind)} {entry.name}" + (
+        "" if entry.distribution == OWN else f" of {entry.distribution} {entry.version} ({entry.target})"
+    )
+
+
+def import_failures() -> list[str]:
+    """Import every entry and return one line for each unusable one: file, line, name and reason."""
+    failures_found = [f"{plugin.where}: {report(plugin)}" for plugin in load_plugins().plugins if plugin.traceback]
+    for kind in (*KINDS, COMMANDS):
+        for entry in load_plugins().entries_by_kind[kind]:
+            part_name = f"{singular(kind)} {entry.full_name} ({entry.target})"
+            try:
+                fault = fault_of_part(entry, _import_target(entry))
+            except BaseException as error:
+                if is_keyboard_interrupt(error):
+                    raise
+                failures_found.append(f"{failure_place(error, entry.declared)}: {part_name}: {one_line(error)}")
+            else:
+                failures_found += [f"{entry.declared}: {part_name} {fault}"] if fault else []
+    return failures_found
+
+
+def plugins() -> list[Plugin]:
+    """Return every plugin, the zoo itself first. Broken plugins are included."""
+    return list(load_plugins().plugins)
+
+
+def reset() -> None:
+    """Clear the cache. The next call reads the environment variables and the distributions again."""
+    load_plugins.cache_clear()
+    _parts_in_use.clear()
+
+
+def _import_target(entry: Registered) -> Any:
+    module, _, attribute = entry.target.partition(":")
+    with stdout_to_stderr():
+        return getattr(importlib.import_module(module), attribute)
+
+
+def _is_entry_of(entry: Registered, cls: type) -> bool:
+    """Whether an entry is this class. An entry that cannot be imported is not."""
+    try:
+        return _import_target(entry) is cls
+    except Exception:
+        return False
+
+
+def _by_name(kind: str) -> dict[str, list[Registered]]:
+    grouped: dict[str, list[Registered]] = {}
+    for entry in _registry().entries_by_kind[kind]:
+        grouped.setdefault(entry.name, []).append(entry)
+    return grouped
+
+
+def _choose(candidates: list[Registered]) -> Registered | None:
+    """Return the entry that a bare name selects; None if two plugins have entries of this name.
+
+    A built-in entry has priority.
+    """
+    built_in = [entry for entry in candidates if entry.distribution == OWN]
+    if built_in:
+        return built_in[0]
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def _registry() -> LoadedPlugins:
+    """Return the loaded plugins, and warn once about each plugin that failed."""
+    registry = load_plugins()
+    while registry.unreported:
+        warnings.warn(registry.unreported.pop(0), BnnzooWarning, stacklevel=2)
+    return registry

@@ -1,0 +1,1 @@
+"""Tools that samplers of several families share."""

@@ -1,0 +1,173 @@
+"""Control variates: a Taylor polynomial of the log-likelihood at an anchor, so that mini-batches estimate the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers.common.preconditioner import Preconditioner, prior_precision
+
+Order = Literal["none", "first", "second"]
+ORDER = {"none": 0, "first": 1, "second": 2}
+
+SECOND_ORDER_UP_TO = 2000
+"""Number of parameters up to which a Hessian is affordable."""
+
+_ROWS, _COLUMNS = 4096, 64
+"""Data and columns of a Hessian that are processed together, which bounds its memory."""
+
+
+class Anchor(eqx.Module):
+    """A point, and the derivatives there of the sum of all data's log-likelihoods, without prior and power.
+
+    With a Hessian the Taylor polynomial is of second order, without one (None) of first order. Bardenet, Doucet and
+    Holmes 2017, J. Mach. Learn. Res. 18(47), use it for Metropolis-Hastings on mini-batches.
+    """
+
+    point: Float[Array, " dim"]
+    gradient: Float[Array, " dim"]
+    hessian: Float[Array, "dim dim"] | None
+
+    def batch_part(
+        self,
+        posterior: AbstractPosterior,
+        start: Float[Array, " dim"],
+        end: Float[Array, " dim"],
+        batch,
+    ) -> Float[Array, " batch"]:
+        """Return q_i of each datum of a batch, the change of its polynomial from `start` to `end`.
+
+        q_i = m . g_i + m' H_i (c - point), with the move m = end - start and the middle c = (start + end) / 2. This is
+        the difference of two quadratics without their cancellation. It needs one `jax.jvp` at the anchor, or a jvp of a
+        jvp.
+        """
+        displacement = end - start
+
+        def directional_slope(theta: Float[Array, " dim"]) -> Float[Array, " batch"]:
+            return jax.jvp(lambda t: posterior.log_likelihood(t, batch), (theta,), (displacement,))[1]
+
+        if self.hessian is None:
+            return directional_slope(self.point)
+        slope, curvature_term = jax.jvp(directional_slope, (self.point,), ((start + end) / 2 - self.point,))
+        return slope + curvature_term
+
+    def batch_slope(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], batch) -> Float[Array, " dim"]:
+        """Return the gradient at `theta` of the batch's summed polynomials: sum_i g_i + H_i (theta - point)."""
+
+        def slope(t: Float[Array, " dim"]) -> Float[Array, " dim"]:
+            return jax.grad(lambda u: jnp.sum(posterior.log_likelihood(u, batch)))(t)
+
+        if self.hessian is None:
+            return slope(self.point)
+        anchor_slope, curvature_term = jax.jvp(slope, (self.point,), (theta - self.point,))
+        return anchor_slope + curvature_term
+
+    def whole_part(self, start: Float[Array, " dim"], end: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the sum of q_i over all data, without evaluating them."""
+        return (end - start) @ self.slope((start + end) / 2)
+
+    def slope(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return the gradient of the polynomial of all data at `theta`."""
+        if self.hessian is None:
+            return self.gradient
+        return self.gradient + self.hessian @ (theta - self.point)
+
+
+def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, second: bool) -> Anchor:
+    """Return the anchor at `theta`. It costs two passes over the data; at second order one more for every parameter."""
+
+    def total(t: Float[Array, " dim"]) -> Float[Array, ""]:
+        return jnp.sum(posterior.log_likelihoods(t))
+
+    return Anchor(theta, jax.grad(total)(theta), _hessian(posterior, theta) if second else None)
+
+
+def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor:
+    """Return the next anchor of a chain at `theta`: one Newton step away if that is uphill, else at `theta` itself.
+
+    The step uses the old anchor's Hessian. Without a Hessian there is no step.
+    """
+    if anchor.hessian is None:
+        return make_anchor(posterior, theta, second=False)
+    precision = jnp.diag(prior_precision(posterior, theta)) - posterior.likelihood_power * anchor.hessian
+    density, slope = jax.value_and_grad(posterior.log_density)(theta)
+    # The Cholesky factor of an indefinite matrix is NaN; the comparison below is then false.
+    step = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(precision), True), slope)
+    uphill = posterior.log_density(theta + step) > density
+    return make_anchor(posterior, jnp.where(uphill, theta + step, theta), second=True)
+
+
+def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor: Anchor) -> Preconditioner:
+    """Return the preconditioner with the precision at a fixed anchor; unchanged without a Hessian or if not concave."""
+    if anchor.hessian is None or shape.factor.ndim == 0:
+        return shape
+    precision = jnp.diag(prior_precision(posterior, anchor.point)) - posterior.likelihood_power * anchor.hessian
+    is_concave = jnp.min(jnp.linalg.eigvalsh(precision)) > 0
+    identity = jnp.eye(len(precision), dtype=precision.dtype)
+    precision = jnp.where(is_concave, precision, identity)
+    return Preconditioner(
+        shape.factor, precision if shape.factor.ndim == 2 else jnp.diag(precision), jnp.ones_like(shape.count)
+    )
+
+
+def refuse_large(order: Order, posterior: AbstractPosterior) -> None:
+    """Reject a second-order polynomial whose Hessian is not affordable.
+
+    Raises:
+        UsageError: if there are too many parameters; the message names the remedy.
+    """
+    dim = posterior.layout.dim
+    if order == "second" and dim > SECOND_ORDER_UP_TO:
+        raise UsageError(
+            f"[[sampler.control_variate=second]]: needs a {dim} x {dim} Hessian, which is supported for at most "
+            f"{SECOND_ORDER_UP_TO} parameters; use [[sampler.control_variate=first]], or sample fewer "
+            "parameters with [[stochastic=last]]"
+        )
+
+
+def _hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
+    """Compute the Hessian by forward derivatives of the gradient, in blocks of data and of columns."""
+
+    def block(batch, weights: Float[Array, " batch"]) -> Float[Array, "dim dim"]:
+        slope = jax.grad(lambda t: jnp.sum(weights * posterior.log_likelihood(t, batch)))
+
+        def column(direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
+            return jax.jvp(slope, (theta,), (direction,))[1]
+
+        return jax.lax.map(column, jnp.eye(theta.shape[0], dtype=theta.dtype), batch_size=_COLUMNS)
+
+    rows = posterior.sum_over_data(block, rows=_ROWS)
+    return (rows + rows.T) / 2
+
+
+def drift_estimator(
+    posterior: AbstractPosterior, anchor: Anchor | None, batch: Any, weights: Float[Array, " batch"] | None
+) -> Callable[[Float[Array, " dim"]], Float[Array, " dim"]]:
+    """Return an estimate of the log posterior's gradient as a function of theta, fixed within a step.
+
+    Args:
+        posterior: the target distribution.
+        anchor: the control variate; None for none.
+        batch: data of the estimate; None if the anchor's polynomial is of second order and needs none.
+        weights: weight of each datum in means over the batch; None if all weigh the same.
+    """
+    prior, power = jax.grad(posterior.log_prior), posterior.likelihood_power
+    if batch is None and anchor is not None:
+        return lambda theta: prior(theta) + power * anchor.slope(theta)
+
+    @jax.grad
+    def batch_gradient(theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        log_likelihoods = posterior.log_likelihood(theta, batch)
+        return posterior.num_data * jnp.mean(log_likelihoods if weights is None else log_likelihoods * weights)
+
+    if anchor is None:
+        return lambda theta: prior(theta) + power * batch_gradient(theta)
+    anchor_correction = anchor.gradient - batch_gradient(anchor.point)
+    return lambda theta: prior(theta) + power * (batch_gradient(theta) + anchor_correction)

@@ -1,0 +1,298 @@
+"""The curvature of the log posterior at a point, and the Gaussian with that precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from math import prod
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from bnnzoo.posterior import AbstractPosterior, passes
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.samplers.common.preconditioner import prior_precision
+from bnnzoo.samplers.common.triangle import join_factors, triangle
+
+Kind = Literal["ggn", "fisher", "hessian"]
+_ELEMENTS = 2**22
+"""Numbers in one block of derivatives, which bounds their memory."""
+
+
+class Full(eqx.Module):
+    """The Gaussian N(0, F F') with a dense factor F."""
+
+    factor: Float[Array, "dim dim"]
+
+    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Transform a draw from N(0, I)."""
+        return self.factor @ eps
+
+    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return F' g."""
+        return self.factor.T @ gradient
+
+    @property
+    def log_det(self) -> Float[Array, ""]:
+        """log |det F| of the triangular F."""
+        return jnp.sum(jnp.log(jnp.abs(jnp.diag(self.factor))))
+
+
+class Diagonal(eqx.Module):
+    """The Gaussian N(0, diag(scale^2))."""
+
+    scale: Float[Array, " dim"]
+
+    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Transform a draw from N(0, I)."""
+        return self.scale * eps
+
+    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return F' g."""
+        return self.scale * gradient
+
+    @property
+    def log_det(self) -> Float[Array, ""]:
+        """log |det F|."""
+        return jnp.sum(jnp.log(self.scale))
+
+
+class Matrix(eqx.Module):
+    """The map of a matrix eps to left (scale * eps) right'; left and right are orthogonal."""
+
+    left: Float[Array, "row row"]
+    right: Float[Array, "column column"]
+    scale: Float[Array, "row column"]
+
+
+class Kronecker(eqx.Module):
+    """A Gaussian with independent blocks, each with a Kronecker-factored covariance."""
+
+    blocks: tuple[Matrix, ...]
+
+    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Transform a draw from N(0, I)."""
+        block_parts = self._matrices(eps)
+        parts = [block.left @ (block.scale * part) @ block.right.T for block, part in block_parts]
+        return jnp.concatenate([jnp.ravel(part) for part in parts])
+
+    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return F' g."""
+        block_parts = self._matrices(gradient)
+        parts = [block.scale * (block.left.T @ part @ block.right) for block, part in block_parts]
+        return jnp.concatenate([jnp.ravel(part) for part in parts])
+
+    def _matrices(self, vector: Float[Array, " dim"]) -> list[tuple[Matrix, Float[Array, "row column"]]]:
+        """Return each block with its part of the vector as a matrix."""
+        ends = list(accumulate(block.scale.size for block in self.blocks))
+        parts = jnp.split(vector, ends[:-1])
+        return [(block, part.reshape(block.scale.shape)) for block, part in zip(self.blocks, parts, strict=True)]
+
+    @property
+    def log_det(self) -> Float[Array, ""]:
+        """log |det F|."""
+        return sum((jnp.sum(jnp.log(block.scale)) for block in self.blocks), jnp.zeros(()))
+
+
+def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Full:
+    """Return the Gaussian with the full precision beta sum_i R_i' R_i + that of the prior, R_i the rows of `_rows`.
+
+    In units of the prior the precision is T'T, where T is the triangular factor of the rows and of I. The product is
+    never formed. For `hessian` it is minus the Hessian of the log density; a direction without curvature gets a
+    millionth of the largest curvature.
+    """
+    if kind == "hessian":
+        precision = _columns(posterior, theta)
+        values, vectors = jnp.linalg.eigh((precision + precision.T) / 2)
+        return Full(triangle((vectors / jnp.sqrt(_floor_eigenvalues(values))).T).T)
+    scale = jax.lax.rsqrt(_base(posterior, theta))
+    unit = jnp.sqrt(jnp.asarray(posterior.likelihood_power, theta.dtype)) * scale
+    rows_per_datum = num_rows(posterior, kind)
+    upper = _sum(
+        posterior,
+        theta,
+        kind,
+        lambda rows: triangle(rows * unit),
+        add=join_factors,
+        min_data=-(-len(theta) // rows_per_datum),
+    )
+    identity = jnp.eye(len(theta), dtype=theta.dtype)
+    upper = join_factors(upper, identity)
+    upper = upper * jnp.sign(jnp.diag(upper))[:, None]
+    return Full(scale[:, None] * jax.scipy.linalg.solve_triangular(upper, identity))
+
+
+def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Diagonal:
+    """Return the Gaussian with the diagonal of the precision."""
+    if kind == "hessian":
+        return Diagonal(jax.lax.rsqrt(_floor_eigenvalues(jnp.diag(_columns(posterior, theta)))))
+    total = _sum(posterior, theta, kind, lambda rows: jnp.sum(rows**2, 0))
+    return Diagonal(jax.lax.rsqrt(posterior.likelihood_power * total + _base(posterior, theta)))
+
+
+def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Kronecker:
+    """Return the Gaussian whose precision approximates sum_i R_i' R_i by a Kronecker product in each block.
+
+    With G the rows R as matrices, L = sum G G' and R = sum G' G: L (x) R / trace is the first step of the power
+    iteration to the nearest Kronecker product (Van Loan and Pitsianis 1993), and has the right trace. For dense layers
+    it replaces K-FAC's factors (Ritter, Botev and Barber 2018). The prior's precision is added to the eigenvalues, as
+    its mean over the block. L and R are stored as triangular factors, whose singular values are the square roots of
+    their eigenvalues. A factor too large for a block of rows is stored as itself, with a ridge for float32 rounding.
+    """
+    blocks, rows_per_datum = posterior.layout.blocks, num_rows(posterior, kind)
+    longest = max(-(-max(a, b) // min(a, b)) for a, b in map(_sides, blocks))
+    min_data = min(longest, 4 * _ELEMENTS // len(theta))
+    height = min(_block(len(theta), rows_per_datum, min_data), posterior.num_data) * rows_per_datum
+    # For each of a block's two factors, whether it is stored as a triangle.
+    stored_as_triangle = [(height * b >= a, height * a >= b) for a, b in map(_sides, blocks)]
+
+    def accumulate(rows: Float[Array, "row side"], triangular: bool) -> Float[Array, "side side"]:
+        return triangle(rows) if triangular else rows.T @ rows
+
+    def factors(rows: Float[Array, "row dim"]) -> PyTree:
+        block_factors = []
+        for block, (left, right) in zip(blocks, stored_as_triangle, strict=True):
+            gradient = rows[:, block.start : block.stop].reshape(len(rows), *_sides(block))
+            flat = jnp.moveaxis(gradient, 0, 1).reshape(gradient.shape[1], -1)
+            tall = gradient.reshape(-1, gradient.shape[2])
+            block_factors.append((accumulate(flat.T, left), accumulate(tall, right)))
+        return tuple(block_factors)
+
+    def add(sums: PyTree, added: PyTree) -> PyTree:
+        add_rules = [
+            tuple(join_factors if triangular else jnp.add for triangular in pair) for pair in stored_as_triangle
+        ]
+        return jax.tree.map(lambda plus, a, b: plus(a, b), tuple(add_rules), sums, added)
+
+    def spectrum(matrix: Float[Array, "side side"], triangular: bool) -> tuple[Array, Array]:
+        if triangular:
+            _, singular, vectors = jnp.linalg.svd(matrix)
+            return singular**2, vectors.T
+        values, vectors = jnp.linalg.eigh(_lift_diagonal(matrix))
+        return jnp.maximum(values - _ridge(matrix), 0.0), vectors
+
+    base = _base(posterior, theta)
+    matrices = []
+    factored = _sum(posterior, theta, kind, factors, add=add, min_data=min_data)
+    for block, (left, right), (is_left_triangular, is_right_triangular) in zip(
+        blocks, factored, stored_as_triangle, strict=True
+    ):
+        (low, u), (high, v) = spectrum(left, is_left_triangular), spectrum(right, is_right_triangular)
+        product = low[:, None] * (high / jnp.maximum(jnp.sum(low), jnp.finfo(low.dtype).tiny))
+        precision = posterior.likelihood_power * product + jnp.mean(base[block.start : block.stop])
+        matrices.append(Matrix(u, v, jax.lax.rsqrt(precision)))
+    return Kronecker(tuple(matrices))
+
+
+def _columns(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
+    """Return minus the Hessian of the log density, including the prior."""
+    slope = jax.grad(posterior.log_density)
+    identity = jnp.eye(len(theta), dtype=theta.dtype)
+    return -jax.lax.map(lambda direction: jax.jvp(slope, (theta,), (direction,))[1], identity, batch_size=64)
+
+
+def _floor_eigenvalues(values: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    return jnp.maximum(values, 1e-6 * jnp.max(values))
+
+
+def kronecker_work(layout: Layout, num_rows: int) -> float:
+    """Return the number of multiplications for the factors of `kronecker`."""
+    return float(num_rows) * sum(a * b * (a + b) for a, b in map(_sides, layout.blocks))
+
+
+def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
+    """Return the rows per datum: its outputs for the Gauss-Newton matrix, one gradient for the Fisher information."""
+    if kind != "ggn":
+        return 1
+    return jax.eval_shape(lambda: posterior.outputs(jnp.zeros(posterior.layout.dim), _first(posterior).x)).shape[1]
+
+
+def _lift_diagonal(matrix: Float[Array, "row row"]) -> Float[Array, "row row"]:
+    """Return a symmetric matrix with its diagonal raised by the size of its rounding errors.
+
+    LAPACK's float32 eigenvectors of a rank-deficient matrix are occasionally NaN.
+    """
+    return matrix + _ridge(matrix) * jnp.eye(len(matrix), dtype=matrix.dtype)
+
+
+def _ridge(matrix: Float[Array, "row row"]) -> Float[Array, ""]:
+    return jnp.finfo(matrix.dtype).eps * jnp.sum(jnp.abs(jnp.diag(matrix)))
+
+
+def _sides(block: Block) -> tuple[int, int]:
+    rows = block.shape[0] if block.shape else 1
+    return rows, prod(block.shape[1:])
+
+
+def _first(posterior: AbstractPosterior) -> Any:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), posterior.data)
+
+
+def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """Return the prior's precision; for the likelihood's own parameters also that of the data.
+
+    A flat or pointed prior has no curvature. Its precision is at least one over its variance, so that draws are no
+    wider than the prior.
+    """
+    base, inner = prior_precision(posterior, theta), posterior.layout.network.dim
+    prior = posterior.fixed_prior()
+    if prior is not None:
+        variance = jnp.asarray(prior.distribution(posterior.layout.network).variance)
+        base = base.at[:inner].max(jnp.where(jnp.isfinite(variance), 1 / variance, 0.0))
+    if inner == posterior.layout.dim:
+        return base
+
+    def total(likelihood_parameters: Array) -> Array:
+        return jnp.sum(posterior.log_likelihoods(jnp.concatenate([theta[:inner], likelihood_parameters])))
+
+    hessian = jax.jacfwd(jax.grad(total))(theta[inner:])
+    return base.at[inner:].add(jnp.maximum(-posterior.likelihood_power * jnp.diag(hessian), 0.0))
+
+
+def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any, kind: Kind) -> Float[Array, "row dim"]:
+    """Return rows R_i such that R_i' R_i is the curvature that one datum adds.
+
+    `ggn`: U' J, where J is the Jacobian of the outputs and U U' is minus the Hessian of log p(y | output) without its
+    negative part: the generalised Gauss-Newton matrix (Schraudolph 2002). `fisher`: the gradient of the datum's
+    log-likelihood.
+    """
+    inner = posterior.layout.network.dim
+    if kind == "fisher":
+        rows = jax.grad(lambda t: posterior.log_likelihood(t, datum)[0])(theta)[None]
+    else:
+        log_prob = posterior.likelihood_at(theta).log_prob
+        outputs, pull_back = jax.vjp(lambda t: posterior.outputs(t, jnp.asarray(datum.x))[0], theta)
+        target = jnp.asarray(datum.y)[0]
+        output_hessian = -jax.hessian(log_prob)(outputs, target)
+        values, vectors = jnp.linalg.eigh(_lift_diagonal(output_hessian))
+        (rows,) = jax.vmap(pull_back)((vectors * jnp.sqrt(jnp.maximum(values, 0.0))).T)
+    # `_base` adds the curvature of the likelihood's own parameters.
+    return rows.at[:, inner:].set(0.0)
+
+
+def _block(dim: int, rows_per_datum: int, min_data: int) -> int:
+    """Return the number of data that are processed together, given the rows `rows_per_datum` of a datum."""
+    return max(1, min_data, _ELEMENTS // (dim * rows_per_datum))
+
+
+def _sum(
+    posterior: AbstractPosterior,
+    theta: Float[Array, " dim"],
+    kind: Kind,
+    summary: Callable[[Float[Array, "row dim"]], PyTree],
+    *,
+    add: Callable[[PyTree, PyTree], PyTree] = passes.add_trees,
+    min_data: int = 1,
+) -> PyTree:
+    """Combine `summary` of the rows of all data by `add`, in blocks of `min_data` data or more."""
+    size = _block(len(theta), num_rows(posterior, kind), min_data)
+
+    def part(batch: Any, weights: Float[Array, " batch"]) -> PyTree:
+        data = jax.tree.map(lambda leaf: leaf[:, None], batch)
+        rows = jax.vmap(lambda datum: _rows(posterior, theta, datum, kind))(data)
+        return summary((rows * weights[:, None, None]).reshape(-1, theta.shape[0]))
+
+    return posterior.sum_over_data(part, rows=size, add=add)

@@ -1,0 +1,251 @@
+"""Directions of the parameters that the data determine, with more curvature than the prior alone.
+
+In units of the prior the posterior's precision is I + A, where A is the generalised Gauss-Newton matrix of the data. In
+a direction with eigenvalue 1 of I + A, the posterior has the prior's standard deviation, even with very many data. With
+eigenvalue 10 000 it has a hundredth of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.subspace import normal_moments
+from bnnzoo.samplers.common import climb, curvature
+
+EXACT_UP_TO = 1500
+"""Number of parameters up to which the full Gauss-Newton matrix is decomposed."""
+MOST_DIRECTIONS = 1024
+"""Largest number of directions that subspace iteration computes."""
+
+_FEWEST_DIRECTIONS, _ITERATIONS = 128, 4
+_PROBES, _SOLVER_STEPS = 8, 40
+_WORK = 4e9
+"""Squared parameters times rows from which the matrix is computed; more rows are represented by a random subset."""
+_ROWS, _COLUMNS = 4096, 32
+"""Rows and columns of a Gauss-Newton product that are processed together, which bounds its memory."""
+_ROUNDS = 4
+_NEAR = 0.04
+"""Squared distance to the mode, per parameter and in standard deviations, at which the ascent ends."""
+
+
+class Spectrum(NamedTuple):
+    """The largest eigenvalues of the posterior's precision in units of the prior, in descending order."""
+
+    values: Float[np.ndarray, " direction"]
+    vectors: Float[np.ndarray, "parameter direction"]
+    """Orthonormal eigenvectors, in units of the prior."""
+    total: float
+    """Effective number of parameters: the sum of 1 - 1 / eigenvalue over all directions, computed or not."""
+    factor: climb.Factor
+    """Factor of the Gaussian with this precision over all parameters, the likelihood's own ones included."""
+
+    def variance_fraction(self, num_directions: int) -> float:
+        """Return the fraction of the function's variance at the data that the first directions contribute.
+
+        In the linearised network with a Gaussian posterior, the sum over the data of the outputs' variances, in units
+        of the noise, is the trace of A (I + A)^-1. An eigenvalue e of I + A contributes 1 - 1 / e.
+        """
+        return float(np.sum(1 - 1 / self.values[:num_directions])) / max(self.total, np.finfo(float).tiny)
+
+
+class Mode(NamedTuple):
+    """A mode of the posterior with the spectrum there."""
+
+    theta: Float[np.ndarray, " dim"]
+    spectrum: Spectrum
+    distance: float
+    """Remaining root mean square distance to the mode, in standard deviations per parameter."""
+
+
+def find_mode(
+    posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, smallest: float, key: PRNGKeyArray
+) -> Mode:
+    """Climb from a trained network to the mode and return it with the eigenvalues of at least `smallest` there.
+
+    Args:
+        posterior: the posterior of the whole network.
+        theta: the trained parameters.
+        smallest: smallest eigenvalue of interest.
+        key: random key of the rows and the starting vectors.
+    """
+    position, spectrum = jnp.asarray(theta), compute_spectrum(posterior, theta, smallest=smallest, key=key)
+    distance = math.inf
+    for _ in range(_ROUNDS):
+        position = _climb_to_mode(posterior, position, spectrum.factor)
+        spectrum = compute_spectrum(posterior, np.asarray(position), smallest=smallest, key=key)
+        distance = float(jnp.mean(_slope(posterior, position, spectrum.factor) ** 2))
+        if distance < _NEAR:
+            break
+    return Mode(np.asarray(position), spectrum, math.sqrt(distance))
+
+
+def compute_spectrum(
+    posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, smallest: float, key: PRNGKeyArray
+) -> Spectrum:
+    """Return the eigenvalues of at least `smallest`, exact or by subspace iteration, with some smaller ones.
+
+    Many rows are represented by a random subset of them. The subspace then belongs to the subset, which is valid,
+    because any subspace may be sampled.
+    """
+    dim = posterior.layout.dim
+    num_rows = max(4 * dim, int(_WORK / dim**2), _ROWS)
+    subset = _random_rows(posterior, num_rows, key=jax.random.fold_in(key, 0))
+    if dim <= EXACT_UP_TO:
+        return _exact(subset, theta)
+    return _iterated(subset, theta, smallest=smallest, key=jax.random.fold_in(key, 1))
+
+
+def _exact(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"]) -> Spectrum:
+    """Return the whole spectrum, from the triangular factor of the precision."""
+    factor = _full(posterior, jnp.asarray(theta))
+    size = posterior.layout.network.dim
+    _, sd = normal_moments(posterior.prior, posterior.layout.network)
+    vectors, lengths, _ = np.linalg.svd(np.asarray(factor.factor, np.float64)[:size, :size] / sd[:, None])
+    # The singular values are the spreads in units of the prior.
+    values = np.maximum(lengths**-2.0, 1.0)[::-1]
+    return Spectrum(values, vectors[:, ::-1], float(np.sum(1 - 1 / values)), factor)
+
+
+class LowRank(eqx.Module):
+    """The Gaussian N(0, F F') with F = diag(scale) (I + U diag(change) U') and orthonormal columns U."""
+
+    scale: Float[Array, " dim"]
+    vectors: Float[Array, "dim direction"]
+    change: Float[Array, " direction"]
+
+    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return F eps."""
+        return self.scale * self._stretch(eps)
+
+    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return F' g."""
+        return self._stretch(self.scale * gradient)
+
+    def _stretch(self, vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        return vector + self.vectors @ (self.change * (self.vectors.T @ vector))
+
+
+def _iterated(
+    posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, smallest: float, key: PRNGKeyArray
+) -> Spectrum:
+    """Return the largest eigenvalues by randomised subspace iteration (Halko, Martinsson and Tropp 2011).
+
+    The number of columns doubles until the smallest eigenvalue found is below `smallest`. The effective number of
+    parameters in the other directions is Hutchinson's estimate of a trace.
+    """
+    layout = posterior.layout
+    _, sd = normal_moments(posterior.prior, layout.network)
+    own_size = layout.dim - layout.network.dim
+    scale = jnp.asarray(np.concatenate([sd, np.zeros(own_size)]), posterior.dtype)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
+
+    def product(columns: Float[np.ndarray, "parameter column"]) -> Float[np.ndarray, "parameter column"]:
+        padded = jnp.asarray(np.pad(columns, ((0, own_size), (0, 0))), posterior.dtype)
+        return np.asarray(_product(posterior, jnp.asarray(theta), scale, padded), np.float64)[: layout.network.dim]
+
+    count = min(_FEWEST_DIRECTIONS, layout.network.dim)
+    columns = np.linalg.qr(rng.normal(size=(layout.network.dim, count)))[0]
+    while True:
+        for _ in range(_ITERATIONS):
+            columns = np.linalg.qr(product(columns))[0]
+        inner = columns.T @ product(columns)
+        eigenvalues, rotation = np.linalg.eigh((inner + inner.T) / 2)
+        values, vectors = 1 + np.maximum(eigenvalues, 0)[::-1], columns @ rotation[:, ::-1]
+        if values[-1] < smallest or count >= min(MOST_DIRECTIONS, layout.network.dim):
+            break
+        more = rng.normal(size=(layout.network.dim, min(count, layout.network.dim - count)))
+        columns = np.linalg.qr(np.concatenate([vectors, more], 1))[0]
+        count = columns.shape[1]
+    probes = rng.normal(size=(layout.network.dim, _PROBES))
+    probes = probes - vectors @ (vectors.T @ probes)
+    solved = _solve(lambda columns: columns + product(columns), probes)
+    total = float(np.sum(1 - 1 / values) + np.sum(probes * (probes - solved)) / _PROBES)
+    own_scale = _diagonal(posterior, jnp.asarray(theta)).scale[layout.network.dim :]
+    factor = LowRank(
+        jnp.concatenate([scale[: layout.network.dim], own_scale]),
+        jnp.asarray(np.pad(vectors, ((0, own_size), (0, 0))), posterior.dtype),
+        jnp.asarray(values**-0.5 - 1, posterior.dtype),
+    )
+    return Spectrum(values, vectors, total, factor)
+
+
+def _solve(operator, columns: Float[np.ndarray, "parameter column"]) -> Float[np.ndarray, "parameter column"]:
+    """Solve a positive definite system for each column by conjugate gradients."""
+    solution, residual = np.zeros_like(columns), columns.copy()
+    direction, square = residual.copy(), np.sum(residual**2, 0)
+    start = square.copy()
+    for _ in range(_SOLVER_STEPS):
+        image = operator(direction)
+        step = square / np.maximum(np.sum(direction * image, 0), np.finfo(float).tiny)
+        solution, residual = solution + step * direction, residual - step * image
+        square, last = np.sum(residual**2, 0), square
+        if np.all(square < 1e-6 * start):
+            break
+        direction = residual + square / np.maximum(last, np.finfo(float).tiny) * direction
+    return solution
+
+
+@eqx.filter_jit
+def _product(
+    posterior: NetworkPosterior,
+    theta: Float[Array, " dim"],
+    scale: Float[Array, " dim"],
+    columns: Float[Array, "dim column"],
+) -> Float[Array, "dim column"]:
+    """Return A X, with A the Gauss-Newton matrix of all rows in units of `scale`."""
+
+    def block(batch, weights: Float[Array, " batch"]) -> Float[Array, "column dim"]:
+        outputs, push = jax.linearize(lambda t: posterior.outputs(t, jnp.asarray(batch.x)), theta)
+        pull = jax.linear_transpose(push, theta)
+        hessian = -jax.vmap(jax.hessian(posterior.likelihood_at(theta).log_prob))(outputs, jnp.asarray(batch.y))
+        values, vectors = jnp.linalg.eigh(hessian)
+        values = jnp.maximum(values, 0.0) * weights[:, None]
+
+        def column(direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
+            slopes = jnp.einsum("bij,bi->bj", vectors, push(scale * direction))
+            return pull(jnp.einsum("bij,bj->bi", vectors, values * slopes))[0]
+
+        return jax.lax.map(column, columns.T, batch_size=_COLUMNS)
+
+    total = posterior.sum_over_data(block, rows=_ROWS)
+    return posterior.likelihood_power * scale[:, None] * total.T
+
+
+def _random_rows(posterior: NetworkPosterior, count: int, *, key: PRNGKeyArray) -> NetworkPosterior:
+    """Return the posterior on a random subset of its rows, each of which counts for several."""
+    if count >= posterior.num_data:
+        return posterior
+    power = np.float32(float(posterior.likelihood_power) * posterior.num_data / count)
+    rows = posterior.minibatch(count, replace=False, key=key)
+    return dataclasses.replace(posterior, data=rows, likelihood_power=power)
+
+
+@eqx.filter_jit
+def _full(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> curvature.Full:
+    return curvature.full(posterior, theta, "ggn")
+
+
+@eqx.filter_jit
+def _diagonal(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> curvature.Diagonal:
+    return curvature.diagonal(posterior, theta, "ggn")
+
+
+@eqx.filter_jit
+def _climb_to_mode(
+    posterior: NetworkPosterior, theta: Float[Array, " dim"], factor: climb.Factor
+) -> Float[Array, " dim"]:
+    return climb.climb_to_mode(posterior, theta, factor)
+
+
+@eqx.filter_jit
+def _slope(posterior: NetworkPosterior, theta: Float[Array, " dim"], factor: climb.Factor) -> Float[Array, " dim"]:
+    return climb.slope(posterior, theta, factor)

@@ -1,0 +1,1 @@
+"""Independent draws from a proposal: rejection and importance sampling."""

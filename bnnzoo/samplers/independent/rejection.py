@@ -1,0 +1,268 @@
+"""Rejection sampling."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from annotated_types import Ge, Gt, Le
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, as_number, number
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.independent import proposals as _proposal
+from bnnzoo.samplers.kernel import choose
+from bnnzoo.samplers.statistics import ACCEPTED, DIVERGING, LOG_DENSITY, N_STEPS, Statistic
+
+_PILOT = 2**14
+"""Largest number of proposals of the pilot; fewer if there are many data."""
+_PILOT_ELEMENTS = 2**22
+_FEWEST = 20.0
+"""Smallest expected number of acceptances in `max_proposals` proposals.
+
+With fewer, a run would probably fail at some draw.
+"""
+_SEARCH, _CLIMBERS = 4096, 8
+_MARGIN = 0.01
+"""Safety margin, in nats, that is added to a searched bound. It reduces the number of acceptances by a hundredth."""
+_ROUNDING = 1e-3
+"""Tolerance, in nats, by which a proposal may exceed the bound, because a float32 sum has rounding errors."""
+
+
+class Envelope(NamedTuple):
+    """Bound k of prior x likelihood^beta / q, with log k = log_bound + beta sum_i bounds_i.
+
+    A density of None means the prior.
+    """
+
+    density: _proposal.Density | None
+    bounds: Float[Array, " num_data"]
+    log_bound: Float[Array, ""]
+
+
+class RejectionState(eqx.Module):
+    """State of a chain: the last draw, the bound, and the fitted proposal if there is one."""
+
+    position: Float[Array, " dim"]
+    bounds: Float[Array, " num_data"]
+    log_bound: Float[Array, ""]
+    excess: Float[Array, ""]
+    fit: _proposal.Gaussian | None
+
+
+class Rejection(AbstractSampler[RejectionState]):
+    """Independent draws from the posterior: theta ~ q, accepted with probability prior L^beta / (k q).
+
+    von Neumann 1951. q is the prior, a Gaussian fitted to the posterior by each chain before its first draw, or in
+    Python a user's density (`sample`, `log_prob`). k must bound prior L^beta / q. For the prior as proposal the bound
+    is proved: sum_i m_i, with m_i the largest likelihood of datum i at any theta; only likelihoods with such a bound
+    can be used. Otherwise log k is given (`log_bound`), or searched for: the largest ratio among 4096 proposals and an
+    ascent from the best of them. It is not proved that no ratio is larger, so the draws are then approximate. Every
+    proposal is compared with k, whether or not it is used. A proposal above it ends the run with an error that gives
+    the excess.
+
+    A step proposes until one proposal is accepted. After `max_proposals` proposals the run ends with an error.
+    """
+
+    exactness: ClassVar[Exactness] = "exact"
+    chain_state: ClassVar[tuple[str, ...]] = ("excess",)
+    statistics: ClassVar[tuple[Statistic, ...]] = (
+        *(LOG_DENSITY, ACCEPTED, DIVERGING, N_STEPS),
+        Statistic("log_bound"),
+        Statistic("log_excess"),
+    )
+
+    block: Annotated[int, Ge(1), Doc("number of proposals that are evaluated together")] = 64
+    max_proposals: Annotated[
+        int, Ge(1), Le(10**9), Doc("largest number of proposals per draw; after it the run ends with an error")
+    ] = 1_000_000
+    proposal: Annotated[
+        _proposal.NamedProposal | _proposal.Density,
+        Doc("proposal: the prior, a Gaussian with a pilot's moments, or a Gaussian with the curvature at a mode"),
+    ] = "prior"
+    log_bound: Annotated[
+        Number | Literal["auto"], Doc("log k; auto: proved for the prior, otherwise found by a search")
+    ] = eqx.field(converter=as_number, default="auto")
+    proposal_scale: Annotated[
+        Number, Gt(0), Doc("factor by which the standard deviations of a fitted proposal are multiplied")
+    ] = number(1.1)
+    pilot: Annotated[int, Ge(100), Doc("for proposal gaussian: number of steps of the pilot chain")] = 4000
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> RejectionState:
+        """Fit the proposal if it is a Gaussian, and determine the bound."""
+        del num_warmup
+        key_fit, key_bound = jax.random.split(key)
+        fit = _proposal.fit_proposal(
+            self.proposal, posterior, theta, scale=self.proposal_scale, pilot=self.pilot, key=key_fit
+        )
+        bounds, log_bound = jnp.zeros(posterior.num_data, theta.dtype), jnp.zeros((), theta.dtype)
+        if not isinstance(self.log_bound, str):
+            log_bound = log_bound + self.log_bound
+        elif self._is_bound_proved:
+            bounds = posterior.over_data(posterior.log_likelihood_bounds)
+        else:
+            free = Envelope(_proposal.proposal_density(self.proposal, fit), bounds, log_bound)
+            log_bound = _largest_log_ratio(posterior, free, key=key_bound) + _MARGIN
+        return RejectionState(theta, bounds, log_bound, jnp.full_like(log_bound, -jnp.inf), fit)
+
+    def step(
+        self, posterior: AbstractPosterior, state: RejectionState, *, key: PRNGKeyArray
+    ) -> tuple[RejectionState, Stats]:
+        """Propose until one proposal is accepted, or `max_proposals` were rejected."""
+        zero, envelope = jnp.zeros((), state.position.dtype), self._envelope(state)
+
+        def is_searching(carry: Any) -> Bool[Array, ""]:
+            tried, accepted, *_ = carry
+            return ~accepted & (tried < self.max_proposals)
+
+        def propose(carry: Any) -> Any:
+            tried, _, _, _, excess = carry
+            thetas, log_ratios, accepted = _proposals(
+                posterior, envelope, self.block, key=jax.random.fold_in(key, tried)
+            )
+            # Take the first accepted in order, so that the choice depends on nothing but acceptance.
+            first_accepted = jnp.argmax(accepted)
+            new_tries = jnp.where(accepted[first_accepted], first_accepted + 1, self.block)
+            return (
+                tried + new_tries.astype(tried.dtype),  # in double precision JAX's integers are 64-bit
+                accepted[first_accepted],
+                thetas[first_accepted],
+                log_ratios[first_accepted],
+                jnp.maximum(excess, jnp.max(jnp.nan_to_num(log_ratios, nan=-jnp.inf))),
+            )
+
+        start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), state.position, zero, state.excess)
+        num_tries, accepted, theta, log_ratio, excess = jax.lax.while_loop(is_searching, propose, start)
+        position = choose(accepted, theta, state.position)
+        log_bound = state.log_bound + posterior.likelihood_power * jnp.sum(state.bounds)
+        log_prior_ratio = _proposal.log_prior_ratio(posterior, envelope.density, position)
+        return RejectionState(position, state.bounds, state.log_bound, excess, state.fit), {
+            "lp": posterior.log_prior(position) + log_ratio + log_bound - log_prior_ratio,
+            "accepted": accepted,
+            "diverging": ~jnp.isfinite(log_ratio),
+            "n_steps": num_tries,
+            "log_bound": log_bound,
+            "log_excess": excess,
+        }
+
+    def failure(self, stats: dict[str, np.ndarray]) -> str:
+        """Return a message if a proposal exceeded the bound, or a draw was not accepted; else an empty string."""
+        above_bound = np.argwhere(stats["log_excess"] > _ROUNDING)
+        if len(above_bound):
+            place = tuple(above_bound[0])
+            bound, excess = float(stats["log_bound"][place]), float(stats["log_excess"][place])
+            return (
+                f"chain {place[0]}: a proposal was {excess:.3g} nats above the bound, log k = {bound:.6g}, so "
+                "the draws would not be from the posterior; use "
+                f"{setting('sampler.log_bound', f'{bound + excess + _MARGIN:.6g}')} or more, or a wider "
+                "proposal ([[sampler.proposal_scale]])"
+            )
+        unaccepted = np.argwhere(~(stats["accepted"] >= 1))
+        if not len(unaccepted):
+            return ""
+        return (
+            f"chain {unaccepted[0][0]}: none of {self.max_proposals} proposals was accepted; use a larger "
+            "[[sampler.max_proposals]], or nuts, because rejection is for few data"
+        )
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        """Reject likelihoods without a bound, unsuitable proposals, and an acceptance probability that is too small."""
+        if self._is_bound_proved and not math.isfinite(_bounds(posterior)):
+            raise UsageError(
+                "sampler rejection: this likelihood has no upper bound; fix its scale "
+                "([[likelihood.scale=0.1]]), give log k ([[sampler.log_bound]]), use another "
+                "[[sampler.proposal]], or use importance or nuts"
+            )
+        _proposal.check(self.proposal, posterior, "rejection")
+        is_prior_proposal = isinstance(self.proposal, str) and self.proposal == "prior"
+        proposals = int(min(_PILOT, max(64, _PILOT_ELEMENTS // posterior.num_data)))
+        log10_rate = float(_pilot(self, posterior, proposals, jax.random.key(0))) / math.log(10)
+        if log10_rate + math.log10(self.max_proposals) < math.log10(_FEWEST):
+            rounded_rate = f"1e{log10_rate:.0f}" if log10_rate > -1000 else "0"
+            rate = f"{10**log10_rate:.1e}" if log10_rate > -30 else rounded_rate
+            raise UsageError(
+                f"sampler rejection: a draw of the {'prior' if is_prior_proposal else 'proposal'} is accepted with "
+                f"probability {rate} (estimated from {proposals}), too small for "
+                f"{setting('sampler.max_proposals', self.max_proposals)}; use nuts, fewer data, "
+                + ("or a narrower prior" if is_prior_proposal else "or another [[sampler.proposal_scale]]")
+            )
+
+    @property
+    def stated_exactness(self) -> Exactness:
+        """Exactness: `exact` if the bound is proved or given, `approximate` if it was searched for."""
+        return "exact" if self._is_bound_proved or not isinstance(self.log_bound, str) else "approximate"
+
+    @property
+    def _is_bound_proved(self) -> bool:
+        """Whether k follows from the likelihood alone."""
+        return isinstance(self.log_bound, str) and isinstance(self.proposal, str) and self.proposal == "prior"
+
+    def _envelope(self, state: RejectionState) -> Envelope:
+        return Envelope(_proposal.proposal_density(self.proposal, state.fit), state.bounds, state.log_bound)
+
+
+def _proposals(
+    posterior: AbstractPosterior, envelope: Envelope, count: int, *, key: PRNGKeyArray
+) -> tuple[Float[Array, "count dim"], Float[Array, " count"], Bool[Array, " count"]]:
+    """Return draws of q, the log of prior L^beta / (k q) of each, and whether each is accepted."""
+
+    def draw_proposal(key: PRNGKeyArray) -> tuple[Array, Array, Array]:
+        key_draw, key_accept, key_tail = jax.random.split(key, 3)
+        theta = _proposal.draw(posterior, envelope.density, key=key_draw)
+        log_ratio = _log_ratio(posterior, envelope, theta)
+        uniforms = [jax.random.uniform(k, dtype=log_ratio.dtype) for k in (key_accept, key_tail)]
+        return theta, log_ratio, _log_uniform(*uniforms) < log_ratio
+
+    return jax.vmap(draw_proposal)(jax.random.split(key, count))
+
+
+def _log_uniform(head: Float[Array, ""], tail: Float[Array, ""]) -> Float[Array, ""]:
+    """Return the log of a uniform number in (0, 1) on a grid of 2^-46, from two on float32's grid of 2^-23.
+
+    In float64 the grids are 2^-104 and 2^-52. On the coarse grid alone, acceptance probabilities below e^-13 would be
+    rounded visibly, and below e^-16 nothing would ever be accepted.
+    """
+    grid = jnp.finfo(head.dtype).eps
+    return jnp.log((1 - head - grid) + grid * (1 - tail - grid / 2))
+
+
+def _log_ratio(posterior: AbstractPosterior, envelope: Envelope, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+    log_likelihood = posterior.likelihood_power * jnp.sum(posterior.log_likelihoods(theta) - envelope.bounds)
+    return log_likelihood + _proposal.log_prior_ratio(posterior, envelope.density, theta) - envelope.log_bound
+
+
+def _largest_log_ratio(posterior: AbstractPosterior, envelope: Envelope, *, key: PRNGKeyArray) -> Float[Array, ""]:
+    """Search for the largest log ratio among many proposals, and by ascent from the best of them."""
+    blocks = jax.lax.map(lambda k: _proposals(posterior, envelope, 64, key=k)[:2], jax.random.split(key, _SEARCH // 64))
+    thetas, log_ratios = blocks[0].reshape(_SEARCH, -1), jnp.nan_to_num(blocks[1].reshape(-1), nan=-jnp.inf)
+    best = jnp.argsort(-log_ratios)[:_CLIMBERS]
+    ratio = partial(_log_ratio, posterior, envelope)
+    tops = jax.vmap(lambda theta: ratio(_proposal.climb_by_newton(ratio, theta)))(thetas[best])
+    return jnp.maximum(jnp.max(log_ratios), jnp.max(jnp.nan_to_num(tops, nan=-jnp.inf)))
+
+
+@eqx.filter_jit
+def _bounds(posterior: AbstractPosterior) -> Float[Array, ""]:
+    return jnp.sum(posterior.over_data(posterior.log_likelihood_bounds))
+
+
+@eqx.filter_jit
+def _pilot(sampler: Rejection, posterior: AbstractPosterior, count: int, key: PRNGKeyArray) -> Float[Array, ""]:
+    """Return the log of the mean acceptance probability of `count` proposals, for a chain with an arbitrary start."""
+    state = sampler.init(posterior, posterior.start(key=key), num_warmup=0, key=key)
+    keys = jax.random.split(key, count // 64)
+    log_ratios = jax.lax.map(lambda k: _proposals(posterior, sampler._envelope(state), 64, key=k)[1], keys)
+    return jax.scipy.special.logsumexp(jnp.minimum(jnp.nan_to_num(log_ratios, nan=-jnp.inf), 0.0)) - jnp.log(
+        log_ratios.size
+    )

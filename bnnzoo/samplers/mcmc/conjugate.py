@@ -1,0 +1,140 @@
+"""Known conditional distributions: of a last layer under Gaussian noise and a normal prior, and of the noise scales."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior.affine import is_affine_along
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.samplers.common.triangle import factor_over_data, join_factors
+from bnnzoo.samplers.kernel import standard_normal
+from bnnzoo.samplers.mcmc.log_scale import draw_log_scale
+
+_ROWS = 1024
+"""Rows whose derivatives are computed together."""
+
+
+class Conjugate(NamedTuple):
+    """Positions in theta of the parameters that are drawn from their conditionals; empty if those are unknown."""
+
+    layer: slice
+    scale: slice
+
+    @property
+    def is_any_known(self) -> bool:
+        """Whether any conditional is known."""
+        return self.layer.stop + self.scale.stop > 0
+
+    def mask(self, dim: int) -> Bool[np.ndarray, " dim"]:
+        """Return a mask of the parameters that are drawn from their conditionals."""
+        mask = np.zeros(dim, bool)
+        mask[self.layer] = mask[self.scale] = True
+        return mask
+
+
+def conjugate(posterior: AbstractPosterior) -> Conjugate:
+    """Return the parameters that likelihood and prior make conjugate. `is_affine` tests the outputs separately."""
+    no_parameters = slice(0, 0)
+    if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.likelihood, Gaussian):
+        return Conjugate(no_parameters, no_parameters)
+    network, layer, scale = posterior.layout.network, no_parameters, no_parameters
+    if network.blocks and isinstance(_prior(posterior, jnp.zeros(posterior.layout.dim)), dist.Normal):
+        layers = network.layer_index()
+        layer = slice(int(np.argmax(layers == layers[-1])), network.dim)
+    for block in posterior.layout.blocks:
+        if block.name == "likelihood_scale":
+            scale = slice(block.start, block.stop)
+    return Conjugate(layer, scale)
+
+
+@eqx.filter_jit
+def is_affine(posterior: NetworkPosterior) -> Bool[Array, ""]:
+    """Whether outputs are affine in the last layer's parameters, by a second difference on a few rows."""
+    layer = conjugate(posterior).layer
+    key_theta, key_move = jax.random.split(jax.random.key(0))
+    theta = posterior.start(key=key_theta)
+    move = jnp.zeros_like(theta).at[layer].set(standard_normal(theta[layer], key=key_move))
+    rows = jnp.asarray(posterior.take(jnp.arange(min(8, posterior.num_data))).x)
+    return is_affine_along(posterior, theta, move, rows)
+
+
+def draw_layer(
+    posterior: NetworkPosterior, layer: slice, theta: Float[Array, " dim"], *, key: PRNGKeyArray
+) -> Float[Array, " dim"]:
+    """Return theta with the layer w drawn from N(P^-1 b, P^-1), its conditional given the rest.
+
+    With outputs f_it = f_it0 + J_it w, noise s_t and prior N(m, diag(v)):
+
+        P = beta sum_it J_it' J_it / s_t^2 + diag(1 / v),   b = beta sum_it J_it' (y_it - f_it0) / s_t^2 + m / v
+
+    P = T'T is never formed. T is the triangular factor of the rows J_it sqrt(beta) / s_t and diag(1 / sqrt(v)). The
+    draw is w + T^-1 (z + eps), where z results from applying T's reflections to the residuals y - f and m - w at the
+    present w.
+    """
+    size, current = layer.stop - layer.start, theta[layer]
+    likelihood: Any = posterior.likelihood_at(theta)
+    root = jnp.sqrt(jnp.asarray(posterior.likelihood_power, theta.dtype)) / likelihood.scale
+
+    def rows(batch: Any, weights: Float[Array, " batch"]) -> Float[Array, "row column"]:
+        def outputs(row: Array) -> tuple[Array, Array]:
+            def layer_outputs(w: Float[Array, " layer"]) -> tuple[Array, Array]:
+                outputs_at_layer = posterior.outputs(theta.at[layer].set(w), row[None])[0]
+                return outputs_at_layer, outputs_at_layer
+
+            return jax.jacrev(layer_outputs, has_aux=True)(current)
+
+        slopes, base = jax.vmap(outputs)(jnp.asarray(batch.x))
+        augmented = jnp.concatenate([slopes, (jnp.asarray(batch.y) - base)[..., None]], -1)
+        scale = weights[:, None] * jnp.broadcast_to(root, base.shape)
+        return (augmented * scale[..., None]).reshape(-1, size + 1)
+
+    prior: Any = _prior(posterior, theta)
+    dim = posterior.layout.network.dim
+    loc, sd = (jnp.broadcast_to(jnp.asarray(value, theta.dtype), (dim,))[layer] for value in (prior.loc, prior.scale))
+    prior_rows = jnp.concatenate([jnp.diag(1 / sd), ((loc - current) / sd)[:, None]], 1)
+    upper = join_factors(factor_over_data(posterior, rows, size=max(_ROWS, size)), prior_rows)
+    eps = standard_normal(current, key=key)
+    return theta.at[layer].add(solve_triangular(upper[:size, :size], upper[:size, size] + eps))
+
+
+def draw_scale(
+    posterior: NetworkPosterior, scale: slice, theta: Float[Array, " dim"], *, key: PRNGKeyArray
+) -> Float[Array, " dim"]:
+    """Return theta with each noise scale s drawn from its conditional given the rest.
+
+    The prior is s ~ HalfNormal(1). Let S be the sum of the K squared residuals with scale s (K = N if every target has
+    its own). Then u = log s has a density proportional to exp(-(beta K - 1) u - beta S e^(-2u) / 2 - e^(2u) / 2), drawn
+    by `log_scale`. Given the rest, the scales of targets are independent. A scale that cannot be drawn is NaN.
+    """
+    number = scale.stop - scale.start
+
+    def squares(batch: Any) -> Float[Array, "batch scale"]:
+        residuals = jnp.asarray(batch.y) - posterior.outputs(theta, jnp.asarray(batch.x))
+        return jnp.sum(residuals.reshape(len(residuals), number, -1) ** 2, 2)
+
+    likelihood_power = jnp.asarray(posterior.likelihood_power, theta.dtype)
+    power = likelihood_power * posterior.num_data * (prod(posterior.data.y.shape[1:]) // number) - 1
+    rates = likelihood_power * jnp.sum(posterior.over_data(squares), 0) / 2
+
+    def draw(rate: Float[Array, ""], key: PRNGKeyArray) -> Float[Array, ""]:
+        return draw_log_scale(power, rate, key=key)[0]
+
+    keys = jax.random.split(key, number) if number > 1 else key[None]
+    return theta.at[scale].set(jax.vmap(draw)(rates, keys))
+
+
+def _prior(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> dist.Distribution:
+    """Return the prior of the network's parameters, given the prior's own parameters in theta."""
+    network, values = posterior.layout.network, posterior.layout.unflatten(theta)
+    prior_parameters = {p.name: p.natural(values[f"prior_{p.name}"]) for p in posterior.prior.parameters(network)}
+    return posterior.prior.with_parameters(prior_parameters).distribution(network)

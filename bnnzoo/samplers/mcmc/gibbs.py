@@ -1,0 +1,206 @@
+"""Gibbs sampling, with Metropolis steps for unknown conditionals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from annotated_types import Gt, Lt
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
+from bnnzoo.samplers.mcmc.conjugate import Conjugate, conjugate, draw_layer, draw_scale, is_affine
+from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
+
+Blocks = Literal["layer", "array", "coordinate"]
+
+
+class GibbsState(eqx.Module):
+    """State of a chain."""
+
+    position: Float[Array, " dim"]
+    log_prior: Float[Array, ""]
+    log_likelihoods: Float[Array, " num_data"]
+    scales: Float[Array, " block"]
+    """Standard deviation of the proposal of each block."""
+    count: Float[Array, ""]
+
+
+class Gibbs(AbstractSampler[GibbsState]):
+    """Draws from the posterior. A step updates the blocks of theta in order, each by random-walk Metropolis.
+
+    Tierney 1994, section 2.4. For every block b in turn, theta' equals theta except for
+    theta'_b = theta_b + eta_b eps, and is accepted with min(1, e^-Delta) over all data. Warm-up changes each log eta_b
+    by t^-0.6 (acceptance - target) (Robbins and Monro 1951); then they are fixed.
+
+    `conditionals: conjugate` draws parameters with a known conditional from it (Geman and Geman 1984), after the other
+    blocks. These are the last layer under Gaussian noise and a normal prior, a multivariate normal, and the noise
+    scale, whose square has a generalised inverse Gaussian distribution (`conjugate`). Such a draw is always accepted,
+    unless it is not finite: it then counts as rejected and as `diverging`.
+    """
+
+    exactness: ClassVar[Exactness] = "exact"
+    chain_state: ClassVar[tuple[str, ...]] = ("log_prior", "log_likelihoods")
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
+
+    blocks: Annotated[
+        Blocks, Doc("parameters updated together: a layer, one array (weights or bias), or one number")
+    ] = "layer"
+    conditionals: Annotated[
+        Literal["metropolis", "conjugate"],
+        Doc("conjugate: draw the last layer and the noise scale from their conditionals, if these are known"),
+    ] = "metropolis"
+    step_size: Annotated[Number, Gt(0), Doc("initial eta of every block")] = number(0.01)
+    target_acceptance: Annotated[
+        Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up, which tunes each eta")
+    ] = number(0.35)
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> GibbsState:
+        """Return the state at `theta` with all step sizes at `step_size`."""
+        del num_warmup, key
+        # If everything is drawn from conditionals, keep one unused eta: some loops cannot handle arrays of size 0.
+        number_of_blocks = max(self._count(posterior), 1)
+        return GibbsState(
+            theta,
+            posterior.log_prior(theta),
+            posterior.log_likelihoods(theta),
+            jnp.full((number_of_blocks,), self.step_size, theta.dtype),
+            jnp.zeros((), theta.dtype),
+        )
+
+    def block_indices(self, posterior: AbstractPosterior) -> Int[np.ndarray, " dim"]:
+        """Return the block index of each coordinate, from 0; -1 for coordinates drawn from their conditional."""
+        layout = posterior.layout
+        if self.blocks == "coordinate":
+            labels = np.arange(layout.dim)
+        elif self.blocks == "layer":
+            labels = layout.layer_index()
+        else:
+            labels = np.repeat(np.arange(len(layout.blocks)), [block.size for block in layout.blocks])
+        is_metropolis = ~self._conjugate_parameters(posterior).mask(layout.dim)
+        numbers = np.full(layout.dim, -1)
+        numbers[is_metropolis] = np.unique(labels[is_metropolis], return_inverse=True)[1]
+        return numbers
+
+    def _count(self, posterior: AbstractPosterior) -> int:
+        """Return the number of blocks that move by Metropolis."""
+        return int(self.block_indices(posterior).max()) + 1
+
+    def _conjugate_parameters(self, posterior: AbstractPosterior) -> Conjugate:
+        return conjugate(posterior) if self.conditionals == "conjugate" else Conjugate(slice(0, 0), slice(0, 0))
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        """Reject `conditionals: conjugate` if no conditional is known, or outputs are not affine in the last layer."""
+        if self.conditionals == "metropolis":
+            return
+        conjugate_parameters = conjugate(posterior)
+        if not conjugate_parameters.is_any_known:
+            raise UsageError(
+                "[[sampler.conditionals=conjugate]]: requires a last layer with [[likelihood=gaussian]] and a "
+                "normal prior, or a learned scale of gaussian; use [[sampler.conditionals=metropolis]]"
+            )
+        if conjugate_parameters.layer.stop and isinstance(posterior, NetworkPosterior) and not is_affine(posterior):
+            first = posterior.layout.name_of(conjugate_parameters.layer.start)
+            raise UsageError(
+                f"[[sampler.conditionals=conjugate]]: the outputs are not affine in {first} and the rest of its "
+                "layer; use [[sampler.conditionals=metropolis]]"
+            )
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray
+    ) -> tuple[GibbsState, Stats]:
+        """Make one sweep and adapt the step size of each block."""
+        state, stats, rates = self._sweep(posterior, state, key=key)
+        if not rates.size:
+            return state, stats
+        count = state.count + 1
+        scales = state.scales * jnp.exp(count**-0.6 * (rates - self.target_acceptance))
+        return eqx.tree_at(lambda s: (s.scales, s.count), state, (scales, count)), stats
+
+    def step(self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray) -> tuple[GibbsState, Stats]:
+        """Make one sweep over all blocks."""
+        state, stats, _ = self._sweep(posterior, state, key=key)
+        return state, stats
+
+    def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
+        """Return no headroom, because the sweep adapts its own step sizes."""
+        del stats
+        return jnp.zeros((0,))
+
+    def _sweep(
+        self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray
+    ) -> tuple[GibbsState, Stats, Float[Array, " block"]]:
+        block_of_coordinate, conjugate_parameters = (
+            jnp.asarray(self.block_indices(posterior)),
+            self._conjugate_parameters(posterior),
+        )
+
+        def visit(carry: Any, block: Int[Array, ""]) -> Any:
+            theta, log_prior, log_likelihoods = carry
+            key_propose, key_accept = jax.random.split(jax.random.fold_in(key, block))
+            eps = jnp.where(block_of_coordinate == block, standard_normal(theta, key=key_propose), 0.0)
+            proposal = theta + state.scales[block] * eps
+            new_prior, new_likelihoods = posterior.log_prior(proposal), posterior.log_likelihoods(proposal)
+            change = jnp.sum(new_likelihoods - log_likelihoods)
+            log_ratio = new_prior - log_prior + posterior.likelihood_power * change
+            accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
+            return choose(accepted, (proposal, new_prior, new_likelihoods), carry), (accepted, rate, diverging)
+
+        number_of_blocks = self._count(posterior)
+        start = (state.position, state.log_prior, state.log_likelihoods)
+        end, (accepted, rates, diverging) = jax.lax.scan(visit, start, jnp.arange(number_of_blocks))
+        acceptance_rates = rates
+        if conjugate_parameters.is_any_known:
+            end, is_not_finite = _draw_conditionals(
+                posterior, conjugate_parameters, end, key=jax.random.fold_in(key, number_of_blocks)
+            )
+            # Draws from conditionals count as accepted.
+            acceptance_rates = jnp.append(rates, jnp.where(is_not_finite, 0.0, 1.0))
+            accepted, diverging = jnp.append(accepted, ~is_not_finite), jnp.append(diverging, is_not_finite)
+        theta, log_prior, log_likelihoods = end
+        return (
+            GibbsState(theta, log_prior, log_likelihoods, state.scales, state.count),
+            {
+                "lp": log_prior + posterior.likelihood_power * jnp.sum(log_likelihoods),
+                "accepted": jnp.any(accepted),
+                "acceptance_rate": jnp.mean(acceptance_rates),
+                "diverging": jnp.any(diverging),
+                "step_size": jnp.mean(state.scales),
+            },
+            rates,
+        )
+
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count one pass per block, and those of the conditional draws."""
+        del means
+        conjugate_parameters = self._conjugate_parameters(posterior)
+        # A draw of the layer evaluates outputs and their derivatives; a draw of the scale evaluates outputs. One more
+        # pass computes the densities.
+        conditional_passes = 2.0 * (conjugate_parameters.layer.stop > 0) + (conjugate_parameters.scale.stop > 0)
+        return posterior.num_data * (self._count(posterior) + conditional_passes + (conditional_passes > 0))
+
+
+def _draw_conditionals(
+    posterior: Any, conjugate_parameters: Conjugate, start: Any, *, key: PRNGKeyArray
+) -> tuple[Any, Bool[Array, ""]]:
+    """Return the position after the conditional draws and its densities; revert and return True if not finite."""
+    key_layer, key_scale = jax.random.split(key)
+    theta = start[0]
+    if conjugate_parameters.layer.stop:
+        theta = draw_layer(posterior, conjugate_parameters.layer, theta, key=key_layer)
+    if conjugate_parameters.scale.stop:
+        theta = draw_scale(posterior, conjugate_parameters.scale, theta, key=key_scale)
+    end = (theta, posterior.log_prior(theta), posterior.log_likelihoods(theta))
+    is_not_finite = ~jnp.isfinite(jnp.sum(theta) + end[1] + jnp.sum(end[2]))
+    return choose(is_not_finite, start, end), is_not_finite

@@ -1,0 +1,55 @@
+"""Hamiltonian Monte Carlo with a fixed number of leapfrog steps, through NumPyro."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Gt, Lt
+from jaxtyping import PRNGKeyArray
+from numpyro.infer.hmc import HMC
+from typing_extensions import Doc
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.mcmc import numpyro_kernels
+
+
+class Hmc(numpyro_kernels.AbstractHamiltonianSampler):
+    """Draws from the posterior: `num_steps` leapfrog steps of H = -log p(theta) + p' M^-1 p / 2, then Metropolis.
+
+    Duane et al. 1987. The jitter follows Neal 2011, section 3.2: on a Gaussian target a trajectory of fixed length may
+    be nearly a whole number of periods of some direction, which then hardly moves. NumPyro adapts the step size and a
+    diagonal M over the whole warm-up.
+    """
+
+    exactness: ClassVar[Exactness] = "exact"
+    density_only: ClassVar[bool] = True
+
+    step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)
+    num_steps: Annotated[int, Ge(1), Doc("leapfrog steps per draw")] = 32
+    jitter: Annotated[
+        Number, Ge(0), Lt(1), Doc("each draw multiplies the step size by a uniform number in 1 +- jitter")
+    ] = number(0.2)
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.8)
+
+    @property
+    def gradients(self) -> int:
+        """Maximum number of gradients of a step: one per leapfrog step."""
+        return self.num_steps
+
+    def kernel(self, posterior: AbstractPosterior) -> HMC:
+        """Return NumPyro's HMC kernel."""
+        return HMC(
+            potential_fn=numpyro_kernels.potential(posterior),
+            step_size=self.step_size,  # type: ignore[arg-type]
+            num_steps=self.num_steps,
+            trajectory_length=None,  # type: ignore[arg-type]
+            target_accept_prob=self.target_acceptance,  # type: ignore[arg-type]
+        )
+
+    def step(
+        self, posterior: AbstractPosterior, state: numpyro_kernels.HamiltonianState, *, key: PRNGKeyArray
+    ) -> tuple[numpyro_kernels.HamiltonianState, Stats]:
+        """Make one trajectory with a jittered step size, then accept or reject it."""
+        return numpyro_kernels.step(self.kernel(posterior), state, jitter=self.jitter, key=key)

@@ -1,0 +1,146 @@
+"""Microcanonical Hamiltonian trajectories with an accept step."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.kernel import choose, density, metropolis, replace, standard_normal
+from bnnzoo.samplers.mcmc import isokinetic
+from bnnzoo.samplers.mcmc.isokinetic import Point
+from bnnzoo.samplers.mcmc.metric import Metric, share_metric, update_metric
+from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
+
+_SHORT_FRACTION, _SHORT_FACTOR = 1 / 8, 1 / 8
+"""Fraction of draws with short steps, and the factor of their step size."""
+_FEWEST_STEPS, _MOST_STEPS = 4, 512
+"""Shortest and longest trajectory that a budget may choose.
+
+Short trajectories make a random walk along directions much wider than the narrowest one. On a network that fits almost
+without noise, the longest affordable trajectories gave the most effective draws (`benchmarks/trajectories.py`).
+"""
+
+
+class MamsState(eqx.Module):
+    """State of a chain."""
+
+    position: Float[Array, " dim"]
+    log_prior: Float[Array, ""]
+    log_likelihoods: Float[Array, " num_data"]
+    gradient: Float[Array, " dim"]
+    step_size: Float[Array, ""]
+    metric: Metric
+
+
+class Mams(AbstractSampler[MamsState]):
+    """Draws from the posterior: `num_steps` steps of the isokinetic integrator of `mclmc`, then Metropolis.
+
+    The Metropolis-adjusted microcanonical sampler: Robnik, Cohn-Gordon and Seljak 2025, arXiv 2503.01707. Each draw
+    begins in a direction that is uniform on the sphere. The integrator is reversible and its change of volume known, so
+    the end point is accepted with probability min(1, exp(-W)), where W is the sum of the potential and the kinetic
+    energy gained. Each draw's step size is multiplied by a factor uniform in 1 +- `jitter`, so that no direction
+    returns to its beginning. One draw in eight uses an eighth of the step size. Otherwise a chain in a region that is
+    too narrow for its steps, such as one with a small noise scale, would reject every proposal. Warm-up adapts the step
+    size, and a diagonal metric to the variances of the chains, pooled over all chains.
+    """
+
+    exactness: ClassVar[Exactness] = "exact"
+    chain_state: ClassVar[tuple[str, ...]] = ("log_prior", "log_likelihoods", "gradient")
+    density_only: ClassVar[bool] = True
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS, Statistic("energy_error"))
+
+    step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
+    num_steps: Annotated[int, Ge(1), Doc("integrator steps per draw, two gradients each; chosen by a budget")] = 16
+    jitter: Annotated[
+        Number, Ge(0), Lt(1), Doc("each draw multiplies the step size by a uniform number in 1 +- jitter")
+    ] = number(0.2)
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.9)
+
+    @property
+    def gradients(self) -> int:
+        """Number of gradients of a draw."""
+        return isokinetic.GRADIENTS * self.num_steps
+
+    def limit_gradients(self, gradients: float) -> Mams:
+        """Return this sampler with trajectories of about `gradients` gradients, at least `_FEWEST_STEPS` steps."""
+        affordable_steps = min(max(gradients / isokinetic.GRADIENTS, _FEWEST_STEPS), _MOST_STEPS)
+        # A power of two, so that a measured time that differs by some percent gives the same trajectories.
+        return dataclasses.replace(self, num_steps=2 ** int(math.log2(affordable_steps)))
+
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count two gradients per datum and step of the integrator."""
+        del means
+        return float(self.gradients * posterior.num_data)
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        """Reject posteriors with fewer than two parameters."""
+        isokinetic.check_dim(posterior)
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> MamsState:
+        """Return the state at `theta`, with its log density and gradient."""
+        del num_warmup, key
+        step_size = jnp.asarray(self.step_size, theta.dtype)
+        return MamsState(theta, *density(posterior, theta), step_size, Metric.identity(theta))
+
+    def step(self, posterior: AbstractPosterior, state: MamsState, *, key: PRNGKeyArray) -> tuple[MamsState, Stats]:
+        """Follow one trajectory, then accept or reject its end point."""
+        direction_key, jitter_key, short_key, accept_key = jax.random.split(key, 4)
+        scale, dtype = jnp.sqrt(state.metric.inverse_mass), state.position.dtype
+        factor = 1 + self.jitter * jax.random.uniform(jitter_key, (), dtype, -1.0, 1.0)
+        factor *= jnp.where(jax.random.uniform(short_key) < _SHORT_FRACTION, _SHORT_FACTOR, 1.0).astype(dtype)
+        direction = isokinetic.normalise(standard_normal(state.position, key=direction_key))
+        start = Point(state.position, direction, state.log_prior, state.log_likelihoods, state.gradient)
+
+        def follow(_: Any, moving: tuple[Point, Array]) -> tuple[Point, Array]:
+            point, kinetic = moving
+            point, gained = isokinetic.integrate(posterior, point, step_size=factor * state.step_size, scale=scale)
+            return point, kinetic + gained
+
+        end, kinetic = jax.lax.fori_loop(0, self.num_steps, follow, (start, jnp.zeros_like(state.log_prior)))
+        change = posterior.likelihood_power * jnp.sum(end.log_likelihoods - state.log_likelihoods)
+        energy_error = kinetic - (end.log_prior - state.log_prior + change)
+        accepted, rate, diverging = metropolis(-energy_error, key=accept_key)
+        next_point = choose(accepted, end, start)._asdict()
+        del next_point["direction"]
+        next_state = replace(state, **next_point)
+        return next_state, {
+            "lp": next_state.log_prior + posterior.likelihood_power * jnp.sum(next_state.log_likelihoods),
+            "accepted": accepted,
+            "acceptance_rate": rate,
+            "diverging": diverging,
+            "step_size": state.step_size,
+            "energy_error": jnp.where(diverging, 0.0, energy_error),
+        }
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: MamsState, *, key: PRNGKeyArray
+    ) -> tuple[MamsState, Stats]:
+        """Make one step and add its position to the moments of the metric."""
+        next_state, stats = self.step(posterior, state, key=key)
+        return replace(next_state, metric=state.metric.with_position(next_state.position)), stats
+
+    def settle(self, posterior: AbstractPosterior, state: MamsState, *, final: bool, key: PRNGKeyArray) -> MamsState:
+        """Update the metric."""
+        del posterior, key
+        return state if final else update_metric(state)
+
+    def tune(
+        self, posterior: AbstractPosterior, states: MamsState, *, final: bool, key: PRNGKeyArray, num_steps: int
+    ) -> tuple[AbstractSampler[MamsState], MamsState]:
+        """Pool the metric over all chains; after the last window each chain keeps its own step size."""
+        del posterior, key, num_steps
+        return self, states if final else share_metric(states)

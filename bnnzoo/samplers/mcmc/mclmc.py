@@ -1,0 +1,156 @@
+"""Microcanonical Langevin Monte Carlo, without an accept step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Gt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
+from bnnzoo.samplers.kernel import choose, density, replace, standard_normal
+from bnnzoo.samplers.mcmc import isokinetic
+from bnnzoo.samplers.mcmc.isokinetic import Point
+from bnnzoo.samplers.mcmc.metric import Metric, share_metric, update_metric
+from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
+
+_GUARD = 1000.0
+"""Largest squared energy error of a step that is taken, relative to the target value."""
+_MEMORY = (150 - 1.0) / (150 + 1.0)
+_TRUST = 1.5
+
+
+class MclmcState(eqx.Module):
+    """State of a chain, and the quantities that warm-up adapts."""
+
+    position: Float[Array, " dim"]
+    direction: Float[Array, " dim"]
+    """Unit vector in the metric's units, because microcanonical chains all have the same speed."""
+    log_prior: Float[Array, ""]
+    log_likelihoods: Float[Array, " num_data"]
+    gradient: Float[Array, " dim"]
+    step_size: Float[Array, ""]
+    metric: Metric
+    weight: Float[Array, ""]
+    excess: Float[Array, ""]
+    """Weighted sum of squared energy errors relative to the target, each rescaled to a step size of 1."""
+
+
+class Mclmc(AbstractSampler[MclmcState]):
+    """Draws near the posterior, two gradients each: an isokinetic integrator with partial refreshment of the direction.
+
+    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549. For networks Sommer et al. 2025, arXiv 2502.06335,
+    start each chain at a member of a deep ensemble, as `init: map` does. The direction u turns towards the gradient g
+    of log p, by their equation 13, whose flow is exact where g is constant. theta follows u:
+
+        du/dt = (I - u u') g / (dim - 1),   dtheta/dt = u
+
+    There is no accept step: the bias grows with `energy_variance`. In warm-up the step size is adapted to that value by
+    Var[E] ~ step^6 (their section on tuning). A diagonal metric is adapted to the variances of the chains; step sizes
+    are in its units. The direction is forgotten over a path of `length` sqrt(dim). A step that is not finite, or whose
+    energy error
+    is far out of range, is not taken: the chain stays, with a new random direction, and the draw is marked `diverging`.
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+    chain_state: ClassVar[tuple[str, ...]] = ("direction", "log_prior", "log_likelihoods", "gradient")
+    density_only: ClassVar[bool] = True
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, STEP_SIZE, Statistic("energy_error"))
+
+    step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
+    length: Annotated[
+        Number, Gt(0), Doc("length over which the direction is forgotten, in units of sqrt(dim) standard deviations")
+    ] = number(1.0)
+    energy_variance: Annotated[Number, Gt(0), Doc("variance of a step's energy error per parameter")] = number(5e-4)
+
+    @property
+    def gradients(self) -> int:
+        """Number of gradients of a step."""
+        return isokinetic.GRADIENTS
+
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count two gradients per datum."""
+        del means
+        return float(self.gradients * posterior.num_data)
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        """Reject posteriors with fewer than two parameters."""
+        isokinetic.check_dim(posterior)
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> MclmcState:
+        """Return the state at `theta`, with a random direction."""
+        del num_warmup
+        parts = density(posterior, theta)
+        zero = jnp.zeros((), theta.dtype)
+        step_size = jnp.asarray(self.step_size, theta.dtype)
+        direction = isokinetic.normalise(standard_normal(theta, key=key))
+        return MclmcState(theta, direction, *parts, step_size, Metric.identity(theta), zero, zero)
+
+    def step(self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray) -> tuple[MclmcState, Stats]:
+        """Refresh the direction partially and make one step of the integrator."""
+        noise_key, fresh_key = jax.random.split(key)
+        dim, eps, scale = state.position.shape[0], state.step_size, jnp.sqrt(state.metric.inverse_mass)
+        noise = standard_normal(state.position, key=noise_key)
+        # Over a path t the squared cosine with the old direction decays as exp(-2 t / L), L = `length` sqrt(dim).
+        strength = jnp.sqrt(jnp.expm1(2 * eps / (self.length * dim**0.5)) / dim)
+        direction = isokinetic.normalise(state.direction + strength * noise)
+        start = Point(state.position, direction, state.log_prior, state.log_likelihoods, state.gradient)
+        end, kinetic = isokinetic.integrate(posterior, start, step_size=eps, scale=scale)
+        change = posterior.likelihood_power * jnp.sum(end.log_likelihoods - state.log_likelihoods)
+        error = kinetic - (end.log_prior - state.log_prior + change)
+        # If the gradient or the direction is NaN, so is the kinetic energy, and the step is not taken.
+        is_taken = jnp.square(error) <= _GUARD * self.energy_variance * dim
+        fresh_direction = isokinetic.normalise(standard_normal(direction, key=fresh_key))
+        stopped = start._replace(direction=fresh_direction)
+        next_state = replace(state, **choose(is_taken, end, stopped)._asdict())
+        stats = {
+            "lp": next_state.log_prior + posterior.likelihood_power * jnp.sum(next_state.log_likelihoods),
+            "energy_error": jnp.where(is_taken, error, 0.0),
+            "diverging": ~is_taken,
+            "step_size": eps,
+        }
+        return next_state, stats
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray
+    ) -> tuple[MclmcState, Stats]:
+        """Make one step and adapt the step size to `energy_variance`."""
+        next_state, stats = self.step(posterior, state, key=key)
+        has_failed = stats["diverging"]
+        # xi / step^6 is the squared error at a step size of 1; errors far from the target have a small weight.
+        log_xi = jnp.log(stats["energy_error"] ** 2 / (state.position.shape[0] * self.energy_variance) + 1e-8)
+        step_weight = jnp.where(has_failed, 0.0, jnp.exp(-((log_xi / (6 * _TRUST)) ** 2) / 2))
+        error_at_unit_step = jnp.exp(jnp.clip(log_xi - 6 * jnp.log(state.step_size), -80.0, 80.0))
+        weight = _MEMORY * state.weight + step_weight
+        excess = _MEMORY * state.excess + step_weight * error_at_unit_step
+        wanted_step_size = (excess / jnp.maximum(weight, 1e-30)) ** (-1 / 6)
+        step_size = jnp.clip(wanted_step_size, 0.5 * state.step_size, 2 * state.step_size)
+        step_size = jnp.where(has_failed, 0.8 * state.step_size, jnp.where(weight > 0, step_size, state.step_size))
+        # After a failure the means are reset, because they do not apply to shorter steps.
+        weight, excess = jnp.where(has_failed, 0.0, weight), jnp.where(has_failed, 0.0, excess)
+        metric = state.metric.with_position(next_state.position)
+        return replace(next_state, step_size=step_size, metric=metric, weight=weight, excess=excess), stats
+
+    def settle(self, posterior: AbstractPosterior, state: MclmcState, *, final: bool, key: PRNGKeyArray) -> MclmcState:
+        """Update the metric, and restart the adaptation of the step size."""
+        del posterior, key
+        if final:
+            return state
+        zero = jnp.zeros_like(state.weight)
+        return replace(update_metric(state), weight=zero, excess=zero)
+
+    def tune(
+        self, posterior: AbstractPosterior, states: MclmcState, *, final: bool, key: PRNGKeyArray, num_steps: int
+    ) -> tuple[AbstractSampler[MclmcState], MclmcState]:
+        """Pool the metric and the step size over all chains."""
+        del posterior, final, key, num_steps
+        return self, share_metric(states)

@@ -1,0 +1,70 @@
+"""The No-U-Turn sampler, through NumPyro."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+from jaxtyping import PRNGKeyArray
+from numpyro.infer.hmc import NUTS
+from typing_extensions import Doc
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.mcmc import numpyro_kernels
+from bnnzoo.samplers.statistics import TREE_DEPTH, Statistic
+
+_LEAST_DEPTH = 4
+
+
+class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
+    """Draws from the posterior: Hamiltonian trajectories that stop before they turn back.
+
+    Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix. Before that,
+    steps are often far too small, and trees grow to their limit without moving far. The limit is therefore lower in
+    warm-up.
+    """
+
+    exactness: ClassVar[Exactness] = "exact"
+    density_only: ClassVar[bool] = True
+    statistics: ClassVar[tuple[Statistic, ...]] = (*numpyro_kernels.STATISTICS, TREE_DEPTH)
+
+    step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)
+    max_tree_depth: Annotated[
+        int, Ge(1), Le(15), Doc("maximum tree depth: at most 2^depth - 1 leapfrog steps per draw")
+    ] = 10
+    warmup_tree_depth: Annotated[
+        int, Ge(1), Le(15), Doc("maximum tree depth in warm-up, if it is smaller than max_tree_depth")
+    ] = 7
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.8)
+
+    @property
+    def gradients(self) -> int:
+        """Maximum number of gradients of a step, 2^depth - 1."""
+        return 2**self.max_tree_depth - 1
+
+    def limit_gradients(self, gradients: float) -> Nuts:
+        """Return this sampler with a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
+        depth = int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
+        return dataclasses.replace(self, max_tree_depth=depth)
+
+    def kernel(self, posterior: AbstractPosterior) -> NUTS:
+        """Return NumPyro's NUTS kernel."""
+        return NUTS(
+            potential_fn=numpyro_kernels.potential(posterior),
+            step_size=self.step_size,  # type: ignore[arg-type]
+            max_tree_depth=(min(self.warmup_tree_depth, self.max_tree_depth), self.max_tree_depth),  # type: ignore[arg-type]
+            target_accept_prob=self.target_acceptance,  # type: ignore[arg-type]
+        )
+
+    def step(
+        self, posterior: AbstractPosterior, state: numpyro_kernels.HamiltonianState, *, key: PRNGKeyArray
+    ) -> tuple[numpyro_kernels.HamiltonianState, Stats]:
+        """Make one trajectory and report its tree depth."""
+        state, stats = numpyro_kernels.step(self.kernel(posterior), state, key=key)
+        depth = jnp.ceil(jnp.log2(stats["n_steps"].astype(stats["lp"].dtype) + 1))
+        return state, {**stats, "tree_depth": depth}

@@ -1,0 +1,1 @@
+"""Markov chains on gradients of mini-batches, without an accept step."""

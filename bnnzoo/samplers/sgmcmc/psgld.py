@@ -1,0 +1,101 @@
+"""Preconditioned stochastic gradient Langevin dynamics."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from typing_extensions import Doc
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.common.control_variate import Anchor
+from bnnzoo.samplers.kernel import choose, standard_normal
+from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradientSampler, langevin_variance_ratio
+
+
+class PsgldState(eqx.Module):
+    """State of a chain."""
+
+    position: Float[Array, " dim"]
+    square: Float[Array, " dim"]
+    """Running mean v of squared gradients."""
+    count: UInt32[Array, ""]
+    anchor: Anchor | None
+
+
+class Psgld(AbstractStochasticGradientSampler[PsgldState]):
+    """Draws near the posterior: SGLD with a step size for each parameter, given by the size of its gradients.
+
+    Li et al. 2016 (arXiv 1512.07666), the preconditioner of RMSprop. With g the mini-batch gradient over N:
+
+        v <- alpha v + (1 - alpha) g^2;  G = 1 / (damping + sqrt(v))
+        theta' = theta + eta_t G grad log p_batch(theta) + sqrt(2 eta_t G) eps
+
+    Li et al. update v throughout the run and omit the term Gamma = div G that this requires. Here v changes only in
+    warm-up, so that Gamma is 0. (Without warm-up v comes from one batch at the initial position.) The remaining bias is
+    that of
+    `sgld`: for a Gaussian target of precision a and gradient noise V the variance is
+    (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+    chain_state: ClassVar[tuple[str, ...]] = ("count",)
+
+    alpha: Annotated[Number, Gt(0), Lt(1), Doc("fraction of v that a warm-up step keeps")] = number(0.99)
+    damping: Annotated[
+        Number, Gt(0), Doc("number added to sqrt(v); it bounds the step of parameters with small gradients")
+    ] = number(0.01)
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> PsgldState:
+        """Return the state at `theta`, with v from one mini-batch."""
+        del num_warmup
+        anchor = self.anchor(posterior, theta)
+        _, gradient = self.gradient(posterior, theta, None, self.batch(posterior, key=key))
+        square = jnp.nan_to_num(gradient / posterior.num_data) ** 2
+        return PsgldState(theta, square, jnp.zeros((), jnp.uint32), anchor)
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: PsgldState, *, key: PRNGKeyArray
+    ) -> tuple[PsgldState, Stats]:
+        """Make one step and update v."""
+        return self._step(posterior, state, jnp.asarray(self.alpha, state.position.dtype), key=key)
+
+    def step(self, posterior: AbstractPosterior, state: PsgldState, *, key: PRNGKeyArray) -> tuple[PsgldState, Stats]:
+        """Make one step with v fixed."""
+        return self._step(posterior, state, None, key=key)
+
+    def _step(
+        self, posterior: AbstractPosterior, state: PsgldState, alpha: Float[Array, ""] | None, *, key: PRNGKeyArray
+    ) -> tuple[PsgldState, Stats]:
+        key_batch, key_noise = jax.random.split(key)
+        batch = self.batch(posterior, key=key_batch)
+        lp_estimate, gradient = self.gradient(posterior, state.position, state.anchor, batch)
+        finite = jnp.isfinite(jnp.sum(gradient))
+        square = state.square
+        if alpha is not None:
+            square = choose(finite, alpha * square + (1 - alpha) * (gradient / posterior.num_data) ** 2, square)
+        eta = self.eta(state.count, gradient)
+        parameter_eta = eta / (self.damping + jnp.sqrt(square))
+        eps = standard_normal(state.position, key=key_noise)
+        position = choose(
+            finite, state.position + parameter_eta * gradient + jnp.sqrt(2 * parameter_eta) * eps, state.position
+        )
+        stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
+        return PsgldState(position, square, state.count + 1, state.anchor), stats
+
+    def metric(self, state: PsgldState) -> Float[Array, " dim"]:
+        """Return G."""
+        return 1 / (self.damping + jnp.sqrt(state.square))
+
+    def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        """Return the ratio of a Langevin step."""
+        del num_data
+        return langevin_variance_ratio(length, noise)

@@ -1,0 +1,113 @@
+"""Stochastic gradient Langevin dynamics."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Lt
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.common.control_variate import Anchor
+from bnnzoo.samplers.kernel import choose, standard_normal
+from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradientSampler, langevin_variance_ratio
+from bnnzoo.samplers.statistics import N_STEPS, Statistic
+
+
+class SgldState(eqx.Module):
+    """State of a chain."""
+
+    position: Float[Array, " dim"]
+    count: UInt32[Array, ""]
+    anchor: Anchor | None
+
+
+class Sgld(AbstractStochasticGradientSampler[SgldState]):
+    """Draws near the posterior: theta' = theta + eta_t grad log p_batch(theta) + sqrt(2 eta_t) eps, no accept step.
+
+    Welling and Teh 2011. The batch's log-likelihood is scaled by num_data / batch_size. The draws are biased: for a
+    Gaussian target of precision a and gradient noise V the variance is (1 + eta V / 2) / (a (1 - eta a / 2)), not 1 /
+    a.
+
+    With a cyclical step size the first fraction `exploration` of every cycle has no noise: gradient descent with large
+    steps, towards another mode (Zhang et al. 2020, arXiv 1902.03932, algorithm 1). A step that begins in this part
+    completes it and then makes one noisy step, so that every draw comes from the sampling part.
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+    chain_state: ClassVar[tuple[str, ...]] = ("count",)
+    statistics: ClassVar[tuple[Statistic, ...]] = (*AbstractStochasticGradientSampler.statistics, N_STEPS)
+
+    exploration: Annotated[
+        Number,
+        Ge(0),
+        Lt(1),
+        Doc("for schedule cyclical: fraction of a cycle that is descent without noise and gives no draws"),
+    ] = number(0.0)
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> SgldState:
+        """Return the state at `theta`."""
+        del num_warmup, key
+        return SgldState(theta, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta))
+
+    def step(self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray) -> tuple[SgldState, Stats]:
+        """Make one Langevin step, after the exploration of the cycle if the chain is in it."""
+        key_batch, key_noise, key_explore = jax.random.split(key, 3)
+        explored_stats: Stats = {}
+        if self.schedule == "cyclical":
+            state, explored = self._explore(posterior, state, key=key_explore)
+            explored_stats["n_steps"] = 1 + explored
+        batch = self.batch(posterior, key=key_batch)
+        lp_estimate, gradient = self.gradient(posterior, state.position, state.anchor, batch)
+        eta = self.eta(state.count, gradient)
+        eps = standard_normal(state.position, key=key_noise)
+        # The sum of the gradient shows whether the step is finite; this saves a pass over the new position.
+        finite = jnp.isfinite(jnp.sum(gradient))
+        position = choose(finite, state.position + eta * gradient + jnp.sqrt(2 * eta) * eps, state.position)
+        stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta, **explored_stats}
+        return SgldState(position, state.count + 1, state.anchor), stats
+
+    def _explore(
+        self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray
+    ) -> tuple[SgldState, Int[Array, ""]]:
+        """Complete the part without noise if the chain is in it. Return the state and the number of steps made."""
+
+        def is_exploring(carry: Any) -> Bool[Array, ""]:
+            state, num_steps = carry
+            phase = (state.count % jnp.uint32(self.cycle)).astype(state.position.dtype) / self.cycle
+            return (phase < self.exploration) & (num_steps < self.cycle)
+
+        def descend(carry: Any) -> tuple[SgldState, Int[Array, ""]]:
+            state, num_steps = carry
+            batch = self.batch(posterior, key=jax.random.fold_in(key, num_steps))
+            _, gradient = self.gradient(posterior, state.position, state.anchor, batch)
+            eta = self.eta(state.count, gradient)
+            position = choose(jnp.isfinite(jnp.sum(gradient)), state.position + eta * gradient, state.position)
+            return SgldState(position, state.count + 1, state.anchor), num_steps + 1
+
+        return jax.lax.while_loop(is_exploring, descend, (state, jnp.zeros((), jnp.int32)))
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        """Reject an exploration without a cyclical schedule, or one that leaves no step to draw from."""
+        super().check(posterior)
+        if self.exploration > 0 and self.schedule != "cyclical":
+            raise UsageError("[[sampler.exploration]]: requires [[sampler.schedule=cyclical]]; add it")
+        if self.exploration * self.cycle > self.cycle - 1:
+            raise UsageError(
+                f"[[sampler.exploration]]: leaves no steps for draws (got {self.exploration:g} of {self.cycle} "
+                "steps); use a smaller value, or a longer [[sampler.cycle]]"
+            )
+
+    def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        """Return the ratio of a Langevin step."""
+        del num_data
+        return langevin_variance_ratio(length, noise)

@@ -1,0 +1,204 @@
+"""Underdamped Langevin dynamics with symmetric sweeps over the mini-batches."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Gt, Lt
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.posterior.permutation import distinct_indices
+from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.common.control_variate import Anchor
+from bnnzoo.samplers.kernel import choose, standard_normal
+from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradientSampler
+
+
+class _Sweep(NamedTuple):
+    """The response to gradient errors at one place of a sweep, up to the variance of the errors."""
+
+    power: Float[Array, "2 2"]
+    """Power of the step matrix: the remaining response to earlier sweeps."""
+    mean: Float[Array, "2"]
+    """Mean of the responses to the batches."""
+    spread: Float[Array, "2 2"]
+    """Sum of their squares about the mean."""
+    first: Float[Array, "2"]
+    """Response to the first use of the batch that is next on the way back."""
+    within: Float[Array, ""]
+    """Sum over the places so far of the position's variance due to errors of this sweep."""
+    power_squares: Float[Array, "2 2"]
+    """Sum over the places so far of the outer square of the first row of `power`."""
+
+
+class SmsUbuState(eqx.Module):
+    """State of a chain."""
+
+    position: Float[Array, " dim"]
+    momentum: Float[Array, " dim"]
+    count: UInt32[Array, ""]
+    anchor: Anchor | None
+    seed: UInt32[Array, ""]
+    """Seed of the chain's random partitions."""
+
+
+class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
+    """Draws near the posterior: Langevin dynamics with momentum, with the batches taken in order and then in reverse.
+
+    Paulin, Whalley, Chada and Leimkuhler 2024 (arXiv 2410.19780). The rows are split at random into floor(N / n)
+    batches. A step takes the next batch, forwards and then backwards; after both, a new split is drawn (rows that are
+    left over are not used before the new split). The errors of the batches' gradients thereby cancel over a sweep, to
+    second order in the step size. Let h = sqrt(2 eta_t), c = exp(-gamma h) the fraction of the momentum that is kept,
+    and U the exact flow of dtheta = p dt, dp = -gamma p dt + sqrt(2 gamma) dW for a time h / 2. A step is
+
+        U;  p <- p + h grad log p_batch(theta);  U
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+    chain_state: ClassVar[tuple[str, ...]] = ("momentum", "count")
+
+    sampling: Annotated[
+        Literal["symmetric"], Doc("order of the batches: each row is used once forwards and once backwards")
+    ] = "symmetric"
+    momentum: Annotated[Number, Gt(0), Lt(1), Doc("c: fraction of the momentum that a step keeps")] = number(0.9)
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> SmsUbuState:
+        """Return the state at `theta`, with a random momentum and a seed for the partitions."""
+        del num_warmup
+        key_momentum, key_seed = jax.random.split(key)
+        momentum, seed = standard_normal(theta, key=key_momentum), jax.random.bits(key_seed, dtype=jnp.uint32)
+        return SmsUbuState(theta, momentum, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta), seed)
+
+    def step(self, posterior: AbstractPosterior, state: SmsUbuState, *, key: PRNGKeyArray) -> tuple[SmsUbuState, Stats]:
+        """Make one UBU step on the next mini-batch of the sweep."""
+        key_before, key_after, key_fresh = jax.random.split(key, 3)
+        eta = self.eta(state.count, state.position)
+        h = jnp.sqrt(2 * eta)
+        position, momentum = self._flow(h / 2, state.position, state.momentum, key=key_before)
+        batch = self._next_batch(posterior, state)
+        lp_estimate, gradient = self.gradient(posterior, position, state.anchor, batch)
+        finite = jnp.isfinite(jnp.sum(gradient))
+        next_values = self._flow(h / 2, position, momentum + h * gradient, key=key_after)
+        # A chain whose gradient is not finite stays in place and gets a new momentum.
+        fresh_momentum = standard_normal(state.position, key=key_fresh)
+        position, momentum = choose(finite, next_values, (state.position, fresh_momentum))
+        stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
+        return SmsUbuState(position, momentum, state.count + 1, state.anchor, state.seed), stats
+
+    def _next_batch(self, posterior: AbstractPosterior, state: SmsUbuState) -> Any:
+        size = self.batch_rows(posterior.num_data)
+        batches = posterior.num_data // size
+        sweep, place = state.count // (2 * batches), state.count % (2 * batches)
+        number = jnp.where(place < batches, place, 2 * batches - 1 - place)
+        key = jax.random.fold_in(jax.random.key(state.seed), sweep)
+        rows = distinct_indices(size, posterior.num_data, start=number * size, key=key)
+        return jax.lax.optimization_barrier(posterior.take(rows))
+
+    def _flow(
+        self, time: Float[Array, ""], theta: Float[Array, " dim"], p: Float[Array, " dim"], *, key: PRNGKeyArray
+    ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+        """Return theta and p after free motion with friction and noise; a = gamma time, for any step size."""
+        a = -jnp.log(jnp.asarray(self.momentum, time.dtype)) / 2
+        decayed_fraction = -jnp.expm1(-a)
+        # Variance of the position's noise, 2 a - 3 + 4 e^-a - e^-2a, by its series where the direct form cancels.
+        series, term = jnp.zeros_like(a), a**2 / 2
+        for k in range(3, 13):
+            term = -term * a / k
+            series = series + term * (4 - 2**k)
+        var_theta = jnp.where(a < 0.5, series, 2 * a - 2 * decayed_fraction - decayed_fraction**2)
+        var_p, covariance = -jnp.expm1(-2 * a), decayed_fraction**2
+        first, second = (standard_normal(theta, key=k) for k in jax.random.split(key))
+        noise_p = jnp.sqrt(var_p) * first
+        noise_theta = covariance / jnp.sqrt(var_p) * first + jnp.sqrt(var_theta - covariance**2 / var_p) * second
+        return theta + time / a * (decayed_fraction * p + noise_theta), (1 - decayed_fraction) * p + noise_p
+
+    def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        """Return the variance ratio of a step's linear map on a Gaussian target, with the batches' errors.
+
+        theta is in units of the target's standard deviation, and h = sqrt(2 eta a). Without errors the stationary
+        covariance is I + E with E = S E S' + the excess over I after one step from I. Its orders of h are cancelled
+        analytically, because their float32 difference would be dominated by rounding.
+        """
+        h = jnp.sqrt(2 * length)
+        a = -jnp.log(jnp.asarray(self.momentum, h.dtype)) / 2
+        decayed_fraction, time = -jnp.expm1(-a), h / 2 / a
+        flow = _matrix(1.0, time * decayed_fraction, 0.0, 1 - decayed_fraction)
+        step = flow @ _matrix(1.0, 0.0, -h, 1.0) @ flow
+        flow_variance, flow_covariance = 2 * time**2 * (a - decayed_fraction), time * decayed_fraction
+        kicked_covariance = flow_covariance - h * (1 + flow_variance)
+        kicked = _matrix(
+            flow_variance, kicked_covariance, kicked_covariance, h**2 * (1 + flow_variance) - 2 * h * flow_covariance
+        )
+        added = flow @ kicked @ flow.T + _matrix(flow_variance, flow_covariance, flow_covariance, 0.0)
+        exact_variance = 1 + _stationary(step, added)[0, 0]
+        batch_error_variance = self._batch_error_variance(step, h * flow[:, 1], num_data)
+        # The eigenvalues of a 2 x 2 matrix with determinant c < 1 lie within the unit circle under this condition.
+        stable = jnp.abs(jnp.trace(step)) < 1 + jnp.linalg.det(step)
+        return jnp.where(stable, exact_variance + noise / length * batch_error_variance, jnp.inf)
+
+    def _batch_error_variance(
+        self, step: Float[Array, "2 2"], push: Float[Array, "2"], num_data: int
+    ) -> Float[Array, ""]:
+        """Return the variance of the response to batches' errors of variance 1, as a mean over the places of a sweep.
+
+        For M disjoint batches of n out of N data the errors have the correlation -n / (N - n). With B the responses [2,
+        M] to each batch's error at a place of the sweep, and b the mean of its columns, the covariance is
+
+            N / (N - n) sum_k (B_k - b)(B_k - b)' + M (N - M n) / (N - n) b b'
+        """
+        size = self.batch_rows(num_data)
+        num_other_rows, batches = num_data - size, num_data // size
+        if not num_other_rows:
+            return jnp.zeros(())
+        single_batch_factor = num_data / num_other_rows
+        sweep_factor = batches * (num_data - batches * size) / num_other_rows
+
+        def next_place(carry: _Sweep, is_way_back: Bool[Array, ""]) -> tuple[_Sweep, None]:
+            # On the way back each batch already has a response from the way forwards. For the last batch it was just
+            # made; for each earlier batch it is two steps older.
+            earlier_response = step @ (jnp.where(is_way_back, carry.first, 0.0) - carry.mean)
+            mean = step @ carry.mean + push / batches
+            cross_term = jnp.outer(earlier_response, push)
+            spread = (
+                step @ carry.spread @ step.T + cross_term + cross_term.T + (1 - 1 / batches) * jnp.outer(push, push)
+            )
+            first = jnp.where(is_way_back, step @ (step @ carry.first), carry.first)
+            power = step @ carry.power
+            within = carry.within + single_batch_factor * spread[0, 0] + sweep_factor * mean[0] ** 2
+            power_squares = carry.power_squares + jnp.outer(power[0], power[0])
+            return _Sweep(power, mean, spread, first, within, power_squares), None
+
+        zeros = jnp.zeros_like(step)
+        start = _Sweep(jnp.eye(2), 0 * push, zeros, push, jnp.zeros(()), zeros)
+        end, _ = jax.lax.scan(next_place, start, jnp.arange(2 * batches) >= batches)
+        across_sweeps = _stationary(
+            end.power, single_batch_factor * end.spread + sweep_factor * jnp.outer(end.mean, end.mean)
+        )
+        return (end.within + jnp.sum(across_sweeps * end.power_squares)) / (2 * batches)
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        """Reject batches that exceed the data."""
+        super().check(posterior)
+        rows = self.batch_rows(posterior.num_data)
+        if rows > posterior.num_data:
+            raise UsageError(
+                f"[[sampler.batch_size]]: must be at most {posterior.num_data}, the number of rows (got {rows})"
+            )
+
+
+def _matrix(*entries: Array | float) -> Float[Array, "2 2"]:
+    return jnp.stack([jnp.asarray(entry, jnp.zeros(()).dtype) for entry in entries]).reshape(2, 2)
+
+
+def _stationary(step: Float[Array, "2 2"], fresh: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
+    """Solve P = step P step' + fresh for P."""
+    return jnp.linalg.solve(jnp.eye(4) - jnp.kron(step, step), fresh.reshape(4)).reshape(2, 2)

@@ -1,0 +1,201 @@
+"""Common parts of samplers on mini-batch gradients without an accept step: gradient, anchor and step size."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from annotated_types import Ge, Gt, Le
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, as_number, number
+from bnnzoo.samplers.base import AbstractSampler, Stats
+from bnnzoo.samplers.common.control_variate import ORDER, Anchor, Order, make_anchor, next_anchor, refuse_large
+from bnnzoo.samplers.common.gradient_noise import gradient_noise, jackknife, worst_directions
+from bnnzoo.samplers.sgmcmc.auto_steps import TARGET, choose_fields
+from bnnzoo.samplers.sgmcmc.schedule import Schedule, scheduled_step_size, typical_steps
+from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, STEP_SIZE, Statistic
+
+S = TypeVar("S")
+
+_STEP_SIZE, _ROWS = 1e-5, 50
+"""Step size and batch size if they are `auto` and no pilot run chose them."""
+_STEP_FRACTIONS = np.logspace(-8, 1, 181, dtype=np.float32)
+"""Fractions of a step size, among which the largest nearly unbiased one is selected."""
+
+
+class AbstractStochasticGradientSampler(AbstractSampler[S]):
+    """A sampler whose steps follow a mini-batch gradient. Its state has `position`, `count` and `anchor`.
+
+    The gradient is grad log p(theta) + beta (N / n) sum_batch grad l_i(theta). A control variate subtracts the gradient
+    of every datum's Taylor polynomial at an anchor and adds their sum over all data (first order: Baker et al. 2019,
+    Stat. Comput. 29, 599). The estimate stays unbiased, and only the remainder of the polynomial is noisy. The anchor
+    is the chain's position at the ends of warm-up windows (at second order a Newton step further), or the initial
+    position without warm-up.
+
+    If the user sets the step size, or without warm-up, `auto` means a batch of 50 rows (of all rows if there are fewer
+    and rows may not repeat), no control variate, and a step size of 1e-5.
+    """
+
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
+
+    step_size: Annotated[
+        Number | Literal["auto"], Gt(0), Doc("eta; auto: a pilot run selects a value with a small predicted bias")
+    ] = eqx.field(converter=as_number, default="auto")
+    batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("n: rows per step; auto: selected with the step size")] = (
+        "auto"
+    )
+    sampling: Annotated[Literal["replacement", "disjoint"], Doc("whether a row may occur twice in a batch")] = (
+        "replacement"
+    )
+    control_variate: Annotated[
+        Order | Literal["auto"],
+        Doc(
+            "order of the Taylor polynomial subtracted from gradients; auto: none or first, selected with the step size"
+        ),
+    ] = "auto"
+    schedule: Annotated[Schedule, Doc("schedule of the step size")] = "constant"
+    decay: Annotated[Number, Gt(0), Le(1), Doc("for schedule decreasing: exponent of the decrease")] = number(0.55)
+    delay: Annotated[Number, Gt(0), Doc("for schedule decreasing: number of steps before the decrease")] = number(
+        1000.0
+    )
+    cycle: Annotated[int, Ge(1), Doc("for schedule cyclical: number of steps per cycle")] = 1000
+
+    def eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the step size of step `count`."""
+        eta = jnp.asarray(_STEP_SIZE if isinstance(self.step_size, str) else self.step_size, like.dtype)
+        return scheduled_step_size(self.schedule, eta, count, decay=self.decay, delay=self.delay, cycle=self.cycle)
+
+    def mean_eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the mean step size over the draws of a chain after `count` steps."""
+        if self.schedule == "constant":
+            return self.eta(count, like)
+        steps = typical_steps(self.schedule, count, cycle=self.cycle, exploration=getattr(self, "exploration", 0.0))
+        return jnp.mean(jax.vmap(lambda step: self.eta(step, like))(steps))
+
+    def batch_rows(self, num_data: int) -> int:
+        """Return the number of rows in a mini-batch. Without replacement, `auto` is at most the number of rows."""
+        if not isinstance(self.batch_size, str):
+            return self.batch_size
+        return _ROWS if self.sampling == "replacement" else min(_ROWS, num_data)
+
+    @property
+    def order(self) -> Order:
+        """Order of the control variate."""
+        return "none" if self.control_variate == "auto" else self.control_variate
+
+    def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
+        """Return the choices of a pilot run if the step size is `auto`, else nothing."""
+        return choose_fields(self, posterior, thetas) if isinstance(self.step_size, str) else {}
+
+    def anchor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor | None:
+        """Return the anchor of a chain at `theta`; None without a control variate."""
+        if self.order == "none":
+            return None
+        return make_anchor(posterior, theta, second=self.order == "second")
+
+    def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
+        """Move the anchor to the chain's position."""
+        del final, key
+        typed_state: Any = state
+        if typed_state.anchor is None:
+            return state
+        return eqx.tree_at(lambda s: s.anchor, state, next_anchor(typed_state.anchor, posterior, typed_state.position))
+
+    def batch(self, posterior: AbstractPosterior, *, key: PRNGKeyArray) -> Any:
+        """Draw the mini-batch of a step."""
+        return posterior.minibatch(self.batch_rows(posterior.num_data), replace=self.sampling == "replacement", key=key)
+
+    def gradient(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], anchor: Anchor | None, batch: Any
+    ) -> tuple[Float[Array, ""], Float[Array, " dim"]]:
+        """Return the mini-batch estimates of the log posterior density and of its gradient."""
+        scale = posterior.likelihood_power * (posterior.num_data / self.batch_rows(posterior.num_data))
+
+        def log_density(t: Float[Array, " dim"]) -> Float[Array, ""]:
+            return posterior.log_prior(t) + scale * jnp.sum(posterior.log_likelihood(t, batch))
+
+        lp_estimate, gradient = jax.value_and_grad(log_density)(theta)
+        if anchor is not None:
+            anchor_slope = posterior.likelihood_power * anchor.slope(theta)
+            gradient = gradient - scale * anchor.batch_slope(posterior, theta, batch) + anchor_slope
+        return lp_estimate, gradient
+
+    def metric(self, state: S) -> Float[Array, " dim"] | Float[Array, ""]:
+        """Return G of the proposal: a step moves by eta_t G times the gradient."""
+        del state
+        return jnp.ones(())
+
+    @abc.abstractmethod
+    def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
+        """Return the stationary variance relative to a Gaussian target's, with precision a and gradient variance V.
+
+        Args:
+            length: eta a.
+            noise: eta V.
+            num_data: number of data from which the batches are drawn.
+        """
+
+    def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
+        """Estimate the chain's bias from the curvature and the gradient noise at the last position.
+
+        `variance_ratio` uses their means over theta's coordinates, so it is the ratio of an average direction.
+        `variance_ratio_worst` is the ratio of the stiffest or the noisiest direction, whichever is larger. The step
+        size is the mean over the schedule. At the step size `unbiased_step_size` neither ratio exceeds `TARGET`.
+        """
+        typed_state: Any = state
+        metric, eta = self.metric(state), self.mean_eta(typed_state.count, typed_state.position)
+        key_mean, key_worst = jax.random.split(key)
+
+        def gradient(theta: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
+            return self.gradient(posterior, theta, typed_state.anchor, self.batch(posterior, key=key))[1]
+
+        def ratio(curvature: Float[Array, ""], variance: Float[Array, ""]) -> Float[Array, ""]:
+            return self.variance_ratio(eta * curvature, eta * variance, num_data=posterior.num_data)
+
+        noise = gradient_noise(gradient, typed_state.position, metric, key=key_mean)
+        value, error = jackknife(ratio, noise)
+        worst_noise = worst_directions(gradient, typed_state.position, metric, key=key_worst)
+        # With noise, the estimated curvature of a flat direction may be negative; it is set to at least 0.
+        curvature = jnp.append(jnp.maximum(jnp.mean(worst_noise.curvature, 1), 0.0), jnp.mean(noise.curvature))
+        variance = jnp.append(jnp.mean(worst_noise.variance, 1), jnp.mean(noise.variance))
+
+        def largest_ratio(fraction: Float[Array, ""]) -> Float[Array, ""]:
+            return jnp.max(jax.vmap(ratio)(fraction * curvature, fraction * variance))
+
+        largest_fraction = jnp.max(
+            jnp.where(jax.vmap(largest_ratio)(jnp.asarray(_STEP_FRACTIONS)) <= TARGET, _STEP_FRACTIONS, 0.0)
+        )
+        return {
+            "variance_ratio": value,
+            "variance_ratio_se": error,
+            "variance_ratio_worst": largest_ratio(jnp.ones(())),
+            "unbiased_step_size": largest_fraction * self.eta(jnp.zeros_like(typed_state.count), typed_state.position),
+        }
+
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count one gradient per datum, and its derivatives at the anchor."""
+        return self.batch_rows(posterior.num_data) * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        """Reject batches without replacement that exceed the data, and Hessians that are not affordable."""
+        rows = self.batch_rows(posterior.num_data)
+        if self.sampling == "disjoint" and rows > posterior.num_data:
+            raise UsageError(
+                f"[[sampler.batch_size]]: must be at most {posterior.num_data}, the number of rows (got "
+                f"{rows}); use a smaller value, or [[sampler.sampling=replacement]]"
+            )
+        refuse_large(self.order, posterior)
+
+
+def langevin_variance_ratio(length: Float[Array, ""], noise: Float[Array, ""]) -> Float[Array, ""]:
+    """Return (1 + eta V / 2) / (1 - eta a / 2) of theta' = theta + eta grad + sqrt(2 eta) eps; inf if unstable."""
+    return jnp.where(length < 2, (1 + noise / 2) / jnp.maximum(1 - length / 2, 0.0), jnp.inf)

@@ -1,0 +1,26 @@
+"""Metropolis-Hastings on mini-batches without a noise penalty."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from typing_extensions import Doc
+
+from bnnzoo.samplers.base import Exactness
+from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
+
+
+class Batched(AbstractPenalty):
+    """Draws from no known distribution: `Penalty` with the penalty switched off, for comparison.
+
+    Accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), with the batch estimate of delta used
+    as if it were exact. The draws are wider than the posterior, and the excess grows as the batches become smaller.
+    """
+
+    exactness: ClassVar[Exactness] = "biased"
+
+    correction: Annotated[Literal[0], Doc("0: no penalty")] = 0
+    proposal: Annotated[Literal["random-walk", "langevin", "hmc"], Doc("proposal, as for `penalty`")] = "random-walk"
+    sampling: Annotated[Literal["replacement", "disjoint"], Doc("whether a row may be used twice in a step")] = (
+        "replacement"
+    )

@@ -1,0 +1,248 @@
+"""The influence of single rows on mini-batch steps, and the fraction of the curvature that the steps miss.
+
+The statistics of a batch describe the rows that it drew. A row may be drawn once in a thousand steps and then alone
+determine the result of the step. No average over steps shows such a row, or a row that was never drawn. The functions
+here detect both by evaluating every row for a few of the chain's own proposals.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers.base import Stats
+from bnnzoo.samplers.common import preconditioner
+
+_ROWS = 64
+"""Largest number of rows that define a direction: the rows with the largest loss."""
+_DIRECTIONS = 3
+_PROPOSALS = 8
+"""Proposals of one evaluation in warm-up.
+
+The final evaluation uses twice as many, with `_STEPS_BETWEEN` steps between them.
+"""
+_STEPS_BETWEEN = 25
+_FAR = 1e10
+"""Value that replaces an infinite difference; its square is still finite."""
+_ELEMENTS = 2**22
+"""Largest number of elements in the gradients of those rows."""
+
+
+class Influence(NamedTuple):
+    """The effect of each row on a step, over a few proposals."""
+
+    square: Float[Array, " num_data"]
+    """Mean square of the row's difference beta d_i."""
+    unseen: Float[Array, " num_data"]
+    """Fraction of the difference that the acceptance misses.
+
+    It is 0 for a row with small differences, and 1 for a row that causes a rejection in every step that draws it.
+    """
+    positions: Float[Array, "proposal dim"]
+    """Positions of the chain at the proposals."""
+
+
+def row_influence(
+    sampler: Any,
+    posterior: AbstractPosterior,
+    state: Any,
+    *,
+    proposals: int = _PROPOSALS,
+    steps_between: int,
+    key: PRNGKeyArray,
+) -> Influence:
+    """Return the influence of every row on some proposals of the penalty along a chain.
+
+    Args:
+        sampler: a sampler with the methods of `AbstractPenalty`.
+        posterior: the target distribution.
+        state: the state of the chain.
+        proposals: number of proposals.
+        steps_between: steps of the chain from one proposal to the next. They are needed because a row whose residual
+            happens to be small at one position has little influence there.
+        key: random key.
+    """
+    sizes = sampler.plan(posterior.num_data)
+    draw_probability = sizes.num_used * (1 / posterior.num_data if state.rows is None else state.rows.probabilities)
+    disjoint = sizes.disjoint
+
+    def add_proposal(i: Array, carry: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
+        state, square, lost, at = carry
+        key_steps, key_proposal = jax.random.split(jax.random.fold_in(key, i))
+        step = lambda j, at: sampler.step(posterior, at, key=jax.random.fold_in(key_steps, j))[0]  # noqa: E731
+        state = jax.lax.fori_loop(0, steps_between, step, state)
+        proposal, _, _ = sampler._propose(posterior, state, key=key_proposal)
+        d = jnp.clip(jnp.nan_to_num(_differences(posterior, state, proposal)), -_FAR, _FAR)
+        return (
+            state,
+            square + d**2,
+            lost + d * (d - effective_contribution(d, draw_probability, disjoint=disjoint)),
+            at.at[i].set(state.position),
+        )
+
+    zero = jnp.zeros((posterior.num_data,), state.position.dtype)
+    empty_positions = jnp.zeros((proposals, *state.position.shape), state.position.dtype)
+    _, square, unseen_square, positions = jax.lax.fori_loop(
+        0, proposals, add_proposal, (state, zero, zero, empty_positions)
+    )
+    tiny = jnp.finfo(square.dtype).tiny
+    return Influence(square / proposals, jnp.clip(unseen_square / jnp.maximum(square, tiny), 0.0, 1.0), positions)
+
+
+def _differences(posterior: AbstractPosterior, state: Any, proposal: Float[Array, " dim"]) -> Float[Array, " num_data"]:
+    """Return beta d_i of every row, after subtraction of the control variate."""
+    d = posterior.log_likelihoods(proposal) - posterior.log_likelihoods(state.position)
+    if state.anchor is not None:
+        part = state.anchor.batch_part
+        d = d - posterior.over_data(lambda batch: part(posterior, state.position, proposal, batch))
+    return posterior.likelihood_power * d
+
+
+def effective_contribution(
+    d: Float[Array, " num_data"],
+    draw_probability: Float[Array, " num_data"] | Float[Array, ""] | float,
+    *,
+    disjoint: bool,
+) -> Float[Array, " num_data"]:
+    """Return a row's effective contribution to the log ratio of a penalised step, given its difference d.
+
+    If it is drawn n times, the row adds n b with b = d / drawn to the log ratio and n b^2 / 2 to its penalty. Hence E
+    exp(n (b - b^2 / 2)) replaces exp(d); for the reverse move b is replaced by -b. The effective contribution is
+    half the logarithm of their ratio: d (1 - b^2 / 3) for small b, and 0 for large b, which reject both moves. n is
+    Poisson with replacement. Without, it is 0 or 1, and the penalty is smaller by the factor 1 - drawn.
+    """
+    b = d / draw_probability
+    if not disjoint:
+        return draw_probability * (jnp.exp(b - b**2 / 2) - jnp.exp(-b - b**2 / 2)) / 2
+    half_penalty = (1 - draw_probability) * b**2 / 2
+
+    def factor(b: Float[Array, " num_data"]) -> Float[Array, " num_data"]:
+        x = b - half_penalty
+        # log(1 - drawn + drawn e^x): the first form is exact where the second overflows, the second where x is small.
+        large_form = jnp.logaddexp(jnp.log1p(-draw_probability), jnp.log(draw_probability) + x)
+        return jnp.where(jnp.abs(x) > 5, large_form, jnp.log1p(draw_probability * jnp.expm1(jnp.clip(x, -5.0, 5.0))))
+
+    return (factor(b) - factor(-b)) / 2
+
+
+def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Stats:
+    """Return the biases due to the rows whose effect the steps miss, each in its worst direction.
+
+    `unseen` is the missed fraction s of the log posterior's curvature; it inflates a variance by 1 / (1 - s).
+    `unseen_shift` is the shift of a mean due to the missed gradient, in standard deviations. `rows_needed` is the
+    number of rows with which a step has sigma2 = 1, for the proposals in use.
+    """
+    sizes = sampler.plan(posterior.num_data)
+    if sizes.disjoint and sizes.num_used == posterior.num_data:
+        # Every step uses every row. Rounding errors of the difference below would have an arbitrary direction.
+        zero = jnp.zeros((), state.position.dtype)
+        rows = row_influence(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=0, key=key)
+        return {"unseen": zero, "unseen_shift": zero, "rows_needed": _rows_needed(rows, state)}
+    rows = row_influence(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=_STEPS_BETWEEN, key=key)
+    shape = preconditioner.or_diagonal(state.preconditioner, posterior, state.position)
+    curvature = _directions(posterior, state.position, shape, rows)
+    fractions, _ = jax.lax.map(lambda direction: _lost_fraction(posterior, state, rows, shape, direction), curvature)
+    return {
+        "unseen": jnp.max(jnp.abs(fractions)),
+        "unseen_shift": _mean_shift(posterior, state, rows, shape),
+        "rows_needed": _rows_needed(rows, state),
+    }
+
+
+def _rows_needed(rows: Influence, state: Any) -> Float[Array, ""]:
+    """Return K1, with which K rows drawn with replacement give sigma2 = K1 / K.
+
+    K1 is the mean over the proposals of sum_i d_i^2 / p_i, where p_i is the probability to draw row i. The square of
+    the sum of all differences, which is of order 1, is neglected.
+    """
+    probabilities = 1 / rows.square.shape[0] if state.rows is None else state.rows.probabilities
+    return jnp.sum(rows.square / probabilities)
+
+
+def _directions(
+    posterior: AbstractPosterior, theta: Float[Array, " dim"], shape: preconditioner.Preconditioner, rows: Influence
+) -> Float[Array, "direction dim"]:
+    """Return the directions in which the rows with the largest loss, weighted by their loss, have the most curvature.
+
+    The directions are in whitened coordinates, those of the proposal's covariance.
+    """
+    count = min(posterior.num_data, _ROWS, max(4, _ELEMENTS // theta.shape[0]))
+    worst = jax.lax.top_k(rows.square * rows.unseen, count)[1]
+    batch = jax.tree.map(lambda leaf: leaf[:, None], posterior.take(worst))
+
+    def weighted_slope(row, weight: Float[Array, ""]) -> Float[Array, " dim"]:
+        """Return a vector whose outer square is the row's lost curvature. It is exact for a curvature of rank one."""
+        slope = shape.project(jax.grad(lambda t: posterior.log_likelihood(t, row)[0])(theta))
+        length = jnp.maximum(jnp.sum(slope**2), jnp.finfo(slope.dtype).tiny)
+        curvature = _directional_curvature(posterior, theta, shape.correlate(slope / jnp.sqrt(length)), row)[0]
+        return slope * jnp.sqrt(jnp.maximum(curvature, 0.0) * weight / length)
+
+    weighted_slopes = jnp.nan_to_num(jax.vmap(weighted_slope)(batch, rows.unseen[worst]))
+    _, vectors = jnp.linalg.eigh(weighted_slopes @ weighted_slopes.T)
+    return vectors.T[::-1][:_DIRECTIONS] @ weighted_slopes
+
+
+def _lost_fraction(
+    posterior: AbstractPosterior,
+    state: Any,
+    rows: Influence,
+    shape: preconditioner.Preconditioner,
+    direction: Float[Array, " dim"],
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Return the fraction of the log posterior's curvature that steps miss in a whitened direction, and the total."""
+    theta, anchor, step = state.position, state.anchor, shape.correlate(direction)
+    curvatures = posterior.over_data(lambda row: _directional_curvature(posterior, theta, step, row))
+    prior = preconditioner.prior_precision(posterior, theta)
+    total = posterior.likelihood_power * jnp.sum(curvatures) + jnp.sum(prior * step**2)
+    if anchor is not None and anchor.hessian is not None:
+        # The curvature of the polynomial contains all rows, independently of the batch.
+        curvatures = curvatures - posterior.over_data(
+            lambda row: _directional_curvature(posterior, anchor.point, step, row)
+        )
+    lost_curvature = posterior.likelihood_power * jnp.sum(rows.unseen * curvatures)
+    total = jnp.maximum(total, jnp.abs(lost_curvature) + jnp.finfo(lost_curvature.dtype).tiny)
+    return lost_curvature / total, total
+
+
+def _mean_shift(
+    posterior: AbstractPosterior, state: Any, rows: Influence, shape: preconditioner.Preconditioner
+) -> Float[Array, ""]:
+    """Return the largest shift of a mean, in standard deviations, due to the lost gradient sum_i unseen_i grad l_i.
+
+    At a position of the chain, the lost gradient differs from its value at the posterior's mean. The difference is
+    about the lost fraction of the curvature times the total gradient. Both are known, so the difference is subtracted.
+    """
+
+    def slopes_at(position: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+        def lost(end: Float[Array, " dim"]) -> Float[Array, ""]:
+            each = posterior.log_likelihoods(end)
+            if state.anchor is not None:
+                part = state.anchor.batch_part
+                each = each - posterior.over_data(lambda batch: part(posterior, position, end, batch))
+            return posterior.likelihood_power * jnp.sum(rows.unseen * each)
+
+        return shape.project(jax.grad(lost)(position)), shape.project(jax.grad(posterior.log_density)(position))
+
+    lost_slope, full_slope = (
+        jnp.mean(log_likelihoods, 0) for log_likelihoods in jax.lax.map(slopes_at, rows.positions)
+    )
+    lost_fraction, total = _lost_fraction(posterior, state, rows, shape, lost_slope)
+    slope, length = lost_slope @ lost_slope - lost_fraction * (full_slope @ lost_slope), lost_slope @ lost_slope
+    # If the log posterior is flat at this position, the proposal's scale is a better estimate of the posterior's width.
+    curvature = jnp.maximum(total, length / 4 + jnp.finfo(length.dtype).tiny)
+    return jnp.abs(slope) / jnp.sqrt(curvature) / jnp.maximum(1 - lost_fraction, 0.1)
+
+
+def _directional_curvature(
+    posterior: AbstractPosterior, theta: Float[Array, " dim"], direction: Float[Array, " dim"], batch
+) -> Float[Array, " batch"]:
+    """Return minus the second derivative of each row's log-likelihood in one direction."""
+
+    def slope(t: Float[Array, " dim"]) -> Float[Array, " batch"]:
+        return jax.jvp(lambda u: posterior.log_likelihood(u, batch), (t,), (direction,))[1]
+
+    return -jax.jvp(slope, (theta,), (direction,))[1]

@@ -1,0 +1,352 @@
+"""Metropolis-Hastings on mini-batches, the step that `penalty` and `batched` share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt, Lt
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.finding import Finding
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import AbstractSampler, Stats
+from bnnzoo.samplers.common import preconditioner as _preconditioner
+from bnnzoo.samplers.common.control_variate import (
+    ORDER,
+    Anchor,
+    Order,
+    drift_estimator,
+    known_precision,
+    make_anchor,
+    next_anchor,
+    refuse_large,
+)
+from bnnzoo.samplers.kernel import choose, metropolis, replace, standard_normal
+from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, LOG_DENSITY_ESTIMATE, Statistic
+from bnnzoo.samplers.subsampled import batch_sizes, row_probabilities, rows_needed
+from bnnzoo.samplers.subsampled import influence as _influence
+from bnnzoo.samplers.subsampled.batch_sizes import Sizes, WarmupMeans
+from bnnzoo.samplers.subsampled.noise_penalty import Difference, estimate_difference, noise_penalty
+from bnnzoo.samplers.subsampled.regime import STATISTICS, noise_statistics, regime
+from bnnzoo.samplers.subsampled.row_probabilities import RowProbabilities
+
+
+class PenaltyState(eqx.Module):
+    """State of a chain, with the means over warm-up steps that determine the batch sizes."""
+
+    position: Float[Array, " dim"]
+    step_size: Float[Array, ""]
+    preconditioner: _preconditioner.Preconditioner
+    anchor: Anchor | None
+    seen: WarmupMeans
+    auto: Bool[Array, " 3"]
+    """Whether warm-up chooses n, whether it chooses M, and whether it chooses `sampling`."""
+    rows: RowProbabilities | None
+    """Probabilities of the rows; None if rows are drawn uniformly."""
+
+
+class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
+    """Metropolis on mini-batches with a penalty of `correction` terms; `Penalty` gives the formulas."""
+
+    statistics: ClassVar[tuple[Statistic, ...]] = (ACCEPTANCE_RATE, *STATISTICS, LOG_DENSITY_ESTIMATE)
+
+    correction: eqx.AbstractVar[int]
+    """Number of terms of the penalty."""
+    proposal: eqx.AbstractVar[str]
+    sampling: eqx.AbstractVar[str]
+
+    step_size: Annotated[Number, Gt(0), Doc("eta: step size of the proposal; for hmc, of one leapfrog step")] = number(
+        0.01
+    )
+    num_steps: Annotated[int, Ge(1), Doc("an hmc proposal has 1 to num_steps leapfrog steps, drawn uniformly")] = 10
+    batch_size: Annotated[
+        int | Literal["auto"], Ge(1), Doc("n: rows per batch; auto: 50, then selected by warm-up")
+    ] = "auto"
+    num_batches: Annotated[
+        int | Literal["auto"], Ge(1), Doc("M: batches per step; auto: 20, then selected by warm-up")
+    ] = "auto"
+    budget: Annotated[int, Ge(40), Doc("largest number of rows per step, n x M, that auto selects")] = 10_000
+    variance: Annotated[
+        Literal["pooled", "batch-means"], Doc("estimate of sigma2: from the spread over rows, or over batch means")
+    ] = "pooled"
+    control_variate: Annotated[
+        Literal["auto", "none", "first", "second"],
+        Doc("order of the Taylor polynomial subtracted from the differences; auto: second if a subspace is sampled"),
+    ] = "auto"
+    target_acceptance: Annotated[
+        Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance rate at or above this value")
+    ] = number(0.45)
+    target_sigma2: Annotated[Number, Gt(0), Doc("warm-up keeps the mean sigma2 at or below this value")] = number(1.5)
+    preconditioner: Annotated[_preconditioner.Shape, Doc("shape of the proposal's covariance")] = "auto"
+
+    @property
+    def order(self) -> Order:
+        """Order of the control variate; none until `choose` has resolved `auto`."""
+        return "none" if self.control_variate == "auto" else self.control_variate
+
+    def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
+        """Choose a second-order control variate and hmc if the mode is known and steps use mini-batches."""
+        del thetas
+        if posterior.centre() is None or self._uses_all_data(posterior.num_data):
+            return {}
+        choices = {"control_variate": "second", "proposal": "hmc"}
+        return {name: value for name, value in choices.items() if getattr(self, name) == "auto"}
+
+    def sizes(self, num_data: int) -> tuple[int, int]:
+        """Return n and M of a step."""
+        return self.plan(num_data)[:2]
+
+    def plan(self, num_data: int) -> Sizes:
+        """Return the batch sizes of a step."""
+        given_sizes, uses_all_data = (self.batch_size, self.num_batches), self._uses_all_data(num_data)
+        return (
+            batch_sizes.full_batch(num_data)
+            if uses_all_data
+            else batch_sizes.initial_sizes(*given_sizes, self.sampling, num_data)
+        )
+
+    def _uses_all_data(self, num_data: int) -> bool:
+        """Whether `auto` uses all data from the start. With a control variate a few dozen data suffice."""
+        free = self.batch_size == self.num_batches == self.sampling == "auto" and self.order == "none"
+        return free and num_data <= min(batch_sizes.FULL_BATCH_UP_TO, self.budget)
+
+    def resolved_proposal(self, num_data: int) -> str:
+        """Return the name of the proposal of a step, with `auto` resolved."""
+        if self.proposal != "auto":
+            return self.proposal
+        return "hmc" if self._uses_all_data(num_data) else "random-walk"
+
+    def step_power(self, posterior: AbstractPosterior) -> int:
+        return 2 if self.resolved_proposal(posterior.num_data) == "langevin" else 1
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> PenaltyState:
+        del key
+        shape = _preconditioner.identity(self.preconditioner if num_warmup else "identity", theta)
+        sizes = [self.batch_size == "auto", self.num_batches == "auto"]
+        auto = jnp.asarray([*sizes, any(sizes) and self.sampling == "auto"])
+        centre = posterior.centre()
+        point = theta if centre is None else centre
+        anchor = None if self.order == "none" else make_anchor(posterior, point, second=self.order == "second")
+        rows = row_probabilities.uniform(posterior.num_data) if self.sampling == "importance" else None
+        eta = jnp.asarray(self.step_size, theta.dtype)
+        return PenaltyState(theta, eta, shape, anchor, WarmupMeans.empty(theta), auto, rows)
+
+    def settle(
+        self, posterior: AbstractPosterior, state: PenaltyState, *, final: bool, key: PRNGKeyArray
+    ) -> PenaltyState:
+        if final:
+            return state
+        rows = state.rows
+        if rows is not None:
+            influence = _influence.row_influence(self, posterior, state, steps_between=0, key=key)
+            rows = row_probabilities.update_probabilities(rows, influence.square)
+        if state.anchor is not None and posterior.centre() is not None:  # neither anchor nor curvature changes
+            shape = known_precision(state.preconditioner, posterior, state.anchor)
+            return replace(state, preconditioner=shape, rows=rows)
+        anchor = None if state.anchor is None else next_anchor(state.anchor, posterior, state.position)
+        point, hessian = (state.position, None) if anchor is None else (anchor.point, anchor.hessian)
+        shape = _preconditioner.update_precision(state.preconditioner, posterior, point, hessian)
+        return replace(state, preconditioner=shape, anchor=anchor, rows=rows)
+
+    def tune(
+        self, posterior: AbstractPosterior, states: PenaltyState, *, final: bool, key: PRNGKeyArray, num_steps: int
+    ) -> tuple[AbstractSampler[PenaltyState], PenaltyState]:
+        del key, num_steps
+        states = _preconditioner.pool_chains(states, final=final, power=self.step_power(posterior))
+        if states.rows is not None and not final:
+            states = replace(states, rows=row_probabilities.pool_chains(states.rows))
+        total, proposal, current = (
+            posterior.num_data,
+            self.resolved_proposal(posterior.num_data),
+            self.plan(posterior.num_data),
+        )
+        auto_size, auto_batches, auto_sampling = map(bool, states.auto[0])
+        if not (auto_size or auto_batches):
+            return self, states
+        if not final:
+            resized = batch_sizes.resize_batches(
+                current,
+                states.seen,
+                num_data=total,
+                sampling="auto" if auto_sampling else self.sampling,
+                target_acceptance=float(self.target_acceptance),
+                target_sigma2=float(self.target_sigma2),
+                least_factor=2.0 if self.order == "none" and proposal != "random-walk" else 0.0,
+                budget=self.budget,
+                size=None if auto_size else current.size,
+                batches=None if auto_batches else current.batches,
+                fewest=1 if self.variance == "pooled" else 2,
+            )
+            states = replace(states, seen=jax.tree.map(jnp.zeros_like, states.seen))
+            # An unchanged size needs no new compilation; the resolved names are stored in the fields at the end.
+            if resized == current:
+                return self, states
+            current = resized
+        fields = current.fields()
+        if self.sampling == "importance":
+            fields.pop("sampling")  # rows drawn by their influence may repeat for any sizes
+        return dataclasses.replace(self, proposal=proposal, **fields), states
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
+    ) -> tuple[PenaltyState, Stats]:
+        state, stats = self.step(posterior, state, key=key)
+        warmup_means = state.seen.with_step(stats, 10 * jnp.asarray(self.target_sigma2, state.position.dtype))
+        return eqx.tree_at(lambda s: s.seen, state, warmup_means), stats
+
+    def step(
+        self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
+    ) -> tuple[PenaltyState, Stats]:
+        key_propose, key_batch, key_accept = jax.random.split(key, 3)
+        proposal, log_proposal_ratio, num_steps = self._propose(posterior, state, key=key_propose)
+
+        batch, weights = self._batch(posterior, state.rows, key=key_batch)
+        log_likelihoods = posterior.log_likelihood(state.position, batch)
+        new_log_likelihoods = posterior.log_likelihood(proposal, batch)
+        log_prior, new_log_prior = posterior.log_prior(state.position), posterior.log_prior(proposal)
+        d = new_log_likelihoods - log_likelihoods
+        control_variate_change = jnp.zeros(())
+        if state.anchor is not None:
+            d = d - state.anchor.batch_part(posterior, state.position, proposal, batch)
+            control_variate_change = posterior.likelihood_power * state.anchor.whole_part(state.position, proposal)
+        if weights is not None:
+            d, log_likelihoods, new_log_likelihoods = (
+                d * weights,
+                log_likelihoods * weights,
+                new_log_likelihoods * weights,
+            )
+        difference = self.difference(posterior, d, new_log_prior - log_prior + control_variate_change)
+        penalty = noise_penalty(difference.sigma2, difference.dof, self.correction)
+
+        log_ratio = -difference.delta - penalty + log_proposal_ratio
+        accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
+        scale = posterior.likelihood_power * (posterior.num_data / d.shape[0])
+        lp_estimate = jnp.where(
+            accepted, new_log_prior + scale * jnp.sum(new_log_likelihoods), log_prior + scale * jnp.sum(log_likelihoods)
+        )
+        state = eqx.tree_at(lambda s: s.position, state, choose(accepted, proposal, state.position))
+        stats = {
+            "lp_estimate": lp_estimate,
+            "accepted": accepted,
+            "acceptance_rate": rate,
+            "diverging": diverging | ~jnp.isfinite(difference.sigma2),
+            "step_size": state.step_size,
+            **noise_statistics(difference, penalty, rate),
+        }
+        return state, stats | ({"n_steps": num_steps} if self.resolved_proposal(posterior.num_data) == "hmc" else {})
+
+    def _batch(
+        self, posterior: AbstractPosterior, rows: RowProbabilities | None, *, key: PRNGKeyArray
+    ) -> tuple[Any, Float[Array, " used"] | None]:
+        """Return the data of a step and their weights in a mean; None if all weigh the same."""
+        sizes = self.plan(posterior.num_data)
+        if rows is not None:
+            return rows.minibatch(posterior, sizes.num_used, key=key)
+        return posterior.minibatch(sizes.num_used, replace=not sizes.disjoint, key=key), None
+
+    def _propose(
+        self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
+    ) -> tuple[Float[Array, " dim"], Float[Array, ""], Int[Array, ""]]:
+        """Return theta', log q(theta|theta') - log q(theta'|theta), and the number of leapfrog steps."""
+        key_noise, key_drift, key_number = jax.random.split(key, 3)
+        eta, shape = state.step_size, state.preconditioner
+        eps = standard_normal(state.position, key=key_noise)
+        kind = self.resolved_proposal(posterior.num_data)
+        if kind == "random-walk":
+            return state.position + eta * shape.correlate(eps), jnp.zeros((), eta.dtype), jnp.asarray(0)
+        drifts_by_polynomial = state.anchor is not None and state.anchor.hessian is not None
+        batch, weights = (None, None) if drifts_by_polynomial else self._batch(posterior, state.rows, key=key_drift)
+        slope = drift_estimator(posterior, state.anchor, batch, weights)
+        number = jnp.asarray(1)
+        if kind == "langevin":
+            eta = jnp.sqrt(2 * eta)  # a Langevin proposal is one leapfrog step of this length
+        else:
+            number = jax.random.randint(key_number, (), 1, self.num_steps + 1)
+
+        def leapfrog_step(_: Any, phase_point: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+            theta, momentum, force = phase_point
+            momentum = momentum + eta / 2 * force
+            theta = theta + shape.correlate(eta * momentum)
+            force = shape.project(slope(theta))
+            return theta, momentum + eta / 2 * force, force
+
+        start = (state.position, eps, shape.project(slope(state.position)))
+        end = leapfrog_step(0, start) if kind == "langevin" else jax.lax.fori_loop(0, number, leapfrog_step, start)
+        return end[0], (jnp.sum(eps**2) - jnp.sum(end[1] ** 2)) / 2, number
+
+    def difference(
+        self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
+    ) -> Difference:
+        """Return delta and its variance from the (possibly weighted) per-datum differences `d` of a step."""
+        sizes, total = self.plan(posterior.num_data), posterior.num_data
+        # Sizes are multiplied as floats: N * N overflows an int32 above 46 340 data.
+        scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)
+        unused_fraction = 1 - sizes.num_used / total if sizes.disjoint else 1.0
+        groups = None if self.variance == "pooled" else sizes.batches
+        return estimate_difference(d, known_change, scale=scale, unused_fraction=unused_fraction, groups=groups)
+
+    def inspect(self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray) -> Stats:
+        return _influence.unseen_bias(self, posterior, state, key=key) if self.correction else {}
+
+    def remark(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
+        return rows_needed.describe(self, posterior, means["rows_needed"]) if "rows_needed" in means else ""
+
+    @property
+    def guarded(self) -> bool:
+        return self.correction > 0
+
+    def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
+        """Return the relative margins of acceptance and sigma2, the latter capped so that one outlier counts once."""
+        acceptance = stats["acceptance_rate"] / self.target_acceptance - 1
+        sigma2 = jnp.nan_to_num(stats["sigma2"], nan=jnp.inf)
+        return jnp.stack([acceptance, 1 - jnp.minimum(sigma2 / self.target_sigma2, 10.0)])
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        sizes = self.plan(posterior.num_data)
+        if sizes.disjoint and sizes.num_used > posterior.num_data:
+            raise UsageError(
+                f"[[sampler.batch_size]] x [[sampler.num_batches]]: must be at most {posterior.num_data}, the "
+                f"number of rows (got {sizes.num_used}); use smaller values, or [[sampler.sampling=replacement]]"
+            )
+        uses_all_data = sizes.disjoint and sizes.num_used == posterior.num_data
+        if self.variance == "batch-means" and sizes.batches == 1 and not uses_all_data:
+            raise UsageError(
+                "[[sampler.num_batches]]: the variance of batch-means needs 2 or more batches; use more, or "
+                "[[sampler.variance=pooled]]"
+            )
+        if sizes.num_used < 2:
+            raise UsageError("one row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts")
+        refuse_large(self.order, posterior)
+
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count two likelihoods a datum, its derivatives at the anchor along the move, and a proposal's gradients."""
+        order = ORDER[self.order]
+        gradients = 0.0
+        if self.resolved_proposal(posterior.num_data) != "random-walk" and order < 2:
+            gradients = 1 + means.get("n_steps", 1.0) + order
+        return self.plan(posterior.num_data).num_used * (2.0 + order + gradients)
+
+    def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        if not self.guarded:
+            return ()
+        return regime(
+            means,
+            self.plan(posterior.num_data),
+            num_data=posterior.num_data,
+            budget=self.budget,
+            tuned=abs(means["step_size"] / float(self.step_size) - 1) > 1e-4,
+            target_sigma2=float(self.target_sigma2),
+            pooled=self.variance == "pooled",
+            langevin=self.resolved_proposal(posterior.num_data) == "langevin",
+            importance=self.sampling == "importance",
+        )

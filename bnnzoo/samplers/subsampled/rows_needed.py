@@ -1,0 +1,72 @@
+"""K1, the number of rows with which a step of the penalty has a log ratio of variance 1.
+
+With differences e_i of the log-likelihoods, minus their control variates if there are any, K rows drawn with
+replacement give sigma2 = K1 / K, where K1 = beta^2 N^2 Var_i(e_i).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from bnnzoo.finding import setting
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers.common.control_variate import Anchor
+
+_PAIRS, _ROWS = 16, 4096
+"""Pairs of positions, and rows at which their differences are evaluated."""
+
+
+def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> str:
+    """Return a sentence on the rows that a step needs and uses; if mini-batches save no time, it names an alternative.
+
+    Args:
+        sampler: a sampler with the methods of `AbstractPenalty`.
+        posterior: the target distribution.
+        rows_needed: K1 for the proposals in use.
+    """
+    num_data = posterior.num_data
+    sizes, proposal = sampler.plan(num_data), sampler.resolved_proposal(num_data)
+    text = (
+        f"with {rows_needed:.3g} rows a step of this length has sigma2 = 1; a step uses {sizes.num_used} of the "
+        f"{num_data} rows"
+    )
+    if rows_needed >= num_data / 4:
+        can_restrict = posterior.has_outputs and posterior.centre() is None and sampler.order == "none"
+        remedy = f", or sample only the directions that the data determine with {setting('stochastic', 'identified')}"
+        return f"{text}: mini-batches save no time here; use hmc or nuts{remedy if can_restrict else ''}"
+    if sizes.disjoint and sizes.num_used == num_data:
+        return text
+    # A gradient costs twice as much as a likelihood; a step on all rows needs one for each of its leapfrog steps.
+    num_gradients = {"hmc": (1 + sampler.num_steps) / 2}.get(proposal, 1.0)
+    cost = sampler.evaluations(posterior, {"n_steps": num_gradients})
+    return f"{text}, and one on all rows would cost about {2 * num_data * num_gradients / cost:.2g} times as much"
+
+
+def near_centre(
+    posterior: AbstractPosterior, is_sampled: Bool[Array, " dim"], *, key: PRNGKeyArray
+) -> Float[Array, ""]:
+    """Predict K1 of a second-order control variate at the posterior's centre, for independent proposals.
+
+    Args:
+        posterior: a posterior of a subspace, whose coordinates are in standard deviations.
+        is_sampled: the coordinates that move; the others stay at the centre.
+        key: random key.
+    """
+    centre = posterior.centre()
+    assert centre is not None
+    key_rows, key_pairs = jax.random.split(key)
+    batch = posterior.minibatch(min(_ROWS, posterior.num_data), replace=False, key=key_rows)
+    # Only the rows' own polynomials are used, so the sums over all rows are placeholders.
+    anchor = Anchor(centre, jnp.zeros_like(centre), jnp.zeros((len(centre), len(centre)), centre.dtype))
+
+    def variance(key: PRNGKeyArray) -> Float[Array, ""]:
+        start, end = centre + jnp.where(is_sampled, jax.random.normal(key, (2, *centre.shape), centre.dtype), 0.0)
+        differences = posterior.log_likelihood(end, batch) - posterior.log_likelihood(start, batch)
+        return jnp.var(differences - anchor.batch_part(posterior, start, end, batch))
+
+    scale = posterior.likelihood_power * float(posterior.num_data)
+    return scale**2 * jnp.mean(jax.lax.map(variance, jax.random.split(key_pairs, _PAIRS)))

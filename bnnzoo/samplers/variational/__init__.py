@@ -1,0 +1,1 @@
+"""Approximations by training: fitted distributions and ensembles."""

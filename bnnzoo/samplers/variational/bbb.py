@@ -1,0 +1,241 @@
+"""Bayes by Backprop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from annotated_types import Ge, Gt
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from numpyro.distributions.kl import kl_divergence
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.finding import Finding, setting
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.posterior.permutation import distinct_indices
+from bnnzoo.samplers.base import Stats
+from bnnzoo.samplers.kernel import replace, standard_normal
+from bnnzoo.samplers.statistics import DIVERGING, Statistic
+from bnnzoo.samplers.variational import pre_activations, training
+
+_PAIRS = 2
+"""Pairs of antithetic draws, each with two passes over all data. The noise due to their small number is subtracted."""
+_FARTHEST = 0.25
+"""Largest mean squared distance to the best mean per parameter: half a standard deviation, squared."""
+
+
+class BbbState(eqx.Module):
+    """State of a chain: the parameters of q, and the training."""
+
+    position: Float[Array, " dim"]
+    mean: Float[Array, " dim"]
+    rho: Float[Array, " dim"]
+    adam: training.Adam
+    seed: UInt32[Array, ""]
+    """Seed of the random partitions of the rows."""
+    first: Float[Array, ""]
+    """Warm-up step from which mean and rho are averaged."""
+    average: tuple[Float[Array, " dim"], Float[Array, " dim"]]
+    """Averages of mean and rho."""
+
+
+class Bbb(training.AbstractTrainedSampler[BbbState]):
+    """Independent draws from q = N(mean, diag(softplus(rho)^2)), the Gaussian that minimises KL(q || posterior).
+
+    Blundell, Cornebise, Kavukcuoglu and Wierstra 2015, Weight Uncertainty in Neural Networks. Warm-up uses Adam on
+    mini-batches of n rows; M = ceil(N/n) of them are a pass, and the i-th of a pass (i = 1..M) minimises
+
+        F_i / N = [ M pi_i KL(q || prior) - beta (N/n) sum_batch E_q log p(y | x, theta) ] / N
+
+    The expectation is the mean of `samples` draws of q. A batch is drawn independently, or is the next part of the
+    pass's random partition of the rows (their equation 9, with M for N/n, as the last part may be smaller). pi_i is
+    1/M, or Blundell's 2^(M-i) / (2^M - 1), which puts the KL on the first batches of a pass. The KL is in closed form
+    if NumPyro implements it (normal priors). Otherwise only the entropy of q is, and the log prior is sampled. `local`
+    draws the pre-activations of dense layers for each datum (`pre_activations`) instead of one theta for the batch: the
+    same expectation with less noise. Draws use the average of mean and rho over the end of warm-up (Polyak and Juditsky
+    1992): its second half at a constant rate, its last eighth at a falling rate. The target is q, which is too narrow
+    where the posterior is correlated.
+    """
+
+    statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
+
+    learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam")] = number(1e-2)
+    schedule: Annotated[
+        Literal["cosine", "constant"], Doc("schedule of the learning rate: falling to 0 over warm-up, or constant")
+    ] = "cosine"
+    batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
+    scale: Annotated[Number, Gt(0), Doc("initial standard deviation of q")] = number(0.05)
+    reparameterisation: Annotated[
+        Literal["weights", "local"],
+        Doc("sampled quantity: weights, or pre-activations (local; if each layer is used once per row)"),
+    ] = "weights"
+    samples: Annotated[int, Ge(1), Doc("number of draws of q for the expectation in a step")] = 1
+    sampling: Annotated[
+        Literal["replacement", "partition"],
+        Doc("rows of a batch: drawn independently, or a part of a random partition, a new one for each pass"),
+    ] = "replacement"
+    kl_weights: Annotated[Literal["uniform", "blundell"], Doc("weights of the KL over the batches of a pass")] = (
+        "uniform"
+    )
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> BbbState:
+        """Return q centred at `theta`, with standard deviations `scale`."""
+        del posterior
+        rho = jnp.full_like(theta, jnp.log(jnp.expm1(self.scale)))
+        adam = training.Adam.start((theta, rho), num_warmup, constant=self.schedule == "constant")
+        # At a large rate q still moves, and an average lags behind it. A falling rate is small only near the end.
+        averaged = num_warmup - num_warmup // 2 if self.schedule == "constant" else -(-num_warmup // 8)
+        first = jnp.asarray(num_warmup - averaged, adam.done.dtype)
+        return BbbState(theta, theta, rho, adam, jax.random.bits(key, dtype=jnp.uint32), first, (theta, rho))
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
+    ) -> tuple[BbbState, Stats]:
+        """Make one Adam step on the free energy F_i / N."""
+        key_batch, key_fit, key_prior = jax.random.split(key, 3)
+        rows, weights = self._rows(posterior, state, key=key_batch)
+        batches = -(-posterior.num_data // self.batch_size)
+        kl_weight = 1.0 if self.kl_weights == "uniform" else batches * blundell_weight(state.adam.done, batches)
+
+        def free_energy(parameters: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            mean, scale = parameters[0], jax.nn.softplus(parameters[1])
+
+            def sample_terms(key_fit: PRNGKeyArray, key_prior: PRNGKeyArray) -> tuple[Array, Array, Array]:
+                fit = self._fit(posterior, mean, scale, rows, weights, key=key_fit)
+                return *fit, kl(posterior, mean, scale, key=key_prior) / posterior.num_data
+
+            if self.samples == 1:
+                theta, log_likelihood, cost = sample_terms(key_fit, key_prior)
+            else:
+                keys = (jax.random.split(k, self.samples) for k in (key_fit, key_prior))
+                thetas, log_likelihoods, costs = jax.vmap(sample_terms)(*keys)
+                theta, log_likelihood, cost = thetas[-1], jnp.mean(log_likelihoods), jnp.mean(costs)
+            return kl_weight * cost - log_likelihood, (theta, cost - log_likelihood)
+
+        (_, (theta, cost)), gradient = jax.value_and_grad(free_energy, has_aux=True)((state.mean, state.rho))
+        adam, (mean, rho), finite = state.adam.descend((state.mean, state.rho), gradient, self.learning_rate)
+        stats = {"elbo_estimate": -posterior.num_data * cost, "diverging": ~finite}
+        count = jnp.maximum(state.adam.done + 1 - state.first, 1.0)
+        average = jax.tree.map(lambda old, new: old + (new - old) / count, state.average, (mean, rho))
+        values = {"position": theta, "mean": mean, "rho": rho, "adam": adam, "average": average}
+        return replace(state, **values), stats
+
+    def settle(self, posterior: AbstractPosterior, state: BbbState, *, final: bool, key: PRNGKeyArray) -> BbbState:
+        """Replace mean and rho by their averages at the end of warm-up.
+
+        Adam's iterates fluctuate with the noise of the batches, which does not shrink with the width of the posterior.
+        The error of their mean does.
+        """
+        del posterior, key
+        if not final:
+            return state
+        mean, rho = state.average
+        return replace(state, mean=mean, rho=rho)
+
+    def inspect(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> Stats:
+        """Compute `mean_distance`, the squared distance to the best mean in standard deviations of q, summed.
+
+        It is about 0 at the best mean. It is estimated from E_q of the gradient over all data, on pairs
+        theta = mean +- scale eps; their noise is subtracted.
+        """
+        scale = jax.nn.softplus(state.rho)
+        slope = jax.grad(posterior.log_density)
+
+        def pair(key: PRNGKeyArray) -> Float[Array, " dim"]:
+            eps = standard_normal(state.mean, key=key)
+            return scale * (slope(state.mean + scale * eps) + slope(state.mean - scale * eps)) / 2
+
+        slopes = jax.lax.map(pair, jax.random.split(key, _PAIRS))
+        noise = jnp.sum(jnp.var(slopes, 0, ddof=1)) / _PAIRS
+        return {"mean_distance": jnp.sum(jnp.mean(slopes, 0) ** 2) - noise}
+
+    def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Report a mean that is too far from the best mean."""
+        distance = means.get("mean_distance", 0.0) / posterior.layout.dim
+        if distance <= _FARTHEST:
+            return ()
+        label = "squared distance to the best mean, per parameter, in standard deviations"
+        advice = f"use more {setting('warmup')}, or a larger {setting('sampler.batch_size')}"
+        return (Finding("validity", "mean", label, distance, _FARTHEST, advice),)
+
+    def step(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> tuple[BbbState, Stats]:
+        """Draw theta from q."""
+        del posterior
+        scale = jax.nn.softplus(state.rho)
+        position = state.mean + scale * standard_normal(state.mean, key=key)
+        log_q = jnp.sum(jnp.asarray(dist.Normal(state.mean, scale).log_prob(position)))
+        stats = training.draw_statistics(position) | {"log_q": log_q}
+        return replace(state, position=position), stats
+
+    def _rows(
+        self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
+    ) -> tuple[Any, Float[Array, " batch"] | None]:
+        """Return the rows of a step and their weights in means; None if all weigh the same."""
+        if self.sampling == "replacement":
+            return training.batch(posterior, self.batch_size, key=key), None
+        total = posterior.num_data
+        size, batches = min(self.batch_size, total), -(-total // self.batch_size)
+        steps_done = state.adam.done.astype(jnp.uint32)
+        pass_key, first_row = (
+            jax.random.fold_in(jax.random.key(state.seed), steps_done // batches),
+            steps_done % batches * size,
+        )
+        # The last part overlaps the one before it; rows of the overlap have weight 0.
+        start = jnp.minimum(first_row, total - size)
+        is_new = start + jnp.arange(size, dtype=jnp.uint32) >= first_row
+        rows = posterior.take(distinct_indices(size, total, start=start, key=pass_key))
+        return jax.lax.optimization_barrier(rows), jnp.where(is_new, size * batches / total, 0.0)
+
+    def _fit(
+        self,
+        posterior: AbstractPosterior,
+        mean: Float[Array, " dim"],
+        scale: Float[Array, " dim"],
+        rows: Any,
+        weights: Float[Array, " batch"] | None,
+        *,
+        key: PRNGKeyArray,
+    ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
+        """Return a draw of q, and a sample of the expected log-likelihood per datum times the likelihood power."""
+        key_theta, key_local = jax.random.split(key)
+        theta = mean + scale * standard_normal(mean, key=key_theta)
+        if self.reparameterisation == "local" and isinstance(posterior, NetworkPosterior):
+            outputs = pre_activations.outputs(posterior, mean, scale, theta, jnp.asarray(rows.x), key=key_local)
+            values = jax.vmap(posterior.likelihood_at(theta).log_prob)(outputs, jnp.asarray(rows.y))
+        else:
+            values = posterior.log_likelihood(theta, rows)
+        return theta, posterior.likelihood_power * jnp.mean(values if weights is None else weights * values)
+
+
+def kl(
+    posterior: AbstractPosterior, mean: Float[Array, " dim"], scale: Float[Array, " dim"], *, key: PRNGKeyArray
+) -> Float[Array, ""]:
+    """Return KL(N(mean, diag(scale^2)) || prior), or an unbiased estimate if no closed form is known."""
+    q = dist.Normal(mean, scale)
+    theta = mean + scale * standard_normal(mean, key=key)
+    prior, network = posterior.fixed_prior(), posterior.layout.network
+    if prior is None:
+        return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
+    likelihood_part = slice(network.dim, None)
+    weights = dist.Normal(mean[: network.dim], scale[: network.dim])
+    try:
+        network_kl = jnp.sum(kl_divergence(weights, prior.distribution(network)))
+    except (NotImplementedError, UsageError):  # no closed form, or dependent weights
+        return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
+    # The likelihood's own parameters have priors of their own: the rest of the sampled log prior.
+    other_log_prior = posterior.log_prior(theta) - prior.log_prob(theta[: network.dim], network)
+    return network_kl - jnp.sum(dist.Normal(mean[likelihood_part], scale[likelihood_part]).entropy()) - other_log_prior
+
+
+def blundell_weight(steps_done: Float[Array, ""], batches: int) -> Float[Array, ""]:
+    """Return 2^(M-i) / (2^M - 1), computed as 2^-i / (1 - 2^-M): the powers themselves overflow float32 at M = 128."""
+    i = jnp.mod(steps_done, batches) + 1
+    return jnp.exp2(-i) / (1 - 2.0**-batches)

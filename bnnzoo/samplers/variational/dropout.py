@@ -1,0 +1,113 @@
+"""Monte Carlo dropout."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Annotated
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.samplers.base import Stats
+from bnnzoo.samplers.variational import training
+
+
+class DropoutState(eqx.Module):
+    """State of a chain: the last draw, and the training."""
+
+    position: Float[Array, " dim"]
+    point: Float[Array, " dim"]
+    """Trained parameters, with no unit dropped."""
+    adam: training.Adam
+
+
+class Dropout(training.AbstractTrainedSampler[DropoutState]):
+    """Draws of networks with randomly dropped units: theta = point * mask / (1 - p), with a new mask for every draw.
+
+    Gal and Ghahramani 2016, Dropout as a Bayesian Approximation. A mask drops each input of a layer with probability p,
+    that is, columns of every weight matrix. The first sampled matrix is excluded unless it is the only one. Dense
+    layers lose units, convolutions channels; biases are kept. The target is the distribution of point * mask / (1 - p).
+    Only the centre of this approximation is fitted. Warm-up trains the point by Adam, with `masks` masks per batch,
+    each for an equal part of it:
+
+        rate_t Adam( -grad [ log p(point) + beta (N/n) sum_batch log p(y_i | x_i, point * mask / (1 - p)) ] / N )
+    """
+
+    rate: Annotated[Number, Gt(0), Lt(1), Doc("p: probability that a unit is dropped")] = number(0.1)
+    learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam; it falls to 0 over warm-up")] = number(5e-3)
+    batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
+    masks: Annotated[int, Ge(1), Doc("number of masks per warm-up step, each for its part of the batch")] = 8
+
+    def __check_init__(self) -> None:
+        if self.batch_size % self.masks:
+            raise ValueError(
+                f"masks: must be a divisor of batch_size (got masks={self.masks}, batch_size={self.batch_size})"
+            )
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        """Reject networks without a weight matrix whose inputs can be dropped."""
+        if not _droppable_weights(posterior.layout):
+            raise UsageError(
+                "sampler dropout: no sampled parameter is a weight matrix, so there are no units to drop; "
+                "sample other parameters, or use another sampler"
+            )
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> DropoutState:
+        """Return the state of a chain that trains from `theta`."""
+        del posterior, key
+        return DropoutState(theta, theta, training.Adam.start(theta, num_warmup))
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: DropoutState, *, key: PRNGKeyArray
+    ) -> tuple[DropoutState, Stats]:
+        """Make one Adam step on the loss with dropped units."""
+
+        def masked_loss(point: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, ""]:
+            key_mask, key_batch = jax.random.split(key)
+            rows = training.batch(posterior, self.batch_size // self.masks, key=key_batch)
+            return training.loss(posterior, point, rows, evaluated_at=self._drop(posterior.layout, point, key=key_mask))
+
+        keys = jax.random.split(key, self.masks)
+        loss, gradient = jax.value_and_grad(lambda t: jnp.mean(jax.vmap(lambda k: masked_loss(t, k))(keys)))(
+            state.point
+        )
+        adam, point, finite = state.adam.descend(state.point, gradient, self.learning_rate)
+        stats = {"lp_estimate": -posterior.num_data * loss, "diverging": ~finite}
+        return DropoutState(point, point, adam), stats
+
+    def step(
+        self, posterior: AbstractPosterior, state: DropoutState, *, key: PRNGKeyArray
+    ) -> tuple[DropoutState, Stats]:
+        """Draw a mask and apply it to the trained network."""
+        position = self._drop(posterior.layout, state.point, key=key)
+        return DropoutState(position, state.point, state.adam), training.draw_statistics(position)
+
+    def _drop(self, layout: Layout, point: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Return the parameters with some inputs of layers dropped and the others scaled by 1 / (1 - p)."""
+        droppable, scales = _droppable_weights(layout), []
+        for i, block in enumerate(layout.blocks):
+            scale = jnp.ones(block.shape, point.dtype)
+            if block in droppable:
+                kept_inputs = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - self.rate, block.shape[1:2])
+                scale = scale * jnp.expand_dims(kept_inputs / (1 - self.rate), range(1, len(block.shape) - 1))
+            scales.append(jnp.ravel(scale))
+        return point * jnp.concatenate(scales)
+
+
+def _droppable_weights(layout: Layout) -> list[Block]:
+    """Return the weight matrices whose inputs are dropped."""
+    # A convolution's bias has the shape (channel, 1, 1); a norm's scale has the shape of its bias.
+    biases = {(b.layer, b.shape) for b in layout.network.blocks if b.name.endswith("bias")}
+    inner = [b for b in layout.network.blocks if (b.layer, b.shape) not in biases]
+    weights = [b for b in inner if len(b.shape) == 2 or prod(b.shape[1:2]) > 1 or prod(b.shape[2:]) > 1]
+    return weights[1:] or weights

@@ -1,0 +1,61 @@
+"""Deep ensembles."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import equinox as eqx
+import jax
+from annotated_types import Ge, Gt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import Stats
+from bnnzoo.samplers.variational import training
+
+
+class EnsembleState(eqx.Module):
+    """State of a chain: the network and its training."""
+
+    position: Float[Array, " dim"]
+    adam: training.Adam
+
+
+class Ensemble(training.AbstractTrainedSampler[EnsembleState]):
+    """One trained network per chain; every draw of a chain is that network.
+
+    Lakshminarayanan, Pritzel and Blundell 2017, Simple and Scalable Predictive Uncertainty Estimation using Deep
+    Ensembles. Each chain has its own initial position and maximises the log posterior density. The target is an equally
+    weighted mixture of point masses at modes. `--init map` already trains each chain, with early stopping, so that no
+    warm-up is needed. Warm-up continues with Adam on mini-batches of all training rows:
+
+        theta' = theta - rate_t Adam( -grad [ log p(theta) + beta (N/n) sum_batch log p(y_i | x_i, theta) ] / N )
+    """
+
+    learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam; it falls to 0 over warm-up")] = number(5e-3)
+    batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> EnsembleState:
+        """Return the state of a chain that trains from `theta`."""
+        del posterior, key
+        return EnsembleState(theta, training.Adam.start(theta, num_warmup))
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: EnsembleState, *, key: PRNGKeyArray
+    ) -> tuple[EnsembleState, Stats]:
+        """Make one Adam step on a mini-batch."""
+        rows = training.batch(posterior, self.batch_size, key=key)
+        loss, gradient = jax.value_and_grad(lambda t: training.loss(posterior, t, rows))(state.position)
+        adam, position, finite = state.adam.descend(state.position, gradient, self.learning_rate)
+        return EnsembleState(position, adam), {"lp_estimate": -posterior.num_data * loss, "diverging": ~finite}
+
+    def step(
+        self, posterior: AbstractPosterior, state: EnsembleState, *, key: PRNGKeyArray
+    ) -> tuple[EnsembleState, Stats]:
+        """Return the trained network unchanged."""
+        del posterior, key
+        return state, training.draw_statistics(state.position)

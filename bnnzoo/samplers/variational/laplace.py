@@ -1,0 +1,196 @@
+"""The Laplace approximation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.errors import UsageError
+from bnnzoo.finding import Finding, setting
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import Stats
+from bnnzoo.samplers.common import climb
+from bnnzoo.samplers.common import curvature as _curvature
+from bnnzoo.samplers.kernel import standard_normal
+from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, Statistic
+from bnnzoo.samplers.variational import training
+
+_FULL_UP_TO = 1000
+_MOST_FULL = 5000
+_MOST_WORK = 1e12
+_FARTHEST = 0.25
+"""Largest mean squared distance to the mode per parameter: half a standard deviation, squared.
+
+In the curved valleys of networks steps are too short, so up to a tenth remains after any number of steps.
+"""
+
+Factor = _curvature.Full | _curvature.Diagonal | _curvature.Kronecker
+
+
+class LaplaceState(eqx.Module):
+    """State of a chain: the last draw, the Gaussian, and the training."""
+
+    position: Float[Array, " dim"]
+    mode: Float[Array, " dim"]
+    factor: Factor
+    adam: training.Adam
+
+
+class Laplace(training.AbstractTrainedSampler[LaplaceState]):
+    """Independent draws from the Gaussian at a mode of the posterior with the posterior's curvature there.
+
+    MacKay 1992; for deep networks Daxberger et al. 2021, Laplace Redux. The target is N(mode, P^-1), with
+    P = beta sum_i J_i' H_i J_i + the prior's curvature. J_i is the Jacobian of the outputs, and H_i is minus the
+    Hessian of log p(y_i | output) (the generalised Gauss-Newton matrix). Alternatives are the gradients' outer products
+    (`fisher`) and minus the Hessian of the log density (`hessian`), which exists for any posterior. P is full,
+    Kronecker-factored by blocks, or diagonal. The likelihood's own parameters are independent of the others, with their
+    exact curvature.
+
+    Warm-up continues the initial training towards the mode by Adam. At its end, or immediately with `--warmup 0`, up to
+    ten steps over all data reach the mode, and P is computed there. (Adam alone has an error due to the noise of its
+    batches, which does not shrink with the width of the posterior.) Use `--stochastic last` for last layers. A prior
+    that is flat or has a kink at the mode has no curvature there; one over its variance is used instead.
+
+    Predictions use the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode), because P is the
+    posterior precision of that model (Immer, Korzepa and Bauer 2021). `network` uses f(x, theta) itself, which is too
+    wide where P is small.
+    """
+
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("log_q"))
+
+    covariance: Annotated[
+        Literal["auto", "full", "kronecker", "diagonal"],
+        Doc("form of the covariance; auto: the most accurate affordable one"),
+    ] = "auto"
+    curvature: Annotated[
+        _curvature.Kind, Doc("curvature: Gauss-Newton matrix, outer products of gradients, or full Hessian")
+    ] = "ggn"
+    predictive: Annotated[
+        Literal["linearised", "network"],
+        Doc("network used for predictions: linearised at the mode, or the network itself"),
+    ] = "linearised"
+    learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam; it falls to 0 over warm-up")] = number(1e-2)
+    batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
+
+    def check(self, posterior: AbstractPosterior) -> None:
+        """Reject combinations of posterior, curvature and covariance that have no Gaussian or are too large."""
+        if not posterior.has_outputs:
+            if self.curvature != "hessian":
+                raise UsageError(
+                    f"sampler laplace: {setting('sampler.curvature', self.curvature)} needs a network and an "
+                    "independent prior; use [[sampler.curvature=hessian]]"
+                )
+            if self.predictive == "linearised":
+                raise UsageError("sampler laplace: only networks can be linearised; use [[sampler.predictive=network]]")
+        elif (prior := posterior.fixed_prior()) is None:
+            raise UsageError(
+                "sampler laplace: a prior with sampled scales has no mode (its density is unbounded as they "
+                "shrink); use another [[prior]], or nuts"
+            )
+        else:
+            prior.distribution(posterior.layout.network)  # raises if the weights are dependent
+        if self.curvature == "hessian" and self.covariance == "kronecker":
+            raise UsageError("[[sampler.covariance=kronecker]]: is not supported for the hessian; use full or diagonal")
+        if self.covariance == "full" and posterior.layout.dim > _MOST_FULL:
+            raise UsageError(
+                f"[[sampler.covariance=full]]: is for at most {_MOST_FULL} parameters (got "
+                f"{posterior.layout.dim}); use kronecker or diagonal, or [[stochastic=last]]"
+            )
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> LaplaceState:
+        """Return the state at `theta`; without warm-up compute the mode and the Gaussian at once."""
+        del key
+        adam = training.Adam.start(theta, num_warmup)
+        if not num_warmup:
+            return self._at_mode(posterior, theta, adam)
+        shapes = eqx.filter_eval_shape(self._factor, posterior, theta)
+        return LaplaceState(theta, theta, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), adam)
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray
+    ) -> tuple[LaplaceState, Stats]:
+        """Make one Adam step towards the mode."""
+        rows = training.batch(posterior, self.batch_size, key=key)
+        loss, gradient = jax.value_and_grad(lambda t: training.loss(posterior, t, rows))(state.mode)
+        adam, mode, finite = state.adam.descend(state.mode, gradient, self.learning_rate)
+        stats = {"lp_estimate": -posterior.num_data * loss, "diverging": ~finite}
+        return LaplaceState(mode, mode, state.factor, adam), stats
+
+    def settle(
+        self, posterior: AbstractPosterior, state: LaplaceState, *, final: bool, key: PRNGKeyArray
+    ) -> LaplaceState:
+        """Compute the mode and the Gaussian at the end of warm-up."""
+        del key
+        if not final:
+            return state
+        return self._at_mode(posterior, state.mode, state.adam)
+
+    def step(
+        self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray
+    ) -> tuple[LaplaceState, Stats]:
+        """Draw from the Gaussian."""
+        del posterior
+        noise = standard_normal(state.mode, key=key)
+        position = state.mode + state.factor.draw(noise)
+        stats = training.draw_statistics(position) | {"log_q": -jnp.sum(noise**2) / 2 - self._log_volume(state)}
+        return LaplaceState(position, state.mode, state.factor, state.adam), stats
+
+    def inspect(self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray) -> Stats:
+        """Compute `mode_distance` and `log_evidence` at the chain's Gaussian.
+
+        `mode_distance` is |F' g|^2, the squared distance to the mode in standard deviations; it is 0 at the mode.
+        `log_evidence` is the log integral of the Gaussian with the point's value, its curvature and, if that is small,
+        its slope. Far from a mode a Gaussian with the slope would overestimate the integral.
+        """
+        del key
+        log_volume = self._log_volume(state)
+        distance = jnp.sum(climb.slope(posterior, state.mode, state.factor) ** 2)
+        height_to_mode = jnp.where(distance <= _FARTHEST * len(state.mode), distance / 2, 0.0)
+        return {
+            "log_evidence": posterior.log_density(state.mode) + height_to_mode + log_volume,
+            "mode_distance": distance,
+        }
+
+    def _log_volume(self, state: LaplaceState) -> Float[Array, ""]:
+        """Return the log of the integral of the Gaussian whose density at the mode is 1."""
+        return len(state.mode) / 2 * jnp.log(2 * jnp.pi) + state.factor.log_det
+
+    def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Report a position that is too far from the mode."""
+        distance = means.get("mode_distance", 0.0) / posterior.layout.dim
+        if distance <= _FARTHEST:
+            return ()
+        label = "squared distance to the mode, per parameter, in standard deviations"
+        smooth = f"a smooth {setting('prior')} and activation, because there is no such mode at a kink"
+        advice = f"use more {setting('warmup')}, or {smooth}"
+        return (Finding("validity", "mode", label, distance, _FARTHEST, advice),)
+
+    def linearised_at(self, state: LaplaceState) -> Float[Array, " dim"] | None:
+        """Return the mode if predictions are linearised, else None."""
+        return state.mode if self.predictive == "linearised" else None
+
+    def _at_mode(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], adam: training.Adam) -> LaplaceState:
+        mode = climb.climb_to_mode(posterior, theta, self._factor(posterior, theta))
+        return LaplaceState(mode, mode, self._factor(posterior, mode), adam)
+
+    def _factor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Factor:
+        covariance = self.covariance
+        if covariance == "auto":
+            rows = posterior.num_data * _curvature.num_rows(posterior, self.curvature)
+            is_affordable = _curvature.kronecker_work(posterior.layout, rows) <= _MOST_WORK
+            cheaper = "kronecker" if is_affordable and self.curvature != "hessian" else "diagonal"
+            covariance = "full" if posterior.layout.dim <= _FULL_UP_TO else cheaper
+        build = {"full": _curvature.full, "kronecker": _curvature.kronecker, "diagonal": _curvature.diagonal}[
+            covariance
+        ]
+        return build(posterior, theta, self.curvature)

@@ -1,0 +1,161 @@
+"""Stochastic weight averaging, Gaussian."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+from jaxtyping import Array, Float, PRNGKeyArray
+from typing_extensions import Doc
+
+from bnnzoo.finding import Finding, setting
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
+from bnnzoo.samplers.base import Stats
+from bnnzoo.samplers.common.gradient_noise import STARTS, greatest_curvature, stable_power_of_ten
+from bnnzoo.samplers.kernel import choose, standard_normal
+from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, Statistic
+from bnnzoo.samplers.variational import training
+
+
+class SwagState(eqx.Module):
+    """State of a chain: the last draw or position of descent, and the moments of the snapshots."""
+
+    position: Float[Array, " dim"]
+    velocity: Float[Array, " dim"]
+    done: Float[Array, ""]
+    """Number of warm-up steps so far; snapshots are taken from step `first` on."""
+    first: Float[Array, ""]
+    snapshots: Float[Array, ""]
+    mean: Float[Array, " dim"]
+    variance: Float[Array, " dim"]
+    deviations: Float[Array, "rank dim"]
+    """Deviations of the last snapshots from the running mean at their time, newest first."""
+
+
+class Swag(training.AbstractTrainedSampler[SwagState]):
+    """Draws from a Gaussian fitted to the path of stochastic gradient descent, with low-rank plus diagonal covariance.
+
+    Maddox, Garipov, Izmailov, Vetrov and Wilson 2019, A Simple Baseline for Bayesian Uncertainty in Deep Learning;
+    with several chains Multi-SWAG (Wilson and Izmailov 2020). Warm-up is descent with momentum at a constant rate on
+    mini-batches. In its second half every `interval`-th position is a snapshot. The state stores the snapshots' mean,
+    their variance by coordinate, and the last K = `rank` deviations D_k of a snapshot from the running mean. A draw is
+
+        theta = mean + sqrt(variance / 2) eps_1 + sum_k D_k eps_2k / sqrt(2 (K - 1)),   eps ~ N(0, I)
+
+    The target is that Gaussian. Its width is determined by the noise of the descent: it depends on the learning rate
+    and the batch size, not only on the posterior.
+    """
+
+    statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("snapshots"))
+    given_step: ClassVar[str] = "learning_rate"
+
+    learning_rate: Annotated[
+        Number, Gt(0), Doc("constant learning rate of the descent, for the mean loss of a row")
+    ] = number(5e-3)
+    momentum: Annotated[Number, Ge(0), Lt(1), Doc("momentum of the descent")] = number(0.9)
+    batch_size: Annotated[
+        int,
+        Ge(1),
+        Doc("rows per warm-up step; at most half of all rows are used, because a batch of all rows has no noise"),
+    ] = 128
+    interval: Annotated[int, Ge(1), Doc("number of steps between snapshots")] = 10
+    rank: Annotated[int, Ge(2), Doc("K: number of stored deviations")] = 20
+
+    def init(
+        self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
+    ) -> SwagState:
+        """Return the state of a chain that descends from `theta`."""
+        del posterior, key
+        zero, zero_vector = jnp.zeros(()), jnp.zeros_like(theta)
+        deviations = jnp.zeros((self.rank, theta.shape[0]), theta.dtype)
+        return SwagState(theta, zero_vector, zero, zero + num_warmup // 2, zero, theta, zero_vector, deviations)
+
+    def warmup_step(
+        self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray
+    ) -> tuple[SwagState, Stats]:
+        """Make one step of descent, and take a snapshot if it is due."""
+        rows = posterior.minibatch(self._size(posterior), key=key)
+        loss, gradient = jax.value_and_grad(lambda t: training.loss(posterior, t, rows))(state.position)
+        finite = jnp.isfinite(jnp.sum(gradient))
+        velocity = self.momentum * state.velocity + gradient
+        velocity, position = choose(
+            finite, (velocity, state.position - self.learning_rate * velocity), (state.velocity, state.position)
+        )
+        num_steps = state.done + 1
+        state = SwagState(
+            position, velocity, num_steps, state.first, state.snapshots, state.mean, state.variance, state.deviations
+        )
+        is_due = (num_steps > state.first) & (jnp.mod(num_steps - state.first, self.interval) == 0)
+        return choose(is_due, _with_snapshot(state), state), {
+            "lp_estimate": -posterior.num_data * loss,
+            "diverging": ~finite,
+        }
+
+    def _size(self, posterior: AbstractPosterior) -> int:
+        """Return the batch size, at most half the data, because the noise of batches sets the width of the draws."""
+        return min(self.batch_size, max(1, posterior.num_data // 2))
+
+    def longest_step(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> float:
+        """Return the longest stable learning rate, given that momentum makes the effective rate / (1 - momentum)."""
+        key = jax.random.key(0)
+
+        @eqx.filter_jit
+        def curvatures(self: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> Array:
+            def gradient(theta: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " dim"]:
+                rows = posterior.minibatch(self._size(posterior), key=key)
+                return jax.grad(lambda t: training.loss(posterior, t, rows))(theta)
+
+            def effective_curvature(theta: Float[Array, " dim"]) -> Float[Array, ""]:
+                return greatest_curvature(gradient, theta, jnp.ones(()), key=key) / (1 - self.momentum)
+
+            return jax.lax.map(effective_curvature, thetas)
+
+        return stable_power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
+
+    def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+        """Count the gradients of one mini-batch."""
+        del means
+        return float(self._size(posterior))
+
+    def step(self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray) -> tuple[SwagState, Stats]:
+        """Draw from the Gaussian."""
+        del posterior
+        key_diagonal, key_low_rank = jax.random.split(key)
+        eps = standard_normal(state.mean, key=key_diagonal)
+        weights = jax.random.normal(key_low_rank, (self.rank,), state.mean.dtype) / jnp.sqrt(2.0 * (self.rank - 1))
+        position = state.mean + jnp.sqrt(state.variance / 2) * eps + weights @ state.deviations
+        stats = {"snapshots": state.snapshots, **training.draw_statistics(position)}
+        return eqx.tree_at(lambda s: s.position, state, position), stats
+
+    @property
+    def guarded(self) -> bool:
+        """Whether failures are detected: yes, by the number of snapshots."""
+        return True
+
+    def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
+        """Report a run with fewer snapshots than `rank`."""
+        del posterior
+        num_snapshots = means["snapshots"]
+        if num_snapshots >= self.rank:
+            return ()
+        advice = (
+            f"use at least {setting('warmup', 2 * self.rank * self.interval)}, "
+            f"or a smaller {setting('sampler.interval')}"
+        )
+        return (Finding("validity", "snapshots", "number of snapshots", num_snapshots, self.rank, advice),)
+
+
+def _with_snapshot(state: SwagState) -> SwagState:
+    """Return the state after one more snapshot, by Welford's update, in which the variance cannot become negative."""
+    count = state.snapshots + 1
+    change = state.position - state.mean
+    mean = state.mean + change / count
+    variance = (1 - 1 / count) * (state.variance + change**2 / count)
+    deviations = jnp.concatenate([(state.position - mean)[None], state.deviations[:-1]])
+    return SwagState(state.position, state.velocity, state.done, state.first, count, mean, variance, deviations)

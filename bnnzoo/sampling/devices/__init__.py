@@ -1,0 +1,1 @@
+"""JAX settings, the placement of chains on devices, and several processes."""

@@ -1,0 +1,132 @@
+"""JAX settings for a run: host devices and processes before JAX starts, and the versions that affect the draws."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import jax
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior.backend import arithmetic as arithmetic
+from bnnzoo.posterior.backend import keep_programs
+from bnnzoo.sampling.devices.processes import LostProcessError, Processes
+
+_PATIENCE = 120
+"""Seconds that processes wait for each other at their start."""
+_SILENCE = 30
+"""Seconds without a heartbeat after which a process counts as lost; JAX's default of 100 delays the last checkpoint."""
+_VERSIONS = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
+
+
+def prepare(num_devices: int = 1) -> None:
+    """Split the CPU into devices if JAX has not started, and enable the compilation cache."""
+    with contextlib.suppress(RuntimeError):
+        # JAX refuses this after its start; the run then uses the existing devices.
+        split_cpu(num_devices)
+    keep_programs()
+
+
+def split_cpu(num_devices: int) -> None:
+    """Split the CPU into `num_devices` devices, with more threads than devices to serve them.
+
+    A matrix factorisation blocks its device's thread until other threads of the shared pool have done its subtasks.
+    XLA's pool has one thread per core, or per device if there are more devices. All threads can then be blocked, and
+    the program waits forever (jaxlib 0.10, if all chains factorise at once on fewer cores than chains). XLA reads the
+    size of the pool from the environment variable NPROC.
+
+    Raises:
+        RuntimeError: if JAX has already started.
+    """
+    jax.config.update("jax_num_cpu_devices", num_devices)
+    if num_devices > 1:
+        threads = num_devices + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else (0, 1))
+        requested_threads = os.environ.get("NPROC", "")
+        os.environ["NPROC"] = str(max(threads, int(requested_threads) if requested_threads.isdecimal() else 0))
+
+
+@contextlib.contextmanager
+def join_processes(coordinator: str | None = None, count: int | None = None, rank: int | None = None) -> Iterator[None]:
+    """Join the other processes of a shared run for the duration of the block. Nothing may use JAX before it.
+
+    Args:
+        coordinator: the address and port of the first process, such as `10.0.0.1:1234`. None of the three arguments is
+            needed under Slurm, Open MPI or Kubernetes.
+        count: the number of processes.
+        rank: the number of this process, from 0.
+
+    Raises:
+        UsageError: if the processes cannot connect to each other.
+    """
+    # The first process must outlive the others to save their draws; by default JAX would end it with them.
+    jax.config.update("jax_enable_recoverability", True)
+    # bnnzoo handles SIGTERM itself; JAX's service would take the signal and only record it.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            coordinator, count, rank, initialization_timeout=_PATIENCE, heartbeat_timeout_seconds=_SILENCE
+        )
+    except (RuntimeError, ValueError) as error:
+        raise UsageError(
+            f"[[distributed]]: {' '.join(str(error).split())}; outside Slurm, Open MPI and Kubernetes give "
+            "[[coordinator]], [[processes]] and [[rank]] to each process"
+        ) from error
+    lost = False
+    try:
+        with _no_stdout():
+            yield
+    except LostProcessError:
+        lost = True  # do not wait at the end for a process that is gone
+        raise
+    finally:
+        processes = Processes.current()
+        if not lost:
+            processes.wait_for_all()
+        processes.disconnect()
+
+
+@contextlib.contextmanager
+def _no_stdout() -> Iterator[None]:
+    """Send the output of C++ code to stderr, because stdout is reserved for results."""
+    sys.stdout.flush()
+    saved_stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved_stdout, 1)
+        os.close(saved_stdout)
+
+
+def devices(count: int) -> None:
+    """Start JAX with this machine's CPU split into `count` devices, so that `count` chains run in parallel.
+
+    Call it before anything else uses JAX: in a notebook's first cell, before your own network is built. The command
+    line, and runs that start JAX themselves, do this for their chains.
+
+    Raises:
+        UsageError: if `count` is less than one, or JAX has started with another number of devices.
+    """
+    if count < 1:
+        raise UsageError(f"devices: must be at least 1 (got {count})")
+    with contextlib.suppress(RuntimeError):  # JAX has started; its devices are counted below
+        split_cpu(count)
+    if (num_devices := len(jax.devices("cpu"))) != count:
+        raise UsageError(
+            f"devices: JAX has started already, with {num_devices} on the CPU; call bnnzoo.devices({count}) before "
+            "anything uses JAX (in a notebook, restart the kernel and call it first)"
+        )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of all packages that affect the draws."""
+    return {name: version(name) for name in _VERSIONS}
+
+
+def device(count: int) -> str:
+    """Return the kind of device and the number of devices that a run uses, such as "cpu x 4"."""
+    return f"{jax.local_devices()[0].device_kind} x {count}"

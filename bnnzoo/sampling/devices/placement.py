@@ -1,0 +1,227 @@
+"""Placement of chains (in parallel on devices, under one vmap, or one after the other) and of the data's rows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import PyTree
+
+from bnnzoo.errors import UsageError
+from bnnzoo.finding import setting
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.passes import DATA_AXIS
+from bnnzoo.recipe import Recipe
+from bnnzoo.recipe.mesh import Axes, axes
+from bnnzoo.samplers import AbstractSampler
+from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
+from bnnzoo.sampling.devices.processes import SINGLE_PROCESS, Processes
+
+Method = Literal["auto", "parallel", "vectorized", "sequential"]
+
+_CHAINS = "chains"
+_CACHE_BYTES = 2**22
+"""Size of the rows, in bytes, above which memory limits the speed."""
+_MOST_DEVICES = 256
+"""Largest number of devices into which a host's CPU is split; each has its own threads."""
+
+
+class Placement(eqx.Module):
+    """A way to run a function of one chain for all chains. Its fields are static: they are part of what is compiled."""
+
+    method: Literal["parallel", "vectorized", "sequential"] = eqx.field(static=True)
+    mesh: Mesh | None = eqx.field(static=True)
+    """The devices of this process."""
+    processes: Processes = eqx.field(static=True, default=SINGLE_PROCESS)
+
+    @property
+    def axes(self) -> Axes:
+        """Devices of all processes along each axis of the mesh."""
+        process_axes = Axes() if self.mesh is None else Axes(**self.mesh.shape)
+        return process_axes._replace(chains=process_axes.chains * self.processes.count)
+
+    def __str__(self) -> str:
+        chains, data = self.axes
+        return f"{self.method} on {chains}" + (f" x {data}" if data > 1 else "")
+
+    def all_chains(self, function: Callable[..., PyTree], shared: PyTree, *chains: PyTree) -> PyTree:
+        """Apply `function(shared, slices of one chain)` to every chain, the first axis of all arrays in `chains`."""
+
+        def local(shared_part: PyTree, *parts: PyTree) -> PyTree:
+            count = jax.tree.leaves(parts)[0].shape[0]
+            if count == 1:
+                # No vmap for a single chain: a batched convolution kernel is far slower than a plain one.
+                result = function(shared_part, *jax.tree.map(lambda a: a[0], parts))
+                return jax.tree.map(lambda a: a[None], result)
+            if self.method == "sequential":
+                return jax.lax.map(lambda part: function(shared_part, *part), parts)
+            return jax.vmap(lambda *part: function(shared_part, *part))(*parts)
+
+        return self.spread(local, shared, chains, axes=(0,) * len(chains), out_axes=0)
+
+    def spread(
+        self,
+        local: Callable[..., PyTree],
+        shared: PyTree,
+        chains: tuple[PyTree, ...],
+        *,
+        axes: Any,
+        out_axes: Any,
+    ) -> PyTree:
+        """Run `local(shared, *chains)` on each device, or group of devices, for its part of the chains.
+
+        Chains are split explicitly, since they never interact. Along the data axis the compiler divides the work: it
+        recognises sums over rows, and adds these up across devices.
+
+        Args:
+            local: the function to run.
+            shared: values that are the same for all chains.
+            chains: values of all chains.
+            axes: for each tree of `chains`, the axis of the chains.
+            out_axes: the same for the result, a prefix of its tree.
+        """
+        if self.mesh is None:
+            return local(shared, *chains)
+        arrays, static = eqx.partition(shared, eqx.is_array)
+        spec = lambda axis: P(*(None,) * axis, _CHAINS)  # noqa: E731
+        mapped = jax.shard_map(
+            lambda a, *c: local(eqx.combine(a, static), *c),
+            mesh=self.mesh,
+            in_specs=(P(), *map(spec, axes)),
+            out_specs=jax.tree.map(spec, out_axes),
+            axis_names={_CHAINS},
+            check_vma=False,
+        )
+        return mapped(arrays, *chains)
+
+    def put(self, tree: PyTree, axis: int | None) -> PyTree:
+        """Put arrays of all chains on the devices, split along `axis`, or as a full copy on each device for None."""
+        return (
+            self._put(tree, P()) if axis is None else self.put_process_part(self.processes.own_part(tree, axis), axis)
+        )
+
+    def put_process_part(self, tree: PyTree, axis: int) -> PyTree:
+        """Put arrays of this process's chains on the devices, split along `axis`."""
+        return self._put(tree, P(*(None,) * axis, _CHAINS))
+
+    def put_posterior(self, posterior: AbstractPosterior) -> AbstractPosterior:
+        """Put a posterior on the devices, with its rows split along the mesh's data axis.
+
+        Raises:
+            UsageError: if its rows cannot be split.
+        """
+        posterior = posterior.padded(self.axes.data)
+        placed_posterior = self.put(eqx.tree_at(lambda p: p.data, posterior, None), None)
+        data = self._put(posterior.data, P(DATA_AXIS) if self.axes.data > 1 else P())
+        return eqx.tree_at(lambda p: p.data, placed_posterior, data, is_leaf=lambda node: node is None)
+
+    def mesh_context(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which programs that do not use `spread` find the mesh of the rows."""
+        return jax.set_mesh(self.mesh) if self.mesh is not None and self.axes.data > 1 else contextlib.nullcontext()
+
+    def _put(self, tree: PyTree, spec: P) -> PyTree:
+        sharding = None if self.mesh is None else NamedSharding(self.mesh, spec)
+        return jax.tree.map(lambda a: jax.device_put(a, sharding) if eqx.is_array(a) else a, tree)
+
+
+def host_devices(recipe: Recipe) -> int:
+    """Return the number of devices to split the host's CPU into.
+
+    With a mesh it is the mesh's size. Otherwise it divides the number of chains and is at most the number of cores (or
+    4). It must be set (`jax_num_cpu_devices`) before JAX starts.
+    """
+    if recipe.mesh is not None:
+        return min(_MOST_DEVICES, prod(axes(recipe.mesh)))
+    if recipe.chain_method in ("vectorized", "sequential"):
+        return 1
+    return _divisor(recipe.chains, _max_cpu_devices())
+
+
+def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Placement:
+    """Return the placement of a run's chains on the devices of this process, for all processes that share the run.
+
+    Raises:
+        UsageError: if the chains do not divide by the processes or the mesh, or the mesh needs more devices than exist.
+    """
+    processes = Processes.current()
+    if recipe.chains % processes.count:
+        raise UsageError(
+            f"{processes.count} processes cannot share {recipe.chains} chains equally; use "
+            f"{setting('chains', processes.count)} or a multiple"
+        )
+    if recipe.mesh is None:
+        share_rows = recipe.chain_method == "auto" and _waits_for_memory(posterior, sampler)
+        return place_chains("vectorized" if share_rows else recipe.chain_method, recipe.chains, processes)
+    mesh_axes, devices = axes(recipe.mesh), jax.local_devices()
+    if recipe.chains % mesh_axes.chains:
+        raise UsageError(f"mesh: chains={mesh_axes.chains} must be a divisor of the number of chains, {recipe.chains}")
+    if mesh_axes.chains % processes.count:
+        raise UsageError(
+            f"mesh: chains={mesh_axes.chains} must be a multiple of {processes.count}, the number of processes, "
+            f"because the rows of a chain lie in one process; use chains={processes.count} or a multiple"
+        )
+    method = (
+        "sequential" if recipe.chain_method == "sequential" else "parallel" if mesh_axes.chains > 1 else "vectorized"
+    )
+    mesh_axes = mesh_axes._replace(chains=mesh_axes.chains // processes.count)
+    num_devices = prod(mesh_axes)
+    if num_devices > len(devices):
+        can_split = devices[0].platform == "cpu" and num_devices <= _MOST_DEVICES
+        remedy = f"call bnnzoo.devices({num_devices}) before anything uses JAX, or " if can_split else ""
+        raise UsageError(
+            f"mesh: {recipe.mesh} needs {num_devices} devices (got {len(devices)}: {devices[0].device_kind}); "
+            f"{remedy}use a smaller mesh"
+        )
+    if mesh_axes.data == 1:
+        return Placement(method, _chain_mesh(devices, mesh_axes.chains, processes), processes)
+    grid = np.array(devices[:num_devices]).reshape(mesh_axes)
+    return Placement(method, Mesh(grid, (_CHAINS, DATA_AXIS), axis_types=(AxisType.Auto,) * 2), processes)
+
+
+def place_chains(method: Method, num_chains: int, processes: Processes = SINGLE_PROCESS) -> Placement:
+    """Return the placement of `num_chains` chains, shared by the processes; every device has all rows.
+
+    `auto` is `parallel` on a CPU and `vectorized` elsewhere. `parallel` uses as many devices as divide the chains.
+    """
+    devices = jax.local_devices()
+    if method == "auto":
+        method = "parallel" if devices[0].platform == "cpu" else "vectorized"
+    if method != "parallel":
+        return Placement(method, None, processes)
+    max_devices = len(devices) if devices[0].platform != "cpu" else min(len(devices), _max_cpu_devices())
+    count = _divisor(num_chains // processes.count, max_devices)
+    mesh = _chain_mesh(devices, count, processes)
+    return Placement("parallel" if mesh else "vectorized", mesh, processes)
+
+
+def _waits_for_memory(posterior: AbstractPosterior, sampler: AbstractSampler) -> bool:
+    """Whether reading rows that exceed the cache dominates a step. Vectorized chains then share one read."""
+    rows = jax.tree.leaves(posterior.data)
+    has_single_gradient = ACCEPTANCE_RATE in sampler.statistics and sampler.gradients == 1
+    if not has_single_gradient or sum(leaf.nbytes for leaf in rows) <= _CACHE_BYTES:
+        return False
+    has_few_parameters = posterior.layout.dim <= 2 * sum(prod(leaf.shape[1:]) for leaf in rows)
+    return has_few_parameters and sampler.evaluations(posterior, {}) >= posterior.num_data
+
+
+def _chain_mesh(devices: Sequence[Any], count: int, processes: Processes) -> Mesh | None:
+    """Return a mesh of the devices that share the chains, or None if one device of one process has all of them."""
+    return Mesh(np.array(devices[:count]), (_CHAINS,)) if count * processes.count > 1 else None
+
+
+def _max_cpu_devices() -> int:
+    """Return the largest number of devices for chains: one per core, but at least four."""
+    return max(4, os.cpu_count() or 1)
+
+
+def _divisor(num_chains: int, max_devices: int) -> int:
+    """Return the largest number of devices, at most `max_devices`, that divides the chains evenly."""
+    return max(d for d in range(1, min(num_chains, max_devices) + 1) if num_chains % d == 0)

@@ -1,0 +1,254 @@
+"""Choice of the lengths that a recipe leaves open (warm-up, thinning, draws) for a time budget.
+
+A pilot measures the time of a gradient on this machine, and the last window of warm-up measures the time of a step.
+The result is a recipe with fixed counts, which gives the same draws on every machine. After warm-up the clock
+determines only the number of draws.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bnnzoo.assembly import Problem
+from bnnzoo.evaluation.convergence.diagnostics import is_chain
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.recipe import Recipe, duration
+from bnnzoo.samplers import AbstractSampler
+from bnnzoo.sampling.devices.placement import Placement
+from bnnzoo.sampling.initial.trained_start import train
+
+_LEAST_SHARE = 0.3
+"""Smallest fraction of the budget that is reserved for the chains, regardless of the start's duration."""
+_START_SHARE = 0.4
+"""Largest fraction of the budget for training the starts: fewer draws would be worse than worse starts."""
+FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
+_WARMUP_SHARE = 0.4
+_FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
+"""Limits of warm-up steps. Long trajectories need fewer steps, since each is more informative and moves farther."""
+_WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 4000, 1000
+"""Target and largest number of draws, and largest thinning.
+
+Thinning is a power of two, so a run of constant speed makes one to two times the target. The clock ends a slower run,
+`MOST_DRAWS` a run that is twice as fast as its warm-up."""
+_STEP_SECONDS = 2e-5
+"""Smallest number of seconds for a step of all chains, even if it uses few data."""
+_OVERHEAD = 1.5
+"""Time of a chain's step relative to the gradients in it."""
+_PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
+OVERHEAD_TRACES = 80.0
+"""Seconds of a run outside its budget, relative to tracing one gradient; `benchmarks/seconds.py` prints it."""
+FEWEST_DRAWS = 20
+"""Draws that a run makes even after its budget is spent."""
+
+
+def plan_lengths(
+    problem: Problem,
+    placement: Placement,
+    thetas: Float[Array | np.ndarray, "chain dim"],
+    *,
+    start_seconds: float,
+    chosen_fields: Mapping[str, Any] = MappingProxyType({}),
+) -> Problem:
+    """Return the problem with every open length chosen for its budget; unchanged if it has no budget.
+
+    Args:
+        problem: the problem of the run.
+        placement: the placement of its chains.
+        thetas: the initial positions.
+        start_seconds: seconds that finding the initial positions took.
+        chosen_fields: fields of the sampler that it chose itself.
+    """
+    recipe = problem.recipe
+    if recipe.budget is None:
+        return problem
+    row_seconds, start_seconds = placement.processes.broadcast_first(
+        (seconds_per_row(problem.posterior, placement, thetas), start_seconds)
+    )
+    budget_seconds = duration.seconds(recipe.budget)
+    budget = max(budget_seconds - start_seconds, _LEAST_SHARE * budget_seconds)
+    sampler = _fit_trajectory(problem, placement, thetas, gradients=_affordable_gradients(problem, budget, row_seconds))
+    trajectory = sampler.gradients
+    means = {"n_steps": float(trajectory)}
+    chosen_sampler: AbstractSampler = dataclasses.replace(sampler, **chosen_fields)
+    warmup_step_seconds, step_seconds = (
+        max(_STEP_SECONDS, _OVERHEAD * row_seconds * evaluations(problem.posterior, means))
+        for evaluations in (chosen_sampler.warmup_evaluations, chosen_sampler.evaluations)
+    )
+    max_warmup = max(_MOST_WARMUP_TRAJECTORIES, _MOST_WARMUP // trajectory)
+    affordable_warmup = _round_down(_WARMUP_SHARE * budget / warmup_step_seconds, max_warmup)
+    lengths = {"warmup": max(_FEWEST_WARMUP, affordable_warmup)}
+    lengths |= {"thin": 1, "draws": _WANTED_DRAWS}
+    if is_chain(sampler.stated_exactness):
+        draw_seconds = budget - warmup_step_seconds * (recipe.warmup if "warmup" in recipe.where else lengths["warmup"])
+        steps = max(draw_seconds, (1 - _WARMUP_SHARE) * budget) / step_seconds
+        wanted_draws = recipe.draws if "draws" in recipe.where else _WANTED_DRAWS
+        lengths |= {"thin": max(1, _round_down(steps / wanted_draws, _MOST_THIN)), "draws": MOST_DRAWS}
+    open_lengths: dict[str, Any] = {name: length for name, length in lengths.items() if name not in recipe.where}
+    return problem.with_lengths(dataclasses.replace(recipe, **open_lengths), sampler)
+
+
+def with_thinning(
+    problem: Problem,
+    sampler: AbstractSampler,
+    *,
+    warmup_step_seconds: float,
+    seconds_left: float,
+    means: Mapping[str, float],
+) -> Problem:
+    """Return the problem with the thinning that fits the measured time of a warm-up step.
+
+    `plan_lengths` can only assume the longest trajectory of the sampler. Most trajectories are shorter.
+
+    Args:
+        problem: the problem of the run.
+        sampler: the tuned sampler.
+        warmup_step_seconds: seconds of a warm-up step of all chains.
+        seconds_left: the part of the budget that is left.
+        means: means of the statistics in warm-up.
+    """
+    recipe = problem.recipe
+    if recipe.budget is None or "thin" in recipe.where or not is_chain(sampler.stated_exactness):
+        return problem
+    evaluations, warmup_evaluations = (
+        count(problem.posterior, means) for count in (sampler.evaluations, sampler.warmup_evaluations)
+    )
+    step_seconds = warmup_step_seconds * (evaluations / warmup_evaluations if warmup_evaluations > 0 else 1.0)
+    steps = seconds_left / max(step_seconds, _STEP_SECONDS)
+    wanted_draws = recipe.draws if "draws" in recipe.where else _WANTED_DRAWS
+    thin = max(1, _round_down(steps / wanted_draws, _MOST_THIN))
+    return problem.with_lengths(dataclasses.replace(recipe, thin=thin), problem.sampler)
+
+
+def _round_down(length: float, largest: int) -> int:
+    """Return the largest power of two that is at most `length`, or `largest` if the length is beyond it.
+
+    Measured times differ by some percent from run to run. Rounded lengths are usually the same, and then so are the
+    draws.
+    """
+    return largest if length >= largest else int(2.0 ** np.floor(np.log2(max(length, 1.0))))
+
+
+def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> Problem:
+    """Return the problem with as many training steps as its budget allows; unchanged if it has no budget."""
+    recipe = problem.recipe
+    if recipe.budget is None or recipe.init == "prior":
+        return problem
+    steps = training_steps(problem, placement, most=recipe.start_steps, share=_START_SHARE, key=key)
+    return problem.with_lengths(dataclasses.replace(recipe, start_steps=steps), problem.sampler)
+
+
+def training_steps(problem: Problem, placement: Placement, *, most: int, share: float, key: PRNGKeyArray) -> int:
+    """Return the number of training steps that fit into a fraction `share` of the budget, measured by a pilot."""
+    assert problem.recipe.budget is not None
+    thetas = problem.initial_positions(trained=True, key=key)
+    options = {"most_steps": most, "held_out": problem.recipe.start_held_out, "steps_a_look": _PILOT_STEPS}
+    stream = train(problem.posterior, thetas, placement=placement, key=key, **options)
+    next(stream)  # compiles
+    start_time, steps = time.perf_counter(), most
+    if next(stream, None) is not None:
+        step_seconds = (time.perf_counter() - start_time) / _PILOT_STEPS
+        affordable_steps = share * duration.seconds(problem.recipe.budget) / step_seconds
+        steps = int(np.clip(affordable_steps, FEWEST_START_STEPS, max(most, FEWEST_START_STEPS)))
+    return placement.processes.broadcast_first(steps)
+
+
+def describe_overhead(problem: Problem) -> str:
+    """Return a sentence on the time outside the budget, estimated from the time to trace one gradient."""
+    posterior = problem.posterior
+    theta, start_time = jnp.zeros(posterior.layout.dim, posterior.dtype), time.perf_counter()
+    eqx.filter_jit(lambda posterior, theta: jax.grad(posterior.log_density)(theta)).lower(posterior, theta)
+    seconds = OVERHEAD_TRACES * (time.perf_counter() - start_time)
+    return (
+        f"budget {problem.recipe.budget}: covers training, warm-up and draws; preparing, compiling, testing and "
+        f"writing take about {float(f'{seconds:.1g}'):g} s more, or less if these programs were compiled before"
+    )
+
+
+def sentence(problem: Problem) -> str:
+    """Describe the planned lengths in a sentence."""
+    recipe, sampler = problem.recipe, cast(Any, problem.sampler)
+    trajectory = f" of at most {sampler.gradients} gradients" if sampler.gradients > 1 else ""
+    bounded_field = sampler.given_step
+    trajectory += (
+        f", {bounded_field.replace('_', ' ')} {float(getattr(sampler, bounded_field)):g}" if bounded_field else ""
+    )
+    ending = "until it has converged" if recipe.until == "converged" else "until then"
+    return (
+        f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then at most {recipe.draws} draws, "
+        f"{ending}"
+    )
+
+
+def with_drawn_lengths(recipe: Recipe, num_draws: int) -> Recipe:
+    """Return the recipe that repeats a run of `num_draws` draws on any machine."""
+    return dataclasses.replace(recipe, budget=None, until=None, draws=num_draws)
+
+
+def recipe_to_write(problem: Problem) -> dict[str, Any]:
+    """Return the recipe without the values that its budget chooses, which would otherwise be read back as requested."""
+    recipe, resolved = problem.recipe, problem.resolved_recipe()
+    if recipe.budget is None:
+        return resolved
+    shortest_sampler: Any = problem.sampler.limit_gradients(1.0)
+    names = [field.name for field in dataclasses.fields(shortest_sampler)]
+    fitted_fields = {name for name in names if getattr(shortest_sampler, name) != getattr(problem.sampler, name)}
+    derived_fields = (fitted_fields | {problem.sampler.given_step}) - recipe.sampler.fields.keys()
+    sampler = {name: value for name, value in resolved["sampler"].items() if name not in derived_fields}
+    lengths = {"warmup", "thin", "draws"} - recipe.where.keys()
+    return {**{name: value for name, value in resolved.items() if name not in lengths}, "sampler": sampler}
+
+
+def seconds_per_row(
+    posterior: AbstractPosterior, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
+) -> float:
+    """Measure the median seconds of one datum's log-likelihood gradient, for all chains in parallel."""
+    rows = min(posterior.num_data, _PILOT_ROWS)
+
+    @eqx.filter_jit
+    def gradients(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> Array:
+        def gradient(posterior: Any, theta: Array) -> Array:
+            batch = posterior.take(jnp.arange(rows))
+            return jax.grad(lambda t: jnp.sum(posterior.log_likelihood(t, batch)))(theta)
+
+        return placement.all_chains(gradient, posterior, thetas)
+
+    placed_posterior, placed_thetas = placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), 0)
+    jax.block_until_ready(gradients(placed_posterior, placed_thetas))
+    durations: list[float] = []
+    while len(durations) < 3 or (sum(durations) < _PILOT_SECONDS and len(durations) < 100):
+        start_time = time.perf_counter()
+        jax.block_until_ready(gradients(placed_posterior, placed_thetas))
+        durations.append(time.perf_counter() - start_time)
+    return float(np.median(durations)) / rows
+
+
+def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -> float:
+    """Return the gradients per step that leave time for enough steps of warm-up and draws."""
+    steps = _MOST_WARMUP_TRAJECTORIES / 2 + _WANTED_DRAWS / 2
+    return budget / (_OVERHEAD * row_seconds * problem.posterior.num_data) / steps
+
+
+def _fit_trajectory(
+    problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"], *, gradients: float
+) -> AbstractSampler:
+    """Return the sampler with short enough trajectories and a stable step size, except for fields set by the user."""
+    sampler: Any = problem.sampler.limit_gradients(gradients)
+    if bounded_field := sampler.given_step:
+        longest_step = placement.processes.broadcast_first(sampler.longest_step(problem.posterior, jnp.asarray(thetas)))
+        sampler = (
+            dataclasses.replace(sampler, **{bounded_field: longest_step})
+            if longest_step < getattr(sampler, bounded_field)
+            else sampler
+        )
+    requested_fields: Mapping[str, Any] = problem.recipe.sampler.fields
+    return dataclasses.replace(sampler, **{name: getattr(problem.sampler, name) for name in requested_fields})

@@ -1,0 +1,213 @@
+"""Selection of the noise model of a regression whose recipe names no likelihood.
+
+Held-out rows decide two questions in turn: one noise level or one per row, and normal noise or Student's t.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+from scipy import stats
+
+from bnnzoo.assembly import Problem
+from bnnzoo.errors import UsageError
+from bnnzoo.finding import spell_settings, spelling
+from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.progress import Observer, Progress
+from bnnzoo.sampling.devices.placement import Placement, place_chains
+from bnnzoo.sampling.devices.processes import Processes
+from bnnzoo.sampling.initial import budget, positions
+from bnnzoo.sampling.initial.trained_start import num_held_out
+from bnnzoo.sampling.job import Stop
+
+NOISE_BY_ROW = "heteroscedastic"
+_DF = 4.0
+"""Degrees of freedom of the heavy-tailed candidates, the default of `student-t`."""
+_NETWORKS, _STEPS, _SHARE = 10, 2000, 0.08
+"""Networks per likelihood, training steps of each, and largest fraction of the budget for one likelihood.
+
+Each network is tested on its own tenth of the rows. There are as many as chains in `small-table`, so that the compiled
+training program is reused for the chains' starts. With half the steps, networks with one noise level are not trained to
+the end, and lose although the noise has one level. So a budget for fewer steps makes no comparison."""
+_LEAST_GAIN = 0.01
+"""Smallest gain, in nats per row, at which the second of two likelihoods is selected."""
+_LEVEL = 0.005
+"""Largest p value at which a likelihood with more parameters is selected.
+
+The training rows of the networks overlap, which widens the differences by (1 + 10 / 9)^(1/2) (Nadeau and Bengio 2003).
+The true level is therefore about 0.04."""
+
+
+def is_likelihood_open(problem: Problem) -> bool:
+    """Whether a run selects its noise model: it has a budget, held-out rows and no stated likelihood."""
+    recipe, description = problem.recipe, problem.description
+    return (
+        description is not None
+        and recipe.budget is not None
+        and recipe.likelihood is None
+        and recipe.init != "prior"
+        and isinstance(description.parts.likelihood, Gaussian)
+        and not description.parts.model.brings_likelihood
+        and num_held_out(problem.posterior.num_data, recipe.start_held_out) > 0
+    )
+
+
+class Question(NamedTuple):
+    """Two likelihoods that are compared, in words, with the keys of their losses in the file."""
+
+    name: str
+    first: str
+    second: str
+    second_subject: str
+    keys: tuple[str, str]
+    is_second_more_complex: bool
+    """Whether the second likelihood has more parameters, so that it must be significantly better."""
+
+
+LEVELS = Question(
+    "levels", "one noise level", "one noise level per row", "a level per row", ("one_level", "by_row"), True
+)
+TAILS = Question(
+    "tails", "normal noise", "noise with outliers (Student's t)", "Student's t", ("normal", "student_t"), False
+)
+
+
+class Comparison(NamedTuple):
+    """Paired held-out losses of networks under two likelihoods, and the selection that follows from them."""
+
+    first: Float[np.ndarray, " network"]
+    """Mean negative log density of each network's held-out rows under the first likelihood, in nats."""
+    second: Float[np.ndarray, " network"]
+    """Same loss under the second likelihood."""
+    question: Question = LEVELS
+
+    @property
+    def gain(self) -> Float[np.ndarray, " network"]:
+        """Nats per held-out row by which the second likelihood is better."""
+        return self.first - self.second
+
+    @property
+    def p(self) -> float:
+        """The exact one-sided p value of Wilcoxon's signed-rank test that the gain is positive.
+
+        The test uses ranks, so that a single network with very poor predictions cannot decide.
+        """
+        if not np.isfinite(self.gain).any() or np.isnan(self.gain).any():
+            return 1.0
+        _, p = stats.wilcoxon(self.gain, alternative="greater", method="exact")
+        return float(np.asarray(p).item())
+
+    @property
+    def prefers_second(self) -> bool:
+        """Whether the second likelihood predicts held-out rows better by a relevant amount.
+
+        A likelihood with more parameters must also be significantly better. Otherwise both the median and the mean
+        gain must be positive, so that neither a single network nor a few unusual rows decide alone.
+        """
+        if not self.question.is_second_more_complex:
+            return float(np.median(self.gain)) > 0 and float(np.mean(self.gain)) >= _LEAST_GAIN
+        return self.p <= _LEVEL and float(np.median(self.gain)) >= _LEAST_GAIN
+
+    @property
+    def sentence(self) -> str:
+        """Summary of the compared losses and the selected likelihood, in one sentence."""
+        num_better, count = int(np.sum(self.gain > 0)), len(self.gain)
+        choice = self.question.second if self.prefers_second else self.question.first
+        relation = "at most" if self.p <= _LEVEL else "above"
+        test = (
+            f"signed-rank test: p = {self.p:.2g}, {relation} the limit of {_LEVEL:g}"
+            if self.question.is_second_more_complex
+            else f"mean gain {np.mean(self.gain):.2g}"
+        )
+        text = (
+            f"{choice}: in {num_better} of {count} pairs of trained networks, {self.question.second_subject} predicts "
+            f"held-out rows better, with median gain {np.median(self.gain):.2g} nats per row ({test}; gains below "
+            f"{_LEAST_GAIN:g} do not count); to choose yourself, use [[likelihood=gaussian]], student-t or "
+            f"{NOISE_BY_ROW}"
+        )
+        return spell_settings(text, spelling())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison for an attribute of the file."""
+        losses = zip(self.question.keys, (self.first, self.second), strict=True)
+        finite_losses = {
+            name: [loss if np.isfinite(loss) else None for loss in values.tolist()] for name, values in losses
+        }
+        return {**finite_losses, **({"p": self.p, "limit": _LEVEL} if self.question.is_second_more_complex else {})}
+
+
+def to_json(comparisons: Sequence[Comparison]) -> str:
+    """Return comparisons as JSON, by the name of their question."""
+    return json.dumps({comparison.question.name: comparison.as_json() for comparison in comparisons})
+
+
+def select_likelihood(
+    problem: Problem, *, tell: Observer, stop: Stop | None, spent: positions.StartCost, key: PRNGKeyArray
+) -> tuple[Problem, tuple[Comparison, ...]]:
+    """Select the likelihood under which networks predict held-out rows better.
+
+    The first comparison is between one noise level and one level per row, the second between normal noise and
+    Student's t with the levels selected before. All likelihoods are tested on the same held-out rows, so that a
+    difference is not due to the rows. Without a significant difference, one noise level is selected.
+
+    Returns:
+        the problem with the selected likelihood, and the comparisons that were made.
+
+    Raises:
+        InterruptedRunError: if `stop` asked for it.
+    """
+    if not is_likelihood_open(problem):
+        return problem, ()
+    by_row = _with_likelihood(problem, NOISE_BY_ROW)
+    if by_row is None:  # the sampler supports only one noise level
+        return problem, ()
+    placement = place_chains("auto", _NETWORKS)
+
+    def losses_of(candidate: Problem) -> np.ndarray:
+        candidate = candidate.with_all_sampled(_NETWORKS)
+        candidate = candidate.with_lengths(dataclasses.replace(candidate.recipe, start_steps=_STEPS), candidate.sampler)
+        thetas = candidate.initial_positions(trained=True, key=key)
+        trained_part = "networks to choose the likelihood"
+        with spent.time_block():
+            losses = positions.train_networks(candidate, thetas, placement, trained_part, tell, stop, spent, key).losses
+        # Rounding differs between machines, and all processes must select the same likelihood.
+        return Processes.current().broadcast_first(np.asarray(losses, np.float64))
+
+    if not all(_is_affordable(candidate, placement, key=key) for candidate in (by_row, problem)):
+        note = (
+            "one noise level, because the budget leaves no time to compare; to choose yourself, use "
+            f"[[likelihood=gaussian]] or {NOISE_BY_ROW}"
+        )
+        tell(Progress("note", 0, 0, note=spell_settings(note, spelling())))
+        return problem, ()
+    levels = Comparison(losses_of(problem), losses_of(by_row), LEVELS)
+    tell(Progress("note", 0, 0, note=levels.sentence))
+    if levels.prefers_second:
+        normal, normal_losses, heavy = by_row, levels.second, _with_likelihood(problem, NOISE_BY_ROW, df=_DF)
+    else:
+        normal, normal_losses, heavy = problem, levels.first, _with_likelihood(problem, "student-t", df=_DF)
+    if heavy is None or not _is_affordable(heavy, placement, key=key):
+        return normal, (levels,)
+    tails = Comparison(normal_losses, losses_of(heavy), TAILS)
+    tell(Progress("note", 0, 0, note=tails.sentence))
+    return heavy if tails.prefers_second else normal, (levels, tails)
+
+
+def _with_likelihood(problem: Problem, name: str, **fields: Any) -> Problem | None:
+    """Return the problem under another likelihood, or None if a part does not support it."""
+    try:
+        return problem.with_likelihood(name, **fields)
+    except UsageError:
+        return None
+
+
+def _is_affordable(candidate: Problem, placement: Placement, *, key: PRNGKeyArray) -> bool:
+    """Whether the budget leaves time to train the networks of a comparison to the end."""
+    steps = budget.training_steps(candidate.with_all_sampled(_NETWORKS), placement, most=_STEPS, share=_SHARE, key=key)
+    # Clocks differ between machines, and all processes must decide alike.
+    return Processes.current().broadcast_first(steps) >= _STEPS

@@ -1,0 +1,156 @@
+"""The mode and the sampled directions of `--stochastic identified` and `linearised`, from one trained network."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bnnzoo.assembly import Problem
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.subspace import SubspaceChoice, normal_moments
+from bnnzoo.progress import Progress
+from bnnzoo.samplers.common import directions
+from bnnzoo.samplers.common.directions import Mode
+from bnnzoo.samplers.subsampled import rows_needed as _rows_needed
+from bnnzoo.sampling.devices.processes import Processes
+from bnnzoo.sampling.initial import positions
+
+SMALLEST = {"identified": 100.0, "linearised": 0.0}
+"""Smallest threshold that is chosen automatically. A linear model needs none."""
+_LADDER = 10.0 ** np.arange(2, 8.01, 0.25)
+"""Thresholds of the automatic choice, beside `SMALLEST`."""
+_ROWS = 2000
+"""Rows with which a step of the penalty must keep sigma2 at most at `_SIGMA2`, for an independent proposal."""
+_SIGMA2 = 1.5
+
+
+class Subspace(NamedTuple):
+    """The values that a subspace fixes, and their description for the file."""
+
+    values: dict[str, np.ndarray]
+    """The arrays `mode`, `basis` and `centre` of a `SubspaceNetwork`."""
+    kind: str
+    tau: float
+    num_parameters: int
+    variance_fraction: float
+    rows_needed: float
+    """Predicted rows with which an independent proposal has sigma2 = 1; 0 if it was not predicted."""
+    mode_distance: float
+
+    @property
+    def num_directions(self) -> int:
+        """Number of sampled directions."""
+        return self.values["basis"].shape[1]
+
+    def to_json(self) -> str:
+        """Return the description as JSON, for the attribute `subspace` of the file."""
+        fields = self._asdict() | {"directions": self.num_directions}
+        fields.pop("values")
+        fields["parameters"] = fields.pop("num_parameters")
+        return json.dumps(fields)
+
+    @property
+    def sentence(self) -> str:
+        """Description of the sampled directions, in one sentence."""
+        network = "linearised network" if self.kind == "linearised" else "network"
+        rest = self.num_parameters - self.num_directions
+        if not rest:
+            return f"all {self.num_parameters} directions of the {network} are sampled"
+        rest_text = f"; the other {rest} stay at the mode, so the draws are conditional on them"
+        return (
+            f"{self.num_directions} of {self.num_parameters} directions of the {network} are sampled: those with more "
+            f"than {self.tau:.4g} times the prior's curvature, which contribute {100 * self.variance_fraction:.2g} % "
+            f"of the variance of its function at the training rows{rest_text}"
+        )
+
+
+def find_subspace(problem: Problem, choice: SubspaceChoice, *, key: PRNGKeyArray, **callbacks: Any) -> Subspace:
+    """Train the whole network, climb to its mode and return the directions that the data determine there.
+
+    Args:
+        problem: the problem of the run.
+        choice: the subspace that the recipe names.
+        key: random key.
+        callbacks: `tell`, `stop` and `spent`, as for `positions.fixed_values`.
+
+    Raises:
+        UsageError: if no direction has enough curvature.
+        InterruptedRunError: if `stop` asked for it.
+    """
+    whole_problem, theta = positions.train_whole_network(problem, key=key, **callbacks)
+    callbacks["tell"](Progress("note", 0, 0, note="finding the mode and the directions that the data determine"))
+    posterior = whole_problem.network_posterior
+    smallest = SMALLEST[choice.kind] if choice.tau is None else choice.tau
+    mode = directions.find_mode(posterior, theta, smallest=smallest, key=jax.random.fold_in(key, 1))
+    largest = float(mode.spectrum.values[0])
+    if choice.tau is not None and largest <= choice.tau:
+        raise UsageError(
+            f"{choice.kind}: no direction has more than {choice.tau:g} times the prior's curvature (the largest has "
+            f"{largest:.3g}); use a smaller threshold, or [[stochastic=all]]"
+        )
+    tau, rows_needed = choice.tau, 0.0
+    if tau is None:
+        floor = min(SMALLEST[choice.kind], largest / 2)
+        candidate = problem.with_fixed(_values(problem, mode, floor)).posterior
+        tau, rows_needed = _choose_threshold(candidate, mode, floor, key=jax.random.fold_in(key, 2))
+    values = _values(problem, mode, tau)
+    subspace = Subspace(
+        values=values,
+        kind=choice.kind,
+        tau=tau,
+        num_parameters=posterior.layout.network.dim,
+        variance_fraction=min(mode.spectrum.variance_fraction(values["basis"].shape[1]), 1.0),
+        rows_needed=rows_needed,
+        mode_distance=mode.distance,
+    )
+    # Rounding differs between machines, and the chains of all processes must have the same posterior.
+    subspace = subspace._replace(values=Processes.current().broadcast_first(values))
+    callbacks["tell"](Progress("note", 0, 0, note=subspace.sentence))
+    return subspace
+
+
+def _values(problem: Problem, mode: Mode, tau: float) -> dict[str, np.ndarray]:
+    """Return the arrays of the subspace of eigenvalues above `tau`, scaled to the posterior's standard deviations."""
+    posterior = problem.with_all_sampled().network_posterior
+    dim, dtype = posterior.layout.network.dim, mode.theta.dtype
+    _, sd = normal_moments(posterior.prior, posterior.layout.network)
+    spectrum, count = mode.spectrum, max(1, int(np.sum(mode.spectrum.values > tau)))
+    basis = sd[:, None] * spectrum.vectors[:, :count] * spectrum.values[:count] ** -0.5
+    centre = np.concatenate([np.zeros(count), mode.theta[dim:]])
+    return {"mode": mode.theta[:dim], "basis": basis.astype(dtype), "centre": centre.astype(dtype)}
+
+
+def _choose_threshold(
+    posterior: AbstractPosterior, mode: Mode, floor: float, *, key: PRNGKeyArray
+) -> tuple[float, float]:
+    """Return the smallest threshold at which mini-batches suffice, and the rows that a step needs for sigma2 = 1.
+
+    Args:
+        posterior: the posterior of all directions above `floor`.
+        mode: the mode and the spectrum of the directions.
+        floor: the smallest threshold.
+        key: random key of the pairs of positions.
+    """
+    num_data, values = posterior.num_data, mode.spectrum.values
+    left_out = max(1 / _ROWS - 1 / num_data, 0.0)
+    tau, rows_needed = floor, math.inf
+    for tau in [floor, *_LADDER[(floor < _LADDER) & (values[0] > _LADDER)].tolist()]:
+        is_sampled = np.zeros(posterior.layout.dim, bool)
+        is_sampled[: max(1, int(np.sum(values > tau)))] = True
+        rows_needed = float(_predict(posterior, jnp.asarray(is_sampled), key))
+        if rows_needed * left_out <= _SIGMA2:
+            break
+    return tau, rows_needed
+
+
+@eqx.filter_jit
+def _predict(posterior: AbstractPosterior, is_sampled: Array, key: PRNGKeyArray) -> Float[Array, ""]:
+    return _rows_needed.near_centre(posterior, is_sampled, key=key)

@@ -1,0 +1,210 @@
+"""Initial positions of the chains: a separately trained network for each (`map`), or a draw of the prior for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.samplers.variational import training
+from bnnzoo.sampling.devices.placement import Placement
+
+MOST_STEPS = 5000
+_BATCH = 128
+_LEARNING_RATE = 5e-3
+_STEPS_PER_EVALUATION = 50
+_WEIGHTING_END = 0.5
+"""Fraction of the training in which rows are weighted by their variance."""
+_HELD_OUT = 2048
+_FEW_HELD_OUT = 10
+"""Rows that are too few for a held-out loss."""
+
+
+class Training(NamedTuple):
+    """State of one chain's training. `since` counts evaluations of the held-out loss since the best one."""
+
+    theta: Float[Array, " dim"]
+    optimiser: PyTree
+    best: Float[Array, " dim"]
+    best_loss: Float[Array, ""]
+    evaluations_since_best: Int[Array, ""]
+    step: Int[Array, ""]
+
+
+class Trained(NamedTuple):
+    """Results of the chains' training so far."""
+
+    steps: Int[np.ndarray, " chain"]
+    positions: Float[np.ndarray, "chain dim"]
+    """Best position of each chain."""
+    losses: Float[np.ndarray, " chain"]
+    """Loss at each best position: nats per held-out row, or per training row if none are held out."""
+
+
+def train(
+    posterior: AbstractPosterior,
+    thetas: Float[Array | np.ndarray, "chain dim"],
+    *,
+    placement: Placement,
+    key: PRNGKeyArray,
+    most_steps: int = MOST_STEPS,
+    held_out: float = 0.1,
+    steps_a_look: int = 500,
+) -> Iterator[Trained]:
+    """Maximise each chain's own posterior density by Adam on mini-batches, with early stopping: a deep ensemble.
+
+    A fraction of the rows (at most 2048) is held out of training, not of the posterior. The held-out loss of each chain
+    is computed every 50 steps. Training ends when no chain has improved for a fifth of the steps. If no rows are held
+    out, the loss is that of the maximised density.
+
+    Args:
+        posterior: the posterior of the run.
+        thetas: initial positions.
+        placement: the placement of the chains.
+        key: a key for mini-batches and held-out rows.
+        most_steps: largest number of steps.
+        held_out: fraction of rows to hold out.
+        steps_a_look: steps between two results.
+
+    Yields:
+        the result every `steps_a_look` steps and at the end.
+    """
+    posterior = placement.put_posterior(posterior)
+    keys = placement.put(jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(len(thetas), dtype=jnp.uint32)), 0)
+    traced_max_steps = np.int32(most_steps)
+    rows = num_held_out(posterior.num_data, held_out)
+    state = _begin(posterior, placement, placement.put(jnp.asarray(thetas), 0))
+    steps_done = 0
+    while True:
+        state = _advance(
+            posterior,
+            placement,
+            state,
+            keys,
+            np.int32(min(steps_a_look, most_steps - steps_done)),
+            traced_max_steps,
+            rows,
+        )
+        steps = np.asarray(state.step)
+        steps_done = int(np.max(steps))
+        yield Trained(steps, np.asarray(state.best), np.asarray(state.best_loss))
+        if steps_done >= most_steps or bool(np.all(np.asarray(state.evaluations_since_best) >= _patience(most_steps))):
+            return
+
+
+def evaluations(num_data: int, steps: Int[np.ndarray, " chain"], held_out: float) -> float:
+    """Return the likelihood evaluations of training: a batch per step, and the held-out rows every 50 steps."""
+    rows = num_held_out(num_data, held_out)
+    judged_by = rows or num_data
+    return float(np.sum(steps * min(_BATCH, num_data - rows) + steps // _STEPS_PER_EVALUATION * judged_by))
+
+
+def num_held_out(num_data: int, held_out: float) -> int:
+    """Return the rows that each chain's training holds out; none if they would be too few."""
+    rows = min(_HELD_OUT, int(held_out * num_data))
+    return rows if rows >= _FEW_HELD_OUT else 0
+
+
+def _patience(most_steps: Any) -> Any:
+    """Return the number of losses without an improvement after which a chain's training ends."""
+    return most_steps // (5 * _STEPS_PER_EVALUATION)
+
+
+def _optimiser() -> optax.GradientTransformation:
+    return optax.scale_by_adam()
+
+
+def _learning_rate(step: Int[Array, ""], most_steps: Int[Array, ""]) -> Float[Array, ""]:
+    """Return the learning rate, which falls by a cosine to a fiftieth."""
+    fraction = jnp.minimum(step / most_steps, 1.0)
+    return _LEARNING_RATE * (0.02 + 0.98 * (1 + jnp.cos(jnp.pi * fraction)) / 2)
+
+
+def _weights(
+    posterior: AbstractPosterior, theta: Float[Array, " dim"], batch: Any, fraction: Float[Array, ""]
+) -> Float[Array, " batch"] | None:
+    """Return the weight of each row after a fraction `fraction` of the training, on average 1; None for equal weights.
+
+    A network that predicts the noise of each row at first explains unfitted structure as noise. It then no longer fits
+    this structure, because the gradient of a mean is proportional to the inverse variance. Rows are therefore weighted
+    by their variance at first, which fades out until half of the training (Seitzer et al. 2022, arXiv 2203.09168, with
+    beta falling from 1 to 0).
+    """
+    if (widths := posterior.noise_widths(theta, batch)) is None:
+        return None
+    log_weights = 2 * jnp.maximum(1 - fraction / _WEIGHTING_END, 0.0) * jnp.log(widths)
+    return len(log_weights) * jax.nn.softmax(log_weights)
+
+
+@eqx.filter_jit
+def _begin(posterior: AbstractPosterior, placement: Placement, thetas: Float[Array, "chain dim"]) -> Training:
+    def begin_chain(shared, theta):
+        del shared
+        zero = jnp.zeros((), jnp.int32)
+        loss = jnp.full((), jnp.inf, theta.dtype)
+        return Training(theta, _optimiser().init(theta), theta, loss, zero, zero)
+
+    return placement.all_chains(begin_chain, posterior, thetas)
+
+
+@eqx.filter_jit
+def _advance(
+    posterior: AbstractPosterior,
+    placement: Placement,
+    states: Training,
+    keys: Key[Array, " chain"],
+    count: Int[Array, ""] | np.int32,
+    most_steps: Int[Array, ""] | np.int32,
+    held_out: int,
+) -> Training:
+    total = posterior.num_data
+
+    def advance_chain(shared, state, key):
+        posterior, count, most_steps = shared
+        order = jax.random.permutation(jax.random.fold_in(key, 0), total)
+        training_rows = order[held_out:]
+
+        def held_out_loss(theta):
+            if not held_out:
+                return training.loss(posterior, theta, posterior.all_rows())
+            return -jnp.mean(posterior.log_likelihood(theta, posterior.take(order[:held_out])))
+
+        def update(state):
+            rows = jax.random.randint(
+                jax.random.fold_in(key, state.step + 1), (min(_BATCH, training_rows.size),), 0, training_rows.size
+            )
+            batch = posterior.take(training_rows[rows])
+            count = _weights(posterior, state.theta, batch, state.step / most_steps)
+            gradient = jax.grad(lambda theta: training.loss(posterior, theta, batch, weights=count))(state.theta)
+            gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
+            change, optimiser = _optimiser().update(gradient, state.optimiser)
+            theta = state.theta - _learning_rate(state.step, most_steps) * jnp.asarray(change)
+            return state._replace(theta=theta, optimiser=optimiser, step=state.step + 1)
+
+        def evaluate(state):
+            loss = held_out_loss(state.theta)
+            is_better = loss < state.best_loss
+            return state._replace(
+                best=jnp.where(is_better, state.theta, state.best),
+                best_loss=jnp.where(is_better, loss, state.best_loss),
+                evaluations_since_best=jnp.where(is_better, 0, state.evaluations_since_best + 1),
+            )
+
+        def round_of_steps(state):
+            return evaluate(jax.lax.fori_loop(0, _STEPS_PER_EVALUATION, lambda _, s: update(s), state))
+
+        end = state.step + count
+        return jax.lax.while_loop(
+            lambda s: (s.step < end) & (s.step < most_steps) & (s.evaluations_since_best < _patience(most_steps)),
+            round_of_steps,
+            state,
+        )
+
+    return placement.all_chains(advance_chain, (posterior, count, most_steps), states, keys)

@@ -1,0 +1,145 @@
+"""Movement of chains from prior draws to the posterior with Adam, before warm-up.
+
+Far from the posterior, an accept step on mini-batches rejects nearly everything, because the noise of the log density
+difference grows with the residuals. Warm-up need not satisfy detailed balance, so the chains first follow gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
+
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.sampling.devices.placement import Placement
+from bnnzoo.sampling.keys import keys_by_chain
+
+_STEPS_A_STEP, _MOST_STEPS = 10, 2000
+"""Gradient steps per step of warm-up, and their largest number."""
+_BATCH = 128
+_FIRST, _LAST = 0.1, 1e-4
+"""First and last learning rate, in units of a parameter's spread; it falls by the same factor at every step."""
+_SPREAD_OF = 64
+_STEPS_A_CALL = 200
+# Gradients shrink by orders of magnitude on the way. With Adam's usual 0.999, old squares would stall the chains.
+_ADAM = optax.scale_by_adam(b1=0.9, b2=0.95)
+
+
+class _Moving(NamedTuple):
+    theta: Float[Array, " dim"]
+    optimiser: PyTree
+
+
+def transport(
+    posterior: AbstractPosterior,
+    thetas: Float[Array | np.ndarray, "chain dim"],
+    *,
+    placement: Placement,
+    num_warmup: int,
+    key: PRNGKeyArray,
+) -> Iterator[tuple[int, Float[Array, "chain dim"]]]:
+    """Move each chain with Adam (Kingma and Ba 2015), with decreasing steps on mini-batches of 128 rows.
+
+    A parameter's steps are in units of its standard deviation over draws of `posterior.start`, so that chains cross
+    wide priors as fast as narrow ones. A chain whose log posterior density did not increase keeps its old position.
+
+    Args:
+        posterior: the posterior of the run.
+        thetas: initial positions.
+        placement: the placement of the chains.
+        num_warmup: steps of warm-up, which set the number of gradient steps.
+        key: a key for mini-batches and the spread.
+
+    Yields:
+        the number of steps done and the positions, every 200 steps; the last positions are the result.
+    """
+    posterior = placement.put_posterior(posterior)
+    start: Any = placement.put(jnp.asarray(thetas), 0)
+    keys = placement.put(keys_by_chain(key, len(thetas)), 0)
+    spread = placement.put(_spread(posterior, jax.random.fold_in(key, 2**32 - 1)), None)
+    total = num_steps(num_warmup)
+    state = placement.put_process_part(jax.vmap(lambda theta: _Moving(theta, _ADAM.init(theta)))(start), 0)
+    for first in range(0, total, _STEPS_A_CALL):
+        end = min(total, first + _STEPS_A_CALL)
+        state = _advance(posterior, spread, placement, state, keys, np.int32(first), np.int32(end), np.int32(total))
+        theta = state.theta if end < total else _keep_better(posterior, placement, start, state.theta)
+        yield end, jax.block_until_ready(theta)
+
+
+def num_steps(num_warmup: int) -> int:
+    """Return the number of gradient steps before `num_warmup` steps of warm-up."""
+    return min(_MOST_STEPS, _STEPS_A_STEP * num_warmup)
+
+
+def evaluations(posterior: AbstractPosterior, num_warmup: int) -> int:
+    """Return the likelihood evaluations per chain: a batch (or all rows) per step, and all rows twice at the end."""
+    rows = min(_BATCH, posterior.num_data)
+    try:
+        eqx.filter_eval_shape(lambda: posterior.minibatch(rows, key=jax.random.key(0)))
+    except UsageError:
+        rows = posterior.num_data
+    return num_steps(num_warmup) * rows + 2 * posterior.num_data
+
+
+@eqx.filter_jit
+def _spread(posterior: AbstractPosterior, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    draws = jax.vmap(lambda k: posterior.start(key=k))(jax.random.split(key, _SPREAD_OF))
+    return jnp.std(draws, 0)
+
+
+@eqx.filter_jit
+def _advance(
+    posterior: AbstractPosterior,
+    spread: Float[Array, " dim"],
+    placement: Placement,
+    states: _Moving,
+    keys: Key[Array, " chain"],
+    first: Int[Array, ""] | np.int32,
+    end: Int[Array, ""] | np.int32,
+    total: Int[Array, ""] | np.int32,
+) -> _Moving:
+    def advance_chain(shared: Any, state: _Moving, key: PRNGKeyArray) -> _Moving:
+        posterior, spread, first, end, total = shared
+
+        def step(i: Int[Array, ""], state: _Moving) -> _Moving:
+            gradient = jax.grad(lambda theta: _loss(posterior, theta, key=jax.random.fold_in(key, i)))(state.theta)
+            gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
+            change, optimiser = _ADAM.update(gradient, state.optimiser)
+            rate = _FIRST * (_LAST / _FIRST) ** (i / total).astype(spread.dtype)
+            return _Moving(state.theta - rate * spread * jnp.asarray(change), optimiser)
+
+        return jax.lax.fori_loop(first, end, step, state)
+
+    return placement.all_chains(advance_chain, (posterior, spread, first, end, total), states, keys)
+
+
+def _loss(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, ""]:
+    """Return minus the log posterior density per datum, on a mini-batch if the posterior supports them."""
+    try:
+        batch = posterior.minibatch(min(_BATCH, posterior.num_data), key=key)
+    except UsageError:
+        return -posterior.log_density(theta) / posterior.num_data
+    mean = jnp.mean(posterior.log_likelihood(theta, batch))
+    return -posterior.likelihood_power * mean - posterior.log_prior(theta) / posterior.num_data
+
+
+@eqx.filter_jit
+def _keep_better(
+    posterior: AbstractPosterior,
+    placement: Placement,
+    old_positions: Float[Array, "chain dim"],
+    new_positions: Float[Array, "chain dim"],
+) -> Float[Array, "chain dim"]:
+    def better_position(
+        posterior: AbstractPosterior, before: Float[Array, " dim"], after: Float[Array, " dim"]
+    ) -> Array:
+        return jnp.where(posterior.log_density(after) > posterior.log_density(before), after, before)
+
+    return placement.all_chains(better_position, posterior, old_positions, new_positions)

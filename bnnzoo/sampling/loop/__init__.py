@@ -1,0 +1,1 @@
+"""The sampling loop: chunks, warm-up, and the carry from one chunk to the next."""

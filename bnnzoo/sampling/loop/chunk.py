@@ -1,0 +1,292 @@
+"""The compiled programs of a run: first states, steps of all chains into a buffer, and restarts of the tuning."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
+
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.outputs import Outputs
+from bnnzoo.samplers.base import AbstractSampler, Stats
+from bnnzoo.samplers.statistics import Reduce, reductions
+from bnnzoo.sampling.devices.placement import Placement
+from bnnzoo.sampling.loop import sampler_output
+from bnnzoo.sampling.loop.warmup import AbstractWarmup
+
+Phase = Literal["warm-up", "sampling"]
+Count = UInt32[Array, ""] | np.uint32
+"""A NumPy scalar outside a program, a JAX scalar inside."""
+
+MOST_DRAWS = 4096
+_BUFFER_BYTES = 2**25
+_POSITION = "position"
+_ONE_BY_ONE = Placement("vectorized", None)
+"""Placement for chains inside a program that already runs on their one device."""
+
+
+class Carry(NamedTuple):
+    """All state that the next step depends on, besides the recipe. A checkpoint stores it."""
+
+    states: PyTree
+    tuning: PyTree
+    restarted: Int[Array, " chain"]
+    """Number of times that each chain was restarted at another chain's position."""
+
+
+class Setup(eqx.Module):
+    """Posterior, sampler, warm-up and placement of a run's programs; numbers and data are arguments, not constants."""
+
+    posterior: AbstractPosterior
+    sampler: AbstractSampler
+    warmup: AbstractWarmup
+    placement: Placement
+    outputs: Outputs | None = None
+    """Values to keep of each draw instead of its position."""
+
+    def values_to_keep(self, states: PyTree) -> Float[Array, "chain value"]:
+        """Return the values that are kept of each chain's current draw."""
+        if self.outputs is None:
+            return states.position
+
+        def kept_values(setup: Setup, state: PyTree) -> Float[Array, " value"]:
+            assert setup.outputs is not None
+            return setup.outputs.values_at(state.position, setup.sampler.linearised_at(state))
+
+        return _ONE_BY_ONE.all_chains(kept_values, self, states)
+
+    def first_states(self, thetas: Float[Array, "chain dim"], keys: Key[Array, " chain"], num_warmup: int) -> PyTree:
+        """Return the first state of each chain."""
+
+        def first_state(setup: Setup, theta: Array, key: PRNGKeyArray) -> PyTree:
+            state = setup.sampler.init(setup.posterior, theta, num_warmup=num_warmup, key=key)
+            sampler_output.check_state(setup.sampler, state, theta)
+            return state
+
+        return self.placement.all_chains(first_state, self, thetas, keys)
+
+    def settle_chain(self, carry: Carry, keys: Key[Array, " chain"], final: bool) -> PyTree:
+        """Return the states at the end of a window."""
+
+        def settle_one_chain(setup: Setup, carry: Carry, key: PRNGKeyArray) -> PyTree:
+            state = setup.warmup.final(carry.tuning, carry.states)
+            return setup.sampler.settle(setup.posterior, state, final=final, key=key)
+
+        return self.placement.all_chains(settle_one_chain, self, carry, keys)
+
+    def restart_tuning(self, states: PyTree, restarted: Int[Array, " chain"], constraints: int) -> Carry:
+        """Return the carry at the start of a window, with the tuning reset: older windows would bias it."""
+
+        def start_carry(setup: Setup, state: PyTree, restarted: Array) -> Carry:
+            return Carry(state, setup.warmup.init(state, constraints), restarted)
+
+        return self.placement.all_chains(start_carry, self, states, restarted)
+
+    def one_step(self, phase: Phase, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
+        """Run one step of one chain."""
+        state, stats = self.sampler_step(phase, carry.states, key)
+        if phase == "sampling":
+            return carry._replace(states=state), stats
+        tuning, state = self.warmup.update(carry.tuning, state, self.sampler.headroom(stats))
+        return Carry(state, tuning, carry.restarted), stats
+
+    def sampler_step(self, phase: Phase, state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Stats]:
+        """Run one step of the sampler, and check its result while it is traced: a plugin may have written it."""
+        trains = phase == "warm-up" and type(self.sampler).warmup_step is not AbstractSampler.warmup_step
+        step = self.sampler.warmup_step if trains else self.sampler.step
+        result = step(self.posterior, state, key=key)
+        sampler_output.check_step(self.sampler, step.__name__, state, result)
+        return result
+
+    def statistics(self, phase: Phase, states: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the shapes and types of the statistics of one chain's step, without computing anything."""
+        return eqx.filter_eval_shape(_reported, self, phase, states)
+
+    def constraints(self, states: PyTree, num_warmup: int) -> int:
+        """Return the number of limits on the step size in warm-up, the size of the tuning's arrays."""
+        if not num_warmup:
+            return 0
+        return eqx.filter_eval_shape(self.sampler.headroom, self.statistics("warm-up", states)).shape[0]
+
+
+@eqx.filter_jit  # never run; jitted so that JAX caches the trace for this run and the next
+def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
+    """Return the statistics of the first chain's step."""
+    return setup.sampler_step(phase, jax.tree.map(lambda a: a[0], states), jax.random.key(0))[1]
+
+
+first_states = eqx.filter_jit(Setup.first_states)
+settle_chains = eqx.filter_jit(Setup.settle_chain)
+restart_tuning = eqx.filter_jit(Setup.restart_tuning)
+
+
+def on_accelerator() -> bool:
+    """Return whether JAX's default device is not a CPU."""
+    return jax.default_backend() != "cpu"
+
+
+class Work(eqx.Module):
+    """Input of one call of `advance`: `count` rows of `thin` steps each, starting at step `start`.
+
+    The numbers are uint32 arrays because a Python integer would be compiled into the program, and each new value would
+    compile another program. On an accelerator `thin` is such an integer all the same: there, after each iteration of a
+    loop of unknown length, the device waits until the host has read whether another one follows. The phase and whether
+    positions are kept change the program itself.
+    """
+
+    setup: Setup
+    carry: Carry
+    chain_keys: Key[Array, " chain"]
+    start: Count = eqx.field(converter=np.uint32)
+    count: Count = eqx.field(converter=np.uint32)
+    thin: Count | int = eqx.field(converter=lambda thin: int(thin) if on_accelerator() else np.uint32(thin))
+    phase: Phase = eqx.field(static=True)
+    keep: bool = eqx.field(static=True)
+
+
+@eqx.filter_jit(donate="all-except-first")
+def advance(work: Work, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
+    """Fill the first rows of `buffer` [row, chain, ...].
+
+    The buffer is donated: the result reuses its memory, so 32 MB need not be allocated and cleared for each chunk. The
+    carry is not donated, because the caller keeps the previous one for the checkpoint of the written draws.
+    """
+    setup = work.setup
+    fill = _fill_chain_by_chain if setup.placement.method == "sequential" else _fill
+    shared = _SharedWork(setup, work.start, work.count, work.thin, work.phase, work.keep)
+    return setup.placement.spread(
+        fill,
+        shared,
+        (work.carry, work.chain_keys, buffer),
+        axes=(0, 0, 1),
+        out_axes=(0, 1),
+    )
+
+
+class _SharedWork(NamedTuple):
+    """The part of the work that all devices have in common."""
+
+    setup: Setup
+    start: Count
+    count: Count
+    thin: Count | int
+    phase: Phase
+    keep: bool
+
+
+def _fill(work: _SharedWork, carry: Carry, keys: Array, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
+    """Fill the rows of the chains on one device."""
+
+    def row(i: Array, value: tuple[Carry, dict[str, Array]]) -> tuple[Carry, dict[str, Array]]:
+        carry, buffer = value
+        carry, values = _row(work, carry, keys, work.start + i * work.thin, buffer)
+        write = jax.lax.dynamic_update_index_in_dim
+        return carry, {n: write(b, values[n].astype(b.dtype), i, 0) for n, b in buffer.items()}
+
+    return jax.lax.fori_loop(jnp.uint32(0), work.count, row, (carry, buffer))
+
+
+def _row(
+    work: _SharedWork, carry: Carry, keys: Array, first: Array, buffer: dict[str, Array]
+) -> tuple[Carry, dict[str, Array]]:
+    """Run `thin` steps of each chain from step `first` on, and return the values kept of them.
+
+    Statistics are reduced during the steps, so that a draw of a thousand steps needs no more memory than one of one
+    step.
+    """
+    reduce_rules = reductions(work.setup.sampler)
+    zeros = {n: jnp.zeros(b.shape[1:], b.dtype) for n, b in buffer.items() if n != _POSITION}
+
+    def step(j: Array, value: tuple[Carry, Stats]) -> tuple[Carry, Stats]:
+        carry, reduced = value
+
+        def chain_step(setup: Setup, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
+            # The key depends on the absolute step alone, so neither the cut into chunks nor a resume changes a draw.
+            return setup.one_step(work.phase, carry, jax.random.fold_in(key, first + j.astype(first.dtype)))
+
+        carry, stats = _ONE_BY_ONE.all_chains(chain_step, work.setup, carry, keys)
+        return carry, {n: _reduced(reduce_rules.get(n, "last"), reduced[n], stats[n]) for n in stats}
+
+    start = 0 if isinstance(work.thin, int) else jnp.uint32(0)
+    carry, values = jax.lax.fori_loop(start, work.thin, step, (carry, zeros))
+    values = {n: v / jnp.asarray(work.thin, v.dtype) if reduce_rules.get(n) == "mean" else v for n, v in values.items()}
+    return carry, values | ({_POSITION: work.setup.values_to_keep(carry.states)} if work.keep else {})
+
+
+def _reduced(rule: Reduce, reduced: Array, value: Array) -> Array:
+    """Combine a statistic over the steps of one thinned draw: the sum (for the mean), or the last value."""
+    return reduced + value.astype(reduced.dtype) if rule == "mean" else value
+
+
+def _fill_chain_by_chain(
+    work: _SharedWork, carry: Carry, keys: Array, buffer: dict[str, Array]
+) -> tuple[Carry, dict[str, Array]]:
+    """Fill the rows one chain at a time, so that only one chain's step is in memory."""
+
+    def add_chain_axis(axis: int) -> Any:
+        return lambda a: jnp.expand_dims(a, axis)
+
+    def fill_one_chain(slices: tuple[Carry, Array, dict[str, Array]]) -> tuple[Carry, dict[str, Array]]:
+        carry, key, buffer = slices
+        carry, buffer = _fill(
+            work,
+            jax.tree.map(add_chain_axis(0), carry),
+            add_chain_axis(0)(key),
+            jax.tree.map(add_chain_axis(1), buffer),
+        )
+        return jax.tree.map(lambda a: a[0], carry), {n: jnp.squeeze(b, 1) for n, b in buffer.items()}
+
+    chains_first = {n: jnp.moveaxis(b, 1, 0) for n, b in buffer.items()}
+    carry, filled = jax.lax.map(fill_one_chain, (carry, keys, chains_first))
+    return carry, {n: jnp.moveaxis(b, 0, 1) for n, b in filled.items()}
+
+
+class Rows(NamedTuple):
+    """Shapes and types of a buffer's rows `[chain, ...]`: each statistic, and the positions if they are kept."""
+
+    shapes: dict[str, tuple[tuple[int, ...], Any]]
+    booleans: frozenset[str]
+    """Boolean statistics reduced by their mean. If a draw is one step, `fetch` returns booleans again."""
+    capacity: int
+    position: tuple[int, int]
+
+    @classmethod
+    def from_setup(cls, setup: Setup, carry: Carry, phase: Phase, *, keep: bool, thin: int, most_draws: int) -> Rows:
+        """Return rows whose number is a power of two bounded in bytes, so that a longer run compiles nothing new."""
+        (num_chains, dim), reduce_rules = (
+            eqx.filter_eval_shape(setup.values_to_keep, carry.states).shape,
+            reductions(setup.sampler),
+        )
+        steps = setup.statistics(phase, carry.states)
+        means = {n for n in steps if reduce_rules.get(n) == "mean"}
+        types = {n: jnp.zeros(()).dtype if n in means and not _is_real(s.dtype) else s.dtype for n, s in steps.items()}
+        shapes = {n: ((num_chains, *s.shape), types[n]) for n, s in steps.items()}
+        if keep:
+            shapes[_POSITION] = ((num_chains, dim), carry.states.position.dtype)
+        row_bytes = max(1, sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes.values()))
+        capacity = min(most_draws, 2 ** max(0, (_BUFFER_BYTES // row_bytes).bit_length() - 1))
+        booleans = frozenset(n for n in means if steps[n].dtype == bool) if thin == 1 else frozenset()
+        return cls(shapes, booleans, capacity, (num_chains, dim))
+
+    def buffer(self, placement: Placement) -> dict[str, Array]:
+        """Return an empty buffer for this process's chains, on their devices."""
+        empty = {n: np.zeros((self.capacity, *shape), dtype) for n, (shape, dtype) in self.shapes.items()}
+        return placement.put_process_part(empty, 1)
+
+    def fetch(
+        self, buffer: dict[str, Array], count: int
+    ) -> tuple[Float[np.ndarray, "chain draw dim"], dict[str, np.ndarray]]:
+        """Copy the first `count` rows to host arrays [chain, draw, ...]; the device refills the buffer afterwards."""
+        values = {n: np.array(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
+        values |= {n: values[n] > 0 for n in self.booleans}
+        num_chains, dim = self.position
+        return values.pop(_POSITION, np.zeros((num_chains, 0, dim), np.float32)), values
+
+
+def _is_real(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, jnp.floating)

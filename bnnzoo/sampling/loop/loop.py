@@ -1,0 +1,301 @@
+"""The sampling loop: jitted steps of all chains in chunks, the same for every sampler.
+
+A chunk is one call of a compiled program. Its number of draws, thinning and first step are arguments, so every way to
+cut a run into chunks executes the same instructions. Chunk sizes, stopping and resuming therefore change no bit, and
+nothing is compiled twice. Random numbers depend only on the absolute step: `fold_in(chain_key, step)`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, PyTree
+
+from bnnzoo.errors import BnnzooError
+from bnnzoo.finding import spell_settings, spelling
+from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.layout import Layout
+from bnnzoo.posterior.outputs import Outputs
+from bnnzoo.samplers.base import AbstractSampler
+from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
+from bnnzoo.sampling.devices.placement import Placement
+from bnnzoo.sampling.devices.processes import Processes
+from bnnzoo.sampling.keys import Keys, keys_by_chain
+from bnnzoo.sampling.loop import chunk as programs
+from bnnzoo.sampling.loop.chunk import MOST_DRAWS, Carry, Phase, Rows, Setup, Work, advance
+from bnnzoo.sampling.loop.pace import Pace
+from bnnzoo.sampling.loop.stragglers import restart_stragglers
+from bnnzoo.sampling.loop.stuck_chains import count_rejected_steps, refuse_all_stuck
+from bnnzoo.sampling.loop.warmup import AbstractWarmup, StepSize, windows
+from bnnzoo.sampling.loop.worker import worker
+from bnnzoo.sampling.seconds import Seconds
+
+S = TypeVar("S")
+
+
+class Chunk(NamedTuple):
+    """One compiled chunk of draws and statistics for all chains.
+
+    `draws` [chain, draw, dim] is empty in warm-up unless warm-up is kept; `stats` are [chain, draw].
+    """
+
+    phase: Phase
+    draws: Float[np.ndarray, "chain draw dim"]
+    stats: dict[str, np.ndarray]
+    carry: Carry
+    next_step: int
+    sampler: AbstractSampler
+
+
+def chunks(
+    posterior: AbstractPosterior,
+    sampler: AbstractSampler,
+    thetas: Float[Array | np.ndarray, "chain dim"],
+    *,
+    keys: Keys,
+    num_warmup: int,
+    num_draws: int,
+    placement: Placement,
+    warmup: AbstractWarmup | None = None,
+    thin: int = 1,
+    plan_thinning: Callable[[], int] | None = None,
+    keep_warmup: bool = False,
+    resume: tuple[Carry, int] | None = None,
+    chunk_seconds: float = 0.5,
+    most_draws: int = MOST_DRAWS,
+    seconds: Seconds | None = None,
+    stops: Sequence[int] = (),
+    outputs: Outputs | None = None,
+    stop_signal: Callable[[], int] | None = None,
+) -> Generator[Chunk, None, None]:
+    """Run the chains chunk by chunk; the device computes the next chunk while the caller writes the current one.
+
+    If several processes share the chains, each runs this loop, and it ends in all of them when the first one closes it.
+
+    Args:
+        thetas: initial positions.
+        num_warmup: warm-up steps, not thinned.
+        num_draws: kept draws per chain, `thin` steps apart.
+        plan_thinning: called once at the end of warm-up, after its last chunk; returns the thinning that replaces
+            `thin`. The answer of the first process counts for all processes.
+        resume: carry and next step of a checkpoint, used instead of `thetas`. `sampler` is then the tuned one.
+        chunk_seconds: target duration of the first chunks. `most_draws` bounds them too. Neither changes a draw.
+        seconds: filled with the time spent.
+        stops: numbers of kept draws at which a chunk must end, so that the caller can test exactly that many.
+        outputs: values to keep of each draw; the default is its position.
+        stop_signal: called before each chunk; returns the number of a signal that stops all processes, or 0.
+
+    Raises:
+        InterruptedRunError: if a process other than the first asked to stop.
+        BnnzooError: if a position is no longer finite, no chain accepts a proposal for 1000 steps, or the sampler
+            fails.
+    """
+    num_chains = len(thetas)
+    posterior, outputs = placement.put_posterior(posterior), placement.put(outputs, None)
+    setup = Setup(posterior, sampler, warmup or StepSize(), placement, outputs)
+    plan = _Plan(
+        keys=keys,
+        num_chains=num_chains,
+        chain_keys=placement.put(keys_by_chain(keys.chain, num_chains), 0),
+        num_warmup=num_warmup,
+        num_draws=num_draws,
+        thin=thin,
+        keep_warmup=keep_warmup,
+        chunk_seconds=chunk_seconds,
+        most_draws=most_draws,
+        seconds=seconds if seconds is not None else Seconds(),
+        stops=tuple(stops),
+        stop_signal=stop_signal or (lambda: 0),
+    )
+    with plan.seconds.time_compilation():
+        if resume is None:
+            first_keys = placement.put(keys_by_chain(keys.states, num_chains), 0)
+            states = programs.first_states(setup, placement.put(jnp.asarray(thetas), 0), first_keys, num_warmup)
+            zero_restarts = placement.put(jnp.zeros(num_chains, jnp.int32), 0)
+            carry, step = (
+                programs.restart_tuning(setup, states, zero_restarts, setup.constraints(states, num_warmup)),
+                0,
+            )
+        else:
+            carry, step = placement.put(resume[0], 0), resume[1]
+    if step < num_warmup:
+        warmup_result = yield from _warm_up(plan, setup, carry, step)
+        if warmup_result is None:
+            return
+        (setup, carry), step = warmup_result, num_warmup
+        if plan_thinning is not None:
+            plan = plan._replace(thin=int(placement.processes.broadcast_first(plan_thinning())))
+    yield from _sample(plan, setup, carry, step)
+
+
+class _Plan(NamedTuple):
+    """Keys, lengths and timing options of a run."""
+
+    keys: Keys
+    num_chains: int
+    chain_keys: Key[Array, " chain"]
+    num_warmup: int
+    num_draws: int
+    thin: int
+    keep_warmup: bool
+    chunk_seconds: float
+    most_draws: int
+    seconds: Seconds
+    stops: tuple[int, ...]
+    stop_signal: Callable[[], int]
+
+    def max_rows(self, step: int) -> int:
+        """Return the largest number of draws that a chunk starting at this step may hold."""
+        done = (step - self.num_warmup) // self.thin
+        return min((stop for stop in self.stops if stop > done), default=self.num_draws) - done
+
+    def warmup_work(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
+        """Return warm-up steps as work for the device; each step is one row because each one updates the tuning."""
+        return Work(setup, carry, self.chain_keys, start, count, 1, "warm-up", self.keep_warmup)
+
+    def sampling_work(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
+        """Return draws of `thin` steps each as work for the device."""
+        return Work(setup, carry, self.chain_keys, start, count, self.thin, "sampling", True)
+
+
+def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Chunk, None, tuple[Setup, Carry] | None]:
+    """Yield chunks that end where windows do; return the tuned setup and carry, or None if the processes stop."""
+    seconds, num_warmup, processes = plan.seconds, plan.num_warmup, setup.placement.processes
+    constraints = setup.constraints(carry.states, num_warmup)
+    rows = Rows.from_setup(setup, carry, "warm-up", keep=plan.keep_warmup, thin=1, most_draws=plan.most_draws)
+    with seconds.time_compilation():
+        # A call with zero steps compiles the program of the first chunk, so its time is compilation alone.
+        carry, buffer = advance(plan.warmup_work(setup, carry, start=step, count=0), rows.buffer(setup.placement))
+        jax.block_until_ready(buffer)
+    start_time, earlier_seconds = time.perf_counter(), seconds.warmup
+    pace = Pace(plan.chunk_seconds, rows.capacity)
+    while step < num_warmup:
+        # A chunk ends with its window: there the host tunes the sampler on all chains, which may replace it (`tune`).
+        # The ends depend only on the number of steps, never on the clock.
+        end = next(end for end in windows(num_warmup) if end > step)
+        if not (count := processes.agree_on_rows(pace.next_rows(end - step), stop_signal=plan.stop_signal())):
+            return None
+        carry, buffer = advance(plan.warmup_work(setup, carry, start=step, count=count), buffer)
+        draws, stats = processes.gather(rows.fetch(buffer, count))
+        pace.record(count)
+        step += count
+        if step == end:
+            if step < num_warmup and ACCEPTANCE_RATE in setup.sampler.statistics:
+                all_chains, key = _everyones(processes, carry), jax.random.fold_in(plan.keys.restart, step)
+                with setup.placement.mesh_context():
+                    restarted_carry = restart_stragglers(setup.posterior, all_chains, key=key)
+                carry = setup.placement.put(restarted_carry, 0)
+            setup, states = _between_windows(plan, setup, carry, step)
+            carry = programs.restart_tuning(setup, states, carry.restarted, constraints)
+        all_chains = processes.gather(carry)
+        _check_positions(setup, all_chains, step)
+        seconds.warmup = earlier_seconds + time.perf_counter() - start_time
+        with processes.announce_close(lambda: None):
+            yield Chunk("warm-up", draws, stats, all_chains, step, setup.sampler)
+    return setup, carry
+
+
+def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tuple[Setup, PyTree]:
+    """Settle each chain on the device, tune all on the host, and return the new setup and states."""
+    put, final = setup.placement.put, step == plan.num_warmup
+    chain_keys = put(keys_by_chain(jax.random.fold_in(plan.keys.settle, step), plan.num_chains), 0)
+    states = programs.settle_chains(setup, carry, chain_keys, final)
+    key = jax.random.fold_in(plan.keys.tune, step)
+    states = _everyones(setup.placement.processes, states)
+    with setup.placement.mesh_context():
+        tuned_sampler, states = setup.sampler.tune(setup.posterior, states, final=final, key=key, num_steps=step)
+    return eqx.tree_at(lambda s: s.sampler, setup, tuned_sampler), put(states, 0)
+
+
+def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chunk]:
+    """Yield chunks of kept draws while the device computes the next one."""
+    seconds, thin, processes = plan.seconds, plan.thin, setup.placement.processes
+    rows = Rows.from_setup(setup, carry, "sampling", keep=True, thin=thin, most_draws=plan.most_draws)
+    # Two buffers: the host reads the full one while the device fills the other.
+    spare_buffer, buffer = rows.buffer(setup.placement), rows.buffer(setup.placement)
+    with seconds.time_compilation():
+        carry, buffer = advance(plan.sampling_work(setup, carry, start=step, count=0), buffer)
+        jax.block_until_ready(buffer)
+    start_time, earlier_seconds = time.perf_counter(), seconds.sampling
+    pace = Pace(plan.chunk_seconds, rows.capacity)
+    steps_rejected = np.zeros(plan.num_chains, int)
+    # On a CPU the call returns only when the chunk is done. A thread makes it, so that the caller can write meanwhile.
+    with worker() as submit:
+
+        def work(carry: Carry, step: int, count: int, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array], Any]:
+            carry, filled = advance(plan.sampling_work(setup, carry, start=step, count=count), buffer)
+            # All processes must communicate in the same order: here, between agreeing on this chunk and on the next.
+            is_distributed = processes.count > 1
+            return carry, filled, processes.gather((rows.fetch(filled, count), carry)) if is_distributed else None
+
+        def launch(carry: Carry, step: int, buffer: dict[str, Array]) -> tuple[Future | None, int]:
+            if not (
+                count := processes.agree_on_rows(pace.next_rows(plan.max_rows(step)), stop_signal=plan.stop_signal())
+            ):
+                return None, step
+            return submit(work, carry, step, count, buffer), step + count * thin
+
+        future, next_step = launch(carry, step, buffer)
+        while future is not None:
+            carry, filled, exchanged = future.result()
+            count, step = (next_step - step) // thin, next_step
+            future, next_step = launch(carry, step, spare_buffer)
+            (draws, stats), all_chains = exchanged or (rows.fetch(filled, count), carry)
+            spare_buffer = filled
+            pace.record(count)
+            if setup.outputs is None:
+                _check_finite(draws, setup.posterior.layout, setup, step)
+            else:
+                _check_positions(setup, all_chains, step)
+                _check_finite(draws, setup.outputs.layout, setup, step)
+            if problem := setup.sampler.failure(stats):
+                raise BnnzooError(problem)
+            # A checkpoint of this chunk stores these seconds; an interrupted run does not get past the yield.
+            seconds.sampling = earlier_seconds + time.perf_counter() - start_time
+            with processes.announce_close(future and future.result):
+                yield Chunk("sampling", draws, stats, all_chains, step, setup.sampler)
+            # After the yield, because the caller still keeps the draws of stuck chains. After the last chunk the run is
+            # complete, and its findings report them.
+            steps_rejected = count_rejected_steps(setup.sampler.moved(stats), steps_rejected, thin)
+            if future is not None:
+                refuse_all_stuck(steps_rejected, step)
+    seconds.sampling = earlier_seconds + time.perf_counter() - start_time
+
+
+def _everyones(processes: Processes, states: S) -> S:
+    """Return the states of all chains as JAX arrays."""
+    return jax.tree.map(jnp.asarray, processes.gather(states))
+
+
+def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_chains: int, num_warmup: int) -> Carry:
+    """Return the shapes and types of a carry, into which a checkpoint is read."""
+    setup = Setup(posterior, sampler, StepSize(), Placement("vectorized", None))
+    thetas = jnp.zeros((num_chains, posterior.layout.dim), posterior.dtype)
+    keys = keys_by_chain(jax.random.key(0), num_chains)
+    states = eqx.filter_eval_shape(lambda: setup.first_states(thetas, keys, num_warmup))
+    constraints = setup.constraints(states, num_warmup)
+    zero_restarts = jnp.zeros(num_chains, jnp.int32)
+    return eqx.filter_eval_shape(lambda s: setup.restart_tuning(s, zero_restarts, constraints), states)
+
+
+def _check_positions(setup: Setup, carry: Carry, next_step: int) -> None:
+    positions = np.asarray(carry.states.position)[:, None]
+    _check_finite(positions, setup.posterior.layout, setup, next_step)
+
+
+def _check_finite(draws: Float[np.ndarray, "chain draw value"], layout: Layout, setup: Setup, next_step: int) -> None:
+    with np.errstate(all="ignore"):
+        if np.isfinite(np.sum(draws)):  # one cheap pass; the exact place is searched only if it fails
+            return
+    invalid_places = np.argwhere(~np.isfinite(draws))
+    if len(invalid_places):
+        chain, _, index = invalid_places[0]
+        name, remedy = layout.name_of(int(index)), spell_settings(setup.sampler.smaller_steps, spelling())
+        raise BnnzooError(f"chain {chain}: {name} is not finite before step {next_step}; {remedy}")
