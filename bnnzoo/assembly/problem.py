@@ -29,6 +29,7 @@ from bnnzoo.errors import DamagedError, NotFoundError, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.building import Architecture
 from bnnzoo.models.own import PREFIX as OWN
+from bnnzoo.models.own import Own
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.censored import uncensored
@@ -97,6 +98,11 @@ class Problem:
         kept_rows = _kept_rows(recipe, train.signature, test)
         problem = _build_problem(recipe, Description(parts, train.signature, scaler), train, test, kept_rows=kept_rows)
         parts.sampler.check(problem.posterior)
+        if recipe.init == "given" and not isinstance(parts.model, Own):
+            raise UsageError(
+                "[[init=given]]: requires your own network, an Equinox module that you give as the model in Python; use "
+                "[[init=map]]"
+            )
         return problem
 
     @classmethod
@@ -240,9 +246,14 @@ class Problem:
     def initial_positions(self, *, trained: bool, key: PRNGKeyArray) -> Float[Array, "chain dim"]:
         """Return the initial positions, one per chain: initialised networks for training, or draws from the prior.
 
-        A posterior made by hand always provides its own initial positions.
+        With `init` "given" all chains have the position of the user's network. A posterior made by hand always provides
+        its own initial positions.
         """
         description, chains = self.description, jnp.arange(self.recipe.chains, dtype=jnp.uint32)
+        if self.recipe.init == "given" and description is not None and self.posterior.centre() is None:
+            own_model = cast(Own, description.parts.model)
+            theta = self.network_posterior.position(own_model.network)
+            return jnp.broadcast_to(theta, (len(chains), len(theta)))
         if not trained or description is None:
             return _positions(self.posterior, None, key, chains)
         return _positions(self.posterior, description.architecture, key, chains)
