@@ -28,7 +28,6 @@ from bnnzoo.data.encoding.targets import TAKEN_AS_NUMBERS
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.building import Architecture
-from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.models.own import Own
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
@@ -100,8 +99,7 @@ class Problem:
         parts.sampler.check(problem.posterior)
         if recipe.init == "given" and not isinstance(parts.model, Own):
             raise UsageError(
-                "[[init=given]]: requires your own network, an Equinox module that you give as the model in Python; use "
-                "[[init=map]]"
+                "[[init=given]]: requires your own network, an Equinox module given as the model in Python; use [[init=map]]"
             )
         return problem
 
@@ -215,7 +213,8 @@ class Problem:
         """
         description = self.require_description()
         recipe = dataclasses.replace(self.recipe, likelihood=Part(name, fields))
-        own_model = description.parts.model if recipe.model.name.startswith(OWN) else None
+        model = description.parts.model
+        own_model = model if isinstance(model, Own) else None
         parts = make_parts(recipe, description.signature, own_model)
         description = description._replace(parts=parts)
         problem = _build_problem(recipe, description, self.train, self.test, kept_rows=self.kept_rows)
@@ -267,7 +266,7 @@ class Problem:
             "prior": _written_part("prior", with_default_name(recipe.prior, "normal").name, parts.prior),
             "likelihood": None,
         }
-        if not recipe.model.name.startswith(OWN):
+        if not isinstance(parts.model, Own):
             fields["model"] = _written_part("model", recipe.model.name, parts.model)
         if not parts.model.brings_likelihood:
             name = with_default_name(recipe.likelihood, type(parts.model).default_likelihood(signature.task)).name
