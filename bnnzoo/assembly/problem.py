@@ -26,9 +26,8 @@ from bnnzoo.assembly.recipe_parts import (
 from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_recipe_data, split
 from bnnzoo.data.encoding.targets import TAKEN_AS_NUMBERS
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
-from bnnzoo.models import AbstractModel
+from bnnzoo.models import AbstractModel, own
 from bnnzoo.models.building import Architecture
-from bnnzoo.models.own import Own
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.censored import uncensored
@@ -97,9 +96,9 @@ class Problem:
         kept_rows = _kept_rows(recipe, train.signature, test)
         problem = _build_problem(recipe, Description(parts, train.signature, scaler), train, test, kept_rows=kept_rows)
         parts.sampler.check(problem.posterior)
-        if recipe.init == "given" and not isinstance(parts.model, Own):
+        if recipe.init == "given" and not isinstance(parts.model, own.Own):
             raise UsageError(
-                "[[init=given]]: requires your own network, an Equinox module given as the model in Python; use [[init=map]]"
+                "[[init=given]]: requires an Equinox module of your own as the model, in Python; use [[init=map]]"
             )
         return problem
 
@@ -213,8 +212,7 @@ class Problem:
         """
         description = self.require_description()
         recipe = dataclasses.replace(self.recipe, likelihood=Part(name, fields))
-        model = description.parts.model
-        own_model = model if isinstance(model, Own) else None
+        own_model = description.parts.model if recipe.model.name.startswith(own.PREFIX) else None
         parts = make_parts(recipe, description.signature, own_model)
         description = description._replace(parts=parts)
         problem = _build_problem(recipe, description, self.train, self.test, kept_rows=self.kept_rows)
@@ -250,7 +248,7 @@ class Problem:
         """
         description, chains = self.description, jnp.arange(self.recipe.chains, dtype=jnp.uint32)
         if self.recipe.init == "given" and description is not None and self.posterior.centre() is None:
-            own_model = cast(Own, description.parts.model)
+            own_model = cast(own.Own, description.parts.model)
             theta = self.network_posterior.position(own_model.network)
             return jnp.broadcast_to(theta, (len(chains), len(theta)))
         if not trained or description is None:
@@ -266,7 +264,7 @@ class Problem:
             "prior": _written_part("prior", with_default_name(recipe.prior, "normal").name, parts.prior),
             "likelihood": None,
         }
-        if not isinstance(parts.model, Own):
+        if not recipe.model.name.startswith(own.PREFIX):
             fields["model"] = _written_part("model", recipe.model.name, parts.model)
         if not parts.model.brings_likelihood:
             name = with_default_name(recipe.likelihood, type(parts.model).default_likelihood(signature.task)).name

@@ -134,7 +134,7 @@ def test_a_given_network_in_other_units_is_refused(data):
 
 
 def test_only_an_own_network_can_be_given(data):
-    with pytest.raises(UsageError, match=r'init="given": requires your own network'):
+    with pytest.raises(UsageError, match=r'init="given": requires an Equinox module of your own'):
         bnnzoo.sample("mlp", "mala", data=data, init="given")
 
 
