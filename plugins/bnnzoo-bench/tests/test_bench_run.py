@@ -181,7 +181,7 @@ def test_a_sampler_of_a_plugin_takes_part_and_its_recipe_repeats_it(call, table,
                 "-o", "out", "--quiet") == 0  # fmt: skip
     (line,) = read_results("out")
     assert line["status"] == "done", line["reason"]
-    assert "name: rwm-example" in line["recipe"]
+    assert "rwm-example" in line["recipe"]
     assert {"jax", "bnnzoo-rwm-example"} <= set(line["versions"])
     assert line["gradients"] > 0
     assert line["verdict"]
