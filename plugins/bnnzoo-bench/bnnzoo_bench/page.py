@@ -117,7 +117,7 @@ def _cell(column: int, cell: Cell) -> str:
     )
 
 
-_WIDTH, _LABEL, _RIGHT, _ROW, _TOP = 390, 130, 16, 24, 58
+_WIDTH, _LABEL, _RIGHT, _ROW, _TOP = 390, 142, 16, 24, 58
 
 
 def diagram(ranking: Ranking) -> str:
@@ -144,7 +144,7 @@ def diagram(ranking: Ranking) -> str:
     for row, (name, mean) in enumerate(zip(ranking.methods, means, strict=True)):
         y = _TOP + row * _ROW + _ROW / 2
         shown = name if len(name) <= 16 else f"{name[:15]}…"
-        lines.append(_label(_LABEL - 22, y + 4, shown, "end"))
+        lines.append(_label(_LABEL - 12, y + 4, shown, "end"))
         lines.append(_line(x(1), y, x(mean), y, 'stroke-opacity=".35"'))
         tip = f"<title>{escape(name)}: mean rank {mean:.2f}</title>"
         lines.append(f'<circle cx="{x(mean):.1f}" cy="{y:.1f}" r="4.5" fill="var(--accent)">{tip}</circle>')

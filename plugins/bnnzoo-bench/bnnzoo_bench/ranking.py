@@ -62,6 +62,15 @@ def by_fold(lines: Sequence[Line], problem: str, method: str) -> dict[int, Line]
     return {line["fold"]: line for line in lines if line["problem"] == problem and line["method"] == method}
 
 
+def shared_lines(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines of the folds that all methods tried."""
+    tried: dict[tuple[str, int], set[str]] = {}
+    for line in lines:
+        tried.setdefault((line["problem"], line["fold"]), set()).add(line["method"])
+    methods = {line["method"] for line in lines}
+    return [line for line in lines if tried[line["problem"], line["fold"]] == methods]
+
+
 def rank_methods(lines: Sequence[Line], metric: str = "crps") -> Ranking:
     """Rank the methods on every problem by their mean score over the folds that all of them tried.
 
@@ -70,16 +79,16 @@ def rank_methods(lines: Sequence[Line], metric: str = "crps") -> Ranking:
         metric: the metric, of which lower values are better.
     """
     methods = distinct(line["method"] for line in lines)
-    problems, rows = [], []
-    for problem in distinct(line["problem"] for line in lines):
-        tried = [by_fold(lines, problem, method) for method in methods]
-        if folds := set.intersection(*(set(folds) for folds in tried)):
-            problems.append(problem)
-            rows.append(stats.rankdata([_mean_score([t[fold] for fold in folds], metric) for t in tried]))
+    shared = shared_lines(lines)
+    problems = distinct(line["problem"] for line in shared)
+    rows = []
+    for problem in problems:
+        scores = [_mean_score(list(by_fold(shared, problem, method).values()), metric) for method in methods]
+        rows.append(stats.rankdata(scores))
     ranks = np.array(rows).reshape(len(problems), len(methods))
     order = np.argsort(ranks.mean(0), kind="stable") if problems else np.arange(len(methods))
     ranks, names = ranks[:, order], [methods[index] for index in order]
-    friedman = len(methods) > 2 and len(problems) > 1 and np.ptp(ranks, axis=0).size and np.ptp(ranks) > 0
+    friedman = len(methods) > 2 and len(problems) > 1 and np.ptp(ranks) > 0
     p = float(stats.friedmanchisquare(*ranks.T).pvalue) if friedman else None
     return Ranking(names, problems, ranks, p, critical_difference(len(methods), len(problems)))
 

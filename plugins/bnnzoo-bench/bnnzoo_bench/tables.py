@@ -16,6 +16,7 @@ from bnnzoo_bench.ranking import (
     mean_difference,
     paired_difference,
     rank_methods,
+    shared_lines,
 )
 from bnnzoo_bench.results import Line, distinct
 from bnnzoo_bench.scores import METRICS
@@ -114,9 +115,9 @@ def _count(number: int, noun: str) -> str:
 
 def _ranks(lines: Sequence[Line], ranking: Ranking) -> Table:
     header = ["method", "mean rank", *_TITLES.values(), "fit (s)", "predict (s)", "failed"]
-    rows = []
+    shared, rows = shared_lines(lines) or lines, []
     for method, rank in zip(ranking.methods, ranking.mean_ranks, strict=True):
-        done = [line for line in lines if line["method"] == method and line["status"] == "done"]
+        done = [line for line in shared if line["method"] == method and line["status"] == "done"]
         failed = sum(line["method"] == method and line["status"] == "failed" for line in lines)
         means = [_mean_over_problems(done, lambda line, name=name: line["metrics"][name]) for name in METRICS]
         seconds = [_mean_over_problems(done, lambda line, n=n: line[f"seconds_{n}"]) for n in ("fit", "predict")]
