@@ -17,7 +17,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         **dict.fromkeys(("adjusted-mclmc", "blackjax-nuts", "blackjax-hmc", "barker"), "bnnzoo-blackjax"),
         **dict.fromkeys(("austerity", "confidence", "minibatch-barker"), "bnnzoo-minibatch-tests"),
     },
-    "commands": {"party": "bnnzoo-federated"},
+    "commands": {"bench": "bnnzoo-bench", "party": "bnnzoo-federated"},
 }
 """Names that other packages offer, so that an error can name the package to install."""
 
