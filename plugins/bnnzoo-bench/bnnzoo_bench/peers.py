@@ -98,7 +98,7 @@ class CatBoost:
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
         """Boost until the held-out loss rises or the time is over."""
-        import catboost
+        import catboost  # pyright: ignore[reportMissingImports]
 
         end = time.monotonic() + seconds
 
@@ -133,7 +133,7 @@ class NgBoost:
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
         """Boost until the held-out loss rises. The package has no time limit."""
         del seconds
-        from ngboost import NGBRegressor
+        from ngboost import NGBRegressor  # pyright: ignore[reportMissingImports]
 
         train, held_out = _split(len(y), seed)
         self.model = NGBRegressor(n_estimators=2000, learning_rate=0.02, random_state=seed, verbose=False)
