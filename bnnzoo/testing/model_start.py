@@ -18,6 +18,7 @@ from bnnzoo.progress import Progress
 from bnnzoo.recipe import resolve
 from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.initial import positions
+from bnnzoo.testing.check_report import attempt
 
 _CHAINS, _STEPS = 2, 250
 
@@ -38,11 +39,8 @@ def start_fault(model: AbstractModel, task: Task, x: Shaped[np.ndarray, "row ...
     rows = _rows(x, task, seed)
     start_options: list[dict[str, Any]] = [{"init": "prior"}, {"init": "map"}]
     for options in [*start_options, {"init": "map", "stochastic": "last"}] if train else start_options:
-        try:
-            _start_run(model, rows, options, train=train, seed=seed)
-        except Exception as error:
-            message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            return f"{' '.join(f'--{name} {value}' for name, value in options.items())}: {message}"
+        if fault := attempt(lambda options=options: _start_run(model, rows, options, train=train, seed=seed) or ""):
+            return f"{' '.join(f'--{name} {value}' for name, value in options.items())}: {fault}"
     return ""
 
 
@@ -57,9 +55,7 @@ def _start_run(model: AbstractModel, rows: Dataset, options: dict[str, Any], *, 
         thetas = positions.initial_positions(problem, placement, given_positions=None, **arguments)
     else:
         thetas = problem.initial_positions(trained=options["init"] == "map", key=key)
-    if (
-        options["init"] == "map"
-    ):  # a draw of a wide prior may overflow a deep network, so only trained starts are checked
+    if options["init"] == "map":  # a draw of a wide prior may overflow a deep network
         positions.check_start(problem.posterior, placement, thetas)
 
 
