@@ -26,14 +26,8 @@ _BY_TARGET = ("rmse", "rmse_standardised", "mae", "crps", "coverage_90")
 
 def evaluate(
     run: common.Run,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="TEST", help="test rows; the run's own unless given", show_default=False),
-    ] = None,
-    ood: Annotated[
-        str | None,
-        typer.Option("--ood", metavar="SPEC", help="unfamiliar inputs, as for --data; or noise", show_default=False),
-    ] = None,
+    data: Annotated[str | None, common.value("--data", "TEST", "test rows; the run's own unless given")] = None,
+    ood: Annotated[str | None, common.value("--ood", "SPEC", "unfamiliar inputs, as for --data; or noise")] = None,
     interval: prediction_options.Interval = None,
     level: prediction_options.Level = None,
     calibration: prediction_options.Calibration = None,

@@ -16,28 +16,10 @@ from bnnzoo.progress_bar import observer
 def predict(
     run: common.Run,
     data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            metavar="FILE",
-            help="inputs; CSV columns are matched by name, no target needed",
-            show_default=False,
-        ),
+        str | None, common.value("--data", "FILE", "inputs; CSV columns are matched by name, no target needed")
     ] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option("--draws", metavar="N", min=1, help="instead: so many new rows of a density", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=common.file,
-            metavar="FILE",
-            help="the .csv or .nc file to write; CSV on stdout unless given",
-        ),
-    ] = None,
+    draws: Annotated[int | None, common.value("--draws", "N", "instead: so many new rows of a density", min=1)] = None,
+    out: Annotated[Path | None, common.out("FILE", "the .csv or .nc file to write; CSV on stdout unless given")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="INT", min=0, help="of what is drawn")] = 0,
     interval: prediction_options.Interval = None,
     level: prediction_options.Level = None,
