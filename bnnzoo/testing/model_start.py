@@ -14,7 +14,7 @@ from bnnzoo.data.rows.dataset import from_arrays, from_rows
 from bnnzoo.models import AbstractModel
 from bnnzoo.models._base import Task
 from bnnzoo.models.own import Own
-from bnnzoo.progress import Progress
+from bnnzoo.progress import ignore
 from bnnzoo.recipe import resolve
 from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.initial import positions
@@ -49,7 +49,7 @@ def _start_run(model: AbstractModel, rows: Dataset, options: dict[str, Any], *, 
     recipe = resolve(Own(model).name, "random-walk", [], {**lengths, **options}, in_memory=True)
     problem, key = Problem.from_recipe(recipe, rows, model), jax.random.key(seed)
     placement = place_chains("vectorized", _CHAINS)
-    arguments: dict[str, Any] = {"tell": _silent, "stop": None, "spent": positions.StartCost(), "key": key}
+    arguments: dict[str, Any] = {"tell": ignore, "stop": None, "spent": positions.StartCost(), "key": key}
     if train:
         problem = problem.with_fixed(positions.fixed_values(problem, **arguments))
         thetas = positions.initial_positions(problem, placement, given_positions=None, **arguments)
@@ -66,7 +66,3 @@ def _rows(x: Shaped[np.ndarray, "row ..."], task: Task, seed: int) -> Dataset:
         return from_rows(x.reshape(len(x), -1))
     targets = rng.standard_normal((len(x), 2)) if task == "regression" else np.arange(len(x)) % 3
     return from_arrays(x, targets, task=task)
-
-
-def _silent(progress: Progress) -> None:
-    del progress
