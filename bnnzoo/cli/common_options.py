@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from copy import copy
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -89,6 +89,29 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress; warning
 Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
 Debug = Annotated[bool, typer.Option("--debug", help="show tracebacks and the warnings of libraries")]
 NoPlugins = Annotated[bool, typer.Option("--no-plugins", help="load nothing but the zoo itself")]
+
+Unseen = Annotated[
+    Literal["error", "zero"] | None,
+    value("--unseen", "error|zero", "levels of text that training did not see: an error, or none of the known ones"),
+]
+
+Interval = Annotated[
+    Literal["bayesian", "conformal"] | None,
+    value(
+        "--interval",
+        "bayesian|conformal",
+        "add an interval of the target, or a set of classes; conformal: its coverage is guaranteed",
+    ),
+]
+Level = Annotated[float | None, value("--level", "FLOAT", "its probability; 0.9 unless given")]
+Calibration = Annotated[
+    str | None,
+    value(
+        "--calibration",
+        "FILE|test",
+        "for --interval conformal: rows with targets, used neither to train nor to test; or the run's test rows",
+    ),
+]
 
 _FLAGS = {"force": Force, "quiet": Quiet, "json": Json, "no_plugins": NoPlugins, "debug": Debug}
 

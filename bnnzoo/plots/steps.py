@@ -79,7 +79,10 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
     all_values = [(s.axis, np.asarray(s.values, float)) for s in statistics]
     means = ", ".join(f"{axis} {np.mean(values):.3g}" for axis, values in all_values)
     limits = "; ".join(f"{s.axis} at {s.limit:g}" for s in statistics if s.limit is not None)
-    alt = f"Statistics of the steps over {draws} draws, one line per chain, averaged over short stretches. Means: {means}."
+    alt = (
+        f"Statistics of the steps over {draws} draws, one line per chain, averaged over short stretches. Means: "
+        f"{means}."
+    )
     table = pd.DataFrame(
         [
             {"statistic": axis, "chain": i, "mean": np.mean(chain), "least": np.min(chain), "most": np.max(chain)}
