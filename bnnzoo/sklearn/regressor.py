@@ -64,10 +64,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
 
     def _fit_censored(self, X: Any, y: Any) -> BayesianRegressor:
         self._is_table = is_table(X) or self.exposure is not None
-        if self._is_table:
-            validate_data(self, X, skip_check_array=True)
-        else:
-            X = self._to_table(validate_data(self, X, dtype=np.float64, ensure_all_finite=self._finite_setting()))
+        X = self._validated(X, reset=True)
         check_consistent_length(X, y)
         self._sample(X, y, "regression")
         self._flat = len(self.run_.predictor.signature.target_names) == 1
