@@ -360,7 +360,7 @@ def test_the_best_draw_without_a_log_density(folder, monkeypatch):
     monkeypatch.delitem(run.predictor.record.statistics, "lp")
     requests: list[int] = []
     counted = per_draw.log_likelihoods
-    monkeypatch.setattr(blocking, "_SAMPLE_ELEMENTS", 25 * 2 * 40)
+    monkeypatch.setattr(blocking, "ELEMENTS", 25 * 2 * 40)
     monkeypatch.setattr(
         per_draw, "log_likelihoods", lambda p, d, *rows: requests.append(len(d)) or counted(p, d, *rows)
     )

@@ -6,7 +6,7 @@ calibration rows from the user (`split_conformal`). The run's test rows are used
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -28,19 +28,6 @@ TEST_ROWS = "test"
 """Value of `calibration` for the run's own test rows."""
 SEPARATOR = "|"
 """Between the classes of a set in a table."""
-
-
-_NOT_CALIBRATED = "calibration: is for conformal intervals only; use [[interval=conformal]], or remove it"
-
-
-class Intervals(NamedTuple):
-    """Lower and upper ends of the interval of each row and target, in original units.
-
-    The ends belong to the interval.
-    """
-
-    lower: Float[np.ndarray, "row target"]
-    upper: Float[np.ndarray, "row target"]
 
 
 def check_interval(interval: str) -> None:
@@ -121,6 +108,24 @@ def _mostly_among(x: np.ndarray, others: np.ndarray) -> bool:
     return sum(np.ascontiguousarray(row).tobytes() in other_rows for row in x) > len(x) / 2
 
 
+def _checked_level(
+    predictor: Predictor, interval: str, level: float | None, calibration: Any, density_remedy: str
+) -> float:
+    """Return the level, 0.9 by default, after a check of the arguments of `table` and `estimates`.
+
+    Raises:
+        UsageError: for a density, an unknown kind or level, or calibration rows of the Bayesian method.
+    """
+    level = LEVEL if level is None else level
+    check_interval(interval)
+    check_level(level)
+    if predictor.is_density:
+        raise UsageError(f"intervals: a density has no inputs to predict from; {density_remedy}")
+    if calibration is not None and interval != "conformal":
+        raise UsageError("calibration: is for conformal intervals only; use [[interval=conformal]], or remove it")
+    return level
+
+
 def intervals(
     predictor: Predictor,
     x: Shaped[np.ndarray, "row ..."],
@@ -129,8 +134,10 @@ def intervals(
     *,
     calibration: tuple[np.ndarray, np.ndarray] | None = None,
     observer: Observer | None = None,
-) -> Intervals:
-    """Return the intervals of a regression's targets.
+) -> Float[np.ndarray, "2 row target"]:
+    """Return the lower and the upper ends of the intervals of a regression's targets, in original units.
+
+    The ends belong to the interval.
 
     Args:
         predictor: the predictor of a run.
@@ -147,10 +154,10 @@ def intervals(
     check_level(level)
     shape = (2, len(x), len(predictor.signature.target_names))
     if interval == "bayesian" or not len(x):
-        return Intervals(*PredictiveDistribution(predictor, x).interval(level).reshape(shape))
+        return PredictiveDistribution(predictor, x).interval(level).reshape(shape)
     if calibration is not None:
-        return Intervals(*split_conformal.intervals(predictor, x, calibration, level))
-    return Intervals(*full_conformal.intervals(full_conformal.prepare(predictor, level), x, observer=observer))
+        return np.stack(split_conformal.intervals(predictor, x, calibration, level))
+    return full_conformal.intervals(full_conformal.prepare(predictor, level), x, observer=observer)
 
 
 def sets(
@@ -196,13 +203,7 @@ def table(
     Raises:
         UsageError: as `intervals` and `calibration_rows`, or for calibration rows of the Bayesian method.
     """
-    level = LEVEL if level is None else level
-    check_interval(interval)
-    check_level(level)
-    if predictor.is_density:
-        raise UsageError("intervals: a density has no inputs to predict from; use predict for its log density")
-    if calibration is not None and interval != "conformal":
-        raise UsageError(_NOT_CALIBRATED)
+    level = _checked_level(predictor, interval, level, calibration, "use predict for its log density")
     rows, signature = calibration_rows(predictor, calibration), predictor.signature
     if predictor.classifies:
         members = sets(predictor, x, interval, level, calibration=rows, observer=observer)
@@ -218,7 +219,7 @@ def table(
         {
             (f"{target}_{end}" if has_several_targets else end): values[:, number]
             for number, target in enumerate(signature.target_names)
-            for end, values in interval_ends._asdict().items()
+            for end, values in zip(("lower", "upper"), interval_ends, strict=True)
         }
     )
 
@@ -242,13 +243,7 @@ def estimates(
     Raises:
         UsageError: as `table`, or if calibration rows are also scored.
     """
-    if predictor.is_density:
-        raise UsageError("intervals: a density has no inputs to predict from; remove [[interval]]")
-    level = LEVEL if level is None else level
-    check_interval(interval)
-    check_level(level)
-    if calibration is not None and interval != "conformal":
-        raise UsageError(_NOT_CALIBRATED)
+    level = _checked_level(predictor, interval, level, calibration, "remove [[interval]]")
     is_exact = uncensored_rows(y)
     x, y = (x[is_exact], y[is_exact][..., 0]) if y.ndim == 3 else (x, y)
     rows = calibration_rows(predictor, calibration, scored=x)

@@ -65,19 +65,29 @@ def log_densities(
     mixture: DrawMixture, y: Shaped[Array | np.ndarray, "point row *target"]
 ) -> Float[Array, "draw point row"]:
     """Return log p(y | x, theta_s) of each draw, in the units of the network; -inf for impossible numbers."""
+
+    def log_prob(likelihood: OutputDistribution, output: Array, value: Array) -> Array:
+        if not value.ndim:  # a class label
+            return likelihood.log_prob(output, value)
+        possible = marginals.in_support(likelihood.distribution(output), value)
+        log_prob = likelihood.log_prob(output, jnp.where(possible, value, 1.0))
+        return jnp.where(possible.all(), log_prob, -jnp.inf)
+
+    return _by_draw(mixture, log_prob, y)
+
+
+def _by_draw(
+    mixture: DrawMixture,
+    function: Callable[[OutputDistribution, Array, Array], Array],
+    y: Shaped[Array | np.ndarray, "point row *target"],
+) -> Shaped[Array, "draw point row ..."]:
+    """Return `function(likelihood, output, value)` for each draw, point and row."""
     values = jnp.asarray(y)
 
     def of_draw(arrays: Any, outputs: Array) -> Array:
         likelihood = mixture.likelihood(arrays)
-
-        def of_row(output: Array, value: Array) -> Array:
-            if not value.ndim:  # a class label
-                return likelihood.log_prob(output, value)
-            possible = marginals.in_support(likelihood.distribution(output), value)
-            log_prob = likelihood.log_prob(output, jnp.where(possible, value, 1.0))
-            return jnp.where(possible.all(), log_prob, -jnp.inf)
-
-        return jax.vmap(lambda point: jax.vmap(of_row)(outputs, point))(values)
+        of_rows = jax.vmap(lambda output, value: function(likelihood, output, value))
+        return jax.vmap(lambda point: of_rows(outputs, point))(values)
 
     return jax.vmap(of_draw)(mixture.arrays, jnp.asarray(mixture.outputs))
 
@@ -96,19 +106,9 @@ def cdf(mixture: DrawMixture, y: Float[Array | np.ndarray, "point row target"]) 
     Raises:
         NotImplementedError: if the distribution of a target has no distribution function.
     """
-    return _cdf(mixture, jnp.asarray(y))
-
-
-def _cdf(mixture: DrawMixture, y: Float[Array, "point row target"]) -> Float[Array, "point row target"]:
-    def of_draw(arrays: Any, outputs: Array) -> Array:
-        likelihood = mixture.likelihood(arrays)
-
-        def of_row(output: Array, value: Array) -> Array:
-            return marginals.marginal_cdf(likelihood.distribution(output), value)
-
-        return jax.vmap(lambda point: jax.vmap(of_row)(outputs, point))(y)
-
-    by_draw = jax.vmap(of_draw)(mixture.arrays, jnp.asarray(mixture.outputs))
+    by_draw = _by_draw(
+        mixture, lambda likelihood, output, value: marginals.marginal_cdf(likelihood.distribution(output), value), y
+    )
     return jnp.tensordot(jnp.exp(jnp.asarray(mixture.log_weights)), by_draw, 1)
 
 
@@ -142,7 +142,7 @@ def quantiles(
     round_down = jnp.floor if discrete else (lambda value: value)
 
     def excess(y: Array) -> Array:
-        return _cdf(mixture, y) - probability
+        return cdf(mixture, y) - probability
 
     def point_at(distance: Array, direction: int) -> Array:
         return round_down(middle + direction * distance * unit) + (direction if discrete else 0)

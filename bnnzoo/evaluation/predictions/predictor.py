@@ -186,8 +186,12 @@ class Predictor:
     def some_parameters(self) -> tuple[Int[np.ndarray, " value"], Float[np.ndarray, "chain draw value"]]:
         """Return the indices of at most 1000 evenly spaced parameters, and their values in every draw."""
         numbers = evenly(sum(self.draws.widths), _PARAMETERS)
+        return numbers, self.columns(numbers)
+
+    def columns(self, numbers: Int[np.ndarray, " value"]) -> Float[np.ndarray, "chain draw value"]:
+        """Return the values of some parameters in every draw."""
         values = [self.draws[piece][:, numbers] for piece in draw_slices(self.draws, len(self.draws))]
-        return numbers, np.concatenate(values).reshape(*self.record.shape, -1)
+        return np.concatenate(values).reshape(*self.record.shape, -1)
 
     def thinned(self, stride: int, most_rows: int | None = None) -> Predictor:
         """Return a predictor with every `stride`-th draw of each chain and at most `most_rows` test rows."""

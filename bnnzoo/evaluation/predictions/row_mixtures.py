@@ -6,14 +6,13 @@ tails need this accuracy. A NumPyro model keeps the run's precision, because its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from bnnzoo.evaluation.contents.draws import draw_slices
 from bnnzoo.evaluation.formulas import blocking
@@ -21,48 +20,60 @@ from bnnzoo.evaluation.predictions import mixture
 from bnnzoo.evaluation.predictions.mixture import DrawMixture
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.posterior import NetworkPosterior, backend, marginals
+from bnnzoo.progress import Observer, Progress
 
 ELEMENTS = 2**21
 """Largest number of draws x points x rows x targets that one compiled program works on."""
 
 
-def mixture_arithmetic(predictor: Predictor) -> AbstractContextManager[None]:
-    """Return the context in which a run's mixtures are evaluated."""
-    return backend.arithmetic(_precision(predictor))
+def map_rows(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    values_per_row: int,
+    compute: Callable[[Int[np.ndarray, " block"], int, DrawMixture], Any],
+    *,
+    observer: Observer | None = None,
+) -> Shaped[np.ndarray, "value row ..."]:
+    """Return `compute(rows, count, mixture)` of all rows, joined along the second axis; empty without rows.
 
-
-def _precision(predictor: Predictor) -> Any:
-    return "float64" if isinstance(predictor.posterior, NetworkPosterior) else predictor.precision
-
-
-def mixtures(
-    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], values_per_row: int
-) -> Iterator[tuple[np.ndarray, int, DrawMixture]]:
-    """Yield blocks of rows, padded to equal length with the last row, their number of real rows, and their mixtures.
-
-    Use them within `mixture_arithmetic`.
+    `rows` are the numbers of a block of rows, padded to equal length with the last row; `count` of them are real.
 
     Args:
         predictor: the predictor of a run.
         x: inputs as `Predictor.rows_of` returns them.
         values_per_row: numbers per draw and row that the caller computes at a time.
+        compute: function of a block, [value, row, ...].
+        observer: is called with the progress.
     """
+    precision = "float64" if isinstance(predictor.posterior, NetworkPosterior) else predictor.precision
+    parts = [np.empty((0, 0))]
+    with backend.arithmetic(precision):
+        for rows, count, draws in _mixtures(predictor, x, values_per_row, precision):
+            parts.append(np.asarray(compute(rows, count, draws))[:, :count])
+            if observer is not None:
+                observer(Progress("evaluating", int(rows[0]) + count, len(x)))
+    return np.concatenate(parts[1:], 1) if len(parts) > 1 else parts[0]
+
+
+def _mixtures(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], values_per_row: int, precision: Any
+) -> Iterator[tuple[Int[np.ndarray, " block"], int, DrawMixture]]:
+    """Yield blocks of rows, padded to equal length with the last row, their number of real rows, and their mixtures."""
     inputs, thetas, weights = predictor.inputs(x), predictor.thetas, predictor.record.weights
     count = len(thetas)
     draw_weights = np.full(count, 1 / count) if weights is None else weights
     with np.errstate(divide="ignore"):
         log_weights = np.log(draw_weights)
-    precision = _precision(predictor)
     numbers = max(values_per_row, _num_outputs(predictor, inputs[:1]))
     per_row = max(int(np.prod(inputs.shape[1:])), count * numbers * blocking.ELEMENTS // ELEMENTS)
     for rows, real in blocking.row_blocks(len(inputs), per_row):
-        block, pieces = inputs[rows], []
         with backend.arithmetic(predictor.precision):
-            for piece in draw_slices(thetas, count):
-                arrays, rest, outputs = mixture.likelihoods_and_outputs(
-                    predictor.posterior, jnp.asarray(thetas[piece]), jnp.asarray(block)
+            pieces = [
+                mixture.likelihoods_and_outputs(
+                    predictor.posterior, jnp.asarray(thetas[piece]), jnp.asarray(inputs[rows])
                 )
-                pieces.append((arrays, rest, outputs))
+                for piece in draw_slices(thetas, count)
+            ]
         yield rows, real, _joined(pieces, log_weights, precision)
 
 
