@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from bnnzoo.data.columns.bounds import uncensored_rows
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import conformal_bayes
-from bnnzoo.evaluation.formulas.conformal_bayes import TrainingScores
-from bnnzoo.evaluation.predictions import loo, mixture, row_mixtures
+from bnnzoo.evaluation.formulas.conformal_bayes import ConformalBayes
+from bnnzoo.evaluation.predictions import loo, mixture
 from bnnzoo.evaluation.predictions.mixture import DrawMixture
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
 from bnnzoo.evaluation.predictions.predictor import Predictor
@@ -33,20 +33,7 @@ class Ready(NamedTuple):
     """A run that is ready for conformal intervals: fewer draws, and the scores of the training rows."""
 
     predictor: Predictor
-    training: TrainingScores
-    log_weights: Float[np.ndarray, " draw"]
-    power: float
-    alpha: float
-
-    def included(
-        self,
-        log_densities: Float[np.ndarray, "draw candidate row"],
-        log_sds: Float[np.ndarray, "draw row"] | None = None,
-    ) -> Bool[np.ndarray, "candidate row"]:
-        """Return whether candidates are in the sets of their rows."""
-        return conformal_bayes.included(
-            self.training, log_densities, self.log_weights, power=self.power, alpha=self.alpha, log_sds=log_sds
-        )
+    conformal: ConformalBayes
 
 
 def objection(predictor: Predictor) -> str:
@@ -93,9 +80,9 @@ def prepare(predictor: Predictor, level: float) -> Ready:
     power = float(predictor.record.attributes["likelihood_power"])
     log_scores = log_likelihoods.astype(np.float64)
     if not thinned.classifies:
-        log_scores += _log_sds(thinned, x, discrete=row_mixtures.is_discrete(thinned, x))
-    training = TrainingScores.from_log_scores(log_scores)
-    return Ready(thinned, training, log_weights.astype(np.float32), power, 1 - level)
+        log_scores += _log_sds(thinned, x, discrete=mixture.is_discrete(thinned, x))
+    conformal = ConformalBayes.from_log_scores(log_scores, log_weights.astype(np.float32), power=power, alpha=1 - level)
+    return Ready(thinned, conformal)
 
 
 def intervals(
@@ -107,8 +94,8 @@ def intervals(
         UsageError: if the importance weights are unreliable at the typical row.
     """
     predictor, scaler = ready.predictor, ready.predictor.scaler
-    y_sd, discrete = scaler.y_sd.astype(np.float64), row_mixtures.is_discrete(predictor, x)
-    levels = [ready.alpha / 2, 0.5, 1 - ready.alpha / 2]
+    y_sd, discrete = scaler.y_sd.astype(np.float64), mixture.is_discrete(predictor, x)
+    levels = [ready.conformal.alpha / 2, 0.5, 1 - ready.conformal.alpha / 2]
     start = (PredictiveDistribution(predictor, x).quantile(levels) - scaler.y_mean) / y_sd
     units, pareto_k = float(np.log(y_sd)[0]), list[float]()
 
@@ -119,11 +106,13 @@ def intervals(
         if len(pareto_k) < _CHECKED_ROWS:
             _check_weights(ready, log_densities(start[:, rows])[:, :, :count], pareto_k)
         log_sds, (low, _, high) = _log_sds(predictor, x[rows], discrete=discrete), start[:, rows]
-        return conformal_bayes.hull(
-            lambda candidates: ready.included(log_densities(candidates), log_sds), low, high, discrete=discrete
-        )
 
-    ends = row_mixtures.map_rows(predictor, x, _CANDIDATES, block_ends, observer=observer)
+        def contains(candidates: Float[np.ndarray, "candidate row"]) -> Bool[np.ndarray, "candidate row"]:
+            return ready.conformal.included(log_densities(candidates), log_sds)
+
+        return conformal_bayes.hull(contains, low, high, discrete=discrete)
+
+    ends = mixture.map_rows(predictor, x, _CANDIDATES, block_ends, observer=observer)
     return (ends * y_sd + scaler.y_mean)[:, :, None]
 
 
@@ -143,9 +132,9 @@ def sets(
         log_densities = np.asarray(mixture.log_densities(draws, labels), np.float32)
         if len(pareto_k) < _CHECKED_ROWS:
             _check_weights(ready, log_densities[:, :, :count], pareto_k)
-        return ready.included(log_densities)
+        return ready.conformal.included(log_densities)
 
-    members = row_mixtures.map_rows(predictor, x, num_classes, block_members, observer=observer).T
+    members = mixture.map_rows(predictor, x, num_classes, block_members, observer=observer).T
     members[np.arange(len(x)), predictor.moments(x).mean.argmax(1)] = True
     return members
 
@@ -171,11 +160,11 @@ def _check_weights(ready: Ready, log_densities: Float[np.ndarray, "draw candidat
     Raises:
         UsageError: with the median Pareto k.
     """
-    logits = ready.power * log_densities[:, :, :_CHECKED_ROWS] + ready.log_weights[:, None, None]
+    logits = ready.conformal.power * log_densities[:, :, :_CHECKED_ROWS] + ready.conformal.log_weights[:, None, None]
     flat = logits.reshape(len(logits), -1).T.astype(np.float64)
     k = [loo.smooth_weights(ratios, 1.0)[1] if np.isfinite(ratios).all() else math.inf for ratios in flat]
     pareto_k.extend(np.reshape(k, logits.shape[1:]).max(0).tolist())
-    limit, typical = loo.good_pareto_k(len(ready.log_weights)), float(np.median(pareto_k))
+    limit, typical = loo.good_pareto_k(len(ready.conformal.log_weights)), float(np.median(pareto_k))
     if typical > limit:
         problem = f"the importance weights of the draws are unreliable, Pareto k {typical:.2f} (limit {limit:.2f})"
         raise UsageError(_refusal(ready.predictor, problem))

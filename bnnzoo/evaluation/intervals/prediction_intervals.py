@@ -17,6 +17,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import metrics
 from bnnzoo.evaluation.formulas.metrics import Estimate
 from bnnzoo.evaluation.intervals import full_conformal, split_conformal
+from bnnzoo.evaluation.predictions import noise_scale, prediction_table
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution, check_level
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.progress import Observer
@@ -213,15 +214,8 @@ def table(
             for row, ranked in zip(members, order, strict=True)
         ]
         return pd.DataFrame({"set": names})
-    interval_ends = intervals(predictor, x, interval, level, calibration=rows, observer=observer)
-    has_several_targets = len(signature.target_names) > 1
-    return pd.DataFrame(
-        {
-            (f"{target}_{end}" if has_several_targets else end): values[:, number]
-            for number, target in enumerate(signature.target_names)
-            for end, values in zip(("lower", "upper"), interval_ends, strict=True)
-        }
-    )
+    lower, upper = intervals(predictor, x, interval, level, calibration=rows, observer=observer)
+    return prediction_table.by_target(signature.target_names, {"lower": lower, "upper": upper})
 
 
 def estimates(
@@ -232,13 +226,12 @@ def estimates(
     level: float | None = None,
     *,
     calibration: Any = None,
-    target_sd: Float[np.ndarray, " target"],
     observer: Observer | None = None,
 ) -> dict[str, Estimate]:
     """Return coverage and mean width (or set size) of Bayesian and, on request, conformal intervals at one level.
 
     The keys are `coverage_bayesian`, `coverage_conformal`, `width_bayesian`, `width_conformal` (several targets:
-    `_standardised`, in units of `target_sd`; classes: `size_`) and `interval_level`.
+    `_standardised`, in units of the targets' standard deviations; classes: `size_`) and `interval_level`.
 
     Raises:
         UsageError: as `table`, or if calibration rows are also scored.
@@ -258,7 +251,7 @@ def estimates(
         else:
             lower, upper = intervals(predictor, x, kind, level, **how)
             inside, name = (lower <= y) & (y <= upper), "width"
-            sizes = ((upper - lower) / (target_sd if has_several_targets else 1.0)).mean(1)
+            sizes = ((upper - lower) / (noise_scale.target_sd(predictor) if has_several_targets else 1.0)).mean(1)
         results[f"coverage_{kind}"] = metrics.mean(inside.mean(1))._replace(is_fraction=True)
         results[f"{name}_{kind}{'_standardised' if has_several_targets else ''}"] = metrics.mean(sizes)
     return results

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from bnnzoo.data.columns.column_types import as_text
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import metrics
-from bnnzoo.evaluation.predictions import mixture, predictive_samples, row_mixtures
+from bnnzoo.evaluation.predictions import mixture, predictive_samples
 from bnnzoo.evaluation.predictions.mixture import DrawMixture
 from bnnzoo.evaluation.predictions.predictive import Moments
 from bnnzoo.evaluation.predictions.predictor import Predictor
@@ -174,7 +174,7 @@ class PredictiveDistribution:
         flat, centre, sd = levels.ravel(), np.asarray(self._moments.mean, np.float64), self._network_sd
         shape = (flat.size, len(self), len(self.target_names))
         try:
-            values = row_mixtures.map_rows(
+            values = mixture.map_rows(
                 self._predictor,
                 self._x,
                 flat.size * shape[2],
@@ -275,13 +275,13 @@ class PredictiveDistribution:
     ) -> Shaped[np.ndarray, "point row ..."]:
         """Evaluate a function of the mixture at `values`, in blocks of points and rows."""
         num_draws, targets = len(self._predictor.thetas), values.shape[2]
-        points = max(1, min(len(values), row_mixtures.ELEMENTS // (num_draws * targets)))
+        points = max(1, min(len(values), mixture.ELEMENTS // (num_draws * targets)))
 
         def of_block(rows: Int[np.ndarray, " block"], _: int, draws: DrawMixture) -> np.ndarray:
             starts = range(0, len(values), points)
             return np.concatenate([np.asarray(compute(draws, values[i : i + points, rows])) for i in starts])
 
-        return np.asarray(row_mixtures.map_rows(self._predictor, self._x, points * targets, of_block), np.float64)
+        return np.asarray(mixture.map_rows(self._predictor, self._x, points * targets, of_block), np.float64)
 
 
 def check_level(level: float) -> None:
