@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import xarray as xr
 from jaxtyping import Float
 
 # ArviZ is imported inside the functions: its import takes half a second, and predictions do not need it.
@@ -59,12 +60,12 @@ def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
     if (varying := _varying_values(values)) is None:
         no_estimates = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
         return Extremes(no_estimates, dict.fromkeys(("rhat", "ess_bulk", "ess_tail"), 0))
-    from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
+    import arviz_stats  # noqa: F401 (the accessor `azstats`)
 
-    axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
+    accessor = xr.Dataset({"f": (("chain", "draw", "value"), varying)}).azstats
     with np.errstate(divide="ignore", invalid="ignore"):
-        mcse = np.asarray(array_stats.mcse(varying, **axes))
-    bulk, tail = (np.asarray(array_stats.ess(varying, method=method, **axes)) for method in ("bulk", "tail"))
+        mcse = np.asarray(accessor.mcse()["f"].values)
+    bulk, tail = (np.asarray(accessor.ess(method=method)["f"].values) for method in ("bulk", "tail"))
     rhat_values = rhats(varying)
     numbers = {
         "rhat": float(np.max(rhat_values)),
