@@ -189,13 +189,10 @@ def _sampled_scores_in_batches(
     for rows, values in predictive_samples.samples(predictor, x):
         for batch, part in zip(batches, parts, strict=True):
             part.append(row_scores.sampled_scores(batch_samples(values, batch), y[rows], uniform[rows]))
-    joined_scores = []
-    for part in parts:
-        quantiles, crps, pit = zip(*part, strict=True)
-        joined_scores.append(
-            row_scores.SampledScores(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
-        )
-    return joined_scores
+    return [
+        row_scores.SampledScores(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
+        for quantiles, crps, pit in (zip(*part, strict=True) for part in parts)
+    ]
 
 
 def groups(
