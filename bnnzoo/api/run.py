@@ -197,7 +197,7 @@ class Run(AbstractRunPredictions):
         intervals: dict[str, Estimate] = {}
         if interval is not None:  # first, because intervals may be refused, and metrics take longer
             how: dict[str, Any] = {"calibration": calibration, "observer": observer}
-            intervals = evaluate.of_intervals(self.predictor, x, y, interval, level, **how)
+            intervals = prediction_intervals.estimates(self.predictor, x, y, interval, level, **how)
         estimates = evaluate.of_rows(self.predictor, x, y).estimates | intervals
         if data is None:
             estimates |= loo.estimates(self.predictor)

@@ -125,7 +125,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
             targets = np.asarray(calibration[1], np.float32).reshape(len(calibration[1]), -1)
             rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), targets)
         interval_ends = prediction_intervals.intervals(predictor, x, interval, level, calibration=rows)
-        return np.moveaxis(self._shape_targets(np.stack(interval_ends)), 0, -1)
+        return np.moveaxis(self._shape_targets(interval_ends), 0, -1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
         """Return samples of the predictive distribution, [row, sample]; for several targets [row, target, sample]."""
