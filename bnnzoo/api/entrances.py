@@ -25,8 +25,7 @@ from bnnzoo.api.keywords import options_of, recipe_of
 from bnnzoo.api.run import Run
 from bnnzoo.assembly import Problem
 from bnnzoo.data import Dataset, load_recipe_data
-from bnnzoo.data.loading.exposure import NAME as EXPOSURE
-from bnnzoo.data.loading.exposure import with_exposure
+from bnnzoo.data.formats.frames import EXPOSURE, with_exposure
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.files import user_paths
 from bnnzoo.models import AbstractModel

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from bnnzoo.data.checks.faults import list_names, with_names
 from bnnzoo.data.columns.cells import Cells
+from bnnzoo.data.columns.faults import list_names, with_names
 from bnnzoo.data.columns.forms import WITH_UNIT
 from bnnzoo.errors import BnnzooWarning
 from bnnzoo.finding import setting

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.checks.check import and_more, refuse_coarse
-from bnnzoo.data.checks.faults import list_names
 from bnnzoo.data.columns.cells import Cells, as_text
+from bnnzoo.data.columns.faults import list_names
 from bnnzoo.data.columns.levels import level_positions
 from bnnzoo.data.encoding.input_encoding import MOST_LEVELS
 from bnnzoo.errors import BnnzooWarning, UsageError
@@ -161,20 +161,13 @@ def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
     if not (is_few or may_be_counts):
         return ""
     description = f"{f'{distinct.size} ' if is_few else ''}whole numbers from {int(distinct[0])} to {int(distinct[-1])}"
-    as_counts = "[[likelihood=poisson]] or negative-binomial"
+    alternatives = ["[[likelihood=poisson]] or negative-binomial to read them as counts"] if may_be_counts else []
     if task == "classification":
-        other_options = [
-            "use [[task=regression]] to read them as numbers",
-            *([f"{as_counts} to read them as counts"] if may_be_counts else []),
-        ]
-        return f"target {name}: {description}, taken as classes; {', '.join(other_options)}"
-    if not is_few:
-        return f"target {name}: {description}, {TAKEN_AS_NUMBERS}; use {as_counts} to read them as counts"
-    other_options = [
-        "use [[task=classification]] to read them as classes",
-        *([f"{as_counts} to read them as counts"] if may_be_counts else []),
-    ]
-    return f"target {name}: {description}, {TAKEN_AS_NUMBERS}; {', '.join(other_options)}"
+        choice, alternatives = "taken as classes", ["[[task=regression]] to read them as numbers", *alternatives]
+    else:
+        choice = TAKEN_AS_NUMBERS
+        alternatives = [*(["[[task=classification]] to read them as classes"] if is_few else []), *alternatives]
+    return f"target {name}: {description}, {choice}; use {', '.join(alternatives)}"
 
 
 def looks_like_counts(numbers: NDArray[Any]) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bnnzoo.data.checks.check import plain_name
-from bnnzoo.data.formats.frames import TypedTable, shown_cell
+from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _with_gaps() -> dict[Any, Any]:
     return {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
 
 
-class ParquetTable(TypedTable):
+class ParquetTable(AbstractTable):
     """The table in a Parquet file, without the index that pandas writes beside the columns."""
 
     def __init__(self, path: Path):
@@ -64,7 +64,7 @@ class ParquetTable(TypedTable):
         if not num_rows:
             raise UsageError(f"{self.where}: no data rows; add at least one row")
 
-    def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
+    def frame(self, names: Sequence[str], _text_columns: Collection[str] = (), /) -> pd.DataFrame:
         """Return the columns `names`.
 
         Raises:
@@ -89,10 +89,6 @@ class ParquetTable(TypedTable):
                 f"{self.where}: column {name}: a cell of type {column.type} cannot be read ({error}); write the "
                 "column as numbers, text, or dates of the years 1 to 9999, or leave it out"
             ) from error
-
-    def cell_text(self, row: int, name: str) -> str:
-        """Return the text of a cell; `row` counts from 0."""
-        return shown_cell(self.frame([name])[name], row)
 
     def _damaged(self) -> UsageError:
         return UsageError(f"{self.where}: not a Parquet file, or damaged; write it again")

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bnnzoo.data.checks.check import did_you_mean
 from bnnzoo.data.columns.reading_options import PLAIN, Reading
+from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.data.formats.delimited import DELIMITERS, DelimitedTable
 from bnnzoo.data.formats.frames import FrameTable, is_frame
+from bnnzoo.data.formats.idx import IdxFolder
+from bnnzoo.data.formats.npz_archive import NpzFile
+from bnnzoo.data.formats.parquet import ParquetTable
 from bnnzoo.data.loading.new_files import open_like_training
-from bnnzoo.data.loading.readers import FOLDER, READERS, Arrays, Table
 from bnnzoo.data.rows.dataset import Dataset, from_rows
 from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import UsageError
 
+READERS: dict[str, Callable[[Path], AbstractTable | NpzFile]] = {
+    ".csv": DelimitedTable,
+    ".tsv": DelimitedTable,
+    ".parquet": ParquetTable,
+    ".pq": ParquetTable,
+    ".npz": NpzFile,
+}
+"""Readers of files by suffix: a table, or a class with the methods of `NpzFile`. `IdxFolder` reads folders."""
 _REMEDIES = {
     (".xlsx", ".xls", ".xlsm", ".ods"): "save the table as CSV",
     (".gz", ".zip", ".bz2", ".xz", ".zst"): "unpack it first",
@@ -24,9 +36,11 @@ _REMEDIES = {
 """Remedies for files of other kinds, by suffix."""
 Spec = Any
 """A registered name, a path, a data frame, a `Dataset`, or arrays."""
+Source = AbstractTable | NpzFile | IdxFolder | Dataset | tuple[Any, Any]
+"""A reader of a file, a folder or a frame, a data set, or a pair of arrays."""
 
 
-def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset | tuple[Any, Any]:
+def source_of(spec: Spec, reading: Reading = PLAIN) -> Source:
     """Return the source of `spec`: a reader of its file, folder or frame, or a data set.
 
     Raises:
@@ -42,7 +56,7 @@ def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset 
             f"({' '.join(DELIMITERS)})"
         )
     if path is not None:
-        return FOLDER(path) if path.is_dir() else READERS[path.suffix.lower()](path)
+        return IdxFolder(path) if path.is_dir() else READERS[path.suffix.lower()](path)
     if isinstance(spec, tuple) and len(spec) != 2:
         raise UsageError(f"data: must be a pair (x, y) (got a tuple of {len(spec)})")
     if isinstance(spec, Dataset | tuple):
@@ -59,7 +73,7 @@ def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset 
     return _registered(spec)
 
 
-def new_source_of(spec: Spec, signature: Signature) -> Table | Arrays | Dataset | tuple[Any, Any]:
+def new_source_of(spec: Spec, signature: Signature) -> Source:
     """Return the source for a trained model. A text file is read as in training, unless it is written differently."""
     path = _as_path(spec) if isinstance(spec, str | Path) else None
     if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
