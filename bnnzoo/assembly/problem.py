@@ -89,7 +89,7 @@ class Problem:
             dataset = dataclasses.replace(dataset, notes=tuple(n for n in dataset.notes if TAKEN_AS_NUMBERS not in n))
         for rows in filter(None, (dataset, dataset.test)):  # before the split, because its row numbers would differ
             try:
-                parts.likelihood.check(rows.y, dataset.num_targets)
+                parts.likelihood.check(rows.y, dataset.signature.num_targets)
             except UsageError as error:
                 raise UsageError(f"{rows.name}: {error}") from None
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)

@@ -126,13 +126,10 @@ def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = Non
     return _match(x, signature, where, unseen)
 
 
-def load_like(
-    spec: Spec, signature: Signature, target_names: Sequence[str] | None = None, *, unseen: Unseen | None = None
-) -> Dataset:
+def load_like(spec: Spec, signature: Signature, *, unseen: Unseen | None = None) -> Dataset:
     """Load labelled data that matches `signature`: a file, folder, name, data set, data frame or pair (x, y).
 
-    Features and targets of tables are matched by name (targets: `target_names`, default `signature.target_names`).
-    Labels must be among the model's classes.
+    Features and targets of tables are matched by name. Labels must be among the model's classes.
 
     Raises:
         UsageError: if the data do not match `signature`.
@@ -140,11 +137,10 @@ def load_like(
     if signature.task == "density":
         rows = load_inputs(spec, signature, unseen=unseen)
         return Dataset.from_signature(signature, rows, rows, str(spec) if isinstance(spec, str | Path) else "rows")
-    names = signature.target_names if target_names is None else tuple(target_names)
     if isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[1]):
-        spec = (spec[0], _order_targets(spec[1], names))
+        spec = (spec[0], _order_targets(spec[1], signature.target_names))
     spec, joined_names, kind = tabular.join_frame(spec, signature.reading, signature.task)
-    names = joined_names or names
+    names = joined_names or signature.target_names
     if len(names) != len(signature.target_names):
         raise _other_targets(names, signature.target_names)
     source = new_source_of(spec, signature)

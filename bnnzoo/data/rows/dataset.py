@@ -93,11 +93,6 @@ class Dataset:
         return len(self.class_names)
 
     @property
-    def num_targets(self) -> int:
-        """Number of targets for likelihoods: classes in classification, else columns of targets."""
-        return self.num_classes or len(self.target_names)
-
-    @property
     def signature(self) -> Signature:
         """Properties that new data must share with these data."""
         return Signature(
