@@ -242,10 +242,8 @@ class Problem:
 
         A posterior made by hand always provides its own initial positions.
         """
-        description, chains = self.description, jnp.arange(self.recipe.chains, dtype=jnp.uint32)
-        if not trained or description is None:
-            return _positions(self.posterior, None, key, chains)
-        return _positions(self.posterior, description.architecture, key, chains)
+        architecture = self.description.architecture if trained and self.description is not None else None
+        return _positions(self.posterior, architecture, key, jnp.arange(self.recipe.chains, dtype=jnp.uint32))
 
     def resolved_recipe(self) -> dict[str, Any]:
         """Return the recipe with every field of every part written out; the file stores it, and a repeat needs it."""

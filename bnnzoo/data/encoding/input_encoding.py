@@ -254,18 +254,11 @@ def check_exposure(column: Cells, faults: Faults, *, missing: str) -> None:
         faults.add(column.name, Fault("with missing exposures", problem, missing, row + 1, count))
 
 
-def check_cells(
-    cells: Sequence[Cells],
-    faults: Faults,
-    *,
-    missing: str = "",
-    trained: bool = False,
-    empty: str = "use [[drop=NAME]]",
-) -> None:
+def check_cells(cells: Sequence[Cells], faults: Faults, *, missing: str = "", empty: str = "use [[drop=NAME]]") -> None:
     """Report infinite cells and, if `missing` gives a remedy, missing cells to `faults`.
 
-    A column without any value is reported with the remedy `empty`, unless a model is already `trained` and its median
-    is known.
+    A column without any value is reported with the remedy `empty`, unless a model is already trained and its median is
+    known.
     """
     for column in cells:
         with np.errstate(over="ignore"):
@@ -280,7 +273,7 @@ def check_cells(
             faults.add(column.name, Fault("with infinite numbers", problem, remedy, row + 1, int(infinite.sum())))
         # Cells with another fault have no number either, and are not reported twice.
         is_missing = column.is_missing & ~faults.recorded_rows(column.name, len(column.numbers))
-        if is_missing.all() and not trained:
+        if is_missing.all() and not faults.trained:
             faults.add(column.name, Fault("without any value", "every cell is missing", empty))
         elif missing and is_missing.any():
             row = int(np.argmax(is_missing))

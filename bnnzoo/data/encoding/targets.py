@@ -196,12 +196,11 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
     _check_several(names, where, column)
     if len(names) > MOST_CLASSES:
         raise UsageError(
-            f"{_place(where, 0, column, is_whole_column=True)}: {len(names)} labels, too many for classes; use "
-            "[[task=regression]]"
+            f"{_place(where, None, column)}: {len(names)} labels, too many for classes; use [[task=regression]]"
         )
     if 2 * len(names) > len(y) >= _FEWEST_ROWS:
         warnings.warn(
-            f"{_place(where, 0, column, is_whole_column=True)}: {len(names)} classes in {len(y)} rows, so most classes "
+            f"{_place(where, None, column)}: {len(names)} classes in {len(y)} rows, so most classes "
             "have a single row, from which nothing can be learned; model another target, or join classes",
             BnnzooWarning,
             stacklevel=3,
@@ -266,8 +265,7 @@ def codes_of(
 def _check_several(names: Sequence[str], where: str, column: str) -> None:
     if len(names) < 2:
         raise UsageError(
-            f"{_place(where, 0, column, is_whole_column=True)}: every row has label {names[0]}; "
-            "classification needs two classes"
+            f"{_place(where, None, column)}: every row has label {names[0]}; classification needs two classes"
         )
 
 
@@ -286,7 +284,7 @@ def _check_whole(y: NDArray[Any], where: str, column: str) -> None:
         )
 
 
-def _place(where: str, row: int, column: str, *, is_whole_column: bool = False) -> str:
-    """Return the place of a label for a message; `row` counts from 0."""
-    parts = [*([] if is_whole_column else [f"row {row + 1}"]), *([f"column {column}"] if column else [])]
+def _place(where: str, row: int | None, column: str) -> str:
+    """Return the place of a label for a message; `row` counts from 0, and None is the whole column."""
+    parts = [*([] if row is None else [f"row {row + 1}"]), *([f"column {column}"] if column else [])]
     return ": ".join(filter(None, (where, ", ".join(parts))))

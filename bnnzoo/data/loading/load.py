@@ -23,7 +23,7 @@ from bnnzoo.data.encoding.targets import check_labels
 from bnnzoo.data.formats.frames import FrameTable, is_frame
 from bnnzoo.data.loading import tabular
 from bnnzoo.data.loading.selection import ColumnChoice
-from bnnzoo.data.loading.sources import Spec, new_source_of, source_of
+from bnnzoo.data.loading.sources import Spec, source_of
 from bnnzoo.data.rows.arrays import as_inputs, check_task, label_array, numeric_array
 from bnnzoo.data.rows.dataset import Dataset, from_arrays
 from bnnzoo.data.rows.signature import Signature
@@ -112,7 +112,7 @@ def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = Non
         spec = load(spec, task=signature.task)
     if not isinstance(spec, str | Path | Dataset) and not is_frame(spec):
         return _match(spec, signature, "x", unseen)
-    source = new_source_of(spec, signature)
+    source = source_of(spec, signature=signature)
     if isinstance(source, Dataset):
         dataset = source.test or source
         return _rows_of(dataset.as_task(signature.task) if signature.task == "density" else dataset, signature, unseen)
@@ -143,7 +143,7 @@ def load_like(spec: Spec, signature: Signature, *, unseen: Unseen | None = None)
     names = joined_names or signature.target_names
     if len(names) != len(signature.target_names):
         raise _other_targets(names, signature.target_names)
-    source = new_source_of(spec, signature)
+    source = source_of(spec, signature=signature)
     if isinstance(source, AbstractTable):
         _check_tabular(signature, source.where)
         return tabular.new_rows(source, signature, names, unseen, kind)

@@ -40,14 +40,18 @@ Source = AbstractTable | NpzFile | IdxFolder | Dataset | tuple[Any, Any]
 """A reader of a file, a folder or a frame, a data set, or a pair of arrays."""
 
 
-def source_of(spec: Spec, reading: Reading = PLAIN) -> Source:
+def source_of(spec: Spec, reading: Reading = PLAIN, signature: Signature | None = None) -> Source:
     """Return the source of `spec`: a reader of its file, folder or frame, or a data set.
+
+    With the `signature` of a trained model, a text file is read as in training, unless it is written differently.
 
     Raises:
         UsageError: if there is no such source.
     """
     path = _as_path(spec) if isinstance(spec, str | Path) else None
     if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
+        if signature is not None:
+            return open_like_training(path, signature)
         return DelimitedTable(path, reading.text_options)
     if reading.text_options != PLAIN:
         where = spec if isinstance(spec, str | Path) else "data"
@@ -71,14 +75,6 @@ def source_of(spec: Spec, reading: Reading = PLAIN) -> Source:
             f"data: must be a name, a path, a data frame, an array, or a pair (x, y) (got a {type(spec).__name__})"
         )
     return _registered(spec)
-
-
-def new_source_of(spec: Spec, signature: Signature) -> Source:
-    """Return the source for a trained model. A text file is read as in training, unless it is written differently."""
-    path = _as_path(spec) if isinstance(spec, str | Path) else None
-    if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
-        return open_like_training(path, signature)
-    return source_of(spec)
 
 
 def _as_path(spec: str | Path) -> Path | None:

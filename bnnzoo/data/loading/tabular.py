@@ -183,16 +183,13 @@ def _new_rows(
     cells = _read([*features, *targets], kinds, faults, signature.reading, [*targets])
     inputs, outputs = cells[: len(features)], cells[len(features) :]
     leave_out = encoding.missing == "drop" and bool(targets)
-    remedy = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with [[missing=median]]"
     missing_advice = "" if leave_out else "leave such rows out"
+    input_advice = {"error": "fill them in, or train with [[missing=median]]", "drop": missing_advice, "median": ""}
     num_plain_inputs = len(inputs) - bool(encoding.exposure)
     for exposure in inputs[num_plain_inputs:]:
         check_exposure(exposure, faults, missing=missing_advice)
-    if encoding.missing != "median" and not leave_out:
-        check_cells(inputs[:num_plain_inputs], faults, missing=remedy, trained=True)
-    else:
-        check_cells(inputs[:num_plain_inputs], faults, missing="", trained=True)
-    check_cells(outputs, faults, missing=missing_advice, trained=True)
+    check_cells(inputs[:num_plain_inputs], faults, missing=input_advice[encoding.missing])
+    check_cells(outputs, faults, missing=missing_advice)
     is_complete = ~np.any([column.is_missing for column in cells], 0)
     inputs = encoding.match_levels(inputs, faults, is_complete if leave_out else np.ones_like(is_complete))
     faults.check()

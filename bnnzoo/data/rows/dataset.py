@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -205,22 +206,16 @@ def from_arrays(
     Raises:
         UsageError: if the data are invalid.
     """
+    regression = functools.partial(
+        from_arrays, x, task="regression", name=name, feature_names=feature_names, where=where
+    )
     if censored:
         check_censored(check_task(task))
         bounds = bounds_of(y, len(np.atleast_1d(np.asarray(x))), f"{where}: y" if where else "y")
-        single_values = single_numbers(bounds.astype(np.float64))
-        from_midpoints = from_arrays(
-            x,
-            single_values,
-            task="regression",
-            name=name,
-            feature_names=feature_names,
-            target_names=target_names,
-            where=where,
-        )
+        from_midpoints = regression(single_numbers(bounds.astype(np.float64)), target_names=target_names)
         return replace(from_midpoints, y=bounds, reading=Reading(censored=True))
     if task == "density":
-        from_regression = from_arrays(x, y, task="regression", name=name, feature_names=feature_names, where=where)
+        from_regression = regression(y)
         return replace(from_regression, target_names=tuple(target_names) or from_regression.target_names).as_task(task)
     prefix = f"{where}: " if where else ""
     names = tuple(feature_names) or tuple(str(column) for column in getattr(x, "columns", ()))
