@@ -124,15 +124,15 @@ def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray,
     return [float(code) for code in codes] if is_beside else []
 
 
-def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, instead: str = "") -> None:
-    """Warn of values that look like codes, with the options that make them missing.
+def doubts_of_codes(codes: Sequence[Code], targets: Sequence[str], *, instead: str = "") -> list[str]:
+    """Return doubts about values that look like codes, with the options that make them missing.
 
     Args:
         codes: the values.
         targets: the names of the targets.
-        where: the name of the table in messages.
         instead: the remedy where the options of tables do not apply: arrays have no missing cells.
     """
+    doubts = []
     for are_targets in (False, True):
         codes_of_kind = [code for code in codes if (code.column in targets) == are_targets]
         if not codes_of_kind:
@@ -143,8 +143,8 @@ def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, 
         noun = "target" if are_targets else "column"
         noun += "s" if len({code.column for code in codes_of_kind}) > 1 else ""
         listing = list_names(code.describe() for code in codes_of_kind)
-        text = f"{where}: {noun} {listing}: outside the other values, like a code for a missing cell; {remedy}"
-        warnings.warn(text, BnnzooWarning, stacklevel=3)
+        doubts.append(f"{noun} {listing}: outside the other values, like a code for a missing cell; {remedy}")
+    return doubts
 
 
 def notes_of_unused_codes(frame: pd.DataFrame, reading: Reading, decimal: Any, where: str) -> list[str]:

@@ -26,14 +26,6 @@ def _labels_of_rows(schema: Any) -> set[str]:
         return set()
 
 
-def _with_gaps() -> dict[Any, Any]:
-    """Return pandas types for 64-bit integers with gaps, which would lose digits as float64."""
-    import pandas as pd
-    import pyarrow as pa
-
-    return {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
-
-
 class ParquetTable(AbstractTable):
     """The table in a Parquet file, without the index that pandas writes beside the columns."""
 
@@ -81,9 +73,14 @@ class ParquetTable(AbstractTable):
         return pd.DataFrame({name: self._convert(name, table.column(self._written[name])) for name in names})
 
     def _convert(self, name: str, column: Any) -> pd.Series:
+        import pandas as pd
+        import pyarrow as pa
+
+        # 64-bit integers with gaps would lose digits as float64.
+        types = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
         try:
             column.validate(full=True)  # finds text that is not UTF-8
-            return column.to_pandas(types_mapper=_with_gaps().get)
+            return column.to_pandas(types_mapper=types.get)
         except self._errors as error:
             raise UsageError(
                 f"{self.where}: column {name}: a cell of type {column.type} cannot be read ({error}); write the "

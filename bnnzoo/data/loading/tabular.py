@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from bnnzoo.data.checks.check import check_column_names
 from bnnzoo.data.columns.bounds import as_cells, bounds_of, is_bounds_array
 from bnnzoo.data.columns.cells import Cells
-from bnnzoo.data.columns.codes import find_codes, notes_of_unused_codes, warn_of_codes
+from bnnzoo.data.columns.codes import Code, doubts_of_codes, find_codes, notes_of_unused_codes
 from bnnzoo.data.columns.column_types import interpret
-from bnnzoo.data.columns.doubts import warn_of_dates, warn_of_inputs, warn_of_targets, warn_of_text
+from bnnzoo.data.columns.doubts import doubts_of_dates, doubts_of_inputs, doubts_of_targets, doubts_of_text
 from bnnzoo.data.columns.faults import Faults, list_names
 from bnnzoo.data.columns.forms import Style
 from bnnzoo.data.columns.levels import merge_equal_levels
@@ -72,19 +72,15 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
     faults.check()
     check_column_names(encoding.inputs, f"{table.where}: inputs")
     table_targets = targets_of(cells[num_features:], chosen_task, table.where)
-    _warn_of_cells(
-        cells[:inputs] + cells[num_features:],
-        targets,
-        table.where,
-        is_regression=bool(features) and table_targets.task == "regression",
-    )
-    warn_of_text(cells, categories, targets, table.where, None if left_out else table.skip_option)
-    warn_of_dates(cells[:inputs] + cells[num_features:], table.where)
-    warn_of_codes(
-        [code for column in cells[inputs:num_features] for code in find_codes(column.name, column.numbers)],
-        (),
-        table.where,
-    )
+    is_regression = bool(features) and table_targets.task == "regression"
+    skip_option = None if left_out else table.skip_option
+    for doubt in (
+        *_doubts(cells[:inputs], cells[num_features:], is_regression=is_regression),
+        *doubts_of_text(cells, categories, targets, skip_option),
+        *doubts_of_dates(cells[:inputs] + cells[num_features:]),
+        *doubts_of_codes([code for column in cells[inputs:num_features] for code in _codes_in(column)], ()),
+    ):
+        warnings.warn(f"{table.where}: {doubt}", BnnzooWarning, stacklevel=4)
     numeric = [column.name for column in cells[:inputs] if column.kind == "number"]
     sentences = [
         table.note,
@@ -117,15 +113,19 @@ def _reading_used(table: AbstractTable, reading: Reading) -> Reading:
     return replace(table.reading, missing_code=reading.missing_code, censored=reading.censored)
 
 
-def _warn_of_cells(cells: Sequence[Cells], targets: Sequence[str], where: str, *, is_regression: bool) -> None:
-    """Warn about columns that are constant or identifiers, constant targets, and codes for missing cells."""
-    inputs = [column for column in cells if column.name not in targets]
-    warn_of_inputs(inputs or cells, where)
-    if is_regression:
-        warn_of_targets([column for column in cells if column.name in targets], where)
-    numeric = [column for column in cells if column.kind == "number"]
-    codes = [code for column in numeric for code in find_codes(column.name, column.known)]
-    warn_of_codes(codes, targets if inputs else (), where)
+def _doubts(inputs: Sequence[Cells], targets: Sequence[Cells], *, is_regression: bool) -> list[str]:
+    """Return doubts about constant columns, identifiers, constant targets, and codes for missing cells."""
+    codes = [code for column in (*inputs, *targets) if column.kind == "number" for code in _codes_in(column)]
+    target_names = [column.name for column in targets] if inputs else []
+    return [
+        *doubts_of_inputs(inputs or targets),
+        *(doubts_of_targets(targets) if is_regression else []),
+        *doubts_of_codes(codes, target_names),
+    ]
+
+
+def _codes_in(column: Cells) -> list[Code]:
+    return find_codes(column.name, column.known)
 
 
 def new_inputs(

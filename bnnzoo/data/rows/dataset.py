@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data.checks.check import check_column_names, finite_float32, refuse_coarse
 from bnnzoo.data.columns.bounds import bounds_of, single_numbers
-from bnnzoo.data.columns.codes import find_codes, warn_of_codes
+from bnnzoo.data.columns.codes import doubts_of_codes, find_codes
 from bnnzoo.data.columns.reading_options import PLAIN, Reading
 from bnnzoo.data.encoding.input_encoding import Encoding
 from bnnzoo.data.encoding.targets import (
@@ -27,7 +28,7 @@ from bnnzoo.data.encoding.targets import (
 )
 from bnnzoo.data.rows.arrays import as_inputs, check_task, label_array, numeric_array
 from bnnzoo.data.rows.signature import Signature
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import spell_settings, spelling
 
 
@@ -283,7 +284,8 @@ def _warn_of_codes(
     columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
     codes = [code for name, column in columns for code in find_codes(name, column)]
     remedy = "if it is one, leave such rows out, or give a table with [[missing_code]]"
-    warn_of_codes(codes, outputs, where, instead=remedy)
+    for doubt in doubts_of_codes(codes, outputs, instead=remedy):
+        warnings.warn(f"{where}: {doubt}", BnnzooWarning, stacklevel=3)
 
 
 def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (), where: str = "") -> Dataset:
