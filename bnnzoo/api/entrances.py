@@ -19,14 +19,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bnnzoo import store
-from bnnzoo.api.choose_recipe import choose_recipe
+from bnnzoo.api.choose_recipe import recipe_and_data
 from bnnzoo.api.data_notes import report_notes
-from bnnzoo.api.keywords import options_of, recipe_of
+from bnnzoo.api.keywords import options_of
 from bnnzoo.api.run import Run
 from bnnzoo.assembly import Problem
-from bnnzoo.data import Dataset, load_recipe_data
-from bnnzoo.data.loading.exposure import NAME as EXPOSURE
-from bnnzoo.data.loading.exposure import with_exposure
+from bnnzoo.data import Dataset
+from bnnzoo.data.formats.frames import EXPOSURE, with_exposure
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.files import user_paths
 from bnnzoo.models import AbstractModel
@@ -129,13 +128,9 @@ def _sample(
         data, options["exposure"] = (with_exposure(data[0], exposure), data[1]), EXPOSURE
     in_memory = data is not None and not isinstance(data, str | Path)
     spec = None if data is None or in_memory else str(data)
-    dataset, layers = None, []
-    if model is None and sampler is None and data is not None:
-        layer, dataset = choose_recipe([], {**options_of(options), "data": spec}, data if in_memory else None)
-        layers.append(layer)
-    recipe = recipe_of(model, sampler, layers, data=spec, in_memory=in_memory, **options)
-    if in_memory and dataset is None:
-        dataset = load_recipe_data(recipe, data)
+    words = options_of({"model": model, "sampler": sampler, **options}) | {"data": spec}
+    has_own_model = own_model is not None
+    recipe, dataset, _ = recipe_and_data([], words, data if in_memory else None, has_own_model=has_own_model)
     run_options = {"dataset": dataset, "model": own_model, "started_by": started_by, "began": start_time}
     return run_recipe(recipe, out=out, **run_options, **settings)
 

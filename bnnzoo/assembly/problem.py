@@ -88,7 +88,7 @@ class Problem:
             dataset = dataclasses.replace(dataset, notes=tuple(n for n in dataset.notes if TAKEN_AS_NUMBERS not in n))
         for rows in filter(None, (dataset, dataset.test)):  # before the split, because its row numbers would differ
             try:
-                parts.likelihood.check(rows.y, dataset.num_targets)
+                parts.likelihood.check(rows.y, dataset.signature.num_targets)
             except UsageError as error:
                 raise UsageError(f"{rows.name}: {error}") from None
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
@@ -246,14 +246,12 @@ class Problem:
         With `init` "given" all chains have the position of the user's network. A posterior made by hand always provides
         its own initial positions.
         """
-        description, chains = self.description, jnp.arange(self.recipe.chains, dtype=jnp.uint32)
+        description, chains = self.description, self.recipe.chains
         if self.recipe.init == "given" and description is not None and self.posterior.centre() is None:
-            own_model = cast(own.Own, description.parts.model)
-            theta = self.network_posterior.position(own_model.network)
-            return jnp.broadcast_to(theta, (len(chains), len(theta)))
-        if not trained or description is None:
-            return _positions(self.posterior, None, key, chains)
-        return _positions(self.posterior, description.architecture, key, chains)
+            theta = self.network_posterior.position(cast(own.Own, description.parts.model).network)
+            return jnp.broadcast_to(theta, (chains, len(theta)))
+        architecture = description.architecture if trained and description is not None else None
+        return _positions(self.posterior, architecture, key, jnp.arange(chains, dtype=jnp.uint32))
 
     def resolved_recipe(self) -> dict[str, Any]:
         """Return the recipe with every field of every part written out; the file stores it, and a repeat needs it."""
