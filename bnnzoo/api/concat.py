@@ -140,9 +140,10 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
         recipe = dataclasses.replace(recipe, warmup=1, thin=1, start_steps=MOST_STEPS)
         if "signature" in attributes:
             sampler = build(registry.load("samplers", recipe.sampler.name), recipe.sampler, "sampler")
-            recipe = dataclasses.replace(
-                recipe, sampler=part_from_object(recipe.sampler.name, sampler.limit_gradients(0.0))
-            )
+            fields = part_from_object(recipe.sampler.name, sampler).fields
+            if isinstance(getattr(sampler, sampler.budget_field, None), int):  # the length of a trajectory
+                fields = {name: value for name, value in fields.items() if name != sampler.budget_field}
+            recipe = dataclasses.replace(recipe, sampler=Part(recipe.sampler.name, fields))
     return as_dict(recipe)
 
 

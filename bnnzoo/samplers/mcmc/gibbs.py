@@ -181,9 +181,9 @@ class Gibbs(AbstractSampler[GibbsState]):
             rates,
         )
 
-    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
         """Count one pass per block, and those of the conditional draws."""
-        del means
+        del means, warmup
         conjugate_parameters = self._conjugate_parameters(posterior)
         # A draw of the layer evaluates outputs and their derivatives; a draw of the scale evaluates outputs. One more
         # pass computes the densities.

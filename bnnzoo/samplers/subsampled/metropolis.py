@@ -57,6 +57,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     """Metropolis on mini-batches with a penalty of `correction` terms; `Penalty` gives the formulas."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = (ACCEPTANCE_RATE, *STATISTICS, LOG_DENSITY_ESTIMATE)
+    inspected: ClassVar[tuple[str, ...]] = ("unseen", "unseen_shift", "rows_needed")
 
     correction: eqx.AbstractVar[int]
     """Number of terms of the penalty."""
@@ -302,7 +303,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return rows_needed.describe(self, posterior, means["rows_needed"]) if "rows_needed" in means else ""
 
     @property
-    def guarded(self) -> bool:
+    def guarded(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.correction > 0
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
@@ -328,10 +329,10 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             raise UsageError("one row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts")
         refuse_large(self.order, posterior)
 
-    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
         """Count two likelihoods a datum, its derivatives at the anchor along the move, and a proposal's gradients."""
-        order = ORDER[self.order]
-        gradients = 0.0
+        del warmup
+        order, gradients = ORDER[self.order], 0.0
         if self.resolved_proposal(posterior.num_data) != "random-walk" and order < 2:
             gradients = 1 + means.get("n_steps", 1.0) + order
         return self.plan(posterior.num_data).num_used * (2.0 + order + gradients)

@@ -64,6 +64,7 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
+    inspected: ClassVar[tuple[str, ...]] = ("mean_distance",)
 
     learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam")] = number(1e-2)
     schedule: Annotated[
