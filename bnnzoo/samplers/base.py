@@ -36,8 +36,8 @@ class AbstractSampler(eqx.Module, Generic[S]):
     guarded: ClassVar[bool] = False
     """Whether `findings` detects every known way in which a run can fail silently. If not, a run's `regime_ok` is not
     applicable."""
-    inspected: ClassVar[tuple[str, ...]] = ()
-    """Names of the numbers that `inspect` returns; empty for a sampler that is not inspected."""
+    inspected: ClassVar[bool] = False
+    """Whether `inspect` computes diagnostics."""
     budget_field: ClassVar[str] = ""
     """Name of a field that a time budget chooses by `fit_budget`, unless the user sets it."""
     chain_state: ClassVar[tuple[str, ...]] = ()

@@ -141,10 +141,8 @@ class Gibbs(AbstractSampler[GibbsState]):
     def _sweep(
         self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray
     ) -> tuple[GibbsState, Stats, Float[Array, " block"]]:
-        block_of_coordinate, conjugate_parameters = (
-            jnp.asarray(self.block_indices(posterior)),
-            self._conjugate_parameters(posterior),
-        )
+        conjugate_parameters = self._conjugate_parameters(posterior)
+        block_of_coordinate = jnp.asarray(self.block_indices(posterior))
 
         def visit(carry: Any, block: Int[Array, ""]) -> Any:
             theta, log_prior, log_likelihoods = carry

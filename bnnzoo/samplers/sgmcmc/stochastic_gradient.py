@@ -48,12 +48,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
     chain_state: ClassVar[tuple[str, ...]] = ("count",)
 
-    inspected: ClassVar[tuple[str, ...]] = (
-        "variance_ratio",
-        "variance_ratio_se",
-        "variance_ratio_worst",
-        "unbiased_step_size",
-    )
+    inspected: ClassVar[bool] = True
 
     step_size: Annotated[
         Number | Literal["auto"], Gt(0), Doc("eta; auto: a pilot run selects a value with a small predicted bias")

@@ -57,7 +57,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     """Metropolis on mini-batches with a penalty of `correction` terms; `Penalty` gives the formulas."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = (ACCEPTANCE_RATE, *STATISTICS, LOG_DENSITY_ESTIMATE)
-    inspected: ClassVar[tuple[str, ...]] = ("unseen", "unseen_shift", "rows_needed")
+    inspected: ClassVar[bool] = True
 
     correction: eqx.AbstractVar[int]
     """Number of terms of the penalty."""
@@ -101,18 +101,11 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         choices = {"control_variate": "second", "proposal": "hmc"}
         return {name: value for name, value in choices.items() if getattr(self, name) == "auto"}
 
-    def sizes(self, num_data: int) -> tuple[int, int]:
-        """Return n and M of a step."""
-        return self.plan(num_data)[:2]
-
     def plan(self, num_data: int) -> Sizes:
         """Return the batch sizes of a step."""
-        given_sizes, uses_all_data = (self.batch_size, self.num_batches), self._uses_all_data(num_data)
-        return (
-            batch_sizes.full_batch(num_data)
-            if uses_all_data
-            else batch_sizes.initial_sizes(*given_sizes, self.sampling, num_data)
-        )
+        if self._uses_all_data(num_data):
+            return batch_sizes.full_batch(num_data)
+        return batch_sizes.initial_sizes(self.batch_size, self.num_batches, self.sampling, num_data)
 
     def _uses_all_data(self, num_data: int) -> bool:
         """Whether `auto` uses all data from the start. With a control variate a few dozen data suffice."""
@@ -166,11 +159,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         states = _preconditioner.pool_chains(states, final=final, power=self.step_power(posterior))
         if states.rows is not None and not final:
             states = replace(states, rows=row_probabilities.pool_chains(states.rows))
-        total, proposal, current = (
-            posterior.num_data,
-            self.resolved_proposal(posterior.num_data),
-            self.plan(posterior.num_data),
-        )
+        total = posterior.num_data
+        proposal, current = self.resolved_proposal(total), self.plan(total)
         auto_size, auto_batches, auto_sampling = map(bool, states.auto[0])
         if not (auto_size or auto_batches):
             return self, states
@@ -221,11 +211,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             d = d - state.anchor.batch_part(posterior, state.position, proposal, batch)
             control_variate_change = posterior.likelihood_power * state.anchor.whole_part(state.position, proposal)
         if weights is not None:
-            d, log_likelihoods, new_log_likelihoods = (
-                d * weights,
-                log_likelihoods * weights,
-                new_log_likelihoods * weights,
-            )
+            d = d * weights
+            log_likelihoods, new_log_likelihoods = log_likelihoods * weights, new_log_likelihoods * weights
         difference = self.difference(posterior, d, new_log_prior - log_prior + control_variate_change)
         penalty = noise_penalty(difference.sigma2, difference.dof, self.correction)
 

@@ -247,10 +247,8 @@ class Rows(NamedTuple):
     @classmethod
     def from_setup(cls, setup: Setup, carry: Carry, phase: Phase, *, keep: bool, thin: int, most_draws: int) -> Rows:
         """Return rows whose number is a power of two bounded in bytes, so that a longer run compiles nothing new."""
-        (num_chains, dim), reduce_rules = (
-            eqx.filter_eval_shape(setup.values_to_keep, carry.states).shape,
-            reductions(setup.sampler),
-        )
+        num_chains, dim = eqx.filter_eval_shape(setup.values_to_keep, carry.states).shape
+        reduce_rules = reductions(setup.sampler)
         steps = setup.statistics(phase, carry.states)
         means = {n for n in steps if reduce_rules.get(n) == "mean"}
         types = {n: jnp.zeros(()).dtype if n in means and not _is_real(s.dtype) else s.dtype for n, s in steps.items()}

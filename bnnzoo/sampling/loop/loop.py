@@ -119,10 +119,8 @@ def chunks(
             first_keys = placement.put(keys_by_chain(keys.states, num_chains), 0)
             states = programs.first_states(setup, placement.put(jnp.asarray(thetas), 0), first_keys, num_warmup)
             zero_restarts = placement.put(jnp.zeros(num_chains, jnp.int32), 0)
-            carry, step = (
-                programs.restart_tuning(setup, states, zero_restarts, setup.constraints(states, num_warmup)),
-                0,
-            )
+            constraints = setup.constraints(states, num_warmup)
+            carry, step = programs.restart_tuning(setup, states, zero_restarts, constraints), 0
         else:
             carry, step = placement.put(resume[0], 0), resume[1]
     if step < num_warmup:
