@@ -17,7 +17,7 @@ from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.files.shell import quoted
 from bnnzoo.finding import from_json, sentence, to_json
 from bnnzoo.plugins import registry
-from bnnzoo.recipe import as_dict, build, part_from_object, recipe_from, to_yaml
+from bnnzoo.recipe import Part, as_dict, build, part_from_object, recipe_from, to_yaml
 from bnnzoo.sampling import chain_findings, verdict
 from bnnzoo.sampling.initial.trained_start import MOST_STEPS
 from bnnzoo.sampling.loop.stuck_chains import STUCK_STEPS, stuck_finding

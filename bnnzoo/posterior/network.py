@@ -90,7 +90,8 @@ class NetworkPosterior(AbstractPosterior):
         """
         layout = network_layout(network, sampled)
         own_blocks, start = list[Block](), layout.dim
-        for owner, parameters in (("likelihood", likelihood.parameters()), ("prior", prior.parameters(layout))):
+        owners: Any = (("likelihood", likelihood.parameters()), ("prior", prior.parameters(layout)))
+        for owner, parameters in owners:
             for parameter in parameters:
                 own_blocks.append(Block(f"{owner}_{parameter.name}", parameter.shape, start, owner))
                 start = own_blocks[-1].stop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
@@ -36,8 +36,10 @@ class AbstractSampler(eqx.Module, Generic[S]):
     guarded: ClassVar[bool] = False
     """Whether `findings` detects every known way in which a run can fail silently. If not, a run's `regime_ok` is not
     applicable."""
-    inspected: ClassVar[bool] = False
-    """Whether `inspect` computes diagnostics."""
+    inspect: ClassVar[Callable[..., Stats] | None] = None
+    """Method `inspect(posterior, state, *, key)` that computes diagnostics at a chain's last position which the
+    statistics of its steps cannot show. They are stored in the result file, and `findings` receives them with the
+    means. None for a sampler without such diagnostics."""
     budget_field: ClassVar[str] = ""
     """Name of a field that a time budget chooses by `fit_budget`, unless the user sets it."""
     chain_state: ClassVar[tuple[str, ...]] = ()
@@ -158,14 +160,6 @@ class AbstractSampler(eqx.Module, Generic[S]):
     def mode_field(self) -> str:
         """Name of the state's field about which predictions linearise the network in theta; "" for no linearisation."""
         return ""
-
-    def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
-        """Compute diagnostics at a chain's last position that the statistics of its steps cannot show.
-
-        The values are stored in the result file, and `findings` receives them with the means.
-        """
-        del posterior, state, key
-        return {}
 
     def remark(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
         """Return a sentence for the user, given the means over chains of the values of `inspect`; "" for none."""

@@ -38,7 +38,7 @@ def test_defaults_of_a_sampler():
     assert sampler.evaluations(posterior, {}) == 10
     for warmup in (False, True):
         assert sampler.evaluations(posterior, {"n_steps": 3.0}, warmup=warmup) == 30
-    assert (sampler.gradients, sampler.guarded, sampler.inspected, sampler.budget_field) == (1, False, False, "")
+    assert (sampler.gradients, sampler.guarded, sampler.inspect, sampler.budget_field) == (1, False, None, "")
 
 
 def test_numbers_that_are_not_finite_call_for_smaller_steps():

@@ -91,5 +91,6 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
             (proposal, log_prior, log_likelihoods, gradient),
             (state.position, state.log_prior, state.log_likelihoods, state.gradient),
         )
-        state = MalaState(*next_values, eta, shape)
+        position, log_prior, log_likelihoods, gradient = next_values
+        state = MalaState(position, log_prior, log_likelihoods, gradient, eta, shape)
         return state, metropolis_statistics(posterior, state, accepted, rate, diverging)

@@ -78,5 +78,6 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
             (proposal, log_prior, log_likelihoods),
             (state.position, state.log_prior, state.log_likelihoods),
         )
-        state = RandomWalkState(*next_values, state.step_size, state.preconditioner)
+        position, log_prior, log_likelihoods = next_values
+        state = RandomWalkState(position, log_prior, log_likelihoods, state.step_size, state.preconditioner)
         return state, metropolis_statistics(posterior, state, accepted, rate, diverging)

@@ -48,8 +48,6 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
     chain_state: ClassVar[tuple[str, ...]] = ("count",)
 
-    inspected: ClassVar[bool] = True
-
     step_size: Annotated[
         Number | Literal["auto"], Gt(0), Doc("eta; auto: a pilot run selects a value with a small predicted bias")
     ] = eqx.field(converter=as_number, default="auto")

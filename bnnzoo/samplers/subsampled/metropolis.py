@@ -57,7 +57,6 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     """Metropolis on mini-batches with a penalty of `correction` terms; `Penalty` gives the formulas."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = (ACCEPTANCE_RATE, *STATISTICS, LOG_DENSITY_ESTIMATE)
-    inspected: ClassVar[bool] = True
 
     correction: eqx.AbstractVar[int]
     """Number of terms of the penalty."""

@@ -64,7 +64,6 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
-    inspected: ClassVar[bool] = True
 
     learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam")] = number(1e-2)
     schedule: Annotated[

@@ -65,7 +65,6 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("log_q"))
-    inspected: ClassVar[bool] = True
 
     covariance: Annotated[
         Literal["auto", "full", "kronecker", "diagonal"],
