@@ -19,10 +19,10 @@ _DENSE_UP_TO = 600
 """Number of parameters up to which `auto` uses a full matrix; beyond it, matrix products are too expensive."""
 
 
-class Factor(eqx.Module):
+class AbstractFactor(eqx.Module):
     """The factor F of a Gaussian N(0, F F'): a number, a diagonal or a triangular matrix."""
 
-    factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
+    factor: eqx.AbstractVar[Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]]
 
     def correlate(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return F eps, which maps N(0, I) to N(0, F F')."""
@@ -39,7 +39,13 @@ class Factor(eqx.Module):
         return jnp.sum(jnp.log(scales))
 
 
-class Preconditioner(Factor):
+class Factor(AbstractFactor):
+    """A factor alone."""
+
+    factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
+
+
+class Preconditioner(AbstractFactor):
     """The covariance C = F F'. Its precision averages the Fisher information at the ends of the windows so far.
 
     The k-th window has weight k, because a chain may be far from the posterior in early windows. The Fisher information
@@ -47,6 +53,7 @@ class Preconditioner(Factor):
     over the posterior is the best linear preconditioner of a Langevin proposal (Titsias 2023, arXiv 2305.14442).
     """
 
+    factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
     precision: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
     count: Float[Array, ""]
 
