@@ -133,17 +133,15 @@ class AbstractNoise(AbstractLikelihood):
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
 
-    scale: eqx.AbstractVar[Number | Literal["learned"]]
-    _targets: eqx.AbstractVar[int]
-
     def num_outputs(self, num_targets: int) -> int:
         return num_targets
 
     def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
-        return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
+        return jnp.asarray(jnp.inf) if self.parameters() else self.log_prob(target, target)
 
     def parameters(self) -> tuple[Parameter, ...]:
-        return half_normal("scale", self._targets) if isinstance(self.scale, str) else ()
+        noise: Any = self  # a declaration of the fields here would set their order in the classes below
+        return half_normal("scale", noise._targets) if isinstance(noise.scale, str) else ()
 
     def of_targets(self, count: int) -> AbstractLikelihood:
         return dataclasses.replace(self, _targets=count)
