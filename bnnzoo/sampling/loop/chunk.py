@@ -98,9 +98,11 @@ class Setup(eqx.Module):
 
     def sampler_step(self, phase: Phase, state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Stats]:
         """Run one step of the sampler, and check its result while it is traced: a plugin may have written it."""
-        step = self.sampler.warmup_step if phase == "warm-up" else self.sampler.step
+        # A message names the method that the author wrote: `step`, unless there is another one for warm-up.
+        trains = phase == "warm-up" and type(self.sampler).warmup_step is not AbstractSampler.warmup_step
+        step = self.sampler.warmup_step if trains else self.sampler.step
         result = step(self.posterior, state, key=key)
-        sampler_output.check_step(self.sampler, f"{phase} step", state, result)
+        sampler_output.check_step(self.sampler, step.__name__, state, result)
         return result
 
     def statistics(self, phase: Phase, states: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
