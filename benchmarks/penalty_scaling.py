@@ -371,9 +371,9 @@ def identified(size: int, repeats: int, hidden: int) -> None:
     words = {"stochastic": "identified", "likelihood": "gaussian", "likelihood.scale": NOISE, "prior": "normal"}
     words |= {"model.hidden": (hidden,), "model.activation": "tanh", "test_fraction": 0.0, "chains": CHAINS}
     problem = assembly.Problem.from_recipe(resolve("mlp", "penalty", [], words, in_memory=True), from_arrays(x, y))
-    callbacks = {"tell": lambda _: None, "stop": None, "spent": positions.StartCost()}
+    work = positions.StartWork(lambda _: None)
     started, choice = time.perf_counter(), SubspaceChoice("identified", None)
-    block = subspace_start.find_subspace(problem, choice, key=jax.random.key(1), **callbacks)
+    block = subspace_start.find_subspace(problem, choice, work=work, key=jax.random.key(1))
     print(
         f"20-{hidden}-1, {size:.0e} rows: {block.num_directions} of {block.num_parameters} directions, above "
         f"{block.tau:.4g} x the prior's curvature, {100 * block.variance_fraction:.0f} % of the variance; "

@@ -76,7 +76,7 @@ def _difference(wrong: Callable[..., Any]) -> Callable[[Patch], None]:
 
         def difference(self: Any, posterior: Any, d: Any, known_change: Any) -> Any:
             result = original(self, posterior, d, known_change)
-            return wrong(result, self, known_change, *self.sizes(posterior.num_data), posterior.num_data)
+            return wrong(result, self, known_change, *self.plan(posterior.num_data)[:2], posterior.num_data)
 
         patch.setattr(AbstractPenalty, "difference", difference)
 

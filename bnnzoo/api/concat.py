@@ -17,7 +17,7 @@ from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.files.shell import quoted
 from bnnzoo.finding import from_json, sentence, to_json
 from bnnzoo.plugins import registry
-from bnnzoo.recipe import as_dict, build, part_from_object, recipe_from, to_yaml
+from bnnzoo.recipe import Part, as_dict, build, part_from_object, recipe_from, to_yaml
 from bnnzoo.sampling import chain_findings, verdict
 from bnnzoo.sampling.initial.trained_start import MOST_STEPS
 from bnnzoo.sampling.loop.stuck_chains import STUCK_STEPS, stuck_finding
@@ -136,9 +136,10 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
         recipe = dataclasses.replace(recipe, warmup=1, thin=1, start_steps=MOST_STEPS)
         if "signature" in attributes:
             sampler = build(registry.load("samplers", recipe.sampler.name), recipe.sampler, "sampler")
-            recipe = dataclasses.replace(
-                recipe, sampler=part_from_object(recipe.sampler.name, sampler.limit_gradients(0.0))
-            )
+            fields = part_from_object(recipe.sampler.name, sampler).fields
+            if isinstance(getattr(sampler, sampler.budget_field, None), int):  # the length of a trajectory
+                fields = {name: value for name, value in fields.items() if name != sampler.budget_field}
+            recipe = dataclasses.replace(recipe, sampler=Part(recipe.sampler.name, fields))
     return as_dict(recipe)
 
 

@@ -15,7 +15,6 @@ from bnnzoo.data import Scaler, Signature
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.predicting import Predicting
-from bnnzoo.samplers import AbstractSampler
 
 
 class RestoredModel(NamedTuple):
@@ -75,6 +74,6 @@ class RestoredModel(NamedTuple):
             arrange=description.architecture.arrange,
             precision=problem.recipe.precision,
             data_sha256="",
-            linearised=type(problem.sampler).linearised_at is not AbstractSampler.linearised_at,
+            linearised=bool(problem.sampler.mode_field),
             kept_rows=problem.kept_rows,
         )

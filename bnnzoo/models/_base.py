@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
@@ -133,3 +134,18 @@ class Perceptron(eqx.Module):
 
     def __call__(self, x: Float[Array, " feature"]) -> Float[Array, " output"]:
         return self.layers[-1](self.features(x))
+
+
+class AbstractPerceptron(AbstractModel):
+    """A model whose networks have hidden dense layers, `features`, and a last one of `layers`."""
+
+    hidden: Annotated[tuple[int, ...], Doc("widths of the hidden layers")] = (50,)
+    activation: Annotated[Activation, Doc("activation function between the layers")] = "tanh"
+
+    def __check_init__(self) -> None:
+        if any(width < 1 for width in self.hidden):
+            raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
+
+    def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """Return the hidden layers as features, and the last layer."""
+        return network.features, network.layers[-1]

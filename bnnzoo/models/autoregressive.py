@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
-from bnnzoo.models._base import AbstractModel, Activation, Task, activation_function
+from bnnzoo.models._base import AbstractPerceptron, Task, activation_function
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, MixturePerTarget
 
 
@@ -62,7 +62,7 @@ class MaskedPerceptron(eqx.Module):
         return self.layers[-1](self.features(x))
 
 
-class Autoregressive(AbstractModel):
+class Autoregressive(AbstractPerceptron):
     """A density of rows, p(x) = prod_d p(x_d | x_1, ..., x_(d-1)), with a mixture of Gaussians for each factor.
 
     One network gives the parameters of all factors. Its masks prevent the parameters of column d from depending on
@@ -73,13 +73,7 @@ class Autoregressive(AbstractModel):
 
     brings_likelihood: ClassVar[bool] = True
 
-    hidden: Annotated[tuple[int, ...], Doc("widths of the hidden layers")] = (50,)
-    activation: Annotated[Activation, Doc("activation function between the layers")] = "tanh"
     components: Annotated[int, Ge(1), Doc("number of Gaussians per column")] = 3
-
-    def __check_init__(self) -> None:
-        if any(width < 1 for width in self.hidden):
-            raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         """Return a masked perceptron for `input_shape[0]` columns, with equally many outputs for each column."""
@@ -95,10 +89,6 @@ class Autoregressive(AbstractModel):
         keys = jax.random.split(key, len(degrees) - 1)
         layers = [Masked(a, b, key=k) for (a, b), k in zip(itertools.pairwise(degrees), keys, strict=True)]
         return MaskedPerceptron(tuple(layers), activation_function(self.activation))
-
-    def split(self, network: MaskedPerceptron) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """Return the hidden layers as features, and the last masked layer."""
-        return network.features, network.layers[-1]
 
     @classmethod
     def default_likelihood(cls, task: Task) -> str:

@@ -7,7 +7,6 @@ maxima: in single precision large counts keep their digits, and gradients stay f
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import equinox as eqx
@@ -71,10 +70,6 @@ class NegativeBinomial(AbstractLikelihood):
     def of_targets(self, count: int) -> AbstractLikelihood:
         """Return the same likelihood for `count` targets, each with its own dispersion."""
         return dataclasses.replace(self, _targets=count)
-
-    def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
-        """Return the same likelihood with its dispersion set."""
-        return NegativeBinomial(values["dispersion"], self._targets) if "dispersion" in values else self
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
         """Reject targets that are not counts."""

@@ -84,9 +84,8 @@ class AbstractLikelihood(eqx.Module):
         return ()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
-        """Return the same likelihood with its sampled parameters set, on their natural scale."""
-        del values
-        return self
+        """Return the same likelihood with its sampled parameters set, on their natural scale: fields of these names."""
+        return dataclasses.replace(self, **values) if values else self
 
     def of_targets(self, count: int) -> AbstractLikelihood:
         """Return the same likelihood for `count` targets (regression), each with its own noise, or `count` classes."""
@@ -128,11 +127,28 @@ def half_normal(name: str, targets: int) -> tuple[Parameter, ...]:
     return (Parameter(name, shape, float(np.log(0.5)), exp, _half_normal_of_log, draw),)
 
 
-class Gaussian(AbstractLikelihood):
-    """N(output, scale^2), the same noise everywhere."""
+class AbstractNoise(AbstractLikelihood):
+    """A law centred at the outputs, whose scale is fixed or learned for each target."""
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
+
+    def num_outputs(self, num_targets: int) -> int:
+        return num_targets
+
+    def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
+        return jnp.asarray(jnp.inf) if self.parameters() else self.log_prob(target, target)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        noise: Any = self  # a declaration of the fields here would set their order in the classes below
+        return half_normal("scale", noise._targets) if isinstance(noise.scale, str) else ()
+
+    def of_targets(self, count: int) -> AbstractLikelihood:
+        return dataclasses.replace(self, _targets=count)
+
+
+class Gaussian(AbstractNoise):
+    """N(output, scale^2), the same noise everywhere."""
 
     scale: Annotated[
         Number | Literal["learned"],
@@ -142,30 +158,12 @@ class Gaussian(AbstractLikelihood):
     ] = eqx.field(converter=as_number, default="learned")
     _targets: int = eqx.field(static=True, default=1)
 
-    def num_outputs(self, num_targets: int) -> int:
-        return num_targets
-
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         return dist.Normal(output, self.scale).to_event(1)
 
-    def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
-        return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
 
-    def parameters(self) -> tuple[Parameter, ...]:
-        return half_normal("scale", self._targets) if isinstance(self.scale, str) else ()
-
-    def of_targets(self, count: int) -> AbstractLikelihood:
-        return dataclasses.replace(self, _targets=count)
-
-    def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
-        return Gaussian(values["scale"], self._targets) if "scale" in values else self
-
-
-class StudentT(AbstractLikelihood):
+class StudentT(AbstractNoise):
     """Student's t with `df` degrees of freedom, centred at the output: noise with outliers (Lange et al. 1989)."""
-
-    task: ClassVar[Literal["regression", "classification"]] = "regression"
-    scales_targets: ClassVar[bool] = True
 
     df: Annotated[Number, Gt(2), Doc("degrees of freedom; must exceed 2, because predictions need a variance")] = (
         number(4.0)
@@ -178,25 +176,10 @@ class StudentT(AbstractLikelihood):
     ] = eqx.field(converter=as_number, default="learned")
     _targets: int = eqx.field(static=True, default=1)
 
-    def num_outputs(self, num_targets: int) -> int:
-        return num_targets
-
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         # Cast to the output's precision; otherwise a float32 df would fix the precision of the normalising constant.
         df, scale = (jnp.asarray(value, output.dtype) for value in (self.df, self.scale))
         return dist.StudentT(df, output, scale).to_event(1)
-
-    def upper_bound(self, target: Float[Array, " target"]) -> Float[Array, ""]:
-        return jnp.asarray(jnp.inf) if isinstance(self.scale, str) else self.log_prob(target, target)
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        return half_normal("scale", self._targets) if isinstance(self.scale, str) else ()
-
-    def of_targets(self, count: int) -> AbstractLikelihood:
-        return dataclasses.replace(self, _targets=count)
-
-    def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
-        return StudentT(self.df, values["scale"], self._targets) if "scale" in values else self
 
 
 class Mixture(AbstractLikelihood):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -89,16 +89,13 @@ class NetworkPosterior(AbstractPosterior):
             UsageError: if two parameters have the same name, or a parameter is complex.
         """
         layout = network_layout(network, sampled)
-        blocks, start = list(layout.blocks), layout.dim
-        for parameter in likelihood.parameters():
-            blocks.append(Block(f"likelihood_{parameter.name}", parameter.shape, start, "likelihood"))
-            start = blocks[-1].stop
-        for parameter in prior.parameters(layout):
-            blocks.append(Block(f"prior_{parameter.name}", parameter.shape, start, "prior"))
-            start = blocks[-1].stop
-        if clashes := {block.name for block in layout.blocks} & {
-            block_added.name for block_added in blocks if block_added.owner != "network"
-        }:
+        own_blocks, start = list[Block](), layout.dim
+        owners: Any = (("likelihood", likelihood.parameters()), ("prior", prior.parameters(layout)))
+        for owner, parameters in owners:
+            for parameter in parameters:
+                own_blocks.append(Block(f"{owner}_{parameter.name}", parameter.shape, start, owner))
+                start = own_blocks[-1].stop
+        if clashes := {block.name for block in layout.blocks} & {block.name for block in own_blocks}:
             raise UsageError(
                 f"{min(clashes)} is the name of a parameter of the network and of another parameter; rename the "
                 "network's field"
@@ -112,7 +109,7 @@ class NetworkPosterior(AbstractPosterior):
             likelihood_power=np.float32(likelihood_power),
             input_mean=np.float32(input_mean),
             input_sd=np.float32(input_sd),
-            layout=Layout(tuple(blocks)),
+            layout=Layout((*layout.blocks, *own_blocks)),
             _tree=jax.tree.structure(sampled_part),
             has_exposure=has_exposure,
         )
@@ -127,11 +124,7 @@ class NetworkPosterior(AbstractPosterior):
         missing = -len(self.data.x) % multiple
         if not missing:
             return self
-        # Padding repeats the last row, so that the values computed there are finite before they are discarded.
-        padded_data = jax.tree.map(
-            lambda array: np.concatenate([array, np.repeat(np.asarray(array)[-1:], missing, 0)]), self.data
-        )
-        return dataclasses.replace(self, data=padded_data, _rows=self.num_data)
+        return dataclasses.replace(self, data=_with_last_repeated(self.data, missing), _rows=self.num_data)
 
     def in_bucket(self) -> NetworkPosterior:
         """Return the same posterior with its rows padded to a round number, by at most an eighth (or 15 rows).
@@ -143,9 +136,7 @@ class NetworkPosterior(AbstractPosterior):
         count = self.num_data
         step = max(_LEAST_BUCKET, 1 << max(0, count.bit_length() - 4))
         missing = -count % step
-        arrays = map(np.asarray, (self.data.x, self.data.y))
-        # Padding repeats the last row, so that the values computed there are finite before they are discarded.
-        x, y = (np.concatenate([rows, np.repeat(rows[-1:], missing, 0)]) for rows in arrays)
+        x, y = _with_last_repeated((self.data.x, self.data.y), missing)
         return dataclasses.replace(self, data=CountedData(x, y, np.arange(count + missing) < count))
 
     @property
@@ -165,6 +156,11 @@ class NetworkPosterior(AbstractPosterior):
         return self.likelihood.with_parameters(
             {p.name: p.natural(values[f"likelihood_{p.name}"]) for p in self.likelihood.parameters()}
         )
+
+    def prior_at(self, values: Mapping[str, Array]) -> AbstractPrior:
+        """Return the prior of the weights, with its own parameters taken from unconstrained values by block name."""
+        parameters = self.prior.parameters(self.layout.network)
+        return self.prior.with_parameters({p.name: p.natural(values[f"prior_{p.name}"]) for p in parameters})
 
     def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
         """Return the network's outputs for a batch of inputs, with the log exposure added where there is one."""
@@ -220,8 +216,7 @@ class NetworkPosterior(AbstractPosterior):
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the log prior of the weights and of the own parameters of likelihood and prior."""
         network, values = self.layout.network, self.layout.unflatten(theta)
-        prior_parameters = {p.name: p.natural(values[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
-        total = self.prior.with_parameters(prior_parameters).log_prob(theta[: network.dim], network)
+        total = self.prior_at(values).log_prob(theta[: network.dim], network)
         for name, parameter in self.own_parameters().items():
             total = total + parameter.log_prior(values[name])
         return total
@@ -256,8 +251,7 @@ class NetworkPosterior(AbstractPosterior):
         network, unconstrained_draws = self.layout.network, {}
         for i, (name, parameter) in enumerate(self.own_parameters().items(), 1):
             unconstrained_draws[name] = parameter.draw(jax.random.fold_in(key, i))
-        natural = {p.name: p.natural(unconstrained_draws[f"prior_{p.name}"]) for p in self.prior.parameters(network)}
-        weights = self.prior.with_parameters(natural).sample(network, key=jax.random.fold_in(key, 0))
+        weights = self.prior_at(unconstrained_draws).sample(network, key=jax.random.fold_in(key, 0))
         return jnp.concatenate([weights, *(jnp.ravel(v) for v in unconstrained_draws.values())]).astype(self.dtype)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
@@ -292,3 +286,8 @@ class NetworkPosterior(AbstractPosterior):
             return likelihood, self.outputs(theta, x)
         outputs, change = jax.jvp(lambda t: self.outputs(t, x), (mode,), (theta - mode,))
         return likelihood, outputs + change
+
+
+def _with_last_repeated(data: PyTree, count: int) -> PyTree:
+    """Return arrays with `count` copies of the last row: the values computed there are finite until discarded."""
+    return jax.tree.map(lambda a: np.concatenate([np.asarray(a), np.repeat(np.asarray(a)[-1:], count, 0)]), data)

@@ -58,11 +58,7 @@ class NumpyroPosterior(AbstractPosterior):
         trace = handlers.trace(handlers.seed(model, 0)).get_trace(*args, **kwargs)
         _check_sites(trace.values())
         sites = [site for site in trace.values() if site["type"] == "sample"]
-        discrete = [
-            latent_site["name"]
-            for latent_site in sites
-            if not latent_site["is_observed"] and latent_site["fn"].support.is_discrete
-        ]
+        discrete = [site["name"] for site in sites if not site["is_observed"] and site["fn"].support.is_discrete]
         if discrete:
             raise UsageError(f"site {discrete[0]} is discrete, so there is no gradient by it; marginalise it out")
         observed = [site for site in sites if is_observation(site)]
@@ -92,11 +88,10 @@ class NumpyroPosterior(AbstractPosterior):
         is_row = tuple(is_array and np.shape(leaf)[:1] == count for is_array, leaf in zip(arrays, leaves, strict=True))
 
         def build(by_row: bool, is_row: tuple[bool, ...]) -> NumpyroPosterior:
-            row_leaves = [np.asarray(leaf) for leaf, is_row_leaf in zip(leaves, is_row, strict=True) if is_row_leaf]
-            data = tuple(row_leaves if by_row else (leaf[None] for leaf in row_leaves))
-            others = [None if is_row_leaf else leaf for leaf, is_row_leaf in zip(leaves, is_row, strict=True)]
+            rows, others = eqx.partition(leaves, list(is_row))
+            row_leaves = map(np.asarray, filter(lambda leaf: leaf is not None, rows))
             return cls(
-                data=data,
+                data=tuple(row_leaves if by_row else (leaf[None] for leaf in row_leaves)),
                 others=others,
                 likelihood_power=np.float32(1.0),
                 model=model,
@@ -240,12 +235,8 @@ def _natural(posterior: NumpyroPosterior, draws: Float[Array, "draw dim"]) -> di
 
     def natural_sites(theta: Float[Array, " dim"]) -> dict[str, Array]:
         sites, _ = posterior.sites_at(theta, posterior._all_arguments())
-        stored_sites = [
-            site_found
-            for site_found in sites.values()
-            if site_found["type"] == "deterministic" or site_found["name"] in names
-        ]
-        return {site["name"]: jnp.asarray(site["value"]) for site in stored_sites}
+        stored_sites = {name: site for name, site in sites.items() if site["type"] == "deterministic" or name in names}
+        return {name: jnp.asarray(site["value"]) for name, site in stored_sites.items()}
 
     names = {block.name for block in posterior.layout.blocks}
     return jax.lax.map(natural_sites, draws, batch_size=64)

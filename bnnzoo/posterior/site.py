@@ -144,11 +144,8 @@ class Site(eqx.Module):
             UsageError: if they differ, or have no mean or variance.
         """
         checked_rows = np.arange(min(posterior.num_data, _TRIED_ROWS))
-        x, y, distribution = (
-            jnp.asarray(self.x(posterior)[checked_rows]),
-            jnp.asarray(self.y(posterior)[checked_rows]),
-            SiteDistribution(self, values),
-        )
+        x, y = (jnp.asarray(rows[checked_rows]) for rows in (self.x(posterior), self.y(posterior)))
+        distribution = SiteDistribution(self, values)
         try:
             single_densities = jax.vmap(distribution.log_prob)(x, y)
             moments = jax.vmap(

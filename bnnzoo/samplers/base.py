@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from bnnzoo.finding import Finding, setting
+from bnnzoo.finding import Finding
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.statistics import Statistic
 
@@ -35,9 +33,15 @@ class AbstractSampler(eqx.Module, Generic[S]):
     """Whether the sampler uses the posterior only through its prior and the sum of all rows' log-likelihoods."""
     statistics: ClassVar[tuple[Statistic, ...]] = ()
     """Statistics that the steps report, in the order of their plots."""
-    given_step: ClassVar[str] = ""
-    """Name of a step-size field that warm-up does not adapt. With a budget, `longest_step` bounds it."""
-
+    guarded: ClassVar[bool] = False
+    """Whether `findings` detects every known way in which a run can fail silently. If not, a run's `regime_ok` is not
+    applicable."""
+    inspect: ClassVar[Callable[..., Stats] | None] = None
+    """Method `inspect(posterior, state, *, key)` that computes diagnostics at a chain's last position which the
+    statistics of its steps cannot show. They are stored in the result file, and `findings` receives them with the
+    means. None for a sampler without such diagnostics."""
+    budget_field: ClassVar[str] = ""
+    """Name of a field that a time budget chooses by `fit_budget`, unless the user sets it."""
     chain_state: ClassVar[tuple[str, ...]] = ()
     """State fields, beside the position, that a step after warm-up may change: momenta, counters, cached densities.
     Paths such as `inner.momentum` are allowed. `check sampler` rejects a change of any other field as adaptation."""
@@ -110,40 +114,37 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """
         del posterior
 
-    def moved(self, stats: Mapping[str, np.ndarray]) -> Shaped[np.ndarray, "chain draw"] | None:
-        """Return which draws of a chunk come from accepted steps, so that a stuck chain is detected.
-
-        The default is the statistic `accepted` where it is reported. None for a sampler without an accept step.
-        """
-        return stats["accepted"] > 0 if "accepted" in stats else None
-
     def failure(self, stats: dict[str, np.ndarray]) -> str:
         """Return why the run must end, given a chunk's statistics [chain, draw]; empty if the run can continue."""
         del stats
         return ""
-
-    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """Return the per-datum likelihood or gradient evaluations of a step, given the means of the statistics."""
-        return posterior.num_data * means.get("n_steps", 1.0)
-
-    def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """Return the per-datum evaluations of a warm-up step, given the means of the statistics."""
-        return self.evaluations(posterior, means)
 
     @property
     def gradients(self) -> int:
         """Maximum number of gradients over all the data of a step."""
         return 1
 
-    def limit_gradients(self, gradients: float) -> AbstractSampler[S]:
-        """Return this sampler with steps of at most `gradients` gradients, if its fields can express that limit."""
-        del gradients
-        return self
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
+        """Return the per-datum likelihood or gradient evaluations of a step.
 
-    def longest_step(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> float:
-        """Return the longest stable step size at these positions, for a sampler whose step size is not adapted."""
-        del posterior, thetas
-        return math.inf
+        Args:
+            posterior: the target distribution.
+            means: the means of the statistics.
+            warmup: whether it is a step of warm-up.
+        """
+        del warmup
+        return posterior.num_data * means.get("n_steps", float(self.gradients))
+
+    def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> Any:
+        """Return the value of `budget_field` in a run with a time budget.
+
+        Args:
+            posterior: the target distribution.
+            thetas: the initial positions.
+            gradients: affordable number of gradients over all the data of a step.
+        """
+        del posterior, thetas, gradients
+        raise NotImplementedError(f"{type(self).__name__} has no field that a budget chooses")
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
         """Return the values of the `auto` fields for this problem, before the first step of a run with warm-up.
@@ -155,18 +156,10 @@ class AbstractSampler(eqx.Module, Generic[S]):
         del posterior, thetas
         return {}
 
-    def linearised_at(self, state: S) -> Float[Array, " dim"] | None:
-        """Return the point about which predictions linearise the network in theta; None for no linearisation."""
-        del state
-        return None
-
-    def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
-        """Compute diagnostics at a chain's last position that the statistics of its steps cannot show.
-
-        The values are stored in the result file, and `findings` receives them with the means.
-        """
-        del posterior, state, key
-        return {}
+    @property
+    def mode_field(self) -> str:
+        """Name of the state's field about which predictions linearise the network in theta; "" for no linearisation."""
+        return ""
 
     def remark(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
         """Return a sentence for the user, given the means over chains of the values of `inspect`; "" for none."""
@@ -177,22 +170,6 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """Return the problems found in a chain, most severe first, given the means of its statistics over all steps."""
         del posterior, means
         return ()
-
-    @property
-    def smaller_steps(self) -> str:
-        """Advice for a chain whose numbers are no longer finite."""
-        paces = [name for name in ("learning_rate", "step_size") if name in {f.name for f in dataclasses.fields(self)}]
-        if not paces:
-            return f"use {setting('precision', 'float64')}, or another sampler"
-        return f"use a smaller {setting(f'sampler.{paces[0]}')}"
-
-    @property
-    def guarded(self) -> bool:
-        """Whether `findings` detects every known way in which this instance can fail silently.
-
-        If not, a run's `regime_ok` is not applicable.
-        """
-        return False
 
     @property
     def stated_exactness(self) -> Exactness:

@@ -31,6 +31,19 @@ def metropolis(
     return jax.random.uniform(key, dtype=rate.dtype) < rate, rate, diverging
 
 
+def metropolis_statistics(
+    posterior: AbstractPosterior, state: Any, accepted: Array, rate: Array, diverging: Array
+) -> dict[str, Array]:
+    """Return the statistics of an accept step on all data from the next state, with its density and step size."""
+    return {
+        "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),
+        "accepted": accepted,
+        "acceptance_rate": rate,
+        "diverging": diverging,
+        "step_size": state.step_size,
+    }
+
+
 def choose(accepted: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
     """Return `new` if accepted, else `old`, leaf by leaf. Both are computed, so pass only the leaves that differ."""
     return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)

@@ -70,11 +70,9 @@ def attributes(sampler: Reports) -> dict[str, dict[str, str | float]]:
             )
     return {
         statistic.name: {
-            "reduce": statistic.reduce,
-            **({"long_name": statistic.label} if statistic.label else {}),
-            **({"limit": statistic.limit} if statistic.limit is not None else {}),
-            **({"limit_label": statistic.limit_label} if statistic.limit_label else {}),
-            **({"limit_unless": statistic.limit_unless} if statistic.limit_unless else {}),
+            "long_name" if field == "label" else field: value
+            for field, value in statistic._asdict().items()
+            if field != "name" and value not in ("", None)
         }
         for statistic in sampler.statistics
     }

@@ -34,7 +34,7 @@ InspectionProgram = Callable[..., Mapping[str, Any]]
 
 def compile_inspection(sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree) -> InspectionProgram:
     """Compile the program of `inspected` for states like these, which takes seconds and can run in the background."""
-    if type(sampler).inspect is AbstractSampler.inspect:
+    if sampler.inspect is None:
         return _inspect_all
     host = jax.tree.map(np.asarray, states)
     return _inspect_all.lower(
@@ -61,7 +61,7 @@ def inspect_chains(
         key: a key for the inspection.
         program: the program from `compile_inspection`, if there is one.
     """
-    if type(sampler).inspect is AbstractSampler.inspect:
+    if sampler.inspect is None:
         return {}
     host = jax.tree.map(np.asarray, states)
     inspection = (program or _inspect_all)(sampler, posterior, host, jax.random.split(key, len(host.position)))

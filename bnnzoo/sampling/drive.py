@@ -323,7 +323,7 @@ class _Driver:
         else:
             warmup_means = means
         evaluations = sampler.evaluations(job.posterior, means) * recipe.draws * recipe.thin
-        evaluations += sampler.warmup_evaluations(job.posterior, warmup_means) * recipe.warmup
+        evaluations += sampler.evaluations(job.posterior, warmup_means, warmup=True) * recipe.warmup
         start = self.writer.run.header.attributes["target_evaluations"]
         total = float(start) + float(evaluations * recipe.chains)
         if not (math.isfinite(total) and total >= 0):
@@ -357,8 +357,8 @@ class _Driver:
 
     def _write_modes(self, chunk: Chunk) -> None:
         """Write the point at which each chain's predictions are linearised, if the sampler has one."""
-        points = jax.vmap(chunk.sampler.linearised_at)(chunk.carry.states)
-        if points is None or self.job.problem.outputs is not None:
+        if not chunk.sampler.mode_field or self.job.problem.outputs is not None:
             return
-        values, dims = schema.linearised_group(self.job.posterior.natural(np.asarray(points)))
+        points = np.asarray(getattr(chunk.carry.states, chunk.sampler.mode_field))
+        values, dims = schema.linearised_group(self.job.posterior.natural(points))
         self.writer.add_static(schema.CONSTANT_DATA, values, dims)

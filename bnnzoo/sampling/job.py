@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -15,11 +16,11 @@ from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop.loop import Carry, Chunk, chunks
-from bnnzoo.sampling.loop.stops import ladder
 from bnnzoo.sampling.seconds import Seconds
 
 Stop = Callable[[], int]
 """Function that returns the number of a signal that stops the run, or 0."""
+_FIRST_STOP = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,3 +92,8 @@ class Job:
         """
         for _ in self.chunks(thetas, resume=resume, leaving=stop):
             pass
+
+
+def ladder(draws: int) -> list[int]:
+    """Return the numbers of draws at which convergence is tested; they are fixed, so that a run is repeatable."""
+    return list(itertools.takewhile(lambda stop: stop < draws, (_FIRST_STOP * 2**i for i in itertools.count())))

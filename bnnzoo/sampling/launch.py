@@ -19,7 +19,7 @@ from bnnzoo.assembly.by_hand import identity_scaler
 from bnnzoo.assembly.network_posterior import subspace_choice
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
-from bnnzoo.progress import Observer, Progress
+from bnnzoo.progress import Observer
 from bnnzoo.recipe import Recipe, to_yaml
 from bnnzoo.sampling import provenance
 from bnnzoo.sampling.devices.placement import host_devices, place_run
@@ -99,53 +99,48 @@ def _begin(
     check_room: bool,
 ) -> None:
     """Find the initial positions and run the chains; only the process with a `writer` writes the draws."""
-    keys, start_cost = Keys.from_seed(problem.recipe.seed), positions.StartCost()
+    keys, work = Keys.from_seed(problem.recipe.seed), positions.StartWork(tell, stop)
     if problem.recipe.budget:
-        tell(Progress("note", 0, 0, note=budget.describe_overhead(problem)))
+        work.note(budget.describe_overhead(problem))
     # The key depends on the split's seed only, so that runs that differ in `seed` alone have the same posterior.
     noise_key = Keys.from_seed(problem.recipe.split_seed).noise
-    problem, comparisons = likelihood_choice.select_likelihood(
-        problem, tell=tell, stop=stop, spent=start_cost, key=noise_key
-    )
+    problem, comparisons = likelihood_choice.select_likelihood(problem, work=work, key=noise_key)
     problem = problem.in_bucket() if in_bucket else problem
     recipe = problem.recipe
     placement = place_run(recipe, problem.posterior, problem.sampler)
     problem = budget.with_start(problem, placement, key=keys.positions)
-    callbacks: dict[str, Any] = {"tell": tell, "stop": stop, "spent": start_cost}
-    with start_cost.time_block():
+    with work.time_block():
         choice = subspace_choice(recipe) if problem.description is not None else None
-        subspace = choice and subspace_start.find_subspace(problem, choice, key=keys.fixed, **callbacks)
-        fixed = subspace.values if subspace else positions.fixed_values(problem, key=keys.fixed, **callbacks)
+        subspace = choice and subspace_start.find_subspace(problem, choice, key=keys.fixed, work=work)
+        fixed = subspace.values if subspace else positions.fixed_values(problem, key=keys.fixed, work=work)
         if fixed:
             problem = problem.with_fixed(fixed)
         if subspace:  # its number of directions was not known before
             problem.sampler.check(problem.posterior)
             placement = place_run(recipe, problem.posterior, problem.sampler)
         thetas = positions.initial_positions(
-            problem, placement, given_positions=given_positions, key=keys.positions, **callbacks
+            problem, placement, given_positions=given_positions, key=keys.positions, work=work
         )
     positions.check_start(problem.posterior, placement, thetas)
-    with start_cost.time_block():
-        thetas = positions.transport_starts(problem, placement, thetas, key=keys.transport, **callbacks)
+    with work.time_block():
+        thetas = positions.transport_starts(problem, placement, thetas, key=keys.transport, work=work)
         chosen_fields = positions.choose_fields(problem, placement, thetas)
     if chosen_fields:
-        tell(Progress("note", 0, 0, note=positions.describe_chosen_fields(problem, chosen_fields)))
-    problem = budget.plan_lengths(
-        problem, placement, thetas, start_seconds=start_cost.seconds, chosen_fields=chosen_fields
-    )
+        work.note(positions.describe_chosen_fields(problem, chosen_fields))
+    problem = budget.plan_lengths(problem, placement, thetas, start_seconds=work.seconds, chosen_fields=chosen_fields)
     if recipe.budget:
-        tell(Progress("note", 0, 0, note=budget.sentence(problem)))
+        work.note(budget.sentence(problem))
         if check_room and writer is not None:
             store.check_room(writer.out, _bytes(problem))
     job = Job(problem, dataclasses.replace(problem.sampler, **chosen_fields), placement, keys)
     if writer is None:
         job.follow(thetas, resume=None, stop=stop)
         return
-    attributes = provenance.attributes(problem, placement) | {"target_evaluations": start_cost.evaluations}
+    attributes = provenance.attributes(problem, placement) | {"target_evaluations": work.evaluations}
     attributes |= {"noise_comparison": likelihood_choice.to_json(comparisons)} if comparisons else {}
     attributes |= {"subspace": subspace.to_json()} if subspace else {}
     writer.create(attributes, *_rows(problem, fixed))
-    drive(job, writer, thetas, start_time=start_time, start_seconds=start_cost.seconds, tell=tell, stop=stop)
+    drive(job, writer, thetas, start_time=start_time, start_seconds=work.seconds, tell=tell, stop=stop)
 
 
 def relaunch(

@@ -9,8 +9,7 @@ import numpy as np
 from bnnzoo.recipe import Recipe, duration
 from bnnzoo.sampling import verdict
 from bnnzoo.sampling.initial import budget
-from bnnzoo.sampling.job import Job
-from bnnzoo.sampling.loop.stops import ladder
+from bnnzoo.sampling.job import Job, ladder
 from bnnzoo.sampling.seconds import Seconds
 
 

@@ -49,10 +49,10 @@ def _start_run(model: AbstractModel, rows: Dataset, options: dict[str, Any], *, 
     recipe = resolve(Own(model).name, "random-walk", [], {**lengths, **options}, in_memory=True)
     problem, key = Problem.from_recipe(recipe, rows, model), jax.random.key(seed)
     placement = place_chains("vectorized", _CHAINS)
-    arguments: dict[str, Any] = {"tell": ignore, "stop": None, "spent": positions.StartCost(), "key": key}
+    work = positions.StartWork(ignore)
     if train:
-        problem = problem.with_fixed(positions.fixed_values(problem, **arguments))
-        thetas = positions.initial_positions(problem, placement, given_positions=None, **arguments)
+        problem = problem.with_fixed(positions.fixed_values(problem, work=work, key=key))
+        thetas = positions.initial_positions(problem, placement, given_positions=None, work=work, key=key)
     else:
         thetas = problem.initial_positions(trained=options["init"] == "map", key=key)
     if options["init"] == "map":  # a draw of a wide prior may overflow a deep network

@@ -287,8 +287,8 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
 
 def test_the_fixed_part_depends_on_neither_the_chains_nor_what_is_sampled(runs, data):
     recipe = resolve("mlp", "random-walk", [], _options("last", data, chains=3))
-    problem, spent = assembly.Problem.from_recipe(recipe), positions.StartCost()
-    alone = positions.fixed_values(problem, tell=lambda _: None, stop=None, spent=spent, key=Keys.from_seed(0).fixed)
+    problem, work = assembly.Problem.from_recipe(recipe), positions.StartWork(lambda _: None)
+    alone = positions.fixed_values(problem, work=work, key=Keys.from_seed(0).fixed)
     assert set(alone) == {"layers_0_weight", "layers_0_bias"}
     for pattern in PATTERNS:
         result = runs(pattern).posterior["constant_data"]["fixed_layers_0_weight"].values

@@ -369,7 +369,7 @@ def test_the_prior_counts_beside_many_data_in_float32(covariance):
     def look(mean):
         state = sampler.init(posterior, mean, num_warmup=0, key=jax.random.key(0))
         evidence = sampler.inspect(posterior, state, key=jax.random.key(0))["log_evidence"]
-        return jax.vmap(state.factor.draw)(jnp.eye(51)), evidence, posterior.log_density(state.mode)
+        return jax.vmap(state.factor.correlate)(jnp.eye(51)), evidence, posterior.log_density(state.mode)
 
     factor, evidence, density = (np.asarray(value, float) for value in look(jnp.asarray(mean, jnp.float32)))
     values, vectors = np.linalg.eigh(precision)
@@ -417,7 +417,7 @@ def test_the_evidence_of_a_gaussian_is_known_beside_its_mode():
     sampler = Laplace(covariance="full")
     state = sampler.init(target.posterior, jnp.asarray(target.mean, jnp.float32), num_warmup=0, key=jax.random.key(0))
     for off, counted in ((0.45, True), (1.0, False)):
-        away = state.mode + state.factor.draw(off * jnp.ones(3))
+        away = state.mode + state.factor.correlate(off * jnp.ones(3))
         inspection = sampler.inspect(target.posterior, dataclasses.replace(state, mode=away), key=jax.random.key(0))
         distance = float(inspection["mode_distance"])
         assert distance == pytest.approx(3 * off**2, rel=2e-3)

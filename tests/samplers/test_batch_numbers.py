@@ -26,7 +26,6 @@ from bnnzoo.samplers.common import preconditioner as _preconditioner
 from bnnzoo.samplers.common.control_variate import drift_estimator, make_anchor, next_anchor, refuse_large
 from bnnzoo.samplers.mcmc import mala, random_walk
 from bnnzoo.samplers.sgmcmc import sms_ubu
-from bnnzoo.samplers.sgmcmc.stochastic_gradient import langevin_variance_ratio
 from bnnzoo.samplers.subsampled import influence as _influence
 from bnnzoo.samplers.subsampled import metropolis, row_probabilities
 from bnnzoo.samplers.subsampled.noise_penalty import estimate_difference
@@ -762,15 +761,16 @@ def test_a_learning_rate_is_bounded_by_the_steepest_mini_batch():
     at = jnp.zeros((2, 1))
     # Momentum 0.9 multiplies a rate by ten. The loss is per datum: 5 plus half of the prior's precision 1.
     for momentum, longest in ((0.0, 0.01), (0.9, 0.001)):
-        swag = Swag(batch_size=1, momentum=momentum)
-        assert swag.longest_step(parabolas([5.0, 5.0], [1.0, -1.0]), at) == pytest.approx(longest), momentum
+        swag = Swag(batch_size=1, momentum=momentum, learning_rate=1.0)
+        assert swag.fit_budget(parabolas([5.0, 5.0], [1.0, -1.0]), at, 1.0) == pytest.approx(longest), momentum
     # The first four chains are used. A quartic has its curvature at their positions and not at 0.
     quartic = Quartics((np.ones(2, np.float32), np.zeros(2, np.float32)))
-    near, far = (Swag(batch_size=2).longest_step(quartic, jnp.zeros((5, 1)).at[i].set(10.0)) for i in (4, 3))
+    swag = Swag(batch_size=2, learning_rate=1.0)
+    near, far = (swag.fit_budget(quartic, jnp.zeros((5, 1)).at[i].set(10.0), 1.0) for i in (4, 3))
     assert far < near
-    assert Mala().longest_step(parabolas([0.3], [1.0]), at) == np.inf
     # If the curvature is NaN, there is no bound.
-    assert Swag(batch_size=1).longest_step(parabolas([float("nan")] * 3, [0.0] * 3), at) == np.inf
+    swag = Swag(batch_size=1, learning_rate=4.0)
+    assert swag.fit_budget(parabolas([float("nan")] * 3, [0.0] * 3), at, 1.0) == 4.0
 
 
 def test_the_noise_of_gradients_is_of_sixty_four_pairs_and_its_error_the_jackknifes():
@@ -800,7 +800,7 @@ def test_the_longest_step_has_no_stationary_variance():
     np.testing.assert_allclose(ratios(1.9, 0.4), [24.0, 24.0, 1 + 1.8 / 0.05], rtol=1e-4)
     for noise in (0.0, 0.4):
         assert ratios(2.0, noise) == ratios(5.0, noise) == [np.inf] * 3
-    assert float(langevin_variance_ratio(jnp.zeros(()), jnp.zeros(()))) == 1
+    assert float(Sgld().variance_ratio(jnp.zeros(()), jnp.zeros(()), num_data=1)) == 1
 
 
 @pytest.mark.parametrize("keep", [0.9, 0.5])

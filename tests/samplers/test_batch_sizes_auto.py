@@ -121,11 +121,11 @@ def test_auto_samples_disjointly_from_half_of_the_rows():
 
 def test_small_data_sets_start_with_batches_of_all_rows():
     for num_data in (2, 97, 308, 1500, 2000):
-        n, m = Penalty().sizes(num_data)
+        n, m = Penalty().plan(num_data)[:2]
         assert n * m == num_data
         assert Penalty().resolved_proposal(num_data) == "hmc"
     assert Penalty().resolved_proposal(2001) == "random-walk"
-    assert Penalty(control_variate="second").sizes(1500) == START
+    assert Penalty(control_variate="second").plan(1500)[:2] == START
     assert Penalty(batch_size=50, num_batches=28).plan(308) == Sizes(50, 28, False)
 
 
@@ -169,7 +169,7 @@ def test_warm_up_keeps_the_size_that_is_given(name, value):
     other = "num_batches" if name == "batch_size" else "batch_size"
     assert {getattr(chunk.sampler, name) for chunk in run_chunks} == {value}
     assert getattr(run_chunks[-1].sampler, other) not in ("auto", *START)
-    used = {int(np.prod(chunk.sampler.sizes(tiny.problem("penalty").posterior.num_data))) for chunk in run_chunks}
+    used = {int(np.prod(chunk.sampler.plan(tiny.problem("penalty").posterior.num_data)[:2])) for chunk in run_chunks}
     assert len(used) > 1
 
 
@@ -209,12 +209,12 @@ def test_batch_means_of_all_data_move_whatever_their_number():
 
 
 def test_sizes_without_warm_up_are_the_start():
-    assert Penalty().sizes(10**6) == START == (50, 20)
-    assert Penalty(sampling="disjoint").sizes(200) == (10, 20)
-    assert Penalty(batch_size=7).sizes(10**6) == (7, 20)
-    assert Penalty(batch_size=60, sampling="disjoint").sizes(200) == (60, 3)
+    assert Penalty().plan(10**6)[:2] == START == (50, 20)
+    assert Penalty(sampling="disjoint").plan(200)[:2] == (10, 20)
+    assert Penalty(batch_size=7).plan(10**6)[:2] == (7, 20)
+    assert Penalty(batch_size=60, sampling="disjoint").plan(200)[:2] == (60, 3)
     run_chunks = tiny.run("penalty", sampler_object=Penalty(step_size=0.01, sampling="replacement"), num_warmup=0)
-    assert run_chunks[-1].sampler.sizes(400) == START
+    assert run_chunks[-1].sampler.plan(400)[:2] == START
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,9 @@ def tuned_run():
 
 def test_warm_up_chooses_sizes_and_then_freezes_them(tuned_run):
     after = {
-        chunk.sampler.sizes(tiny.problem("penalty").posterior.num_data) for chunk in tuned_run if chunk.next_step >= 300
+        chunk.sampler.plan(tiny.problem("penalty").posterior.num_data)[:2]
+        for chunk in tuned_run
+        if chunk.next_step >= 300
     }
     assert len(after) == 1
     assert isinstance(tuned_run[-1].sampler.batch_size, int)
@@ -242,7 +244,7 @@ def test_control_variates_need_fewer_data(tuned_run):
     posterior = tiny.problem("penalty").posterior
     sampler = Penalty(control_variate="second", proposal="langevin")
     run_chunks = tiny.run("penalty", sampler_object=sampler, num_warmup=400, num_draws=20)
-    few, many = (int(np.prod(run[-1].sampler.sizes(posterior.num_data))) for run in (run_chunks, tuned_run))
+    few, many = (int(np.prod(run[-1].sampler.plan(posterior.num_data)[:2])) for run in (run_chunks, tuned_run))
     assert few == 40 < many
 
 

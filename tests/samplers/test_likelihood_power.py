@@ -185,7 +185,7 @@ def test_laplace_goes_by_the_power():
     for covariance in ("full", "diagonal", "kronecker"):
         sampler = Laplace(covariance=covariance)
         draws = eqx.filter_jit(
-            lambda p, s: s.init(p, theta, num_warmup=0, key=jax.random.key(1)).factor.draw(jnp.ones(2))
+            lambda p, s: s.init(p, theta, num_warmup=0, key=jax.random.key(1)).factor.correlate(jnp.ones(2))
         )
         _same(lambda p, draws=draws, s=sampler: draws(p, s), NETWORKS)
 

@@ -143,8 +143,9 @@ def test_a_posterior_with_one_parameter_is_refused():
 
 
 def test_a_budget_chooses_trajectories_of_four_to_512_steps_in_powers_of_two():
+    posterior, thetas = TARGET.posterior, jnp.zeros((1, TARGET.posterior.layout.dim))
     steps = {
-        gradients: Mams().limit_gradients(gradients).num_steps for gradients in (1.0, 9.0, 17.0, 32.0, 1023.0, 1e6)
+        gradients: Mams().fit_budget(posterior, thetas, gradients) for gradients in (1.0, 9.0, 17.0, 32.0, 1023.0, 1e6)
     }
     assert steps == {1.0: 4, 9.0: 4, 17.0: 8, 32.0: 16, 1023.0: 256, 1e6: 512}
 

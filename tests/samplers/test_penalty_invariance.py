@@ -31,7 +31,7 @@ def _sampler(posterior: GaussianMean, size: int, *, num_batches: int = BATCHES, 
 
 def _predicted(posterior: GaussianMean, sampler: Penalty, **more: Any) -> oracle.Law:
     """Return the prediction of the oracle, in units of the posterior's standard deviation."""
-    size, num_batches = sampler.sizes(posterior.num_data)
+    size, num_batches = sampler.plan(posterior.num_data)[:2]
     total, used = posterior.num_data, size * num_batches
     ratio = total**2 / used * posterior.sd**2
     if sampler.sampling == "disjoint":

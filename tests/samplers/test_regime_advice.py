@@ -153,8 +153,8 @@ def test_swag_asks_for_as_many_snapshots_as_it_keeps_and_never_takes_all_rows():
     assert sampler.findings(posterior, {"snapshots": 5.0}) == ()
     (finding,) = sampler.findings(posterior, {"snapshots": 4.0})
     assert "at least --warmup 30" in spell_settings(finding.advice, "options")
-    assert sampler.warmup_evaluations(posterior, {}) == 5
-    assert sampler.warmup_evaluations(linear_posterior(1), {}) == 1
+    assert sampler.evaluations(posterior, {}, warmup=True) == 5
+    assert sampler.evaluations(linear_posterior(1), {}, warmup=True) == 1
 
 
 @pytest.mark.parametrize("fields", [{"size": 128}, {"batches": 50}])

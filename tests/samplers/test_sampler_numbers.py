@@ -22,6 +22,7 @@ from bnnzoo.recipe import fields_of
 from bnnzoo.samplers import Gibbs, Hmc, Mclmc, Nuts, RandomWalk, Rejection, Sgld, Swag, kernel
 from bnnzoo.samplers.mcmc import conjugate, gibbs, isokinetic, numpyro_kernels, nuts
 from bnnzoo.samplers.mcmc.metric import Metric
+from bnnzoo.sampling.loop import loop
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
 
@@ -35,14 +36,18 @@ def test_defaults_of_a_sampler():
     assert sampler.headroom({}).shape == (0,)
     assert Sgld().headroom({"acceptance_rate": ONE}).shape == (0,)
     assert sampler.evaluations(posterior, {}) == 10
-    assert sampler.evaluations(posterior, {"n_steps": 3.0}) == sampler.warmup_evaluations(posterior, {"n_steps": 3.0})
-    assert sampler.evaluations(posterior, {"n_steps": 3.0}) == 30
-    assert (sampler.gradients, sampler.guarded, sampler.limit_gradients(9.0)) == (1, False, sampler)
-    np.testing.assert_array_equal(sampler.moved({"accepted": np.array([[0.0, 0.25, 1.0]])}), [[False, True, True]])
-    assert sampler.moved({}) is None
-    assert spell_settings(sampler.smaller_steps, "options") == "use a smaller --sampler.step-size"
-    assert spell_settings(Swag().smaller_steps, "keywords") == "use a smaller learning_rate"
-    assert spell_settings(Rejection().smaller_steps, "options") == "use --precision float64, or another sampler"
+    for warmup in (False, True):
+        assert sampler.evaluations(posterior, {"n_steps": 3.0}, warmup=warmup) == 30
+    assert (sampler.gradients, sampler.guarded, sampler.inspect, sampler.budget_field) == (1, False, None, "")
+
+
+def test_numbers_that_are_not_finite_call_for_smaller_steps():
+    def advice(sampler: Any, spelling: Any) -> str:
+        return spell_settings(loop._advise_smaller_steps(sampler), spelling)
+
+    assert advice(RandomWalk(), "options") == "use a smaller --sampler.step-size"
+    assert advice(Swag(), "keywords") == "use a smaller learning_rate"
+    assert advice(Rejection(), "options") == "use --precision float64, or another sampler"
 
 
 NOISY = (
@@ -474,16 +479,17 @@ def test_a_kernel_of_numpyros_has_the_fields_that_were_given(monkeypatch):
 def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
     assert Hmc(num_steps=7).gradients == 7
     assert Nuts(max_tree_depth=3).gradients == 7
+    posterior, thetas = parabolas([1.0], [0.0]), jnp.zeros((1, 1))
     for gradients, depth in ((1023, 10), (1022, 9), (31, 5), (30, 4), (1, 4), (10**9, 10)):
-        assert Nuts(max_tree_depth=10).limit_gradients(float(gradients)).max_tree_depth == depth
-    assert Nuts(max_tree_depth=3).limit_gradients(1.0).max_tree_depth == 3
+        assert Nuts(max_tree_depth=10).fit_budget(posterior, thetas, float(gradients)) == depth
+    assert Nuts(max_tree_depth=3).fit_budget(posterior, thetas, 1.0) == 3
     for fields, (early, late) in (({}, (7, 10)), ({"max_tree_depth": 5}, (5, 5)), ({"warmup_tree_depth": 2}, (2, 10))):
         kernel = Nuts(**fields).kernel(parabolas([1.0], [0.0]))
         assert kernel._max_tree_depth == (early, late)
     sampler, posterior, state = Nuts(), parabolas([1.0], [0.0]), numpyro_kernels.HamiltonianState(None, 10)
     for steps, depth in ((1, 1), (3, 2), (4, 3), (7, 3), (8, 4)):
         statistics = {"n_steps": jnp.asarray(steps), "lp": ONE}
-        monkeypatch.setattr(nuts._numpyro, "step", lambda *a, statistics=statistics, **k: (state, statistics))
+        monkeypatch.setattr(nuts.numpyro_kernels, "step", lambda *a, statistics=statistics, **k: (state, statistics))
         stats = sampler.step(posterior, state, key=KEY)[1]
         assert float(stats["tree_depth"]) == depth
     assert Hmc().headroom({"acceptance_rate": ONE}).shape == Gibbs().headroom({"acceptance_rate": ONE}).shape == (0,)

@@ -228,7 +228,6 @@ def test_steps_without_an_acceptance_are_counted_across_chunks():
     quiet = count_rejected_steps(moved, quiet, 2)
     assert quiet.tolist() == [6, 8, 0]
     assert count_rejected_steps(moved, quiet, 2).tolist() == [6, 16, 0]
-    assert count_rejected_steps(None, quiet, 2) is quiet
 
 
 def test_a_run_ends_only_if_all_chains_are_stuck():

@@ -23,7 +23,7 @@ from bnnzoo.recipe import duration, read_layer, recipe_from, resolve
 from bnnzoo.sampling import verdict
 from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.initial import budget
-from bnnzoo.sampling.loop.stops import ladder
+from bnnzoo.sampling.job import ladder
 
 
 @pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("5m", 300), ("1.5h", 5400), (" 2 m ", 120)])

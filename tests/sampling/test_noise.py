@@ -33,17 +33,13 @@ def problem(sd: Any, sampler: str = "mala", rows: int = 300, errors: Any = ERROR
     return Problem.from_recipe(resolve("linear", sampler, options={**SHORT, **options}, in_memory=True), data)
 
 
-def choose_likelihood(of: Problem, **how: Any) -> tuple[str, list[str], positions.StartCost]:
+def choose_likelihood(of: Problem, **how: Any) -> tuple[str, list[str], positions.StartWork]:
     """Return the likelihood, the notes about it, and the time."""
     notes: list[str] = []
-    spent = positions.StartCost()
-    result, comparisons = likelihood_choice.select_likelihood(
-        of,
-        tell=lambda progress: notes.append(progress.note) if progress.phase == "note" else None,
-        stop=how.get("stop"),
-        spent=spent,
-        key=jax.random.key(0),
+    spent = positions.StartWork(
+        lambda progress: notes.append(progress.note) if progress.phase == "note" else None, how.get("stop")
     )
+    result, comparisons = likelihood_choice.select_likelihood(of, work=spent, key=jax.random.key(0))
     assert result.recipe.budget == of.recipe.budget
     if how.get("counted", True):
         assert bool(comparisons) == bool(spent.evaluations)

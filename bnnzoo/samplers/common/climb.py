@@ -21,7 +21,7 @@ _TOLERANCE = 1e-4
 class Factor(Protocol):
     """The factor F of a Gaussian N(0, F F')."""
 
-    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    def correlate(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return F eps."""
         ...
 
@@ -53,7 +53,7 @@ def climb_to_mode(posterior: AbstractPosterior, theta: Float[Array, " dim"], fac
     """
 
     def ascend(state: _Climb) -> _Climb:
-        step = factor.draw(state.direction)
+        step = factor.correlate(state.direction)
         log_likelihoods = posterior.log_likelihoods(state.theta)
 
         def rise(step_length: Float[Array, ""]) -> Float[Array, ""]:

@@ -14,50 +14,12 @@ from jaxtyping import Array, Float, PyTree
 
 from bnnzoo.posterior import AbstractPosterior, passes
 from bnnzoo.posterior.layout import Block, Layout
-from bnnzoo.samplers.common.preconditioner import prior_precision
+from bnnzoo.samplers.common.preconditioner import Factor, prior_precision
 from bnnzoo.samplers.common.triangle import join_factors, triangle
 
 Kind = Literal["ggn", "fisher", "hessian"]
 _ELEMENTS = 2**22
 """Numbers in one block of derivatives, which bounds their memory."""
-
-
-class Full(eqx.Module):
-    """The Gaussian N(0, F F') with a dense factor F."""
-
-    factor: Float[Array, "dim dim"]
-
-    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Transform a draw from N(0, I)."""
-        return self.factor @ eps
-
-    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return F' g."""
-        return self.factor.T @ gradient
-
-    @property
-    def log_det(self) -> Float[Array, ""]:
-        """log |det F| of the triangular F."""
-        return jnp.sum(jnp.log(jnp.abs(jnp.diag(self.factor))))
-
-
-class Diagonal(eqx.Module):
-    """The Gaussian N(0, diag(scale^2))."""
-
-    scale: Float[Array, " dim"]
-
-    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Transform a draw from N(0, I)."""
-        return self.scale * eps
-
-    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return F' g."""
-        return self.scale * gradient
-
-    @property
-    def log_det(self) -> Float[Array, ""]:
-        """log |det F|."""
-        return jnp.sum(jnp.log(self.scale))
 
 
 class Matrix(eqx.Module):
@@ -73,7 +35,7 @@ class Kronecker(eqx.Module):
 
     blocks: tuple[Matrix, ...]
 
-    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    def correlate(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Transform a draw from N(0, I)."""
         block_parts = self._matrices(eps)
         parts = [block.left @ (block.scale * part) @ block.right.T for block, part in block_parts]
@@ -97,7 +59,7 @@ class Kronecker(eqx.Module):
         return sum((jnp.sum(jnp.log(block.scale)) for block in self.blocks), jnp.zeros(()))
 
 
-def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Full:
+def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Factor:
     """Return the Gaussian with the full precision beta sum_i R_i' R_i + that of the prior, R_i the rows of `_rows`.
 
     In units of the prior the precision is T'T, where T is the triangular factor of the rows and of I. The product is
@@ -107,7 +69,7 @@ def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) 
     if kind == "hessian":
         precision = _columns(posterior, theta)
         values, vectors = jnp.linalg.eigh((precision + precision.T) / 2)
-        return Full(triangle((vectors / jnp.sqrt(_floor_eigenvalues(values))).T).T)
+        return Factor(triangle((vectors / jnp.sqrt(_floor_eigenvalues(values))).T).T)
     scale = jax.lax.rsqrt(_base(posterior, theta))
     unit = jnp.sqrt(jnp.asarray(posterior.likelihood_power, theta.dtype)) * scale
     rows_per_datum = num_rows(posterior, kind)
@@ -122,15 +84,15 @@ def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) 
     identity = jnp.eye(len(theta), dtype=theta.dtype)
     upper = join_factors(upper, identity)
     upper = upper * jnp.sign(jnp.diag(upper))[:, None]
-    return Full(scale[:, None] * jax.scipy.linalg.solve_triangular(upper, identity))
+    return Factor(scale[:, None] * jax.scipy.linalg.solve_triangular(upper, identity))
 
 
-def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Diagonal:
+def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Factor:
     """Return the Gaussian with the diagonal of the precision."""
     if kind == "hessian":
-        return Diagonal(jax.lax.rsqrt(_floor_eigenvalues(jnp.diag(_columns(posterior, theta)))))
+        return Factor(jax.lax.rsqrt(_floor_eigenvalues(jnp.diag(_columns(posterior, theta)))))
     total = _sum(posterior, theta, kind, lambda rows: jnp.sum(rows**2, 0))
-    return Diagonal(jax.lax.rsqrt(posterior.likelihood_power * total + _base(posterior, theta)))
+    return Factor(jax.lax.rsqrt(posterior.likelihood_power * total + _base(posterior, theta)))
 
 
 def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Kronecker:

@@ -36,6 +36,9 @@ _ROUNDS = 4
 _NEAR = 0.04
 """Squared distance to the mode, per parameter and in standard deviations, at which the ascent ends."""
 
+_climb_to_mode, _slope = eqx.filter_jit(climb.climb_to_mode), eqx.filter_jit(climb.slope)
+_full, _diagonal = eqx.filter_jit(curvature.full), eqx.filter_jit(curvature.diagonal)
+
 
 class Spectrum(NamedTuple):
     """The largest eigenvalues of the posterior's precision in units of the prior, in descending order."""
@@ -106,7 +109,7 @@ def compute_spectrum(
 
 def _exact(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"]) -> Spectrum:
     """Return the whole spectrum, from the triangular factor of the precision."""
-    factor = _full(posterior, jnp.asarray(theta))
+    factor = _full(posterior, jnp.asarray(theta), "ggn")
     size = posterior.layout.network.dim
     _, sd = normal_moments(posterior.prior, posterior.layout.network)
     vectors, lengths, _ = np.linalg.svd(np.asarray(factor.factor, np.float64)[:size, :size] / sd[:, None])
@@ -122,7 +125,7 @@ class LowRank(eqx.Module):
     vectors: Float[Array, "dim direction"]
     change: Float[Array, " direction"]
 
-    def draw(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    def correlate(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return F eps."""
         return self.scale * self._stretch(eps)
 
@@ -169,7 +172,7 @@ def _iterated(
     probes = probes - vectors @ (vectors.T @ probes)
     solved = _solve(lambda columns: columns + product(columns), probes)
     total = float(np.sum(1 - 1 / values) + np.sum(probes * (probes - solved)) / _PROBES)
-    own_scale = _diagonal(posterior, jnp.asarray(theta)).scale[layout.network.dim :]
+    own_scale = _diagonal(posterior, jnp.asarray(theta), "ggn").factor[layout.network.dim :]
     factor = LowRank(
         jnp.concatenate([scale[: layout.network.dim], own_scale]),
         jnp.asarray(np.pad(vectors, ((0, own_size), (0, 0))), posterior.dtype),
@@ -227,25 +230,3 @@ def _random_rows(posterior: NetworkPosterior, count: int, *, key: PRNGKeyArray) 
     power = np.float32(float(posterior.likelihood_power) * posterior.num_data / count)
     rows = posterior.minibatch(count, replace=False, key=key)
     return dataclasses.replace(posterior, data=rows, likelihood_power=power)
-
-
-@eqx.filter_jit
-def _full(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> curvature.Full:
-    return curvature.full(posterior, theta, "ggn")
-
-
-@eqx.filter_jit
-def _diagonal(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> curvature.Diagonal:
-    return curvature.diagonal(posterior, theta, "ggn")
-
-
-@eqx.filter_jit
-def _climb_to_mode(
-    posterior: NetworkPosterior, theta: Float[Array, " dim"], factor: climb.Factor
-) -> Float[Array, " dim"]:
-    return climb.climb_to_mode(posterior, theta, factor)
-
-
-@eqx.filter_jit
-def _slope(posterior: NetworkPosterior, theta: Float[Array, " dim"], factor: climb.Factor) -> Float[Array, " dim"]:
-    return climb.slope(posterior, theta, factor)

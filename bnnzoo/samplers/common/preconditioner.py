@@ -19,7 +19,33 @@ _DENSE_UP_TO = 600
 """Number of parameters up to which `auto` uses a full matrix; beyond it, matrix products are too expensive."""
 
 
-class Preconditioner(eqx.Module):
+class AbstractFactor(eqx.Module):
+    """The factor F of a Gaussian N(0, F F'): a number, a diagonal or a triangular matrix."""
+
+    factor: eqx.AbstractVar[Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]]
+
+    def correlate(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return F eps, which maps N(0, I) to N(0, F F')."""
+        return self.factor @ eps if self.factor.ndim == 2 else self.factor * eps
+
+    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return F' gradient."""
+        return self.factor.T @ gradient if self.factor.ndim == 2 else self.factor * gradient
+
+    @property
+    def log_det(self) -> Float[Array, ""]:
+        """log |det F| of a diagonal or a triangular F."""
+        scales = self.factor if self.factor.ndim == 1 else jnp.abs(jnp.diag(self.factor))
+        return jnp.sum(jnp.log(scales))
+
+
+class Factor(AbstractFactor):
+    """A factor alone."""
+
+    factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
+
+
+class Preconditioner(AbstractFactor):
     """The covariance C = F F'. Its precision averages the Fisher information at the ends of the windows so far.
 
     The k-th window has weight k, because a chain may be far from the posterior in early windows. The Fisher information
@@ -30,14 +56,6 @@ class Preconditioner(eqx.Module):
     factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
     precision: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
     count: Float[Array, ""]
-
-    def correlate(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return F eps, which maps N(0, I) to N(0, C)."""
-        return self.factor @ eps if self.factor.ndim == 2 else self.factor * eps
-
-    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return F' gradient."""
-        return self.factor.T @ gradient if self.factor.ndim == 2 else self.factor * gradient
 
 
 def identity(shape: Shape, theta: Float[Array, " dim"]) -> Preconditioner:

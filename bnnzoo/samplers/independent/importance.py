@@ -36,6 +36,8 @@ class Importance(AbstractSampler[ImportanceState]):
 
     exactness: ClassVar[Exactness] = "approximate"
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, Statistic("log_weight"))
+    guarded: ClassVar[bool] = True
+    """The tail of the weights of all chains together shows failures."""
 
     proposal: Annotated[
         proposals.NamedProposal | proposals.Density,
@@ -70,11 +72,6 @@ class Importance(AbstractSampler[ImportanceState]):
             "log_weight": jnp.where(finite, log_weight, -jnp.inf),
             "diverging": ~finite,
         }
-
-    @property
-    def guarded(self) -> bool:
-        """Whether failures are detected: yes, by the tail of the weights of all chains together."""
-        return True
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject an unsuitable proposal."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -20,7 +20,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, as_number, number
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.independent import proposals as _proposal
-from bnnzoo.samplers.kernel import choose
+from bnnzoo.samplers.kernel import choose, replace
 from bnnzoo.samplers.statistics import ACCEPTED, DIVERGING, LOG_DENSITY, N_STEPS, Statistic
 
 _PILOT = 2**14
@@ -38,19 +38,11 @@ _ROUNDING = 1e-3
 """Tolerance, in nats, by which a proposal may exceed the bound, because a float32 sum has rounding errors."""
 
 
-class Envelope(NamedTuple):
-    """Bound k of prior x likelihood^beta / q, with log k = log_bound + beta sum_i bounds_i.
-
-    A density of None means the prior.
-    """
-
-    density: _proposal.Density | None
-    bounds: Float[Array, " num_data"]
-    log_bound: Float[Array, ""]
-
-
 class RejectionState(eqx.Module):
-    """State of a chain: the last draw, the bound, and the fitted proposal if there is one."""
+    """State of a chain: the last draw, the bound, and the fitted proposal if there is one.
+
+    The bound k of prior x likelihood^beta / q is log k = log_bound + beta sum_i bounds_i.
+    """
 
     position: Float[Array, " dim"]
     bounds: Float[Array, " num_data"]
@@ -106,21 +98,19 @@ class Rejection(AbstractSampler[RejectionState]):
         fit = _proposal.fit_proposal(
             self.proposal, posterior, theta, scale=self.proposal_scale, pilot=self.pilot, key=key_fit
         )
-        bounds, log_bound = jnp.zeros(posterior.num_data, theta.dtype), jnp.zeros((), theta.dtype)
+        zero = jnp.zeros((), theta.dtype)
+        state = RejectionState(theta, jnp.zeros(posterior.num_data, theta.dtype), zero, zero - jnp.inf, fit)
         if not isinstance(self.log_bound, str):
-            log_bound = log_bound + self.log_bound
-        elif self._is_bound_proved:
-            bounds = posterior.over_data(posterior.log_likelihood_bounds)
-        else:
-            free = Envelope(_proposal.proposal_density(self.proposal, fit), bounds, log_bound)
-            log_bound = _largest_log_ratio(posterior, free, key=key_bound) + _MARGIN
-        return RejectionState(theta, bounds, log_bound, jnp.full_like(log_bound, -jnp.inf), fit)
+            return replace(state, log_bound=zero + self.log_bound)
+        if self._is_bound_proved:
+            return replace(state, bounds=posterior.over_data(posterior.log_likelihood_bounds))
+        return replace(state, log_bound=_largest_log_ratio(self, posterior, state, key=key_bound) + _MARGIN)
 
     def step(
         self, posterior: AbstractPosterior, state: RejectionState, *, key: PRNGKeyArray
     ) -> tuple[RejectionState, Stats]:
         """Propose until one proposal is accepted, or `max_proposals` were rejected."""
-        zero, envelope = jnp.zeros((), state.position.dtype), self._envelope(state)
+        zero = jnp.zeros((), state.position.dtype)
 
         def is_searching(carry: Any) -> Bool[Array, ""]:
             tried, accepted, *_ = carry
@@ -129,7 +119,7 @@ class Rejection(AbstractSampler[RejectionState]):
         def propose(carry: Any) -> Any:
             tried, _, _, _, excess = carry
             thetas, log_ratios, accepted = _proposals(
-                posterior, envelope, self.block, key=jax.random.fold_in(key, tried)
+                self, posterior, state, self.block, key=jax.random.fold_in(key, tried)
             )
             # Take the first accepted in order, so that the choice depends on nothing but acceptance.
             first_accepted = jnp.argmax(accepted)
@@ -146,8 +136,8 @@ class Rejection(AbstractSampler[RejectionState]):
         num_tries, accepted, theta, log_ratio, excess = jax.lax.while_loop(is_searching, propose, start)
         position = choose(accepted, theta, state.position)
         log_bound = state.log_bound + posterior.likelihood_power * jnp.sum(state.bounds)
-        log_prior_ratio = _proposal.log_prior_ratio(posterior, envelope.density, position)
-        return RejectionState(position, state.bounds, state.log_bound, excess, state.fit), {
+        log_prior_ratio = _proposal.log_prior_ratio(posterior, self.density(state), position)
+        return replace(state, position=position, excess=excess), {
             "lp": posterior.log_prior(position) + log_ratio + log_bound - log_prior_ratio,
             "accepted": accepted,
             "diverging": ~jnp.isfinite(log_ratio),
@@ -208,19 +198,20 @@ class Rejection(AbstractSampler[RejectionState]):
         """Whether k follows from the likelihood alone."""
         return isinstance(self.log_bound, str) and isinstance(self.proposal, str) and self.proposal == "prior"
 
-    def _envelope(self, state: RejectionState) -> Envelope:
-        return Envelope(_proposal.proposal_density(self.proposal, state.fit), state.bounds, state.log_bound)
+    def density(self, state: RejectionState) -> _proposal.Density | None:
+        """Return the density to propose from; None for the prior."""
+        return _proposal.proposal_density(self.proposal, state.fit)
 
 
 def _proposals(
-    posterior: AbstractPosterior, envelope: Envelope, count: int, *, key: PRNGKeyArray
+    sampler: Rejection, posterior: AbstractPosterior, state: RejectionState, count: int, *, key: PRNGKeyArray
 ) -> tuple[Float[Array, "count dim"], Float[Array, " count"], Bool[Array, " count"]]:
     """Return draws of q, the log of prior L^beta / (k q) of each, and whether each is accepted."""
 
     def draw_proposal(key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         key_draw, key_accept, key_tail = jax.random.split(key, 3)
-        theta = _proposal.draw(posterior, envelope.density, key=key_draw)
-        log_ratio = _log_ratio(posterior, envelope, theta)
+        theta = _proposal.draw(posterior, sampler.density(state), key=key_draw)
+        log_ratio = _log_ratio(sampler, posterior, state, theta)
         uniforms = [jax.random.uniform(k, dtype=log_ratio.dtype) for k in (key_accept, key_tail)]
         return theta, log_ratio, _log_uniform(*uniforms) < log_ratio
 
@@ -237,17 +228,22 @@ def _log_uniform(head: Float[Array, ""], tail: Float[Array, ""]) -> Float[Array,
     return jnp.log((1 - head - grid) + grid * (1 - tail - grid / 2))
 
 
-def _log_ratio(posterior: AbstractPosterior, envelope: Envelope, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-    log_likelihood = posterior.likelihood_power * jnp.sum(posterior.log_likelihoods(theta) - envelope.bounds)
-    return log_likelihood + _proposal.log_prior_ratio(posterior, envelope.density, theta) - envelope.log_bound
+def _log_ratio(
+    sampler: Rejection, posterior: AbstractPosterior, state: RejectionState, theta: Float[Array, " dim"]
+) -> Float[Array, ""]:
+    log_likelihood = posterior.likelihood_power * jnp.sum(posterior.log_likelihoods(theta) - state.bounds)
+    return log_likelihood + _proposal.log_prior_ratio(posterior, sampler.density(state), theta) - state.log_bound
 
 
-def _largest_log_ratio(posterior: AbstractPosterior, envelope: Envelope, *, key: PRNGKeyArray) -> Float[Array, ""]:
+def _largest_log_ratio(
+    sampler: Rejection, posterior: AbstractPosterior, state: RejectionState, *, key: PRNGKeyArray
+) -> Float[Array, ""]:
     """Search for the largest log ratio among many proposals, and by ascent from the best of them."""
-    blocks = jax.lax.map(lambda k: _proposals(posterior, envelope, 64, key=k)[:2], jax.random.split(key, _SEARCH // 64))
+    keys = jax.random.split(key, _SEARCH // 64)
+    blocks = jax.lax.map(lambda k: _proposals(sampler, posterior, state, 64, key=k)[:2], keys)
     thetas, log_ratios = blocks[0].reshape(_SEARCH, -1), jnp.nan_to_num(blocks[1].reshape(-1), nan=-jnp.inf)
     best = jnp.argsort(-log_ratios)[:_CLIMBERS]
-    ratio = partial(_log_ratio, posterior, envelope)
+    ratio = partial(_log_ratio, sampler, posterior, state)
     tops = jax.vmap(lambda theta: ratio(_proposal.climb_by_newton(ratio, theta)))(thetas[best])
     return jnp.maximum(jnp.max(log_ratios), jnp.max(jnp.nan_to_num(tops, nan=-jnp.inf)))
 
@@ -262,7 +258,7 @@ def _pilot(sampler: Rejection, posterior: AbstractPosterior, count: int, key: PR
     """Return the log of the mean acceptance probability of `count` proposals, for a chain with an arbitrary start."""
     state = sampler.init(posterior, posterior.start(key=key), num_warmup=0, key=key)
     keys = jax.random.split(key, count // 64)
-    log_ratios = jax.lax.map(lambda k: _proposals(posterior, sampler._envelope(state), 64, key=k)[1], keys)
+    log_ratios = jax.lax.map(lambda k: _proposals(sampler, posterior, state, 64, key=k)[1], keys)
     return jax.scipy.special.logsumexp(jnp.minimum(jnp.nan_to_num(log_ratios, nan=-jnp.inf), 0.0)) - jnp.log(
         log_ratios.size
     )

@@ -135,6 +135,4 @@ def draw_scale(
 
 def _prior(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> dist.Distribution:
     """Return the prior of the network's parameters, given the prior's own parameters in theta."""
-    network, values = posterior.layout.network, posterior.layout.unflatten(theta)
-    prior_parameters = {p.name: p.natural(values[f"prior_{p.name}"]) for p in posterior.prior.parameters(network)}
-    return posterior.prior.with_parameters(prior_parameters).distribution(network)
+    return posterior.prior_at(posterior.layout.unflatten(theta)).distribution(posterior.layout.network)

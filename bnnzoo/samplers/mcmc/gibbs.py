@@ -141,10 +141,8 @@ class Gibbs(AbstractSampler[GibbsState]):
     def _sweep(
         self, posterior: AbstractPosterior, state: GibbsState, *, key: PRNGKeyArray
     ) -> tuple[GibbsState, Stats, Float[Array, " block"]]:
-        block_of_coordinate, conjugate_parameters = (
-            jnp.asarray(self.block_indices(posterior)),
-            self._conjugate_parameters(posterior),
-        )
+        conjugate_parameters = self._conjugate_parameters(posterior)
+        block_of_coordinate = jnp.asarray(self.block_indices(posterior))
 
         def visit(carry: Any, block: Int[Array, ""]) -> Any:
             theta, log_prior, log_likelihoods = carry
@@ -181,9 +179,9 @@ class Gibbs(AbstractSampler[GibbsState]):
             rates,
         )
 
-    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
         """Count one pass per block, and those of the conditional draws."""
-        del means
+        del means, warmup
         conjugate_parameters = self._conjugate_parameters(posterior)
         # A draw of the layer evaluates outputs and their derivatives; a draw of the scale evaluates outputs. One more
         # pass computes the densities.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from annotated_types import Ge, Gt, Lt
 from jaxtyping import PRNGKeyArray
@@ -11,7 +11,7 @@ from typing_extensions import Doc
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.mcmc import numpyro_kernels
 
 
@@ -22,9 +22,6 @@ class Hmc(numpyro_kernels.AbstractHamiltonianSampler):
     be nearly a whole number of periods of some direction, which then hardly moves. NumPyro adapts the step size and a
     diagonal M over the whole warm-up.
     """
-
-    exactness: ClassVar[Exactness] = "exact"
-    density_only: ClassVar[bool] = True
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)
     num_steps: Annotated[int, Ge(1), Doc("leapfrog steps per draw")] = 32

@@ -15,7 +15,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import Exactness, Stats
 from bnnzoo.samplers.common import preconditioner as _preconditioner
-from bnnzoo.samplers.kernel import choose, density, metropolis, standard_normal
+from bnnzoo.samplers.kernel import choose, density, metropolis, metropolis_statistics, standard_normal
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 
@@ -93,10 +93,4 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
         )
         position, log_prior, log_likelihoods, gradient = next_values
         state = MalaState(position, log_prior, log_likelihoods, gradient, eta, shape)
-        return state, {
-            "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),
-            "accepted": accepted,
-            "acceptance_rate": rate,
-            "diverging": diverging,
-            "step_size": state.step_size,
-        }
+        return state, metropolis_statistics(posterior, state, accepted, rate, diverging)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
@@ -17,7 +15,7 @@ from typing_extensions import Doc
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
-from bnnzoo.samplers.kernel import choose, density, metropolis, replace, standard_normal
+from bnnzoo.samplers.kernel import choose, density, metropolis, metropolis_statistics, replace, standard_normal
 from bnnzoo.samplers.mcmc import isokinetic
 from bnnzoo.samplers.mcmc.isokinetic import Point
 from bnnzoo.samplers.mcmc.metric import Metric, share_metric, update_metric
@@ -60,6 +58,7 @@ class Mams(AbstractSampler[MamsState]):
     chain_state: ClassVar[tuple[str, ...]] = ("log_prior", "log_likelihoods", "gradient")
     density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS, Statistic("energy_error"))
+    budget_field: ClassVar[str] = "num_steps"
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
     num_steps: Annotated[int, Ge(1), Doc("integrator steps per draw, two gradients each; chosen by a budget")] = 16
@@ -73,16 +72,12 @@ class Mams(AbstractSampler[MamsState]):
         """Number of gradients of a draw."""
         return isokinetic.GRADIENTS * self.num_steps
 
-    def limit_gradients(self, gradients: float) -> Mams:
-        """Return this sampler with trajectories of about `gradients` gradients, at least `_FEWEST_STEPS` steps."""
+    def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
+        """Return the steps of trajectories of about `gradients` gradients, at least `_FEWEST_STEPS`."""
+        del posterior, thetas
         affordable_steps = min(max(gradients / isokinetic.GRADIENTS, _FEWEST_STEPS), _MOST_STEPS)
         # A power of two, so that a measured time that differs by some percent gives the same trajectories.
-        return dataclasses.replace(self, num_steps=2 ** int(math.log2(affordable_steps)))
-
-    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """Count two gradients per datum and step of the integrator."""
-        del means
-        return float(self.gradients * posterior.num_data)
+        return 2 ** int(math.log2(affordable_steps))
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject posteriors with fewer than two parameters."""
@@ -117,14 +112,8 @@ class Mams(AbstractSampler[MamsState]):
         next_point = choose(accepted, end, start)._asdict()
         del next_point["direction"]
         next_state = replace(state, **next_point)
-        return next_state, {
-            "lp": next_state.log_prior + posterior.likelihood_power * jnp.sum(next_state.log_likelihoods),
-            "accepted": accepted,
-            "acceptance_rate": rate,
-            "diverging": diverging,
-            "step_size": state.step_size,
-            "energy_error": jnp.where(diverging, 0.0, energy_error),
-        }
+        stats = metropolis_statistics(posterior, next_state, accepted, rate, diverging)
+        return next_state, stats | {"energy_error": jnp.where(diverging, 0.0, energy_error)}
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: MamsState, *, key: PRNGKeyArray

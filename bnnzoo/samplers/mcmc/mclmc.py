@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import equinox as eqx
@@ -74,11 +73,6 @@ class Mclmc(AbstractSampler[MclmcState]):
     def gradients(self) -> int:
         """Number of gradients of a step."""
         return isokinetic.GRADIENTS
-
-    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """Count two gradients per datum."""
-        del means
-        return float(self.gradients * posterior.num_data)
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject posteriors with fewer than two parameters."""

@@ -14,7 +14,7 @@ from numpyro.infer.hmc import HMC
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number
-from bnnzoo.samplers.base import AbstractSampler, Stats
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import density
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, DIVERGING, ENERGY, LOG_DENSITY, N_STEPS, STEP_SIZE, Statistic
 
@@ -36,6 +36,8 @@ class HamiltonianState(eqx.Module):
 class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
     """A sampler that runs a NumPyro kernel."""
 
+    exactness: ClassVar[Exactness] = "exact"
+    density_only: ClassVar[bool] = True
     chain_state: ClassVar[tuple[str, ...]] = tuple(
         f"inner.{name}"
         for name in (

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.infer.hmc import NUTS
 from typing_extensions import Doc
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.mcmc import numpyro_kernels
 from bnnzoo.samplers.statistics import TREE_DEPTH, Statistic
 
@@ -29,9 +28,8 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
     warm-up.
     """
 
-    exactness: ClassVar[Exactness] = "exact"
-    density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (*numpyro_kernels.STATISTICS, TREE_DEPTH)
+    budget_field: ClassVar[str] = "max_tree_depth"
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)
     max_tree_depth: Annotated[
@@ -47,10 +45,10 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
         """Maximum number of gradients of a step, 2^depth - 1."""
         return 2**self.max_tree_depth - 1
 
-    def limit_gradients(self, gradients: float) -> Nuts:
-        """Return this sampler with a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
-        depth = int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
-        return dataclasses.replace(self, max_tree_depth=depth)
+    def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
+        """Return a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
+        del posterior, thetas
+        return int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
 
     def kernel(self, posterior: AbstractPosterior) -> NUTS:
         """Return NumPyro's NUTS kernel."""

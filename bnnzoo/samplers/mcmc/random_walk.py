@@ -15,7 +15,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import Exactness, Stats
 from bnnzoo.samplers.common import preconditioner as _preconditioner
-from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
+from bnnzoo.samplers.kernel import choose, metropolis, metropolis_statistics, standard_normal
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 
@@ -80,10 +80,4 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
         )
         position, log_prior, log_likelihoods = next_values
         state = RandomWalkState(position, log_prior, log_likelihoods, state.step_size, state.preconditioner)
-        return state, {
-            "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),
-            "accepted": accepted,
-            "acceptance_rate": rate,
-            "diverging": diverging,
-            "step_size": state.step_size,
-        }
+        return state, metropolis_statistics(posterior, state, accepted, rate, diverging)

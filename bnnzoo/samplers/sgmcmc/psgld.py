@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -13,10 +13,10 @@ from typing_extensions import Doc
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.common.control_variate import Anchor
 from bnnzoo.samplers.kernel import choose, standard_normal
-from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradientSampler, langevin_variance_ratio
+from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradientSampler
 
 
 class PsgldState(eqx.Module):
@@ -43,9 +43,6 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     `sgld`: for a Gaussian target of precision a and gradient noise V the variance is
     (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
     """
-
-    exactness: ClassVar[Exactness] = "biased"
-    chain_state: ClassVar[tuple[str, ...]] = ("count",)
 
     alpha: Annotated[Number, Gt(0), Lt(1), Doc("fraction of v that a warm-up step keeps")] = number(0.99)
     damping: Annotated[
@@ -94,8 +91,3 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     def metric(self, state: PsgldState) -> Float[Array, " dim"]:
         """Return G."""
         return 1 / (self.damping + jnp.sqrt(state.square))
-
-    def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
-        """Return the ratio of a Langevin step."""
-        del num_data
-        return langevin_variance_ratio(length, noise)

@@ -13,7 +13,7 @@ from typing_extensions import Doc
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.common.control_variate import Anchor
 from bnnzoo.samplers.kernel import choose, standard_normal
 from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradientSampler
@@ -43,7 +43,6 @@ class Sghmc(AbstractStochasticGradientSampler[SghmcState]):
     any stable step size.
     """
 
-    exactness: ClassVar[Exactness] = "biased"
     chain_state: ClassVar[tuple[str, ...]] = ("momentum", "count")
 
     momentum: Annotated[Number, Ge(0), Lt(1), Doc("c: fraction of the momentum that a step keeps")] = number(0.9)

@@ -14,10 +14,10 @@ from typing_extensions import Doc
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
-from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.common.control_variate import Anchor
 from bnnzoo.samplers.kernel import choose, standard_normal
-from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradientSampler, langevin_variance_ratio
+from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradientSampler
 from bnnzoo.samplers.statistics import N_STEPS, Statistic
 
 
@@ -41,8 +41,6 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     completes it and then makes one noisy step, so that every draw comes from the sampling part.
     """
 
-    exactness: ClassVar[Exactness] = "biased"
-    chain_state: ClassVar[tuple[str, ...]] = ("count",)
     statistics: ClassVar[tuple[Statistic, ...]] = (*AbstractStochasticGradientSampler.statistics, N_STEPS)
 
     exploration: Annotated[
@@ -106,8 +104,3 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
                 f"[[sampler.exploration]]: leaves no steps for draws (got {self.exploration:g} of {self.cycle} "
                 "steps); use a smaller value, or a longer [[sampler.cycle]]"
             )
-
-    def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
-        """Return the ratio of a Langevin step."""
-        del num_data
-        return langevin_variance_ratio(length, noise)

@@ -15,7 +15,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.posterior.permutation import distinct_indices
-from bnnzoo.samplers.base import Exactness, Stats
+from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.common.control_variate import Anchor
 from bnnzoo.samplers.kernel import choose, standard_normal
 from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradientSampler
@@ -61,7 +61,6 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         U;  p <- p + h grad log p_batch(theta);  U
     """
 
-    exactness: ClassVar[Exactness] = "biased"
     chain_state: ClassVar[tuple[str, ...]] = ("momentum", "count")
 
     sampling: Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -17,7 +16,7 @@ from typing_extensions import Doc
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, as_number, number
-from bnnzoo.samplers.base import AbstractSampler, Stats
+from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.common.control_variate import ORDER, Anchor, Order, make_anchor, next_anchor, refuse_large
 from bnnzoo.samplers.common.gradient_noise import gradient_noise, jackknife, worst_directions
 from bnnzoo.samplers.sgmcmc.auto_steps import TARGET, choose_fields
@@ -45,7 +44,9 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     and rows may not repeat), no control variate, and a step size of 1e-5.
     """
 
+    exactness: ClassVar[Exactness] = "biased"
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, STEP_SIZE)
+    chain_state: ClassVar[tuple[str, ...]] = ("count",)
 
     step_size: Annotated[
         Number | Literal["auto"], Gt(0), Doc("eta; auto: a pilot run selects a value with a small predicted bias")
@@ -134,15 +135,19 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         del state
         return jnp.ones(())
 
-    @abc.abstractmethod
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
         """Return the stationary variance relative to a Gaussian target's, with precision a and gradient variance V.
+
+        The default is that of theta' = theta + eta grad + sqrt(2 eta) eps, (1 + eta V / 2) / (1 - eta a / 2). It is
+        infinite if the step is unstable.
 
         Args:
             length: eta a.
             noise: eta V.
             num_data: number of data from which the batches are drawn.
         """
+        del num_data
+        return jnp.where(length < 2, (1 + noise / 2) / jnp.maximum(1 - length / 2, 0.0), jnp.inf)
 
     def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
         """Estimate the chain's bias from the curvature and the gradient noise at the last position.
@@ -181,8 +186,9 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
             "unbiased_step_size": largest_fraction * self.eta(jnp.zeros_like(typed_state.count), typed_state.position),
         }
 
-    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
         """Count one gradient per datum, and its derivatives at the anchor."""
+        del warmup
         return self.batch_rows(posterior.num_data) * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
 
     def check(self, posterior: AbstractPosterior) -> None:
@@ -194,8 +200,3 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
                 f"{rows}); use a smaller value, or [[sampler.sampling=replacement]]"
             )
         refuse_large(self.order, posterior)
-
-
-def langevin_variance_ratio(length: Float[Array, ""], noise: Float[Array, ""]) -> Float[Array, ""]:
-    """Return (1 + eta V / 2) / (1 - eta a / 2) of theta' = theta + eta grad + sqrt(2 eta) eps; inf if unstable."""
-    return jnp.where(length < 2, (1 + noise / 2) / jnp.maximum(1 - length / 2, 0.0), jnp.inf)

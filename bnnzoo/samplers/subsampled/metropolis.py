@@ -100,18 +100,11 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         choices = {"control_variate": "second", "proposal": "hmc"}
         return {name: value for name, value in choices.items() if getattr(self, name) == "auto"}
 
-    def sizes(self, num_data: int) -> tuple[int, int]:
-        """Return n and M of a step."""
-        return self.plan(num_data)[:2]
-
     def plan(self, num_data: int) -> Sizes:
         """Return the batch sizes of a step."""
-        given_sizes, uses_all_data = (self.batch_size, self.num_batches), self._uses_all_data(num_data)
-        return (
-            batch_sizes.full_batch(num_data)
-            if uses_all_data
-            else batch_sizes.initial_sizes(*given_sizes, self.sampling, num_data)
-        )
+        if self._uses_all_data(num_data):
+            return batch_sizes.full_batch(num_data)
+        return batch_sizes.initial_sizes(self.batch_size, self.num_batches, self.sampling, num_data)
 
     def _uses_all_data(self, num_data: int) -> bool:
         """Whether `auto` uses all data from the start. With a control variate a few dozen data suffice."""
@@ -165,11 +158,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         states = _preconditioner.pool_chains(states, final=final, power=self.step_power(posterior))
         if states.rows is not None and not final:
             states = replace(states, rows=row_probabilities.pool_chains(states.rows))
-        total, proposal, current = (
-            posterior.num_data,
-            self.resolved_proposal(posterior.num_data),
-            self.plan(posterior.num_data),
-        )
+        total = posterior.num_data
+        proposal, current = self.resolved_proposal(total), self.plan(total)
         auto_size, auto_batches, auto_sampling = map(bool, states.auto[0])
         if not (auto_size or auto_batches):
             return self, states
@@ -220,11 +210,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             d = d - state.anchor.batch_part(posterior, state.position, proposal, batch)
             control_variate_change = posterior.likelihood_power * state.anchor.whole_part(state.position, proposal)
         if weights is not None:
-            d, log_likelihoods, new_log_likelihoods = (
-                d * weights,
-                log_likelihoods * weights,
-                new_log_likelihoods * weights,
-            )
+            d = d * weights
+            log_likelihoods, new_log_likelihoods = log_likelihoods * weights, new_log_likelihoods * weights
         difference = self.difference(posterior, d, new_log_prior - log_prior + control_variate_change)
         penalty = noise_penalty(difference.sigma2, difference.dof, self.correction)
 
@@ -302,7 +289,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return rows_needed.describe(self, posterior, means["rows_needed"]) if "rows_needed" in means else ""
 
     @property
-    def guarded(self) -> bool:
+    def guarded(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.correction > 0
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
@@ -328,10 +315,10 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             raise UsageError("one row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts")
         refuse_large(self.order, posterior)
 
-    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
         """Count two likelihoods a datum, its derivatives at the anchor along the move, and a proposal's gradients."""
-        order = ORDER[self.order]
-        gradients = 0.0
+        del warmup
+        order, gradients = ORDER[self.order], 0.0
         if self.resolved_proposal(posterior.num_data) != "random-walk" and order < 2:
             gradients = 1 + means.get("n_steps", 1.0) + order
         return self.plan(posterior.num_data).num_used * (2.0 + order + gradients)

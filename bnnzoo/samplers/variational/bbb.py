@@ -184,10 +184,8 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         total = posterior.num_data
         size, batches = min(self.batch_size, total), -(-total // self.batch_size)
         steps_done = state.adam.done.astype(jnp.uint32)
-        pass_key, first_row = (
-            jax.random.fold_in(jax.random.key(state.seed), steps_done // batches),
-            steps_done % batches * size,
-        )
+        pass_key = jax.random.fold_in(jax.random.key(state.seed), steps_done // batches)
+        first_row = steps_done % batches * size
         # The last part overlaps the one before it; rows of the overlap have weight 0.
         start = jnp.minimum(first_row, total - size)
         is_new = start + jnp.arange(size, dtype=jnp.uint32) >= first_row

@@ -78,11 +78,8 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
             return training.loss(posterior, point, rows, evaluated_at=self._drop(posterior.layout, point, key=key_mask))
 
         keys = jax.random.split(key, self.masks)
-        loss, gradient = jax.value_and_grad(lambda t: jnp.mean(jax.vmap(lambda k: masked_loss(t, k))(keys)))(
-            state.point
-        )
-        adam, point, finite = state.adam.descend(state.point, gradient, self.learning_rate)
-        stats = {"lp_estimate": -posterior.num_data * loss, "diverging": ~finite}
+        mean_loss = lambda t: jnp.mean(jax.vmap(lambda k: masked_loss(t, k))(keys))  # noqa: E731
+        adam, point, stats = training.step(posterior, state.adam, state.point, mean_loss, self.learning_rate)
         return DropoutState(point, point, adam), stats
 
     def step(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import equinox as eqx
-import jax
 from annotated_types import Ge, Gt
 from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import Doc
@@ -49,9 +48,10 @@ class Ensemble(training.AbstractTrainedSampler[EnsembleState]):
     ) -> tuple[EnsembleState, Stats]:
         """Make one Adam step on a mini-batch."""
         rows = training.batch(posterior, self.batch_size, key=key)
-        loss, gradient = jax.value_and_grad(lambda t: training.loss(posterior, t, rows))(state.position)
-        adam, position, finite = state.adam.descend(state.position, gradient, self.learning_rate)
-        return EnsembleState(position, adam), {"lp_estimate": -posterior.num_data * loss, "diverging": ~finite}
+        adam, position, stats = training.step(
+            posterior, state.adam, state.position, lambda t: training.loss(posterior, t, rows), self.learning_rate
+        )
+        return EnsembleState(position, adam), stats
 
     def step(
         self, posterior: AbstractPosterior, state: EnsembleState, *, key: PRNGKeyArray

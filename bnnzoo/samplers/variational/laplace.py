@@ -32,7 +32,7 @@ _FARTHEST = 0.25
 In the curved valleys of networks steps are too short, so up to a tenth remains after any number of steps.
 """
 
-Factor = _curvature.Full | _curvature.Diagonal | _curvature.Kronecker
+Factor = _curvature.Factor | _curvature.Kronecker
 
 
 class LaplaceState(eqx.Module):
@@ -121,9 +121,9 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     ) -> tuple[LaplaceState, Stats]:
         """Make one Adam step towards the mode."""
         rows = training.batch(posterior, self.batch_size, key=key)
-        loss, gradient = jax.value_and_grad(lambda t: training.loss(posterior, t, rows))(state.mode)
-        adam, mode, finite = state.adam.descend(state.mode, gradient, self.learning_rate)
-        stats = {"lp_estimate": -posterior.num_data * loss, "diverging": ~finite}
+        adam, mode, stats = training.step(
+            posterior, state.adam, state.mode, lambda t: training.loss(posterior, t, rows), self.learning_rate
+        )
         return LaplaceState(mode, mode, state.factor, adam), stats
 
     def settle(
@@ -141,7 +141,7 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         """Draw from the Gaussian."""
         del posterior
         noise = standard_normal(state.mode, key=key)
-        position = state.mode + state.factor.draw(noise)
+        position = state.mode + state.factor.correlate(noise)
         stats = training.draw_statistics(position) | {"log_q": -jnp.sum(noise**2) / 2 - self._log_volume(state)}
         return LaplaceState(position, state.mode, state.factor, state.adam), stats
 
@@ -175,9 +175,10 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         advice = f"use more {setting('warmup')}, or {smooth}"
         return (Finding("validity", "mode", label, distance, _FARTHEST, advice),)
 
-    def linearised_at(self, state: LaplaceState) -> Float[Array, " dim"] | None:
-        """Return the mode if predictions are linearised, else None."""
-        return state.mode if self.predictive == "linearised" else None
+    @property
+    def mode_field(self) -> str:
+        """Name of the mode in the state if predictions are linearised, else ""."""
+        return "mode" if self.predictive == "linearised" else ""
 
     def _at_mode(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], adam: training.Adam) -> LaplaceState:
         mode = climb.climb_to_mode(posterior, theta, self._factor(posterior, theta))

@@ -18,7 +18,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.common.gradient_noise import STARTS, greatest_curvature, stable_power_of_ten
-from bnnzoo.samplers.kernel import choose, standard_normal
+from bnnzoo.samplers.kernel import choose, replace, standard_normal
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, Statistic
 from bnnzoo.samplers.variational import training
 
@@ -53,7 +53,8 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("snapshots"))
-    given_step: ClassVar[str] = "learning_rate"
+    guarded: ClassVar[bool] = True
+    budget_field: ClassVar[str] = "learning_rate"
 
     learning_rate: Annotated[
         Number, Gt(0), Doc("constant learning rate of the descent, for the mean loss of a row")
@@ -88,9 +89,7 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
             finite, (velocity, state.position - self.learning_rate * velocity), (state.velocity, state.position)
         )
         num_steps = state.done + 1
-        state = SwagState(
-            position, velocity, num_steps, state.first, state.snapshots, state.mean, state.variance, state.deviations
-        )
+        state = replace(state, position=position, velocity=velocity, done=num_steps)
         is_due = (num_steps > state.first) & (jnp.mod(num_steps - state.first, self.interval) == 0)
         return choose(is_due, _with_snapshot(state), state), {
             "lp_estimate": -posterior.num_data * loss,
@@ -101,8 +100,9 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
         """Return the batch size, at most half the data, because the noise of batches sets the width of the draws."""
         return min(self.batch_size, max(1, posterior.num_data // 2))
 
-    def longest_step(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> float:
-        """Return the longest stable learning rate, given that momentum makes the effective rate / (1 - momentum)."""
+    def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> float:
+        """Return a stable learning rate, given that momentum makes the effective rate / (1 - momentum)."""
+        del gradients
         key = jax.random.key(0)
 
         @eqx.filter_jit
@@ -116,12 +116,13 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
 
             return jax.lax.map(effective_curvature, thetas)
 
-        return stable_power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
+        longest = stable_power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
+        return min(longest, float(self.learning_rate))
 
-    def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """Count the gradients of one mini-batch."""
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
+        """Count the gradients of one mini-batch in warm-up, and nothing for a draw."""
         del means
-        return float(self._size(posterior))
+        return float(self._size(posterior)) if warmup else 0.0
 
     def step(self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray) -> tuple[SwagState, Stats]:
         """Draw from the Gaussian."""
@@ -131,12 +132,7 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
         weights = jax.random.normal(key_low_rank, (self.rank,), state.mean.dtype) / jnp.sqrt(2.0 * (self.rank - 1))
         position = state.mean + jnp.sqrt(state.variance / 2) * eps + weights @ state.deviations
         stats = {"snapshots": state.snapshots, **training.draw_statistics(position)}
-        return eqx.tree_at(lambda s: s.position, state, position), stats
-
-    @property
-    def guarded(self) -> bool:
-        """Whether failures are detected: yes, by the number of snapshots."""
-        return True
+        return replace(state, position=position), stats
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         """Report a run with fewer snapshots than `rank`."""
@@ -158,4 +154,4 @@ def _with_snapshot(state: SwagState) -> SwagState:
     mean = state.mean + change / count
     variance = (1 - 1 / count) * (state.variance + change**2 / count)
     deviations = jnp.concatenate([(state.position - mean)[None], state.deviations[:-1]])
-    return SwagState(state.position, state.velocity, state.done, state.first, count, mean, variance, deviations)
+    return replace(state, snapshots=count, mean=mean, variance=variance, deviations=deviations)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
@@ -18,6 +18,7 @@ from bnnzoo.samplers.kernel import choose
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, Statistic
 
 S = TypeVar("S")
+P = TypeVar("P")
 _ADAM = optax.scale_by_adam()
 
 
@@ -29,15 +30,10 @@ class AbstractTrainedSampler(AbstractSampler[S]):
 
     batch_size: eqx.AbstractVar[int]
 
-    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """Count no evaluations, because draws do not use the data."""
-        del posterior, means
-        return 0.0
-
-    def warmup_evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
-        """Count the gradients of one mini-batch."""
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
+        """Count the gradients of one mini-batch in warm-up, and nothing for a draw, which does not use the data."""
         del means
-        return float(min(self.batch_size, posterior.num_data))
+        return float(min(self.batch_size, posterior.num_data)) if warmup else 0.0
 
 
 class Adam(eqx.Module):
@@ -66,6 +62,15 @@ class Adam(eqx.Module):
         new_parameters = jax.tree.map(lambda p, d: p - rate * d, parameters, direction)
         moments, new_parameters = choose(finite, (moments, new_parameters), (self.moments, parameters))
         return Adam(moments, jnp.minimum(self.done + 1, self.total), self.total), new_parameters, finite
+
+
+def step(
+    posterior: AbstractPosterior, adam: Adam, parameters: P, loss: Callable[[P], Float[Array, ""]], rate: Number
+) -> tuple[Adam, P, Stats]:
+    """Make one step of Adam on a mini-batch loss per datum. Return its state, the parameters and the statistics."""
+    value, gradient = jax.value_and_grad(loss)(parameters)
+    adam, parameters, finite = adam.descend(parameters, gradient, rate)
+    return adam, parameters, {"lp_estimate": -posterior.num_data * value, "diverging": ~finite}
 
 
 def draw_statistics(position: Float[Array, " dim"]) -> Stats:

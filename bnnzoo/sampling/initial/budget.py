@@ -79,10 +79,10 @@ def plan_lengths(
     sampler = _fit_trajectory(problem, placement, thetas, gradients=_affordable_gradients(problem, budget, row_seconds))
     trajectory = sampler.gradients
     means = {"n_steps": float(trajectory)}
-    chosen_sampler: AbstractSampler = dataclasses.replace(sampler, **chosen_fields)
+    evaluations = dataclasses.replace(sampler, **chosen_fields).evaluations
     warmup_step_seconds, step_seconds = (
-        max(_STEP_SECONDS, _OVERHEAD * row_seconds * evaluations(problem.posterior, means))
-        for evaluations in (chosen_sampler.warmup_evaluations, chosen_sampler.evaluations)
+        max(_STEP_SECONDS, _OVERHEAD * row_seconds * evaluations(problem.posterior, means, warmup=warmup))
+        for warmup in (True, False)
     )
     max_warmup = max(_MOST_WARMUP_TRAJECTORIES, _MOST_WARMUP // trajectory)
     affordable_warmup = _round_down(_WARMUP_SHARE * budget / warmup_step_seconds, max_warmup)
@@ -120,7 +120,7 @@ def with_thinning(
     if recipe.budget is None or "thin" in recipe.where or not is_chain(sampler.stated_exactness):
         return problem
     evaluations, warmup_evaluations = (
-        count(problem.posterior, means) for count in (sampler.evaluations, sampler.warmup_evaluations)
+        sampler.evaluations(problem.posterior, means, warmup=warmup) for warmup in (False, True)
     )
     step_seconds = warmup_step_seconds * (evaluations / warmup_evaluations if warmup_evaluations > 0 else 1.0)
     steps = seconds_left / max(step_seconds, _STEP_SECONDS)
@@ -178,10 +178,8 @@ def sentence(problem: Problem) -> str:
     """Describe the planned lengths in a sentence."""
     recipe, sampler = problem.recipe, cast(Any, problem.sampler)
     trajectory = f" of at most {sampler.gradients} gradients" if sampler.gradients > 1 else ""
-    bounded_field = sampler.given_step
-    trajectory += (
-        f", {bounded_field.replace('_', ' ')} {float(getattr(sampler, bounded_field)):g}" if bounded_field else ""
-    )
+    if not trajectory and (field := sampler.budget_field):
+        trajectory = f", {field.replace('_', ' ')} {float(getattr(sampler, field)):g}"
     ending = "until it has converged" if recipe.until == "converged" else "until then"
     return (
         f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then at most {recipe.draws} draws, "
@@ -199,10 +197,7 @@ def recipe_to_write(problem: Problem) -> dict[str, Any]:
     recipe, resolved = problem.recipe, problem.resolved_recipe()
     if recipe.budget is None:
         return resolved
-    shortest_sampler: Any = problem.sampler.limit_gradients(1.0)
-    names = [field.name for field in dataclasses.fields(shortest_sampler)]
-    fitted_fields = {name for name in names if getattr(shortest_sampler, name) != getattr(problem.sampler, name)}
-    derived_fields = (fitted_fields | {problem.sampler.given_step}) - recipe.sampler.fields.keys()
+    derived_fields = {problem.sampler.budget_field} - recipe.sampler.fields.keys()
     sampler = {name: value for name, value in resolved["sampler"].items() if name not in derived_fields}
     lengths = {"warmup", "thin", "draws"} - recipe.where.keys()
     return {**{name: value for name, value in resolved.items() if name not in lengths}, "sampler": sampler}
@@ -241,14 +236,9 @@ def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -
 def _fit_trajectory(
     problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"], *, gradients: float
 ) -> AbstractSampler:
-    """Return the sampler with short enough trajectories and a stable step size, except for fields set by the user."""
-    sampler: Any = problem.sampler.limit_gradients(gradients)
-    if bounded_field := sampler.given_step:
-        longest_step = placement.processes.broadcast_first(sampler.longest_step(problem.posterior, jnp.asarray(thetas)))
-        sampler = (
-            dataclasses.replace(sampler, **{bounded_field: longest_step})
-            if longest_step < getattr(sampler, bounded_field)
-            else sampler
-        )
-    requested_fields: Mapping[str, Any] = problem.recipe.sampler.fields
-    return dataclasses.replace(sampler, **{name: getattr(problem.sampler, name) for name in requested_fields})
+    """Return the sampler with short enough trajectories or a stable step size, unless the user set them."""
+    sampler, field = problem.sampler, problem.sampler.budget_field
+    if not field or field in problem.recipe.sampler.fields:
+        return sampler
+    value = placement.processes.broadcast_first(sampler.fit_budget(problem.posterior, jnp.asarray(thetas), gradients))
+    return dataclasses.replace(sampler, **{field: value})

@@ -18,12 +18,10 @@ from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import spell_settings, spelling
 from bnnzoo.posterior.likelihoods import Gaussian
-from bnnzoo.progress import Observer, Progress
 from bnnzoo.sampling.devices.placement import Placement, place_chains
 from bnnzoo.sampling.devices.processes import Processes
 from bnnzoo.sampling.initial import budget, positions
 from bnnzoo.sampling.initial.trained_start import num_held_out
-from bnnzoo.sampling.job import Stop
 
 NOISE_BY_ROW = "heteroscedastic"
 _DF = 4.0
@@ -147,7 +145,7 @@ def to_json(comparisons: Sequence[Comparison]) -> str:
 
 
 def select_likelihood(
-    problem: Problem, *, tell: Observer, stop: Stop | None, spent: positions.StartCost, key: PRNGKeyArray
+    problem: Problem, *, work: positions.StartWork, key: PRNGKeyArray
 ) -> tuple[Problem, tuple[Comparison, ...]]:
     """Select the likelihood under which networks predict held-out rows better.
 
@@ -159,7 +157,7 @@ def select_likelihood(
         the problem with the selected likelihood, and the comparisons that were made.
 
     Raises:
-        InterruptedRunError: if `stop` asked for it.
+        InterruptedRunError: if `work.stop` asked for it.
     """
     if not is_likelihood_open(problem):
         return problem, ()
@@ -173,8 +171,8 @@ def select_likelihood(
         candidate = candidate.with_lengths(dataclasses.replace(candidate.recipe, start_steps=_STEPS), candidate.sampler)
         thetas = candidate.initial_positions(trained=True, key=key)
         trained_part = "networks to choose the likelihood"
-        with spent.time_block():
-            losses = positions.train_networks(candidate, thetas, placement, trained_part, tell, stop, spent, key).losses
+        with work.time_block():
+            losses = positions.train_networks(candidate, thetas, placement, trained_part, work, key).losses
         # Rounding differs between machines, and all processes must select the same likelihood.
         return Processes.current().broadcast_first(np.asarray(losses, np.float64))
 
@@ -183,10 +181,10 @@ def select_likelihood(
             "one noise level, because the budget leaves no time to compare; to choose yourself, use "
             f"[[likelihood=gaussian]] or {NOISE_BY_ROW}"
         )
-        tell(Progress("note", 0, 0, note=spell_settings(note, spelling())))
+        work.note(spell_settings(note, spelling()))
         return problem, ()
     levels = Comparison(losses_of(problem), losses_of(by_row), LEVELS)
-    tell(Progress("note", 0, 0, note=levels.sentence))
+    work.note(levels.sentence)
     if levels.prefers_second:
         normal, normal_losses, heavy = by_row, levels.second, _with_likelihood(problem, NOISE_BY_ROW, df=_DF)
     else:
@@ -194,7 +192,7 @@ def select_likelihood(
     if heavy is None or not _is_affordable(heavy, placement, key=key):
         return normal, (levels,)
     tails = Comparison(normal_losses, losses_of(heavy), TAILS)
-    tell(Progress("note", 0, 0, note=tails.sentence))
+    work.note(tails.sentence)
     return heavy if tails.prefers_second else normal, (levels, tails)
 
 

@@ -31,9 +31,11 @@ T = TypeVar("T")
 
 
 @dataclasses.dataclass
-class StartCost:
-    """Likelihood evaluations and seconds that finding the initial positions took."""
+class StartWork:
+    """The work that finds the initial positions: its observer, its stop signal, and its cost so far."""
 
+    tell: Observer
+    stop: Stop | None = None
     evaluations: float = 0.0
     """Likelihood evaluations of training and transport, over all chains."""
     seconds: float = 0.0
@@ -46,22 +48,41 @@ class StartCost:
         yield
         self.seconds += time.perf_counter() - start_time
 
+    def note(self, text: str) -> None:
+        """Tell the user a sentence."""
+        self.tell(Progress("note", 0, 0, note=text))
+
+    def last_value(self, stream: Iterator[tuple[int, T]], activity: str, total: int) -> T:
+        """Return the last value of a stream, and report its progress; a stop ends the stream early.
+
+        Raises:
+            InterruptedRunError: if `stop` asked for it in any process.
+        """
+        number, latest = 0, list[T]()
+        for num_steps, value in stream:
+            self.tell(Progress("start", num_steps, total, note=activity))
+            latest = [value]
+            if number := self.stop() if self.stop else 0:
+                break
+        # All processes agree on stopping, even if each trains the same network alone.
+        if number := Processes.current().largest(number):
+            raise InterruptedRunError(f"stopped while {activity}: nothing was written", number)
+        return latest[0]
+
 
 def initial_positions(
     problem: Problem,
     placement: Placement,
     *,
     given_positions: Float[Array | np.ndarray, "chain dim"] | None,
-    tell: Observer,
-    stop: Stop | None,
-    spent: StartCost,
+    work: StartWork,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
     """Return the initial positions, as given or by the recipe's `init`.
 
     Raises:
         UsageError: if the given positions have the wrong shape.
-        InterruptedRunError: if `stop` asked for it.
+        InterruptedRunError: if `work.stop` asked for it.
     """
     if given_positions is not None:
         thetas, expected_shape = np.asarray(given_positions), (problem.recipe.chains, problem.posterior.layout.dim)
@@ -74,29 +95,27 @@ def initial_positions(
         check_given(problem, thetas[0])
     if not is_trained or has_centre:
         return thetas
-    return train_networks(problem, thetas, placement, "the start of each chain", tell, stop, spent, key).positions
+    return train_networks(problem, thetas, placement, "the start of each chain", work, key).positions
 
 
-def fixed_values(
-    problem: Problem, *, tell: Observer, stop: Stop | None, spent: StartCost, key: PRNGKeyArray
-) -> dict[str, np.ndarray]:
+def fixed_values(problem: Problem, *, work: StartWork, key: PRNGKeyArray) -> dict[str, np.ndarray]:
     """Return the values of the unsampled parameters by name, from one training of the whole network for all chains.
 
     The result is empty if every parameter is sampled.
 
     Raises:
-        InterruptedRunError: if `stop` asked for it.
+        InterruptedRunError: if `work.stop` asked for it.
     """
     if problem.description is None or not (fixed_names := named_leaves(problem.network_posterior.network)):
         return {}
-    whole_network, theta = train_whole_network(problem, tell=tell, stop=stop, spent=spent, key=key)
+    whole_network, theta = train_whole_network(problem, work=work, key=key)
     leaves = named_leaves(whole_network.network_posterior.network_at(jnp.asarray(theta)))
     # Rounding differs between machines, and the chains of all processes must have the same posterior.
     return Processes.current().broadcast_first({name: np.asarray(leaves[name]) for name in fixed_names})
 
 
 def train_whole_network(
-    problem: Problem, *, tell: Observer, stop: Stop | None, spent: StartCost, key: PRNGKeyArray
+    problem: Problem, *, work: StartWork, key: PRNGKeyArray
 ) -> tuple[Problem, Float[np.ndarray, " dim"]]:
     """Train one network for all chains and return the problem of all its parameters and their trained values.
 
@@ -104,7 +123,7 @@ def train_whole_network(
 
     Raises:
         UsageError: if the user's network does not fit the training rows.
-        InterruptedRunError: if `stop` asked for it.
+        InterruptedRunError: if `work.stop` asked for it.
     """
     whole_network = problem.with_all_sampled()
     start = whole_network.initial_positions(trained=True, key=key)
@@ -112,9 +131,7 @@ def train_whole_network(
         check_given(whole_network, start[0])
         return whole_network, np.asarray(start[0])
     placement, trained_part = place_chains("vectorized", 1), "the parameters that are not sampled"
-    return whole_network, train_networks(
-        whole_network, start, placement, trained_part, tell, stop, spent, key
-    ).positions[0]
+    return whole_network, train_networks(whole_network, start, placement, trained_part, work, key).positions[0]
 
 
 def check_given(problem: Problem, theta: Float[Array, " dim"]) -> None:
@@ -149,24 +166,20 @@ def transport_starts(
     placement: Placement,
     thetas: Float[Array | np.ndarray, "chain dim"],
     *,
-    tell: Observer,
-    stop: Stop | None,
-    spent: StartCost,
+    work: StartWork,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
     """Move chains from prior draws towards the posterior if the run has a warm-up and its sampler an accept step.
 
     Raises:
-        InterruptedRunError: if `stop` asked for it.
+        InterruptedRunError: if `work.stop` asked for it.
     """
     recipe, posterior = problem.recipe, problem.posterior
     if recipe.init != "prior" or not recipe.warmup or ACCEPTANCE_RATE not in problem.sampler.statistics:
         return thetas
     stream = transport.transport(posterior, thetas, placement=placement, num_warmup=recipe.warmup, key=key)
-    final_positions = _last_value(
-        stream, "moving the chains to the posterior", transport.num_steps(recipe.warmup), tell, stop
-    )
-    spent.evaluations += float(recipe.chains * transport.evaluations(posterior, recipe.warmup))
+    final_positions = work.last_value(stream, "moving the chains to the posterior", transport.num_steps(recipe.warmup))
+    work.evaluations += float(recipe.chains * transport.evaluations(posterior, recipe.warmup))
     return placement.processes.gather(final_positions)
 
 
@@ -231,15 +244,13 @@ def train_networks(
     thetas: Float[Array, "chain dim"],
     placement: Placement,
     trained_part: str,
-    tell: Observer,
-    stop: Stop | None,
-    spent: StartCost,
+    work: StartWork,
     key: PRNGKeyArray,
 ) -> Trained:
     """Train networks from `thetas` for the recipe's `start_steps`; the progress names them by `trained_part`.
 
     Raises:
-        InterruptedRunError: if `stop` asked for it.
+        InterruptedRunError: if `work.stop` asked for it.
     """
     recipe, rows = problem.recipe, problem.posterior.num_data
     stream = train(
@@ -251,25 +262,7 @@ def train_networks(
         held_out=recipe.start_held_out,
     )
     progress = ((int(training.steps.max()), training) for training in stream)
-    final_training = _last_value(progress, f"training {trained_part}", recipe.start_steps, tell, stop)
+    final_training = work.last_value(progress, f"training {trained_part}", recipe.start_steps)
     training_result = Trained(*placement.processes.gather(tuple(final_training)))
-    spent.evaluations += evaluations(rows, training_result.steps, recipe.start_held_out)
+    work.evaluations += evaluations(rows, training_result.steps, recipe.start_held_out)
     return training_result
-
-
-def _last_value(stream: Iterator[tuple[int, T]], activity: str, total: int, tell: Observer, stop: Stop | None) -> T:
-    """Return the last value of a stream, and report its progress; a stop ends the stream early.
-
-    Raises:
-        InterruptedRunError: if `stop` asked for it in any process.
-    """
-    number, latest = 0, list[T]()
-    for num_steps, value in stream:
-        tell(Progress("start", num_steps, total, note=activity))
-        latest = [value]
-        if number := stop() if stop else 0:
-            break
-    # All processes agree on stopping, even if each trains the same network alone.
-    if number := Processes.current().largest(number):
-        raise InterruptedRunError(f"stopped while {activity}: nothing was written", number)
-    return latest[0]

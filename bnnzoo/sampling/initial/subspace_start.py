@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +16,6 @@ from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.subspace import SubspaceChoice, normal_moments
-from bnnzoo.progress import Progress
 from bnnzoo.samplers.common import directions
 from bnnzoo.samplers.common.directions import Mode
 from bnnzoo.samplers.subsampled import rows_needed as _rows_needed
@@ -72,21 +71,23 @@ class Subspace(NamedTuple):
         )
 
 
-def find_subspace(problem: Problem, choice: SubspaceChoice, *, key: PRNGKeyArray, **callbacks: Any) -> Subspace:
+def find_subspace(
+    problem: Problem, choice: SubspaceChoice, *, work: positions.StartWork, key: PRNGKeyArray
+) -> Subspace:
     """Train the whole network, climb to its mode and return the directions that the data determine there.
 
     Args:
         problem: the problem of the run.
         choice: the subspace that the recipe names.
+        work: observer, stop signal and cost of the start.
         key: random key.
-        callbacks: `tell`, `stop` and `spent`, as for `positions.fixed_values`.
 
     Raises:
         UsageError: if no direction has enough curvature.
-        InterruptedRunError: if `stop` asked for it.
+        InterruptedRunError: if `work.stop` asked for it.
     """
-    whole_problem, theta = positions.train_whole_network(problem, key=key, **callbacks)
-    callbacks["tell"](Progress("note", 0, 0, note="finding the mode and the directions that the data determine"))
+    whole_problem, theta = positions.train_whole_network(problem, work=work, key=key)
+    work.note("finding the mode and the directions that the data determine")
     posterior = whole_problem.network_posterior
     smallest = SMALLEST[choice.kind] if choice.tau is None else choice.tau
     mode = directions.find_mode(posterior, theta, smallest=smallest, key=jax.random.fold_in(key, 1))
@@ -113,7 +114,7 @@ def find_subspace(problem: Problem, choice: SubspaceChoice, *, key: PRNGKeyArray
     )
     # Rounding differs between machines, and the chains of all processes must have the same posterior.
     subspace = subspace._replace(values=Processes.current().broadcast_first(values))
-    callbacks["tell"](Progress("note", 0, 0, note=subspace.sentence))
+    work.note(subspace.sentence)
     return subspace
 
 

@@ -56,7 +56,8 @@ class Setup(eqx.Module):
 
         def kept_values(setup: Setup, state: PyTree) -> Float[Array, " value"]:
             assert setup.outputs is not None
-            return setup.outputs.values_at(state.position, setup.sampler.linearised_at(state))
+            mode = getattr(state, setup.sampler.mode_field) if setup.sampler.mode_field else None
+            return setup.outputs.values_at(state.position, mode)
 
         return _ONE_BY_ONE.all_chains(kept_values, self, states)
 
@@ -97,6 +98,7 @@ class Setup(eqx.Module):
 
     def sampler_step(self, phase: Phase, state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Stats]:
         """Run one step of the sampler, and check its result while it is traced: a plugin may have written it."""
+        # A message names the method that the author wrote: `step`, unless there is another one for warm-up.
         trains = phase == "warm-up" and type(self.sampler).warmup_step is not AbstractSampler.warmup_step
         step = self.sampler.warmup_step if trains else self.sampler.step
         result = step(self.posterior, state, key=key)
@@ -158,7 +160,7 @@ def advance(work: Work, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Arra
     """
     setup = work.setup
     fill = _fill_chain_by_chain if setup.placement.method == "sequential" else _fill
-    shared = _SharedWork(setup, work.start, work.count, work.thin, work.phase, work.keep)
+    shared = eqx.tree_at(lambda w: (w.carry, w.chain_keys), work, (None, None))  # what all devices have in common
     return setup.placement.spread(
         fill,
         shared,
@@ -168,18 +170,7 @@ def advance(work: Work, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Arra
     )
 
 
-class _SharedWork(NamedTuple):
-    """The part of the work that all devices have in common."""
-
-    setup: Setup
-    start: Count
-    count: Count
-    thin: Count | int
-    phase: Phase
-    keep: bool
-
-
-def _fill(work: _SharedWork, carry: Carry, keys: Array, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
+def _fill(work: Work, carry: Carry, keys: Array, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
     """Fill the rows of the chains on one device."""
 
     def row(i: Array, value: tuple[Carry, dict[str, Array]]) -> tuple[Carry, dict[str, Array]]:
@@ -192,7 +183,7 @@ def _fill(work: _SharedWork, carry: Carry, keys: Array, buffer: dict[str, Array]
 
 
 def _row(
-    work: _SharedWork, carry: Carry, keys: Array, first: Array, buffer: dict[str, Array]
+    work: Work, carry: Carry, keys: Array, first: Array, buffer: dict[str, Array]
 ) -> tuple[Carry, dict[str, Array]]:
     """Run `thin` steps of each chain from step `first` on, and return the values kept of them.
 
@@ -224,7 +215,7 @@ def _reduced(rule: Reduce, reduced: Array, value: Array) -> Array:
 
 
 def _fill_chain_by_chain(
-    work: _SharedWork, carry: Carry, keys: Array, buffer: dict[str, Array]
+    work: Work, carry: Carry, keys: Array, buffer: dict[str, Array]
 ) -> tuple[Carry, dict[str, Array]]:
     """Fill the rows one chain at a time, so that only one chain's step is in memory."""
 
@@ -258,10 +249,8 @@ class Rows(NamedTuple):
     @classmethod
     def from_setup(cls, setup: Setup, carry: Carry, phase: Phase, *, keep: bool, thin: int, most_draws: int) -> Rows:
         """Return rows whose number is a power of two bounded in bytes, so that a longer run compiles nothing new."""
-        (num_chains, dim), reduce_rules = (
-            eqx.filter_eval_shape(setup.values_to_keep, carry.states).shape,
-            reductions(setup.sampler),
-        )
+        num_chains, dim = eqx.filter_eval_shape(setup.values_to_keep, carry.states).shape
+        reduce_rules = reductions(setup.sampler)
         steps = setup.statistics(phase, carry.states)
         means = {n for n in steps if reduce_rules.get(n) == "mean"}
         types = {n: jnp.zeros(()).dtype if n in means and not _is_real(s.dtype) else s.dtype for n, s in steps.items()}

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from bnnzoo.errors import BnnzooError
-from bnnzoo.finding import spell_settings, spelling
+from bnnzoo.finding import setting, spell_settings, spelling
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.outputs import Outputs
@@ -119,10 +119,8 @@ def chunks(
             first_keys = placement.put(keys_by_chain(keys.states, num_chains), 0)
             states = programs.first_states(setup, placement.put(jnp.asarray(thetas), 0), first_keys, num_warmup)
             zero_restarts = placement.put(jnp.zeros(num_chains, jnp.int32), 0)
-            carry, step = (
-                programs.restart_tuning(setup, states, zero_restarts, setup.constraints(states, num_warmup)),
-                0,
-            )
+            constraints = setup.constraints(states, num_warmup)
+            carry, step = programs.restart_tuning(setup, states, zero_restarts, constraints), 0
         else:
             carry, step = placement.put(resume[0], 0), resume[1]
     if step < num_warmup:
@@ -263,7 +261,8 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
                 yield Chunk("sampling", draws, stats, all_chains, step, setup.sampler)
             # After the yield, because the caller still keeps the draws of stuck chains. After the last chunk the run is
             # complete, and its findings report them.
-            steps_rejected = count_rejected_steps(setup.sampler.moved(stats), steps_rejected, thin)
+            if "accepted" in stats:
+                steps_rejected = count_rejected_steps(stats["accepted"] > 0, steps_rejected, thin)
             if future is not None:
                 refuse_all_stuck(steps_rejected, step)
     seconds.sampling = earlier_seconds + time.perf_counter() - start_time
@@ -297,5 +296,13 @@ def _check_finite(draws: Float[np.ndarray, "chain draw value"], layout: Layout, 
     invalid_places = np.argwhere(~np.isfinite(draws))
     if len(invalid_places):
         chain, _, index = invalid_places[0]
-        name, remedy = layout.name_of(int(index)), spell_settings(setup.sampler.smaller_steps, spelling())
+        name, remedy = layout.name_of(int(index)), spell_settings(_advise_smaller_steps(setup.sampler), spelling())
         raise BnnzooError(f"chain {chain}: {name} is not finite before step {next_step}; {remedy}")
+
+
+def _advise_smaller_steps(sampler: AbstractSampler) -> str:
+    """Return advice for a chain whose numbers are no longer finite."""
+    for name in ("learning_rate", "step_size"):
+        if hasattr(sampler, name):
+            return f"use a smaller {setting(f'sampler.{name}')}"
+    return f"use {setting('precision', 'float64')}, or another sampler"

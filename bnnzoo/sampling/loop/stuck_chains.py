@@ -15,17 +15,15 @@ _CURE = f"use a smaller {setting('sampler.step_size')}, or a longer {setting('wa
 
 
 def count_rejected_steps(
-    moved: Bool[np.ndarray, "chain draw"] | None, steps_rejected: Int[np.ndarray, " chain"], thin: int
+    moved: Bool[np.ndarray, "chain draw"], steps_rejected: Int[np.ndarray, " chain"], thin: int
 ) -> Int[np.ndarray, " chain"]:
     """Return how many steps each chain has now rejected in a row, to the precision of a thinned draw.
 
     Args:
-        moved: whether each draw of a chunk is from an accepted step; None for samplers that never reject.
+        moved: whether each draw of a chunk is from an accepted step.
         steps_rejected: the result for the chunk before.
         thin: steps per draw.
     """
-    if moved is None:
-        return steps_rejected
     length = moved.shape[1]
     last_accepted = np.where(moved.any(1), length - 1 - moved[:, ::-1].argmax(1), -1)
     return np.where(last_accepted >= 0, (length - 1 - last_accepted) * thin, steps_rejected + length * thin)

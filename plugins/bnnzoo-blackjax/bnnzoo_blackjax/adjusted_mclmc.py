@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -35,6 +34,7 @@ class AdjustedMclmc(AbstractKernel):
     """
 
     exactness: ClassVar[Literal["exact"]] = "exact"
+    budget_field: ClassVar[str] = "max_steps"
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
     length: Annotated[Number, Gt(0), Doc("mean length of a trajectory, in units of sqrt(dim) standard deviations")] = (
@@ -48,12 +48,11 @@ class AdjustedMclmc(AbstractKernel):
         """Maximum number of gradients of a step."""
         return _GRADIENTS * (2 * self.max_steps - 1)
 
-    def limit_gradients(self, gradients: float) -> AdjustedMclmc:
-        """Return this sampler with trajectories of at most `gradients` gradients, but at least `_LEAST_STEPS` steps."""
+    def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
+        """Return the limit for trajectories of at most `gradients` gradients, but at least `_LEAST_STEPS` steps."""
+        del posterior, thetas
         affordable = int((gradients / _GRADIENTS + 1) / 2)
-        return dataclasses.replace(
-            self, max_steps=max(min(_LEAST_STEPS, self.max_steps), min(affordable, self.max_steps))
-        )
+        return max(min(_LEAST_STEPS, self.max_steps), min(affordable, self.max_steps))
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Reject posteriors with fewer than two parameters."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -11,6 +10,7 @@ from annotated_types import Ge, Gt, Lt
 from jaxtyping import Array, Float
 from typing_extensions import Doc
 
+from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo_blackjax.kernel import AbstractKernel
 
@@ -25,6 +25,7 @@ class Nuts(AbstractKernel):
     """Draws from the posterior by BlackJAX's No-U-Turn sampler (Hoffman and Gelman 2014)."""
 
     exactness: ClassVar[Exact] = "exact"
+    budget_field: ClassVar[str] = "max_tree_depth"
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)
     max_tree_depth: Annotated[int, Ge(1), Doc("maximum tree depth: at most 2^depth - 1 leapfrog steps per draw")] = 10
@@ -35,10 +36,10 @@ class Nuts(AbstractKernel):
         """Maximum number of gradients of a step, 2^depth - 1."""
         return 2**self.max_tree_depth - 1
 
-    def limit_gradients(self, gradients: float) -> Nuts:
-        """Return this sampler with a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
-        depth = int(np.clip(np.log2(gradients + 1), min(_LEAST_DEPTH, self.max_tree_depth), self.max_tree_depth))
-        return dataclasses.replace(self, max_tree_depth=depth)
+    def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
+        """Return a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
+        del posterior, thetas
+        return int(np.clip(np.log2(gradients + 1), min(_LEAST_DEPTH, self.max_tree_depth), self.max_tree_depth))
 
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]

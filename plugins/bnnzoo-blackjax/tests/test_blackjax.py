@@ -88,9 +88,10 @@ def test_a_plan_knows_what_a_step_costs():
     """The number of gradients of a step, its requested limit, and two per step of McLachlan's integrator."""
     assert (Hmc(num_steps=7).gradients, Nuts(max_tree_depth=5).gradients) == (7, 31)
     assert AdjustedMclmc(max_steps=10).gradients == 2 * 19
-    assert Nuts().limit_gradients(40).max_tree_depth == 5
-    assert AdjustedMclmc().limit_gradients(100).gradients <= 100
     posterior, sampler = TARGET.posterior, AdjustedMclmc(step_size=0.1)
+    thetas = jnp.zeros((1, posterior.layout.dim))
+    assert Nuts().fit_budget(posterior, thetas, 40.0) == 5
+    assert AdjustedMclmc(max_steps=AdjustedMclmc().fit_budget(posterior, thetas, 100.0)).gradients <= 100
     state = sampler.init(posterior, jnp.zeros(posterior.layout.dim), num_warmup=0, key=jax.random.key(0))
     stats = jax.jit(lambda key: sampler.step(posterior, state, key=key)[1])(jax.random.key(1))
     assert int(stats["n_steps"]) % 2 == 0

@@ -175,6 +175,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
         """Reject a control variate whose Hessian is not affordable."""
         refuse_large_hessian(self.control_variate, posterior)
 
-    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> float:
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
         """Count two likelihoods a datum, and its derivatives at the anchor along the move."""
+        del warmup
         return means.get("rows_seen", float(posterior.num_data)) * (2.0 + ORDER[self.control_variate])
