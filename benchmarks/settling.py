@@ -49,8 +49,8 @@ def main() -> None:
                 modes = values + 3 * values.std((0, 1)) * rng.normal(size=(count, 1, size))
                 cases = (values, modes, drifting(rng, values, 1.0, count), drifting(rng, values, 2.0, 1))
                 results = [measure_settling({"f": case}) for case in cases]
-                alarms += [result is not None and result.p < LEVEL for result in results]
-                measured.append(results[0].effective_draws if results[0] else np.nan)
+                alarms += [result is not None and result.drift_p < LEVEL for result in results]
+                measured.append(results[0].within_ess if results[0] else np.nan)
             rates = " | ".join(f"{alarm / args.repeats:.3f}" for alarm in alarms)
             print(f"| {count} | {effective} | {size} | {rates} | {np.median(measured):.0f} |", flush=True)
 

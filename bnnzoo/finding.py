@@ -104,6 +104,8 @@ class Finding(NamedTuple):
     limit: float
     advice: str = ""
     """The remedy without a full stop, with each `setting` as a placeholder; empty if no remedy is known."""
+    chains: tuple[int, ...] = ()
+    """The chains that it concerns; empty if it concerns all of them."""
 
     @property
     def settings(self) -> tuple[tuple[str, str | None], ...]:
@@ -135,16 +137,19 @@ def sentences(findings: Sequence[Finding], spelling: Spelling = "options") -> li
 
 
 def _value_and_limit(finding: Finding) -> str:
+    label, limit = finding.label, finding.limit
+    if finding.chains:
+        label += f" (chain{'s' if len(finding.chains) > 1 else ''} {', '.join(map(str, finding.chains))})"
     if math.isnan(finding.value):
-        return f"{finding.label} is not a number (limit {finding.limit:g})"
-    relation = "at least" if finding.value < finding.limit else "trusted up to"
+        return f"{label} is not a number (limit {limit:g})"
+    relation = "at least" if finding.value < limit else "trusted up to"
     # Use three digits, or as many as are needed to distinguish the value from its limit.
     value = next(
         text
         for digits in (3, 4, 5, 17)
-        if (text := f"{finding.value:.{digits}g}") != f"{finding.limit:.{digits}g}" or digits == 17
+        if (text := f"{finding.value:.{digits}g}") != f"{limit:.{digits}g}" or digits == 17
     )
-    return f"{finding.label} {value}, {relation} {finding.limit:g}"
+    return f"{label} {value}, {relation} {limit:g}"
 
 
 def to_json(findings: Iterable[Finding]) -> str:
@@ -154,4 +159,4 @@ def to_json(findings: Iterable[Finding]) -> str:
 
 def from_json(text: str) -> tuple[Finding, ...]:
     """Return the findings that `to_json` wrote."""
-    return tuple(Finding(**fields) for fields in json.loads(text))
+    return tuple(Finding(**{**fields, "chains": tuple(fields.get("chains", ()))}) for fields in json.loads(text))

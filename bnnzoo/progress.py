@@ -26,3 +26,8 @@ class Progress(NamedTuple):
 
 
 Observer = Callable[[Progress], None]
+
+
+def ignore(progress: Progress) -> None:
+    """Observe nothing."""
+    del progress

@@ -1,4 +1,4 @@
-"""Choice of a recipe for data without a named model and sampler.
+"""The recipe and the data of a run, and the choice of a recipe for data without a named model and sampler.
 
 benchmarks/own_data.py compares the chosen recipes with models that need no tuning.
 """
@@ -11,7 +11,8 @@ from typing import Any
 
 from bnnzoo.data import Dataset, load_recipe_data
 from bnnzoo.errors import UsageError
-from bnnzoo.recipe import Layer, read_layer, resolve
+from bnnzoo.plugins import registry
+from bnnzoo.recipe import PARTS, Layer, Recipe, part_names, read_layer, resolve
 
 MAX_FULL_BATCH_ROWS = 20_000
 """Limit for samplers that use all rows.
@@ -23,6 +24,37 @@ MIN_DEEP_ROWS = 300
 """Minimal number of rows for a regression network with four hidden layers.
 
 On smaller tables one hidden layer predicted as well as two or better, and its chains mixed faster."""
+
+
+def recipe_and_data(
+    layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None, *, has_own_model: bool = False
+) -> tuple[Recipe, Dataset, bool]:
+    """Return the recipe of a run, its data, and whether the data chose the model and the sampler.
+
+    The data are loaded before JAX is imported, so that errors in them appear at once.
+
+    Args:
+        layers: the config layers of the user.
+        options: the options of the user, with the names of the parts.
+        data: data in memory, instead of the data of the options.
+        has_own_model: whether the model is not registered.
+
+    Raises:
+        UsageError: if the options or the data are invalid.
+    """
+    layers, dataset = list(layers), None
+    names = part_names(None, None, layers, options)
+    has_data = data is not None or options.get("data") or any("data" in layer.run for layer in layers)
+    is_chosen = bool(has_data) and not names["model"] and not names["sampler"]
+    if is_chosen:
+        layer, dataset = choose_recipe(layers, options, data)
+        layers.insert(0, layer)
+    recipe = resolve(None, None, layers, options, in_memory=data is not None)
+    for kind in PARTS:
+        part = getattr(recipe, kind)
+        if part and part.name and not (has_own_model and kind == "model"):
+            registry.find(f"{kind}s", part.name)
+    return recipe, dataset or load_recipe_data(recipe, data), is_chosen
 
 
 def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None) -> tuple[Layer, Dataset]:

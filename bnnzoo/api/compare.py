@@ -113,8 +113,8 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     Raises:
         UsageError: for fewer than two runs, or runs that do not share their training or test rows.
     """
-    opened_runs = [_open(run) for run in runs]
-    all_runs = [*opened_runs, *([] if reference is None else [_open(reference)])]
+    opened_runs = [entrances.opened(run) for run in runs]
+    all_runs = [*opened_runs, *([] if reference is None else [entrances.opened(reference)])]
     if len(all_runs) < 2:
         raise UsageError("compare: expected two or more runs, or one run and a [[reference]] (got one run)")
     names = _names(all_runs)
@@ -285,10 +285,6 @@ def _cost(run: Run) -> dict[str, float]:
         "ess_bulk": diagnosis["ess_bulk"],
         "ess_per_second": diagnosis["ess_bulk"] / seconds if seconds else math.nan,
     }
-
-
-def _open(run: Run | str | Path) -> Run:
-    return run if isinstance(run, Run) else entrances.open(run)
 
 
 def _names(runs: Sequence[Run]) -> list[str]:

@@ -47,7 +47,7 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
             different values of the parameters that are trained and not sampled.
         DamagedError: if a file is damaged; the message names it.
     """
-    opened_runs = [run if isinstance(run, Run) else entrances.open(run) for run in runs]
+    opened_runs = [entrances.opened(run) for run in runs]
     if len(opened_runs) < 2:
         raise UsageError("expected two or more runs to join (got one)")
     _check(opened_runs)
@@ -107,25 +107,21 @@ def _check(runs: Sequence[Run]) -> None:
             raise UsageError(f"{run.path}: was trained on other rows than {first.path}")
         # A posterior defined in Python has no constant_data.
         constant, first_constant = (each.predictor.record.group(schema.CONSTANT_DATA) for each in (run, first))
-        if not _equal(
-            *(
-                {name: variables[name] for name in _SCALES if name in variables}
-                for variables in (constant, first_constant)
-            )
-        ):
+        if not _equal(_select(constant, _SCALES), _select(first_constant, _SCALES)):
             raise UsageError(f"{run.path}: its rows are standardised in another way than those of {first.path}")
         if not _equal(schema.fixed_leaves(constant), schema.fixed_leaves(first_constant)):
             raise UsageError(
                 f"{run.path}: its fixed parameters were trained again, and differ from those of {first.path}"
             )
-        rows = (
-            {name: variables[name] for name in _ROWS if name in variables} for variables in (constant, first_constant)
-        )
-        if not _equal(*rows):
+        if not _equal(_select(constant, _ROWS), _select(first_constant, _ROWS)):
             raise UsageError(f"{run.path}: its test rows, or those of [[keep_at]], differ from those of {first.path}")
     seeds = [seed for run in runs for seed in _seeds(run)]
     if len(set(seeds)) < len(seeds):
         raise UsageError("two runs with the same seed have the same draws; join runs with different [[seed]]")
+
+
+def _select(variables: schema.Group, names: Sequence[str]) -> schema.Group:
+    return {name: variables[name] for name in names if name in variables}
 
 
 def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
@@ -249,44 +245,35 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
             else {}
         )
 
-    stuck, num_chains, findings_by_run = list[int](), 0, []
-    for run, run_attributes in zip(runs, attributes_of_runs, strict=True):
-        stuck += [num_chains + chain for chain in json.loads(run_attributes.get("stuck_chains", "[]"))]
-        chains = run.posterior[schema.POSTERIOR].sizes[schema.CHAIN]
-        num_chains += chains
-        findings_by_run.append(
-            (
-                chains,
-                [
-                    run_attributes
-                    for run_attributes in from_json(run_attributes.get("findings", "[]"))
-                    if run_attributes.kind != "stuck"
-                ],
-            )
-        )
+    num_chains = [run.posterior[schema.POSTERIOR].sizes[schema.CHAIN] for run in runs]
+    stuck, findings_by_run = list[int](), []
+    for start, count, attributes in zip(
+        np.cumsum([0, *num_chains]).tolist(), num_chains, attributes_of_runs, strict=False
+    ):
+        stuck += [start + chain for chain in json.loads(attributes.get("stuck_chains", "[]"))]
+        findings = from_json(attributes.get("findings", "[]"))
+        findings_by_run.append((count, [finding for finding in findings if finding.kind != "stuck"]))
     # The finding is written again with the new numbers of the chains.
     combined_findings = stuck_finding(dict.fromkeys(stuck, STUCK_STEPS)) + chain_findings.combine_findings(
         findings_by_run
     )
-    recipe, *others = (recipe_from(str(run_attributes["recipe"])) for run_attributes in attributes_of_runs)
+    recipes = [recipe_from(str(attributes["recipe"])) for attributes in attributes_of_runs]
     # If a budget determined the thinning, the largest value is stored.
-    thin = max(run_attributes.thin for run_attributes in (recipe, *others))
-    recipe = dataclasses.replace(recipe, chains=num_chains, draws=draws, thin=thin)
+    thin = max(recipe.thin for recipe in recipes)
+    recipe = dataclasses.replace(recipes[0], chains=sum(num_chains), draws=draws, thin=thin)
     joined = {"recipe": to_yaml(as_dict(recipe)), "draws_requested": draws, "draws_done": draws, "tuned": "{}"}
     joined |= {"stuck_chains": json.dumps(stuck), "seeds": json.dumps([seed for run in runs for seed in _seeds(run)])}
     for name in _SUMS:
         joined |= reduce_if_present(name, sum)
     for name in _VERSION_ATTRIBUTES:
         joined |= reduce_if_present(name, _merge_versions)
-    if inexact := dict.fromkeys(
-        run_attributes["inexact_resume"] for run_attributes in attributes_of_runs if "inexact_resume" in run_attributes
-    ):
-        joined |= {"inexact_resume": "; ".join(inexact)}
-    joined |= {
-        "findings": to_json(combined_findings),
-        "regime": sentence(combined_findings[0]) if combined_findings else "",
-    }
-    joined |= {"regime_ok": 0} if combined_findings else {}
+    inexact = dict.fromkeys(each["inexact_resume"] for each in attributes_of_runs if "inexact_resume" in each)
+    if inexact:
+        joined["inexact_resume"] = "; ".join(inexact)
+    joined["findings"] = to_json(combined_findings)
+    joined["regime"] = sentence(combined_findings[0]) if combined_findings else ""
+    if combined_findings:
+        joined["regime_ok"] = 0
     return first | joined
 
 

@@ -19,14 +19,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bnnzoo import store
-from bnnzoo.api.choose_recipe import choose_recipe
+from bnnzoo.api.choose_recipe import recipe_and_data
 from bnnzoo.api.data_notes import report_notes
-from bnnzoo.api.keywords import options_of, recipe_of
+from bnnzoo.api.keywords import options_of
 from bnnzoo.api.run import Run
 from bnnzoo.assembly import Problem
-from bnnzoo.data import Dataset, load_recipe_data
-from bnnzoo.data.loading.exposure import NAME as EXPOSURE
-from bnnzoo.data.loading.exposure import with_exposure
+from bnnzoo.data import Dataset
+from bnnzoo.data.formats.frames import EXPOSURE, with_exposure
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.files import user_paths
 from bnnzoo.models import AbstractModel
@@ -34,7 +33,7 @@ from bnnzoo.models.own import Own
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.process import clock
-from bnnzoo.progress import Observer, Progress
+from bnnzoo.progress import Observer, Progress, ignore
 from bnnzoo.progress_bar import observer_in_python
 from bnnzoo.recipe import Recipe, recipe_from, resolve, to_yaml
 from bnnzoo.samplers import AbstractSampler
@@ -92,19 +91,13 @@ def sample(
         UsageError: for every error that can be detected before the run.
     """
     with observer_in_python(progress=progress and observer is None) as default_observer:
-        arguments = {
-            "data": data,
-            "force": force,
-            "observer": observer or default_observer,
-            "share_programs": share_programs,
-            **options,
-        }
+        settings = {"force": force, "observer": observer or default_observer, "share_programs": share_programs}
         if out is not None:
-            run = _sample(model, sampler, out=user_paths.checked_path(out), **arguments)
+            run = _sample(model, sampler, data, user_paths.checked_path(out), settings, options)
         else:
             folder = Path(tempfile.mkdtemp(prefix="bnnzoo-"))
             try:
-                run = _sample(model, sampler, out=folder / "run.nc", **arguments)
+                run = _sample(model, sampler, data, folder / "run.nc", settings, options)
             except BaseException:
                 with contextlib.suppress(OSError):
                     folder.rmdir()  # the folder stays if an interrupted run left files in it
@@ -117,21 +110,14 @@ def sample(
 
 
 def _sample(
-    model: Any,
-    sampler: Any,
-    *,
-    data: Any,
-    out: Path,
-    force: bool,
-    observer: Observer | None,
-    share_programs: bool,
-    **options: Any,
+    model: Any, sampler: Any, data: Any, out: Path, settings: Mapping[str, Any], options: dict[str, Any]
 ) -> Run:
     """Run `sample` into a file."""
     arguments = {"model": model, "sampler": sampler, "data": data, **options, "out": out}
     started_by = store.Command.from_keywords(arguments)
     if isinstance(model, AbstractPosterior):
-        return _run_by_hand(model, sampler, out=out, force=force, observer=observer, started_by=started_by, **options)
+        by_hand = {"force": settings["force"], "observer": settings["observer"], "started_by": started_by}
+        return _run_by_hand(model, sampler, out=out, **by_hand, **options)
     start_time, own_model = clock.run_start(), None
     if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
         own_model = model if isinstance(model, AbstractModel) else Own(model)
@@ -142,20 +128,11 @@ def _sample(
         data, options["exposure"] = (with_exposure(data[0], exposure), data[1]), EXPOSURE
     in_memory = data is not None and not isinstance(data, str | Path)
     spec = None if data is None or in_memory else str(data)
-    dataset, layers = None, []
-    if model is None and sampler is None and data is not None:
-        layer, dataset = choose_recipe([], {**options_of(options), "data": spec}, data if in_memory else None)
-        layers.append(layer)
-    recipe = recipe_of(model, sampler, layers, data=spec, in_memory=in_memory, **options)
-    if in_memory and dataset is None:
-        dataset = load_recipe_data(recipe, data)
-    run_options = {
-        "observer": observer,
-        "share_programs": share_programs,
-        "began": start_time,
-        "started_by": started_by,
-    }
-    return run_recipe(recipe, out=out, force=force, dataset=dataset, model=own_model, **run_options)
+    words = options_of({"model": model, "sampler": sampler, **options}) | {"data": spec}
+    has_own_model = own_model is not None
+    recipe, dataset, _ = recipe_and_data([], words, data if in_memory else None, has_own_model=has_own_model)
+    run_options = {"dataset": dataset, "model": own_model, "started_by": started_by, "began": start_time}
+    return run_recipe(recipe, out=out, **run_options, **settings)
 
 
 def run_recipe(
@@ -279,6 +256,11 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
     return Run(store.open_tree(path), path, model=own)
 
 
+def opened(run: Run | str | Path) -> Run:
+    """Return a run that may be given as its file."""
+    return run if isinstance(run, Run) else open(run)
+
+
 def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
     """Return the recipe as YAML with every field written out, except the fields that a budget chooses later."""
     with _jax_for(recipe):
@@ -341,8 +323,4 @@ def _jax_for(recipe: Recipe) -> Iterator[None]:
 
 def _without_repeated_notes(observer: Observer | None) -> Observer:
     """Return the observer in the first of the processes that share a run, and a silent observer in the others."""
-    return observer if observer is not None and Processes.current().is_first else _silent
-
-
-def _silent(progress: Progress) -> None:
-    del progress
+    return observer if observer is not None and Processes.current().is_first else ignore

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from bnnzoo.errors import UsageError
 from bnnzoo.plugins import registry
-from bnnzoo.recipe import PARTS, Layer, Recipe, fields_of, plain, resolve
+from bnnzoo.recipe import PARTS, Recipe, fields_of, plain, resolve
 
 
-def recipe_of(
-    model: Any, sampler: Any, layers: Sequence[Layer] = (), *, data: str | None, in_memory: bool, **options: Any
-) -> Recipe:
+def recipe_of(model: Any, sampler: Any, *, data: str | None, in_memory: bool, **options: Any) -> Recipe:
     """Return the recipe of Python arguments.
 
     They have precedence over shipped recipes, like options of the command line.
     """
     all_options = options_of({"model": model, "sampler": sampler, **options}) | {"data": data}
-    return resolve(None, None, layers, all_options, in_memory=in_memory)
+    return resolve(None, None, [], all_options, in_memory=in_memory)
 
 
 def options_of(options: Mapping[str, Any]) -> dict[str, Any]:

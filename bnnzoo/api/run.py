@@ -33,7 +33,7 @@ from bnnzoo.files.atomic import check_free, copy_atomically, write_atomically
 from bnnzoo.finding import Finding
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.progress import Observer, Progress
+from bnnzoo.progress import Observer, Progress, ignore
 
 if TYPE_CHECKING:
     from bnnzoo.plots import Picture
@@ -192,12 +192,12 @@ class Run(AbstractRunPredictions):
         if interval is None:
             prediction_intervals.refuse_without_interval(level, calibration)
         x, y = self.predictor.test_rows(data, unseen=unseen)
-        tell = observer or (lambda _: None)
+        tell = observer or ignore
         tell(Progress("evaluating", 0, len(x)))
         intervals: dict[str, Estimate] = {}
         if interval is not None:  # first, because intervals may be refused, and metrics take longer
             how: dict[str, Any] = {"calibration": calibration, "observer": observer}
-            intervals = evaluate.of_intervals(self.predictor, x, y, interval, level, **how)
+            intervals = prediction_intervals.estimates(self.predictor, x, y, interval, level, **how)
         estimates = evaluate.of_rows(self.predictor, x, y).estimates | intervals
         if data is None:
             estimates |= loo.estimates(self.predictor)

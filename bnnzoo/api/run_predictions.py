@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from bnnzoo import store
 from bnnzoo.data import Unseen
-from bnnzoo.data.loading.exposure import with_exposure
+from bnnzoo.data.formats.frames import with_exposure
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.intervals import prediction_intervals
 from bnnzoo.evaluation.intervals.prediction_intervals import LEVEL, Interval

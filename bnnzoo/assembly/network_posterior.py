@@ -92,7 +92,11 @@ def build_posterior(
             network = SubspaceNetwork.restrict(network, fixed, num_own=num_own, is_linearised=subspace.is_linearised)
             prior, names = InducedNormal.of_subspace(prior, network), frozenset({COORDINATES})
     sampled_leaves = [leaf for name, leaf in named_leaves(network).items() if name in names]
-    sampled = network_layout(network, lambda leaf: any(leaf is leaf_sampled for leaf_sampled in sampled_leaves))
+
+    def is_sampled(leaf: object) -> bool:
+        return any(leaf is sampled_leaf for sampled_leaf in sampled_leaves)
+
+    sampled = network_layout(network, is_sampled)
     check_prior(prior, sampled)
     build = functools.partial(
         NetworkPosterior.of,
@@ -100,7 +104,7 @@ def build_posterior(
         prior=compilable_prior(prior, sampled),
         y=with_precision(y, recipe.precision),
         likelihood_power=recipe.likelihood_power,
-        sampled=lambda leaf: any(leaf is leaf_sampled for leaf_sampled in sampled_leaves),
+        sampled=is_sampled,
         has_exposure=bool(signature.exposure),
     )
     # Byte images stay bytes on the device, which takes a quarter of the memory. The posterior scales them there.

@@ -26,9 +26,8 @@ from bnnzoo.assembly.recipe_parts import (
 from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_recipe_data, split
 from bnnzoo.data.encoding.targets import TAKEN_AS_NUMBERS
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
-from bnnzoo.models import AbstractModel
+from bnnzoo.models import AbstractModel, own
 from bnnzoo.models.building import Architecture
-from bnnzoo.models.own import PREFIX as OWN
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.censored import uncensored
@@ -89,7 +88,7 @@ class Problem:
             dataset = dataclasses.replace(dataset, notes=tuple(n for n in dataset.notes if TAKEN_AS_NUMBERS not in n))
         for rows in filter(None, (dataset, dataset.test)):  # before the split, because its row numbers would differ
             try:
-                parts.likelihood.check(rows.y, dataset.num_targets)
+                parts.likelihood.check(rows.y, dataset.signature.num_targets)
             except UsageError as error:
                 raise UsageError(f"{rows.name}: {error}") from None
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
@@ -97,6 +96,10 @@ class Problem:
         kept_rows = _kept_rows(recipe, train.signature, test)
         problem = _build_problem(recipe, Description(parts, train.signature, scaler), train, test, kept_rows=kept_rows)
         parts.sampler.check(problem.posterior)
+        if recipe.init == "given" and not isinstance(parts.model, own.Own):
+            raise UsageError(
+                "[[init=given]]: requires an Equinox module of your own as the model, in Python; use [[init=map]]"
+            )
         return problem
 
     @classmethod
@@ -209,7 +212,7 @@ class Problem:
         """
         description = self.require_description()
         recipe = dataclasses.replace(self.recipe, likelihood=Part(name, fields))
-        own_model = description.parts.model if recipe.model.name.startswith(OWN) else None
+        own_model = description.parts.model if recipe.model.name.startswith(own.PREFIX) else None
         parts = make_parts(recipe, description.signature, own_model)
         description = description._replace(parts=parts)
         problem = _build_problem(recipe, description, self.train, self.test, kept_rows=self.kept_rows)
@@ -240,12 +243,15 @@ class Problem:
     def initial_positions(self, *, trained: bool, key: PRNGKeyArray) -> Float[Array, "chain dim"]:
         """Return the initial positions, one per chain: initialised networks for training, or draws from the prior.
 
-        A posterior made by hand always provides its own initial positions.
+        With `init` "given" all chains have the position of the user's network. A posterior made by hand always provides
+        its own initial positions.
         """
-        description, chains = self.description, jnp.arange(self.recipe.chains, dtype=jnp.uint32)
-        if not trained or description is None:
-            return _positions(self.posterior, None, key, chains)
-        return _positions(self.posterior, description.architecture, key, chains)
+        description, chains = self.description, self.recipe.chains
+        if self.recipe.init == "given" and description is not None and self.posterior.centre() is None:
+            theta = self.network_posterior.position(cast(own.Own, description.parts.model).network)
+            return jnp.broadcast_to(theta, (chains, len(theta)))
+        architecture = description.architecture if trained and description is not None else None
+        return _positions(self.posterior, architecture, key, jnp.arange(chains, dtype=jnp.uint32))
 
     def resolved_recipe(self) -> dict[str, Any]:
         """Return the recipe with every field of every part written out; the file stores it, and a repeat needs it."""
@@ -256,7 +262,7 @@ class Problem:
             "prior": _written_part("prior", with_default_name(recipe.prior, "normal").name, parts.prior),
             "likelihood": None,
         }
-        if not recipe.model.name.startswith(OWN):
+        if not recipe.model.name.startswith(own.PREFIX):
             fields["model"] = _written_part("model", recipe.model.name, parts.model)
         if not parts.model.brings_likelihood:
             name = with_default_name(recipe.likelihood, type(parts.model).default_likelihood(signature.task)).name

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bnnzoo.assembly.python_numbers import compilable
 from bnnzoo.data import Signature
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
@@ -22,6 +23,15 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
 from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.recipe import Part, Recipe, build_all
 from bnnzoo.samplers import AbstractSampler
+
+P = TypeVar("P", bound=eqx.Module)
+
+_UNKNOWN = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+"""The errors of JAX if Python code needs the value of a traced argument."""
 
 
 class Parts(NamedTuple):
@@ -140,6 +150,23 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
             raise UsageError(f"{name}: {method} must return an array of shape {expected} (got {description})")
 
 
+def _compilable(part: P, use: Callable[[P], Any]) -> P:
+    """Return the part with traced numbers if its methods allow that, otherwise with Python numbers.
+
+    A new value of a traced number needs no new compilation. A Python number is part of the program, so that a plugin's
+    `float(self.scale)` works.
+
+    Args:
+        part: the part to convert.
+        use: calls the methods that compiled programs call. It is traced, not run.
+    """
+    try:
+        eqx.filter_eval_shape(use, part)
+    except _UNKNOWN:
+        return jax.tree.map(lambda leaf: leaf.item() if isinstance(leaf, np.generic) else leaf, part)
+    return part
+
+
 def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
     """Return the prior in a form for compiled programs; `layout` is that of the network's sampled parameters."""
 
@@ -148,7 +175,7 @@ def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
         theta = jnp.zeros(layout.dim)
         return started.log_prob(theta, layout), started.sample(layout, key=jax.random.key(0))
 
-    return compilable(prior, use)
+    return _compilable(prior, use)
 
 
 def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) -> AbstractLikelihood:
@@ -165,7 +192,7 @@ def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) 
         distribution = started.distribution(output)
         return started.log_prob(output, target), bound, draw, distribution.mean, distribution.variance
 
-    return compilable(likelihood, use)
+    return _compilable(likelihood, use)
 
 
 def _at_start_values(part: Any, parameters: tuple[Parameter, ...]) -> Any:
@@ -194,14 +221,13 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
             "distribution of several targets with .to_event(1)"
         )
     if likelihood.task != "classification":
+
+        def moments_of(output: jax.Array) -> tuple[jax.Array, jax.Array]:
+            distribution = started.distribution(output)
+            return distribution.mean, distribution.variance
+
         try:
-            moments = jax.eval_shape(
-                lambda output_shape: (
-                    started.distribution(output_shape).mean,
-                    started.distribution(output_shape).variance,
-                ),
-                output,
-            )
+            moments = jax.eval_shape(moments_of, output)
         except NotImplementedError as error:
             raise UsageError(
                 f"{name}: its distribution must have a mean and a variance, because predictions report both"

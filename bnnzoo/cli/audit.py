@@ -16,13 +16,7 @@ def audit(
     chains: Annotated[int, typer.Option("--chains", min=2, help="number of exact chains, at most")] = 128,
     seconds: Annotated[
         float | None,
-        typer.Option(
-            "--seconds",
-            min=0,
-            metavar="S",
-            help="time to take, about; by default half of the run's, and at least 20",
-            show_default=False,
-        ),
+        common.value("--seconds", "S", "time to take, about; by default half of the run's, and at least 20", min=0),
     ] = None,
     tolerance: Annotated[
         float,

@@ -209,7 +209,8 @@ def _kind(word: str) -> str:
 
 def _print_fields(prefix: str, cls: type[Any]) -> None:
     rows = [
-        [f"--{prefix}.{f.name.replace('_', '-')}", f.type, f.default_text, _range(f), f.help] for f in fields_of(cls)
+        [f"--{prefix}.{f.name.replace('_', '-')}", f.accepts.type, f.default_text, _range(f), f.help]
+        for f in fields_of(cls)
     ]
     if rows:
         echo("")
@@ -217,7 +218,7 @@ def _print_fields(prefix: str, cls: type[Any]) -> None:
 
 
 def _range(field: Field) -> str:
-    return field.allowed if field.accepts.scalars or field.accepts.items else ""
+    return field.accepts.allowed if field.accepts.scalars or field.accepts.items else ""
 
 
 def add_to(app: typer.Typer) -> None:

@@ -20,7 +20,7 @@ from bnnzoo.cli.part_options import PartOptions, part_options
 from bnnzoo.errors import GateError, UsageError
 from bnnzoo.plugins import registry
 from bnnzoo.progress_bar import observer
-from bnnzoo.recipe import Part, build, fields_of
+from bnnzoo.recipe import Field, Part, build, fields_of
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _check_likelihood(name: str, likelihood: Any, settings: PartSettings, *, qui
 
     jax_settings.prepare()
     report = check_likelihood(likelihood, seed=settings.seed)
-    _print(f"likelihood {name}", report, {"likelihood": name}, json)
+    _print(report, json, likelihood=name)
 
 
 def _check_prior(name: str, prior: Any, settings: PartSettings, *, quiet: bool, json: bool) -> None:
@@ -98,7 +98,7 @@ def _check_prior(name: str, prior: Any, settings: PartSettings, *, quiet: bool, 
     from bnnzoo.testing import check_prior
 
     jax_settings.prepare()
-    _print(f"prior {name}", check_prior(prior, seed=settings.seed), {"prior": name}, json)
+    _print(check_prior(prior, seed=settings.seed), json, prior=name)
 
 
 def _check_sampler(name: str, sampler: Any, settings: SamplerSettings, *, quiet: bool, json: bool) -> None:
@@ -130,7 +130,7 @@ def _check_sampler(name: str, sampler: Any, settings: SamplerSettings, *, quiet:
             seed=settings.seed,
             observer=watch,
         )
-    _print(f"sampler {name}", report, {"sampler": name}, json)
+    _print(report, json, sampler=name)
 
 
 def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool, json: bool) -> None:
@@ -162,7 +162,7 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
     from bnnzoo.testing.model import INPUTS
 
     jax_settings.prepare()
-    _print(f"model {name}", check_model(model, inputs=inputs or INPUTS, seed=settings.seed), {"model": name}, json)
+    _print(check_model(model, inputs=inputs or INPUTS, seed=settings.seed), json, model=name)
 
 
 def _calibrate(
@@ -194,16 +194,17 @@ def _calibrate(
         )
     if settings.out:
         sbc([quantity.name for quantity in report.quantities], report.uniform).save(settings.out)
-    _print(f"model {name}", report, {"model": name, "sampler": settings.sampler}, json)
+    _print(report, json, model=name, sampler=settings.sampler)
 
 
-def _print(part_name: str, report: Any, parts: dict[str, str], json: bool) -> None:
+def _print(report: Any, json: bool, **parts: str) -> None:
+    """Print the report on the first of the parts."""
     if json:
         print_json({**report.as_dict(), **parts})
     else:
         echo(str(report))
     if not report.passed:
-        raise GateError(f"{part_name}: {report.verdict}")
+        raise GateError(f"{' '.join(next(iter(parts.items())))}: {report.verdict}")
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -222,22 +223,12 @@ class _Check(NamedTuple):
 
     def options(self) -> list[inspect.Parameter]:
         """Return the options that do not depend on the part."""
-        parameters = [option(spec, panel="Check") for spec in fields_of(self.settings)]
-        parameters = [
-            _with_short_option(parameter_found, "-o") if parameter_found.name == "out" else parameter_found
-            for parameter_found in parameters
+        return [
+            *map(_option, fields_of(self.settings)),
+            *common.flags("quiet"),
+            *common.flags("json", help="print the report as JSON"),
+            *common.flags("no_plugins", "debug"),
         ]
-        flags = {
-            "quiet": "no progress; warnings are still shown",
-            "json": "print the report as JSON",
-            "no_plugins": "load nothing but the zoo itself",
-            "debug": "show tracebacks and the warnings of libraries",
-        }
-        for name, text in flags.items():
-            spellings = [f"--{name.replace('_', '-')}", *(["-q"] if name == "quiet" else [])]
-            flag = typer.Option(*spellings, help=text, rich_help_panel="Output")
-            parameters.append(parameter(name, bool, flag, False))
-        return parameters
 
     def select_part(self, arguments: dict[str, Any]) -> dict[str, tuple[str, PartOptions]]:
         """Return the part that the arguments name, with its options."""
@@ -268,13 +259,11 @@ class _Check(NamedTuple):
         add_command(group, self.kind, self.run, [name, *self.options()], self.body.__doc__, self.select_part)
 
 
-def _with_short_option(option_parameter: inspect.Parameter, short: str) -> inspect.Parameter:
-    """Return the option with an additional one-letter spelling."""
-    kind, info = option_parameter.annotation.__args__[0], option_parameter.annotation.__metadata__[0]
-    typer_option = typer.Option(
-        f"--{option_parameter.name}", short, metavar="FILE", help=info.help, rich_help_panel="Check"
-    )
-    return parameter(option_parameter.name, kind, typer_option)
+def _option(spec: Field) -> inspect.Parameter:
+    if spec.name != "out":
+        return option(spec, panel="Check")
+    info = typer.Option("--out", "-o", metavar="FILE", help=spec.help, rich_help_panel="Check")
+    return parameter("out", str | None, info)
 
 
 def _part(name: str, values: dict[str, Any], dashes: str) -> Part:

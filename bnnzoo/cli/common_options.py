@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
+from bnnzoo.cli.options import parameter
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.files.user_paths import checked_path
 
@@ -52,6 +55,32 @@ def out(metavar: str, help: str, *, parser: Callable[[str | Path], Path] = file,
     return typer.Option("--out", "-o", parser=parser, metavar=metavar, help=help, **more)
 
 
+def runs(help: str) -> Any:
+    """Return the argument for several runs."""
+    return typer.Argument(metavar="RUN...", help=help, show_default=False, parser=file, callback=check_runs)
+
+
+def value(flag: str, metavar: str | None, help: str, **more: Any) -> Any:
+    """Return an option whose help does not show the default."""
+    return typer.Option(flag, metavar=metavar, help=help, show_default=False, **more)
+
+
+def parameters(options: dict[str, tuple[Any, Any]], **changes: Any) -> list[inspect.Parameter]:
+    """Return options for a command whose signature is built, each from its annotation and default.
+
+    Args:
+        options: annotation and default by name.
+        changes: settings of `typer.Option` that differ from the annotations, such as `hidden`.
+    """
+    changed = []
+    for name, (annotation, default) in options.items():
+        kind, info = get_args(annotation)
+        info = copy(info)
+        vars(info).update(changes)
+        changed.append(parameter(name, kind, info, default))
+    return changed
+
+
 _RUN_ARGUMENT: Any = {"metavar": "RUN", "help": "run.nc; while it is unfinished, the same name", "show_default": False}
 Run = Annotated[Path, typer.Argument(parser=file, callback=check_runs, **_RUN_ARGUMENT)]
 Unfinished = Annotated[Path, typer.Argument(parser=file, **_RUN_ARGUMENT)]
@@ -60,3 +89,33 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress; warning
 Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
 Debug = Annotated[bool, typer.Option("--debug", help="show tracebacks and the warnings of libraries")]
 NoPlugins = Annotated[bool, typer.Option("--no-plugins", help="load nothing but the zoo itself")]
+
+Unseen = Annotated[
+    Literal["error", "zero"] | None,
+    value("--unseen", "error|zero", "levels of text that training did not see: an error, or none of the known ones"),
+]
+
+Interval = Annotated[
+    Literal["bayesian", "conformal"] | None,
+    value(
+        "--interval",
+        "bayesian|conformal",
+        "add an interval of the target, or a set of classes; conformal: its coverage is guaranteed",
+    ),
+]
+Level = Annotated[float | None, value("--level", "FLOAT", "its probability; 0.9 unless given")]
+Calibration = Annotated[
+    str | None,
+    value(
+        "--calibration",
+        "FILE|test",
+        "for --interval conformal: rows with targets, used neither to train nor to test; or the run's test rows",
+    ),
+]
+
+_FLAGS = {"force": Force, "quiet": Quiet, "json": Json, "no_plugins": NoPlugins, "debug": Debug}
+
+
+def flags(*names: str, **changes: Any) -> list[inspect.Parameter]:
+    """Return some of the flags above in the panel Output, with the changes of `parameters`."""
+    return parameters({name: (_FLAGS[name], False) for name in names}, rich_help_panel="Output", **changes)

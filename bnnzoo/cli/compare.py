@@ -12,25 +12,11 @@ from bnnzoo.cli.output import echo, print_json, print_rows, with_error
 
 
 def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN...",
-            help="two or more runs",
-            show_default=False,
-            parser=common.file,
-            callback=common.check_runs,
-        ),
-    ],
+    runs: Annotated[list[Path], common.runs("two or more runs")],
     reference: Annotated[
         Path | None,
-        typer.Option(
-            "--reference",
-            metavar="RUN",
-            help="a run to take as the truth",
-            show_default=False,
-            parser=common.file,
-            callback=common.check_runs,
+        common.value(
+            "--reference", "RUN", "a run to take as the truth", parser=common.file, callback=common.check_runs
         ),
     ] = None,
     json: common.Json = False,
@@ -63,16 +49,10 @@ def compare(
     )
     if comparison.paired:
         echo("")
-        rows = [(difference, with_error(difference.estimate)) for difference in comparison.paired]
         print_rows(
             [
-                {
-                    "first": difference_shown.first,
-                    "second": difference_shown.second,
-                    "metric": difference_shown.metric,
-                    "difference": value_text,
-                }
-                for difference_shown, value_text in rows
+                {"first": d.first, "second": d.second, "metric": d.metric, "difference": with_error(d.estimate)}
+                for d in comparison.paired
             ]
         )
         echo("")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Mapping
-from copy import copy
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
-from bnnzoo.cli.options import parameter
+from bnnzoo.cli import common_options as common
 
 _PANEL: dict[str, Any] = {"rich_help_panel": "Several processes", "show_default": False}
 Distributed = Annotated[
@@ -39,13 +38,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 
 def parameters(*, hidden: bool) -> list[inspect.Parameter]:
     """Return these options for a command that takes a recipe; hidden if the command ignores them, as `show` does."""
-    options = []
-    for name, (annotation, default) in _OPTIONS.items():
-        kind, info = get_args(annotation)
-        info = copy(info)
-        info.hidden = hidden
-        options.append(parameter(name, kind, info, default))
-    return options
+    return common.parameters(_OPTIONS, hidden=hidden)
 
 
 def join_if_requested(arguments: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:

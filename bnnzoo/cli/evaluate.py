@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli import prediction_options
 from bnnzoo.cli.output import echo, print_json, print_rows, print_warning, warn_of_convergence, with_error
 from bnnzoo.files.shell import quoted
 from bnnzoo.progress_bar import observer
@@ -26,18 +25,12 @@ _BY_TARGET = ("rmse", "rmse_standardised", "mae", "crps", "coverage_90")
 
 def evaluate(
     run: common.Run,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="TEST", help="test rows; the run's own unless given", show_default=False),
-    ] = None,
-    ood: Annotated[
-        str | None,
-        typer.Option("--ood", metavar="SPEC", help="unfamiliar inputs, as for --data; or noise", show_default=False),
-    ] = None,
-    interval: prediction_options.Interval = None,
-    level: prediction_options.Level = None,
-    calibration: prediction_options.Calibration = None,
-    unseen: prediction_options.Unseen = None,
+    data: Annotated[str | None, common.value("--data", "TEST", "test rows; the run's own unless given")] = None,
+    ood: Annotated[str | None, common.value("--ood", "SPEC", "unfamiliar inputs, as for --data; or noise")] = None,
+    interval: common.Interval = None,
+    level: common.Level = None,
+    calibration: common.Calibration = None,
+    unseen: common.Unseen = None,
     every: Annotated[bool, typer.Option("--all", help="every metric, not only the first few")] = False,
     quiet: common.Quiet = False,
     json: common.Json = False,

@@ -12,16 +12,7 @@ from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
 
 
 def evidence(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN...",
-            help="one run, or several that differ in --likelihood-power alone",
-            show_default=False,
-            parser=common.file,
-            callback=common.check_runs,
-        ),
-    ],
+    runs: Annotated[list[Path], common.runs("one run, or several that differ in --likelihood-power alone")],
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:

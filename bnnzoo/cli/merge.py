@@ -8,26 +8,13 @@ from typing import Annotated
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
-from bnnzoo.files.shell import quoted
+from bnnzoo.cli.output import print_run
 from bnnzoo.files.user_paths import refuse_input_as_output
 
 
 def merge(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN...",
-            help="two or more finished runs",
-            show_default=False,
-            parser=common.file,
-            callback=common.check_runs,
-        ),
-    ],
-    out: Annotated[
-        Path,
-        common.out("FILE", "the file to write"),
-    ],
+    runs: Annotated[list[Path], common.runs("two or more finished runs")],
+    out: Annotated[Path, common.out("FILE", "the file to write")],
     force: common.Force = False,
     json: common.Json = False,
     debug: common.Debug = False,
@@ -51,13 +38,7 @@ def merge(
     from bnnzoo.api import concat, entrances
 
     concat.concat(runs).save(out, force=force)
-    run = entrances.open(out)
-    summary = run.summary()
-    if json:
-        print_json(summary)
-    else:
-        print_record(summary | {"next": f"bnnzoo evaluate {quoted(out)}; bnnzoo report {quoted(out)} -o report.html"})
-    warn_of_convergence(run)
+    print_run(entrances.open(out), json=json)
 
 
 def add_to(app: typer.Typer) -> None:

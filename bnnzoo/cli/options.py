@@ -77,8 +77,7 @@ def _metavar(spec: Field) -> str:
     """Return the placeholder of the value. A long list of choices is left to the help text."""
     if spec.accepts.items and str in spec.accepts.items.scalars:
         return "TEXT"
-    type_names = [
-        ",".join(_METAVARS.get(word, word) for word in type_text.split(",")) for type_text in spec.type.split("|")
-    ]
+    type_texts = spec.accepts.type.split("|")
+    type_names = [",".join(_METAVARS.get(word, word) for word in text.split(",")) for text in type_texts]
     text = "|".join(type_names)
     return text if len(text) <= _WIDEST_METAVAR or spec.accepts.scalars else "CHOICE"

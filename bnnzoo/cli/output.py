@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
+from bnnzoo.files.shell import quoted
+
 if TYPE_CHECKING:
     from bnnzoo.evaluation.formulas.metrics import Estimate
 
@@ -78,6 +80,22 @@ def print_record(values: Mapping[str, Any]) -> None:
 
 def _is_absent(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value == "not-applicable")
+
+
+def print_run(
+    run: Any, *, json: bool, scores: Mapping[str, Estimate] | None = None, seconds: Mapping[str, float] | None = None
+) -> None:
+    """Print the summary of a run with metrics and timings, and warn if it has not converged."""
+    summary, estimates, path = {**run.summary(), **(seconds or {})}, scores or {}, quoted(run.path)
+    if json:
+        print_json(summary | {name: estimate.value for name, estimate in estimates.items()})
+    else:
+        print_record(
+            summary
+            | {name: with_error(estimate) for name, estimate in estimates.items()}
+            | {"next": f"bnnzoo evaluate {path}; bnnzoo report {path} -o report.html"}
+        )
+    warn_of_convergence(run)
 
 
 def print_warning(text: str) -> None:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli import prediction_options
 from bnnzoo.cli.output import echo, warn_of_convergence
 from bnnzoo.progress_bar import observer
 
@@ -16,33 +15,15 @@ from bnnzoo.progress_bar import observer
 def predict(
     run: common.Run,
     data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            metavar="FILE",
-            help="inputs; CSV columns are matched by name, no target needed",
-            show_default=False,
-        ),
+        str | None, common.value("--data", "FILE", "inputs; CSV columns are matched by name, no target needed")
     ] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option("--draws", metavar="N", min=1, help="instead: so many new rows of a density", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=common.file,
-            metavar="FILE",
-            help="the .csv or .nc file to write; CSV on stdout unless given",
-        ),
-    ] = None,
+    draws: Annotated[int | None, common.value("--draws", "N", "instead: so many new rows of a density", min=1)] = None,
+    out: Annotated[Path | None, common.out("FILE", "the .csv or .nc file to write; CSV on stdout unless given")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="INT", min=0, help="of what is drawn")] = 0,
-    interval: prediction_options.Interval = None,
-    level: prediction_options.Level = None,
-    calibration: prediction_options.Calibration = None,
-    unseen: prediction_options.Unseen = None,
+    interval: common.Interval = None,
+    level: common.Level = None,
+    calibration: common.Calibration = None,
+    unseen: common.Unseen = None,
     quiet: common.Quiet = False,
     force: common.Force = False,
     debug: common.Debug = False,
@@ -69,12 +50,11 @@ def predict(
 
     with observer(quiet=quiet or interval != "conformal") as watch:
         opened_run = entrances.open(run)
-        options: dict[str, Any] = {"interval": interval, "level": level, "calibration": calibration, "observer": watch}
-        if out is None:
-            predictions = opened_run.predict(data, draws=draws, seed=seed, unseen=unseen, **options)
-        else:
-            opened_run.predict_to(data, out, draws=draws, seed=seed, force=force, unseen=unseen, **options)
-            predictions = None
+        options: dict[str, Any] = {"draws": draws, "seed": seed, "unseen": unseen, "observer": watch}
+        options |= {"interval": interval, "level": level, "calibration": calibration}
+        predictions = opened_run.predict(data, **options) if out is None else None
+        if out is not None:
+            opened_run.predict_to(data, out, force=force, **options)
     if predictions is not None:
         echo(csv_text(predictions), nl=False)
     warn_of_convergence(opened_run)

@@ -14,7 +14,7 @@ from bnnzoo.cli.part_command import add_command
 from bnnzoo.cli.part_options import PartOptions, part_options
 from bnnzoo.files.user_paths import refuse_input_as_output
 from bnnzoo.plugins import registry
-from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, part_names, read_layer, resolve
+from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, part_names, read_layer
 
 Body = Callable[..., None]
 """The function of a command, called as `body(recipe, dataset, chosen, **extras)`.
@@ -54,22 +54,10 @@ def add_recipe_command(
         layers = [read(source) for source in configs]
         extra_values = {key: given.pop(key) for key in list(given) if key in extra_names}
         refuse_input_as_output(extra_values["out"], configs)
-        options, dataset = {**given, **fields}, None
-        names = part_names(model, sampler, layers, options)
-        is_open = not names["model"] and not names["sampler"] and _names_data(layers, options)
-        if is_open:
-            from bnnzoo.api.choose_recipe import choose_recipe
+        from bnnzoo.api.choose_recipe import recipe_and_data
 
-            layer, dataset = choose_recipe(layers, options)
-            layers = [layer, *layers]
-        recipe = resolve(model, sampler, layers, options)
-        _find_all({kind: part.name for kind in PARTS if (part := getattr(recipe, kind))})
-        if dataset is None:
-            from bnnzoo.data import load_recipe_data
-
-            # The data are loaded before JAX is imported, so that errors in them appear at once.
-            dataset = load_recipe_data(recipe)
-        body(recipe, dataset, is_open, words=words, **extra_values)
+        options = {**given, **fields, "model": model, "sampler": sampler}
+        body(*recipe_and_data(layers, options), words=words, **extra_values)
 
     parameters = [
         parameter("model", str | None, _argument("MODEL", "models")),
@@ -83,10 +71,6 @@ def add_recipe_command(
 def _has_options(given: Mapping[str, Any], fields: Mapping[str, str], own: Collection[str]) -> bool:
     """Whether an option of the recipe was given."""
     return bool(fields) or any(value is not None for name, value in given.items() if name not in own)
-
-
-def _names_data(layers: Sequence[Layer], options: Mapping[str, Any]) -> bool:
-    return bool(options.get("data")) or any("data" in layer.run for layer in layers)
 
 
 def _find_all(names: Mapping[str, str]) -> None:

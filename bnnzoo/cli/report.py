@@ -48,56 +48,32 @@ def _range(text: str | None) -> tuple[float, float] | None:
 
 
 def plot(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN...",
-            help="run.nc; while it is unfinished, the same name; several in one figure",
-            show_default=False,
-            parser=common.file,
-            callback=common.check_runs,
-        ),
-    ],
+    runs: Annotated[list[Path], common.runs("run.nc; while it is unfinished, the same name; several in one figure")],
     out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=common.folder,
-            metavar="DIR",
-            help="the folder to write into; or FILE.png, for one picture",
-        ),
+        Path, common.out("DIR", "the folder to write into; or FILE.png, for one picture", parser=common.folder)
     ],
     format: Annotated[
         list[str] | None,
-        typer.Option("--format", help="png, svg, pdf, eps or tiff; repeatable; png unless given", show_default=False),
+        common.value("--format", None, "png, svg, pdf, eps or tiff; repeatable; png unless given"),
     ] = None,
     only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only", metavar="PICTURE", help="this picture; repeatable; all unless given", show_default=False
-        ),
+        list[str] | None, common.value("--only", "PICTURE", "this picture; repeatable; all unless given")
     ] = None,
-    range: Annotated[
-        str | None,
-        typer.Option("--range", metavar="LOW,HIGH", help="band: from where to where on the input", show_default=False),
-    ] = None,
+    range: Annotated[str | None, common.value("--range", "LOW,HIGH", "band: from where to where on the input")] = None,
     band: Annotated[
         str | None,
-        typer.Option(
+        common.value(
             "--band",
-            metavar="predictive|function",
-            help="band: of the target, or of its mean f(x) as the draws see it; predictive unless given",
-            show_default=False,
+            "predictive|function",
+            "band: of the target, or of its mean f(x) as the draws see it; predictive unless given",
         ),
     ] = None,
     truth: Annotated[
         str | None,
-        typer.Option(
+        common.value(
             "--truth",
-            metavar="data|EXPR|FILE",
-            help="band: the true curve too: the data set's own (data, or nothing), an expression of x, or a file",
-            show_default=False,
+            "data|EXPR|FILE",
+            "band: the true curve too: the data set's own (data, or nothing), an expression of x, or a file",
         ),
     ] = None,
     overlay: Annotated[

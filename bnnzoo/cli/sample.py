@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,10 +13,9 @@ from bnnzoo.cli import common_options as common
 from bnnzoo.cli import distributed as together
 from bnnzoo.cli.catalogue import show_by_name
 from bnnzoo.cli.options import parameter
-from bnnzoo.cli.output import echo, print_json, print_record, warn_of_convergence, with_error
+from bnnzoo.cli.output import echo, print_run
 from bnnzoo.cli.recipe_command import add_recipe_command
 from bnnzoo.cli.signals import stop_signals
-from bnnzoo.files.shell import quoted
 from bnnzoo.progress_bar import observer
 from bnnzoo.recipe import Recipe
 
@@ -28,23 +26,12 @@ _SCORES = ("rmse", "rmse_standardised", "accuracy", "nll", "coverage_90", "ece")
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:
     """Return the options of `sample` beside the recipe. `show` accepts and ignores them."""
     out = common.out("FILE", "the file to write", rich_help_panel="Output", hidden=hidden)
-    parameters = [parameter("out", Path, out, Path("run.nc"))]
-    for name, text in {
-        "force": "replace an existing file",
-        "quiet": "no progress; warnings are still shown",
-        "json": "print the summary as JSON",
-        "no_plugins": "load nothing but the zoo itself",
-        "debug": "show tracebacks and the warnings of libraries",
-    }.items():
-        flag = typer.Option(
-            f"--{name.replace('_', '-')}",
-            *(["-q"] if name == "quiet" else []),
-            help=text,
-            rich_help_panel="Output",
-            hidden=hidden and name not in ("no_plugins", "debug"),
-        )
-        parameters.append(parameter(name, bool, flag, False))
-    return parameters
+    return [
+        parameter("out", Path, out, Path("run.nc")),
+        *common.flags("force", "quiet", hidden=hidden),
+        *common.flags("json", help="print the summary as JSON", hidden=hidden),
+        *common.flags("no_plugins", "debug"),
+    ]
 
 
 def _sample(
@@ -98,7 +85,7 @@ def _sample(
     shown_scores = {name: scores[name] for name in _SCORES if name in scores}
     if "rmse" in shown_scores:
         shown_scores.pop("rmse_standardised", None)
-    _report(run, json=json, scores=shown_scores, seconds=seconds)
+    print_run(run, json=json, scores=shown_scores, seconds=seconds)
 
 
 def _show(recipe: Recipe, dataset: Any, is_recipe_chosen: bool, **_: Any) -> None:
@@ -137,12 +124,11 @@ def resume(
     ] = False,
     from_part: Annotated[
         int | None,
-        typer.Option(
+        common.value(
             "--from-part",
-            metavar="N",
+            "N",
+            "go back to the last checkpoint of at most N parts, where a later part is damaged",
             min=0,
-            help="go back to the last checkpoint of at most N parts, where a later part is damaged",
-            show_default=False,
         ),
     ] = None,
     break_lock: Annotated[
@@ -172,7 +158,7 @@ def resume(
 
         if not quiet:
             typer.echo(f"bnnzoo: note: {run}: was finished already; its leftover parts are removed", err=True)
-        _report(entrances.open(run), json=json)
+        print_run(entrances.open(run), json=json)
         return
     store.resumable(run, from_part)  # before JAX is imported
     process_options = {"distributed": distributed, "coordinator": coordinator, "processes": processes, "rank": rank}
@@ -189,22 +175,7 @@ def resume(
         stop.refuse_more(run)
         if not together.is_first():
             return
-    _report(resumed_run, json=json)
-
-
-def _report(
-    run: Any, *, json: bool, scores: Mapping[str, Any] | None = None, seconds: Mapping[str, float] | None = None
-) -> None:
-    summary, score_estimates = {**run.summary(), **(seconds or {})}, scores or {}
-    if json:
-        print_json(summary | {name: estimate.value for name, estimate in score_estimates.items()})
-    else:
-        print_record(
-            summary
-            | {name: with_error(estimate) for name, estimate in score_estimates.items()}
-            | {"next": f"bnnzoo evaluate {quoted(run.path)}; bnnzoo report {quoted(run.path)} -o report.html"}
-        )
-    warn_of_convergence(run)
+    print_run(resumed_run, json=json)
 
 
 def add_to(app: typer.Typer) -> None:

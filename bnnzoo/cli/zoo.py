@@ -24,6 +24,7 @@ from bnnzoo.process import signals
 from bnnzoo.recipe import (
     PARTS,
     Layer,
+    Part,
     Recipe,
     Value,
     build_all,
@@ -97,33 +98,17 @@ def run(
             autocompletion=lambda: list(runnable()),
         ),
     ],
-    out: Annotated[
-        Path | None,
-        common.out("DIR", "keep each run as DIR/NAME.nc", parser=common.folder),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="DATA", help="where the recipes' data are", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, common.out("DIR", "keep each run as DIR/NAME.nc", parser=common.folder)] = None,
+    data: Annotated[str | None, common.value("--data", "DATA", "where the recipes' data are")] = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", metavar="FILE|NAME", help="a recipe over each of them; it may sweep options"),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="seed of every run, instead of the recipes'", show_default=False)
-    ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option("--seeds", metavar="LIST", help="a run of each for every seed: 0-19, 0,3,5-7", show_default=False),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, metavar="N", help="runs at a time, here; 1", show_default=False)
-    ] = None,
+    seed: Annotated[int | None, common.value("--seed", None, "seed of every run, instead of the recipes'")] = None,
+    seeds: Annotated[str | None, common.value("--seeds", "LIST", "a run of each for every seed: 0-19, 0,3,5-7")] = None,
+    workers: Annotated[int | None, common.value("--workers", "N", "runs at a time, here; 1", min=1)] = None,
     scheduler: Annotated[
-        str | None,
-        typer.Option(
-            "--scheduler", metavar="ADDRESS", help="run on the Dask cluster at tcp://HOST:PORT", show_default=False
-        ),
+        str | None, common.value("--scheduler", "ADDRESS", "run on the Dask cluster at tcp://HOST:PORT")
     ] = None,
     force: common.Force = False,
     quiet: common.Quiet = False,
@@ -264,17 +249,20 @@ def _recipes(
 
 def _packages(recipe: Recipe) -> tuple[tuple[str, str], ...]:
     """Return the packages that offer the parts of a recipe, and bnnzoo, with their versions."""
-    parts = {kind: part for kind in PARTS if (part := getattr(recipe, kind)) is not None and part.name}
-    entries = [registry.find(f"{kind}s", part.name) for kind, part in parts.items()]
+    entries = [registry.find(f"{kind}s", part.name) for kind, part in _named_parts(recipe).items()]
     own_version = {
         plugin.distribution: plugin.version for plugin in registry.plugins() if plugin.distribution == registry.OWN
     }
     return tuple((own_version | {entry.distribution: entry.version for entry in entries}).items())
 
 
+def _named_parts(recipe: Recipe) -> dict[str, Part]:
+    return {kind: part for kind in PARTS if (part := getattr(recipe, kind)) is not None and part.name}
+
+
 def _check_parts(recipe: Recipe) -> None:
     """Refuse unknown parts and invalid fields now, because every process would refuse them."""
-    parts = {kind: part for kind in PARTS if (part := getattr(recipe, kind)) is not None and part.name}
+    parts = _named_parts(recipe)
     for kind, part in parts.items():
         registry.find(f"{kind}s", part.name)  # checking the name is fast, importing a part is slow
     build_all([(registry.load(f"{kind}s", part.name), part, kind) for kind, part in parts.items()])

@@ -76,40 +76,22 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
         axes[-1, 0].set_xlabel("draw")
         _style.add_chain_legend(figure, axes[0, 0].get_lines()[: len(statistics[0].values)])
         figure.align_ylabels(axes)
-    means = {
-        statistic_listed.axis: float(np.mean(np.asarray(statistic_listed.values, float)))
-        for statistic_listed in statistics
-    }
-    means_text = ", ".join(f"{axis} {value:.3g}" for axis, value in means.items())
-    limits = "; ".join(
-        f"{statistic_listed.axis} at {statistic_listed.limit:g}"
-        for statistic_listed in statistics
-        if statistic_listed.limit is not None
-    )
+    all_values = [(s.axis, np.asarray(s.values, float)) for s in statistics]
+    means = ", ".join(f"{axis} {np.mean(values):.3g}" for axis, values in all_values)
+    limits = "; ".join(f"{s.axis} at {s.limit:g}" for s in statistics if s.limit is not None)
     alt = (
         f"Statistics of the steps over {draws} draws, one line per chain, averaged over short stretches. Means: "
-        f"{means_text}."
+        f"{means}."
     )
     table = pd.DataFrame(
         [
-            {
-                "statistic": statistic_listed.axis,
-                "chain": index,
-                "mean": np.mean(chain),
-                "least": np.min(chain),
-                "most": np.max(chain),
-            }
-            for statistic_listed in statistics
-            for index, chain in enumerate(np.asarray(statistic_listed.values, float))
+            {"statistic": axis, "chain": i, "mean": np.mean(chain), "least": np.min(chain), "most": np.max(chain)}
+            for axis, values in all_values
+            for i, chain in enumerate(values)
         ]
     )
-    return Picture(
-        "steps",
-        "The sampler's steps",
-        f"{alt} Dashed lines: limits of the mean, {limits}." if limits else alt,
-        figure,
-        table,
-    )
+    alt += f" Dashed lines: limits of the mean, {limits}." if limits else ""
+    return Picture("steps", "The sampler's steps", alt, figure, table)
 
 
 def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Float[np.ndarray, "chain stretch"]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from bnnzoo.plugins.hookspecs import API_VERSION, Entry, hookimpl
@@ -17,7 +18,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         **dict.fromkeys(("adjusted-mclmc", "blackjax-nuts", "blackjax-hmc", "barker"), "bnnzoo-blackjax"),
         **dict.fromkeys(("austerity", "confidence", "minibatch-barker"), "bnnzoo-minibatch-tests"),
     },
-    "commands": {"party": "bnnzoo-federated"},
+    "commands": {"bench": "bnnzoo-bench", "party": "bnnzoo-federated"},
 }
 """Names that other packages offer, so that an error can name the package to install."""
 
@@ -50,192 +51,117 @@ A new command is one file with an `add_to(app)`, and its name here.
 """
 
 
+_MODELS = {
+    "linear": "one affine map: Bayesian linear or logistic regression",
+    "mlp": "multilayer perceptron: dense layers with an activation between them",
+    "mdn": "mixture density network: a full predictive distribution for every input",
+    "density": "a mixture of Gaussians for data without inputs",
+    "autoregressive": "a density of rows: each column's mixture of Gaussians, given the columns before it",
+    "cnn": "small convolutional network for images",
+    "resnet": "small residual network for images, without batch statistics",
+}
+"""Models, each in the module of its name."""
+
+_SAMPLERS = {
+    "mcmc.random-walk": "random-walk Metropolis: no gradients, the simplest exact method",
+    "mcmc.gibbs": "Metropolis within Gibbs: layers, arrays or single numbers in turn",
+    "mcmc.mala": "Metropolis-adjusted Langevin: one gradient per step, then accept or reject",
+    "subsampled.penalty": "the penalty method: Metropolis on mini-batches, corrected for their noise",
+    "subsampled.batched": "the penalty method without its penalty, for comparison",
+    "sgmcmc.sgld": "stochastic gradient Langevin dynamics: mini-batch gradients, no accept step",
+    "sgmcmc.sghmc": "stochastic gradient HMC: mini-batch gradients with momentum and friction",
+    "sgmcmc.sms-ubu": "Langevin with momentum and symmetric sweeps over the mini-batches",
+    "sgmcmc.psgld": "SGLD with a step size for every parameter (RMSprop)",
+    "mcmc.hmc": "Hamiltonian Monte Carlo with a trajectory of fixed length",
+    "mcmc.mams": "microcanonical trajectories with an accept step: the exact form of mclmc",
+    "mcmc.mclmc": "microcanonical Langevin: long moves with two gradients per step, no accept step",
+    "independent.rejection": "rejection: independent draws from the prior or another proposal; for few data",
+    "independent.importance": "importance sampling: weighted draws from the prior or another proposal; for few data",
+    "mcmc.nuts": "the No-U-Turn sampler: HMC that chooses its trajectory length",
+    "variational.bbb": "Bayes by Backprop: the closest Gaussian with independent parameters",
+    "variational.dropout": "Monte Carlo dropout: a trained network with randomly dropped units",
+    "variational.ensemble": "deep ensemble: one trained network per chain",
+    "variational.laplace": "Laplace approximation: the Gaussian with the posterior's curvature at a mode",
+    "variational.swag": "SWAG: a Gaussian through the path of stochastic gradient descent",
+}
+"""Samplers as FAMILY.NAME, each in the module of its name."""
+
+_INEXACT = {
+    "penalty": "noise-corrected",
+    **dict.fromkeys(("batched", "sgld", "sghmc", "sms-ubu", "psgld", "mclmc"), "biased"),
+    **dict.fromkeys(("importance", "bbb", "dropout", "ensemble", "laplace", "swag"), "approximate"),
+}
+"""Exactness of the samplers that are not exact."""
+
+_DATASETS = {
+    "linear-line": "a noisy line: univariate linear regression",
+    "mdn-sine": "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0",
+    "mdn-branches": "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input",
+    "mdn-bump": "a bump with noise that grows to the right: two tanh units can represent both",
+    "two-moons": "two interleaved half circles with noise: a density, without inputs",
+    "tutorial-sine": "y = 10 sin(2 pi x) + e: 32 points for a first run",
+    "diabetes": "disease progression of 442 patients (scikit-learn), regression",
+    "digits": "1797 handwritten digits of 8 x 8 pixels (scikit-learn), 10 classes",
+    "breast-cancer": "569 tumours, 30 features (scikit-learn), 2 classes",
+}
+
+_LIKELIHOODS = {
+    "likelihoods.gaussian": "Gaussian noise of one scale, fixed or learned",
+    "likelihoods.student-t": "Student's t about the output: noise with outliers",
+    "likelihoods.heteroscedastic": "Gaussian or t whose mean and scale are network outputs",
+    "likelihoods.mixture": "mixture of Gaussians whose parameters are network outputs",
+    "likelihoods.mixture-per-target": "one such mixture for each of several targets",
+    "likelihoods.categorical": "one of C classes, by softmax",
+    "likelihoods.bernoulli": "labels 0 and 1, by the logistic function",
+    "likelihoods.poisson": "counts; the outputs are log rates",
+    "counts.negative-binomial": "counts that spread more than Poisson's",
+    "counts.zero-inflated-poisson": "counts with more zeros than Poisson's",
+}
+"""Likelihoods as MODULE.NAME."""
+
+_PRIORS = {
+    "priors.normal": "N(0, scale^2) on every parameter",
+    "priors.laplace": "Laplace(0, scale) on every parameter",
+    "priors.scale-mixture": "a wide and a narrow Gaussian: few large weights",
+    "priors.hierarchical": "a Gaussian per layer, with sampled scales",
+    "ard.ard": "weights of an input share a scale: irrelevant inputs are suppressed",
+    "priors.fan-in": "N(0, scale^2 / fan-in) on weights: the same function scale at any width",
+}
+"""Priors as MODULE.NAME."""
+
+
 @hookimpl
 def bnnzoo_models() -> list[Entry]:
     """List the models of the zoo."""
-    return [
-        Entry("linear", "bnnzoo.models.linear:Linear", "one affine map: Bayesian linear or logistic regression"),
-        Entry(
-            "mlp",
-            "bnnzoo.models.mlp:Mlp",
-            "multilayer perceptron: dense layers with an activation between them",
-        ),
-        Entry(
-            "mdn", "bnnzoo.models.mdn:Mdn", "mixture density network: a full predictive distribution for every input"
-        ),
-        Entry("density", "bnnzoo.models.density:Density", "a mixture of Gaussians for data without inputs"),
-        Entry(
-            "autoregressive",
-            "bnnzoo.models.autoregressive:Autoregressive",
-            "a density of rows: each column's mixture of Gaussians, given the columns before it",
-        ),
-        Entry("cnn", "bnnzoo.models.cnn:Cnn", "small convolutional network for images"),
-        Entry("resnet", "bnnzoo.models.resnet:Resnet", "small residual network for images, without batch statistics"),
-    ]
+    return [_class_entry(f"bnnzoo.models.{_snake(name)}", name, summary) for name, summary in _MODELS.items()]
 
 
 @hookimpl
 def bnnzoo_samplers() -> list[Entry]:
     """List the samplers of the zoo."""
     return [
-        _sampler(
-            "exact",
-            "random-walk",
-            "mcmc.random_walk:RandomWalk",
-            "random-walk Metropolis: no gradients, the simplest exact method",
-        ),
-        _sampler(
-            "exact", "gibbs", "mcmc.gibbs:Gibbs", "Metropolis within Gibbs: layers, arrays or single numbers in turn"
-        ),
-        _sampler(
-            "exact",
-            "mala",
-            "mcmc.mala:Mala",
-            "Metropolis-adjusted Langevin: one gradient per step, then accept or reject",
-        ),
-        _sampler(
-            "noise-corrected",
-            "penalty",
-            "subsampled.penalty:Penalty",
-            "the penalty method: Metropolis on mini-batches, corrected for their noise",
-        ),
-        _sampler(
-            "biased", "batched", "subsampled.batched:Batched", "the penalty method without its penalty, for comparison"
-        ),
-        _sampler(
-            "biased",
-            "sgld",
-            "sgmcmc.sgld:Sgld",
-            "stochastic gradient Langevin dynamics: mini-batch gradients, no accept step",
-        ),
-        _sampler(
-            "biased",
-            "sghmc",
-            "sgmcmc.sghmc:Sghmc",
-            "stochastic gradient HMC: mini-batch gradients with momentum and friction",
-        ),
-        _sampler(
-            "biased",
-            "sms-ubu",
-            "sgmcmc.sms_ubu:SmsUbu",
-            "Langevin with momentum and symmetric sweeps over the mini-batches",
-        ),
-        _sampler("biased", "psgld", "sgmcmc.psgld:Psgld", "SGLD with a step size for every parameter (RMSprop)"),
-        _sampler("exact", "hmc", "mcmc.hmc:Hmc", "Hamiltonian Monte Carlo with a trajectory of fixed length"),
-        _sampler(
-            "exact",
-            "mams",
-            "mcmc.mams:Mams",
-            "microcanonical trajectories with an accept step: the exact form of mclmc",
-        ),
-        _sampler(
-            "biased",
-            "mclmc",
-            "mcmc.mclmc:Mclmc",
-            "microcanonical Langevin: long moves with two gradients per step, no accept step",
-        ),
-        _sampler(
-            "exact",
-            "rejection",
-            "independent.rejection:Rejection",
-            "rejection: independent draws from the prior or another proposal; for few data",
-        ),
-        _sampler(
-            "approximate",
-            "importance",
-            "independent.importance:Importance",
-            "importance sampling: weighted draws from the prior or another proposal; for few data",
-        ),
-        _sampler("exact", "nuts", "mcmc.nuts:Nuts", "the No-U-Turn sampler: HMC that chooses its trajectory length"),
-        _sampler(
-            "approximate",
-            "bbb",
-            "variational.bbb:Bbb",
-            "Bayes by Backprop: the closest Gaussian with independent parameters",
-        ),
-        _sampler(
-            "approximate",
-            "dropout",
-            "variational.dropout:Dropout",
-            "Monte Carlo dropout: a trained network with randomly dropped units",
-        ),
-        _sampler(
-            "approximate", "ensemble", "variational.ensemble:Ensemble", "deep ensemble: one trained network per chain"
-        ),
-        _sampler(
-            "approximate",
-            "laplace",
-            "variational.laplace:Laplace",
-            "Laplace approximation: the Gaussian with the posterior's curvature at a mode",
-        ),
-        _sampler(
-            "approximate",
-            "swag",
-            "variational.swag:Swag",
-            "SWAG: a Gaussian through the path of stochastic gradient descent",
-        ),
+        _class_entry(f"bnnzoo.samplers.{_snake(path)}", name, summary, _INEXACT.get(name, "exact"))
+        for path, summary in _SAMPLERS.items()
+        for name in [path.partition(".")[2]]
     ]
-
-
-def _sampler(exactness: str, name: str, target: str, summary: str) -> Entry:
-    return Entry(name, f"bnnzoo.samplers.{target}", summary, exactness)
 
 
 @hookimpl
 def bnnzoo_datasets() -> list[Entry]:
     """List the data sets of the zoo."""
-    module = "bnnzoo.data.registered"
-    return [
-        Entry("linear-line", f"{module}:linear_line", "a noisy line: univariate linear regression"),
-        Entry("mdn-sine", f"{module}:mdn_sine", "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0"),
-        Entry("mdn-branches", f"{module}:mdn_branches", "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input"),
-        Entry(
-            "mdn-bump",
-            f"{module}:mdn_bump",
-            "a bump with noise that grows to the right: two tanh units can represent both",
-        ),
-        Entry("two-moons", f"{module}:two_moons", "two interleaved half circles with noise: a density, without inputs"),
-        Entry("tutorial-sine", f"{module}:tutorial_sine", "y = 10 sin(2 pi x) + e: 32 points for a first run"),
-        Entry("diabetes", f"{module}:diabetes", "disease progression of 442 patients (scikit-learn), regression"),
-        Entry("digits", f"{module}:digits", "1797 handwritten digits of 8 x 8 pixels (scikit-learn), 10 classes"),
-        Entry("breast-cancer", f"{module}:breast_cancer", "569 tumours, 30 features (scikit-learn), 2 classes"),
-    ]
+    return [Entry(name, f"bnnzoo.data.registered:{_snake(name)}", summary) for name, summary in _DATASETS.items()]
 
 
 @hookimpl
 def bnnzoo_likelihoods() -> list[Entry]:
     """List the likelihoods of the zoo."""
-    module, counts_module = "bnnzoo.posterior.likelihoods", "bnnzoo.posterior.counts"
-    return [
-        Entry("gaussian", f"{module}:Gaussian", "Gaussian noise of one scale, fixed or learned"),
-        Entry("student-t", f"{module}:StudentT", "Student's t about the output: noise with outliers"),
-        Entry("heteroscedastic", f"{module}:Heteroscedastic", "Gaussian or t whose mean and scale are network outputs"),
-        Entry("mixture", f"{module}:Mixture", "mixture of Gaussians whose parameters are network outputs"),
-        Entry("mixture-per-target", f"{module}:MixturePerTarget", "one such mixture for each of several targets"),
-        Entry("categorical", f"{module}:Categorical", "one of C classes, by softmax"),
-        Entry("bernoulli", f"{module}:Bernoulli", "labels 0 and 1, by the logistic function"),
-        Entry("poisson", f"{module}:Poisson", "counts; the outputs are log rates"),
-        Entry("negative-binomial", f"{counts_module}:NegativeBinomial", "counts that spread more than Poisson's"),
-        Entry("zero-inflated-poisson", f"{counts_module}:ZeroInflatedPoisson", "counts with more zeros than Poisson's"),
-    ]
+    return _posterior_entries(_LIKELIHOODS)
 
 
 @hookimpl
 def bnnzoo_priors() -> list[Entry]:
     """List the priors of the zoo."""
-    module = "bnnzoo.posterior.priors"
-    return [
-        Entry("normal", f"{module}:Normal", "N(0, scale^2) on every parameter"),
-        Entry("laplace", f"{module}:Laplace", "Laplace(0, scale) on every parameter"),
-        Entry("scale-mixture", f"{module}:ScaleMixture", "a wide and a narrow Gaussian: few large weights"),
-        Entry("hierarchical", f"{module}:Hierarchical", "a Gaussian per layer, with sampled scales"),
-        Entry("ard", "bnnzoo.posterior.ard:Ard", "weights of an input share a scale: irrelevant inputs are suppressed"),
-        Entry(
-            "fan-in",
-            f"{module}:FanIn",
-            "N(0, scale^2 / fan-in) on weights: the same function scale at any width",
-        ),
-    ]
+    return _posterior_entries(_PRIORS)
 
 
 @hookimpl
@@ -248,3 +174,19 @@ def bnnzoo_recipes() -> list[Entry]:
 def bnnzoo_commands() -> list[Entry]:
     """List the commands of the zoo."""
     return [Entry(name, f"bnnzoo.cli.{module}:add_to", "") for name, module in COMMANDS.items()]
+
+
+def _class_entry(module: str, name: str, summary: str, exactness: str = "") -> Entry:
+    """Return the entry of a class that is called like its part: `sms-ubu` is the class `SmsUbu`."""
+    return Entry(name, f"{module}:{name.title().replace('-', '')}", summary, exactness)
+
+
+def _posterior_entries(summaries: Mapping[str, str]) -> list[Entry]:
+    paths = {path: path.partition(".") for path in summaries}
+    return [
+        _class_entry(f"bnnzoo.posterior.{module}", name, summaries[path]) for path, (module, _, name) in paths.items()
+    ]
+
+
+def _snake(name: str) -> str:
+    return name.replace("-", "_")

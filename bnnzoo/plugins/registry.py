@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import json
 import re
 import warnings
@@ -15,51 +16,29 @@ from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
 from bnnzoo.plugins.builtin import ELSEWHERE
 from bnnzoo.plugins.discovery import (
     COMMANDS,
-    EXACTNESS,
     KINDS,
     OWN,
-    RECIPES,
     LoadedPlugins,
     Plugin,
     Registered,
     canonical,
-    check_name,
     load_plugins,
     report,
     singular,
     stdout_to_stderr,
 )
-from bnnzoo.plugins.entry_checks import fault_of_part
-from bnnzoo.plugins.failures import PluginError, failure_place, is_keyboard_interrupt, one_line
+from bnnzoo.plugins.discovery import RECIPES as RECIPES
+from bnnzoo.plugins.discovery import check_name as check_name
+from bnnzoo.plugins.failures import failure_place, is_keyboard_interrupt, one_line
 from bnnzoo.suggestions import near_names
 
-__all__ = [
-    "COMMANDS",
-    "ELSEWHERE",
-    "EXACTNESS",
-    "KINDS",
-    "OWN",
-    "RECIPES",
-    "Plugin",
-    "PluginError",
-    "Registered",
-    "canonical",
-    "check_name",
-    "describe_part",
-    "entries",
-    "find",
-    "full_name",
-    "get",
-    "import_failures",
-    "load",
-    "not_found",
-    "parts_in_use",
-    "plugin_differences",
-    "plugins",
-    "reset",
-    "singular",
-    "source_sha256",
-]
+_BASES = {
+    "models": ("bnnzoo.models", "AbstractModel"),
+    "samplers": ("bnnzoo.samplers", "AbstractSampler"),
+    "likelihoods": ("bnnzoo.posterior.likelihoods", "AbstractLikelihood"),
+    "priors": ("bnnzoo.posterior.priors", "AbstractPrior"),
+}
+"""The base class of each kind as text, so that nothing is imported before it is used."""
 
 _parts_in_use: list[Registered] = []
 
@@ -229,7 +208,7 @@ def load(kind: str, name: str) -> Any:
         if is_keyboard_interrupt(error):
             raise
         raise UsageError(f"{origin} fails to import: {one_line(error)}") from error
-    if fault := fault_of_part(entry, part):
+    if fault := _fault_of_part(entry, part):
         raise UsageError(f"{origin} {fault}")
     if entry.distribution != OWN and entry not in _parts_in_use:
         _parts_in_use.append(entry)
@@ -261,7 +240,7 @@ def import_failures() -> list[str]:
         for entry in load_plugins().entries_by_kind[kind]:
             part_name = f"{singular(kind)} {entry.full_name} ({entry.target})"
             try:
-                fault = fault_of_part(entry, _import_target(entry))
+                fault = _fault_of_part(entry, _import_target(entry))
             except BaseException as error:
                 if is_keyboard_interrupt(error):
                     raise
@@ -286,6 +265,30 @@ def _import_target(entry: Registered) -> Any:
     module, _, attribute = entry.target.partition(":")
     with stdout_to_stderr():
         return getattr(importlib.import_module(module), attribute)
+
+
+def _fault_of_part(entry: Registered, part: Any) -> str:
+    """Return the reason why the object of an entry has the wrong type; empty if it has the right one."""
+    if entry.kind == COMMANDS:
+        return "" if _is_command(part) else f"is neither a Typer app nor a function (got {type(part).__name__})"
+    if entry.kind not in _BASES:
+        return "" if callable(part) else f"is not a function (got {type(part).__name__})"
+    module, name = _BASES[entry.kind]
+    if not (isinstance(part, type) and issubclass(part, getattr(importlib.import_module(module), name))):
+        return f"is not a subclass of bnnzoo.{name}"
+    if abstract_methods := sorted(getattr(part, "__abstractmethods__", ())):
+        return f"does not implement all of bnnzoo.{name}: {', '.join(abstract_methods)}"
+    class_exactness = getattr(part, "exactness", "")
+    if entry.kind == "samplers" and class_exactness != entry.exactness:
+        return f"is listed as {entry.exactness}, but its class declares {class_exactness or 'nothing'}"
+    return ""
+
+
+def _is_command(candidate: Any) -> bool:
+    """Whether an object can be a command: a Typer app or a function."""
+    from typer import Typer
+
+    return inspect.isroutine(candidate) or isinstance(candidate, Typer)
 
 
 def _is_entry_of(entry: Registered, cls: type) -> bool:

@@ -9,7 +9,7 @@ import reprlib
 import struct
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt
@@ -50,9 +50,7 @@ class Field(NamedTuple):
     """One option of a part, in words and by type."""
 
     name: str
-    type: str
     default: Any
-    allowed: str
     help: str
     accepts: Accepts
     in_target_units: bool = False
@@ -89,7 +87,8 @@ class Accepts(NamedTuple):
     @property
     def limits(self) -> list[str]:
         """Bounds as text, such as "> 0"."""
-        return [_limit(bound) for bound in self.bounds]
+        comparisons = [(bound, *_COMPARISONS[type(bound)]) for bound in self.bounds]
+        return [f"{sign} {getattr(bound, attribute)}" for bound, sign, _, attribute in comparisons]
 
     @property
     def allowed(self) -> str:
@@ -174,20 +173,18 @@ def fields_of(cls: type) -> list[Field]:
             f"{cls.__module__}:{cls.__qualname__}: no field may be called name, because recipes use this key "
             "for the name of the part"
         )
-    return [
-        Field(
-            field.name,
-            accepts.type,
-            _default(field),
-            accepts.allowed,
-            _help(hints[field.name]),
-            accepts,
-            _is_in_target_units(hints[field.name]),
-        )
-        for field in dataclasses.fields(cls)
-        if field.init and not field.name.startswith("_")
-        for accepts in [accepts_of(hints[field.name])]
-    ]
+    fields = []
+    for field in dataclasses.fields(cls):
+        if field.init and not field.name.startswith("_"):
+            has_factory = field.default_factory is not dataclasses.MISSING
+            default = field.default_factory() if has_factory else field.default
+            metadata = getattr(hints[field.name], "__metadata__", ())
+            texts = [note.documentation for note in metadata if isinstance(note, Doc)][:1]
+            in_target_units = any(isinstance(note, TargetUnits) for note in metadata)
+            texts += [_UNITS_HELP] if in_target_units else []
+            help_text = "; ".join(filter(None, texts))
+            fields.append(Field(field.name, default, help_text, accepts_of(hints[field.name]), in_target_units))
+    return fields
 
 
 def accepts_of(annotation: Any) -> Accepts:
@@ -204,7 +201,9 @@ def accepts_of(annotation: Any) -> Accepts:
         if origin is typing.Annotated:
             inner, *metadata = typing.get_args(kind)
             stack.insert(0, inner)
-            bounds += _bounds(metadata)
+            for note in metadata:
+                notes = note if isinstance(note, GroupedMetadata) else [note]
+                bounds += [bound for bound in notes if type(bound) in _COMPARISONS]
         elif origin in (typing.Union, types.UnionType):
             stack[:0] = typing.get_args(kind)
         elif origin is Literal:
@@ -221,18 +220,6 @@ def accepts_of(annotation: Any) -> Accepts:
     # The text "7" is tried as an integer first, then as a number, and last as text.
     order = [kind for kind in (bool, int, float, str) if kind in scalars]
     return Accepts(tuple(order), tuple(choices), items, nullable, tuple(bounds))
-
-
-def _bounds(metadata: Iterable[Any]) -> list[Any]:
-    flat: list[Any] = []
-    for note in metadata:
-        flat += list(note) if isinstance(note, GroupedMetadata) else [note]
-    return [note for note in flat if isinstance(note, Gt | Ge | Lt | Le)]
-
-
-def _limit(bound: Any) -> str:
-    sign, _, attribute = _COMPARISONS[type(bound)]
-    return f"{sign} {getattr(bound, attribute)}"
 
 
 def _holds(bound: Any, value: Any) -> bool:
@@ -289,19 +276,3 @@ def _split_items(raw: Any, items: Accepts) -> list[Any]:
 def _short_text(raw: Any) -> str:
     text = raw if isinstance(raw, int | float) else reprlib.repr(raw)
     return str(text).lower() if isinstance(raw, bool) else str(text)
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
-
-
-def _help(annotation: Any) -> str:
-    metadata = getattr(annotation, "__metadata__", ())
-    documentation = next((note.documentation for note in metadata if isinstance(note, Doc)), "")
-    return "; ".join(filter(None, [documentation, _UNITS_HELP if _is_in_target_units(annotation) else ""]))
-
-
-def _is_in_target_units(annotation: Any) -> bool:
-    return any(isinstance(note, TargetUnits) for note in getattr(annotation, "__metadata__", ()))

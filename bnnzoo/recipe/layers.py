@@ -114,7 +114,7 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
     parts: dict[str, PartLayer] = {}
     problems: list[str] = []
     example: Layer | None = None
-    requires = Value(None, "")
+    packages: Any = None
     sweep: dict[str, tuple[Value, ...]] = {}
     for key, node in root.value.items():
         if key == "example":
@@ -129,7 +129,7 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
         elif key == "sweep":
             sweep = _sweep(node, problems)
         elif key == "requires":
-            requires = _plain(node, key, problems)
+            packages = _plain(node, key, problems).raw
         elif key in PARTS:
             if node.value is not None:
                 parts[key] = _file_part(key, node, problems)
@@ -137,7 +137,7 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
             run[key] = _plain(node, key, problems)
         else:
             problems.append(f"{node.key_where}: {key}: {unknown_key_message(key, [*PARTS, *RUN_FIELDS])}")
-    packages = requires.raw if isinstance(requires.raw, list) else [requires.raw] if requires.raw else []
+    packages = packages if isinstance(packages, list) else [packages] if packages else []
     return Layer(source, run, parts, tuple(problems), tuple(map(str, packages)), example, sweep)
 
 

@@ -70,9 +70,7 @@ def resolve(
         run.update(layer.run)
     if in_memory:
         run.pop("data", None)
-    run_part = Part(
-        "", {key: value.raw for key, value in run.items()}, {key: value.where for key, value in run.items()}
-    )
+    run_part = _part("", run)
     values, run_problems = validate(list(RUN_FIELDS.values()), run_part, "")
     problems += run_problems
     problems += _add_budget(values, run_part, own_data=in_memory or any("data" in layer.run for layer in user))
@@ -217,11 +215,12 @@ def _merge_part(kind: str, layers: list[Layer]) -> Part:
                 fields = {}
             name = part.name.raw
         fields.update(part.fields)
-    return Part(
-        name,
-        {key: value.raw for key, value in fields.items()},
-        {key: field_value.where for key, field_value in fields.items()},
-    )
+    return _part(name, fields)
+
+
+def _part(name: str, fields: Mapping[str, Value]) -> Part:
+    raw_values = {key: value.raw for key, value in fields.items()}
+    return Part(name, raw_values, {key: value.where for key, value in fields.items()})
 
 
 def _same(kind: str, first: str, second: str) -> bool:

@@ -94,8 +94,11 @@ class Recipe:
     ] = None
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers except the split")] = 0
     init: Annotated[
-        Literal["map", "prior"] | None,
-        Doc("initial positions: draws from the prior, or trained networks (map, the default for networks)"),
+        Literal["map", "prior", "given"] | None,
+        Doc(
+            "initial positions: trained networks (map, the default for networks), draws from the prior, or the arrays "
+            "of your own network (given, in Python)"
+        ),
     ] = None
     start_steps: Annotated[int, Ge(250), Doc("largest number of training steps for init map")] = 5000
     start_held_out: Annotated[
@@ -124,6 +127,11 @@ class Recipe:
 
     where: dict[str, str] = field(default_factory=dict)
     """The place where each run key was written, for messages."""
+
+    @property
+    def trains_start(self) -> bool:
+        """Whether the initial positions are trained networks."""
+        return self.init in (None, "map")
 
 
 RUN_FIELDS: dict[str, Field] = {f.name: f for f in fields_of(Recipe) if f.name not in {*PARTS, "where"}}

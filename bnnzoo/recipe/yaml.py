@@ -6,6 +6,7 @@ give the line and the column.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -14,17 +15,7 @@ from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    Event,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-    StreamEndEvent,
-    StreamStartEvent,
-)
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, Event, NodeEvent, ScalarEvent, SequenceStartEvent
 
 from bnnzoo.errors import UsageError
 
@@ -34,9 +25,11 @@ MAX_ALIASES = 100
 MAX_DEPTH = 50
 MAX_VALUES = 10_000
 
-_NULL = re.compile(r"~|null|Null|NULL|")
-_TRUE = re.compile(r"true|True|TRUE")
-_FALSE = re.compile(r"false|False|FALSE")
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
@@ -124,20 +117,15 @@ class _Reader:
 
     def document(self, events: Iterator[Event]) -> Node:
         """Return the node of the single document; an empty document is an empty mapping."""
-        empty = Node({}, f"{self.source}:1:1")
         root: Node | None = None
         for event in events:
-            if isinstance(event, ScalarEvent | AliasEvent | SequenceStartEvent | MappingStartEvent):
+            if isinstance(event, NodeEvent):
                 if root is not None:
                     raise UsageError(
                         f"{self.position_of(event)}: a second document; a recipe must be a single document"
                     )
                 root = self.node(event, events, 1)
-            elif isinstance(event, StreamStartEvent | StreamEndEvent):
-                continue
-        if root is None or root.value is None:
-            return empty
-        return root
+        return Node({}, f"{self.source}:1:1") if root is None or root.value is None else root
 
     def node(self, event: Any, events: Iterator[Event], depth: int) -> Node:
         """Return the node that starts with this event, within the limits of depth and size."""
@@ -154,7 +142,7 @@ class _Reader:
         if isinstance(event, ScalarEvent):
             node = Node(_scalar(event.value, plain=event.style in (None, "")), where)
         elif isinstance(event, SequenceStartEvent):
-            node = Node(self.sequence(events, depth), where)
+            node = Node([self.node(item, events, depth + 1) for item in _until_end(events)], where)
         else:
             node = Node(self.mapping(events, depth), where)
         if event.anchor:
@@ -170,21 +158,10 @@ class _Reader:
             raise UsageError(f"{where}: no anchor &{event.anchor} before this line")
         return self.anchors[event.anchor]._replace(where=where)
 
-    def sequence(self, events: Iterator[Event], depth: int) -> list[Node]:
-        """Return the items up to the end of a sequence."""
-        items: list[Node] = []
-        for event in events:
-            if isinstance(event, SequenceEndEvent):
-                break
-            items.append(self.node(event, events, depth + 1))
-        return items
-
     def mapping(self, events: Iterator[Event], depth: int) -> dict[str, Node]:
         """Return the items up to the end of a mapping, whose keys must be unique plain words."""
         nodes: dict[str, Node] = {}
-        for event in events:
-            if isinstance(event, MappingEndEvent):
-                break
+        for event in _until_end(events):
             if not isinstance(event, ScalarEvent):
                 raise UsageError(f"{self.position_of(event)}: a key must be a plain word")
             where, key = self.position_of(event), event.value
@@ -200,6 +177,11 @@ class _Reader:
         return _position(self.source, event.start_mark)
 
 
+def _until_end(events: Iterator[Event]) -> Iterator[Event]:
+    """Yield events up to the end of a sequence or a mapping; whoever takes one also takes the events inside it."""
+    return itertools.takewhile(lambda event: not isinstance(event, CollectionEndEvent), events)
+
+
 def _position(source: str, mark: Any) -> str:
     return f"{source}:{mark.line + 1}:{mark.column + 1}" if mark is not None else source
 
@@ -211,12 +193,8 @@ def _scalar(text: str, *, plain: bool) -> Any:
     """
     if not plain:
         return text
-    if _NULL.fullmatch(text):
-        return None
-    if _TRUE.fullmatch(text):
-        return True
-    if _FALSE.fullmatch(text):
-        return False
+    if text in _WORDS:
+        return _WORDS[text]
     if _INT.fullmatch(text) and len(text) < 400:
         return _with_text(_IntegerWithText(text), text)
     if _FLOAT.fullmatch(text) and not _INT.fullmatch(text):

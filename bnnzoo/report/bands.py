@@ -1,9 +1,11 @@
-"""Predictions of runs over their single input: the arrays behind `plots.band` and `plots.bands`."""
+"""Predictions of runs over their single input, and the true curve: the arrays behind `plots.band` and `plots.bands`."""
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -12,15 +14,31 @@ import pandas as pd
 from jaxtyping import Float
 
 from bnnzoo import plots
+from bnnzoo.data import load, load_like
 from bnnzoo.data.columns.bounds import uncensored_targets
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.predictions import prediction_table, predictive_samples
 from bnnzoo.evaluation.predictions.predictor import Predictor
-from bnnzoo.plots import Band, Of, Picture
-from bnnzoo.report import truth as known
+from bnnzoo.finding import setting
+from bnnzoo.plots import Band, Curve, Of, Picture
+from bnnzoo.recipe import recipe_from
 
 LEVELS = (0.05, 0.25, 0.75, 0.95)
 _POINTS = 161
+_OWN = "data"
+"""Value of `truth` for the data set's own curve."""
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: getattr(np, name) for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "abs", "sign")
+}
+_OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
 
 
 def bands(
@@ -70,7 +88,7 @@ def bands(
     grid = (
         around(np.concatenate(list(inputs.values())), 1.6, _POINTS) if range is None else np.linspace(*range, _POINTS)
     )
-    lines = [] if truth is None else known.curves(first, truth, grid, index)
+    lines = [] if truth is None else true_curves(first, truth, grid, index)
     run_bands = [
         Band(
             name,
@@ -129,3 +147,67 @@ def regression(predictor: Predictor, x: Float[np.ndarray, "row feature"], index:
     quantiles = predictive_samples.quantiles(predictor, inputs, LEVELS)
     levels = {f"q{round(100 * q):02d}": quantiles[i, :, index] for i, q in enumerate(LEVELS)}
     return pd.DataFrame(columns | levels)
+
+
+def true_curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, " point"], target: int) -> list[Curve]:
+    """Return the true curve, one line per branch, in original units.
+
+    Args:
+        predictor: the run.
+        spec: "data", an expression of x, or a file whose columns have the names of the run's input and target.
+        grid: points at which the first two are evaluated.
+        target: index of the target.
+
+    Raises:
+        UsageError: if the data have no known true curve, or if `spec` is none of these.
+    """
+    if spec == _OWN:
+        attributes = predictor.record.attributes
+        name = recipe_from(attributes["recipe"]).data
+        truth = None if name is None or Path(name).exists() else load(name).truth
+        if truth is None:
+            raise UsageError(
+                f"{setting('truth', _OWN)}: {Path(name).name if name else 'data given in Python'} has no known "
+                "curve; give an expression of x or a file"
+            )
+        return [Curve(grid, branch) for branch in truth(grid[:, None]).T]
+    if isinstance(spec, Path) or Path(spec).suffix in (".csv", ".tsv", ".parquet", ".pq", ".npz"):
+        dataset = load_like(spec, predictor.signature)
+        x, y = dataset.x[:, 0], uncensored_targets(dataset.y)[:, target]
+        order = np.argsort(x, kind="stable")
+        return [Curve(x[order], y[order])]
+    values = evaluate_expression(spec, grid)
+    if not np.isfinite(values).any():
+        raise UsageError(f"{setting('truth', spec)}: has no finite value from {grid[0]:g} to {grid[-1]:g}")
+    return [Curve(grid, values)]
+
+
+def evaluate_expression(text: str, x: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
+    """Return the values of an expression at x, such as `10 * sin(2 * pi * x)`; non-finite where it is undefined.
+
+    Raises:
+        UsageError: for anything but numbers, x, pi, e, + - * / ** and sin, cos, tan, tanh, exp, log, sqrt, abs, sign.
+    """
+    names = {"x": x.astype(np.float64), "pi": np.float64(np.pi), "e": np.float64(np.e)}
+
+    def value(node: ast.AST) -> Any:
+        match node:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                return np.float64(number)
+            case ast.Name(id=name) if name in names:
+                return names[name]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](value(left), value(right))
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](value(operand))
+            case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in _FUNCTIONS:
+                return _FUNCTIONS[name](value(argument))
+        raise ValueError
+
+    try:
+        with np.errstate(all="ignore"):
+            return np.broadcast_to(value(ast.parse(text.strip(), mode="eval").body), x.shape)
+    except (ValueError, SyntaxError, OverflowError, RecursionError, MemoryError):
+        raise UsageError(
+            f"{text}: must be a file or an expression of x, with numbers, x, pi, e, + - * / **, {', '.join(_FUNCTIONS)}"
+        ) from None

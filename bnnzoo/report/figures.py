@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bnnzoo import plots
 from bnnzoo.data.checks.check import did_you_mean
-from bnnzoo.errors import BnnzooError, DamagedError, UsageError
+from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import familiarity as ood_scores
 from bnnzoo.files.atomic import check_free, make_folder
@@ -17,7 +18,7 @@ from bnnzoo.finding import setting
 from bnnzoo.plots import Descent, Picture
 from bnnzoo.recipe import recipe_from
 from bnnzoo.report.bands import bands
-from bnnzoo.report.pictures import PICTURES
+from bnnzoo.report.pictures import PICTURES, attempt
 
 Runs = Mapping[str, Predictor]
 """One run or several, by the names used in pictures."""
@@ -143,27 +144,17 @@ def write(
     for path in [path for picture_paths in paths.values() for path in picture_paths]:
         check_free(path, force=force)
     rows: list[dict[str, Any]] = []
-    for name, picture_paths in list(_draw_all(runs, picture_names, {"band": band, "ood": {"spec": ood}})):
-        if isinstance(picture_paths, BnnzooError):
+    options: dict[str, Mapping[str, Any]] = {"band": band, "ood": {"spec": ood}}
+    drawn = {name: attempt(partial(picture, runs, name, **options.get(name, {}))) for name in picture_names}
+    for name, result in drawn.items():
+        if isinstance(result, BnnzooError):
             if is_single_file or (name == "band" and band):
-                raise picture_paths
-            rows.append({"picture": name, "file": None, "why": str(picture_paths)})
+                raise result
+            rows.append({"picture": name, "file": None, "why": str(result)})
             continue
         make_folder(paths[name][0].parent)
-        rows += [{"picture": name, "file": picture_paths.save(path), "alt": picture_paths.alt} for path in paths[name]]
+        rows += [{"picture": name, "file": result.save(path), "alt": result.alt} for path in paths[name]]
     return rows
-
-
-def _draw_all(
-    runs: Runs, names: Sequence[str], options: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[str, Picture | BnnzooError]]:
-    for name in names:
-        try:
-            yield name, picture(runs, name, **options.get(name, {}))
-        except DamagedError:
-            raise
-        except BnnzooError as error:
-            yield name, error
 
 
 def _paths(out: Path, names: Sequence[str], formats: Sequence[str] | None, *, in_file: bool) -> dict[str, list[Path]]:

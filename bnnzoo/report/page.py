@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, TypeVar
 
 from bnnzoo import plots
-from bnnzoo.errors import BnnzooError, DamagedError
+from bnnzoo.errors import BnnzooError
 from bnnzoo.evaluation.contents.record import Record
 from bnnzoo.evaluation.convergence import diagnostics, findings
 from bnnzoo.evaluation.convergence.findings import Answer
@@ -22,6 +22,7 @@ from bnnzoo.evaluation.scores.evaluate import Evaluation
 from bnnzoo.plots import Picture
 from bnnzoo.recipe import recipe_from
 from bnnzoo.report import pictures
+from bnnzoo.report.pictures import attempt
 
 T = TypeVar("T")
 
@@ -47,13 +48,13 @@ def page(predictor: Predictor) -> str:
         DamagedError: if the run's arrays are damaged or inconsistent with its attributes.
     """
     attributes = predictor.record.attributes
-    diagnosis = _attempt(lambda: diagnostics.of_run(predictor))
-    thinned = _attempt(lambda: thinning.for_a_page(predictor))
+    diagnosis = attempt(lambda: diagnostics.of_run(predictor))
+    thinned = attempt(lambda: thinning.for_a_page(predictor))
     # Without draws there is nothing to thin; each section then states the reason.
     full_record, predictor = predictor.record, predictor if isinstance(thinned, BnnzooError) else thinned
     record = predictor.record
-    evaluation = _attempt(lambda: _evaluation(predictor))
-    picture_by_name = dict(pictures.draw(predictor))
+    evaluation = attempt(lambda: _evaluation(predictor))
+    picture_by_name = pictures.draw(predictor)
     answers = _answers(predictor, diagnosis, evaluation)
     tone, overall = findings.combine_answers(answers)
     available = {name: picture for name, picture in picture_by_name.items() if isinstance(picture, Picture)}
@@ -89,16 +90,6 @@ def _evaluation(predictor: Predictor) -> Evaluation:
     return Evaluation({**estimates, **loo.estimates(predictor), "rows": Estimate(len(y))}, curve)
 
 
-def _attempt(compute: Callable[[], T]) -> T | BnnzooError:
-    """Return the result of `compute`, or its error; a damaged file raises."""
-    try:
-        return compute()
-    except DamagedError:
-        raise
-    except BnnzooError as error:
-        return error
-
-
 def _answers(
     predictor: Predictor, diagnosis: dict[str, Any] | BnnzooError, evaluation: Evaluation | BnnzooError
 ) -> list[Answer]:
@@ -113,7 +104,7 @@ def _answers(
         answer = findings.answer_calibrated(evaluation.calibration, int(evaluation.estimates["rows"].value))
         caveat = count_tests.caveat(predictor, evaluation.estimates)
         answers.append(findings.with_caveat(answer, caveat) if caveat else answer)
-    novelty = _attempt(lambda: familiarity.of_run(predictor, "noise", predictor.test_rows()[0]).estimates())
+    novelty = attempt(lambda: familiarity.of_run(predictor, "noise", predictor.test_rows()[0]).estimates())
     if isinstance(novelty, BnnzooError):
         answers.append(findings.answer_unknown(findings.KNOWS, novelty))
     else:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+import weakref
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 from jaxtyping import Float
 
 from bnnzoo import plots
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
 from bnnzoo.evaluation.contents.record import evenly
 from bnnzoo.evaluation.convergence import findings
+from bnnzoo.evaluation.convergence.probing import probe_rows
 from bnnzoo.evaluation.formulas import metrics
 from bnnzoo.evaluation.formulas.calibration_distance import MARGIN, half_width, of_intervals
+from bnnzoo.evaluation.formulas.rhat import FEWEST, rhats
 from bnnzoo.evaluation.predictions import per_draw
 from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.predictions.thinning import PROBES
 from bnnzoo.evaluation.scores import evaluate
 from bnnzoo.evaluation.scores import familiarity as ood_scores
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.report.bands import LEVELS, around, bands, has_band, regression, target_index
 from bnnzoo.report.density import density
-from bnnzoo.report.once import once
-from bnnzoo.report.probes import probe_predictions
+
+T = TypeVar("T")
 
 _MOST_SLICES = 6
 _MOST_TARGETS = 6
@@ -32,6 +38,19 @@ _MOST_FEATURES = 1000
 """Largest number of features: 41 points are predicted along each, so more features would take minutes."""
 _FEATURES_PER_CALL = 50
 """Number of features whose points are predicted together, which limits the memory."""
+
+
+def once(compute: Callable[[Predictor], T]) -> Callable[[Predictor], T]:
+    """Return a version of `compute` that caches its result for each predictor."""
+    cache: weakref.WeakKeyDictionary[Predictor, T] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(compute)
+    def cached(predictor: Predictor) -> T:
+        if predictor not in cache:
+            cache[predictor] = compute(predictor)
+        return cache[predictor]
+
+    return cached
 
 
 def band(predictor: Predictor, **options: Any) -> Picture:
@@ -218,19 +237,23 @@ PICTURES = {
 """All pictures by name, in the order of a report."""
 
 
-def draw(predictor: Predictor) -> Iterator[tuple[str, Picture | BnnzooError]]:
-    """Yield each picture with its name, or the error that explains why this run does not have it.
+def draw(predictor: Predictor) -> dict[str, Picture | BnnzooError]:
+    """Return each picture by its name, or the error that explains why this run does not have it.
 
     Raises:
         DamagedError: if the run's arrays are damaged.
     """
-    for name, drawing in PICTURES.items():
-        try:
-            yield name, drawing.make(predictor)
-        except DamagedError:
-            raise
-        except BnnzooError as error:
-            yield name, error
+    return {name: attempt(functools.partial(drawing.make, predictor)) for name, drawing in PICTURES.items()}
+
+
+def attempt(compute: Callable[[], T]) -> T | BnnzooError:
+    """Return the result of `compute`, or its error; a damaged file raises."""
+    try:
+        return compute()
+    except DamagedError:
+        raise
+    except BnnzooError as error:
+        return error
 
 
 def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
@@ -246,6 +269,47 @@ def _pits_of_targets(predictor: Predictor) -> dict[str, np.ndarray]:
     pits, names = evaluate.sampled_scores(predictor, *_test(predictor)).pit, predictor.signature.target_names
     gaps = np.array([of_intervals(column[:, None]).gap for column in pits.T])
     return {names[i]: pits[:, i] for i in sorted(np.argsort(-gaps)[:_MOST_TARGETS])}
+
+
+@once
+def probe_predictions(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
+    """Return three predictions at the rows that the verdict tests, [chain, draw] each, with their R-hats and bulk ESS.
+
+    They have the largest, the median and the smallest R-hat. For a posterior defined in Python, they are parameters.
+    """
+    values, names = _probe_values(predictor)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        is_varying = np.ptp(values, axis=(0, 1)) > 0
+        rhat, ess = np.where(is_varying, rhats(values), np.inf), np.zeros(len(names))
+        if values.shape[1] >= FEWEST:
+            flat = np.moveaxis(values, 2, 0).astype(float)
+            ess = np.array([array_stats.ess(value, method="bulk") for value in flat])
+        ess = np.where(is_varying & np.isfinite(ess), ess, 0.0)
+    order = np.argsort(-rhat, kind="stable")
+    positions = sorted({0, len(order) // 2, len(order) - 1})
+    return (
+        {names[order[k]]: values[..., order[k]] for k in positions},
+        {names[order[k]]: float(rhat[order[k]]) for k in positions},
+        {names[order[k]]: float(ess[order[k]]) for k in positions},
+    )
+
+
+def _probe_values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
+    """Return the predictions at the tested rows in original units, or some parameters, and their names."""
+    record = predictor.record
+    if not predictor.predicts:
+        numbers, values = predictor.some_parameters()
+        return values, [f"parameter {index}" for index in numbers]
+    signature = predictor.signature
+    probes = probe_rows(record, PROBES)
+    values = predictor.functions(probes.inputs)
+    if predictor.classifies:
+        labels = [f"p({signature.target_names[0]} = {name})" for name in signature.class_names]
+    else:
+        values = predictor.scaler.unscale_targets(values)
+        labels = [f"mean of {target}" for target in signature.target_names]
+    names = [f"{label} at {row}" for row in probes.labels for label in labels]
+    return values.reshape(*values.shape[:2], -1), names
 
 
 def _class(predictor: Predictor, name: str | None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -17,8 +16,6 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler
 
 _FEW_STEPS = 400
-_CHAINS = re.compile(r" \(chains? ([0-9]{1,9}(?:, [0-9]{1,9})*)\)$")
-"""Suffix of a label that names the chains of a finding."""
 
 Totals = dict[str, list[float]]
 """Sums of each statistic over the kept draws, one number per chain."""
@@ -115,10 +112,8 @@ def combine_findings(runs: Iterable[tuple[int, Iterable[Finding]]]) -> tuple[Fin
     for chains, findings in runs:
         run_findings: list[list[Finding]] = [[] for _ in range(chains)]
         for finding in findings:
-            label_match = _CHAINS.search(finding.label)
-            chain_numbers = [int(chain) for chain in label_match[1].split(", ")] if label_match else range(chains)
-            for chain in set(chain_numbers) & set(range(chains)):
-                run_findings[chain].append(finding._replace(label=_CHAINS.sub("", finding.label)))
+            for chain in set(finding.chains or range(chains)) & set(range(chains)):
+                run_findings[chain].append(finding._replace(chains=()))
         findings_by_chain += map(tuple, run_findings)
     return _merge_by_chain(findings_by_chain)
 
@@ -139,11 +134,8 @@ def _merge_by_chain(findings_by_chain: Sequence[tuple[Finding, ...]]) -> tuple[F
     worst = []
     for affected in findings_by_kind.values():
         finding = max((candidate for _, candidate in affected), key=_excess)
-        chains = [str(chain) for chain, _ in affected]
-        if len(affected) < len(findings_by_chain):
-            place = f"chain {chains[0]}" if len(chains) == 1 else f"chains {', '.join(chains)}"
-            finding = finding._replace(label=f"{finding.label} ({place})")
-        worst.append(finding)
+        chains = tuple(chain for chain, _ in affected)
+        worst.append(finding._replace(chains=chains if len(chains) < len(findings_by_chain) else ()))
     return tuple(worst)
 
 

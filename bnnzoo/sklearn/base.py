@@ -147,12 +147,15 @@ class AbstractBayesian(BaseEstimator):
     def _inputs(self, X: Any) -> Shaped[np.ndarray, "row feature"]:
         """Return the rows as inputs of the predictor."""
         check_is_fitted(self)
+        return self.run_.predictor.rows_of(self._validated(X, reset=False))
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        """Return the rows after scikit-learn's checks, which with `reset` set the names and the number of features."""
         if self._is_table:
-            validate_data(self, X, reset=False, skip_check_array=True)
-        else:
-            X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=self._finite_setting())
-            X = self._to_table(X)
-        return self.run_.predictor.rows_of(X)
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return X
+        checks = {"dtype": np.float64, "ensure_all_finite": self._finite_setting()}
+        return self._to_table(validate_data(self, X, reset=reset, **checks))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

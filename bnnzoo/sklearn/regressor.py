@@ -64,10 +64,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
 
     def _fit_censored(self, X: Any, y: Any) -> BayesianRegressor:
         self._is_table = is_table(X) or self.exposure is not None
-        if self._is_table:
-            validate_data(self, X, skip_check_array=True)
-        else:
-            X = self._to_table(validate_data(self, X, dtype=np.float64, ensure_all_finite=self._finite_setting()))
+        X = self._validated(X, reset=True)
         check_consistent_length(X, y)
         self._sample(X, y, "regression")
         self._flat = len(self.run_.predictor.signature.target_names) == 1
@@ -128,7 +125,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
             targets = np.asarray(calibration[1], np.float32).reshape(len(calibration[1]), -1)
             rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), targets)
         interval_ends = prediction_intervals.intervals(predictor, x, interval, level, calibration=rows)
-        return np.moveaxis(self._shape_targets(np.stack(interval_ends)), 0, -1)
+        return np.moveaxis(self._shape_targets(interval_ends), 0, -1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
         """Return samples of the predictive distribution, [row, sample]; for several targets [row, target, sample]."""

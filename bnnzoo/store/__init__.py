@@ -1,45 +1,24 @@
 """Reading and writing a run on disk."""
 
-from bnnzoo.store.checkpoint import Checkpoint
-from bnnzoo.store.command import Command
-from bnnzoo.store.leftovers import remove_leftovers
-from bnnzoo.store.netcdf import add_groups, refuse_other, write_table, write_tree
-from bnnzoo.store.reading import (
-    attributes_of,
-    check,
-    how_far,
-    how_far_beside,
-    identity_of,
-    is_complete,
-    open_parts,
-    open_tree,
-    resumable,
-)
-from bnnzoo.store.run_parts import parts_folder
-from bnnzoo.store.schema import Attributes
-from bnnzoo.store.writer import Store, check_room, discard, refuse_existing
-
-__all__ = [
-    "Attributes",
-    "Checkpoint",
-    "Command",
-    "Store",
-    "add_groups",
-    "attributes_of",
-    "check",
-    "check_room",
-    "discard",
-    "how_far",
-    "how_far_beside",
-    "identity_of",
-    "is_complete",
-    "open_parts",
-    "open_tree",
-    "parts_folder",
-    "refuse_existing",
-    "refuse_other",
-    "remove_leftovers",
-    "resumable",
-    "write_table",
-    "write_tree",
-]
+from bnnzoo.store.checkpoint import Checkpoint as Checkpoint
+from bnnzoo.store.command import Command as Command
+from bnnzoo.store.leftovers import remove_leftovers as remove_leftovers
+from bnnzoo.store.netcdf import add_groups as add_groups
+from bnnzoo.store.netcdf import refuse_other as refuse_other
+from bnnzoo.store.netcdf import write_table as write_table
+from bnnzoo.store.netcdf import write_tree as write_tree
+from bnnzoo.store.reading import attributes_of as attributes_of
+from bnnzoo.store.reading import check as check
+from bnnzoo.store.reading import how_far as how_far
+from bnnzoo.store.reading import how_far_beside as how_far_beside
+from bnnzoo.store.reading import identity_of as identity_of
+from bnnzoo.store.reading import is_complete as is_complete
+from bnnzoo.store.reading import open_parts as open_parts
+from bnnzoo.store.reading import open_tree as open_tree
+from bnnzoo.store.reading import resumable as resumable
+from bnnzoo.store.run_parts import parts_folder as parts_folder
+from bnnzoo.store.schema import Attributes as Attributes
+from bnnzoo.store.writer import Store as Store
+from bnnzoo.store.writer import check_room as check_room
+from bnnzoo.store.writer import discard as discard
+from bnnzoo.store.writer import refuse_existing as refuse_existing

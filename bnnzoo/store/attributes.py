@@ -132,7 +132,7 @@ class _RootAttributes(BaseModel):
 
 def fault(attributes: Mapping[str, Any]) -> str:
     """Return the first problem of a run's root attributes, or an empty string."""
-    values = {str(name): _plain(value) for name, value in attributes.items()}
+    values = {str(name): plain(value) for name, value in attributes.items()}
     text_lengths = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
     if sum(text_lengths.values()) > _MOST_TEXT:
         longest = max(text_lengths, key=text_lengths.__getitem__)
@@ -160,7 +160,12 @@ def _changed_attribute(values: Mapping[str, Any]) -> str:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(_plain(value)).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(plain(value)).encode()).hexdigest()[:16]
+
+
+def are_equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two runs agree in all attributes of the second; NaN equals NaN."""
+    return all(name in first and str(plain(first[name])) == str(plain(value)) for name, value in second.items())
 
 
 def contradiction(attributes: Mapping[str, Any]) -> str:
@@ -181,11 +186,11 @@ def contradiction(attributes: Mapping[str, Any]) -> str:
     }
     for name, value in recipe_values.items():
         # The recipe may name a plugin's part with its package, as PACKAGE:NAME.
-        if _plain(attributes[name]) not in (value, str(value).rpartition(":")[2]):
+        if plain(attributes[name]) not in (value, str(value).rpartition(":")[2]):
             return f"its attribute {name} contradicts its recipe"
     return ""
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a Python scalar for a NumPy scalar or an array with one element."""
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value

@@ -11,6 +11,7 @@ import numpy as np
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
 from bnnzoo.files.shell import quoted
 from bnnzoo.store import reading, run_parts
+from bnnzoo.store.attributes import are_equal
 from bnnzoo.store.run_parts import parts_folder
 from bnnzoo.store.schema import POSTERIOR
 from bnnzoo.store.writer import Store
@@ -71,19 +72,9 @@ def _was_built_from(out: Path, folder: Path) -> bool:
         return False
     if run.draws.get(POSTERIOR, 0) != file_attributes["draws_done"]:
         return False
-    file_values = {name: _plain(value) for name, value in file_attributes.items()}
-    run_values = {name: _plain(value) for name, value in run.attributes.items()} | {"complete": 1}
-    run_values.pop("seconds_writing", None)  # the file counts its own writing, which the parts cannot
-    return all(name in file_values and _equal(file_values[name], value) for name, value in run_values.items())
-
-
-def _equal(first: Any, second: Any) -> bool:
-    return first == second or (first != first and second != second)  # both are NaN
-
-
-def _plain(value: Any) -> Any:
-    """Return an attribute's value in the form that both a file and a manifest give."""
-    return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
+    run_attributes = {**run.attributes, "complete": 1}
+    run_attributes.pop("seconds_writing", None)  # the file counts its own writing, which the parts cannot
+    return are_equal(file_attributes, run_attributes)
 
 
 def _read_to_the_end(out: Path) -> None:

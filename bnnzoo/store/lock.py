@@ -50,7 +50,8 @@ class RunLock:
     def __init__(self, out: Path, folder: Path):
         self.out, self.folder = out, folder
         self.owner = Owner(secrets.token_hex(8), platform.node(), _boot_id(), os.getpid())
-        self._lock = FileLock(folder / "lock", timeout=0, thread_local=False)
+        self._file, self._owner_file = folder / "lock", folder / "owner.json"
+        self._lock = FileLock(self._file, timeout=0, thread_local=False)
         self._stop = threading.Event()
 
     @property
@@ -144,14 +145,6 @@ class RunLock:
             return os.path.samestat(os.fstat(cast("int", self._lock._context.lock_file_fd)), self._file.stat())
         except FileNotFoundError:
             return False
-
-    @property
-    def _file(self) -> Path:
-        return self.folder / "lock"
-
-    @property
-    def _owner_file(self) -> Path:
-        return self.folder / "owner.json"
 
     def _refuse_or_break(self, break_stale: bool) -> None:
         owner, age = self._read_owner()

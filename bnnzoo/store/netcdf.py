@@ -14,7 +14,7 @@ import numpy as np
 
 from bnnzoo.errors import BnnzooError, DamagedError
 from bnnzoo.files.atomic import OvertakenError, replacing
-from bnnzoo.store.attributes import with_digests
+from bnnzoo.store.attributes import are_equal, with_digests
 from bnnzoo.store.run_parts import Unfinished
 from bnnzoo.store.schema import (
     POSTERIOR,
@@ -49,16 +49,18 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> N
     on_failure = f"the parts are kept in {run.folder}"
     with replacing(out, on_failure=on_failure) as disk, _hdf5(disk, "w") as file:
         attributes_by_name = run.header.variable_attributes
-        for name, count in run.draws.items():
+        num_chains, num_draws = run.manifest.chains, run.draws
+        for name, count in num_draws.items():
             group = file.create_group(name)
-            for dim, size in zip(SAMPLED, (run.manifest.chains, count), strict=True):
-                group.dimensions[dim] = size
-                group.create_variable(dim, (dim,), data=np.arange(size), **_with_checksum((size,), 8))
+            for dim, size in zip(SAMPLED, (num_chains, count), strict=True):
+                _create_variable(group, dim, [dim], (size,), np.dtype(int), data=np.arange(size))
         for key, (dtype, shape) in run.manifest.variables.items():
             group, name = key.split("/", 1)
-            statistic_attributes = attributes_by_name.get(name, {}) if group.endswith(SAMPLE_STATS) else {}
-            _create_growing(file.groups[group], name, np.dtype(dtype), shape, run.dims, statistic_attributes)
-        first = dict.fromkeys(run.draws, 0)
+            names = [*SAMPLED, *dims_of(name, 2 + len(shape), run.dims, skip=2)]
+            sizes = (num_chains, num_draws[group], *shape)
+            about = attributes_by_name.get(name, {}) if group.endswith(SAMPLE_STATS) else {}
+            _create_variable(file.groups[group], name, names, sizes, np.dtype(dtype), about=about, of_chains=True)
+        first = dict.fromkeys(num_draws, 0)
         for draws, groups in run.blocks():
             for name, values in groups.items():
                 last = first[name] + draws[name]
@@ -67,9 +69,9 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> N
                 first[name] = last
         for name, values in run.static().items():
             _write_static(file.create_group(name), values, run.dims)
-        num_draws, expected_draws = run.draws.get(POSTERIOR, 0), run.attributes.get("draws_done")
-        if expected_draws not in (None, num_draws):
-            raise BnnzooError(f"{out}: would contain {num_draws} draws, expected {expected_draws}; {on_failure}")
+        written_draws, expected_draws = num_draws.get(POSTERIOR, 0), run.attributes.get("draws_done")
+        if expected_draws not in (None, written_draws):
+            raise BnnzooError(f"{out}: would contain {written_draws} draws, expected {expected_draws}; {on_failure}")
         file.attrs.update(attributes())
 
 
@@ -113,7 +115,7 @@ def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the root attributes, which identify a run because `add_groups` does not change them."""
     with h5netcdf.File(file, "r") as handle:
         attributes = dict(handle.attrs)
-    if any(str(attributes.get(name)) != str(value) for name, value in run.items()):
+    if not are_equal(attributes, run):
         raise BnnzooError(f"{path}: was replaced by another run; the file is unchanged; run this command again")
     return attributes
 
@@ -259,34 +261,43 @@ def _with_checksum(shape: tuple[int, ...], itemsize: int, *, of_chains: bool = F
 
 def _write_static(group: Any, values: Group, dims: Dims, coords: Group | None = None) -> None:
     for name, array in values.items():
-        names = dims_of(name, array.ndim, dims)
-        for dim, size in zip(names, array.shape, strict=True):
-            if dim not in group.dimensions:
-                group.dimensions[dim] = size
-        is_text, is_boolean = array.dtype.kind in "UOT", array.dtype.kind == "b"
-        array = array.astype(object if is_text else "i1") if is_text or is_boolean else array
-        options = {} if is_text else _with_checksum(array.shape, array.dtype.itemsize)
-        kind = h5py.string_dtype() if is_text else array.dtype
-        variable = group.create_variable(name, tuple(names), kind, data=array, **options)
-        if is_boolean:
-            variable.attrs["dtype"] = "bool"  # the convention of xarray
+        _create_variable(group, name, dims_of(name, array.ndim, dims), array.shape, array.dtype, data=array)
     for name, array in (coords or {}).items():
-        group.create_variable(name, (name,), data=array, **_with_checksum(array.shape, array.dtype.itemsize))
+        _create_variable(group, name, [name], array.shape, array.dtype, data=array)
 
 
-def _create_growing(
-    group: Any, name: str, dtype: np.dtype, shape: list[int], dims: Dims, attributes: Attributes
+def _create_variable(
+    group: Any,
+    name: str,
+    dims: list[str],
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    *,
+    data: np.ndarray | None = None,
+    about: Attributes | None = None,
+    of_chains: bool = False,
 ) -> None:
-    """Create a variable that grows with the parts."""
-    names = dims_of(name, 2 + len(shape), dims, skip=2)
-    for dim, size in zip(names, shape, strict=True):
+    """Create a variable and its new dimensions.
+
+    Args:
+        group: the group of the variable.
+        name: its name.
+        dims: names of its dimensions.
+        shape: lengths of its dimensions.
+        dtype: its type; booleans and texts are stored by the conventions of xarray.
+        data: its values, if they are known already.
+        about: its attributes.
+        of_chains: whether it grows with the parts.
+    """
+    for dim, size in zip(dims, shape, strict=True):
         if dim not in group.dimensions:
             group.dimensions[dim] = size
-    sizes = (*(group.dimensions[dim].size for dim in SAMPLED), *shape)
-    kind = np.dtype("i1") if dtype.kind == "b" else dtype
-    variable = group.create_variable(
-        name, (*SAMPLED, *names), kind, **_with_checksum(sizes, dtype.itemsize, of_chains=True)
-    )
-    variable.attrs.update(attributes)
-    if dtype.kind == "b":
-        variable.attrs["dtype"] = "bool"  # the convention of xarray
+    is_text, is_boolean = dtype.kind in "UOT", dtype.kind == "b"
+    if data is not None and (is_text or is_boolean):
+        data = data.astype(object if is_text else "i1")
+    kind = h5py.string_dtype() if is_text else np.dtype("i1") if is_boolean else dtype
+    options = {} if is_text else _with_checksum(shape, dtype.itemsize, of_chains=of_chains)
+    variable = group.create_variable(name, tuple(dims), kind, data=data, **options)
+    variable.attrs.update(about or {})
+    if is_boolean:
+        variable.attrs["dtype"] = "bool"

@@ -212,10 +212,7 @@ def _check_attributes(run: Unfinished) -> Unfinished:
         UsageError: if they are not.
     """
     if reason := _fault(run.attributes):
-        raise UsageError(
-            f"{run.folder / run_parts.HEADER}: damaged: {reason}; restore it from a copy, or start the run again "
-            "with [[force=True]]"
-        )
+        raise run_parts.damaged(run.folder / run_parts.HEADER, f": {reason}")
     return run
 
 
@@ -236,8 +233,7 @@ def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
 
 def _attribute(file: h5py.File, name: str) -> Any:
     """Return a root attribute, as a Python scalar if it has one element."""
-    value = file.attrs.get(name)
-    return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
+    return attributes.plain(file.attrs.get(name))
 
 
 def _tree_of_parts(run: Unfinished, every: int = 1) -> xr.DataTree:

@@ -187,11 +187,10 @@ class Unfinished(NamedTuple):
 
     def _declared(self, part: Part) -> dict[str, Declared]:
         chains, variables = self.manifest.chains, self.manifest.variables
-        counts = {key: part.draws.get(key.split("/")[0]) for key in variables}
         return {
-            key: Declared(dtype, (chains, count, *shape))
+            key: Declared(dtype, (chains, part.draws[group], *shape))
             for key, (dtype, shape) in variables.items()
-            if (count := counts[key]) is not None
+            if (group := key.split("/")[0]) in part.draws
         }
 
 
@@ -247,16 +246,16 @@ def load(folder: Path) -> Unfinished:
     manifest = _read_json(folder / MANIFEST, Manifest)
     header = _read_json(folder / HEADER, Header)
     if reason := _difference(folder / HEADER, manifest.header):
-        raise UsageError(
-            f"{folder / HEADER}: damaged ({reason}); restore it from a copy, or start the run again with [[force=True]]"
-        )
+        raise damaged(folder / HEADER, f" ({reason})")
     run = Unfinished(folder, header, manifest)
     if reason := _contradiction(run):
-        raise UsageError(
-            f"{folder / MANIFEST}: damaged: {reason}; restore it from a copy, or start the run again with "
-            "[[force=True]]"
-        )
+        raise damaged(folder / MANIFEST, f": {reason}")
     return run
+
+
+def damaged(path: Path, reason: str) -> UsageError:
+    """Return the error for a header or manifest that does not have the content that was written."""
+    return UsageError(f"{path}: damaged{reason}; restore it from a copy, or start the run again with [[force=True]]")
 
 
 def seal(manifest: Manifest) -> str:

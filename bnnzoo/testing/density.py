@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from bnnzoo.testing.part_report import NOT_APPLICABLE
+from bnnzoo.testing.check_report import NOT_APPLICABLE, attempt
 
 POINTS = {1: 20_001, 2: 601}
 """Grid points on each axis, by number of axes."""
@@ -48,6 +50,12 @@ class Grid(NamedTuple):
             density = density * step.reshape([-1 if axis == number else 1 for axis in range(len(shape))])
         return density
 
+    def marginals(self, log_density: Float[np.ndarray, " all"]) -> list[Float[np.ndarray, " point"]]:
+        """Return the probability of each point of each axis."""
+        masses = self.masses(log_density)
+        masses = masses / masses.sum()
+        return [masses.sum(tuple(i for i in range(masses.ndim) if i != axis)) for axis in range(masses.ndim)]
+
 
 def _axis(
     values: Float[np.ndarray, " draw"], is_discrete: bool, num_axes: int
@@ -78,6 +86,34 @@ def why_no_grid(draws: Float[np.ndarray, "draw number"]) -> str:
     return ""
 
 
+def compare(
+    draws: Float[np.ndarray, "draw number"],
+    log_prob: Callable[[Any], Any],
+    claimed: tuple[Any, Any] | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Check a density against draws, and yield the name of each check with its fault.
+
+    Args:
+        draws: draws from the distribution.
+        log_prob: returns the log density of each row of numbers.
+        claimed: mean and variance of the distribution, if they are tested too.
+    """
+    if reason := why_no_grid(draws):
+        yield "normalised", reason
+        return
+    grid = Grid.around(draws)
+    log_density = np.asarray(log_prob(jnp.asarray(grid.points)))
+    fault = normalisation(grid, log_density)
+    yield "normalised", fault
+    if fault:
+        return
+    log_densities = np.asarray(log_prob(jnp.asarray(draws, jnp.float32)))
+    yield "draws", attempt(lambda: agreement(grid, log_density, draws, log_densities))
+    if claimed is not None:
+        mean, variance = (np.asarray(value, np.float64).reshape(-1) for value in claimed)
+        yield "moments", attempt(lambda: moments(grid, log_density, mean, variance))
+
+
 def normalisation(grid: Grid, log_density: Float[np.ndarray, " all"]) -> str:
     """Return a sentence if the density does not integrate to one, or an empty string."""
     if np.isnan(log_density).any():
@@ -91,10 +127,7 @@ def moments(
     grid: Grid, log_density: Float[np.ndarray, " all"], mean: Float[np.ndarray, " number"], variance: np.ndarray
 ) -> str:
     """Return a sentence if mean or variance differ from those of the density; infinite values are not compared."""
-    masses = grid.masses(log_density)
-    masses = masses / masses.sum()
-    for axis, points in enumerate(grid.axes):
-        marginal = masses.sum(tuple(i for i in range(masses.ndim) if i != axis))
+    for axis, (points, marginal) in enumerate(zip(grid.axes, grid.marginals(log_density), strict=True)):
         mean_found = float(marginal @ points)
         variance_found = float(marginal @ (points - mean_found) ** 2)
         for name, claimed, value, scale in (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,15 +12,13 @@ import numpy as np
 
 from bnnzoo.assembly.recipe_parts import check_likelihood as check_shapes
 from bnnzoo.errors import UsageError
-from bnnzoo.plugins import registry
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
-from bnnzoo.sampling.devices import jax_settings
 from bnnzoo.testing import density, own_parameters
-from bnnzoo.testing.own_parameters import attempt
-from bnnzoo.testing.part_report import NOT_APPLICABLE, PartReport, PartResult
+from bnnzoo.testing.check_report import NOT_APPLICABLE, attempt
+from bnnzoo.testing.part_report import FIELDS, PARAMETERS, PartReport, report_on
 
 CHECKS = {
-    "fields": ("the class and its fields are described, and defaults are in range", "add a docstring and Doc(...)"),
+    "fields": FIELDS,
     "num_outputs": ("a positive number of outputs for any number of targets", "return an int >= 1"),
     "shapes": (
         "log_prob, mean and variance of one row, or class probabilities, have the right shapes",
@@ -42,10 +40,7 @@ CHECKS = {
     "jit": ("log_prob is the same when compiled", "branch with jnp.where, and use fields as traced numbers"),
     "upper_bound": ("log_prob never exceeds upper_bound", "leave upper_bound infinite if no bound is known"),
     "targets": ("check accepts targets that the likelihood drew itself", "refuse only impossible targets"),
-    "parameters": (
-        "sampled parameters: natural and unconstrained are inverses, draws follow log_prior, and they change log_prob",
-        "see bnnzoo.Parameter; the density of the unconstrained value includes the Jacobian",
-    ),
+    "parameters": PARAMETERS,
 }
 _DRAWS = 4000
 _OUTPUTS = (-10.0, -3.0, 0.0, 3.0, 10.0)
@@ -79,15 +74,10 @@ def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartRe
         seed: seed of the outputs and the draws.
     """
     is_classification = likelihood.task == "classification"
-    unit = "classes" if is_classification else "targets"
-    results = [PartResult.from_fault("fields", "", attempt(lambda: own_parameters.fields(type(likelihood))))]
-    with jax_settings.arithmetic("float32"):
-        for count in (2, 3) if is_classification else (1, 2):
-            name = f"{count} {unit if count > 1 else unit[:-1]}"
-            key = jax.random.fold_in(jax.random.key(seed), count)
-            results += [PartResult.from_fault(check, name, fault) for check, fault in _checks(likelihood, count, key)]
-    name = registry.name_of("likelihoods", likelihood) or type(likelihood).__name__
-    return PartReport("likelihood", name, CHECKS, tuple(results))
+    counts = {"2 classes": 2, "3 classes": 3} if is_classification else {"1 target": 1, "2 targets": 2}
+    key = jax.random.key(seed)
+    cases = ((name, _checks(likelihood, count, jax.random.fold_in(key, count))) for name, count in counts.items())
+    return report_on("likelihood", likelihood, CHECKS, cases)
 
 
 def _checks(likelihood: AbstractLikelihood, count: int, key: Any) -> Iterator[tuple[str, str]]:
@@ -109,7 +99,7 @@ def _checks(likelihood: AbstractLikelihood, count: int, key: Any) -> Iterator[tu
     if fault:
         return
     yield "parameters", attempt(lambda: _parameters(likelihood, count, key))
-    started = likelihood.with_parameters(_start(likelihood))
+    started = likelihood.with_parameters(own_parameters.start_values(likelihood.parameters()))
     cases: list[_Case] = []
 
     def draw() -> str:
@@ -129,26 +119,26 @@ def _checks(likelihood: AbstractLikelihood, count: int, key: Any) -> Iterator[tu
 def _of_case(case: _Case, example: np.ndarray) -> Iterator[tuple[str, str]]:
     fault = attempt(lambda: _types(case, example))
     yield "float32", fault
-    yield "targets", attempt(lambda: _own_targets(case))
-    yield "rows", attempt(lambda: _rows(case))
-    yield "jit", attempt(lambda: _jit(case))
-    yield "gradient", attempt(lambda: _gradient(case))
-    yield "upper_bound", attempt(lambda: _upper_bound(case))
+    for name, check in (
+        ("targets", _own_targets),
+        ("rows", _rows),
+        ("jit", _jit),
+        ("gradient", _gradient),
+        ("upper_bound", _upper_bound),
+    ):
+        yield name, attempt(lambda check=check: check(case))
     if fault:
         return
     if case.likelihood.task == "classification":
         yield from _classes(case)
     else:
-        yield from _on_grid(case)
+        distribution = case.likelihood.distribution(case.output)
+        yield from density.compare(case.targets, case.log_probs, (distribution.mean, distribution.variance))
 
 
 def _num_outputs(likelihood: AbstractLikelihood, count: int) -> str:
     number = likelihood.num_outputs(count)
     return "" if isinstance(number, int) and number >= 1 else f"num_outputs({count}) gives {number!r}"
-
-
-def _start(likelihood: AbstractLikelihood) -> dict[str, Any]:
-    return {p.name: p.natural(jnp.full(p.shape, p.start)) for p in likelihood.parameters()}
 
 
 def _types(case: _Case, example: np.ndarray) -> str:
@@ -241,35 +231,12 @@ def _classes(case: _Case) -> Iterator[tuple[str, str]]:
         yield "draws", ""
 
 
-def _on_grid(case: _Case) -> Iterator[tuple[str, str]]:
-    """Check numbers: the integral, the draws and the moments against the density."""
-    if reason := density.why_no_grid(case.targets):
-        yield "normalised", reason
-        return
-    grid = density.Grid.around(case.targets)
-    values = case.log_probs(jnp.asarray(grid.points))
-    fault = density.normalisation(grid, values)
-    yield "normalised", fault
-    if fault:
-        return
-    yield "draws", attempt(lambda: density.agreement(grid, values, case.targets, case.log_probs(case.draws)))
-    distribution = case.likelihood.distribution(case.output)
-    mean, variance = (np.asarray(value, np.float64).reshape(-1) for value in (distribution.mean, distribution.variance))
-    yield "moments", attempt(lambda: density.moments(grid, values, mean, variance))
-
-
 def _parameters(likelihood: AbstractLikelihood, count: int, key: Any) -> str:
     own_list = likelihood.parameters()
-    if not own_list:
-        return f"{NOT_APPLICABLE}the likelihood has no sampled parameters"
-    if fault := own_parameters.parameters(own_list):
-        return fault
-    start = _start(likelihood)
-    output = jax.random.normal(key, (likelihood.num_outputs(count),))
-    target = likelihood.with_parameters(start).sample(output, key=key)
-    base_log_prob = float(likelihood.with_parameters(start).log_prob(output, target))
-    for parameter in own_list:
-        changed_values = start | {parameter.name: parameter.natural(jnp.full(parameter.shape, parameter.start + 0.7))}
-        if float(likelihood.with_parameters(changed_values).log_prob(output, target)) == base_log_prob:
-            return f"{parameter.name}: has no effect on log_prob, so with_parameters does not use it"
-    return ""
+
+    def log_prob(values: Mapping[str, Any]) -> Any:
+        output = jax.random.normal(key, (likelihood.num_outputs(count),))
+        target = likelihood.with_parameters(own_parameters.start_values(own_list)).sample(output, key=key)
+        return likelihood.with_parameters(values).log_prob(output, target)
+
+    return own_parameters.parameters("likelihood", own_list, log_prob)

@@ -28,6 +28,7 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.posterior.priors import FanIn
 from bnnzoo.posterior.stochastic import last_names, with_leaves
 from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.testing.check_report import NOT_APPLICABLE, attempt, describe_error, state_of
 from bnnzoo.testing.model_report import ModelReport, Result
 from bnnzoo.testing.model_start import start_fault
 
@@ -69,18 +70,18 @@ def check_model(
             except UsageError as error:
                 refused[f"input {shape_text}"] = str(error)
                 continue
-            fault = _try(lambda x=x, arranged=arranged: _inputs(model, x, arranged))
+            fault = attempt(lambda x=x, arranged=arranged: _inputs(model, x, arranged))
             is_first = not results
-            results.append(_result("inputs", shape_text, "", fault))
+            results.append(Result("inputs", shape_text, "", *state_of(fault)))
             # The input shape hardly matters for checks of the likelihood, so only the first shape uses all likelihoods.
             for name in list(likelihoods) if is_first else list(likelihoods)[:1]:
                 columns = int(np.prod(shape)) if len(refused.keys() & set(_TASKS)) > 1 else _TARGETS
                 case = _Case(model, likelihoods[name], arranged, columns, jax.random.fold_in(jax.random.key(seed), i))
-                results += [_result(check, shape_text, name, fault) for check, fault in _checks(case)]
+                results += [Result(check, shape_text, name, *state_of(fault)) for check, fault in _checks(case)]
                 if not any(result.state == "failed" for result in results):  # a run would only repeat the failure
                     train = is_first and name == next(iter(likelihoods))
                     fault = start_fault(model, tasks[name], x, train=train, seed=seed)
-                    results.append(_result("start", shape_text, name, fault))
+                    results.append(Result("start", shape_text, name, *state_of(fault)))
     return ModelReport(type(model).__name__, tuple(results), refused)
 
 
@@ -96,27 +97,6 @@ def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tupl
             continue
         own_likelihood = model.own_likelihood()
         yield task, name, registry.load("likelihoods", name)() if own_likelihood is None else own_likelihood
-
-
-_NOT_APPLICABLE = "not applicable: "
-
-
-def _result(check: str, shape: str, likelihood: str, fault: str) -> Result:
-    if fault.startswith(_NOT_APPLICABLE):
-        return Result(check, shape, likelihood, "not applicable", fault.removeprefix(_NOT_APPLICABLE))
-    return Result(check, shape, likelihood, "failed" if fault else "passed", fault)
-
-
-def _try(check: Callable[[], str]) -> str:
-    """Return the result of a check; an exception counts as a failure."""
-    try:
-        return check()
-    except Exception as error:
-        return _words(error)
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 class _Case(NamedTuple):
@@ -162,13 +142,13 @@ def _build_compiled(architecture: Architecture, key: PRNGKeyArray) -> Any:
 def _checks(case: _Case) -> Iterator[tuple[str, str]]:
     """Yield the name of each check and its fault, empty if it passed; skip checks that would repeat a failure."""
     networks: list[Any] = []
-    fault = _try(lambda: networks.append(case.build(0)) or _parameters(case, networks[0]))
+    fault = attempt(lambda: networks.append(case.build(0)) or _parameters(case, networks[0]))
     yield "parameters", fault
     if fault:
         return
     network = networks[0]
     for name, check in (("outputs", _outputs), ("jit", _jit)):
-        fault = _try(lambda check=check: check(case, network))
+        fault = attempt(lambda check=check: check(case, network))
         yield name, fault
         if fault:
             return
@@ -176,7 +156,7 @@ def _checks(case: _Case) -> Iterator[tuple[str, str]]:
     thetas = _positions(posterior, network, case.key)
     yield from _check_pair(("rows", "draws"), lambda: _forward(posterior, thetas))
     yield from _check_pair(("gradient", "likelihood"), lambda: _density(posterior, thetas, case.key))
-    yield "split", _try(lambda: _split(case, posterior.network_at(thetas[-1])))
+    yield "split", attempt(lambda: _split(case, posterior.network_at(thetas[-1])))
 
 
 def _check_pair(names: tuple[str, str], check: Callable[[], tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -184,7 +164,7 @@ def _check_pair(names: tuple[str, str], check: Callable[[], tuple[str, str]]) ->
     try:
         yield from zip(names, check(), strict=True)
     except Exception as error:
-        yield names[0], _words(error)
+        yield names[0], describe_error(error)
 
 
 @eqx.filter_jit
@@ -292,7 +272,7 @@ def _split(case: _Case, network: Any) -> str:
     """Check `split` on a network whose weights were replaced, which reveals copies of the old ones."""
     parts = case.model.split(network)
     if parts is None:
-        return f"{_NOT_APPLICABLE}the model has no method split; the last layer is the module of the last parameter"
+        return f"{NOT_APPLICABLE}the model has no method split; the last layer is the module of the last parameter"
     names = last_names(network, parts[1])
     if not names or len(names) != len(named_leaves(parts[1])):
         return "the parameters of the last half are not arrays of the network"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
-from bnnzoo.testing.check_table import check_lines, failed_properties, rows_with_advice
+from bnnzoo.testing.check_report import AbstractCheckReport, Checks, State
 
-CHECKS = {
+CHECKS: Checks = {
     "inputs": (
         "each row is arranged independently of the others",
         "let arrange use one row at a time, and leave scaling to [[standardise=True]]",
@@ -59,7 +60,7 @@ class Result(NamedTuple):
     check: str
     input: str
     likelihood: str
-    state: Literal["passed", "failed", "not applicable"]
+    state: State
     found: str = ""
 
     @property
@@ -68,48 +69,16 @@ class Result(NamedTuple):
         return ", ".join(filter(None, (f"input {self.input}", self.likelihood)))
 
 
-class ModelReport(NamedTuple):
+@dataclass(frozen=True)
+class ModelReport(AbstractCheckReport):
     """Report on one model; `str` of it is a table."""
 
+    checks: ClassVar[Checks] = CHECKS
     model: str
     results: tuple[Result, ...]
     refused: dict[str, str]
     """Inputs or tasks that the model does not support, with its messages."""
 
-    @property
-    def failures(self) -> tuple[Result, ...]:
-        """Results of the failed checks."""
-        return tuple(result for result in self.results if result.state == "failed")
-
-    @property
-    def cases(self) -> int:
-        """Number of tested pairs of input and likelihood."""
-        return len({result.case for result in self.results})
-
-    @property
-    def passed(self) -> bool:
-        """Whether no check failed and at least one was run."""
-        return bool(self.results) and not self.failures
-
-    @property
-    def verdict(self) -> str:
-        """One line: passed, or the failed checks."""
-        if not self.results:
-            return f"not tested: the model supports none of the inputs; {next(iter(self.refused.values()), '')}"
-        if failed := failed_properties(CHECKS, self.results):
-            return f"failed: {failed}"
-        return f"passed: {len({result.check for result in self.results})} checks on {self.cases} cases"
-
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
-        return {
-            "model": self.model,
-            "passed": self.passed,
-            "verdict": self.verdict,
-            "results": rows_with_advice(CHECKS, self.results),
-            "refused": self.refused,
-        }
-
-    def __str__(self) -> str:
-        refused = [f"{case}: not applicable: {reason}" for case, reason in self.refused.items()]
-        return "\n".join([*check_lines(CHECKS, self.results), *refused, self.verdict])
+        return {"model": self.model, **self.outcome(), "refused": self.refused}

@@ -14,10 +14,11 @@ from bnnzoo.data.rows.dataset import from_arrays, from_rows
 from bnnzoo.models import AbstractModel
 from bnnzoo.models._base import Task
 from bnnzoo.models.own import Own
-from bnnzoo.progress import Progress
+from bnnzoo.progress import ignore
 from bnnzoo.recipe import resolve
 from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.initial import positions
+from bnnzoo.testing.check_report import attempt
 
 _CHAINS, _STEPS = 2, 250
 
@@ -38,11 +39,8 @@ def start_fault(model: AbstractModel, task: Task, x: Shaped[np.ndarray, "row ...
     rows = _rows(x, task, seed)
     start_options: list[dict[str, Any]] = [{"init": "prior"}, {"init": "map"}]
     for options in [*start_options, {"init": "map", "stochastic": "last"}] if train else start_options:
-        try:
-            _start_run(model, rows, options, train=train, seed=seed)
-        except Exception as error:
-            message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            return f"{' '.join(f'--{name} {value}' for name, value in options.items())}: {message}"
+        if fault := attempt(lambda options=options: _start_run(model, rows, options, train=train, seed=seed) or ""):
+            return f"{' '.join(f'--{name} {value}' for name, value in options.items())}: {fault}"
     return ""
 
 
@@ -51,15 +49,13 @@ def _start_run(model: AbstractModel, rows: Dataset, options: dict[str, Any], *, 
     recipe = resolve(Own(model).name, "random-walk", [], {**lengths, **options}, in_memory=True)
     problem, key = Problem.from_recipe(recipe, rows, model), jax.random.key(seed)
     placement = place_chains("vectorized", _CHAINS)
-    arguments: dict[str, Any] = {"tell": _silent, "stop": None, "spent": positions.StartCost(), "key": key}
+    arguments: dict[str, Any] = {"tell": ignore, "stop": None, "spent": positions.StartCost(), "key": key}
     if train:
         problem = problem.with_fixed(positions.fixed_values(problem, **arguments))
         thetas = positions.initial_positions(problem, placement, given_positions=None, **arguments)
     else:
         thetas = problem.initial_positions(trained=options["init"] == "map", key=key)
-    if (
-        options["init"] == "map"
-    ):  # a draw of a wide prior may overflow a deep network, so only trained starts are checked
+    if options["init"] == "map":  # a draw of a wide prior may overflow a deep network
         positions.check_start(problem.posterior, placement, thetas)
 
 
@@ -70,7 +66,3 @@ def _rows(x: Shaped[np.ndarray, "row ..."], task: Task, seed: int) -> Dataset:
         return from_rows(x.reshape(len(x), -1))
     targets = rng.standard_normal((len(x), 2)) if task == "regression" else np.arange(len(x)) % 3
     return from_arrays(x, targets, task=task)
-
-
-def _silent(progress: Progress) -> None:
-    del progress

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,16 +14,9 @@ from bnnzoo.files import variable_names
 from bnnzoo.posterior.likelihoods import Parameter
 from bnnzoo.recipe import fields_of
 from bnnzoo.testing import density
+from bnnzoo.testing.check_report import NOT_APPLICABLE
 
 _DRAWS = 4000
-
-
-def attempt(check: Callable[[], str]) -> str:
-    """Return the result of a check; an exception counts as a fault."""
-    try:
-        return check()
-    except Exception as error:
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def fields(part: type) -> str:
@@ -48,8 +41,21 @@ def fields(part: type) -> str:
     return ""
 
 
-def parameters(own_parameters: Sequence[Parameter]) -> str:
-    """Return a sentence if a sampled parameter breaks an assumption of the sampler or the file, or an empty string."""
+def start_values(own_parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """Return the natural initial values of sampled parameters."""
+    return {p.name: p.natural(jnp.full(p.shape, p.start)) for p in own_parameters}
+
+
+def parameters(part: str, own_parameters: Sequence[Parameter], log_prob: Callable[[Mapping[str, Any]], Any]) -> str:
+    """Return a sentence if a sampled parameter breaks an assumption or has no effect, or an empty string.
+
+    Args:
+        part: "likelihood" or "prior".
+        own_parameters: the sampled parameters of the part.
+        log_prob: returns the part's log density at some point, given natural values of the parameters.
+    """
+    if not own_parameters:
+        return f"{NOT_APPLICABLE}the {part} has no sampled parameters"
     names = [parameter.name for parameter in own_parameters]
     if repeated := [name for name in names if names.count(name) > 1]:
         return f"two parameters have the name {repeated[0]}"
@@ -58,6 +64,12 @@ def parameters(own_parameters: Sequence[Parameter]) -> str:
             return f"the parameter {reason}"
         if fault := _round_trip(parameter) or _own_prior(parameter):
             return f"{parameter.name}: {fault}"
+    start = start_values(own_parameters)
+    base_log_prob = float(log_prob(start))
+    for parameter in own_parameters:
+        changed_value = parameter.natural(jnp.full(parameter.shape, parameter.start + 0.7))
+        if float(log_prob(start | {parameter.name: changed_value})) == base_log_prob:
+            return f"{parameter.name}: has no effect on log_prob, so with_parameters does not use it"
     return ""
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
-from bnnzoo.testing.check_table import Checks, check_lines, failed_properties, rows_with_advice
+from bnnzoo.plugins import registry
+from bnnzoo.sampling.devices import jax_settings
+from bnnzoo.testing import own_parameters
+from bnnzoo.testing.check_report import AbstractCheckReport, Checks, State, attempt, state_of
 
-NOT_APPLICABLE = "not applicable: "
-"""Prefix of the result of a check that has nothing to test."""
+FIELDS = ("the class and its fields are described, and defaults are in range", "add a docstring and Doc(...)")
+PARAMETERS = (
+    "sampled parameters: natural and unconstrained are inverses, draws follow log_prior, and they change log_prob",
+    "see bnnzoo.Parameter; the density of the unconstrained value includes the Jacobian",
+)
+"""Property and remedy of the checks that likelihoods and priors share."""
 
 
 class PartResult(NamedTuple):
@@ -19,47 +28,38 @@ class PartResult(NamedTuple):
 
     check: str
     case: str
-    state: Literal["passed", "failed", "not applicable"]
+    state: State
     found: str = ""
 
-    @classmethod
-    def from_fault(cls, check: str, case: str, fault: str) -> PartResult:
-        """Convert the text of a check to a result: a fault, an empty string, or `NOT_APPLICABLE` and a reason."""
-        if fault.startswith(NOT_APPLICABLE):
-            return cls(check, case, "not applicable", fault.removeprefix(NOT_APPLICABLE))
-        return cls(check, case, "failed" if fault else "passed", fault)
 
-
-class PartReport(NamedTuple):
+@dataclass(frozen=True)
+class PartReport(AbstractCheckReport):
     """Report on one likelihood or prior; `str` of it is a table."""
 
+    refused: ClassVar[Mapping[str, str]] = {}
     kind: str
     part: str
     checks: Checks
     results: tuple[PartResult, ...]
 
-    @property
-    def failures(self) -> tuple[PartResult, ...]:
-        """Results of the failed checks."""
-        return tuple(result for result in self.results if result.state == "failed")
-
-    @property
-    def passed(self) -> bool:
-        """Whether no check failed and at least one was run."""
-        return bool(self.results) and not self.failures
-
-    @property
-    def verdict(self) -> str:
-        """One line: passed, or the failed checks."""
-        if failed := failed_properties(self.checks, self.results):
-            return f"failed: {failed}"
-        cases = len({result.case for result in self.results} - {""})
-        return f"passed: {len({result.check for result in self.results})} checks on {cases} cases"
-
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
-        rows = rows_with_advice(self.checks, self.results)
-        return {self.kind: self.part, "passed": self.passed, "verdict": self.verdict, "results": rows}
+        return {self.kind: self.part, **self.outcome()}
 
-    def __str__(self) -> str:
-        return "\n".join([*check_lines(self.checks, self.results), self.verdict])
+
+def report_on(
+    kind: str, part: Any, checks: Checks, cases: Iterable[tuple[str, Iterable[tuple[str, str]]]]
+) -> PartReport:
+    """Return the report on a part.
+
+    Args:
+        kind: "likelihood" or "prior".
+        part: the part.
+        checks: all checks of its kind.
+        cases: the name of each case, and its checks with their faults, which are computed here in float32.
+    """
+    results = [PartResult("fields", "", *state_of(attempt(lambda: own_parameters.fields(type(part)))))]
+    with jax_settings.arithmetic("float32"):
+        results += [PartResult(check, case, *state_of(fault)) for case, faults in cases for check, fault in faults]
+    name = registry.name_of(f"{kind}s", part) or type(part).__name__
+    return PartReport(kind, name, checks, tuple(results))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,16 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from bnnzoo.assembly.recipe_parts import check_prior as check_shapes
-from bnnzoo.plugins import registry
 from bnnzoo.posterior.layout import Layout, network_layout
 from bnnzoo.posterior.priors import AbstractPrior
-from bnnzoo.sampling.devices import jax_settings
 from bnnzoo.testing import density, own_parameters
-from bnnzoo.testing.own_parameters import attempt
-from bnnzoo.testing.part_report import PartReport, PartResult
+from bnnzoo.testing.check_report import attempt
+from bnnzoo.testing.part_report import FIELDS, PARAMETERS, PartReport, report_on
 
 CHECKS = {
-    "fields": ("the class and its fields are described, and defaults are in range", "add a docstring and Doc(...)"),
+    "fields": FIELDS,
     "shapes": (
         "one density of all parameters, and one draw of each parameter",
         "give a univariate distribution of batch shape () or (dim,), or override log_prob and sample",
@@ -35,10 +33,7 @@ CHECKS = {
         "avoid square roots, logarithms and divisions at 0, also inside jnp.where",
     ),
     "jit": ("the density is the same when compiled", "branch with jnp.where, and use fields as traced numbers"),
-    "parameters": (
-        "sampled parameters: natural and unconstrained are inverses, draws follow log_prior, and they change log_prob",
-        "see bnnzoo.Parameter; the density of the unconstrained value includes the Jacobian",
-    ),
+    "parameters": PARAMETERS,
 }
 _DRAWS = 4000
 _FAR = 100.0
@@ -47,7 +42,6 @@ _FAR = 100.0
 class _Case(NamedTuple):
     """A network's layout, and whether it is small enough for a grid."""
 
-    name: str
     layout: Layout
     has_grid: bool
 
@@ -65,13 +59,11 @@ def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
         "a weight and a bias": eqx.nn.Linear(1, 1, key=key),
         "two layers": eqx.nn.MLP(2, 1, width_size=4, depth=1, key=key),
     }
-    results = [PartResult.from_fault("fields", "", attempt(lambda: own_parameters.fields(type(prior))))]
-    with jax_settings.arithmetic("float32"):
-        for number, (name, network) in enumerate(networks.items()):
-            case = _Case(name, network_layout(network), has_grid=number < 2)
-            results += [PartResult.from_fault(check, name, fault) for check, fault in _checks(prior, case, key)]
-    name = registry.name_of("priors", prior) or type(prior).__name__
-    return PartReport("prior", name, CHECKS, tuple(results))
+    cases = (
+        (name, _checks(prior, _Case(network_layout(network), has_grid=number < 2), key))
+        for number, (name, network) in enumerate(networks.items())
+    )
+    return report_on("prior", prior, CHECKS, cases)
 
 
 def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, str]]:
@@ -81,7 +73,7 @@ def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, 
     if fault:
         return
     yield "parameters", attempt(lambda: _parameters(prior, case.layout))
-    started = _at_start(prior, case.layout)
+    started = prior.with_parameters(own_parameters.start_values(prior.parameters(case.layout)))
     keys = jax.random.split(key, _DRAWS)
     draws: list[np.ndarray] = []
 
@@ -95,29 +87,9 @@ def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, 
     yield "gradient", attempt(lambda: _gradient(started, case.layout, draws[0]))
     yield "jit", attempt(lambda: _jit(started, case.layout, draws[0]))
     if case.has_grid:
-        yield from _on_grid(started, case.layout, draws[0])
+        yield from density.compare(draws[0], jax.jit(jax.vmap(lambda theta: started.log_prob(theta, case.layout))))
     else:
         yield "draws", attempt(lambda: _check_many_parameters(draws[0]))
-
-
-def _at_start(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
-    """Return the prior with its sampled parameters at their initial values."""
-    return prior.with_parameters({p.name: p.natural(jnp.full(p.shape, p.start)) for p in prior.parameters(layout)})
-
-
-def _on_grid(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> Iterator[tuple[str, str]]:
-    """Check the density's integral, and the draws against the density."""
-    if reason := density.why_no_grid(draws):
-        yield "normalised", reason
-        return
-    grid = density.Grid.around(draws)
-    evaluate = jax.jit(jax.vmap(lambda theta: prior.log_prob(theta, layout)))
-    values = np.asarray(evaluate(jnp.asarray(grid.points)))
-    fault = density.normalisation(grid, values)
-    yield "normalised", fault
-    if not fault:
-        log_densities = np.asarray(evaluate(jnp.asarray(draws)))
-        yield "draws", attempt(lambda: density.agreement(grid, values, draws, log_densities))
 
 
 def _check_many_parameters(draws: np.ndarray) -> str:
@@ -159,19 +131,7 @@ def _jit(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> str:
 
 
 def _parameters(prior: AbstractPrior, layout: Layout) -> str:
-    own_list = prior.parameters(layout)
-    if not own_list:
-        return "not applicable: the prior has no sampled parameters"
-    if fault := own_parameters.parameters(own_list):
-        return fault
-    theta = jnp.full((layout.dim,), 0.3)
-    start = {
-        parameter_listed.name: parameter_listed.natural(jnp.full(parameter_listed.shape, parameter_listed.start))
-        for parameter_listed in own_list
-    }
-    base_log_prob = prior.with_parameters(start).log_prob(theta, layout)
-    for parameter in own_list:
-        changed_values = start | {parameter.name: parameter.natural(jnp.full(parameter.shape, parameter.start + 0.7))}
-        if float(prior.with_parameters(changed_values).log_prob(theta, layout)) == float(base_log_prob):
-            return f"{parameter.name}: has no effect on log_prob, so with_parameters does not use it"
-    return ""
+    def log_prob(values: Mapping[str, Any]) -> Any:
+        return prior.with_parameters(values).log_prob(jnp.full((layout.dim,), 0.3), layout)
+
+    return own_parameters.parameters("prior", prior.parameters(layout), log_prob)

@@ -23,7 +23,7 @@ from scipy import stats
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.finding import sentence
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.progress import Observer, Progress
+from bnnzoo.progress import Observer, Progress, ignore
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.devices import jax_settings
 from bnnzoo.sampling.devices.placement import place_chains
@@ -144,7 +144,7 @@ def _check(
     test_keys: bool,
 ) -> tuple[Outcome, list[Row]]:
     """Draw until a bias would be detected, and test the later half of the draws; also test the keys if `test_keys`."""
-    tell = observer or _silent
+    tell = observer or ignore
     start_time = time.perf_counter()
     keys = Keys(*(jax.random.fold_in(key, seed[1]) for key in Keys.from_seed(seed[0])))
     thetas = target.start(np.random.default_rng(seed), chains).astype(np.float32)
@@ -319,7 +319,3 @@ def _resolution(rows: list[Row]) -> float:
     """Return the largest detectable bias of the means and variances; infinite before the first test."""
     resolutions = [row.resolution for row in rows if row.statistic in ("mean", "variance")]
     return max(resolutions, default=math.inf)
-
-
-def _silent(progress: Progress) -> None:
-    del progress

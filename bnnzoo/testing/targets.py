@@ -49,7 +49,19 @@ class Target:
         return np.sqrt(np.diag(self.covariance))
 
 
-class GaussianMean(AbstractPosterior):
+class AbstractStandardNormal(AbstractPosterior):
+    """A posterior with the prior N(0, I)."""
+
+    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return log N(theta; 0, I) up to a constant."""
+        return -jnp.sum(theta**2) / 2
+
+    def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Draw theta from N(0, I)."""
+        return jax.random.normal(key, (self.layout.dim,))
+
+
+class GaussianMean(AbstractStandardNormal):
     """Mean of a Gaussian: x_i ~ N(theta, (W' W)^-1) with theta ~ N(0, I).
 
     W is the `whitening` matrix, and `data` holds the columns of x W'.
@@ -59,10 +71,6 @@ class GaussianMean(AbstractPosterior):
     likelihood_power: Number
     layout: Layout = eqx.field(static=True)
     whitening: Float[np.ndarray | Array, "dim dim"]
-
-    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return log N(theta; 0, I) up to a constant."""
-        return -jnp.sum(theta**2) / 2
 
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: tuple[Float[np.ndarray | Array, " batch"], ...]
@@ -76,10 +84,6 @@ class GaussianMean(AbstractPosterior):
     def log_likelihood_bounds(self, batch: tuple[Float[np.ndarray | Array, " batch"], ...]) -> Float[Array, " batch"]:
         """Return the largest log-likelihood of each datum, which is 0."""
         return jnp.zeros(batch[0].shape[0])
-
-    def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Draw theta from N(0, I)."""
-        return jax.random.normal(key, (self.layout.dim,))
 
 
 class Skewed(AbstractPosterior):
@@ -118,7 +122,7 @@ Given u and a, the network is linear in v and b. The moments are therefore avera
 of (u, a), weighted by their evidence."""
 
 
-class SmallNetwork(AbstractPosterior):
+class SmallNetwork(AbstractStandardNormal):
     """Network f(x) = b + sum_j v_j tanh(u_j x + a_j) with 16 hidden units and five data with noise 0.2.
 
     u, a ~ N(0, 2^2), v ~ N(0, 1/16), b ~ N(0, 1). theta holds them in units of their prior, so its prior is N(0, I).
@@ -128,10 +132,6 @@ class SmallNetwork(AbstractPosterior):
     likelihood_power: Number
     layout: Layout = eqx.field(static=True)
 
-    def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return log N(theta; 0, I) up to a constant."""
-        return -jnp.sum(theta**2) / 2
-
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"]:
         """Return each datum's Gaussian log-likelihood up to a constant."""
         return -((jnp.asarray(batch.y) - network(theta, jnp.asarray(batch.x), jnp)) ** 2) / (2 * NOISE**2)
@@ -139,10 +139,6 @@ class SmallNetwork(AbstractPosterior):
     def log_likelihood_bounds(self, batch: Data) -> Float[Array, " batch"]:
         """Return the largest log-likelihood of each datum, which is 0."""
         return jnp.zeros(batch.y.shape[0])
-
-    def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Draw theta from N(0, I)."""
-        return jax.random.normal(key, (self.layout.dim,))
 
 
 def network(theta: Any, x: Any, xp: Any = np) -> Any:

@@ -109,20 +109,21 @@ def test_findings_of_a_run_are_findings_of_the_joined_run(folder, tmp_path):
 
         return change
 
-    noise = Finding("validity", "sigma2", "mean sigma2 (chains 0, 2)", 6.0, 2.0, "more batches")
+    noise = Finding("validity", "sigma2", "mean sigma2", 6.0, 2.0, "more batches", (0, 2))
     paths = [
         changed(folder / "0.nc", tmp_path / "0.nc", joined_findings(noise)),
         changed(
             folder / "1.nc",
             tmp_path / "1.nc",
-            joined_findings(noise._replace(value=9.0, label="mean sigma2"), stuck=(3,)),
+            joined_findings(noise._replace(value=9.0, chains=()), stuck=(3,)),
         ),
     ]
     both = bnnzoo.concat(paths)
     about, of_sampler = both.attributes, both.findings()[:2]
     assert [finding.kind for finding in of_sampler] == ["stuck", "sigma2"]
     assert of_sampler[0].label.startswith("chain 7 accepted no proposal for 1000 steps")
-    assert of_sampler[1][2:4] == ("mean sigma2 (chains 0, 2, 4, 5, 6, 7)", 9.0)
+    assert of_sampler[1][2:4] == ("mean sigma2", 9.0)
+    assert of_sampler[1].chains == (0, 2, 4, 5, 6, 7)
     assert (about["regime_ok"], about["converged"]) == (0, 0)
     assert about["absurd"].startswith("stuck chains")  # tested again, not copied from the first run
     assert about["regime"] == sentence(of_sampler[0])

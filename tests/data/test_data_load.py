@@ -650,8 +650,6 @@ def test_labelled_data_from_a_table(tmp_path):
     assert "row 2, column kind: label 3 is not one of the model's 3 classes" in message_of(load_like, str(beyond), like)
     unlabelled = write(tmp_path, "a,b\n1,2\n", "unlabelled.csv")
     assert "no column named kind" in message_of(load_like, str(unlabelled), like)
-    renamed = write(tmp_path, "a,b,sort\n1,2,2\n", "renamed.csv")
-    np.testing.assert_array_equal(load_like(str(renamed), like, ["sort"]).y, [2])
 
 
 def test_labelled_data_from_arrays(tmp_path):

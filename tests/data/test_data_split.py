@@ -204,12 +204,6 @@ def test_scaler_refuses_what_float32_cannot_hold():
         scaler.scale_inputs(np.float32([[1e20]]))
 
 
-def test_scaler_takes_the_test_set_along():
-    data = replace(numbered(5), test=numbered(3))
-    scaler = Scaler.fit(data, standardise=True)
-    np.testing.assert_array_equal(scaler.apply(data).test.x, scaler.scale_inputs(data.test.x))
-
-
 # ---------------------------------------------------------------------------------------------- registered
 
 NAMES = ("linear_line", "mdn_sine", "mdn_branches", "mdn_bump", "tutorial_sine", "diabetes", "digits", "breast_cancer")

@@ -15,7 +15,6 @@ import pytest
 from test_data_load import message_of, write
 
 from bnnzoo.data import Signature, from_arrays, load, load_inputs, load_like, load_recipe_data, split
-from bnnzoo.data.formats import delimited, textfile
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.recipe import resolve
 
@@ -625,12 +624,9 @@ def test_a_file_without_a_header_is_refused(tmp_path, first):
     assert f"{path}: no header line: the first line holds numbers ({number}); put a line of column names" in message
 
 
-@pytest.mark.parametrize("chunk", [7, 16, 64])
-def test_rows_are_counted_alike_wherever_the_pieces_of_a_file_end(tmp_path, monkeypatch, chunk):
-    """A long file is read in chunks."""
-    monkeypatch.setattr(delimited, "CHUNK", chunk)
-    monkeypatch.setattr(textfile, "CHUNK", chunk)
-    rows = [f"{i % 9},{i * i}.25,{i}.5" for i in range(40)]
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_rows_are_counted_alike_with_and_without_quotes(tmp_path, quote):
+    rows = [f"{quote}{i % 9}{quote},{i * i}.25,{i}.5" for i in range(40)]
     np.testing.assert_array_equal(load(table(tmp_path, "a,b,y", *rows)).x[:, 1], np.arange(40.0) ** 2 + 0.25)
     for row in (0, 17, 39):
         short = [*rows[:row], "1,2", *rows[row + 1 :]]

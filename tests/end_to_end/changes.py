@@ -14,7 +14,10 @@ import pandas as pd
 import bnnzoo
 from bnnzoo.plugins import registry
 
-ELSEWHERE = {"docs/plugins.md": "test_plugins.py types it, with the packages installed"}
+ELSEWHERE = {
+    "docs/plugins.md": "test_plugins.py types it, with the packages installed",
+    "docs/bench.md": "plugins/bnnzoo-bench/tests/test_bench_docs.py types it, with the plugin loaded",
+}
 """Pages whose blocks another test types."""
 
 FULL_LENGTH = {

@@ -18,7 +18,7 @@ import pandas as pd
 import bnnzoo
 from bnnzoo.data.columns.reading_options import SEPARATORS
 from bnnzoo.data.formats.delimited import DELIMITERS
-from bnnzoo.data.loading.readers import READERS
+from bnnzoo.data.loading.sources import READERS
 
 ROWS, NEW_ROWS, SIDE = 48, 6, 8
 FEW = {"rejection": 8, "importance": 8}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import rotation
 
-from bnnzoo.data.loading.readers import READERS
+from bnnzoo.data.loading.sources import READERS
 from end_to_end import cases, coverage, tables
 
 

@@ -35,6 +35,7 @@ FREE: dict[str, list[Any]] = {
     "thin": [2],
     "budget": ["1s"],
     "seed": [3],
+    "init": ["map", "prior"],  # given requires a network in Python, see test_own_network
     "start_held_out": [0.25],
     "mesh": ["chains=2,data=2"],
     "keep_at": ["new rows"],

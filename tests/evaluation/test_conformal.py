@@ -18,7 +18,7 @@ import bnnzoo
 from bnnzoo import cli
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import conformal_bayes
-from bnnzoo.evaluation.formulas.conformal_bayes import TrainingScores
+from bnnzoo.evaluation.formulas.conformal_bayes import ConformalBayes
 from bnnzoo.evaluation.intervals import full_conformal, prediction_intervals, split_conformal
 from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
 
@@ -35,6 +35,12 @@ def _holds(covered: np.ndarray, least: float, most: float = 1.0) -> bool:
     return low <= count <= stats.binom.ppf(1 - FALSE_ALARM / 2, total, most)
 
 
+def conformal_of(log_scores: np.ndarray) -> ConformalBayes:
+    """Return the test of candidates at the level `LEVEL` for draws of equal weight."""
+    weights = np.zeros(len(log_scores), np.float32)
+    return ConformalBayes.from_log_scores(log_scores, weights, power=1.0, alpha=1 - LEVEL)
+
+
 class Line:
     """A conjugate linear model with noise of sd 1, fitted with noise `scale`: exact draws, without a chain."""
 
@@ -46,7 +52,7 @@ class Line:
         self.mean, self.covariance = self.posterior(self.x, self.y)
         self.draws = rng.multivariate_normal(self.mean, self.covariance, DRAWS)
         log_likelihoods = stats.norm.logpdf(self.y, self.draws @ self.x.T, scale)
-        self.training = TrainingScores.from_log_scores(log_likelihoods)
+        self.conformal = conformal_of(log_likelihoods)
 
     def posterior(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         covariance = np.linalg.inv(np.eye(3) + x.T @ x / self.scale**2)
@@ -54,10 +60,7 @@ class Line:
 
     def contains(self, candidates: np.ndarray) -> np.ndarray:
         log_densities = stats.norm.logpdf(candidates[None], (self.draws @ self.new_x)[:, None, None], self.scale)
-        weights = np.zeros(DRAWS, np.float32)
-        return conformal_bayes.included(
-            self.training, log_densities.astype(np.float32), weights, power=1.0, alpha=1 - LEVEL
-        )
+        return self.conformal.included(log_densities.astype(np.float32))
 
     def bayesian(self) -> tuple[float, float]:
         centre, sd = self.new_x @ self.mean, np.sqrt(self.scale**2 + self.new_x @ self.covariance @ self.new_x)
@@ -111,15 +114,8 @@ def test_rows_with_much_noise_have_wide_intervals():
         log_density = log_likelihoods[:, -1:, None].astype(np.float32)
         for scaled in (True, False):
             log_sds = np.broadcast_to(np.log(sd) if scaled else np.zeros(ROWS + 1), (DRAWS, ROWS + 1))
-            training = TrainingScores.from_log_scores(log_likelihoods[:, :-1] + log_sds[:, :-1])
-            contained = conformal_bayes.included(
-                training,
-                log_density,
-                np.zeros(DRAWS, np.float32),
-                power=1.0,
-                alpha=1 - LEVEL,
-                log_sds=log_sds[:, -1:].astype(np.float32),
-            )
+            conformal = conformal_of(log_likelihoods[:, :-1] + log_sds[:, :-1])
+            contained = conformal.included(log_density, log_sds[:, -1:].astype(np.float32))
             held[scaled, bool(sd[-1] > 1)].append(bool(contained[0, 0]))
     assert _holds(np.array(held[True, True]), LEVEL, LEVEL + 1 / (ROWS + 1) + 0.01)
     assert _holds(np.array(held[True, False]), LEVEL, LEVEL + 1 / (ROWS + 1) + 0.01)
@@ -150,24 +146,22 @@ def test_the_coverage_of_sets_of_classes():
             signs = np.where(y == 1, 1.0, -1.0)
             logs = special.log_expit(grid[:, None] * x[:-1] * signs[:-1]).sum(1) - grid**2 / (2 * prior_sd**2)
             weights = rng.choice(grid, DRAWS, p=special.softmax(logs))
-            training = TrainingScores.from_log_scores(special.log_expit(weights[:, None] * x[:-1] * signs[:-1]))
+            conformal = conformal_of(special.log_expit(weights[:, None] * x[:-1] * signs[:-1]))
             log_densities = special.log_expit(weights[:, None, None] * x[-1] * np.array([-1.0, 1.0])[:, None])
-            sets = conformal_bayes.included(
-                training, log_densities.astype(np.float32), np.zeros(DRAWS, np.float32), power=1.0, alpha=1 - LEVEL
-            )
+            sets = conformal.included(log_densities.astype(np.float32))
             members.append(sets[y[-1], 0])
         assert _holds(np.array(members), LEVEL), (prior_sd, least_bayesian, np.mean(members))
 
 
 def test_ranks_are_those_of_the_definition():
     assert [conformal_bayes.least_rank(0.1, count) for count in (8, 9, 18, 19, 99)] == [1, 2, 2, 3, 11]
-    training = TrainingScores.from_log_scores(np.log([[0.1, 0.2, 0.3, 0.4]]))
+    conformal = conformal_of(np.log([[0.1, 0.2, 0.3, 0.4]]))
     new = np.log(np.array([0.05, 0.1, 0.25, 0.9]))[None, :, None].astype(np.float32)
     for alpha, expected in ((0.2, [False, True, True, True]), (0.5, [False, False, True, True])):
-        sets = conformal_bayes.included(training, new, np.zeros(1, np.float32), power=1.0, alpha=alpha)
+        sets = conformal._replace(alpha=alpha).included(new)
         assert sets[:, 0].tolist() == expected
     impossible = np.full((1, 1, 1), -np.inf, np.float32)
-    assert not conformal_bayes.included(training, impossible, np.zeros(1, np.float32), power=1.0, alpha=0.2).any()
+    assert not conformal._replace(alpha=0.2).included(impossible).any()
 
 
 @pytest.mark.parametrize("width", [1e-3, 0.4, 1.0, 7.0, 1e4])
@@ -400,7 +394,7 @@ def test_more_draws_and_rows_than_are_needed_are_left_out(make, monkeypatch):
     monkeypatch.setattr(full_conformal, "_MAX_DRAWS", 100)
     monkeypatch.setattr(full_conformal, "_MAX_TRAINING_ROWS", 50)
     ready = full_conformal.prepare(make("line.nc").predictor, 0.9)
-    assert ready.training.relative.shape == (100, 50)
+    assert ready.conformal.relative.shape == (100, 50)
     monkeypatch.setattr(conformal_bayes, "_SCORES", 33 * 50 * 2)
     x = np.linspace(-1, 1, 5)[:, None]
     blocks = full_conformal.intervals(ready, x)

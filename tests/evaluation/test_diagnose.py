@@ -306,17 +306,14 @@ def test_rows_of_a_record_are_finite_and_as_many_as_are_asked_for():
     assert np.isnan(record({}, posterior={"x": broken}).array("posterior", "x")).sum() == 1
     with pytest.raises(UsageError, match="has no test rows"):
         rows().test_rows()
-    where, x = rows().probes(4)
-    assert (where, x[:, 0].tolist()) == ("training row", [0, 2, 4, 6])
+    assert rows().probes(4)[:, 0].tolist() == [0, 2, 4, 6]
     tests = {name: (("test_row", "f"), np.full((3, 2), value)) for name, value in (("x_test", 5.0), ("y_test", 6.0))}
-    where, x = rows(**tests).probes(2)
-    assert (where, x.tolist()) == ("test row", [[5, 5], [5, 5]])
+    assert rows(**tests).probes(2).tolist() == [[5, 5], [5, 5]]
     np.testing.assert_array_equal(rows(**tests).test_rows(), np.stack([np.full((3, 2), 5.0), np.full((3, 2), 6.0)]))
     named = {"signature": "", "recipe": json.dumps(as_dict(tiny.recipe("nuts", keep="predictions")))}
     at = {"x_kept": (("kept_row", "f"), np.full((3, 2), 7.0)), **tests}
     record_kept = record(named, constant_data=at)
-    where, x = record_kept.probes(1)
-    assert (where, x.tolist()) == ("kept row", [[7, 7]])
+    assert record_kept.probes(1).tolist() == [[7, 7]]
     assert (Predictor(record_kept).has_rows, record_kept.has_training_rows, record({}).has_training_rows) == (
         True,
         False,

@@ -70,11 +70,13 @@ def test_weights_are_copies_of_draws(likelihood, targets):
     draws = rng.normal(size=(12, posterior.layout.dim)).astype(np.float32)
     times = rng.integers(0, 4, 12)
     y = np.zeros((30, 1), np.float32) if targets == 1 else rng.integers(0, 3, 30).astype(np.int32)
-    weighted = predictive.moments(posterior, draws, X, y, weights=times / 7.0)
-    copies = predictive.moments(posterior, np.repeat(draws, times, 0), X, y)
+    weighted = predictive.sums(posterior, draws, X, y, weights=times / 7.0, keep_parts=False).moments()
+    copies = predictive.sums(posterior, np.repeat(draws, times, 0), X, y, keep_parts=False).moments()
     for first, second in zip(weighted, copies, strict=True):
         np.testing.assert_allclose(first, second, rtol=2e-4, atol=1e-5)
-    assert not np.allclose(weighted.mean, predictive.moments(posterior, draws, X, y).mean, atol=1e-3)
+    assert not np.allclose(
+        weighted.mean, predictive.sums(posterior, draws, X, y, keep_parts=False).moments().mean, atol=1e-3
+    )
 
 
 def test_copies_are_as_many_as_the_weights_say():
@@ -360,7 +362,7 @@ def test_the_best_draw_without_a_log_density(folder, monkeypatch):
     monkeypatch.delitem(run.predictor.record.statistics, "lp")
     requests: list[int] = []
     counted = per_draw.log_likelihoods
-    monkeypatch.setattr(blocking, "_SAMPLE_ELEMENTS", 25 * 2 * 40)
+    monkeypatch.setattr(blocking, "ELEMENTS", 25 * 2 * 40)
     monkeypatch.setattr(
         per_draw, "log_likelihoods", lambda p, d, *rows: requests.append(len(d)) or counted(p, d, *rows)
     )

@@ -69,7 +69,8 @@ def test_a_draw_of_no_weight_changes_nothing(place):
         wild = np.insert(draws_right, place, np.full_like(draws_right[0], bias), 0)
         weights = np.insert(np.ones(2), place, 0.0)
         alone, weighted = (
-            predictive.moments(posterior, d, X, weights=w) for d, w in ((draws_right, None), (wild, weights))
+            predictive.sums(posterior, d, X, weights=w, keep_parts=False).moments()
+            for d, w in ((draws_right, None), (wild, weights))
         )
         for name in ("mean", "aleatoric", "epistemic"):
             np.testing.assert_allclose(getattr(weighted, name), getattr(alone, name), rtol=1e-4, err_msg=name)
@@ -81,7 +82,7 @@ def test_moments_of_a_gaussian(count):
     posterior = _posterior(Gaussian())
     draws = _draws(posterior, count)
     y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
-    moments = predictive.moments(posterior, draws, X, y)
+    moments = predictive.sums(posterior, draws, X, y, keep_parts=False).moments()
     mean, sd = _outputs(posterior, draws)[..., 0], draws[:, -1:].astype(float)
     np.testing.assert_allclose(moments.mean[:, 0], mean.mean(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(moments.epistemic[:, 0], mean.var(0), rtol=1e-4)
@@ -94,7 +95,7 @@ def test_moments_of_a_mixture():
     posterior = _posterior(Mixture(2))
     draws = _draws(posterior, 11)
     y = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
-    moments = predictive.moments(posterior, draws, X, y)
+    moments = predictive.sums(posterior, draws, X, y, keep_parts=False).moments()
     out = _outputs(posterior, draws)
     weight, centre, sd = special.softmax(out[..., :2], -1), out[..., 2:4], _scale(out[..., 4:])
     mean = (weight * centre).sum(-1)
@@ -112,7 +113,7 @@ def test_moments_of_classes(likelihood):
     posterior = _posterior(likelihood, 3)
     draws = _draws(posterior, 11)
     labels = np.array([0, 1, 1, 0, 1], np.int32)
-    moments = predictive.moments(posterior, draws, X, labels)
+    moments = predictive.sums(posterior, draws, X, labels, keep_parts=False).moments()
     out = _outputs(posterior, draws)
     logits = np.concatenate([0 * out, out], -1) if isinstance(likelihood, Bernoulli) else out
     probability = special.softmax(logits, -1)
@@ -126,7 +127,7 @@ def test_a_small_spread_around_a_large_mean_survives_float32():
     posterior = _posterior(Gaussian(0.1))
     draws = np.zeros((64, posterior.layout.dim), np.float32)
     draws[:, -1] = 1000 + 1e-2 * np.random.default_rng(0).normal(size=64)
-    moments = predictive.moments(posterior, draws, X)
+    moments = predictive.sums(posterior, draws, X, keep_parts=False).moments()
     np.testing.assert_allclose(moments.epistemic[:, 0], draws[:, -1].astype(float).var(), rtol=1e-2)
 
 
@@ -164,9 +165,9 @@ def test_blocks_cover_every_row_once(monkeypatch):
     draws = _draws(posterior, 9)
     x = np.random.default_rng(3).normal(size=(20, 2)).astype(np.float32)
     y = np.zeros((20, 1), np.float32)
-    blocked = predictive.moments(posterior, draws, x, y)
+    blocked = predictive.sums(posterior, draws, x, y, keep_parts=False).moments()
     monkeypatch.undo()
-    for first, second in zip(blocked, predictive.moments(posterior, draws, x, y), strict=True):
+    for first, second in zip(blocked, predictive.sums(posterior, draws, x, y, keep_parts=False).moments(), strict=True):
         np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-6)
 
 
@@ -212,7 +213,7 @@ def test_moments_keep_one_sum_of_all_draws():
     draws, x = _draws(posterior, 60), np.random.default_rng(3).normal(size=(rows, 2)).astype(np.float32)
     apart = predictive.sums(posterior, draws, x).moments()
     tracemalloc.start()
-    moments = predictive.moments(posterior, draws, x)
+    moments = predictive.sums(posterior, draws, x, keep_parts=False).moments()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * 4 * 4 * rows

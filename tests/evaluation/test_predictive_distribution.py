@@ -235,7 +235,7 @@ def test_rows_and_points_come_in_blocks(run, monkeypatch):
         expected_distribution.log_prob(grid),
         expected_distribution.quantile(levels),
     )
-    monkeypatch.setattr("bnnzoo.evaluation.predictions.row_mixtures.ELEMENTS", 2 * 200)
+    monkeypatch.setattr("bnnzoo.evaluation.predictions.mixture.ELEMENTS", 2 * 200)
     distribution = run.predictive(x)
     for first, second in zip(
         (distribution.cdf(grid), distribution.log_prob(grid), distribution.quantile(levels)), expected, strict=True

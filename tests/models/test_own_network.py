@@ -89,6 +89,55 @@ def test_a_network_of_another_shape_is_refused(data):
         bnnzoo.sample(net(), "mala", data=(np.ones((9, 3)), np.arange(9.0)), **SHORT)
 
 
+def trained(x: np.ndarray, y: np.ndarray) -> Net:
+    """Return a network trained on the rows by least squares."""
+    loss = lambda n: jnp.mean((jax.vmap(n)(x)[:, 0] - y) ** 2)  # noqa: E731
+    network, gradient = net(), eqx.filter_jit(eqx.filter_grad(loss))
+    for _ in range(400):
+        network = eqx.apply_updates(network, jax.tree.map(lambda g: -0.1 * g, gradient(network)))
+    return network
+
+
+GIVEN = SHORT | {"init": "given", "standardise": False, "test_fraction": 0}
+
+
+def test_chains_begin_at_a_given_network(data):
+    """Without warm-up and with steps of almost no length, the draws are the given arrays."""
+    network = trained(*data)
+    options = GIVEN | {"warmup": 0, "draws": 1}
+    run = bnnzoo.sample(network, {"name": "random-walk", "step_size": 1e-8}, data=data, **options)
+    draws = run.posterior["posterior"]
+    for name, expected in (("hidden_weight", network.hidden.weight), ("last_bias", network.last.bias)):
+        for chain in range(2):
+            np.testing.assert_allclose(draws[name][chain, 0], expected, atol=1e-6)
+    assert np.mean((run.predict(data[0])["mean"] - data[1]) ** 2) < 0.1
+
+
+@pytest.mark.parametrize("stochastic", ["last", "identified"])
+def test_the_unsampled_part_of_a_given_network_is_kept(data, stochastic):
+    network = trained(*data)
+    run = bnnzoo.sample(network, "mala", data=data, stochastic=stochastic, **GIVEN)
+    fixed = run.posterior["constant_data"]
+    if stochastic == "last":
+        np.testing.assert_array_equal(fixed["fixed_hidden_weight"], network.hidden.weight)
+    assert np.mean((run.predict(data[0])["mean"] - data[1]) ** 2) < 0.1
+
+
+def test_a_given_network_in_other_units_is_refused(data):
+    x, y = data
+    with pytest.raises(UsageError, match=r"worse than constant outputs do .* use standardise=False"):
+        bnnzoo.sample(trained(x, y), "mala", data=(x, 100 * y + 1000), **GIVEN)
+    classifier = net(2)
+    unlikely = np.asarray(jax.vmap(classifier)(x)).argmin(1)
+    with pytest.raises(UsageError, match="worse than constant outputs"):
+        bnnzoo.sample(classifier, "mala", data=(x, unlikely), **GIVEN | {"likelihood": "categorical"})
+
+
+def test_only_an_own_network_can_be_given(data):
+    with pytest.raises(UsageError, match=r'init="given": requires an Equinox module of your own'):
+        bnnzoo.sample("mlp", "mala", data=data, init="given")
+
+
 @pytest.mark.long
 def test_an_object_of_a_registered_class_is_its_name_and_fields(data, tmp_path):
     by_object = bnnzoo.sample("linear", bnnzoo.Mala(step_size=0.05), data=data, **SHORT)

@@ -26,12 +26,11 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import evaluate as evaluation
 from bnnzoo.evaluation.scores.familiarity import OodScores
 from bnnzoo.recipe import as_dict, read_layer, resolve
-from bnnzoo.report import figures, pictures, probes
-from bnnzoo.report.bands import around, bands
+from bnnzoo.report import figures, pictures
+from bnnzoo.report.bands import around, bands, true_curves
+from bnnzoo.report.bands import evaluate_expression as evaluate
 from bnnzoo.report.density import density
-from bnnzoo.report.expression import evaluate
-from bnnzoo.report.probes import probe_predictions
-from bnnzoo.report.truth import curves
+from bnnzoo.report.pictures import probe_predictions
 
 SHORT = {"warmup": 0, "draws": 60, "chains": 2, "sampler.step_size": 0.05}
 
@@ -322,7 +321,7 @@ def test_a_true_curve_of_a_file_is_in_order_and_of_its_target(tmp_path, monkeypa
     expected = pd.DataFrame({"b": [5.0, 4.0, 6.0], "x0": [2.0, 1.0, 3.0], "a": [20.0, 10.0, 30.0]})
     expected.to_csv(tmp_path / "known.csv", index=False)
     for target, y in ((0, [10, 20, 30]), (1, [4, 5, 6])):
-        (curve,) = curves(predictor, tmp_path / "known.csv", np.zeros(1), target)
+        (curve,) = true_curves(predictor, tmp_path / "known.csv", np.zeros(1), target)
         np.testing.assert_array_equal(np.array(curve), [[1, 2, 3], y])
 
 
@@ -365,7 +364,7 @@ def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(mo
         functions=lambda self, x: values,
     )
     tested = Probes(["test row 0", "test row 1"], np.zeros((2, 1)))
-    monkeypatch.setattr(probes, "probe_rows", lambda record, count: tested)
+    monkeypatch.setattr(pictures, "probe_rows", lambda record, count: tested)
     probe_values, rhat, ess = probe_predictions(predictor)
     assert (
         list(probe_values)

@@ -19,6 +19,7 @@ from bnnzoo.api import entrances
 from bnnzoo.cli.zoo import runnable
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, NotFoundError, UsageError
 from bnnzoo.plugins import registry
+from bnnzoo.plugins.failures import PluginError
 from bnnzoo.recipe import as_dict, read_layer, recipe_from, resolve, shipped_names, to_yaml
 
 
@@ -55,7 +56,7 @@ def test_strict_raises(site, fault, monkeypatch):
     monkeypatch.setenv("BNNZOO_STRICT_PLUGINS", "1")
     source, message = fake_plugins.BROKEN[fault]
     fake_plugins.install(site, "broken", source)
-    with pytest.raises(registry.PluginError) as caught:
+    with pytest.raises(PluginError) as caught:
         registry.entries("models")
     assert message in str(caught.value)
 

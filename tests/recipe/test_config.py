@@ -114,16 +114,16 @@ class TestFields:
             "swap",
         ]
         step = fields["step_size"]
-        assert (step.type, step.default_text, step.allowed, step.help) == (
+        assert (step.accepts.type, step.default_text, step.accepts.allowed, step.help) == (
             "float",
             "0.1",
             "> 0",
             "start value of eta",
         )
-        assert fields["batch_size"].type == "int|auto"
-        assert fields["batch_size"].allowed == ">= 1, <= 4096 | auto"
-        assert fields["hidden"].type == "int,..."
-        assert fields["variance"].allowed == "pooled | batch-means"
+        assert fields["batch_size"].accepts.type == "int|auto"
+        assert fields["batch_size"].accepts.allowed == ">= 1, <= 4096 | auto"
+        assert fields["hidden"].accepts.type == "int,..."
+        assert fields["variance"].accepts.allowed == "pooled | batch-means"
 
     @pytest.mark.parametrize(
         ("name", "raw", "value"),

@@ -16,7 +16,7 @@ from scipy import special, stats
 from test_row_probabilities import OneRow, settle_chains
 
 from bnnzoo.api import entrances
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, sentence
 from bnnzoo.plugins import registry
 from bnnzoo.samplers import Batched, Nuts, Penalty, Sgld
 from bnnzoo.samplers.subsampled import influence
@@ -113,17 +113,19 @@ def test_one_chain_does_not_hide_among_four():
     sampler, posterior = Penalty(batch_size=5, num_batches=20), GaussianMean.of(1000)
     assert chain_findings.gate_findings(sampler, posterior, _means()) == ()
     (finding,) = chain_findings.gate_findings(sampler, posterior, _means(sigma2=[0.2, 7.0, 0.2, 0.2]))
-    assert (finding.kind, finding.value, finding.label) == ("sigma2", 7.0, "mean sigma2 (chain 1)")
+    assert (finding.kind, finding.value, finding.label, finding.chains) == ("sigma2", 7.0, "mean sigma2", (1,))
+    assert sentence(finding).startswith("mean sigma2 (chain 1) 7, ")
     (both,) = chain_findings.gate_findings(sampler, posterior, _means(unseen=[0.3, 0.0, 0.0, 0.4]))
     assert (both.kind, both.value) == ("unseen", 0.4)
-    assert both.label.endswith("(chains 0, 3)")
+    assert both.chains == (0, 3)
+    assert "(chains 0, 3) 0.4, " in sentence(both)
     most = {name: [v[0]] * 12 for name, v in _means().items()} | {"sigma2": [7.0] * 10 + [0.2] * 2}
     (ten,) = chain_findings.gate_findings(sampler, posterior, most)
-    assert ten.label.endswith("(chains 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)")
+    assert ten.chains == tuple(range(10))
     (of_both,) = chain_findings.combine_findings([(12, [ten]), (12, [])])
-    assert of_both.label == ten.label
+    assert (of_both.label, of_both.chains) == (ten.label, ten.chains)
     (every,) = chain_findings.gate_findings(sampler, posterior, _means(sigma2=[7.0] * 4))
-    assert every.label == "mean sigma2"
+    assert (every.label, every.chains) == ("mean sigma2", ())
 
 
 def test_chains_of_fewer_than_four_hundred_steps_are_judged_together():
@@ -149,7 +151,7 @@ def test_a_finding_of_one_chain_has_twice_the_limit():
 
     assert findings_of(1.5 * most, 0.5 * most, 0.5 * most, 0.5 * most) == ()
     assert [item.kind for item in findings_of(*[1.1 * most] * 4)] == ["unseen"]
-    assert "chain 0" in findings_of(2.5 * most, 0.0, 0.0, 0.0)[0].label
+    assert findings_of(2.5 * most, 0.0, 0.0, 0.0)[0].chains == (0,)
 
 
 def test_the_estimate_from_all_rows_replaces_the_mini_batch_estimate():

@@ -76,7 +76,7 @@ FIELDS = {
 def test_defaults_and_limits_of_sampler_fields(name):
     results = []
     for field in fields_of(registry.load("samplers", name)):
-        limits = field.allowed if any(sign in field.allowed for sign in "<>") else ""
+        limits = field.accepts.allowed if any(sign in field.accepts.allowed for sign in "<>") else ""
         results.append(f"{field.name} {field.default_text} {limits}".strip())
     assert "; ".join(results) == FIELDS[name]
 

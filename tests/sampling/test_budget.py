@@ -15,6 +15,7 @@ import tiny
 import bnnzoo
 from bnnzoo import store
 from bnnzoo.api import entrances, keywords
+from bnnzoo.data import load_recipe_data
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding
 from bnnzoo.progress import Progress
@@ -215,7 +216,7 @@ def test_lengths_follow_from_the_budget_and_the_speed_of_the_machine(monkeypatch
         monkeypatch.setattr(budget, "seconds_per_row", lambda *_: seconds)
         frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
         recipe = keywords.recipe_of("linear", sampler, data=None, in_memory=True, **options)
-        problem = entrances.Problem.from_recipe(recipe, entrances.load_recipe_data(recipe, frame))
+        problem = entrances.Problem.from_recipe(recipe, load_recipe_data(recipe, frame))
         return budget.plan_lengths(
             problem, place_chains("vectorized", 4), np.zeros((4, 3), np.float32), start_seconds=0.0
         )
@@ -244,7 +245,7 @@ def test_lengths_follow_from_the_budget_and_the_speed_of_the_machine(monkeypatch
 def _problem(data, sampler="mala", **options):
     frame = pd.DataFrame({"a": data[0][:, 0], "b": data[0][:, 1], "y": data[1]})
     recipe = keywords.recipe_of("linear", sampler, data=None, in_memory=True, **options)
-    return entrances.Problem.from_recipe(recipe, entrances.load_recipe_data(recipe, frame))
+    return entrances.Problem.from_recipe(recipe, load_recipe_data(recipe, frame))
 
 
 def test_the_lengths_of_a_budget_by_hand(monkeypatch, data):

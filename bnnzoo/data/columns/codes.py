@@ -1,17 +1,24 @@
-"""Numbers that look like codes for missing cells, such as -999, or 9 beside a scale from 1 to 5."""
+"""Codes for missing cells: numbers that look like them (-999, or 9 beside a scale from 1 to 5), and unused options."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from bnnzoo.data.checks.faults import list_names
+from bnnzoo.data.columns.cells import as_text
+from bnnzoo.data.columns.faults import list_names
+from bnnzoo.data.columns.forms import Style
+from bnnzoo.data.columns.reading_options import Reading
 from bnnzoo.errors import BnnzooWarning
 from bnnzoo.finding import setting
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _FAR = 10.0
 """Minimal distance of a code from the other values, in their interquartile ranges."""
@@ -117,15 +124,15 @@ def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray,
     return [float(code) for code in codes] if is_beside else []
 
 
-def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, instead: str = "") -> None:
-    """Warn of values that look like codes, with the options that make them missing.
+def doubts_of_codes(codes: Sequence[Code], targets: Sequence[str], *, instead: str = "") -> list[str]:
+    """Return doubts about values that look like codes, with the options that make them missing.
 
     Args:
         codes: the values.
         targets: the names of the targets.
-        where: the name of the table in messages.
         instead: the remedy where the options of tables do not apply: arrays have no missing cells.
     """
+    doubts = []
     for are_targets in (False, True):
         codes_of_kind = [code for code in codes if (code.column in targets) == are_targets]
         if not codes_of_kind:
@@ -136,8 +143,53 @@ def warn_of_codes(codes: Sequence[Code], targets: Sequence[str], where: str, *, 
         noun = "target" if are_targets else "column"
         noun += "s" if len({code.column for code in codes_of_kind}) > 1 else ""
         listing = list_names(code.describe() for code in codes_of_kind)
-        text = f"{where}: {noun} {listing}: outside the other values, like a code for a missing cell; {remedy}"
-        warnings.warn(text, BnnzooWarning, stacklevel=3)
+        doubts.append(f"{noun} {listing}: outside the other values, like a code for a missing cell; {remedy}")
+    return doubts
+
+
+def notes_of_unused_codes(frame: pd.DataFrame, reading: Reading, decimal: Any, where: str) -> list[str]:
+    """Return a note for each missing code that no cell of its columns holds, and warn of those that are lists.
+
+    The others get no warning, because a part of a table need not hold every code of the whole.
+
+    Args:
+        frame: the columns in use, as the reader of the format returns them.
+        reading: the options with the codes.
+        decimal: the decimal mark of cells of text.
+        where: the name of the table in messages.
+    """
+    notes = []
+    for code in reading.missing_code:
+        alone = replace(reading, missing_code=(code,))
+        styles = {str(name): Style(decimal, alone.codes_of(str(name))) for name in frame.columns}
+        columns = [name for name, style in styles.items() if style.codes]
+        if not columns or any(_holds_code(frame[name], styles[name]) for name in columns):
+            continue
+        value = styles[columns[0]].codes[0]
+        prefix = code[: len(code) - len(value)] if code.endswith(value) else ""
+        pieces = [piece.strip() for piece in value.split(",")]
+        text = f"missing_code {code!r}: no cell holds it"
+        if len(pieces) > 1 and all(pieces):
+            options = " ".join(setting("missing_code", prefix + piece) for piece in pieces)
+            warnings.warn(f"{where}: {text}; if it is a list, use {options}", BnnzooWarning, stacklevel=4)
+        else:
+            notes.append(f"{text}; check how the cells are written")
+    return notes
+
+
+def _holds_code(series: Any, style: Style) -> bool:
+    """Whether a cell of a column is a code. Columns of dates are not tested."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(series.dtype):
+        return True
+    if pd.api.types.is_any_real_numeric_dtype(series.dtype):
+        codes = np.array(style.code_numbers, np.float64)
+        values = series.to_numpy(np.float64, na_value=np.nan)
+        return bool(np.isin(values, [*codes, *codes.astype(np.float32)]).any())
+    texts = {as_text(value) for value in series.dropna().unique()}
+    plain = style._replace(codes=())
+    return any(style.is_missing(text) and not plain.is_missing(text) for text in texts)
 
 
 def may_hold_codes(low: float, high: float) -> bool:

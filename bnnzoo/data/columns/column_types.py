@@ -8,18 +8,16 @@ from __future__ import annotations
 import datetime
 import decimal
 import numbers
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from bnnzoo.data.checks.faults import Fault, Faults
 from bnnzoo.data.columns.cells import Cells, Kind, as_text
-from bnnzoo.data.columns.days import coded_days, days_since_1970
+from bnnzoo.data.columns.faults import Fault, Faults
 from bnnzoo.data.columns.forms import Style
-from bnnzoo.data.columns.text_column import TextColumn, refuse_merged, text_cells
+from bnnzoo.data.columns.text_column import TextColumn, coded_days, days_since_1970, refuse_merged, text_cells
 
 _PLAIN = Style()
 _CELLS = (str, numbers.Real, decimal.Decimal, np.bool_, datetime.date, datetime.time)
@@ -31,14 +29,12 @@ def interpret(
     series: Any,
     faults: Faults,
     *,
-    cell_text: Callable[[int], str],
     kind: str = "",
     style: Style = _PLAIN,
 ) -> Cells:
     """Convert a column of a pandas frame to `Cells`; report invalid cells to `faults`.
 
     Args:
-        cell_text: returns the raw text of a cell of a row, counted from 0, for messages.
         kind: the required type; by default the cells decide. `label` is text in which no word means a missing cell.
         style: the notation of the cells.
     """
@@ -50,7 +46,7 @@ def interpret(
         codes, values = np.asarray(category_column.cat.codes), list(category_column.cat.categories)
         if kind in ("", "text", "label"):
             return text_cells(name, codes, [as_text(value) for value in values], style.is_missing, ordered=True)
-        return TextColumn(name, codes, [as_text(value) for value in values], faults, cell_text, style).read(kind)
+        return TextColumn(name, codes, [as_text(value) for value in values], faults, style).read(kind)
     dtype_kind = _kind_of_dtype(dtype)
     # A column that was 0 and 1 in training may be booleans here.
     if dtype_kind and kind in ("", dtype_kind, "number" if dtype_kind == "boolean" else dtype_kind):
@@ -72,7 +68,7 @@ def interpret(
         problem = f"neither numbers, text, booleans nor dates ({', '.join(sorted(unknown_types))})"
         faults.add(name, Fault(description, problem, "convert it, or use [[drop=NAME]]"))
         return Cells(name, "number", np.zeros(len(series)))
-    return TextColumn(name, codes, [as_text(value) for value in uniques], faults, cell_text, style).read(kind)
+    return TextColumn(name, codes, [as_text(value) for value in uniques], faults, style).read(kind)
 
 
 def _kind_of_dtype(dtype: Any) -> Kind | Literal[""]:

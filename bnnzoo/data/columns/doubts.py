@@ -1,20 +1,18 @@
-"""Warnings about columns that are valid but probably not as intended."""
+"""Doubts about columns that are valid but probably not as intended, as texts of warnings."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-from bnnzoo.data.checks.faults import list_names, with_names
 from bnnzoo.data.columns.cells import Cells
+from bnnzoo.data.columns.faults import list_names, with_names
 from bnnzoo.data.columns.forms import WITH_UNIT
-from bnnzoo.errors import BnnzooWarning
 from bnnzoo.finding import setting
 
 _FEWEST_IDENTIFIED = 20
@@ -37,8 +35,8 @@ _FEWEST_VALUES = 2
 """Minimal number of other values in a column with a distant value."""
 
 
-def warn_of_inputs(cells: Sequence[Cells], where: str) -> None:
-    """Warn about constant columns and identifiers. A single input may differ in every row, such as a time.
+def doubts_of_inputs(cells: Sequence[Cells]) -> list[str]:
+    """Return doubts about constant columns and identifiers. A single input may differ in every row, such as a time.
 
     Fewer rows are enough for a column with a usual name of row numbers.
     """
@@ -55,6 +53,7 @@ def warn_of_inputs(cells: Sequence[Cells], where: str) -> None:
             is_whole = column.kind == "text" or np.array_equal(present, np.floor(present))
             if is_whole and len(np.unique(present)) == len(present):
                 names_by_kind["identifier"].append(column.name)
+    doubts = []
     for kind, pattern in (
         ("constant", "the same in every row, so {} nothing"),
         ("identifier", "different in every row, like identifiers"),
@@ -62,30 +61,26 @@ def warn_of_inputs(cells: Sequence[Cells], where: str) -> None:
         if names := names_by_kind[kind]:
             noun, clause, pronoun = ("column", "it says", "it") if len(names) == 1 else ("columns", "they say", "them")
             remedy = with_names("[[drop=NAME]]", names)
-            text = f"{where}: {noun} {list_names(names)}: {pattern.format(clause)}; leave {pronoun} out with {remedy}"
-            warnings.warn(text, BnnzooWarning, stacklevel=3)
+            doubts.append(f"{noun} {list_names(names)}: {pattern.format(clause)}; leave {pronoun} out with {remedy}")
+    return doubts
 
 
-def warn_of_targets(cells: Sequence[Cells], where: str) -> None:
-    """Warn about constant targets."""
+def doubts_of_targets(cells: Sequence[Cells]) -> list[str]:
+    """Return a doubt about constant targets."""
     constant = [
         column.name
         for column in cells
         if len(column.numbers) > 1 and np.nanmax(column.numbers) == np.nanmin(column.numbers)
     ]
-    if constant:
-        text = f"{where}: target {list_names(constant)}: the same in every row, so there is nothing to predict"
-        warnings.warn(text, BnnzooWarning, stacklevel=3)
+    if not constant:
+        return []
+    return [f"target {list_names(constant)}: the same in every row, so there is nothing to predict"]
 
 
-def warn_of_text(
-    cells: Sequence[Cells],
-    categories: Sequence[str],
-    targets: Sequence[str],
-    where: str,
-    skip: Callable[[int], str] | None,
-) -> None:
-    """Warn of text that is probably no category: amounts, names of columns, totals, levels that differ in case.
+def doubts_of_text(
+    cells: Sequence[Cells], categories: Sequence[str], targets: Sequence[str], skip: Callable[[int], str] | None
+) -> list[str]:
+    """Return doubts about text: amounts, names of columns, totals, levels that differ in case.
 
     Args:
         categories: the columns of text that the user declared as levels.
@@ -94,22 +89,22 @@ def warn_of_text(
             left out.
     """
     texts = [column for column in cells if column.kind == "text"]
-    warnings_found = []
+    doubts = []
     for column in texts:
         name, levels = column.name, column.levels
         units = [match[1] for level in levels if (match := WITH_UNIT.fullmatch(level))]
         unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
         if name not in categories and count >= _FEWEST_WITH_UNIT and 2 * count >= len(levels):
             option = "[[task=classification]]" if name in targets else setting("categories", name)
-            warnings_found.append(
+            doubts.append(
                 f"column {name}: numbers with a unit ({unit}) are read as text, each as a category of its own; "
                 f"write plain numbers, or confirm the categories with {option}"
             )
-        warnings_found += [f"column {name}: {text}; write them alike if they are the same" for text in _twins(levels)]
+        doubts += [f"column {name}: {text}; write them alike if they are the same" for text in _twins(levels)]
         marks = [level for level in levels if not any(map(str.isalnum, level))]
         if name in targets and len(marks) == 1 and len(levels) > 1:
             code = setting("missing_code", f"{name}={marks[0]}")
-            warnings_found.append(
+            doubts.append(
                 f"target {name}: class {marks[0]!r} looks like a mark for a missing cell; to leave such rows out, use "
                 f"{code} with [[missing=drop]]"
             )
@@ -119,18 +114,15 @@ def warn_of_text(
             if _TOTALS.fullmatch(level):
                 option = skip(row - 1)
                 remedy = f"leave it out with {option}" if option else "remove it"
-                warnings_found.append(
-                    f"row {row}, column {name}: {level!r}: a row of totals is not an observation; {remedy}"
-                )
+                doubts.append(f"row {row}, column {name}: {level!r}: a row of totals is not an observation; {remedy}")
     columns_with_own_name = [column.name for column in texts if column.name in column.levels]
     if len(columns_with_own_name) > 1 and 2 * len(columns_with_own_name) >= len(cells):
-        warnings_found.append(
+        doubts.append(
             f"the cells of several columns contain the column names ({list_names(columns_with_own_name)}): the "
             "header is repeated, "
             "or the first line is not the header; remove the line, or put a header above it"
         )
-    for text in warnings_found:
-        warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
+    return doubts
 
 
 def _twins(levels: Sequence[str]) -> list[str]:
@@ -149,21 +141,25 @@ def _visible(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", visible).split())
 
 
-def warn_of_dates(cells: Sequence[Cells], where: str) -> None:
-    """Warn of placeholder dates, and of dates that are written as whole numbers."""
+def doubts_of_dates(cells: Sequence[Cells]) -> list[str]:
+    """Return doubts about placeholder dates, and about dates that are written as whole numbers."""
+    doubts = []
     for column in cells:
         present = np.unique(column.numbers[~column.is_missing])
         if column.kind == "date":
             for day in sentinel_days(present):
                 date = np.datetime64(int(day), "D")
                 code = setting("missing_code", f"{column.name}={date}")
-                text = f"column {column.name}: {date} is far from the other dates, like a code for a missing cell"
-                text += f"; to read it as missing, use {code} with [[missing=median]] or drop"
-                warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
+                doubts.append(
+                    f"column {column.name}: {date} is far from the other dates, like a code for a missing cell; to "
+                    f"read it as missing, use {code} with [[missing=median]] or drop"
+                )
         elif column.kind == "number" and _are_written_dates(present):
-            text = f"column {column.name}: whole numbers such as {present[0]:.0f} look like dates but are read as "
-            text += "numbers; write dates as YYYY-MM-DD"
-            warnings.warn(f"{where}: {text}", BnnzooWarning, stacklevel=4)
+            doubts.append(
+                f"column {column.name}: whole numbers such as {present[0]:.0f} look like dates but are read as "
+                "numbers; write dates as YYYY-MM-DD"
+            )
+    return doubts
 
 
 def sentinel_days(distinct: Float[np.ndarray, " distinct"]) -> list[float]:

@@ -81,21 +81,12 @@ class Reading:
         Raises:
             ValueError: if it is not.
         """
+        given = {name: getattr(self, name) or None for name in ("separator", "decimal", "encoding")}
         try:
-            right = (
-                Reading.from_options(
-                    **{
-                        **vars(self),
-                        "separator": self.separator or None,
-                        "decimal": self.decimal or None,
-                        "encoding": self.encoding or None,
-                    }
-                )
-                == self
-            )
+            is_valid = Reading.from_options(**vars(self) | given) == self
         except UsageError:
-            right = False
-        if not right:
+            is_valid = False
+        if not is_valid:
             raise ValueError("it cannot result from options of the table reader")
 
     @property

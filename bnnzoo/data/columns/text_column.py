@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.checks.check import lost_digits, merged_positions
-from bnnzoo.data.checks.faults import CENSORED, MAX_MISSING_CODES, Fault, Faults
 from bnnzoo.data.columns.bounds import single_numbers
 from bnnzoo.data.columns.cells import Cells, Kind, quoted
-from bnnzoo.data.columns.days import coded_days, days_since_1970
+from bnnzoo.data.columns.faults import CENSORED, MAX_MISSING_CODES, Fault, Faults
 from bnnzoo.data.columns.forms import (
     BOOLEAN,
     DATE,
@@ -34,6 +33,7 @@ _NOT_A_NUMBER_REMEDY = "write plain numbers (1234.5) and leave missing cells emp
 _BOUND_REMEDY = "write a number or leave the cell empty, or use [[drop=NAME]]"
 _CENSORED_REMEDY = "write a number or a bound (<0.5, >100, 1..2), or leave missing cells empty"
 _DATE_REMEDY = "write dates as YYYY-MM-DD, or use [[drop=NAME]]"
+_UNIX_DAY = np.timedelta64(1, "D")
 
 
 class TextColumn(NamedTuple):
@@ -43,7 +43,6 @@ class TextColumn(NamedTuple):
     codes: Int[np.ndarray, " row"]
     texts: Sequence[str]
     faults: Faults
-    cell_text: Callable[[int], str]
     style: Style
 
     def read(self, kind: str) -> Cells:
@@ -116,33 +115,35 @@ class TextColumn(NamedTuple):
     def _numbers(
         self, kind: Kind, matches: Callable[[str], Any], number: Callable[[str], float], remedy: str, problem: str
     ) -> Cells:
-        values = np.full(len(self.texts) + 1, np.nan)  # the last value is for code -1
-        is_invalid = np.zeros(len(values), bool)
-        for i, text in enumerate(self.texts):
-            if self.style.is_missing(text):
-                continue
-            if matches(text):
-                values[i] = number(text)
-            else:
-                is_invalid[i] = True
-        self._report_invalid(is_invalid, f"with cells that are {problem}", problem, remedy)
-        return Cells(self.name, kind, values[self.codes])
+        def parse(text: str) -> float | None:
+            return number(text) if matches(text) else None
+
+        values = self._parsed(parse, (), f"with cells that are {problem}", problem, remedy)
+        return Cells(self.name, kind, values)
 
     def _censored(self) -> Cells:
         """Read numbers and bounds: <0.5, >100, 1..2, [1,2]. A bound gives its finite end, an interval its midpoint."""
-        bounds_of_texts, is_invalid = np.full((len(self.texts) + 1, 2), np.nan), np.zeros(len(self.texts) + 1, bool)
-        for i, text in enumerate(self.texts):
-            if self.style.is_missing(text):
-                continue
-            if self.style.is_number(text):
-                bounds_of_texts[i] = self.style.number(text)
-            elif (bounds := self.style.bounds(text)) is not None:
-                bounds_of_texts[i] = bounds
-            else:
-                is_invalid[i] = True
-        self._report_invalid(is_invalid, "with cells that are no number or bound", "not a number", _CENSORED_REMEDY)
-        bounds = bounds_of_texts[self.codes]
+
+        def parse(text: str) -> tuple[float, float] | None:
+            return (self.style.number(text),) * 2 if self.style.is_number(text) else self.style.bounds(text)
+
+        description = "with cells that are no number or bound"
+        bounds = self._parsed(parse, (2,), description, "not a number", _CENSORED_REMEDY)
         return Cells(self.name, "number", single_numbers(bounds), bounds=bounds)
+
+    def _parsed(
+        self, parse: Callable[[str], Any], shape: tuple[int, ...], description: str, problem: str, remedy: str
+    ) -> Float[np.ndarray, "row ..."]:
+        """Return the value of each cell, nan if it is missing; report the cells of which `parse` returns None."""
+        values = np.full((len(self.texts) + 1, *shape), np.nan)  # the last value is for code -1
+        is_invalid = np.zeros(len(values), bool)
+        for i, text in enumerate(self.texts):
+            if not self.style.is_missing(text):
+                value = parse(text)
+                is_invalid[i] = value is None
+                values[i] = np.nan if value is None else value
+        self._report_invalid(is_invalid, description, problem, remedy)
+        return values[self.codes]
 
     def _dates(self) -> Cells:
         import pandas as pd
@@ -173,7 +174,7 @@ class TextColumn(NamedTuple):
         coded_codes = [code for fault, codes in groups.items() if fault.coded for code in codes]
         for fault, codes in groups.items():
             rows = np.flatnonzero(np.isin(self.codes, codes))
-            text = self.cell_text(int(rows[0])).strip() or self.texts[int(self.codes[rows[0]])]
+            text = self.faults.table.cell_text(int(rows[0]), self.name).strip() or self.texts[int(self.codes[rows[0]])]
             shown_texts = [self.texts[code] for code in coded_codes]
             are_marks = fault.coded and len(shown_texts) <= MAX_MISSING_CODES and all(map(_may_be_missing, shown_texts))
             summary, *reason = fault.problem.split(":", 1)
@@ -221,6 +222,22 @@ class TextColumn(NamedTuple):
             reason = "characters other than digits and a point"
             return fault._replace(description=f"with {reason} in their numbers", problem=f"{fault.problem}: {reason}")
         return fault._replace(coded=True)
+
+
+def days_since_1970(series: Any) -> Float[np.ndarray, " row"]:
+    """Return the days since 1970 of a pandas series of datetimes, nan where missing."""
+    import pandas as pd
+
+    moments = pd.to_datetime(series, utc=True).dt.tz_localize(None).to_numpy()
+    return np.where(np.isnat(moments), np.nan, (moments - np.datetime64(0, "s")) / _UNIX_DAY)
+
+
+def coded_days(style: Style) -> Float[np.ndarray, " code"]:
+    """Return the missing-cell codes that are dates, as days since 1970."""
+    import pandas as pd
+
+    codes = [as_iso(text) for text in style.codes if DATE.fullmatch(text)]
+    return days_since_1970(pd.to_datetime(pd.Series(codes, dtype=object), format="ISO8601", errors="coerce", utc=True))
 
 
 def text_cells(

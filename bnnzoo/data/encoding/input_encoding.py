@@ -9,7 +9,7 @@ indicator input (`age is missing`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -19,17 +19,14 @@ from numpy.typing import NDArray
 from pydantic import FailFast
 
 from bnnzoo.data.checks.check import did_you_mean, is_coarse
-from bnnzoo.data.checks.faults import DROP_COLUMN, Fault, Faults
 from bnnzoo.data.columns.cells import Cells, Kind, quoted
+from bnnzoo.data.columns.faults import DROP_COLUMN, Fault, Faults
 from bnnzoo.data.columns.levels import level_positions, numeric_values
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
 Missing = Literal["error", "drop", "median"]
 Unseen = Literal["error", "zero"]
-
-Shown = Callable[[int, str], str]
-"""A function that returns the raw text of a cell, by row (from 0) and column, for messages."""
 
 MOST_LEVELS = 100
 """Limit for the levels of a text column. A column with more is an identifier or a remark, not a category."""
@@ -152,11 +149,12 @@ class Encoding:
     def encode(self, cells: Sequence[Cells]) -> Float[np.ndarray, "row feature"]:
         """Encode checked cells as inputs [N, D] float32; nan marks missing numbers without a median."""
         x = np.zeros((len(cells[0].numbers) if cells else 0, len(self.inputs)), np.float32)
-        position, text_positions, text_cells = 0, [], []
+        position = 0
         for column, column_cells in zip(self.columns, cells, strict=True):
             if column.kind == "text":
-                text_positions += range(position, position + len(column.levels))
-                text_cells.append(column_cells)
+                # A missing cell and an unseen level equal no code: all indicators are zero.
+                codes = np.arange(len(column.levels))
+                x[:, position : position + len(codes)] = column_cells.numbers[:, None] == codes
             else:
                 with np.errstate(over="ignore"):
                     x[:, position] = column_cells.numbers - column.origin if column.origin else column_cells.numbers
@@ -165,18 +163,7 @@ class Encoding:
             position += len(column.inputs)
             if column.was_missing:
                 x[:, position - 1] = column_cells.is_missing
-        if text_cells:
-            x[:, text_positions] = self._one_hot(text_cells)
         return x
-
-    def _one_hot(self, cells: Sequence[Cells]) -> Float[np.ndarray, "row level"]:
-        from sklearn.preprocessing import OneHotEncoder
-
-        levels: Any = [np.arange(len(column.levels), dtype=float) for column in self.columns if column.kind == "text"]
-        kind: Any = np.float32
-        # A missing cell and an unseen level belong to no category: all indicators are zero.
-        encoder = OneHotEncoder(categories=levels, handle_unknown="ignore", sparse_output=False, dtype=kind)
-        return np.asarray(encoder.fit_transform(np.stack([np.nan_to_num(c.numbers, nan=-1.0) for c in cells], 1)))
 
     def with_medians(self, x: Float[np.ndarray, "row feature"], where: str) -> Encoding:
         """Return this encoding with the medians of the training inputs, in which nan marks missing numbers.
@@ -186,22 +173,16 @@ class Encoding:
         """
         if self.missing != "median":
             return self
-        from sklearn.impute import SimpleImputer
-
-        position = 0
+        columns, position = [], 0
         for column in self.columns:
             if column.kind != "text" and np.isnan(x[:, position]).all():
                 raise UsageError(
                     f"{where}: column {column.name}: every cell is missing in the training rows, so there is no "
                     f"median; use {setting('drop', column.name)}, or another [[split_seed]]"
                 )
-            position += len(column.inputs)
-        medians = iter(np.asarray(SimpleImputer(strategy="median", keep_empty_features=True).fit(x).statistics_))
-        columns = []
-        for column in self.columns:
-            value_median, *_ = [next(medians) for _ in column.inputs]
             is_filled = column.kind != "text" and not column.exposure
-            columns.append(replace(column, median=float(value_median)) if is_filled else column)
+            columns.append(replace(column, median=float(np.nanmedian(x[:, position]))) if is_filled else column)
+            position += len(column.inputs)
         return replace(self, columns=tuple(columns))
 
     def fill(self, x: Float[np.ndarray, "row feature"]) -> Float[np.ndarray, "row feature"]:
@@ -253,7 +234,7 @@ class Encoding:
         return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
 
 
-def check_exposure(column: Cells, faults: Faults, cell_text: Shown, *, missing: str) -> None:
+def check_exposure(column: Cells, faults: Faults, *, missing: str) -> None:
     """Report exposures that are not positive and finite in float32 to `faults`.
 
     Missing cells are reported too, with the remedy `missing`, unless that is empty: no median can replace an exposure.
@@ -263,7 +244,7 @@ def check_exposure(column: Cells, faults: Faults, cell_text: Shown, *, missing: 
     is_invalid: NDArray[np.bool_] = (values <= 0) | np.isinf(values)
     if is_invalid.any():
         row = int(np.argmax(is_invalid))
-        problem = f"an exposure must be positive and finite (got {cell_text(row, column.name).strip()})"
+        problem = f"an exposure must be positive and finite (got {faults.table.cell_text(row, column.name).strip()})"
         remedy = "correct it, or leave the row out"
         faults.add(column.name, Fault("with invalid exposures", problem, remedy, row + 1, int(is_invalid.sum())))
     is_missing = column.is_missing & ~faults.recorded_rows(column.name, len(column.numbers))
@@ -273,26 +254,18 @@ def check_exposure(column: Cells, faults: Faults, cell_text: Shown, *, missing: 
         faults.add(column.name, Fault("with missing exposures", problem, missing, row + 1, count))
 
 
-def check_cells(
-    cells: Sequence[Cells],
-    faults: Faults,
-    cell_text: Shown,
-    *,
-    missing: str = "",
-    trained: bool = False,
-    empty: str = "use [[drop=NAME]]",
-) -> None:
+def check_cells(cells: Sequence[Cells], faults: Faults, *, missing: str = "", empty: str = "use [[drop=NAME]]") -> None:
     """Report infinite cells and, if `missing` gives a remedy, missing cells to `faults`.
 
-    A column without any value is reported with the remedy `empty`, unless a model is already `trained` and its median
-    is known.
+    A column without any value is reported with the remedy `empty`, unless a model is already trained and its median is
+    known.
     """
     for column in cells:
         with np.errstate(over="ignore"):
             infinite: NDArray[np.bool_] = np.isinf(column.numbers.astype(np.float32))
         if infinite.any():
             row = int(np.argmax(infinite))
-            value, raw = float(column.numbers[row]), cell_text(row, column.name).strip()
+            value, raw = float(column.numbers[row]), faults.table.cell_text(row, column.name).strip()
             large = np.isfinite(value) or any(digit in raw for digit in "0123456789")
             value_text = repr(value) if np.isfinite(value) else quoted(raw)
             problem = f"{value_text} is infinite in float32" if large else f"not finite ({value})"
@@ -300,11 +273,11 @@ def check_cells(
             faults.add(column.name, Fault("with infinite numbers", problem, remedy, row + 1, int(infinite.sum())))
         # Cells with another fault have no number either, and are not reported twice.
         is_missing = column.is_missing & ~faults.recorded_rows(column.name, len(column.numbers))
-        if is_missing.all() and not trained:
+        if is_missing.all() and not faults.trained:
             faults.add(column.name, Fault("without any value", "every cell is missing", empty))
         elif missing and is_missing.any():
             row = int(np.argmax(is_missing))
-            raw = cell_text(row, column.name).strip()
+            raw = faults.table.cell_text(row, column.name).strip()
             missing_text = "not a number (nan)" if raw.casefold() == "nan" else f"a missing cell ({raw})"
             problem = missing_text if raw else "an empty cell"
             faults.add(column.name, Fault("with missing cells", problem, missing, row + 1, int(is_missing.sum())))

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.checks.check import and_more, refuse_coarse
-from bnnzoo.data.checks.faults import list_names
 from bnnzoo.data.columns.cells import Cells, as_text
+from bnnzoo.data.columns.faults import list_names
 from bnnzoo.data.columns.levels import level_positions
 from bnnzoo.data.encoding.input_encoding import MOST_LEVELS
 from bnnzoo.errors import BnnzooWarning, UsageError
@@ -161,20 +161,13 @@ def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
     if not (is_few or may_be_counts):
         return ""
     description = f"{f'{distinct.size} ' if is_few else ''}whole numbers from {int(distinct[0])} to {int(distinct[-1])}"
-    as_counts = "[[likelihood=poisson]] or negative-binomial"
+    alternatives = ["[[likelihood=poisson]] or negative-binomial to read them as counts"] if may_be_counts else []
     if task == "classification":
-        other_options = [
-            "use [[task=regression]] to read them as numbers",
-            *([f"{as_counts} to read them as counts"] if may_be_counts else []),
-        ]
-        return f"target {name}: {description}, taken as classes; {', '.join(other_options)}"
-    if not is_few:
-        return f"target {name}: {description}, {TAKEN_AS_NUMBERS}; use {as_counts} to read them as counts"
-    other_options = [
-        "use [[task=classification]] to read them as classes",
-        *([f"{as_counts} to read them as counts"] if may_be_counts else []),
-    ]
-    return f"target {name}: {description}, {TAKEN_AS_NUMBERS}; {', '.join(other_options)}"
+        choice, alternatives = "taken as classes", ["[[task=regression]] to read them as numbers", *alternatives]
+    else:
+        choice = TAKEN_AS_NUMBERS
+        alternatives = [*(["[[task=classification]] to read them as classes"] if is_few else []), *alternatives]
+    return f"target {name}: {description}, {choice}; use {', '.join(alternatives)}"
 
 
 def looks_like_counts(numbers: NDArray[Any]) -> bool:
@@ -203,12 +196,11 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
     _check_several(names, where, column)
     if len(names) > MOST_CLASSES:
         raise UsageError(
-            f"{_place(where, 0, column, is_whole_column=True)}: {len(names)} labels, too many for classes; use "
-            "[[task=regression]]"
+            f"{_place(where, None, column)}: {len(names)} labels, too many for classes; use [[task=regression]]"
         )
     if 2 * len(names) > len(y) >= _FEWEST_ROWS:
         warnings.warn(
-            f"{_place(where, 0, column, is_whole_column=True)}: {len(names)} classes in {len(y)} rows, so most classes "
+            f"{_place(where, None, column)}: {len(names)} classes in {len(y)} rows, so most classes "
             "have a single row, from which nothing can be learned; model another target, or join classes",
             BnnzooWarning,
             stacklevel=3,
@@ -273,8 +265,7 @@ def codes_of(
 def _check_several(names: Sequence[str], where: str, column: str) -> None:
     if len(names) < 2:
         raise UsageError(
-            f"{_place(where, 0, column, is_whole_column=True)}: every row has label {names[0]}; "
-            "classification needs two classes"
+            f"{_place(where, None, column)}: every row has label {names[0]}; classification needs two classes"
         )
 
 
@@ -293,7 +284,7 @@ def _check_whole(y: NDArray[Any], where: str, column: str) -> None:
         )
 
 
-def _place(where: str, row: int, column: str, *, is_whole_column: bool = False) -> str:
-    """Return the place of a label for a message; `row` counts from 0."""
-    parts = [*([] if is_whole_column else [f"row {row + 1}"]), *([f"column {column}"] if column else [])]
+def _place(where: str, row: int | None, column: str) -> str:
+    """Return the place of a label for a message; `row` counts from 0, and None is the whole column."""
+    parts = [*([] if row is None else [f"row {row + 1}"]), *([f"column {column}"] if column else [])]
     return ": ".join(filter(None, (where, ", ".join(parts))))

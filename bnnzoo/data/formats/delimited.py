@@ -6,30 +6,23 @@ parser would pad, truncate or skip malformed lines.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int
 
 from bnnzoo.data.columns.cells import as_text
 from bnnzoo.data.columns.reading_options import PLAIN, Reading, parse_lines
-from bnnzoo.data.formats.delimited_text import DelimitedText
-from bnnzoo.data.formats.dialect import detect_dialect
-from bnnzoo.data.formats.first_lines import (
-    MAX_INSPECTED_LINES,
-    check_names,
-    header_line,
-    is_number_cell,
-    remedy_for_extra_field,
-)
-from bnnzoo.data.formats.header import read_header
-from bnnzoo.data.formats.textfile import CHUNK, has_plain_line_ends, read_text, spaces_to_tabs, without_lines
+from bnnzoo.data.columns.table import AbstractTable
+from bnnzoo.data.formats.delimited_text import MAX_INSPECTED_LINES, DelimitedText
+from bnnzoo.data.formats.dialect import NAMES, detect_dialect
+from bnnzoo.data.formats.header import check_names, header_line, is_number_cell, read_header, remedy_for_extra_field
+from bnnzoo.data.formats.textfile import has_plain_line_ends, read_text, spaces_to_tabs, without_lines
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
@@ -38,10 +31,11 @@ if TYPE_CHECKING:
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
+_VISIBLE = re.compile(rb"\S")
 _PADDED = re.compile(r"0[0-9]+(?:[.,][0-9]+)?")
 
 
-class DelimitedTable:
+class DelimitedTable(AbstractTable):
     """The table in a text file: a header line with unique names, and rows with the same number of fields.
 
     Args:
@@ -52,100 +46,79 @@ class DelimitedTable:
 
     def __init__(self, path: Path, reading: Reading = PLAIN, trained: Reading | None = None):
         self.where = str(path)
-        self._requested, self._has_options = reading, trained is None
-        raw = read_text(path, reading.encoding, has_options=self._has_options)
+        self._requested, has_options = reading, trained is None
+        raw = read_text(path, reading.encoding, has_options=has_options)
         skipped = parse_lines(reading.skip_rows)
         raw = without_lines(raw, skipped, self.where)
-        self._dialect, self._header_start = detect_dialect(
-            raw,
-            reading,
-            trained or PLAIN,
-            DELIMITERS[path.suffix.lower()],
-            self.where,
-            has_options=self._has_options,
+        usual = DELIMITERS[path.suffix.lower()]
+        self.reading, header_start = detect_dialect(
+            raw, reading, trained or PLAIN, usual, self.where, has_options=has_options
         )
-        delimiter = self._dialect.separator
+        self.decimal, delimiter = self.reading.decimal, self.reading.separator
+        self.note = self._detected_options(usual, has_options=has_options)
         if delimiter == " ":
             raw, delimiter = spaces_to_tabs(raw), "\t"
-        self._text = DelimitedText(self.where, raw, delimiter, skipped, self._has_options)
-        header, self._start = read_header(self._text, self._header_start)
-        if not raw[self._start : self._start + CHUNK].strip() and not raw[self._start :].strip():
+        self._text = DelimitedText(self.where, raw, delimiter, skipped, has_options)
+        self.names, start = read_header(self._text, header_start)
+        if _VISIBLE.search(raw, start) is None:
             raise UsageError(f"{self.where}: a header but no data rows; add at least one row")
-        self._num_fields = len(header)
-        self.names = header
-        check_names(self.names, next(self._text.records(self._start), []), self.where)
-        plain = b'"' not in self._text.raw and has_plain_line_ends(self._text.raw)
-        self._lines = self._check_lines() if plain else None
-        self._num_rows = self._check_records() if self._lines is None else len(self._lines)
+        self._num_fields = len(self.names)
+        check_names(self.names, self._first_rows(start, 1)[0], self.where)
+        ends, num_fields = self._measure_rows(start)
+        self._starts = np.array([header_start, start, *ends])
+        self._check_num_fields(num_fields)
         self.names = self._drop_empty_columns()
 
-    @property
-    def decimal(self) -> Literal["", ".", ","]:
-        """Decimal mark of numbers."""
-        return self._dialect.decimal
-
-    @property
-    def reading(self) -> Reading:
-        """Reading of the file, including detected options."""
-        return dataclasses.replace(self._requested, separator=self._dialect.separator, decimal=self.decimal)
-
-    @property
-    def note(self) -> str:
-        """Detected options that differ from the plain form; "" if there are none."""
-        usual = DELIMITERS[Path(self.where).suffix.lower()]
+    def _detected_options(self, usual: str, *, has_options: bool) -> str:
         options = [
-            setting(field)
-            for field, requested, detected, usual_mark in (
-                ("separator", self._requested.separator, self._dialect.separator, usual),
-                ("decimal", self._requested.decimal, self.decimal, "."),
-            )
-            if not requested and detected != usual_mark
+            setting(name)
+            for name, usual_mark in (("separator", usual), ("decimal", "."))
+            if not getattr(self._requested, name) and getattr(self.reading, name) != usual_mark
         ]
+        if not options:
+            return ""
+        comma = ", numbers with a decimal comma" if self.decimal == "," else ""
         verb = "changes" if len(options) == 1 else "change"
-        detection_note = f" (detected; {' and '.join(options)} {verb} this)" if self._has_options else ""
-        return f"{self._dialect.describe()}{detection_note}" if options else ""
+        detection_note = f" (detected; {' and '.join(options)} {verb} this)" if has_options else ""
+        separator = self.reading.separator
+        return f"columns separated by {NAMES.get(separator, repr(separator))}{comma}{detection_note}"
+
+    def _first_rows(self, start: int, count: int) -> list[list[str]]:
+        return [record.cells for record in itertools.islice(self._text.records(start), count)]
+
+    def _cells(self, row: int) -> list[str]:
+        """Return the fields of a row, counted from 0; none beyond the last row."""
+        starts = self._starts[1:-1]
+        return next(self._text.records(int(starts[row]), row)).cells if row < len(starts) else []
 
     def has_number(self, row: int) -> bool:
         """Whether a row, counted from 0, has a number. False beyond the last row."""
-        cells = next(itertools.islice(self._text.records(self._start), row, None), [])
-        return any(map(is_number_cell, cells))
+        return any(map(is_number_cell, self._cells(row)))
 
     def is_row(self, row: int, levels: Collection[str]) -> bool:
         """Whether a row, from 0, has a number or one of these levels of text."""
-        cells = next(itertools.islice(self._text.records(self._start), row, None), [])
-        return self.has_number(row) or any(as_text(cell) in levels for cell in cells)
+        return self.has_number(row) or any(as_text(cell) in levels for cell in self._cells(row))
 
-    def zero_padded_cells(self, names: Sequence[str], /) -> dict[str, str]:
+    def zero_padded_cells(self, names: Sequence[str]) -> dict[str, str]:
         """Return a cell with a leading zero, such as 0123, for each column that has one among its first cells."""
-        position_of_name = {name: i for i, name in enumerate(self.names) if name in names}
+        rows = self._first_rows(int(self._starts[1]), MAX_INSPECTED_LINES)
         cells_by_name: dict[str, str] = {}
-        for cells in itertools.islice(self._text.records(self._start), MAX_INSPECTED_LINES):
-            cells_by_name |= {
-                name: cells[i].strip()
-                for name, i in position_of_name.items()
-                if name not in cells_by_name and _PADDED.fullmatch(cells[i].strip())
-            }
+        for i, name in enumerate(self.names):
+            padded = (cell for cells in rows if _PADDED.fullmatch(cell := cells[i].strip()))
+            if name in names and (cell := next(padded, "")):
+                cells_by_name[name] = cell
         return cells_by_name
 
     def skip_option(self, *rows: int) -> str:
         """Return the option that also skips rows, counted from 0 (-1 is the header); "" for new files."""
-        if not self._has_options:
+        if not self._text.has_options:
             return ""
         return self._text.skip_option(sorted(line for row in rows for line in self._lines_of(row)))
 
     def _lines_of(self, row: int) -> range:
         """Return the lines, counted from 1, of a row counted from 0; -1 is the header."""
-        first = self._text.line_number(self._start)
-        if row < 0:
-            return range(self._text.line_number(self._header_start), first)
-        if self._lines is not None:
-            line = self._text.line_number(int(self._lines[row]))
-            return range(line, line + 1)
-        reader, last = self._text.reader(self._start), 0
-        for _ in range(row + 1):
-            last = reader.line_num
-            next(reader)
-        return range(first + last, first + reader.line_num)
+        start, end = (int(position) for position in self._starts[row + 1 : row + 3])
+        return range(self._text.line_number(start), self._text.line_number(end - 1) + 1)
 
     def frame(self, names: Sequence[str], text_columns: Collection[str] = (), /) -> pd.DataFrame:
         """Return the columns `names`, with types by their cells: numbers, booleans, or otherwise text as written."""
@@ -168,7 +141,7 @@ class DelimitedTable:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", pd.errors.DtypeWarning)
             columns = pd.read_csv(
-                self._text.stream(self._start),
+                self._text.stream(int(self._starts[1])),
                 sep=self._text.delimiter,
                 decimal=self.decimal,
                 header=None,
@@ -180,60 +153,48 @@ class DelimitedTable:
                 skipinitialspace=True,
                 engine="c",
             )
-        if len(columns) != self._num_rows:
+        num_rows = len(self._starts) - 2
+        if len(columns) != num_rows:
             raise UsageError(
-                f"{self.where}: the file has {self._num_rows} or {len(columns)} rows, because its line ends are "
+                f"{self.where}: the file has {num_rows} or {len(columns)} rows, because its line ends are "
                 "mixed; save it with one kind of line end"
             )
         return columns
 
     def cell_text(self, row: int, name: str) -> str:
         """Return the raw text of a cell; `row` counts from 0."""
-        if self._lines is None:
-            cells = next(itertools.islice(self._text.records(self._start), row, None))
-        else:
-            cells = next(self._text.records(int(self._lines[row]), row))
+        cells = self._cells(row)
         return cells[self.names.index(name)] if cells else ""
 
-    def _check_lines(self) -> Int[np.ndarray, " row"]:
-        """Check the number of fields of each row in text without quotes; return the start position of each row."""
-        characters = np.frombuffer(self._text.raw, np.uint8, offset=self._start)
-        starts, separators, open_line = [np.zeros(1, np.int64)], [], 0
-        for first in range(0, len(characters), CHUNK):
-            piece = characters[first : first + CHUNK]
-            ends = np.flatnonzero(piece == ord("\n"))
-            # Each sum starts at the previous line end, which is not a separator.
-            piece_counts = np.add.reduceat(
-                (piece == ord(self._text.delimiter)).view(np.int8), np.r_[0, ends], dtype=np.int32
-            )
-            piece_counts[0] += open_line
-            open_line = piece_counts[-1]
-            starts.append(first + ends + 1)
-            separators.append(piece_counts[:-1])
-        counts = np.concatenate([*separators, [open_line]])
-        lines = self._start + np.concatenate(starts)
-        invalid_rows = np.flatnonzero(counts != self._num_fields - 1)
-        if invalid_rows.size:
-            row = int(invalid_rows[0])
-            cells = next(self._text.records(int(lines[row]), row))
-            if 2 * invalid_rows.size > len(counts):
-                self._refuse_header(cells, int(invalid_rows.size))
-            option = self._text.skip_option([self._text.line_number(int(lines[row]))]) if self._has_options else ""
-            self._check_fields(cells, row + 1, option)
-        return lines
+    def _measure_rows(self, start: int) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " row"]]:
+        """Return the position at which each row ends, and its number of fields."""
+        if b'"' in self._text.raw or not has_plain_line_ends(self._text.raw):
+            records = ((record.end, len(record.cells or [""])) for record in self._text.records(start))
+            ends, num_fields = np.fromiter(records, np.dtype((np.int64, 2))).T
+            return ends, num_fields
+        separator = self._text.delimiter.encode()
+        lines = ((len(line), line.count(separator)) for line in self._text.stream(start))
+        lengths, separators = np.fromiter(lines, np.dtype((np.int64, 2))).T
+        return start + np.cumsum(lengths), separators + 1
 
-    def _check_records(self) -> int:
-        """Check that all rows of a text with quotes have as many fields as the header; return the number of rows."""
-        row, num_invalid, first_invalid = 0, 0, ([], 0)
-        for row, cells in enumerate(self._text.records(self._start), start=1):
-            if len(cells or [""]) != self._num_fields:
-                first_invalid, num_invalid = first_invalid if num_invalid else (cells, row), num_invalid + 1
-        if 2 * num_invalid > row:
-            self._refuse_header(first_invalid[0], num_invalid)
-        if num_invalid:
-            self._lines = None
-            self._check_fields(*first_invalid, self.skip_option(first_invalid[1] - 1))
-        return row
+    def _check_num_fields(self, num_fields: Int[np.ndarray, " row"]) -> None:
+        """Refuse rows with more or fewer fields than the header."""
+        invalid_rows = np.flatnonzero(num_fields != self._num_fields)
+        if not invalid_rows.size:
+            return
+        row = int(invalid_rows[0])
+        cells = self._cells(row)
+        if 2 * invalid_rows.size > len(num_fields):
+            self._refuse_header(cells, int(invalid_rows.size))
+        option = self.skip_option(row)
+        skip_advice = f", or leave its line out with {option}" if option else ""
+        if not cells:
+            raise UsageError(f"{self.where}: row {row + 1}: the line is empty; remove it{skip_advice}")
+        remark = ": a remark (#)" if cells[0].startswith("#") else ""
+        raise UsageError(
+            f"{self.where}: row {row + 1}: {len(cells)} fields, but the header has {self._num_fields}{remark}; "
+            f"correct the row{skip_advice}"
+        )
 
     def _refuse_header(self, cells: list[str], count: int) -> None:
         """Refuse a table if most rows have a different number of fields than the first line.
@@ -249,23 +210,12 @@ class DelimitedTable:
             if not cells[-1].strip():
                 raise UsageError(f"{place}, because they end with a separator; let the header end with one too")
             remedy = remedy_for_extra_field(
-                cells, self._text.delimiter, self._requested.decimal, has_options=self._has_options
+                cells, self._text.delimiter, self._requested.decimal, has_options=self._text.has_options
             )
             raise UsageError(f"{place}, but for instance {len(cells)}; {remedy}")
-        if header > 1 and self._has_options:
+        if header > 1 and self._text.has_options:
             option = self._text.skip_option(range(1, header))
             raise UsageError(f"{place}; if the header is further down, leave out the lines above it with {option}")
-
-    def _check_fields(self, cells: list[str], row: int, option: str = "") -> None:
-        skip_advice = f", or leave its line out with {option}" if option else ""
-        if not cells and self._num_fields > 1:
-            raise UsageError(f"{self.where}: row {row}: the line is empty; remove it{skip_advice}")
-        if len(cells or [""]) != self._num_fields:
-            remark = ": a remark (#)" if cells and cells[0].startswith("#") else ""
-            raise UsageError(
-                f"{self.where}: row {row}: {len(cells)} fields, but the header has {self._num_fields}{remark}; "
-                f"correct the row{skip_advice}"
-            )
 
     def _drop_empty_columns(self) -> tuple[str, ...]:
         """Return the names without the nameless empty last columns of lines that end with separators."""

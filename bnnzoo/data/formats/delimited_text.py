@@ -6,11 +6,21 @@ import csv
 import io
 import itertools
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bnnzoo.data.columns.reading_options import format_lines
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
+
+MAX_INSPECTED_LINES = 1024
+"""Number of lines for detecting the separator, the decimal mark and the header."""
+
+
+class Record(NamedTuple):
+    """The fields of a row, and the position in the text at which the next row starts."""
+
+    cells: list[str]
+    end: int
 
 
 class DelimitedText(NamedTuple):
@@ -40,24 +50,30 @@ class DelimitedText(NamedTuple):
         stream.seek(position)
         return stream
 
-    def reader(self, position: int) -> Any:
-        """Return a CSV reader of the text from a position on."""
-        lines = (line.decode("utf-8") for line in self.stream(position))
-        return csv.reader(lines, delimiter=self.delimiter, strict=True, skipinitialspace=True)
+    def parse(self, position: int) -> Iterator[Record]:
+        """Yield the records from a position on; invalid quotes raise `csv.Error`."""
+        end = position
 
-    def records(self, position: int, first: int = 0) -> Iterator[list[str]]:
-        """Yield the fields of each row, starting with row `first` (from 0) at a position."""
-        reader = self.reader(position)
-        for row in itertools.count(first + 1):
-            try:
-                yield next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                # Python's message is for programmers and differs between versions.
-                is_line_break = str(error).startswith("new-line character")
-                problem = "a line break in a cell without quotes" if is_line_break else error
-                raise UsageError(f"{self.where}: row {row}: {problem}; correct its quotes") from error
+        def lines() -> Iterator[str]:
+            nonlocal end
+            for line in self.stream(position):
+                end += len(line)
+                yield line.decode("utf-8")
+
+        for cells in csv.reader(lines(), delimiter=self.delimiter, strict=True, skipinitialspace=True):
+            yield Record(cells, end)
+
+    def records(self, position: int, row: int = 0) -> Iterator[Record]:
+        """Yield the records of the rows from a position on, where row `row` (from 0) starts."""
+        try:
+            for record in self.parse(position):
+                row += 1
+                yield record
+        except csv.Error as error:
+            # Python's message is for programmers and differs between versions.
+            is_line_break = str(error).startswith("new-line character")
+            problem = "a line break in a cell without quotes" if is_line_break else error
+            raise UsageError(f"{self.where}: row {row + 1}: {problem}; correct its quotes") from error
 
     def skip_option(self, lines: Collection[int]) -> str:
         """Return the option that also skips these lines, counted from 1 without the lines that are already skipped."""

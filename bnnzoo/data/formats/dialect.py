@@ -8,10 +8,11 @@ import itertools
 import re
 import warnings
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from dataclasses import replace
+from typing import Any, Literal, cast
 
 from bnnzoo.data.columns.reading_options import Reading
-from bnnzoo.data.formats.first_lines import MAX_INSPECTED_LINES
+from bnnzoo.data.formats.delimited_text import MAX_INSPECTED_LINES
 from bnnzoo.errors import BnnzooWarning, UsageError
 
 MARKS = (",", ";", "\t", "|")
@@ -30,22 +31,12 @@ _SEPARATOR_LINE = re.compile(rb"sep=([^\r\n])\r?\n", re.IGNORECASE)
 """Excel's first line that names the separator."""
 
 
-class Dialect(NamedTuple):
-    """The separator and the decimal mark of a text file."""
-
-    separator: str
-    decimal: Literal[".", ","]
-
-    def describe(self) -> str:
-        """Return the dialect in words, for a note."""
-        comma = ", numbers with a decimal comma" if self.decimal == "," else ""
-        return f"columns separated by {NAMES.get(self.separator, repr(self.separator))}{comma}"
-
-
 def detect_dialect(
     raw: bytes, requested: Reading, default: Reading, usual: str, where: str, *, has_options: bool
-) -> tuple[Dialect, int]:
-    """Return the dialect and the start of the header, which follows a line that names the separator.
+) -> tuple[Reading, int]:
+    """Return the reading with separator and decimal mark, and the start of the header.
+
+    A line that names the separator is not the header.
 
     Args:
         raw: the text.
@@ -85,7 +76,7 @@ def detect_dialect(
             BnnzooWarning,
             stacklevel=5,
         )
-    return Dialect(separator, cast(Any, decimal)), start
+    return replace(requested, separator=separator, decimal=cast(Any, decimal)), start
 
 
 def _separator_of(lines: Sequence[str], preferred: str) -> str | None:

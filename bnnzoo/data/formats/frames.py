@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from bnnzoo.data.checks.check import plain_name
-from bnnzoo.data.columns.reading_options import PLAIN, Reading
+from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+EXPOSURE = "exposure"
+"""The name of the column of an exposure that is given as an array."""
 
 
 def is_frame(data: Any) -> bool:
@@ -18,41 +24,7 @@ def is_frame(data: Any) -> bool:
     return hasattr(type(data), "columns") and hasattr(data, "__getitem__")
 
 
-class TypedTable:
-    """A table with typed cells, which needs no detection of a text notation."""
-
-    @property
-    def decimal(self) -> Literal["", ".", ","]:
-        """Empty, because text cells use a point and no option can change that."""
-        return ""
-
-    @property
-    def reading(self) -> Reading:
-        """Plain reading: nothing was detected."""
-        return PLAIN
-
-    @property
-    def note(self) -> str:
-        """Empty note: nothing was detected."""
-        return ""
-
-    def has_number(self, row: int, /) -> bool:
-        """Return True, because typed rows cannot hold units."""
-        del row
-        return True
-
-    def zero_padded_cells(self, names: Sequence[str], /) -> dict[str, str]:
-        """No cells: numbers are no text."""
-        del names
-        return {}
-
-    def skip_option(self, *rows: int) -> str:
-        """Return an empty option, because rows are not lines of a file."""
-        del rows
-        return ""
-
-
-class FrameTable(TypedTable):
+class FrameTable(AbstractTable):
     """A data frame as a table. Names that are not text are converted to text."""
 
     def __init__(self, frame: Any, where: str = "data"):
@@ -66,7 +38,7 @@ class FrameTable(TypedTable):
         if not len(frame):
             raise UsageError(f"{where}: no data rows; give at least one row")
 
-    def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
+    def frame(self, names: Sequence[str], _text_columns: Collection[str] = (), /) -> pd.DataFrame:
         """Return the columns `names` as a pandas frame."""
         import pandas as pd
 
@@ -77,15 +49,34 @@ class FrameTable(TypedTable):
         columns = [self._frame[self._frame.columns[place]] for place in places]
         return pd.DataFrame({name: _polars_values(column) for name, column in zip(names, columns, strict=True)})
 
-    def cell_text(self, row: int, name: str) -> str:
-        """Return the text of a cell; `row` counts from 0."""
-        return shown_cell(self.frame([name])[name], row)
 
+def with_exposure(x: Any, values: ArrayLike) -> Any:
+    """Return inputs, an array or a data frame, as a frame with the exposure as its last column.
 
-def shown_cell(series: Any, row: int) -> str:
-    """Return the text of a cell of a pandas column; empty if it is missing, except for nan in float columns."""
-    value = series.iloc[row]
-    return "" if series.isna().iloc[row] and series.dtype.kind != "f" else str(value)
+    The columns of an array are named x0, x1, ...
+
+    Raises:
+        UsageError: if there is not one number per row, or if a column has the name already.
+    """
+    import pandas as pd
+
+    numbers = np.asarray(values)
+    rows = x if is_frame(x) else np.asarray(x)
+    if not is_frame(x) and rows.ndim not in (1, 2):
+        raise UsageError(f"exposure: requires x with columns of numbers (got shape {list(rows.shape)})")
+    if numbers.shape != (len(rows),):
+        raise UsageError(
+            f"exposure: must be one number per row of x, {len(rows)} in all (got shape {list(numbers.shape)})"
+        )
+    if is_frame(x):
+        frame = pd.DataFrame(x).copy()
+    else:
+        table = rows.reshape(len(rows), -1)
+        frame = pd.DataFrame(table, columns=pd.Index([f"x{i}" for i in range(table.shape[1])]))
+    if EXPOSURE in frame:
+        raise UsageError(f"exposure: x has a column of that name already; use exposure='{EXPOSURE}' to use this column")
+    frame[EXPOSURE] = numbers
+    return frame
 
 
 def _polars_values(column: Any) -> Any:

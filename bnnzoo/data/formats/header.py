@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 
 from bnnzoo.data.checks.check import plain_name
+from bnnzoo.data.columns.forms import DATE
 from bnnzoo.data.columns.reading_options import SEPARATORS
-from bnnzoo.data.formats.delimited_text import DelimitedText
+from bnnzoo.data.formats.delimited_text import MAX_INSPECTED_LINES, DelimitedText
 from bnnzoo.data.formats.dialect import MARKS, NAMES, unusual_separator
-from bnnzoo.data.formats.first_lines import MAX_INSPECTED_LINES, are_units
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""A number with a point or a decimal comma."""
 
 
 def read_header(text: DelimitedText, start: int) -> tuple[tuple[str, ...], int]:
@@ -21,16 +26,8 @@ def read_header(text: DelimitedText, start: int) -> tuple[tuple[str, ...], int]:
     Raises:
         UsageError: if the line at `start` is no header.
     """
-    consumed = start
-
-    def lines() -> Iterator[str]:
-        nonlocal consumed
-        for line in text.stream(start):
-            consumed += len(line)
-            yield line.decode("utf-8")
-
     try:
-        cells = next(csv.reader(lines(), delimiter=text.delimiter, strict=True, skipinitialspace=True))
+        cells, end = next(text.parse(start))
     except csv.Error as error:
         first_line = text.raw[start:].partition(b"\n")[0]
         has_quoted_spaces = b'" "' in first_line and text.has_options
@@ -59,13 +56,13 @@ def read_header(text: DelimitedText, start: int) -> tuple[tuple[str, ...], int]:
         option = setting("separator", mark_name)
         remedy = f"; if columns are separated by {NAMES[likely_mark]}, use {option}"
         raise _one_column(text, names[0], remedy)
-    if len(names) == 1 and len(names[0].split()) > 1 and _is_space_separated(text, names[0], consumed):
+    if len(names) == 1 and len(names[0].split()) > 1 and _is_space_separated(text, names[0], end):
         remedy = ", and the rows contain spaces; if spaces separate columns, use [[separator=space]]"
         raise _one_column(text, names[0], remedy)
-    if len(names) == 1 and (mark := unusual_separator(names[0], text.raw[consumed:].partition(b"\n")[0])):
+    if len(names) == 1 and (mark := unusual_separator(names[0], text.raw[end:].partition(b"\n")[0])):
         remedy = f", and the first row has {mark} as often; if it separates columns, use {setting('separator', mark)}"
         raise _one_column(text, names[0], remedy)
-    return names, consumed
+    return names, end
 
 
 def _one_column(text: DelimitedText, header: str, remedy: str) -> UsageError:
@@ -105,3 +102,80 @@ def _is_space_separated(text: DelimitedText, header: str, start: int) -> bool:
     """Whether the first row has as many words as the header, or one more (a row name)."""
     row = text.raw[start:].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
     return len(row.split()) - len(header.split()) in (0, 1)
+
+
+def is_number_cell(cell: str) -> bool:
+    """Whether a cell is a number."""
+    return _NUMBER.fullmatch(cell.strip()) is not None
+
+
+def check_names(names: Sequence[str], first_row: Sequence[str], where: str) -> None:
+    """Refuse a first line that holds data and no names.
+
+    Numbers are names only if they count the columns (0, 1, ...), are years, or head text.
+
+    Args:
+        names: the cells of the first line.
+        first_row: the cells of the first row.
+        where: the name of the file in messages.
+
+    Raises:
+        UsageError: with the first number or date.
+    """
+    dates = [name for name, cell in zip(names, first_row, strict=False) if _are_dates(name, cell.strip())]
+    if dates:
+        raise UsageError(
+            f"{where}: no header line: the first line holds a date ({dates[0]}), and so does the second; put "
+            "a line of column names above it"
+        )
+    numbers = [name for name in names if is_number_cell(name)]
+    first = int(numbers[0]) if numbers and numbers[0].isdecimal() else -1
+    is_counting = numbers == [str(first + i) for i in range(len(numbers))] and (first in (0, 1) or len(numbers) > 2)
+    if numbers and not is_counting:
+        data = [
+            name
+            for name, cell in itertools.zip_longest(names, first_row[: len(names)], fillvalue="")
+            if name in numbers and (not name.isdecimal() or is_number_cell(cell))
+        ]
+        if data or len(numbers) == len(names):
+            raise UsageError(
+                f"{where}: no header line: the first line holds numbers ({(data or numbers)[0]}); put a line of column "
+                "names above it; if that is the name of a column, let it begin with a letter"
+            )
+
+
+def header_line(raw: bytes, delimiter: str) -> int:
+    """Return the first line, counted from 1, with the most frequent number of fields; 0 if it cannot be determined."""
+    text = io.BytesIO(raw)
+    counts = [line.decode("utf-8").count(delimiter) for line in itertools.islice(text, MAX_INSPECTED_LINES)]
+    usual = max(counts, key=counts.count)
+    return counts.index(usual) + 1 if usual and counts.index(usual) < len(counts) / 2 else 0
+
+
+def remedy_for_extra_field(cells: Sequence[str], delimiter: str, decimal: str, *, has_options: bool) -> str:
+    """Return the remedy for rows that have one field more than the header.
+
+    Args:
+        cells: the fields of the first such row.
+        delimiter: the separator of fields.
+        decimal: the decimal mark that the user asked for.
+        has_options: whether the remedy may name options.
+    """
+    if any(cell.strip().startswith("'") for cell in cells):
+        return "if cells are quoted with ', quote them with \" instead"
+    drop = ", and leave that column out with [[drop]]" if has_options else ""
+    names = "if they begin with row names (as R's write.table writes them), add a name for these at the start of the "
+    names += f"header{drop}"
+    commas = "if numbers have decimal commas, separate the columns with semicolons" if delimiter == "," else ""
+    both = (commas, names) if decimal == "," else (names, commas)
+    return "; ".join(filter(None, both))
+
+
+def are_units(row: Sequence[str], next_row: Sequence[str]) -> bool:
+    """Whether a row has no number but the row below has one: units or widths of the columns."""
+    return not any(map(is_number_cell, row)) and any(map(is_number_cell, next_row))
+
+
+def _are_dates(*cells: str) -> bool:
+    """Whether all cells are dates, with or without a time."""
+    return all(len(cell) > len("2024-05") and DATE.fullmatch(cell) for cell in cells)

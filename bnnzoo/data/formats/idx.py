@@ -85,22 +85,19 @@ class IdxFolder:
 
 def read_images(folder: Path, part: str) -> NDArray[np.uint8] | None:
     """Return the images [N, H, W] or [N, C, H, W] of `part`, "train" or "t10k"; None without such a file."""
-    path = _find(folder, f"{part}-images", "idx3-ubyte")
-    return None if path is None else _read_idx(path, (3, 4))
+    return _read_idx(folder, f"{part}-images", "idx3-ubyte", (3, 4))
 
 
 def read_labels(folder: Path, part: str) -> NDArray[np.uint8] | None:
     """Return the labels [N] of `part`; None without such a file."""
-    path = _find(folder, f"{part}-labels", "idx1-ubyte")
-    return None if path is None else _read_idx(path, (1,))
+    return _read_idx(folder, f"{part}-labels", "idx1-ubyte", (1,))
 
 
-def _find(folder: Path, stem: str, kind: str) -> Path | None:
-    candidates = [folder / f"{stem}{dot}{kind}{packed}" for packed in ("", ".gz") for dot in ("-", ".")]
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def _read_idx(path: Path, num_dims_allowed: tuple[int, ...]) -> NDArray[np.uint8]:
+def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, ...]) -> NDArray[np.uint8] | None:
+    paths = [folder / f"{stem}{dot}{kind}{packed}" for packed in ("", ".gz") for dot in ("-", ".")]
+    path = next(filter(Path.is_file, paths), None)
+    if path is None:
+        return None
     damaged = "download it again"
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

@@ -57,14 +57,14 @@ class NpzFile:
                 archive = np.load(file, allow_pickle=False)
                 if not isinstance(archive, np.lib.npyio.NpzFile):
                     raise UsageError(f"{self.where}: a single array instead of an .npz archive; {remedy}")
-                _check_sizes(archive, self._path.stat().st_size)
+                _check_sizes(archive, self._path.stat().st_size, self.where)
                 missing = [name for name in names if name not in archive.files]
                 if missing:
                     array_names = ", ".join(archive.files) or "nothing"
                     raise UsageError(f"{self.where}: no array named {missing[0]} (got {array_names}); {remedy}")
                 return {name: archive[name] for name in names or archive.files}
-        except UsageError as error:
-            raise UsageError(str(error) if str(error).startswith(self.where) else f"{self.where}: {error}") from error
+        except UsageError:
+            raise
         except Exception as error:  # zipfile, zlib, struct and NumPy's header parser raise different errors
             if "Object arrays" in str(error):
                 problem = "an array of Python objects, which is not supported; save arrays of numbers"
@@ -73,11 +73,13 @@ class NpzFile:
             raise UsageError(f"{self.where}: {problem}") from error
 
 
-def _check_sizes(archive: Any, size: int) -> None:
+def _check_sizes(archive: Any, size: int, where: str) -> None:
     """Refuse an archive that would unpack to far more than its size, and one with two arrays of the same name."""
     members = archive.zip.infolist()
     if len({member.filename for member in members}) < len(members):
-        raise UsageError("two arrays have the same name; write it again")
+        raise UsageError(f"{where}: two arrays have the same name; write it again")
     unpacked = sum(member.file_size for member in members)
     if unpacked > _MOST_SHRINKS * size + _ALWAYS_FITS:
-        raise UsageError(f"its {size} bytes unpack to {unpacked} bytes; save it with np.savez, which does not compress")
+        raise UsageError(
+            f"{where}: its {size} bytes unpack to {unpacked} bytes; save it with np.savez, which does not compress"
+        )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bnnzoo.data.checks.check import plain_name
-from bnnzoo.data.formats.frames import TypedTable, shown_cell
+from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,15 +26,7 @@ def _labels_of_rows(schema: Any) -> set[str]:
         return set()
 
 
-def _with_gaps() -> dict[Any, Any]:
-    """Return pandas types for 64-bit integers with gaps, which would lose digits as float64."""
-    import pandas as pd
-    import pyarrow as pa
-
-    return {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
-
-
-class ParquetTable(TypedTable):
+class ParquetTable(AbstractTable):
     """The table in a Parquet file, without the index that pandas writes beside the columns."""
 
     def __init__(self, path: Path):
@@ -64,7 +56,7 @@ class ParquetTable(TypedTable):
         if not num_rows:
             raise UsageError(f"{self.where}: no data rows; add at least one row")
 
-    def frame(self, names: Sequence[str], _written: Collection[str] = (), /) -> pd.DataFrame:
+    def frame(self, names: Sequence[str], _text_columns: Collection[str] = (), /) -> pd.DataFrame:
         """Return the columns `names`.
 
         Raises:
@@ -81,18 +73,19 @@ class ParquetTable(TypedTable):
         return pd.DataFrame({name: self._convert(name, table.column(self._written[name])) for name in names})
 
     def _convert(self, name: str, column: Any) -> pd.Series:
+        import pandas as pd
+        import pyarrow as pa
+
+        # 64-bit integers with gaps would lose digits as float64.
+        types = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
         try:
             column.validate(full=True)  # finds text that is not UTF-8
-            return column.to_pandas(types_mapper=_with_gaps().get)
+            return column.to_pandas(types_mapper=types.get)
         except self._errors as error:
             raise UsageError(
                 f"{self.where}: column {name}: a cell of type {column.type} cannot be read ({error}); write the "
                 "column as numbers, text, or dates of the years 1 to 9999, or leave it out"
             ) from error
-
-    def cell_text(self, row: int, name: str) -> str:
-        """Return the text of a cell; `row` counts from 0."""
-        return shown_cell(self.frame([name])[name], row)
 
     def _damaged(self) -> UsageError:
         return UsageError(f"{self.where}: not a Parquet file, or damaged; write it again")

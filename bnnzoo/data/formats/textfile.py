@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import os
 import re
 import warnings
 from collections.abc import Collection
@@ -12,7 +11,6 @@ from pathlib import Path
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import setting
 
-CHUNK = 2**22
 _OTHERS = {
     b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
     b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
@@ -34,7 +32,7 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
     """
     where = str(path)
     try:
-        raw = path.read_bytes() if encoding else _without_closing_lines(path)
+        raw = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{where}: cannot be read ({error.strerror})") from error
     for magic, problem in _OTHERS.items():
@@ -60,7 +58,7 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
     if b"\r\r\n" in raw:  # CRLF that Windows wrote in text mode
         raw = re.sub(rb"\r+\n", b"\n", raw)
     raw = raw.rstrip(b"\r\n")
-    if not raw[:CHUNK].strip() and not raw.strip():
+    if not raw or raw.isspace():
         raise UsageError(f"{where}: the file is empty; it needs a header line and data rows")
     return raw
 
@@ -164,22 +162,6 @@ def _check_utf8(raw: bytes, where: str, *, has_options: bool) -> None:
             f"{where}: {_line_place(raw, error.start)}: not UTF-8 (byte 0x{raw[error.start]:02x}); "
             f"save the file as UTF-8{option}"
         ) from error
-
-
-def _without_closing_lines(path: Path) -> bytes:
-    """Read a file without the blank lines at its end. Stripping them later would copy the text."""
-    with path.open("rb") as file:
-        if not file.seekable():
-            return file.read()
-        end = file.seek(0, os.SEEK_END)
-        while end:
-            first = max(0, end - CHUNK)
-            file.seek(first)
-            end = first + len(file.read(end - first).rstrip(b"\r\n"))
-            if end > first:
-                break
-        file.seek(0)
-        return file.read(end)
 
 
 def _line_place(raw: bytes, position: int) -> str:

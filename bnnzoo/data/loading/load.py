@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data.checks.check import did_you_mean, finite_float32
-from bnnzoo.data.checks.faults import list_names
-from bnnzoo.data.columns.bounds import as_cells, bounds_of, is_bounds_array
+from bnnzoo.data.columns.bounds import bounds_of
+from bnnzoo.data.columns.faults import list_names
 from bnnzoo.data.columns.reading_options import PLAIN, Reading
-from bnnzoo.data.encoding.input_encoding import Encoding, Missing, Unseen
+from bnnzoo.data.columns.table import AbstractTable
+from bnnzoo.data.encoding.input_encoding import Encoding, Unseen
 from bnnzoo.data.encoding.targets import check_labels
 from bnnzoo.data.formats.frames import FrameTable, is_frame
 from bnnzoo.data.loading import tabular
-from bnnzoo.data.loading.readers import Table
 from bnnzoo.data.loading.selection import ColumnChoice
-from bnnzoo.data.loading.sources import Spec, new_source_of, source_of
+from bnnzoo.data.loading.sources import Spec, source_of
 from bnnzoo.data.rows.arrays import as_inputs, check_task, label_array, numeric_array
 from bnnzoo.data.rows.dataset import Dataset, from_arrays
 from bnnzoo.data.rows.signature import Signature
@@ -33,56 +32,27 @@ from bnnzoo.finding import setting
 from bnnzoo.recipe import Recipe
 
 
-def load(
-    spec: Spec,
-    *,
-    target: Sequence[str] = (),
-    task: str | None = None,
-    columns: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    categories: Sequence[str] = (),
-    missing: Missing = "error",
-    unseen: Unseen = "error",
-    exposure: str | None = None,
-    reading: Reading = PLAIN,
-) -> Dataset:
+def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
     """Load the data set of `spec`: a registered name, a file, an IDX folder, a data frame, or arrays.
 
     Arrays are a pair (x, y), or one array of rows without inputs.
 
     Args:
         spec: the data.
-        target: the target columns of a table (default: its last column).
         task: `density` models all columns, or those of `target` or `columns`. It is also the task of data without
             inputs: one array, an .npz file with only x or y, or a table whose columns are all targets. By default a
             table is classification if its one target is text, booleans, or exactly the numbers 0..C-1 with 2 <= C <=
             20; otherwise it is regression. For arrays the dtype of y decides.
-        columns: the input columns of a table (default: all but the targets).
-        drop: the columns of a table to leave out.
-        categories: the input columns of a table whose cells are codes, of any content; each level becomes one input.
-        missing: the treatment of missing cells of a table: an error, leaving out the row, or the column's median.
-        unseen: the treatment of unknown text levels in `load_inputs` and `load_like`.
-        exposure: a column of positive numbers that multiply the rates of counts.
-        reading: the notation of cells, see `Reading.from_options`.
+        options: the options for tables, see `ColumnChoice`.
 
     Raises:
         UsageError: if the data are invalid; the message covers all columns of a table.
     """
     task = check_task(task)
-    targets = _names(target)
-    choice = ColumnChoice(
-        targets,
-        _names(columns),
-        _names(drop),
-        _names(categories),
-        missing,
-        unseen,
-        "".join(_names(exposure or "")),
-        reading,
-    )
-    kind = ""
-    if _is_table_and_targets(spec):
-        spec, names, kind = tabular.join_frame(spec[0], _cells_of(spec[1], reading), task=task)
+    choice = ColumnChoice.from_options(**options)
+    targets, reading = choice.target, choice.reading
+    spec, names, kind = tabular.join_frame(spec, reading, task)
+    if names:
         if missing_names := [name for name in targets if name not in names]:
             raise UsageError(f"y: no column named {missing_names[0]}; {did_you_mean(missing_names[0], names)}")
         unused_names = tuple(
@@ -90,15 +60,15 @@ def load(
         )
         choice = choice._replace(target=targets or names, drop=(*choice.drop, *unused_names))
     source = source_of(spec, reading)
-    if isinstance(source, Table):
+    if isinstance(source, AbstractTable):
         name = Path(spec).name if isinstance(spec, str | Path) else source.where
         return tabular.training_set(source, choice, task, name, kind)
     if choice != ColumnChoice(reading=Reading(censored=reading.censored)):
         where = spec if isinstance(spec, str | Path) else "data"
         table_options = {
             "missing_code": reading.missing_code,
-            "missing": missing != "error",
-            "unseen": unseen != "error",
+            "missing": choice.missing != "error",
+            "unseen": choice.unseen != "error",
         }
         given_options = [setting(option) for option, is_given in table_options.items() if is_given]
         problem = f"{' and '.join(given_options)} can be used with" if given_options else "columns can be selected in"
@@ -115,14 +85,6 @@ def load(
     return source.dataset(task)
 
 
-def _names(names_given: Any) -> tuple[str, ...]:
-    """Return one or several names as text, because the names of a data frame may be numbers."""
-    name_list = (
-        names_given if isinstance(names_given, Iterable) and not isinstance(names_given, str) else (names_given,)
-    )
-    return tuple(unicodedata.normalize("NFC", str(name)) for name in name_list)
-
-
 def load_recipe_data(recipe: Recipe, spec: Spec = None) -> Dataset:
     """Load the data of a recipe, or `spec` with the options of the recipe.
 
@@ -131,25 +93,9 @@ def load_recipe_data(recipe: Recipe, spec: Spec = None) -> Dataset:
     """
     if spec is None and recipe.data is None:
         raise UsageError("no data; name a data set or a file with [[data]] (bnnzoo list datasets)")
-    return load(
-        recipe.data if spec is None else spec,
-        target=recipe.target,
-        task=recipe.task,
-        columns=recipe.columns,
-        drop=recipe.drop,
-        categories=recipe.categories,
-        missing=recipe.missing,
-        unseen=recipe.unseen,
-        exposure=recipe.exposure,
-        reading=Reading.from_options(
-            separator=recipe.separator,
-            decimal=recipe.decimal,
-            skip_rows=recipe.skip_rows,
-            encoding=recipe.encoding,
-            missing_code=recipe.missing_code,
-            censored=recipe.censored,
-        ),
-    )
+    reading = Reading.from_options(**{name: getattr(recipe, name) for name in vars(PLAIN)})
+    options = {name: getattr(recipe, name) for name in ("task", *ColumnChoice._fields) if name != "reading"}
+    return load(recipe.data if spec is None else spec, **options, reading=reading)
 
 
 def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = None) -> NDArray[Any]:
@@ -166,11 +112,11 @@ def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = Non
         spec = load(spec, task=signature.task)
     if not isinstance(spec, str | Path | Dataset) and not is_frame(spec):
         return _match(spec, signature, "x", unseen)
-    source = new_source_of(spec, signature)
+    source = source_of(spec, signature=signature)
     if isinstance(source, Dataset):
         dataset = source.test or source
         return _rows_of(dataset.as_task(signature.task) if signature.task == "density" else dataset, signature, unseen)
-    if isinstance(source, Table):
+    if isinstance(source, AbstractTable):
         _check_tabular(signature, source.where)
         return tabular.new_inputs(source, signature, unseen)
     assert not isinstance(source, tuple)
@@ -180,13 +126,10 @@ def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = Non
     return _match(x, signature, where, unseen)
 
 
-def load_like(
-    spec: Spec, signature: Signature, target_names: Sequence[str] | None = None, *, unseen: Unseen | None = None
-) -> Dataset:
+def load_like(spec: Spec, signature: Signature, *, unseen: Unseen | None = None) -> Dataset:
     """Load labelled data that matches `signature`: a file, folder, name, data set, data frame or pair (x, y).
 
-    Features and targets of tables are matched by name (targets: `target_names`, default `signature.target_names`).
-    Labels must be among the model's classes.
+    Features and targets of tables are matched by name. Labels must be among the model's classes.
 
     Raises:
         UsageError: if the data do not match `signature`.
@@ -194,16 +137,14 @@ def load_like(
     if signature.task == "density":
         rows = load_inputs(spec, signature, unseen=unseen)
         return Dataset.from_signature(signature, rows, rows, str(spec) if isinstance(spec, str | Path) else "rows")
-    names = signature.target_names if target_names is None else tuple(target_names)
     if isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[1]):
-        spec = (spec[0], _order_targets(spec[1], names))
-    kind = ""
-    if _is_table_and_targets(spec):
-        spec, names, kind = tabular.join_frame(spec[0], _cells_of(spec[1], signature.reading), task=signature.task)
+        spec = (spec[0], _order_targets(spec[1], signature.target_names))
+    spec, joined_names, kind = tabular.join_frame(spec, signature.reading, signature.task)
+    names = joined_names or signature.target_names
     if len(names) != len(signature.target_names):
         raise _other_targets(names, signature.target_names)
-    source = new_source_of(spec, signature)
-    if isinstance(source, Table):
+    source = source_of(spec, signature=signature)
+    if isinstance(source, AbstractTable):
         _check_tabular(signature, source.where)
         return tabular.new_rows(source, signature, names, unseen, kind)
     if isinstance(source, Dataset):
@@ -222,15 +163,6 @@ def load_like(
         source_rows.y_where,
         source.where,
     )
-
-
-def _is_table_and_targets(spec: Spec) -> bool:
-    return isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[0])
-
-
-def _cells_of(y: Any, reading: Reading) -> Any:
-    """Return targets beside a data frame; an array of bounds becomes table cells."""
-    return as_cells(bounds_of(y, len(y), "y")) if reading.censored and is_bounds_array(y) else y
 
 
 def _order_targets(y: Any, names: Sequence[str]) -> Any:
@@ -270,7 +202,7 @@ def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDAr
 
 
 def _match(x: ArrayLike, signature: Signature, where: str, unseen: Unseen | None) -> NDArray[Any]:
-    """Return x [N, *like.shape] in the dtype of the training inputs. Table columns [N, columns] are encoded."""
+    """Return x [N, *like.shape] in the dtype of the training inputs. AbstractTable columns [N, columns] are encoded."""
     if signature.encoding is not None:
         return _encoded(x, signature, signature.encoding, where, unseen)
     inputs = as_inputs(x, where)

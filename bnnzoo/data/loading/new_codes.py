@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from bnnzoo.data.checks.faults import list_names
 from bnnzoo.data.columns.bounds import uncensored_targets
 from bnnzoo.data.columns.codes import find_codes, may_hold_codes
 from bnnzoo.data.columns.doubts import sentinel_days
+from bnnzoo.data.columns.faults import list_names
 from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import BnnzooWarning
 

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from bnnzoo.data.checks.check import did_you_mean
-from bnnzoo.data.checks.faults import list_names
+from bnnzoo.data.columns.faults import list_names
 from bnnzoo.data.columns.reading_options import PLAIN, Reading
+from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.data.encoding.input_encoding import Missing, Unseen
-from bnnzoo.data.loading.readers import Table
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
 
 class ColumnChoice(NamedTuple):
-    """The options that select columns, with the names of the command line."""
+    """The options for reading a table, with the names of the command line.
+
+    Attributes:
+        target: the target columns (default: the last column).
+        columns: the input columns (default: all but the targets).
+        drop: the columns to leave out.
+        categories: the input columns whose cells are codes, of any content; each level becomes one input.
+        missing: the treatment of missing cells: an error, leaving out the row, or the column's median.
+        unseen: the treatment of unknown text levels in `load_inputs` and `load_like`.
+        exposure: a column of positive numbers that multiply the rates of counts; "" for none.
+        reading: the notation of cells, see `Reading.from_options`.
+    """
 
     target: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -26,8 +38,22 @@ class ColumnChoice(NamedTuple):
     exposure: str = ""
     reading: Reading = PLAIN
 
+    @classmethod
+    def from_options(cls, *, exposure: Any = None, **options: Any) -> ColumnChoice:
+        """Return the choice for the options. Names of columns become text, because those of a frame may be numbers."""
+        names = {key: _names(options[key]) for key in ("target", "columns", "drop", "categories") if key in options}
+        return cls(**options | names, exposure="".join(_names(exposure or "")))
 
-def select_columns(table: Table, choice: ColumnChoice, task: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+
+def _names(names: Any) -> tuple[str, ...]:
+    """Return one or several names as text."""
+    name_list = names if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
+    return tuple(unicodedata.normalize("NFC", str(name)) for name in name_list)
+
+
+def select_columns(
+    table: AbstractTable, choice: ColumnChoice, task: str | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the input columns and of the targets.
 
     A density has no inputs; its targets are the named columns, or all columns.
@@ -65,7 +91,7 @@ def select_columns(table: Table, choice: ColumnChoice, task: str | None) -> tupl
 
 
 def _check_exposure_column(
-    exposure: str, table: Table, target: Sequence[str], drop: Sequence[str], task: str | None
+    exposure: str, table: AbstractTable, target: Sequence[str], drop: Sequence[str], task: str | None
 ) -> None:
     """Refuse an exposure that is not an input column of a regression."""
     check_known([exposure], table)
@@ -80,7 +106,7 @@ def _check_exposure_column(
 
 
 def select_categories(
-    table: Table, names: Sequence[str], features: Sequence[str], targets: Sequence[str]
+    table: AbstractTable, names: Sequence[str], features: Sequence[str], targets: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the names of the inputs that the user declared as categories."""
     categories = _expand_names(names, table)
@@ -97,7 +123,7 @@ def select_categories(
     return categories
 
 
-def _expand_names(names: Sequence[str], table: Table) -> tuple[str, ...]:
+def _expand_names(names: Sequence[str], table: AbstractTable) -> tuple[str, ...]:
     """Expand names of the form `a,b`, unless a column has that name.
 
     Raises:
@@ -112,7 +138,7 @@ def _expand_names(names: Sequence[str], table: Table) -> tuple[str, ...]:
     return tuple(expanded)
 
 
-def check_known(names: Sequence[str], table: Table) -> None:
+def check_known(names: Sequence[str], table: AbstractTable) -> None:
     """Refuse names that are not columns of the table.
 
     Raises:

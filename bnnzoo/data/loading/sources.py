@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bnnzoo.data.checks.check import did_you_mean
 from bnnzoo.data.columns.reading_options import PLAIN, Reading
+from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.data.formats.delimited import DELIMITERS, DelimitedTable
 from bnnzoo.data.formats.frames import FrameTable, is_frame
+from bnnzoo.data.formats.idx import IdxFolder
+from bnnzoo.data.formats.npz_archive import NpzFile
+from bnnzoo.data.formats.parquet import ParquetTable
 from bnnzoo.data.loading.new_files import open_like_training
-from bnnzoo.data.loading.readers import FOLDER, READERS, Arrays, Table
 from bnnzoo.data.rows.dataset import Dataset, from_rows
 from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import UsageError
 
+READERS: dict[str, Callable[[Path], AbstractTable | NpzFile]] = {
+    ".csv": DelimitedTable,
+    ".tsv": DelimitedTable,
+    ".parquet": ParquetTable,
+    ".pq": ParquetTable,
+    ".npz": NpzFile,
+}
+"""Readers of files by suffix: a table, or a class with the methods of `NpzFile`. `IdxFolder` reads folders."""
 _REMEDIES = {
     (".xlsx", ".xls", ".xlsm", ".ods"): "save the table as CSV",
     (".gz", ".zip", ".bz2", ".xz", ".zst"): "unpack it first",
@@ -24,16 +36,22 @@ _REMEDIES = {
 """Remedies for files of other kinds, by suffix."""
 Spec = Any
 """A registered name, a path, a data frame, a `Dataset`, or arrays."""
+Source = AbstractTable | NpzFile | IdxFolder | Dataset | tuple[Any, Any]
+"""A reader of a file, a folder or a frame, a data set, or a pair of arrays."""
 
 
-def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset | tuple[Any, Any]:
+def source_of(spec: Spec, reading: Reading = PLAIN, signature: Signature | None = None) -> Source:
     """Return the source of `spec`: a reader of its file, folder or frame, or a data set.
+
+    With the `signature` of a trained model, a text file is read as in training, unless it is written differently.
 
     Raises:
         UsageError: if there is no such source.
     """
     path = _as_path(spec) if isinstance(spec, str | Path) else None
     if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
+        if signature is not None:
+            return open_like_training(path, signature)
         return DelimitedTable(path, reading.text_options)
     if reading.text_options != PLAIN:
         where = spec if isinstance(spec, str | Path) else "data"
@@ -42,7 +60,7 @@ def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset 
             f"({' '.join(DELIMITERS)})"
         )
     if path is not None:
-        return FOLDER(path) if path.is_dir() else READERS[path.suffix.lower()](path)
+        return IdxFolder(path) if path.is_dir() else READERS[path.suffix.lower()](path)
     if isinstance(spec, tuple) and len(spec) != 2:
         raise UsageError(f"data: must be a pair (x, y) (got a tuple of {len(spec)})")
     if isinstance(spec, Dataset | tuple):
@@ -57,14 +75,6 @@ def source_of(spec: Spec, reading: Reading = PLAIN) -> Table | Arrays | Dataset 
             f"data: must be a name, a path, a data frame, an array, or a pair (x, y) (got a {type(spec).__name__})"
         )
     return _registered(spec)
-
-
-def new_source_of(spec: Spec, signature: Signature) -> Table | Arrays | Dataset | tuple[Any, Any]:
-    """Return the source for a trained model. A text file is read as in training, unless it is written differently."""
-    path = _as_path(spec) if isinstance(spec, str | Path) else None
-    if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
-        return open_like_training(path, signature)
-    return source_of(spec)
 
 
 def _as_path(spec: str | Path) -> Path | None:

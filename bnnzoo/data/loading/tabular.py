@@ -12,19 +12,19 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.checks.check import check_column_names
-from bnnzoo.data.checks.faults import Faults, list_names
+from bnnzoo.data.columns.bounds import as_cells, bounds_of, is_bounds_array
 from bnnzoo.data.columns.cells import Cells
-from bnnzoo.data.columns.codes import find_codes, warn_of_codes
+from bnnzoo.data.columns.codes import Code, doubts_of_codes, find_codes, notes_of_unused_codes
 from bnnzoo.data.columns.column_types import interpret
-from bnnzoo.data.columns.doubts import warn_of_dates, warn_of_inputs, warn_of_targets, warn_of_text
+from bnnzoo.data.columns.doubts import doubts_of_dates, doubts_of_inputs, doubts_of_targets, doubts_of_text
+from bnnzoo.data.columns.faults import Faults, list_names
 from bnnzoo.data.columns.forms import Style
 from bnnzoo.data.columns.levels import merge_equal_levels
 from bnnzoo.data.columns.reading_options import Reading
-from bnnzoo.data.columns.unused_codes import notes_of_unused_codes
+from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.data.encoding.input_encoding import MISSING_REMEDY, Encoding, Unseen, check_cells, check_exposure
 from bnnzoo.data.encoding.targets import check_censored, codes_of, regression_targets, targets_of
 from bnnzoo.data.formats.frames import FrameTable, is_frame
-from bnnzoo.data.loading.readers import Table
 from bnnzoo.data.loading.selection import ColumnChoice, check_known, select_categories, select_columns
 from bnnzoo.data.rows.arrays import check_task
 from bnnzoo.data.rows.dataset import Dataset, from_rows
@@ -33,7 +33,7 @@ from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import setting, spell_settings, spelling
 
 
-def training_set(table: Table, choice: ColumnChoice, task: str | None, name: str, kind: str = "") -> Dataset:
+def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, name: str, kind: str = "") -> Dataset:
     """Return the training set of a table and a selection of its columns.
 
     `kind` is the kind of the targets, if `joined` determined it.
@@ -49,19 +49,18 @@ def training_set(table: Table, choice: ColumnChoice, task: str | None, name: str
     chosen_task = (chosen_task or ("regression" if choice.exposure else None)) if features else "density"
     if reading.censored:
         chosen_task = check_censored(chosen_task)
-    faults = Faults(table.where, inputs=frozenset(features), skip_option=table.skip_option, has_number=table.has_number)
-    faults.targets = frozenset(targets if features else ())
+    faults = Faults(table, inputs=frozenset(features), targets=frozenset(targets if features else ()))
     kinds = ["text" if name in categories else "number" if name == choice.exposure else "" for name in features]
     kinds += ["number" if reading.censored else kind] * len(targets)
-    cells = _read(table, [*features, *targets], kinds, faults, reading, targets)
+    cells = _read([*features, *targets], kinds, faults, reading, targets)
     num_features = len(features)
     missing = MISSING_REMEDY if choice.missing == "error" else ""
     no_median = "" if choice.missing == "drop" else "drop such rows with [[missing=drop]]"
     inputs = num_features - bool(choice.exposure)
-    check_cells(cells[:inputs], faults, table.cell_text, missing=missing)
+    check_cells(cells[:inputs], faults, missing=missing)
     for exposure in cells[inputs:num_features]:
-        check_exposure(exposure, faults, table.cell_text, missing=no_median)
-    check_cells(cells[num_features:], faults, table.cell_text, missing=no_median, empty="name another [[target]]")
+        check_exposure(exposure, faults, missing=no_median)
+    check_cells(cells[num_features:], faults, missing=no_median, empty="name another [[target]]")
     left_out = ""
     if choice.missing == "drop" and not faults.faults_by_column:
         keep, left_out = _complete_rows(
@@ -73,19 +72,15 @@ def training_set(table: Table, choice: ColumnChoice, task: str | None, name: str
     faults.check()
     check_column_names(encoding.inputs, f"{table.where}: inputs")
     table_targets = targets_of(cells[num_features:], chosen_task, table.where)
-    _warn_of_cells(
-        cells[:inputs] + cells[num_features:],
-        targets,
-        table.where,
-        is_regression=bool(features) and table_targets.task == "regression",
-    )
-    warn_of_text(cells, categories, targets, table.where, None if left_out else table.skip_option)
-    warn_of_dates(cells[:inputs] + cells[num_features:], table.where)
-    warn_of_codes(
-        [code for column in cells[inputs:num_features] for code in find_codes(column.name, column.numbers)],
-        (),
-        table.where,
-    )
+    is_regression = bool(features) and table_targets.task == "regression"
+    skip_option = None if left_out else table.skip_option
+    for doubt in (
+        *_doubts(cells[:inputs], cells[num_features:], is_regression=is_regression),
+        *doubts_of_text(cells, categories, targets, skip_option),
+        *doubts_of_dates(cells[:inputs] + cells[num_features:]),
+        *doubts_of_codes([code for column in cells[inputs:num_features] for code in _codes_in(column)], ()),
+    ):
+        warnings.warn(f"{table.where}: {doubt}", BnnzooWarning, stacklevel=4)
     numeric = [column.name for column in cells[:inputs] if column.kind == "number"]
     sentences = [
         table.note,
@@ -113,23 +108,29 @@ def training_set(table: Table, choice: ColumnChoice, task: str | None, name: str
     )
 
 
-def _reading_used(table: Table, reading: Reading) -> Reading:
+def _reading_used(table: AbstractTable, reading: Reading) -> Reading:
     """Return the requested reading with the detected form of the text."""
     return replace(table.reading, missing_code=reading.missing_code, censored=reading.censored)
 
 
-def _warn_of_cells(cells: Sequence[Cells], targets: Sequence[str], where: str, *, is_regression: bool) -> None:
-    """Warn about columns that are constant or identifiers, constant targets, and codes for missing cells."""
-    inputs = [column for column in cells if column.name not in targets]
-    warn_of_inputs(inputs or cells, where)
-    if is_regression:
-        warn_of_targets([column for column in cells if column.name in targets], where)
-    numeric = [column for column in cells if column.kind == "number"]
-    codes = [code for column in numeric for code in find_codes(column.name, column.known)]
-    warn_of_codes(codes, targets if inputs else (), where)
+def _doubts(inputs: Sequence[Cells], targets: Sequence[Cells], *, is_regression: bool) -> list[str]:
+    """Return doubts about constant columns, identifiers, constant targets, and codes for missing cells."""
+    codes = [code for column in (*inputs, *targets) if column.kind == "number" for code in _codes_in(column)]
+    target_names = [column.name for column in targets] if inputs else []
+    return [
+        *doubts_of_inputs(inputs or targets),
+        *(doubts_of_targets(targets) if is_regression else []),
+        *doubts_of_codes(codes, target_names),
+    ]
 
 
-def new_inputs(table: Table, signature: Signature, unseen: Unseen | None = None) -> Float[np.ndarray, "row feature"]:
+def _codes_in(column: Cells) -> list[Code]:
+    return find_codes(column.name, column.known)
+
+
+def new_inputs(
+    table: AbstractTable, signature: Signature, unseen: Unseen | None = None
+) -> Float[np.ndarray, "row feature"]:
     """Return the inputs of a table for prediction. Training columns are matched by name; other columns are ignored.
 
     Raises:
@@ -139,7 +140,7 @@ def new_inputs(table: Table, signature: Signature, unseen: Unseen | None = None)
 
 
 def new_rows(
-    table: Table, signature: Signature, targets: Sequence[str], unseen: Unseen | None = None, kind: str = ""
+    table: AbstractTable, signature: Signature, targets: Sequence[str], unseen: Unseen | None = None, kind: str = ""
 ) -> Dataset:
     """Return the inputs and targets of a table for testing. Rows with missing cells are left out if training did so.
 
@@ -161,7 +162,7 @@ def new_rows(
 
 
 def _new_rows(
-    table: Table, signature: Signature, targets: Mapping[str, str], unseen: Unseen | None
+    table: AbstractTable, signature: Signature, targets: Mapping[str, str], unseen: Unseen | None
 ) -> tuple[Float[np.ndarray, "kept feature"], list[Cells], Int[np.ndarray, " kept"]]:
     """Return the inputs of the kept rows, the targets of all rows, and the indices of the kept rows.
 
@@ -177,21 +178,18 @@ def _new_rows(
         )
     check_known([*features, *targets], table)
     check_column_names(table.names, table.where, [*features, *targets])
-    faults = Faults(table.where, trained=True, targets=frozenset(targets))
+    faults = Faults(table, trained=True, targets=frozenset(targets))
     kinds = [column.kind for column in encoding.columns] + [*targets.values()]
-    cells = _read(table, [*features, *targets], kinds, faults, signature.reading, [*targets])
+    cells = _read([*features, *targets], kinds, faults, signature.reading, [*targets])
     inputs, outputs = cells[: len(features)], cells[len(features) :]
     leave_out = encoding.missing == "drop" and bool(targets)
-    remedy = "leave such rows out" if encoding.missing == "drop" else "fill them in, or train with [[missing=median]]"
     missing_advice = "" if leave_out else "leave such rows out"
+    input_advice = {"error": "fill them in, or train with [[missing=median]]", "drop": missing_advice, "median": ""}
     num_plain_inputs = len(inputs) - bool(encoding.exposure)
     for exposure in inputs[num_plain_inputs:]:
-        check_exposure(exposure, faults, table.cell_text, missing=missing_advice)
-    if encoding.missing != "median" and not leave_out:
-        check_cells(inputs[:num_plain_inputs], faults, table.cell_text, missing=remedy, trained=True)
-    else:
-        check_cells(inputs[:num_plain_inputs], faults, table.cell_text, missing="", trained=True)
-    check_cells(outputs, faults, table.cell_text, missing=missing_advice, trained=True)
+        check_exposure(exposure, faults, missing=missing_advice)
+    check_cells(inputs[:num_plain_inputs], faults, missing=input_advice[encoding.missing])
+    check_cells(outputs, faults, missing=missing_advice)
     is_complete = ~np.any([column.is_missing for column in cells], 0)
     inputs = encoding.match_levels(inputs, faults, is_complete if leave_out else np.ones_like(is_complete))
     faults.check()
@@ -205,13 +203,13 @@ def _new_rows(
 
 
 def _read(
-    table: Table,
     names: Sequence[str],
     kinds: Sequence[str],
     faults: Faults,
     reading: Reading,
     targets: Sequence[str],
 ) -> list[Cells]:
+    table = faults.table
     frame = table.frame(names, [name for name, kind in zip(names, kinds, strict=True) if kind == "text"])
     if reading.missing_code and not faults.trained:
         faults.notes += notes_of_unused_codes(frame, reading, table.decimal, table.where)
@@ -220,7 +218,6 @@ def _read(
             name,
             series,
             faults,
-            cell_text=lambda row, name=name: table.cell_text(row, name),
             kind=kind,
             style=Style(table.decimal, reading.codes_of(name), reading.censored and name in targets),
         )
@@ -255,7 +252,7 @@ def _keep_rows(column: Cells, keep: NDArray[np.bool_]) -> Cells:
     )
 
 
-def _notes_of_zeros(table: Table, names: Sequence[str]) -> list[str]:
+def _notes_of_zeros(table: AbstractTable, names: Sequence[str]) -> list[str]:
     """Return notes about numbers with leading zeros, which may be codes."""
     return [
         f"column {name}: cells such as {cell} are read as numbers; if they are codes, use {setting('categories', name)}"
@@ -286,15 +283,20 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
     return notes
 
 
-def join_frame(x: Any, y: Any, task: str | None) -> tuple[Any, tuple[str, ...], str]:
-    """Join a data frame of inputs and their targets (arrays, a series or a frame) into one frame.
+def join_frame(spec: Any, reading: Reading, task: str | None) -> tuple[Any, tuple[str, ...], str]:
+    """Join a pair of a data frame of inputs and its targets (arrays, a series or a frame) into one frame.
 
     Returns:
-        The frame, the names of the targets, and their kind. The kind of text targets outside a frame is "label" (class
-        labels), as for arrays, even if the text looks like numbers or gaps.
+        The frame, the names of the targets, and their kind; any other `spec` is returned unchanged. The kind of text
+        targets outside a frame is "label" (class labels), as for arrays, even if the text looks like numbers or gaps.
     """
+    if not (isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[0])):
+        return spec, (), ""
     import pandas as pd
 
+    x, y = spec
+    if reading.censored and is_bounds_array(y):
+        y = as_cells(bounds_of(y, len(y), "y"))
     _check_labels_of_rows(x, y)
     inputs = FrameTable(x, "x")
     check_column_names(inputs.names, "x")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -12,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data.checks.check import check_column_names, finite_float32, refuse_coarse
 from bnnzoo.data.columns.bounds import bounds_of, single_numbers
-from bnnzoo.data.columns.codes import find_codes, warn_of_codes
+from bnnzoo.data.columns.codes import doubts_of_codes, find_codes
 from bnnzoo.data.columns.reading_options import PLAIN, Reading
 from bnnzoo.data.encoding.input_encoding import Encoding
 from bnnzoo.data.encoding.targets import (
@@ -26,7 +28,7 @@ from bnnzoo.data.encoding.targets import (
 )
 from bnnzoo.data.rows.arrays import as_inputs, check_task, label_array, numeric_array
 from bnnzoo.data.rows.signature import Signature
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import spell_settings, spelling
 
 
@@ -91,11 +93,6 @@ class Dataset:
     def num_classes(self) -> int:
         """Number of classes; 0 for regression."""
         return len(self.class_names)
-
-    @property
-    def num_targets(self) -> int:
-        """Number of targets for likelihoods: classes in classification, else columns of targets."""
-        return self.num_classes or len(self.target_names)
 
     @property
     def signature(self) -> Signature:
@@ -210,22 +207,16 @@ def from_arrays(
     Raises:
         UsageError: if the data are invalid.
     """
+    regression = functools.partial(
+        from_arrays, x, task="regression", name=name, feature_names=feature_names, where=where
+    )
     if censored:
         check_censored(check_task(task))
         bounds = bounds_of(y, len(np.atleast_1d(np.asarray(x))), f"{where}: y" if where else "y")
-        single_values = single_numbers(bounds.astype(np.float64))
-        from_midpoints = from_arrays(
-            x,
-            single_values,
-            task="regression",
-            name=name,
-            feature_names=feature_names,
-            target_names=target_names,
-            where=where,
-        )
+        from_midpoints = regression(single_numbers(bounds.astype(np.float64)), target_names=target_names)
         return replace(from_midpoints, y=bounds, reading=Reading(censored=True))
     if task == "density":
-        from_regression = from_arrays(x, y, task="regression", name=name, feature_names=feature_names, where=where)
+        from_regression = regression(y)
         return replace(from_regression, target_names=tuple(target_names) or from_regression.target_names).as_task(task)
     prefix = f"{where}: " if where else ""
     names = tuple(feature_names) or tuple(str(column) for column in getattr(x, "columns", ()))
@@ -293,7 +284,8 @@ def _warn_of_codes(
     columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
     codes = [code for name, column in columns for code in find_codes(name, column)]
     remedy = "if it is one, leave such rows out, or give a table with [[missing_code]]"
-    warn_of_codes(codes, outputs, where, instead=remedy)
+    for doubt in doubts_of_codes(codes, outputs, instead=remedy):
+        warnings.warn(f"{where}: {doubt}", BnnzooWarning, stacklevel=3)
 
 
 def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (), where: str = "") -> Dataset:

@@ -114,13 +114,8 @@ class Scaler:
         return (values * self.y_sd.astype(np.float64) + self.y_mean).astype(np.float32)
 
     def apply(self, dataset: Dataset) -> Dataset:
-        """Return `dataset`, and its test set if there is one, in the network's units."""
-        return replace(
-            dataset,
-            x=self.scale_inputs(dataset.x),
-            y=self.scale_targets(dataset.y),
-            test=None if dataset.test is None else self.apply(dataset.test),
-        )
+        """Return the rows of `dataset`, without its test set, in the network's units."""
+        return replace(dataset, x=self.scale_inputs(dataset.x), y=self.scale_targets(dataset.y), test=None)
 
 
 def _scale(values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str) -> NDArray[np.float32]:

@@ -82,28 +82,21 @@ class Signature(NamedTuple):
             raise ValueError("its encoding and its inputs differ")
         if signature.encoding is not None and any(column.exposure for column in signature.encoding.columns[:-1]):
             raise ValueError("its exposure is not the last column")
-        expected_shape = (
-            (len(signature.feature_names),) if signature.feature_names or len(signature.shape) == 1 else signature.shape
-        )
-        has_matching_classes = (
-            bool(signature.class_names) == (signature.task == "classification") and len(signature.class_names) != 1
-        )
-        has_matching_classes = has_matching_classes and (
-            signature.task != "density" or signature.feature_names == signature.target_names
-        )
+        is_table = bool(signature.feature_names) or len(signature.shape) == 1
+        has_valid_shape = signature.shape == (len(signature.feature_names),) if is_table else len(signature.shape) <= 3
+        has_matching_classes = bool(signature.class_names) == (signature.task == "classification")
         if (
-            signature.shape != expected_shape
-            or min(expected_shape, default=1) < 0
-            or len(expected_shape) > 3
+            not has_valid_shape
+            or min(signature.shape, default=1) < 0
             or not has_matching_classes
+            or len(signature.class_names) == 1
+            or (signature.task == "density" and signature.feature_names != signature.target_names)
         ):
             raise ValueError("its names, classes and shape contradict each other")
         for names in (signature.feature_names, signature.target_names, signature.class_names):
             if len(set(names)) < len(names):
                 raise ValueError("two of its columns have the same name")
-        if not signature.target_names or (
-            has_matching_classes and signature.class_names and len(signature.target_names) > 1
-        ):
+        if not signature.target_names or (signature.class_names and len(signature.target_names) > 1):
             raise ValueError("its targets contradict its description")
         return signature
 

@@ -205,13 +205,8 @@ def _more_steps_help(biases: Mapping[str, Biases], tolerance: float) -> bool:
     for function_biases in biases.values():
         if np.any(function_biases.remembered > bias.MAX_REMEMBERED):
             return True
-        is_known = np.isfinite(function_biases.exact_errors)
-        errors, exact_errors, run_errors = (
-            function_biases.errors[is_known],
-            function_biases.exact_errors[is_known],
-            function_biases.run_errors[is_known],
-        )
-        if np.any((_MARGIN * errors > tolerance) & (exact_errors > run_errors / 2)):
+        exact_errors, is_too_large = function_biases.exact_errors, _MARGIN * function_biases.errors > tolerance
+        if np.any(np.isfinite(exact_errors) & is_too_large & (exact_errors > function_biases.run_errors / 2)):
             return True
     return False
 

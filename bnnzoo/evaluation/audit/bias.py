@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -64,23 +64,16 @@ class Biases:
         return np.hypot(self.run_errors, self.exact_errors)
 
     @property
-    def degrees_of_freedom(self) -> int:
-        """Degrees of freedom of the jackknife."""
-        return degrees_of_freedom(self.units)
-
-    @property
     def bounds(self) -> Float[np.ndarray, " bias"]:
         """The larger end, in absolute value, of the 90 % interval of each bias."""
-        margins = one_sided_margin(self.degrees_of_freedom) * self.errors
+        margins = one_sided_margin(degrees_of_freedom(self.units)) * self.errors
         return np.nan_to_num(np.abs(self.values) + margins, nan=np.inf)
 
     @property
     def detectable(self) -> Float[np.ndarray, " bias"]:
         """Smallest bias that is significant at the level 0.05 in 95 % of all repetitions."""
-        factors = stats.t.ppf((1 + _CONFIDENCE) / 2, self.degrees_of_freedom) + stats.t.ppf(
-            _CONFIDENCE, self.degrees_of_freedom
-        )
-        return np.nan_to_num(float(factors) * self.errors, nan=np.inf)
+        factors = stats.t.ppf([(1 + _CONFIDENCE) / 2, _CONFIDENCE], degrees_of_freedom(self.units))
+        return np.nan_to_num(float(factors.sum()) * self.errors, nan=np.inf)
 
     @property
     def scores(self) -> Float[np.ndarray, " bias"]:
@@ -93,7 +86,7 @@ class Biases:
         if not self.testable.any():
             return 1.0
         largest = float(np.max(np.abs(self.scores)))
-        return min(1.0, 2 * float(stats.t.sf(largest, self.degrees_of_freedom)) * tests)
+        return min(1.0, 2 * float(stats.t.sf(largest, degrees_of_freedom(self.units))) * tests)
 
 
 def degrees_of_freedom(units: int) -> int:
@@ -117,13 +110,12 @@ def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
     if values.shape[1] < FEWEST:
         error = np.full_like(mean, np.inf)
         return Moments(mean, error, sd, error, np.zeros_like(mean))
-    import arviz_stats  # noqa: F401 (the accessor `azstats`)
-    import xarray as xr
+    from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
-    dataset = xr.Dataset({"f": (("chain", "draw", "value"), values)}).azstats
+    axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
     with np.errstate(divide="ignore", invalid="ignore"):
-        errors = [np.asarray(dataset.mcse(method=method)["f"].values) for method in ("mean", "sd")]
-        ess = np.asarray(dataset.ess(method="bulk")["f"].values)
+        errors = [np.asarray(array_stats.mcse(values, method=method, **axes)) for method in ("mean", "sd")]
+        ess = np.asarray(array_stats.ess(values, method="bulk", **axes))
     # A constant value has no error, and its effective sample size is the number of draws.
     is_constant = sd == 0
     errors = [np.where(is_constant, 0.0, error) for error in errors]
@@ -157,8 +149,7 @@ def estimate(
     with np.errstate(all="ignore"):
         mean, sd = _exact_moments(starts, later)
         values = _relative_biases(run.mean, run.sd, mean, sd)
-        groups = np.arange(units) * min(units, _MOST_GROUPS) // units
-        leave_one_out = [(starts[groups != group], later[:, groups != group]) for group in np.unique(groups)]
+        leave_one_out = [(starts[is_kept], later[:, is_kept]) for is_kept in _without_each_group(units)]
         exact_errors = _jackknife(
             [_relative_biases(run.mean, run.sd, *_exact_moments(*part)) for part in leave_one_out]
         )
@@ -170,8 +161,16 @@ def estimate(
     return Biases(values, run_errors, exact_errors, units, testable, remembered)
 
 
-def _jackknife(leave_one_out_values: Sequence[Float[np.ndarray, " value"]]) -> Float[np.ndarray, " value"]:
-    """Return the standard errors of estimates, from the estimates that leave out one group each."""
+def _without_each_group(units: int) -> list[Bool[np.ndarray, " unit"]]:
+    """Return the units of the jackknife's samples, each of which leaves out one group."""
+    groups = np.arange(units) * min(units, _MOST_GROUPS) // units
+    return [groups != group for group in np.unique(groups)]
+
+
+def _jackknife(
+    leave_one_out_values: Sequence[Float[np.ndarray, " value"]] | Sequence[float],
+) -> Float[np.ndarray, " value"]:
+    """Return the standard errors of estimates, or of one estimate, from the estimates that leave out one group each."""
     return np.sqrt((len(leave_one_out_values) - 1) * np.var(leave_one_out_values, 0))
 
 
@@ -190,13 +189,12 @@ def pooled_sd(
     if units < _FEWEST_UNITS:
         return np.nan, np.nan
     starts, later = np.asarray(starts, float), np.asarray(later, float)
-    groups = np.arange(units) * min(units, _MOST_GROUPS) // units
     with np.errstate(all="ignore"):
         ratio = run_sd / total_sd(np.ones(units, bool))
-        ratios = np.array([run_sd / total_sd(groups != group) for group in np.unique(groups)])
+        ratios = [run_sd / total_sd(is_kept) for is_kept in _without_each_group(units)]
         # The errors are added, not squared: predictions at neighbouring rows are dependent.
         run_error = ratio * float(np.sum(run.sd * run.sd_error)) / run_sd**2 if run_sd else np.nan
-    return ratio - 1, float(np.hypot(run_error, np.sqrt((len(ratios) - 1) * np.var(ratios))))
+    return ratio - 1, float(np.hypot(run_error, _jackknife(ratios)))
 
 
 def forgotten_fraction(starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "unit value"]) -> float:

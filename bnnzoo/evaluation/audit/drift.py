@@ -7,6 +7,7 @@ independent.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -277,10 +278,7 @@ def find_drift(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray],
     has_moved = np.any(difference != 0, 0)
     if not has_moved.any():
         return Drift(1.0, "nothing moved", 0.0)
-    names, difference = (
-        [name for name, is_moving in zip(names, has_moved, strict=True) if is_moving],
-        difference[:, has_moved],
-    )
+    names, difference = list(itertools.compress(names, has_moved)), difference[:, has_moved]
     ranks = stats.rankdata(np.abs(difference), axis=0) * np.sign(difference)
     ranks = ranks / np.sqrt((ranks**2).sum(0))
     scores = ranks.sum(0)

@@ -31,7 +31,7 @@ _LINEAR_TOLERANCE = 1e-3
 
 def audited_inputs(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
     """Return the ten inputs, evenly spaced over the rows, at which predictions are checked."""
-    rows = predictor.record.probes(np.iinfo(np.int32).max)[1]
+    rows = predictor.record.probes(np.iinfo(np.int32).max)
     return rows[evenly(len(rows), _PROBES)]
 
 

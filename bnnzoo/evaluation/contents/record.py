@@ -261,15 +261,33 @@ class Record:
             raise UsageError("the run has no test rows ([[test_fraction=0]]); give test rows with [[data]]")
         return self.array("constant_data", "x_test"), self.array("constant_data", "y_test")
 
-    def probes(self, count: int) -> tuple[str, np.ndarray]:
-        """Return a label and the first `count` inputs of the file at which predictions can be made.
+    def probes(self, count: int) -> np.ndarray:
+        """Return the first `count` inputs of the file at which predictions can be made.
 
         These are the kept rows of a run that keeps predictions, else the test rows, else the training rows.
         """
-        name, row_kind = ("x_test", "test row") if self.has_test_rows else ("x", "training row")
-        if self.keeps_predictions:
-            name, row_kind = schema.KEPT_ROWS, "kept row"
-        return row_kind, self.array("constant_data", name)[:count]
+        name = schema.KEPT_ROWS if self.keeps_predictions else "x_test" if self.has_test_rows else "x"
+        return self.array("constant_data", name)[:count]
+
+    def kept_numbers(self, x: Shaped[np.ndarray, "row ..."]) -> Int[np.ndarray, " row"]:
+        """Return the numbers of these inputs among those at which the run kept predictions, found by their bytes.
+
+        Raises:
+            UsageError: if the run kept no predictions at one of them.
+        """
+        numbers = [self._kept_numbers.get(np.ascontiguousarray(row).tobytes(), -1) for row in x]
+        if -1 in numbers:
+            count = len(self.array(schema.CONSTANT_DATA, schema.KEPT_ROWS))
+            raise UsageError(
+                f"{self.name} keeps predictions at {count} inputs and no parameters, and row {numbers.index(-1) + 1} "
+                "is none of these inputs; sample again with these inputs as [[keep_at]], or with [[keep=draws]]"
+            )
+        return np.array(numbers, np.int32)
+
+    @functools.cached_property
+    def _kept_numbers(self) -> dict[bytes, int]:
+        rows = self.array(schema.CONSTANT_DATA, schema.KEPT_ROWS)
+        return {np.ascontiguousarray(row).tobytes(): number for number, row in enumerate(rows)}
 
     def kept_draws(self, numbers: int) -> Int[np.ndarray, " kept_draws"]:
         """Return every k-th draw of a chain, with k such that `numbers` floats per draw fit into 32 MB."""

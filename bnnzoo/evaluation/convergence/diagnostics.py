@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 
 from bnnzoo.data.columns.bounds import uncensored_targets
 from bnnzoo.evaluation.contents.record import Record
-from bnnzoo.evaluation.convergence import identified, subspace_summary
+from bnnzoo.evaluation.convergence import identified
 from bnnzoo.evaluation.convergence.probing import probe_rows
 from bnnzoo.evaluation.formulas import settling
 from bnnzoo.evaluation.formulas.combination import worst_combination
@@ -47,7 +47,7 @@ def summary(record: Record) -> dict[str, Any]:
         "predictions" if record.keeps_predictions else "parameters": sum(
             variable[0, 0].size for variable in posterior.data_vars.values()
         ),
-        **subspace_summary.of_run(attributes),
+        **_of_subspace(attributes),
         **noise_scales(record),
         **means,
         **{k: v for k, v in of_inspection(attributes.get("inspected", "{}")).items() if k == "rows_needed"},
@@ -61,18 +61,14 @@ def summary(record: Record) -> dict[str, Any]:
     }
 
 
+# Draws far from the data overflow; the resulting infinities show up in the numbers.
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")
 def of_run(predictor: Predictor, *, num_probes: int = thinning.PROBES) -> dict[str, Any]:
     """Return all numbers of this module.
 
     Weights are tested where no symmetry of the network permutes them (`identified`). Elsewhere their R-hat is reported,
     not tested.
     """
-    # Draws far from the data overflow; the resulting infinities show up in the numbers.
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        return _of_run(predictor, num_probes)
-
-
-def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
     record = predictor.record
     chains, count = record.shape
     attributes, thinned = record.attributes, thinning.for_diagnosis(predictor, num_probes)
@@ -104,7 +100,7 @@ def _of_run(predictor: Predictor, num_probes: int) -> dict[str, Any]:
         "regime_ok": attributes["regime_ok"],
         "regime": attributes.get("regime", ""),
         **of_inspection(attributes.get("inspected", "{}")),
-        **subspace_summary.of_run(attributes),
+        **_of_subspace(attributes),
     }
 
 
@@ -113,7 +109,8 @@ def of_settling(
 ) -> dict[str, Any]:
     """Return the numbers of the test within chains (`settling`), with the log density as one more quantity."""
     densities = {"the log density": np.asarray(stats["lp"])} if "lp" in stats else {}
-    return settling.attributes(settling.measure_settling({**tested_quantities, **densities}))
+    settled = settling.measure_settling({**tested_quantities, **densities})
+    return {} if settled is None else settled._asdict()
 
 
 def of_parameters(predictor: Predictor) -> dict[str, Any]:
@@ -129,7 +126,7 @@ def of_parameters(predictor: Predictor) -> dict[str, Any]:
     result["weights_rhat"] = max(row["rhat"] for row in predictor.weights.rows())
     unmoving = identified.unmoving_parameters(predictor) if is_chain(predictor.record.attributes["exactness"]) else None
     if unmoving is not None:
-        result |= {"unmoving": len(unmoving.names), "unmoving_of": identified.list_names(unmoving.names)}
+        result |= {"unmoving": len(unmoving), "unmoving_of": identified.list_names(unmoving)}
     return result
 
 
@@ -319,16 +316,31 @@ def of_inspection(inspected: str) -> dict[str, float]:
     - `unbiased_step_size`: the smallest step size over chains at which these ratios would hardly exceed 1.
     """
     inspection = json.loads(inspected)
-    result = {}
-    for name in ("unseen", "unseen_shift"):
-        if name in inspection:
-            result[name] = float(np.maximum(np.mean(inspection[name]), np.max(inspection[name]) / 2))
-    for name in ("variance_ratio", "variance_ratio_worst", "rows_needed"):
-        if name in inspection:
-            result[name] = float(np.mean(inspection[name]))
-    if "unbiased_step_size" in inspection:
-        result["unbiased_step_size"] = float(np.min(inspection["unbiased_step_size"]))
-    if "variance_ratio_se" in inspection:
-        errors = np.asarray(inspection["variance_ratio_se"], float)
-        result["variance_ratio_se"] = float(np.sum(errors**2) ** 0.5 / len(errors))
-    return result
+
+    def severe(values: Sequence[float]) -> float:
+        return np.maximum(np.mean(values), np.max(values) / 2)
+
+    def combined_error(values: Sequence[float]) -> float:
+        return np.sum(np.square(values)) ** 0.5 / len(values)
+
+    summaries: dict[str, Callable[[Sequence[float]], Any]] = {
+        **dict.fromkeys(("unseen", "unseen_shift"), severe),
+        **dict.fromkeys(("variance_ratio", "variance_ratio_worst", "rows_needed"), np.mean),
+        "unbiased_step_size": np.min,
+        "variance_ratio_se": combined_error,
+    }
+    return {name: float(summarise(inspection[name])) for name, summarise in summaries.items() if name in inspection}
+
+
+def _of_subspace(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the subspace of a run's draws, from its root attributes; empty if parameters were sampled.
+
+    - `subspace`: `identified` or `linearised`.
+    - `directions`: number of sampled directions. The draws are those of the posterior given the others.
+    - `tau`: smallest curvature of a sampled direction, in units of the prior's.
+    - `variance_fraction`: fraction of the function's variance at the training rows that the directions contribute.
+    """
+    if "subspace" not in attributes:
+        return {}
+    block = json.loads(attributes["subspace"])
+    return {"subspace": block["kind"], **{name: block[name] for name in ("directions", "tau", "variance_fraction")}}

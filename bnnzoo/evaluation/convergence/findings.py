@@ -14,7 +14,7 @@ from bnnzoo.evaluation.formulas import calibration_distance
 from bnnzoo.evaluation.formulas.calibration_distance import Calibration
 from bnnzoo.evaluation.formulas.metrics import Estimate
 from bnnzoo.evaluation.predictions import noise_scale
-from bnnzoo.finding import Finding, Topic, sentences, setting, spell_settings, spelling
+from bnnzoo.finding import Finding, sentences, setting, spell_settings, spelling
 
 _FEWEST_CHAINS = 4
 """Number of chains whose total ESS is required of runs with fewer chains. With a total of 100, the estimate of a
@@ -91,91 +91,55 @@ def gate_findings(
     floors = ("ess_bulk", "ess_tail", "ebfmi", "draws")
     chain_only = () if is_chain(diagnosis["exactness"]) else ("convergence", "still_chains")
     gate_problems = []
-    for topic, kind, label, limit, advice in _gate_checks(diagnosis, limits):
-        if kind not in diagnosis or topic in chain_only or kind in chain_only:
-            continue
-        value = diagnosis[kind]
-        # The comparisons are negated so that NaN fails the check.
-        if not (value >= limit if kind in floors else value <= limit):
-            gate_problems.append(Finding(topic, kind, label, value, limit, advice))
+    for topic, checks in _gate_checks(diagnosis, limits).items():
+        for kind, (label, limit, advice) in checks.items():
+            if kind not in diagnosis or topic in chain_only or kind in chain_only:
+                continue
+            value = diagnosis[kind]
+            # The comparisons are negated so that NaN fails the check.
+            if not (value >= limit if kind in floors else value <= limit):
+                gate_problems.append(Finding(topic, kind, label, value, limit, advice))
     return (*of_sampler, *gate_problems)
 
 
-def _gate_checks(diagnosis: Mapping[str, Any], limits: Limits) -> list[tuple[Topic, str, str, Any, str]]:
-    """Return topic, name, label, limit and advice of each number that the gate tests."""
+def _gate_checks(
+    diagnosis: Mapping[str, Any], limits: Limits
+) -> dict[Literal["convergence", "validity"], dict[str, tuple[str, Any, str]]]:
+    """Return label, limit and advice of each number that the gate tests, by topic and kind."""
     run_longer, is_one_group = f"run longer ({setting('draws')}, {setting('warmup')})", diagnosis.get("modes", 1) < 2
     group_note = "" if is_one_group else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
+    agree = group_note + run_longer
     min_ess = limits.ess * max(diagnosis["chains"], _FEWEST_CHAINS)
-    smaller_step = f"a smaller step size, or a longer {setting('warmup')}"
+    smaller_step = f"use a smaller step size, or a longer {setting('warmup')}"
     at = diagnosis.get("unbiased_step_size", 0.0)
     # If chains have diverged, no step size makes the ratio close to 1 at their positions.
     step_size = setting("sampler.step_size", f"{at:.2g}") if at > 0 else f"a smaller {setting('sampler.step_size')}"
-    unbiased_advice = f"use {step_size} (auto if another was given), or an exact sampler such as nuts"
+    unbiased = f"use {step_size} (auto if another was given), or an exact sampler such as nuts"
     worst_direction = "predicted variance over the posterior's, in the stiffest or noisiest direction,"
-    combination_label = (
-        f"R-hat of a combination of the tested quantities, mostly {diagnosis.get('rhat_combination_of')},"
-    )
+    combination = f"R-hat of a combination of the tested quantities, mostly {diagnosis.get('rhat_combination_of')},"
+    unmoving = f"sampled parameters that never move ({diagnosis.get('unmoving_of')})"
     stuck_advice = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
-    return [
-        ("convergence", "rhat", f"R-hat of {diagnosis['rhat_of']}", limits.rhat, group_note + run_longer),
-        (
-            "convergence",
-            "rhat_combination",
-            combination_label,
-            _combination_limit(diagnosis, limits),
-            group_note + run_longer,
-        ),
-        (
-            "convergence",
-            "unmoving",
-            f"sampled parameters that never move ({diagnosis.get('unmoving_of')})",
-            0,
-            stuck_advice,
-        ),
-        (
-            "convergence",
-            "variance_ratio",
-            "predicted variance over the posterior's",
-            limits.variance_ratio,
-            unbiased_advice,
-        ),
-        ("convergence", "variance_ratio_worst", worst_direction, limits.variance_ratio_worst, unbiased_advice),
-        ("convergence", "lp_rhat", "R-hat of the log density", limits.rhat, group_note + run_longer),
-        ("convergence", "ess_bulk", f"bulk ESS of {diagnosis['ess_bulk_of']}", min_ess, run_longer),
-        ("convergence", "ess_tail", f"tail ESS of {diagnosis['ess_tail_of']}", min_ess, run_longer),
-        ("convergence", "ebfmi", "E-BFMI", limits.ebfmi, "the energy mixes slowly: reparametrise the model"),
-        ("validity", "still_chains", "stuck chains (no move in half of the draws)", 0, f"use {smaller_step}"),
-        (
-            "validity",
-            "remoteness",
-            "distance of predictions from the data in sds",
-            limits.implausible,
-            f"use {smaller_step}",
-        ),
-        (
-            "validity",
-            "deficit",
-            "deficit of the log density of a training row, in nats",
-            limits.implausible,
-            f"use {smaller_step}",
-        ),
-        (
-            "validity",
-            "surprise",
-            "surprise at the labels, divided by that of guessing",
-            limits.implausible,
-            f"use {smaller_step}",
-        ),
-        (
-            "validity",
-            "noise_largest",
-            "largest noise scale drawn, in sds of the target",
-            noise_scale.LARGEST,
-            run_longer,
-        ),
-        ("validity", "diverging", "fraction of divergent steps", limits.diverging, "use a smaller step size"),
-        ("validity", "draws", "finished draws per chain", diagnosis["draws_requested"], "bnnzoo resume"),
-    ]
+    convergence = {
+        "rhat": (f"R-hat of {diagnosis['rhat_of']}", limits.rhat, agree),
+        "rhat_combination": (combination, _combination_limit(diagnosis, limits), agree),
+        "unmoving": (unmoving, 0, stuck_advice),
+        "variance_ratio": ("predicted variance over the posterior's", limits.variance_ratio, unbiased),
+        "variance_ratio_worst": (worst_direction, limits.variance_ratio_worst, unbiased),
+        "lp_rhat": ("R-hat of the log density", limits.rhat, agree),
+        "ess_bulk": (f"bulk ESS of {diagnosis['ess_bulk_of']}", min_ess, run_longer),
+        "ess_tail": (f"tail ESS of {diagnosis['ess_tail_of']}", min_ess, run_longer),
+        "ebfmi": ("E-BFMI", limits.ebfmi, "the energy mixes slowly: reparametrise the model"),
+    }
+    validity = {
+        "still_chains": ("stuck chains (no move in half of the draws)", 0, smaller_step),
+        "remoteness": ("distance of predictions from the data in sds", limits.implausible, smaller_step),
+        "deficit": ("deficit of the log density of a training row, in nats", limits.implausible, smaller_step),
+        "surprise": ("surprise at the labels, divided by that of guessing", limits.implausible, smaller_step),
+        "noise_largest": ("largest noise scale drawn, in sds of the target", noise_scale.LARGEST, run_longer),
+        "diverging": ("fraction of divergent steps", limits.diverging, "use a smaller step size"),
+        "draws": ("finished draws per chain", diagnosis["draws_requested"], "bnnzoo resume"),
+    }
+    return {"convergence": convergence, "validity": validity}
 
 
 def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:

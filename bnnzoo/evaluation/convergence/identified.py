@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -18,7 +18,6 @@ from bnnzoo.evaluation.formulas.combination import FALSE_ALARM, FEWEST_DRAWS, rh
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.affine import is_affine_along
-from bnnzoo.posterior.layout import Block
 
 _ALL_UP_TO, _EVENLY, _WORST = 100, 50, 20
 """Numbers of tested weights: all weights up to the first number.
@@ -55,45 +54,39 @@ def identified_weights(predictor: Predictor) -> NamedParameters | None:
             return None
     dim = posterior.layout.network.dim
     numbers = np.arange(dim) if dim <= _ALL_UP_TO else _weights_to_test(predictor, dim)
-    return NamedParameters([posterior.layout.name_of(int(i)) for i in numbers], _columns(predictor, numbers))
+    return NamedParameters([posterior.layout.name_of(int(i)) for i in numbers], predictor.columns(numbers))
 
 
 def names_of(block: str, shape: Sequence[int]) -> list[str]:
-    """Return the names of a block's elements, in order."""
-    size = int(np.prod(shape, dtype=int))
-    return [parameter_name(Block(block, tuple(shape), 0), i) for i in range(size)]
+    """Return the names of a block's elements, in order, such as `weight[0, 3]`."""
+    return [_element_name(block, place) for place in np.ndindex(*shape)]
 
 
-def parameter_name(block: Block, index: int) -> str:
-    """Return the name of the element at `index` of the flattened block, such as `weight[0, 3]`."""
-    place = np.unravel_index(index, block.shape)
-    return f"{block.name}[{', '.join(str(int(i)) for i in place)}]" if block.shape else block.name
+def _element_name(block: str, place: Iterable[int]) -> str:
+    indices = ", ".join(map(str, place))
+    return f"{block}[{indices}]" if indices else block
 
 
-def unmoving_parameters(predictor: Predictor) -> NamedParameters | None:
-    """Return the parameters that changed at most once in some chain; a sampled parameter changes with every move.
+def unmoving_parameters(predictor: Predictor) -> list[str] | None:
+    """Return the names of parameters that changed at most once in some chain; a sampled one changes with every move.
 
     For a posterior that is not a network's, a block is listed only if all of it is constant. On the natural scale, some
     numbers are constant by definition, such as the diagonal of a correlation matrix. The result is None with too few
     draws.
     """
     record = predictor.record
-    chains, draws = record.shape
-    if record.keeps_predictions or draws < FEWEST_DRAWS // 10:
+    if record.keeps_predictions or record.shape[1] < FEWEST_DRAWS // 10:
         return None
     has_elements = predictor.predicts and isinstance(predictor.posterior, NetworkPosterior)
     is_still = np.asarray((predictor.weights.changes < 2).any(0))
     names: list[str] = []
-    stop = 0
-    for name, width in zip(predictor.blocks, predictor.draws.widths, strict=True):
-        still_positions = np.flatnonzero(is_still[stop : stop + width])
-        stop += width
+    for name, still in zip(predictor.blocks, np.split(is_still, np.cumsum(predictor.draws.widths)[:-1]), strict=True):
         if has_elements:
-            block = Block(name, record.tree["posterior"][name].shape[2:], 0)
-            names += [parameter_name(block, int(place)) for place in still_positions]
-        elif width and len(still_positions) == width:
+            shape = record.tree["posterior"][name].shape[2:]
+            names += [_element_name(name, place) for place in np.argwhere(still.reshape(shape))]
+        elif len(still) and still.all():
             names.append(name)
-    return NamedParameters(names, np.empty((chains, draws, 0)))
+    return names
 
 
 def list_names(names: Sequence[str]) -> str:
@@ -133,18 +126,12 @@ def _weights_to_test(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight
     if predictor.record.shape[1] < FEWEST_DRAWS:
         return evenly_spaced
     candidates = np.argsort(_rough_rhats(predictor, dim))[::-1][:_WORST]
-    values = _columns(predictor, candidates)
+    values = predictor.columns(candidates)
     badly_mixing = []
     for number, column in zip(candidates, np.moveaxis(values, 2, 0), strict=True):
         rhat, limit = rhat_and_limit(column, FALSE_ALARM / dim)
         badly_mixing += [number] if rhat > limit else []
     return np.unique(np.concatenate([evenly_spaced, np.array(badly_mixing, int)]))
-
-
-def _columns(predictor: Predictor, numbers: Int[np.ndarray, " value"]) -> Float[np.ndarray, "chain draw value"]:
-    draws = predictor.draws
-    values = [draws[piece][:, numbers] for piece in draw_slices(draws, len(draws))]
-    return np.concatenate(values).reshape(*predictor.record.shape, -1)
 
 
 def _rough_rhats(predictor: Predictor, dim: int) -> Float[np.ndarray, " weight"]:

@@ -8,14 +8,13 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bnnzoo.evaluation.contents.record import Record, evenly
+from bnnzoo.evaluation.formulas import blocking
 from bnnzoo.store import schema
 
 _CANDIDATES = 2000
 """Number of evenly spaced rows, and of rows far from the mean, among which spanning rows are searched."""
 _FEATURES = 500
 """Largest number of features that describe a candidate; the extreme rows of each are candidates too."""
-_PIECE = 2**22
-"""Largest number of values processed at once."""
 _FAR = 1e15
 """Largest standardised value; larger ones are clipped."""
 
@@ -98,7 +97,7 @@ def _candidates(
     size = np.empty(rows)
     highest = np.full(flat.shape[1], -1.0)
     extreme = np.zeros(flat.shape[1], int)
-    for piece in _pieces(flat):
+    for piece in blocking.blocks(*flat.shape):
         z = np.abs(_standardised(flat[piece], mean, sd))
         size[piece] = np.einsum("ij,ij->i", z, z)
         extreme_positions = z.argmax(0)
@@ -115,7 +114,7 @@ def _moments(
     """Return the mean and standard deviation of each feature over its finite values."""
     number, total, square = (np.zeros(flat.shape[1]) for _ in range(3))
     reference = np.nan_to_num(flat[:1].astype(float), nan=0.0, posinf=0.0, neginf=0.0)
-    for piece in _pieces(flat):
+    for piece in blocking.blocks(*flat.shape):
         values = flat[piece].astype(float) - reference
         finite = np.isfinite(values)
         values = np.where(finite, values, 0.0)
@@ -133,8 +132,3 @@ def _standardised(
     with np.errstate(divide="ignore", invalid="ignore"):
         z = (rows.astype(float) - mean) / np.where(sd > 0, sd, np.inf)
     return np.clip(np.nan_to_num(z, nan=0.0, posinf=_FAR, neginf=-_FAR), -_FAR, _FAR)
-
-
-def _pieces(flat: Shaped[np.ndarray, "row feature"]) -> list[slice]:
-    length = max(1, _PIECE // max(1, flat.shape[1]))
-    return [slice(start, min(len(flat), start + length)) for start in range(0, len(flat), length)]

@@ -6,20 +6,23 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Int
 
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.contents.record import Record
 from bnnzoo.evaluation.convergence import diagnostics
-from bnnzoo.evaluation.evidence.densities import kept_draws, log_likelihoods, log_priors
 from bnnzoo.evaluation.evidence.estimate import Evidence, log_mean_exp
 from bnnzoo.evaluation.evidence.power_path import integrate_powers, stepping_stones
 from bnnzoo.evaluation.formulas import weight_tail
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.finding import spell_settings, spelling
+from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.recipe import as_dict, recipe_from
 
 BOUND = "evidence lower bound"
@@ -119,10 +122,9 @@ def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0
     """
     values, count = log_weights.astype(np.float64).reshape(-1), log_weights.size
     value, se = log_mean_exp(values)
-    problem = "".join(
-        f"; {finding.label} is {finding.value:.2g}: do not trust it" for finding in weight_tail.of_weights(values)
-    )
-    meaning = f"the log of the mean weight of {count} draws, error by the delta method{problem}"
+    problem = weight_tail.problem_of(values)
+    distrust = f"; {problem}: do not trust it" if problem else ""
+    meaning = f"the log of the mean weight of {count} draws, error by the delta method{distrust}"
     return Evidence(value + log_unit, se, "importance weights", meaning, trusted=not problem)
 
 
@@ -143,34 +145,21 @@ def of_acceptance(
     return Evidence(value + log_unit, math.sqrt(variances.sum()) / len(tries), "rejection", meaning)
 
 
-class _Bound(NamedTuple):
-    """Bound from one chain: the mean of log p(D, theta) - log q(theta), its error, and log of the mean weight."""
-
-    elbo: float
-    se: float
-    log_mean: float
-    trusted: bool
-
-
 def _of_bound(predictor: Predictor) -> Evidence:
-    """Return the highest lower bound of all chains, and its gap from the weights of the same draws."""
+    """Return the highest lower bound of all chains, and its gap from the weights of the same draws.
+
+    The bound of a chain is the mean of log p(D, theta) - log q(theta).
+    """
     draw_numbers = kept_draws(predictor)
     log_q = predictor.record.statistics["log_q"][:, draw_numbers].astype(np.float64)
     values = log_likelihoods(predictor, draw_numbers) + log_priors(predictor, draw_numbers) - log_q
-    chains = [
-        _Bound(
-            float(log_ratios.mean()),
-            float(log_ratios.std(ddof=1) / math.sqrt(log_ratios.size)) if log_ratios.size > 1 else math.nan,
-            log_mean_exp(log_ratios)[0],
-            not weight_tail.of_weights(log_ratios),
-        )
-        for log_ratios in values
-    ]
-    best_bound = max(chains, key=lambda log_ratios: log_ratios.elbo)
-    gap = best_bound.log_mean - best_bound.elbo if best_bound.trusted else None
+    best = max(values, key=np.mean)
+    bound, size = float(best.mean()), best.size
+    se = float(best.std(ddof=1) / math.sqrt(size)) if size > 1 else math.nan
+    gap = None if weight_tail.problem_of(best) else log_mean_exp(best)[0] - bound
     gap_text = "unknown, because a few draws have all the weight" if gap is None else f"{gap:.3g} by the draws' weights"
-    meaning = f"a lower bound, the best of {len(chains)} chains': log p(D) is larger by KL(q || posterior), {gap_text}"
-    return Evidence(best_bound.elbo, best_bound.se, BOUND, meaning, gap=gap, trusted=gap is not None)
+    meaning = f"a lower bound, the best of {len(values)} chains': log p(D) is larger by KL(q || posterior), {gap_text}"
+    return Evidence(bound, se, BOUND, meaning, gap=gap, trusted=gap is not None)
 
 
 def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
@@ -191,9 +180,8 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     values = weights[best_chain]
     log_mean, se = log_mean_exp(values)
-    problems = [f"{finding.label} is {finding.value:.2g}" for finding in weight_tail.of_weights(values)]
-    if not se <= _MOST_ERROR:
-        problems.append(f"their error is {se:.2g} nats, more than {_MOST_ERROR:g}")
+    too_large = "" if se <= _MOST_ERROR else f"their error is {se:.2g} nats, more than {_MOST_ERROR:g}"
+    problems = list(filter(None, [weight_tail.problem_of(values), too_large]))
     if problems:
         meaning = (
             f"{description}; the weights of its {values.size} draws cannot bound its error ({'; '.join(problems)}): do "
@@ -216,6 +204,35 @@ def _log_weights(predictor: Predictor) -> Float[np.ndarray, "chain kept"] | None
     draw_numbers = kept_draws(predictor)
     log_q = record.statistics["log_q"][:, draw_numbers].astype(np.float64)
     return log_likelihoods(predictor, draw_numbers, linearised=False) + log_priors(predictor, draw_numbers) - log_q
+
+
+def kept_draws(predictor: Predictor) -> Int[np.ndarray, " kept"]:
+    """Return every k-th draw of a chain, so that one number per draw and training row fits into memory."""
+    return predictor.record.kept_draws(int(predictor.record.attributes["rows"]))
+
+
+def log_likelihoods(
+    predictor: Predictor, draw_numbers: Int[np.ndarray, " kept"], *, linearised: bool = True
+) -> Float[np.ndarray, "chain kept"]:
+    """Return log p(D | theta) of each kept draw, in original units, by the linearised network or the original one."""
+    rows = predictor.record.training_rows()
+    return predictor.log_likelihoods(*rows, draw_numbers, linearised=linearised).sum(2, dtype=np.float64)
+
+
+def log_priors(predictor: Predictor, draw_numbers: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
+    """Return the log prior density of each kept draw on the sampled scale, which is logarithmic for scales."""
+    posterior = predictor.posterior
+    assert isinstance(posterior, NetworkPosterior)  # a model with a name has no other posterior
+    draws = predictor.draws[predictor.draw_indices(draw_numbers)]
+    thetas = np.stack([posterior.unconstrained(draw) for draw in draws])
+    with backend.arithmetic(predictor.precision):
+        densities = np.asarray(_prior_densities(posterior, jnp.asarray(thetas)), np.float64)
+    return densities.reshape(-1, len(draw_numbers))
+
+
+@eqx.filter_jit
+def _prior_densities(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> Float[Array, " draw"]:
+    return jax.lax.map(posterior.log_prior, thetas)
 
 
 def _units(record: Record) -> float:

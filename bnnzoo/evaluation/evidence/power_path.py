@@ -66,15 +66,13 @@ def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np
         value, _ = log_mean_exp(weights.reshape(-1))
         log_ratio_sum += value
         variance += convergence(np.exp(weights - value)[:, :, None])["mcse"] ** 2
-        problem = problem or "".join(
-            f"; {finding.label} is {finding.value:.2g}" for finding in weight_tail.of_weights(weights)
-        )
+        problem = problem or weight_tail.problem_of(weights)
     if not math.isfinite(variance):
-        problem = problem or "; its error is unknown"
+        problem = problem or "its error is unknown"
     meaning = (
         f"the product of the ratios of the integrals at {len(powers)} powers, each ratio a mean weight; the mean log "
         "likelihood cannot be integrated over the powers, because it is too curved between them or has no variance "
-        f"at power 0{f'{problem}: do not trust it, give more powers' if problem else ''}"
+        f"at power 0{f'; {problem}: do not trust it, give more powers' if problem else ''}"
     )
     return Evidence(log_ratio_sum, math.sqrt(variance), "stepping stones", meaning, trusted=not problem)
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Int
 
-_SAMPLE_ELEMENTS = ELEMENTS = 2**22
+ELEMENTS = 2**22
 """Largest number of samples, and of numbers of inputs, in a block."""
 
 
 def blocks(count: int, numbers_per_element: int) -> Iterator[slice]:
     """Yield blocks of rows, or draws, such that a block with `numbers_per_element` numbers per element stays small."""
-    length = max(1, _SAMPLE_ELEMENTS // max(1, numbers_per_element))
+    length = max(1, ELEMENTS // max(1, numbers_per_element))
     for start in range(0, count, length):
         yield slice(start, min(count, start + length))
 

@@ -100,25 +100,20 @@ def of_classes(
     description = confidence.direction(
         "underconfident", "overconfident", "its confidence", "{:.1%} confident on average, correct in {:.1%}"
     )
-    # If an outcome is almost never expected and never observed, the estimated spread is near 0. Bernstein's second
-    # term, a rule of three, then bounds the error.
-    rare_outcome_bound = quantile_of_supremum**2 / (2 * len(labels))
-    curves = [
-        _with_interval(confidence.gap, quantile_of_supremum * confidence.spread + rare_outcome_bound, description)
-    ]
+
+    def with_interval(curve: _Cumulative, description: str) -> Calibration:
+        # If an outcome is almost never expected and never observed, the estimated spread is near 0. Bernstein's second
+        # term, a rule of three, then bounds the error.
+        rare_outcome_bound = quantile_of_supremum**2 / (2 * len(labels))
+        return _with_interval(curve.gap, quantile_of_supremum * curve.spread + rare_outcome_bound, description)
+
+    curves = [with_interval(confidence, description)]
     for number in classes:
         class_curve = _Cumulative.from_claims(probabilities[:, number], labels == number)
         description = class_curve.direction(
             "predicted too rarely", "predicted too often", "its probability", "{:.1%} on average, observed in {:.1%}"
         )
-        name = names[number] if names else str(number)
-        curves.append(
-            _with_interval(
-                class_curve.gap,
-                quantile_of_supremum * class_curve.spread + rare_outcome_bound,
-                f"class {name} {description}",
-            )
-        )
+        curves.append(with_interval(class_curve, f"class {names[number] if names else number} {description}"))
     combined = _combine_curves(curves)
     # A deviation in confidence takes precedence, because it concerns all classes.
     return combined._replace(direction=curves[0].direction) if curves[0].low > MARGIN else combined
@@ -140,9 +135,8 @@ class _Cumulative(NamedTuple):
         order = np.argsort(claimed, kind="stable")
         ordered_claims, outcomes = np.asarray(claimed, np.float64)[order], np.asarray(happened, np.float64)[order]
         last_rows = np.append(np.flatnonzero(np.diff(ordered_claims)), len(ordered_claims) - 1)
-        return cls(
-            ordered_claims, outcomes, last_rows, np.cumsum(outcomes - ordered_claims)[last_rows] / len(ordered_claims)
-        )
+        sums = np.cumsum(outcomes - ordered_claims)[last_rows] / len(ordered_claims)
+        return cls(ordered_claims, outcomes, last_rows, sums)
 
     @property
     def gap(self) -> float:
@@ -155,11 +149,9 @@ class _Cumulative(NamedTuple):
 
         A frequency near 0 or 1 has a smaller estimated spread than it should.
         """
-        observed_variance, claimed_variance = (
-            np.sum((self.happened - self.claimed) ** 2),
-            np.sum(self.claimed * (1 - self.claimed)),
-        )
-        return math.sqrt(max(float(observed_variance), float(claimed_variance))) / len(self.claimed)
+        observed_variance = float(np.sum((self.happened - self.claimed) ** 2))
+        claimed_variance = float(np.sum(self.claimed * (1 - self.claimed)))
+        return math.sqrt(max(observed_variance, claimed_variance)) / len(self.claimed)
 
     def direction(self, under: str, over: str, claim: str, means: str) -> str:
         """Describe the deviation: `under` if more was observed than claimed, `over` if less, and where it turns."""

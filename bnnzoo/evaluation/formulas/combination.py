@@ -41,9 +41,7 @@ class Combination(NamedTuple):
     """Index of the quantity with the largest correlation with the combination."""
 
 
-def worst_combination(
-    values: Float[np.ndarray, "chain draw value"], *, false_alarm: float = FALSE_ALARM
-) -> Combination | None:
+def worst_combination(values: Float[np.ndarray, "chain draw value"]) -> Combination | None:
     """Select the combination on one half of each chain and measure it on the other, both ways; keep the worse result.
 
     The result is None with too few draws, fewer than two quantities that move in every half, or non-finite values.
@@ -61,10 +59,7 @@ def worst_combination(
     columns = columns[np.linspace(0, len(columns) - 1, min(len(columns), _MOST_COLUMNS)).round().astype(int)]
     z = _standardise(thinned[:, : 2 * half, columns])
     first_half, second_half = z[:, :half], z[:, half:]
-    both_ways = [
-        _measure_combination(first_half, second_half, false_alarm / 2),
-        _measure_combination(second_half, first_half, false_alarm / 2),
-    ]
+    both_ways = [_measure_combination(first_half, second_half), _measure_combination(second_half, first_half)]
     worse = max(both_ways, key=lambda candidate: (candidate.rhat - 1) / (candidate.limit - 1))
     return worse._replace(column=int(columns[worse.column]))
 
@@ -97,13 +92,11 @@ def normal_scores(values: Float[np.ndarray, "chain draw value"]) -> Float[np.nda
 
 
 def _measure_combination(
-    selection_half: Float[np.ndarray, "chain draw value"],
-    test_half: Float[np.ndarray, "chain draw value"],
-    false_alarm: float,
+    selection_half: Float[np.ndarray, "chain draw value"], test_half: Float[np.ndarray, "chain draw value"]
 ) -> Combination:
     direction = _worst_direction(_split(selection_half))
     projection = test_half @ direction
-    rhat, limit = rhat_and_limit(projection, false_alarm)
+    rhat, limit = rhat_and_limit(projection, FALSE_ALARM / 2)
     flat = test_half.reshape(-1, test_half.shape[2])
     centred_projection = projection.reshape(-1) - projection.mean()
     centred = flat - flat.mean(0)

@@ -34,24 +34,6 @@ _SCORES = 2**23
 """Largest number of scores, rows x candidates x training rows, that are computed at a time."""
 
 
-class TrainingScores(NamedTuple):
-    """Scores of the training rows under each draw, relative to the largest of each row."""
-
-    relative: Float[Array | np.ndarray, "draw train"]
-    """p(y_i | x_i, theta_t) sd(x_i, theta_t) over its largest value among the draws."""
-    log_largest: Float[Array | np.ndarray, " train"]
-
-    @classmethod
-    def from_log_scores(cls, log_scores: Float[np.ndarray, "draw train"]) -> TrainingScores:
-        """Divide each row by its largest score, so that float32 holds the others.
-
-        Args:
-            log_scores: log p(y_i | x_i, theta_t) + log sd(x_i, theta_t); for classes log p(y_i | x_i, theta_t).
-        """
-        largest = log_scores.max(0)
-        return cls(np.exp(log_scores - largest).astype(np.float32), largest.astype(np.float32))
-
-
 def least_rank(alpha: float, num_rows: int) -> int:
     """Return the smallest rank of a candidate in the set; the lowest score has rank 1.
 
@@ -62,55 +44,79 @@ def least_rank(alpha: float, num_rows: int) -> int:
     return math.floor(alpha * (num_rows + 1) + 1e-9) + 1
 
 
-def included(
-    training: TrainingScores,
-    log_densities: Float[Array | np.ndarray, "draw candidate row"],
-    log_weights: Float[Array | np.ndarray, " draw"],
-    *,
-    power: float,
-    alpha: float,
-    log_sds: Float[np.ndarray, "draw row"] | None = None,
-) -> Bool[np.ndarray, "candidate row"]:
-    """Return whether each candidate is in the conformal set of its row.
+class ConformalBayes(NamedTuple):
+    """What decides whether a candidate is in the conformal set of its row, computed from the training rows."""
 
-    Args:
-        training: scores of the training rows.
-        log_densities: log p(y | x, theta_t) of the candidates.
-        log_weights: log weights of the draws themselves, such as those of an importance sampler.
-        power: power of the likelihood in the posterior.
-        alpha: one minus the level.
-        log_sds: log sd(x, theta_t) of the rows; None for classes.
-    """
-    num_training, (_, candidates, rows) = len(training.log_largest), log_densities.shape
-    length = max(1, min(rows, _SCORES // (candidates * num_training)))
-    padded = np.minimum(np.arange(-(-rows // length) * length), rows - 1)
-    rank = jnp.asarray(least_rank(alpha, num_training))
-    units = np.zeros((len(log_densities), rows), np.float32) if log_sds is None else log_sds
-    blocks = [
-        np.asarray(
-            _included(training, log_densities[:, :, block], units[:, block], log_weights, jnp.asarray(power), rank)
-        )
-        for block in np.split(padded, len(padded) // length)
-    ]
-    return np.concatenate(blocks, 1)[:, :rows]
+    relative: Float[Array | np.ndarray, "draw train"]
+    """p(y_i | x_i, theta_t) sd(x_i, theta_t) over its largest value among the draws."""
+    log_largest: Float[Array | np.ndarray, " train"]
+    log_weights: Float[Array | np.ndarray, " draw"]
+    """Log weights of the draws themselves, such as those of an importance sampler."""
+    power: float | Array
+    """Power of the likelihood in the posterior."""
+    alpha: float
+    """One minus the level."""
+
+    @classmethod
+    def from_log_scores(
+        cls,
+        log_scores: Float[np.ndarray, "draw train"],
+        log_weights: Float[np.ndarray, " draw"],
+        *,
+        power: float,
+        alpha: float,
+    ) -> ConformalBayes:
+        """Divide the scores of each row by the largest, so that float32 holds the others.
+
+        Args:
+            log_scores: log p(y_i | x_i, theta_t) + log sd(x_i, theta_t); for classes log p(y_i | x_i, theta_t).
+            log_weights: log weights of the draws.
+            power: power of the likelihood in the posterior.
+            alpha: one minus the level.
+        """
+        largest = log_scores.max(0)
+        relative = np.exp(log_scores - largest).astype(np.float32)
+        return cls(relative, largest.astype(np.float32), log_weights, power, alpha)
+
+    def included(
+        self,
+        log_densities: Float[Array | np.ndarray, "draw candidate row"],
+        log_sds: Float[np.ndarray, "draw row"] | None = None,
+    ) -> Bool[np.ndarray, "candidate row"]:
+        """Return whether each candidate is in the conformal set of its row.
+
+        Args:
+            log_densities: log p(y | x, theta_t) of the candidates.
+            log_sds: log sd(x, theta_t) of the rows; None for classes.
+        """
+        num_training, (_, candidates, rows) = len(self.log_largest), log_densities.shape
+        length = max(1, min(rows, _SCORES // (candidates * num_training)))
+        padded = np.minimum(np.arange(-(-rows // length) * length), rows - 1)
+        rank = least_rank(self.alpha, num_training)
+        # As an array, the power takes part in the promotion to float64.
+        conformal = self._replace(power=jnp.asarray(self.power))
+        units = np.zeros((len(log_densities), rows), np.float32) if log_sds is None else log_sds
+        blocks = [
+            np.asarray(_included(conformal, log_densities[:, :, block], units[:, block], rank))
+            for block in np.split(padded, len(padded) // length)
+        ]
+        return np.concatenate(blocks, 1)[:, :rows]
 
 
 @jax.jit
 def _included(
-    training: TrainingScores,
+    conformal: ConformalBayes,
     log_densities: Float[Array, "draw candidate row"],
     log_sds: Float[Array, "draw row"],
-    log_weights: Float[Array, " draw"],
-    power: Float[Array, ""],
-    least: Array,
+    least: Array | int,
 ) -> Bool[Array, "candidate row"]:
-    logits = power * log_densities + jnp.asarray(log_weights)[:, None, None]
+    logits = conformal.power * log_densities + jnp.asarray(conformal.log_weights)[:, None, None]
     log_draw_weights = jax.nn.log_softmax(logits, 0)
     new_score = jax.nn.logsumexp(log_draw_weights + log_densities + jnp.asarray(log_sds)[:, None, :], 0)
     draw_weights = jnp.exp(log_draw_weights).astype(jnp.float32)
-    scores = jnp.tensordot(jnp.asarray(training.relative), draw_weights, [[0], [0]])
+    scores = jnp.tensordot(jnp.asarray(conformal.relative), draw_weights, [[0], [0]])
     # A score that underflows counts as lower than that of the candidate, which makes the set larger.
-    not_above = jnp.log(scores) + jnp.asarray(training.log_largest)[:, None, None] <= new_score
+    not_above = jnp.log(scores) + jnp.asarray(conformal.log_largest)[:, None, None] <= new_score
     return (1 + not_above.sum(0) >= least) & jnp.isfinite(new_score)
 
 

@@ -8,7 +8,7 @@ the chain's mean.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -28,15 +28,15 @@ _MOST_COLUMNS, _MOST_DRAWS = 100, 1000
 
 
 class Settling(NamedTuple):
-    """Result of the test within chains."""
+    """Result of the test within chains, with the names that its numbers have in a diagnosis."""
 
-    p: float
+    drift_p: float
     """p value of the hypothesis that every chain is stationary, corrected for the number of tests."""
-    drifting: str
+    drift_of: str
     """Name of the quantity with the smallest p value."""
-    effective_draws: float
+    within_ess: float
     """Effective draws per chain, averaged over the chains; the smallest value over the quantities."""
-    effective_of: str
+    within_ess_of: str
     """Name of the quantity with the fewest effective draws."""
 
 
@@ -74,18 +74,6 @@ def measure_settling(quantities: Mapping[str, Float[np.ndarray, "chain draw *val
     drifting = min(p_values, key=lambda name: p_values[name])
     shortest = min(effective, key=lambda name: effective[name])
     return Settling(min(1.0, p_values[drifting] * num_tests), drifting, effective[shortest], shortest)
-
-
-def attributes(settling: Settling | None) -> dict[str, Any]:
-    """Return the numbers of the test for a diagnosis; empty without a test."""
-    if settling is None:
-        return {}
-    return {
-        "drift_p": settling.p,
-        "drift_of": settling.drifting,
-        "within_ess": settling.effective_draws,
-        "within_ess_of": settling.effective_of,
-    }
 
 
 def _test_columns(

@@ -42,3 +42,8 @@ def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
     effective_draws = relative_weights.sum() ** 2 / max((relative_weights**2).sum(), np.finfo(float).tiny)
     advice = f"only {effective_draws:.1f} of {size} draws have a large weight: use more {setting('draws')}, or nuts"
     return (Finding("validity", "weights", "Pareto k of the weights", k, k_limit, advice),)
+
+
+def problem_of(log_weights: Float[np.ndarray, "*draws"]) -> str:
+    """Return the finding of `of_weights` in a few words; empty if there is none."""
+    return "".join(f"{finding.label} is {finding.value:.2g}" for finding in of_weights(log_weights))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from bnnzoo.data.columns.bounds import uncensored_rows
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import conformal_bayes
-from bnnzoo.evaluation.formulas.conformal_bayes import TrainingScores
-from bnnzoo.evaluation.predictions import loo, mixture, row_mixtures
+from bnnzoo.evaluation.formulas.conformal_bayes import ConformalBayes
+from bnnzoo.evaluation.predictions import loo, mixture
 from bnnzoo.evaluation.predictions.mixture import DrawMixture
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
 from bnnzoo.evaluation.predictions.predictor import Predictor
-from bnnzoo.progress import Observer, Progress
+from bnnzoo.progress import Observer
 from bnnzoo.recipe import recipe_from
 
 _MAX_DRAWS, _MAX_TRAINING_ROWS = 2000, 2000
@@ -33,20 +33,7 @@ class Ready(NamedTuple):
     """A run that is ready for conformal intervals: fewer draws, and the scores of the training rows."""
 
     predictor: Predictor
-    training: TrainingScores
-    log_weights: Float[np.ndarray, " draw"]
-    power: float
-    alpha: float
-
-    def included(
-        self,
-        log_densities: Float[np.ndarray, "draw candidate row"],
-        log_sds: Float[np.ndarray, "draw row"] | None = None,
-    ) -> Bool[np.ndarray, "candidate row"]:
-        """Return whether candidates are in the sets of their rows."""
-        return conformal_bayes.included(
-            self.training, log_densities, self.log_weights, power=self.power, alpha=self.alpha, log_sds=log_sds
-        )
+    conformal: ConformalBayes
 
 
 def objection(predictor: Predictor) -> str:
@@ -93,52 +80,40 @@ def prepare(predictor: Predictor, level: float) -> Ready:
     power = float(predictor.record.attributes["likelihood_power"])
     log_scores = log_likelihoods.astype(np.float64)
     if not thinned.classifies:
-        log_scores += _log_sds(thinned, x, discrete=row_mixtures.is_discrete(thinned, x))
-    training = TrainingScores.from_log_scores(log_scores)
-    return Ready(thinned, training, log_weights.astype(np.float32), power, 1 - level)
+        log_scores += _log_sds(thinned, x, discrete=mixture.is_discrete(thinned, x))
+    conformal = ConformalBayes.from_log_scores(log_scores, log_weights.astype(np.float32), power=power, alpha=1 - level)
+    return Ready(thinned, conformal)
 
 
 def intervals(
     ready: Ready, x: Shaped[np.ndarray, "row ..."], *, observer: Observer | None = None
-) -> tuple[Float[np.ndarray, "row 1"], Float[np.ndarray, "row 1"]]:
+) -> Float[np.ndarray, "2 row 1"]:
     """Return the lower and the upper ends of the conformal intervals of one target, in original units.
 
     Raises:
         UsageError: if the importance weights are unreliable at the typical row.
     """
     predictor, scaler = ready.predictor, ready.predictor.scaler
-    distribution = PredictiveDistribution(predictor, x)
-    levels = [ready.alpha / 2, 0.5, 1 - ready.alpha / 2]
-    start = (distribution.quantile(levels) - scaler.y_mean) / scaler.y_sd.astype(np.float64)
-    lower, upper, tested = np.empty(len(x)), np.empty(len(x)), [np.empty(0)]
-    discrete = row_mixtures.is_discrete(predictor, x)
-    units = float(np.log(scaler.y_sd.astype(np.float64))[0])
-    with row_mixtures.mixture_arithmetic(predictor):
-        for rows, count, draws in row_mixtures.mixtures(predictor, x, _CANDIDATES):
-            low, middle, high = start[:, rows]
-            log_sds = _log_sds(predictor, x[rows], discrete=discrete)
+    y_sd, discrete = scaler.y_sd.astype(np.float64), mixture.is_discrete(predictor, x)
+    levels = [ready.conformal.alpha / 2, 0.5, 1 - ready.conformal.alpha / 2]
+    start = (PredictiveDistribution(predictor, x).quantile(levels) - scaler.y_mean) / y_sd
+    units, pareto_k = float(np.log(y_sd)[0]), list[float]()
 
-            def log_densities(candidates: Float[np.ndarray, "candidate row"], draws: DrawMixture = draws) -> np.ndarray:
-                densities = mixture.log_densities(draws, candidates[:, :, None])
-                return np.asarray(densities - units, np.float32)
+    def block_ends(rows: Int[np.ndarray, " block"], count: int, draws: DrawMixture) -> Any:
+        def log_densities(candidates: Float[np.ndarray, "candidate row"]) -> np.ndarray:
+            return np.asarray(mixture.log_densities(draws, candidates[:, :, None]) - units, np.float32)
 
-            if sum(map(len, tested)) < _CHECKED_ROWS:
-                ends = np.stack([low, middle, high])[:, : min(count, _CHECKED_ROWS)]
-                padded = np.pad(ends, ((0, 0), (0, len(rows) - ends.shape[1])), mode="edge")
-                tested.append(_pareto_k(ready, log_densities(padded)[:, :, : ends.shape[1]]))
-                _refuse_unreliable(predictor, np.concatenate(tested), len(ready.log_weights))
-            ends = conformal_bayes.hull(
-                lambda candidates, log_sds=log_sds: ready.included(log_densities(candidates), log_sds),
-                low,
-                high,
-                discrete=discrete,
-            )
-            first = int(rows[0])
-            lower[first : first + count], upper[first : first + count] = (end[:count] for end in ends)
-            if observer is not None:
-                observer(Progress("evaluating", first + count, len(x)))
-    ends = np.stack([lower, upper]) * scaler.y_sd.astype(np.float64) + scaler.y_mean
-    return ends[0][:, None], ends[1][:, None]
+        if len(pareto_k) < _CHECKED_ROWS:
+            _check_weights(ready, log_densities(start[:, rows])[:, :, :count], pareto_k)
+        log_sds, (low, _, high) = _log_sds(predictor, x[rows], discrete=discrete), start[:, rows]
+
+        def contains(candidates: Float[np.ndarray, "candidate row"]) -> Bool[np.ndarray, "candidate row"]:
+            return ready.conformal.included(log_densities(candidates), log_sds)
+
+        return conformal_bayes.hull(contains, low, high, discrete=discrete)
+
+    ends = mixture.map_rows(predictor, x, _CANDIDATES, block_ends, observer=observer)
+    return (ends * y_sd + scaler.y_mean)[:, :, None]
 
 
 def sets(
@@ -150,20 +125,17 @@ def sets(
         UsageError: if the importance weights are unreliable at the typical row.
     """
     predictor, num_classes = ready.predictor, len(ready.predictor.signature.class_names)
-    members, tested = np.empty((len(x), num_classes), bool), [np.empty(0)]
-    with row_mixtures.mixture_arithmetic(predictor):
-        for rows, count, draws in row_mixtures.mixtures(predictor, x, num_classes):
-            labels = np.broadcast_to(np.arange(num_classes)[:, None], (num_classes, len(rows)))
-            log_densities = np.asarray(mixture.log_densities(draws, labels), np.float32)
-            if sum(map(len, tested)) < _CHECKED_ROWS:
-                tested.append(_pareto_k(ready, log_densities[:, :, : min(count, _CHECKED_ROWS)]))
-                _refuse_unreliable(predictor, np.concatenate(tested), len(ready.log_weights))
-            first = int(rows[0])
-            members[first : first + count] = ready.included(log_densities).T[:count]
-            if observer is not None:
-                observer(Progress("evaluating", first + count, len(x)))
-    likeliest = predictor.moments(x).mean.argmax(1)
-    members[np.arange(len(x)), likeliest] = True
+    pareto_k: list[float] = []
+
+    def block_members(rows: Int[np.ndarray, " block"], count: int, draws: DrawMixture) -> Any:
+        labels = np.broadcast_to(np.arange(num_classes)[:, None], (num_classes, len(rows)))
+        log_densities = np.asarray(mixture.log_densities(draws, labels), np.float32)
+        if len(pareto_k) < _CHECKED_ROWS:
+            _check_weights(ready, log_densities[:, :, :count], pareto_k)
+        return ready.conformal.included(log_densities)
+
+    members = mixture.map_rows(predictor, x, num_classes, block_members, observer=observer).T
+    members[np.arange(len(x)), predictor.moments(x).mean.argmax(1)] = True
     return members
 
 
@@ -182,29 +154,20 @@ def _log_sds(
     return np.where(np.isfinite(log_sds), log_sds, 0.0).astype(np.float32)
 
 
-def _pareto_k(ready: Ready, log_densities: Float[np.ndarray, "draw candidate row"]) -> Float[np.ndarray, " row"]:
-    """Return the largest Pareto k of the weights of each row's candidates."""
-    logits = ready.power * log_densities + ready.log_weights[:, None, None]
-    flat = logits.reshape(len(logits), -1).T.astype(np.float64)
-    k = [loo.smooth_weights(ratios, 1.0)[1] if np.isfinite(ratios).all() else math.inf for ratios in flat]
-    return np.reshape(k, logits.shape[1:]).max(0)
-
-
-def _refuse_unreliable(predictor: Predictor, pareto_k: Float[np.ndarray, " row"], num_draws: int) -> None:
-    """Refuse weights that are unreliable at more than half of the tested rows.
+def _check_weights(ready: Ready, log_densities: Float[np.ndarray, "draw candidate row"], pareto_k: list[float]) -> None:
+    """Add the largest Pareto k of each row's candidates, and refuse weights that are unreliable at most rows so far.
 
     Raises:
         UsageError: with the median Pareto k.
     """
-    limit = loo.good_pareto_k(num_draws)
-    typical = float(np.median(pareto_k))
+    logits = ready.conformal.power * log_densities[:, :, :_CHECKED_ROWS] + ready.conformal.log_weights[:, None, None]
+    flat = logits.reshape(len(logits), -1).T.astype(np.float64)
+    k = [loo.smooth_weights(ratios, 1.0)[1] if np.isfinite(ratios).all() else math.inf for ratios in flat]
+    pareto_k.extend(np.reshape(k, logits.shape[1:]).max(0).tolist())
+    limit, typical = loo.good_pareto_k(len(ready.conformal.log_weights)), float(np.median(pareto_k))
     if typical > limit:
-        raise UsageError(
-            _refusal(
-                predictor,
-                f"the importance weights of the draws are unreliable, Pareto k {typical:.2f} (limit {limit:.2f})",
-            )
-        )
+        problem = f"the importance weights of the draws are unreliable, Pareto k {typical:.2f} (limit {limit:.2f})"
+        raise UsageError(_refusal(ready.predictor, problem))
 
 
 def _refusal(predictor: Predictor, problem: str) -> str:

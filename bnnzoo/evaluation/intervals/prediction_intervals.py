@@ -6,7 +6,7 @@ calibration rows from the user (`split_conformal`). The run's test rows are used
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import metrics
 from bnnzoo.evaluation.formulas.metrics import Estimate
 from bnnzoo.evaluation.intervals import full_conformal, split_conformal
+from bnnzoo.evaluation.predictions import noise_scale, prediction_table
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution, check_level
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.progress import Observer
@@ -28,19 +29,6 @@ TEST_ROWS = "test"
 """Value of `calibration` for the run's own test rows."""
 SEPARATOR = "|"
 """Between the classes of a set in a table."""
-
-
-_NOT_CALIBRATED = "calibration: is for conformal intervals only; use [[interval=conformal]], or remove it"
-
-
-class Intervals(NamedTuple):
-    """Lower and upper ends of the interval of each row and target, in original units.
-
-    The ends belong to the interval.
-    """
-
-    lower: Float[np.ndarray, "row target"]
-    upper: Float[np.ndarray, "row target"]
 
 
 def check_interval(interval: str) -> None:
@@ -121,6 +109,24 @@ def _mostly_among(x: np.ndarray, others: np.ndarray) -> bool:
     return sum(np.ascontiguousarray(row).tobytes() in other_rows for row in x) > len(x) / 2
 
 
+def _checked_level(
+    predictor: Predictor, interval: str, level: float | None, calibration: Any, density_remedy: str
+) -> float:
+    """Return the level, 0.9 by default, after a check of the arguments of `table` and `estimates`.
+
+    Raises:
+        UsageError: for a density, an unknown kind or level, or calibration rows of the Bayesian method.
+    """
+    level = LEVEL if level is None else level
+    check_interval(interval)
+    check_level(level)
+    if predictor.is_density:
+        raise UsageError(f"intervals: a density has no inputs to predict from; {density_remedy}")
+    if calibration is not None and interval != "conformal":
+        raise UsageError("calibration: is for conformal intervals only; use [[interval=conformal]], or remove it")
+    return level
+
+
 def intervals(
     predictor: Predictor,
     x: Shaped[np.ndarray, "row ..."],
@@ -129,8 +135,10 @@ def intervals(
     *,
     calibration: tuple[np.ndarray, np.ndarray] | None = None,
     observer: Observer | None = None,
-) -> Intervals:
-    """Return the intervals of a regression's targets.
+) -> Float[np.ndarray, "2 row target"]:
+    """Return the lower and the upper ends of the intervals of a regression's targets, in original units.
+
+    The ends belong to the interval.
 
     Args:
         predictor: the predictor of a run.
@@ -147,10 +155,10 @@ def intervals(
     check_level(level)
     shape = (2, len(x), len(predictor.signature.target_names))
     if interval == "bayesian" or not len(x):
-        return Intervals(*PredictiveDistribution(predictor, x).interval(level).reshape(shape))
+        return PredictiveDistribution(predictor, x).interval(level).reshape(shape)
     if calibration is not None:
-        return Intervals(*split_conformal.intervals(predictor, x, calibration, level))
-    return Intervals(*full_conformal.intervals(full_conformal.prepare(predictor, level), x, observer=observer))
+        return np.stack(split_conformal.intervals(predictor, x, calibration, level))
+    return full_conformal.intervals(full_conformal.prepare(predictor, level), x, observer=observer)
 
 
 def sets(
@@ -196,13 +204,7 @@ def table(
     Raises:
         UsageError: as `intervals` and `calibration_rows`, or for calibration rows of the Bayesian method.
     """
-    level = LEVEL if level is None else level
-    check_interval(interval)
-    check_level(level)
-    if predictor.is_density:
-        raise UsageError("intervals: a density has no inputs to predict from; use predict for its log density")
-    if calibration is not None and interval != "conformal":
-        raise UsageError(_NOT_CALIBRATED)
+    level = _checked_level(predictor, interval, level, calibration, "use predict for its log density")
     rows, signature = calibration_rows(predictor, calibration), predictor.signature
     if predictor.classifies:
         members = sets(predictor, x, interval, level, calibration=rows, observer=observer)
@@ -212,15 +214,8 @@ def table(
             for row, ranked in zip(members, order, strict=True)
         ]
         return pd.DataFrame({"set": names})
-    interval_ends = intervals(predictor, x, interval, level, calibration=rows, observer=observer)
-    has_several_targets = len(signature.target_names) > 1
-    return pd.DataFrame(
-        {
-            (f"{target}_{end}" if has_several_targets else end): values[:, number]
-            for number, target in enumerate(signature.target_names)
-            for end, values in interval_ends._asdict().items()
-        }
-    )
+    lower, upper = intervals(predictor, x, interval, level, calibration=rows, observer=observer)
+    return prediction_table.by_target(signature.target_names, {"lower": lower, "upper": upper})
 
 
 def estimates(
@@ -231,24 +226,17 @@ def estimates(
     level: float | None = None,
     *,
     calibration: Any = None,
-    target_sd: Float[np.ndarray, " target"],
     observer: Observer | None = None,
 ) -> dict[str, Estimate]:
     """Return coverage and mean width (or set size) of Bayesian and, on request, conformal intervals at one level.
 
     The keys are `coverage_bayesian`, `coverage_conformal`, `width_bayesian`, `width_conformal` (several targets:
-    `_standardised`, in units of `target_sd`; classes: `size_`) and `interval_level`.
+    `_standardised`, in units of the targets' standard deviations; classes: `size_`) and `interval_level`.
 
     Raises:
         UsageError: as `table`, or if calibration rows are also scored.
     """
-    if predictor.is_density:
-        raise UsageError("intervals: a density has no inputs to predict from; remove [[interval]]")
-    level = LEVEL if level is None else level
-    check_interval(interval)
-    check_level(level)
-    if calibration is not None and interval != "conformal":
-        raise UsageError(_NOT_CALIBRATED)
+    level = _checked_level(predictor, interval, level, calibration, "remove [[interval]]")
     is_exact = uncensored_rows(y)
     x, y = (x[is_exact], y[is_exact][..., 0]) if y.ndim == 3 else (x, y)
     rows = calibration_rows(predictor, calibration, scored=x)
@@ -263,7 +251,7 @@ def estimates(
         else:
             lower, upper = intervals(predictor, x, kind, level, **how)
             inside, name = (lower <= y) & (y <= upper), "width"
-            sizes = ((upper - lower) / (target_sd if has_several_targets else 1.0)).mean(1)
+            sizes = ((upper - lower) / (noise_scale.target_sd(predictor) if has_several_targets else 1.0)).mean(1)
         results[f"coverage_{kind}"] = metrics.mean(inside.mean(1))._replace(is_fraction=True)
         results[f"{name}_{kind}{'_standardised' if has_several_targets else ''}"] = metrics.mean(sizes)
     return results

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation.predictions import row_mixtures
+from bnnzoo.evaluation.predictions import mixture
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
 from bnnzoo.evaluation.predictions.predictor import Predictor
 
@@ -38,7 +38,7 @@ def intervals(
     scores = np.sort(np.maximum(low - y, y - high) / sd, 0)[rank - 1]
     low, high, sd = _bayesian(predictor, x, level)
     lower, upper = low - scores * sd, high + scores * sd
-    if row_mixtures.is_discrete(predictor, x):
+    if mixture.is_discrete(predictor, x):
         lower, upper = np.ceil(lower - 1e-6), np.floor(upper + 1e-6)
         lower = np.where(low >= 0, np.maximum(lower, 0.0), lower)
     middle = (lower + upper) / 2

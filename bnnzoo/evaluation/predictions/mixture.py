@@ -1,23 +1,30 @@
 """The predictive mixture of some rows: density, distribution function and quantiles, exact sums over all draws.
 
-The network is evaluated once per draw and row. Everything else works on the stored outputs, for all draws at once.
-Callers choose blocks of rows such that draws x points x rows fits into memory.
+The network is evaluated once per draw and row, in the run's precision and in blocks of rows. Everything else works on
+the stored outputs, for all draws at once and in float64, because special functions of counts and of tails need this
+accuracy. A NumPyro model keeps the run's precision, because its code may set types itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from bnnzoo.posterior import marginals
+from bnnzoo.evaluation.contents.draws import draw_slices
+from bnnzoo.evaluation.formulas import blocking
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.posterior import NetworkPosterior, backend, marginals
 from bnnzoo.posterior.predicting import OutputDistribution, Predicting
+from bnnzoo.progress import Observer, Progress
 
+ELEMENTS = 2**21
+"""Largest number of draws x points x rows x targets that one compiled program works on."""
 _RELATIVE_ERROR = 1e-6
 """Error of a quantile, in predictive standard deviations; float32 outputs are not more accurate."""
 _MAX_STEPS = 200
@@ -40,7 +47,7 @@ class DrawMixture(eqx.Module):
 
 
 @eqx.filter_jit
-def likelihoods_and_outputs(
+def _likelihoods_and_outputs(
     posterior: Predicting, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
 ) -> tuple[Any, Any, Shaped[Array, "draw row ..."]]:
     """Return the arrays of each draw's likelihood, the rest of the likelihood, and the outputs.
@@ -65,19 +72,29 @@ def log_densities(
     mixture: DrawMixture, y: Shaped[Array | np.ndarray, "point row *target"]
 ) -> Float[Array, "draw point row"]:
     """Return log p(y | x, theta_s) of each draw, in the units of the network; -inf for impossible numbers."""
+
+    def log_prob(likelihood: OutputDistribution, output: Array, value: Array) -> Array:
+        if not value.ndim:  # a class label
+            return likelihood.log_prob(output, value)
+        possible = marginals.in_support(likelihood.distribution(output), value)
+        log_prob = likelihood.log_prob(output, jnp.where(possible, value, 1.0))
+        return jnp.where(possible.all(), log_prob, -jnp.inf)
+
+    return _by_draw(mixture, log_prob, y)
+
+
+def _by_draw(
+    mixture: DrawMixture,
+    function: Callable[[OutputDistribution, Array, Array], Array],
+    y: Shaped[Array | np.ndarray, "point row *target"],
+) -> Shaped[Array, "draw point row ..."]:
+    """Return `function(likelihood, output, value)` for each draw, point and row."""
     values = jnp.asarray(y)
 
     def of_draw(arrays: Any, outputs: Array) -> Array:
         likelihood = mixture.likelihood(arrays)
-
-        def of_row(output: Array, value: Array) -> Array:
-            if not value.ndim:  # a class label
-                return likelihood.log_prob(output, value)
-            possible = marginals.in_support(likelihood.distribution(output), value)
-            log_prob = likelihood.log_prob(output, jnp.where(possible, value, 1.0))
-            return jnp.where(possible.all(), log_prob, -jnp.inf)
-
-        return jax.vmap(lambda point: jax.vmap(of_row)(outputs, point))(values)
+        of_rows = jax.vmap(lambda output, value: function(likelihood, output, value))
+        return jax.vmap(lambda point: of_rows(outputs, point))(values)
 
     return jax.vmap(of_draw)(mixture.arrays, jnp.asarray(mixture.outputs))
 
@@ -96,19 +113,9 @@ def cdf(mixture: DrawMixture, y: Float[Array | np.ndarray, "point row target"]) 
     Raises:
         NotImplementedError: if the distribution of a target has no distribution function.
     """
-    return _cdf(mixture, jnp.asarray(y))
-
-
-def _cdf(mixture: DrawMixture, y: Float[Array, "point row target"]) -> Float[Array, "point row target"]:
-    def of_draw(arrays: Any, outputs: Array) -> Array:
-        likelihood = mixture.likelihood(arrays)
-
-        def of_row(output: Array, value: Array) -> Array:
-            return marginals.marginal_cdf(likelihood.distribution(output), value)
-
-        return jax.vmap(lambda point: jax.vmap(of_row)(outputs, point))(y)
-
-    by_draw = jax.vmap(of_draw)(mixture.arrays, jnp.asarray(mixture.outputs))
+    by_draw = _by_draw(
+        mixture, lambda likelihood, output, value: marginals.marginal_cdf(likelihood.distribution(output), value), y
+    )
     return jnp.tensordot(jnp.exp(jnp.asarray(mixture.log_weights)), by_draw, 1)
 
 
@@ -142,7 +149,7 @@ def quantiles(
     round_down = jnp.floor if discrete else (lambda value: value)
 
     def excess(y: Array) -> Array:
-        return _cdf(mixture, y) - probability
+        return cdf(mixture, y) - probability
 
     def point_at(distance: Array, direction: int) -> Array:
         return round_down(middle + direction * distance * unit) + (direction if discrete else 0)
@@ -217,3 +224,82 @@ def _itp_point(low: Array, high: Array, below: Array, above: Array, slack: Array
 def _spacing(low: Float[Array, "..."], high: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return twice the distance of neighbouring floating-point numbers between the two ends."""
     return 4 * jnp.finfo(low.dtype).eps * jnp.maximum(jnp.abs(low), jnp.abs(high))
+
+
+def map_rows(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    values_per_row: int,
+    compute: Callable[[Int[np.ndarray, " block"], int, DrawMixture], Any],
+    *,
+    observer: Observer | None = None,
+) -> Shaped[np.ndarray, "value row ..."]:
+    """Return `compute(rows, count, mixture)` of all rows, joined along the second axis; empty without rows.
+
+    `rows` are the numbers of a block of rows, padded to equal length with the last row; `count` of them are real.
+
+    Args:
+        predictor: the predictor of a run.
+        x: inputs as `Predictor.rows_of` returns them.
+        values_per_row: numbers per draw and row that the caller computes at a time.
+        compute: function of a block, [value, row, ...].
+        observer: is called with the progress.
+    """
+    precision = "float64" if isinstance(predictor.posterior, NetworkPosterior) else predictor.precision
+    parts = [np.empty((0, 0))]
+    with backend.arithmetic(precision):
+        for rows, count, draws in _mixtures(predictor, x, values_per_row, precision):
+            parts.append(np.asarray(compute(rows, count, draws))[:, :count])
+            if observer is not None:
+                observer(Progress("evaluating", int(rows[0]) + count, len(x)))
+    return np.concatenate(parts[1:], 1) if len(parts) > 1 else parts[0]
+
+
+def _mixtures(
+    predictor: Predictor, x: Shaped[np.ndarray, "row ..."], values_per_row: int, precision: Any
+) -> Iterator[tuple[Int[np.ndarray, " block"], int, DrawMixture]]:
+    """Yield blocks of rows, padded to equal length with the last row, their number of real rows, and their mixtures."""
+    inputs, thetas, weights = predictor.inputs(x), predictor.thetas, predictor.record.weights
+    count = len(thetas)
+    draw_weights = np.full(count, 1 / count) if weights is None else weights
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(draw_weights)
+    numbers = max(values_per_row, _num_outputs(predictor, inputs[:1]))
+    per_row = max(int(np.prod(inputs.shape[1:])), count * numbers * blocking.ELEMENTS // ELEMENTS)
+    for rows, real in blocking.row_blocks(len(inputs), per_row):
+        with backend.arithmetic(predictor.precision):
+            pieces = [
+                _likelihoods_and_outputs(predictor.posterior, jnp.asarray(thetas[piece]), jnp.asarray(inputs[rows]))
+                for piece in draw_slices(thetas, count)
+            ]
+        yield rows, real, _joined(pieces, log_weights, precision)
+
+
+def is_discrete(predictor: Predictor, x: Shaped[np.ndarray, "row ..."]) -> bool:
+    """Whether a run's targets are whole numbers, by the distribution of the first row under the first draw."""
+    if not len(x):
+        return False
+    with backend.arithmetic(predictor.precision):
+        inputs, draw = jnp.asarray(predictor.inputs(x[:1])), jnp.asarray(predictor.thetas[0:1][0])
+        likelihood, outputs = predictor.posterior.predictive(draw, inputs)
+        return marginals.is_discrete(likelihood.distribution(outputs[0]))
+
+
+def _num_outputs(predictor: Predictor, inputs: Shaped[np.ndarray, "row ..."]) -> int:
+    """Return the number of outputs of a row."""
+    with backend.arithmetic(predictor.precision):
+        draw = jnp.asarray(predictor.thetas[0:1][0])
+        outputs = jax.eval_shape(lambda theta, x: predictor.posterior.predictive(theta, x)[1], draw, inputs)
+    return int(np.prod(outputs.shape[1:]))
+
+
+def _joined(pieces: list[tuple[Any, Any, Any]], log_weights: Float[np.ndarray, " draw"], precision: str) -> DrawMixture:
+    """Join pieces of draws, with real numbers in the given precision."""
+
+    def join(*leaves: Any) -> np.ndarray:
+        joined = np.concatenate([np.asarray(leaf) for leaf in leaves])
+        return joined.astype(precision) if joined.dtype.kind == "f" else joined
+
+    arrays = jax.tree.map(join, *(arrays for arrays, _, _ in pieces))
+    outputs = join(*(outputs for _, _, outputs in pieces))
+    return DrawMixture(arrays, pieces[0][1], outputs, log_weights.astype(precision))

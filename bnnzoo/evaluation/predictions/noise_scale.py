@@ -44,22 +44,31 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
     if log_sds is None or not log_sds.size or not predictor.has_continuous_targets:
         return {}
     targets = uncensored_targets(predictor.record.array("observed_data", "y")).astype(np.float64)
-    target_sd = targets.std(0) if len(targets) else np.zeros(1)
-    if not (target_sd > 0).all():
+    sd = targets.std(0) if len(targets) else np.zeros(1)
+    if not (sd > 0).all():
         return {}
     scale = np.exp(np.median(log_sds.astype(np.float64), (0, 1, 2))) * predictor.scaler.y_sd
-    smallest = int(np.argmin(scale / target_sd))
+    smallest = int(np.argmin(scale / sd))
     result: dict[str, Any] = {
         "noise_scale": float(scale[smallest]),
-        "noise_over_sd": float(scale[smallest] / target_sd[smallest]),
+        "noise_over_sd": float(scale[smallest] / sd[smallest]),
         "noise_of": predictor.signature.target_names[smallest],
         "noise_step": float(predictor.rounding_steps[smallest]),
     }
     if "likelihood_scale" in predictor.blocks and len(targets) >= _FEWEST_ROWS:
         scale_draws = predictor.record.array("posterior", "likelihood_scale").astype(np.float64)
-        scale_draws = scale_draws.reshape(*scale_draws.shape[:2], -1) * predictor.scaler.y_sd / target_sd
+        scale_draws = scale_draws.reshape(*scale_draws.shape[:2], -1) * predictor.scaler.y_sd / sd
         result["noise_largest"] = float(scale_draws.max())
     return result
+
+
+def target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
+    """Return the standard deviations of the training targets, from the scaler or from the rows if it does not scale."""
+    sd = predictor.scaler.y_sd.astype(np.float64)
+    if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_rows:
+        return sd
+    training_sd = uncensored_targets(predictor.record.array("observed_data", "y")).std(0, dtype=np.float64)
+    return np.where(training_sd > 0, training_sd, 1.0)
 
 
 def remark(diagnosis: Mapping[str, Any]) -> str:

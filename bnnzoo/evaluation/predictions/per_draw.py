@@ -63,29 +63,22 @@ def samples(
         arrange: for a density, converts a row to the network's input; whole rows are then sampled, and `x` is ignored.
         key: PRNG key.
     """
-    noise, first_index = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers, np.int32(first_draw)
-    return _by_rows(
-        lambda draw_block, draw_offset, rows, row_numbers: _samples(
-            posterior, draw_block, first_index + draw_offset, rows, row_numbers, arrange, key
-        ),
-        draws,
-        x,
-        noise,
-    )
+    row_numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
+    return _by_rows(_sample_draw, posterior, draws, x, row_numbers, first_draw=first_draw, shared=(key, arrange))
 
 
 def functions(
     posterior: Predicting, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
 ) -> Float[np.ndarray, "draw row value"]:
     """Return the mean or the class probabilities that each draw predicts; their convergence is tested."""
-    return _by_rows(lambda d, _, rows: _functions(posterior, d, rows), draws, x)
+    return _by_rows(_mean_of_draw, posterior, draws, x)
 
 
 def log_scales(
     posterior: Predicting, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
 ) -> Float[np.ndarray, "draw row value"]:
     """Return the log standard deviation that each draw of a regression predicts."""
-    return _by_rows(lambda d, _, rows: _log_scales(posterior, d, rows), draws, x)
+    return _by_rows(_log_scale_of_draw, posterior, draws, x)
 
 
 def log_likelihoods(
@@ -95,7 +88,7 @@ def log_likelihoods(
     y: Shaped[np.ndarray, "row ..."],
 ) -> Float[np.ndarray, "draw row"]:
     """Return log p(y_i | x_i, theta_s), for ArviZ's group `log_likelihood`."""
-    return _by_rows(lambda d, _, *rows: _log_likelihoods(posterior, d, *rows), draws, x, y)
+    return _by_rows(_log_likelihood_of_draw, posterior, draws, x, y)
 
 
 @eqx.filter_jit
@@ -124,72 +117,78 @@ def log_intervals(
 
 
 def _by_rows(
-    function: Callable[..., Array], draws: Float[np.ndarray, "draw dim"], *arrays: Shaped[np.ndarray, "row ..."]
+    predict: Callable[..., Array],
+    posterior: Predicting,
+    draws: Float[np.ndarray, "draw dim"],
+    *arrays: Shaped[np.ndarray, "row ..."],
+    first_draw: int = 0,
+    shared: tuple[Any, ...] = (),
 ) -> Shaped[np.ndarray, "draw row ..."]:
-    """Return `function(draws, index of the first, *rows)` [draw, row, ...], computed in blocks of rows and of draws."""
+    """Return `predict(posterior, draw, index of the draw, *rows, *shared)` [draw, row, ...] for all draws and rows.
+
+    They are computed in blocks of rows and of draws.
+    """
     length, values_by_block = min(_MAX_DRAWS_PER_CALL, round_up_size(len(draws))), []
     for block, count in row_blocks(len(arrays[0]), int(np.prod(arrays[0].shape[1:]))):
         rows, values = [jnp.asarray(a[block]) for a in arrays], []
         for start in range(0, len(draws), length):
             piece = draws[np.minimum(np.arange(start, start + length), len(draws) - 1)]
-            value = np.asarray(function(jnp.asarray(piece), np.int32(start), *rows))
+            first = np.int32(first_draw + start)
+            value = np.asarray(_map_draws(predict, posterior, jnp.asarray(piece), first, *rows, *shared))
             values.append(value[: len(draws) - start, :count])
         values_by_block.append(np.concatenate(values))
     return np.concatenate(values_by_block, 1)
 
 
 @eqx.filter_jit
-def _functions(
-    posterior: Predicting, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
-) -> Float[Array, "draw row value"]:
-    return jax.lax.map(lambda draw: centre_of_draw(posterior.task, *posterior.predictive(draw, x)), draws)
-
-
-@eqx.filter_jit
-def _log_scales(
-    posterior: Predicting, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
-) -> Float[Array, "draw row value"]:
-    def draw_log_scales(draw: Float[Array, " dim"]) -> Float[Array, "row value"]:
-        likelihood, outputs = posterior.predictive(draw, x)
-        return 0.5 * jnp.log(jax.vmap(lambda output: likelihood.distribution(output).variance)(outputs))
-
-    return jax.lax.map(draw_log_scales, draws)
-
-
-@eqx.filter_jit
-def _samples(
+def _map_draws(
+    predict: Callable[..., Array],
     posterior: Predicting,
     draws: Float[Array, "draw dim"],
     first: Int[Array, ""] | np.int32,
+    *arguments: Any,
+) -> Shaped[Array, "draw row ..."]:
+    def predict_draw(pair: tuple[Array, Array]) -> Array:
+        return predict(posterior, *pair, *arguments)
+
+    return jax.lax.map(predict_draw, (draws, first + jnp.arange(len(draws))))
+
+
+def _mean_of_draw(posterior: Predicting, draw: Float[Array, " dim"], _: Array, x: Any) -> Float[Array, "row value"]:
+    return centre_of_draw(posterior.task, *posterior.predictive(draw, x))
+
+
+def _log_scale_of_draw(
+    posterior: Predicting, draw: Float[Array, " dim"], _: Array, x: Any
+) -> Float[Array, "row value"]:
+    likelihood, outputs = posterior.predictive(draw, x)
+    return 0.5 * jnp.log(jax.vmap(lambda output: likelihood.distribution(output).variance)(outputs))
+
+
+def _log_likelihood_of_draw(
+    posterior: Predicting, draw: Float[Array, " dim"], _: Array, x: Any, y: Any
+) -> Float[Array, " row"]:
+    likelihood, outputs = posterior.predictive(draw, x)
+    return jax.vmap(likelihood.log_prob)(outputs, y)
+
+
+def _sample_draw(
+    posterior: Predicting,
+    draw: Float[Array, " dim"],
+    index: Int[Array, ""],
     x: Shaped[Array, "row ..."],
     numbers: UInt32[Array, " row"],
-    arrange: Callable[[Any], Any] | None,
     key: PRNGKeyArray,
-) -> Shaped[Array, "draw row ..."]:
-    def sample_draw(pair: tuple[Array, Array]) -> Array:
-        draw, index = pair
-        keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, index), number))(numbers)
+    arrange: Callable[[Any], Any] | None,
+) -> Shaped[Array, "row ..."]:
+    keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, index), number))(numbers)
 
-        def sample_targets(inputs: Array) -> Array:
-            likelihood, outputs = posterior.predictive(draw, inputs)
-            return jax.vmap(lambda output, sample_key: likelihood.sample(output, key=sample_key))(outputs, keys)
+    def sample_targets(inputs: Array) -> Array:
+        likelihood, outputs = posterior.predictive(draw, inputs)
+        return jax.vmap(lambda output, sample_key: likelihood.sample(output, key=sample_key))(outputs, keys)
 
-        rows = sample_targets(x)
-        if arrange is None:
-            return rows
-        inputs_of = arrange
-        # Each pass has the same noise. Column d depends on the columns before it, so it is final after d passes.
-        return jax.lax.fori_loop(1, rows.shape[1], lambda _, rows: sample_targets(jnp.asarray(inputs_of(rows))), rows)
-
-    return jax.lax.map(sample_draw, (draws, first + jnp.arange(len(draws))))
-
-
-@eqx.filter_jit
-def _log_likelihoods(
-    posterior: Predicting, draws: Float[Array, "draw dim"], x: Any, y: Any
-) -> Float[Array, "draw row"]:
-    def draw_log_likelihoods(draw: Float[Array, " dim"]) -> Array:
-        likelihood, outputs = posterior.predictive(draw, x)
-        return jax.vmap(likelihood.log_prob)(outputs, y)
-
-    return jax.lax.map(draw_log_likelihoods, draws)
+    rows = sample_targets(x)
+    if arrange is None:
+        return rows
+    # Each pass has the same noise. Column d depends on the columns before it, so it is final after d passes.
+    return jax.lax.fori_loop(1, rows.shape[1], lambda _, rows: sample_targets(jnp.asarray(arrange(rows))), rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -36,10 +37,15 @@ def table(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int =
     _warn_of_infinite_means(values["mean"])
     quantiles = predictive_samples.quantiles(predictor, x, seed=seed)
     values |= {f"q{round(100 * q):02d}": quantiles[i] for i, q in enumerate(predictive_samples.QUANTILES)}
+    return by_target(signature.target_names, values)
+
+
+def by_target(names: Sequence[str], values: Mapping[str, Float[np.ndarray, "row target"]]) -> pd.DataFrame:
+    """Return arrays as columns, with the prefix `<target>_` for several targets."""
     return pd.DataFrame(
         {
-            (f"{target}_{name}" if len(signature.target_names) > 1 else name): array[:, i]
-            for i, target in enumerate(signature.target_names)
+            (f"{target}_{name}" if len(names) > 1 else name): array[:, i]
+            for i, target in enumerate(names)
             for name, array in values.items()
         }
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -121,25 +122,22 @@ def sums(
         return [np.concatenate(values) for values in zip(*sums_by_block, strict=True)]
 
     pieces = draw_slices(draws, length)
-    join_rules, totals = (np.add, np.add, np.add, np.logaddexp), []
-    for number, part in enumerate(parts):
+    padded = np.arange(len(pieces) * pieces[0].stop)
+
+    def sum_part(part: slice) -> list[np.ndarray]:
+        """Return the sums over one batch of draws."""
         # Shorter batches, and the last piece of each, are padded with a draw of weight 0, so that all use one program.
-        padded = np.arange(len(pieces) * pieces[0].stop)
         index = np.minimum(part.start + padded, part.stop - 1)
         weight = np.where(padded < part.stop - part.start, weights[index], 0)
         index_and_weight = zip(np.split(index, len(pieces)), np.split(weight, len(pieces)), strict=True)
-        piece_sums = zip(
-            *(sum_piece(draw_index, draw_weight) for draw_index, draw_weight in index_and_weight), strict=True
-        )
-        block_sums = [functools.reduce(join, part_sums) for join, part_sums in zip(join_rules, piece_sums, strict=True)]
-        if number == 0:
-            num_sums = len(parts) if keep_parts else 1
-            totals = [
-                np.empty((num_sums, *part_sums.shape), part_sums.dtype if keep_parts else np.float64)
-                for part_sums in block_sums
-            ]
-        for join, total, part_sums in zip(join_rules, totals, block_sums, strict=True):
-            total[number if keep_parts else 0] = part_sums if keep_parts or number == 0 else join(total[0], part_sums)
+        return functools.reduce(_add, (sum_piece(*piece) for piece in index_and_weight))
+
+    part_sums = map(sum_part, parts)
+    if keep_parts:
+        totals = [np.stack(values) for values in zip(*part_sums, strict=True)]
+    else:
+        wide_sums = ([values.astype(np.float64) for values in one_part] for one_part in part_sums)
+        totals = [values[None] for values in functools.reduce(_add, wide_sums)]
     centre = np.concatenate(
         [np.asarray(block_centre)[:count] for block_centre, (_, count) in zip(centres, blocks, strict=True)]
     )
@@ -148,16 +146,10 @@ def sums(
     return Sums(classify, centre, draw_weights if keep_parts else draw_weights.sum(keepdims=True), *totals)
 
 
-def moments(
-    posterior: Predicting,
-    draws: Float[np.ndarray, "draw dim"],
-    x: Shaped[np.ndarray, "row ..."],
-    y: Shaped[np.ndarray, "row ..."] | None = None,
-    *,
-    weights: Float[np.ndarray, " draw"] | None = None,
-) -> Moments:
-    """Return the predictive moments of the rows `x`, and the log predictive density of `y` if given."""
-    return sums(posterior, draws, x, y, weights=weights, keep_parts=False).moments()
+def _add(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Add the sums over two sets of draws; the last one is the logarithm of a sum."""
+    joins = (np.add, np.add, np.add, np.logaddexp)
+    return [join(*values) for join, *values in zip(joins, first, second, strict=True)]
 
 
 def centre_of_draw(

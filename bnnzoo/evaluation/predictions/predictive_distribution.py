@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
 from bnnzoo.data.columns.column_types import as_text
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import metrics
-from bnnzoo.evaluation.predictions import mixture, predictive_samples, row_mixtures
+from bnnzoo.evaluation.predictions import mixture, predictive_samples
 from bnnzoo.evaluation.predictions.mixture import DrawMixture
 from bnnzoo.evaluation.predictions.predictive import Moments
 from bnnzoo.evaluation.predictions.predictor import Predictor
@@ -84,14 +84,13 @@ class PredictiveDistribution:
     def mean(self) -> Float[np.ndarray, "row *target"]:
         """Mean of the mixture."""
         self._require_numbers("mean")
-        scaler = self._predictor.scaler
-        return self._shaped(self._moments.mean * scaler.y_sd.astype(np.float64) + scaler.y_mean)
+        return self._shaped(self._moments.mean * self._target_units + self._predictor.scaler.y_mean)
 
     @property
     def sd(self) -> Float[np.ndarray, "row *target"]:
         """Standard deviation of the mixture; it combines the noise given a draw and the spread of the draws' means."""
         self._require_numbers("sd")
-        return self._shaped(self._network_sd * self._predictor.scaler.y_sd.astype(np.float64))
+        return self._shaped(self._network_sd * self._target_units)
 
     @property
     def probabilities(self) -> Float[np.ndarray, "row class"]:
@@ -136,8 +135,7 @@ class PredictiveDistribution:
                 return np.log(self.probabilities[np.arange(len(self)), index])
         values, lead = self._points(y)
         logs = self._by_blocks(mixture.log_density, values)
-        units = float(np.sum(np.log(predictor.scaler.y_sd.astype(np.float64))))
-        return logs.reshape(*lead, len(self)) - units
+        return logs.reshape(*lead, len(self)) - float(np.sum(np.log(self._target_units)))
 
     def cdf(self, y: float | int | ArrayLike) -> Float[np.ndarray, "*point row *target"]:
         """Return P(Y <= y | x) of each target, exact over the draws.
@@ -155,7 +153,7 @@ class PredictiveDistribution:
             probabilities = self._by_blocks(mixture.cdf, values)
         except NotImplementedError as error:
             raise UsageError(f"cdf: {error}; use sample") from error
-        return self._shaped(np.clip(probabilities, 0.0, 1.0).reshape(*lead, len(self), -1))
+        return self._shaped(np.clip(probabilities, 0.0, 1.0).reshape(*lead, len(self), len(self.target_names)))
 
     def quantile(self, q: float | ArrayLike) -> Float[np.ndarray, "*level row *target"]:
         """Return the smallest y with P(Y <= y | x) >= q, in original units.
@@ -173,17 +171,16 @@ class PredictiveDistribution:
         levels = np.asarray(q, np.float64)
         if not np.all((levels > 0) & (levels < 1)):
             raise UsageError(f"quantile: q must be above 0 and below 1 (got {np.ravel(levels).tolist()})")
-        flat, scaler = levels.ravel(), self._predictor.scaler
-        centre, sd = np.asarray(self._moments.mean, np.float64), self._network_sd
+        flat, centre, sd = levels.ravel(), np.asarray(self._moments.mean, np.float64), self._network_sd
         shape = (flat.size, len(self), len(self.target_names))
         try:
-            with row_mixtures.mixture_arithmetic(self._predictor):
-                parts = [
-                    np.asarray(mixture.quantiles(draws, flat, centre[rows], sd[rows]))[:, :count]
-                    for rows, count, draws in row_mixtures.mixtures(self._predictor, self._x, flat.size * shape[2])
-                ]
-            values = np.concatenate(parts, 1) if parts else np.empty(shape)
-            values = values * scaler.y_sd.astype(np.float64) + scaler.y_mean
+            values = mixture.map_rows(
+                self._predictor,
+                self._x,
+                flat.size * shape[2],
+                lambda rows, _, draws: mixture.quantiles(draws, flat, centre[rows], sd[rows]),
+            )
+            values = values.reshape(shape) * self._target_units + self._predictor.scaler.y_mean
         except NotImplementedError:
             values = predictive_samples.quantiles(self._predictor, self._x, tuple(flat.tolist()), seed=self._seed)
         return self._shaped(values.reshape(*levels.shape, *shape[1:]))
@@ -216,6 +213,11 @@ class PredictiveDistribution:
             return self._shaped(samples)
         position = np.argsort(self._order)
         return self._classes[position[samples]]
+
+    @property
+    def _target_units(self) -> Float[np.ndarray, " target"]:
+        """Original units of the targets per unit of the network."""
+        return self._predictor.scaler.y_sd.astype(np.float64)
 
     @property
     def _network_sd(self) -> Float[np.ndarray, "row target"]:
@@ -263,8 +265,7 @@ class PredictiveDistribution:
                 "put further axes, such as that of a grid, in front"
             )
         lead = values.shape[: values.ndim - len(shape)]
-        scaler = self._predictor.scaler
-        scaled = (values.reshape(-1, len(self), targets) - scaler.y_mean) / scaler.y_sd.astype(np.float64)
+        scaled = (values.reshape(-1, len(self), targets) - self._predictor.scaler.y_mean) / self._target_units
         return scaled, lead
 
     def _by_blocks(
@@ -274,16 +275,13 @@ class PredictiveDistribution:
     ) -> Shaped[np.ndarray, "point row ..."]:
         """Evaluate a function of the mixture at `values`, in blocks of points and rows."""
         num_draws, targets = len(self._predictor.thetas), values.shape[2]
-        points = max(1, min(len(values), row_mixtures.ELEMENTS // (num_draws * targets)))
-        blocks = [np.empty((len(values), 0, *values.shape[2 : 2 + (compute is mixture.cdf)]))]
-        with row_mixtures.mixture_arithmetic(self._predictor):
-            for rows, count, draws in row_mixtures.mixtures(self._predictor, self._x, points * targets):
-                parts = [
-                    np.asarray(compute(draws, values[start : start + points, rows]))[:, :count]
-                    for start in range(0, len(values), points)
-                ]
-                blocks.append(np.concatenate(parts))
-        return np.concatenate(blocks, 1)
+        points = max(1, min(len(values), mixture.ELEMENTS // (num_draws * targets)))
+
+        def of_block(rows: Int[np.ndarray, " block"], _: int, draws: DrawMixture) -> np.ndarray:
+            starts = range(0, len(values), points)
+            return np.concatenate([np.asarray(compute(draws, values[i : i + points, rows])) for i in starts])
+
+        return np.asarray(mixture.map_rows(self._predictor, self._x, points * targets, of_block), np.float64)
 
 
 def check_level(level: float) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import zlib
 from collections.abc import Iterator
 from numbers import Integral
-from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int, Shaped, UInt32
+from jaxtyping import Float, Int, PRNGKeyArray, Shaped, UInt32
 
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import blocking, metrics
@@ -42,11 +40,7 @@ def samples(
     numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
     index = per_draw.sample_indices(len(predictor.thetas), weights, min_samples=_LEAST_SAMPLES)
     for rows in blocking.blocks(len(inputs), len(index) * len(predictor.signature.target_names)):
-        draw = functools.partial(_sample, predictor, numbers=numbers[rows], key=key)
-        sampled = predictor.in_pieces(
-            index, lambda thetas, first, x=inputs[rows], sample_rows=draw: sample_rows(thetas, x, first_draw=first)
-        )
-        yield rows, predictor.scaler.unscale_targets(sampled)
+        yield rows, _sample(predictor, index, inputs[rows], key, numbers=numbers[rows])
 
 
 def density_samples(predictor: Predictor, *, seed: int = 0) -> Float[np.ndarray, "sample column"]:
@@ -57,10 +51,8 @@ def density_samples(predictor: Predictor, *, seed: int = 0) -> Float[np.ndarray,
     index = per_draw.sample_indices(len(predictor.thetas), predictor.record.weights)
     rows_per_draw = -(-_DENSITY_SAMPLES // len(index))
     x = predictor.inputs(np.zeros((rows_per_draw, len(predictor.signature.target_names)), np.float32))
-    with backend.arithmetic(predictor.precision):
-        key = jax.random.key(seed)
-    sampled = predictor.in_pieces(index, lambda thetas, first: _sample(predictor, thetas, x, first_draw=first, key=key))
-    return predictor.scaler.unscale_targets(sampled.reshape(-1, sampled.shape[-1]))
+    sampled = _sample(predictor, index, x, _key(predictor, seed))
+    return sampled.reshape(-1, sampled.shape[-1])
 
 
 def quantiles(
@@ -75,29 +67,15 @@ def sample_rows(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], count: int, *, seed: int = 0
 ) -> Shaped[np.ndarray, "sample row *target"]:
     """Return `count` samples of each row's target in original units; each sample uses one draw for all rows."""
-    index = per_draw.sample_indices(len(predictor.thetas), predictor.record.weights, min_samples=count)
-    index = np.random.default_rng(seed).permutation(index)[:count]
-    inputs = predictor.inputs(x)
-    with backend.arithmetic(predictor.precision):
-        key = jax.random.key(seed)
-    sampled = predictor.in_pieces(
-        index, lambda thetas, first: _sample(predictor, thetas, inputs, first_draw=first, key=key)
-    )
-    return sampled if predictor.classifies else predictor.scaler.unscale_targets(sampled)
+    return _sample(predictor, _random_draws(predictor, count, seed), predictor.inputs(x), _key(predictor, seed))
 
 
 def sample_each(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], draw_numbers: Int[np.ndarray, " kept"], *, seed: int
 ) -> Shaped[np.ndarray, "chain kept row *target"]:
     """Return one sampled target for each kept draw and row, in original units."""
-    inputs = predictor.inputs(x)
-    with backend.arithmetic(predictor.precision):
-        key = jax.random.key(seed)
-    sampled = predictor.in_pieces(
-        predictor.draw_indices(draw_numbers),
-        lambda thetas, first: _sample(predictor, thetas, inputs, first_draw=first, key=key),
-    )
-    sampled = sampled if predictor.classifies else predictor.scaler.unscale_targets(sampled)
+    index = predictor.draw_indices(draw_numbers)
+    sampled = _sample(predictor, index, predictor.inputs(x), _key(predictor, seed))
     return sampled.reshape(-1, len(draw_numbers), *sampled.shape[1:])
 
 
@@ -115,19 +93,39 @@ def new_rows(predictor: Predictor, count: int, *, seed: int = 0) -> pd.DataFrame
         )
     if not isinstance(count, Integral) or count < 1:
         raise UsageError(f"draws: must be the number of new rows, 1 or more (got {count})")
-    index = per_draw.sample_indices(len(predictor.thetas), predictor.record.weights, min_samples=int(count))
-    index = np.random.default_rng(seed).permutation(index)[:count]
-    x = predictor.inputs(np.zeros((1, len(predictor.signature.target_names)), np.float32))
+    names = list(predictor.signature.target_names)
+    x = predictor.inputs(np.zeros((1, len(names)), np.float32))
+    sampled = _sample(predictor, _random_draws(predictor, int(count), seed), x, _key(predictor, seed))
+    return pd.DataFrame(sampled[:, 0], columns=names)
+
+
+def _random_draws(predictor: Predictor, count: int, seed: int) -> Int[np.ndarray, " sample"]:
+    """Return the indices of `count` random draws; none repeats while there are enough draws of equal weight."""
+    index = per_draw.sample_indices(len(predictor.thetas), predictor.record.weights, min_samples=count)
+    return np.random.default_rng(seed).permutation(index)[:count]
+
+
+def _key(predictor: Predictor, seed: int) -> PRNGKeyArray:
     with backend.arithmetic(predictor.precision):
-        key = jax.random.key(seed)
-    sampled = predictor.in_pieces(index, lambda thetas, first: _sample(predictor, thetas, x, first_draw=first, key=key))
-    return pd.DataFrame(predictor.scaler.unscale_targets(sampled[:, 0]), columns=list(predictor.signature.target_names))
+        return jax.random.key(seed)
 
 
-def _sample(predictor: Predictor, thetas: Any, x: Any, **options: Any) -> Shaped[np.ndarray, "draw row ..."]:
-    """Call `per_draw.samples`: sample the targets of `x`, or whole rows of a density."""
+def _sample(
+    predictor: Predictor,
+    index: Int[np.ndarray, " sample"],
+    inputs: Shaped[np.ndarray, "row ..."],
+    key: PRNGKeyArray,
+    numbers: UInt32[np.ndarray, " row"] | None = None,
+) -> Shaped[np.ndarray, "sample row *target"]:
+    """Return one target of each row for each draw in `index`, or whole rows of a density, in original units."""
     arrange = predictor.arrange if predictor.is_density else None
-    return per_draw.samples(predictor.posterior, thetas, x, arrange=arrange, **options)
+    sampled = predictor.in_pieces(
+        index,
+        lambda thetas, first: per_draw.samples(
+            predictor.posterior, thetas, inputs, numbers=numbers, first_draw=first, arrange=arrange, key=key
+        ),
+    )
+    return sampled if predictor.classifies else predictor.scaler.unscale_targets(sampled)
 
 
 def _content_seeds(x: Shaped[np.ndarray, "row ..."]) -> UInt32[np.ndarray, " row"]:

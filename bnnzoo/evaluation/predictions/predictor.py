@@ -21,7 +21,6 @@ from bnnzoo.data.rows import rounding
 from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
 from bnnzoo.evaluation.contents import agreement
 from bnnzoo.evaluation.contents.draws import Draws, draw_slices
-from bnnzoo.evaluation.contents.kept_inputs import KeptInputs
 from bnnzoo.evaluation.contents.record import Record, evenly
 from bnnzoo.evaluation.contents.weights import Weights
 from bnnzoo.evaluation.predictions import per_draw, predictive
@@ -186,8 +185,12 @@ class Predictor:
     def some_parameters(self) -> tuple[Int[np.ndarray, " value"], Float[np.ndarray, "chain draw value"]]:
         """Return the indices of at most 1000 evenly spaced parameters, and their values in every draw."""
         numbers = evenly(sum(self.draws.widths), _PARAMETERS)
+        return numbers, self.columns(numbers)
+
+    def columns(self, numbers: Int[np.ndarray, " value"]) -> Float[np.ndarray, "chain draw value"]:
+        """Return the values of some parameters in every draw."""
         values = [self.draws[piece][:, numbers] for piece in draw_slices(self.draws, len(self.draws))]
-        return numbers, np.concatenate(values).reshape(*self.record.shape, -1)
+        return np.concatenate(values).reshape(*self.record.shape, -1)
 
     def thinned(self, stride: int, most_rows: int | None = None) -> Predictor:
         """Return a predictor with every `stride`-th draw of each chain and at most `most_rows` test rows."""
@@ -203,7 +206,7 @@ class Predictor:
         The value is at least two operations per parameter.
         """
         min_operations = 2.0 * sum(self.draws.widths)
-        row = self.inputs(self.record.probes(1)[1])
+        row = self.inputs(self.record.probes(1))
         with backend.arithmetic(self.precision):
             outputs = jax.jit(lambda theta, x: self.posterior.predictive(theta, x)[1])
             analysis = outputs.lower(self.thetas[0:1][0], row).cost_analysis()
@@ -243,16 +246,9 @@ class Predictor:
             warn_of_new_codes(x, y, self.signature, lambda name: self.record.array(groups[name], name), where)
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
-        """Return the rows as `posterior` takes them."""
-        if self._restored_model.kept_rows is not None:
-            return self._kept_inputs.indices(x)
-        return self._restored_model.inputs(x)
-
-    @functools.cached_property
-    def _kept_inputs(self) -> KeptInputs:
-        rows = self._restored_model.kept_rows
-        assert rows is not None
-        return KeptInputs(rows, self.record)
+        """Return the rows as `posterior` takes them; for a run that keeps predictions, the numbers of the kept rows."""
+        model = self._restored_model
+        return model.inputs(x) if model.kept_rows is None else self.record.kept_numbers(x)
 
     def functions(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
         """Return the mean or the class probabilities that each draw predicts, in the units of the network."""
@@ -309,7 +305,8 @@ class Predictor:
             return self.sums(x, y, apart=False).moments()
         inputs, target = self.inputs(x), None if y is None else self.scaler.scale_targets(y)
         with backend.arithmetic(self.precision):
-            return predictive.moments(self.posterior, self.thetas[draw : draw + 1], inputs, target)
+            one_draw = self.thetas[draw : draw + 1]
+            return predictive.sums(self.posterior, one_draw, inputs, target, keep_parts=False).moments()
 
     def log_likelihoods(
         self,

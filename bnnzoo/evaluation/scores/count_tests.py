@@ -64,35 +64,24 @@ def caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
     if "dispersion_p" not in estimates:
         return ""
     is_overdispersed, has_excess_zeros = (estimates[name].value <= LEVEL / 2 for name in ("dispersion_p", "zeros_p"))
-    zero_fractions = (
-        f"{100 * estimates['zeros'].value:.0f} % of them are 0, but {100 * estimates['zeros_expected'].value:.0f} % are"
-    )
-    likelihood = getattr(predictor.posterior, "likelihood", None)
-    is_zero_inflated, is_negative_binomial = (
-        isinstance(likelihood, ZeroInflatedPoisson),
-        isinstance(likelihood, NegativeBinomial),
-    )
+    observed, expected = (100 * estimates[name].value for name in ("zeros", "zeros_expected"))
+    zeros = f"{observed:.0f} % of them are 0, but {expected:.0f} % are expected" if has_excess_zeros else ""
     if is_overdispersed:
-        dispersion = f"{estimates['dispersion'].value:.2g} times the predicted variance"
-        zeros = f"; {zero_fractions} expected" if has_excess_zeros else ""
-        likelihoods = [] if is_negative_binomial else ["negative-binomial"]
-        likelihoods += ["zero-inflated-poisson"] if has_excess_zeros and not is_zero_inflated else []
+        problem = "the intervals are too narrow, because the counts are overdispersed: "
+        problem += f"{estimates['dispersion'].value:.2g} times the predicted variance{'; ' if zeros else ''}{zeros}"
         remedy = "more inputs or a wider network may explain it"
-        if likelihoods:
-            remedy = " or ".join([f"try {setting('likelihood', likelihoods[0])}", *likelihoods[1:]])
-        return spell_settings(
-            f"the intervals are too narrow, because the counts are overdispersed: {dispersion}{zeros} (level "
-            f"{LEVEL:g}); {remedy}",
-            spelling(),
-        )
-    if has_excess_zeros:
-        remedy = "a wider network may explain it" if is_zero_inflated else "try [[likelihood=zero-inflated-poisson]]"
-        return spell_settings(
-            f"too few zeros are predicted, because the counts are zero-inflated: {zero_fractions} expected (level "
-            f"{LEVEL:g}); {remedy}",
-            spelling(),
-        )
-    return ""
+    elif has_excess_zeros:
+        problem = f"too few zeros are predicted, because the counts are zero-inflated: {zeros}"
+        remedy = "a wider network may explain it"
+    else:
+        return ""
+    likelihood = getattr(predictor.posterior, "likelihood", None)
+    likelihoods = ["negative-binomial"] if is_overdispersed and not isinstance(likelihood, NegativeBinomial) else []
+    if has_excess_zeros and not isinstance(likelihood, ZeroInflatedPoisson):
+        likelihoods.append("zero-inflated-poisson")
+    if likelihoods:
+        remedy = " or ".join([f"try {setting('likelihood', likelihoods[0])}", *likelihoods[1:]])
+    return spell_settings(f"{problem} (level {LEVEL:g}); {remedy}", spelling())
 
 
 def _simulate(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -11,19 +11,14 @@ from jaxtyping import Float, Shaped
 from bnnzoo.data.columns.bounds import uncensored_rows, uncensored_targets
 from bnnzoo.data.rows import rounding
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation.contents.draws import draw_slices
 from bnnzoo.evaluation.formulas import calibration_distance, metrics
 from bnnzoo.evaluation.formulas.calibration_distance import Calibration
 from bnnzoo.evaluation.formulas.metrics import Estimate
-from bnnzoo.evaluation.intervals import prediction_intervals
-from bnnzoo.evaluation.intervals.prediction_intervals import Interval
 from bnnzoo.evaluation.predictions import noise_scale, per_draw, predictive, predictive_samples
 from bnnzoo.evaluation.predictions.predictive import Moments
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import count_tests, row_scores
 from bnnzoo.finding import spell_settings, spelling
-from bnnzoo.posterior import backend
-from bnnzoo.progress import Observer
 from bnnzoo.store import schema
 
 _UNEVEN = 0.1
@@ -46,7 +41,7 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
     if y.ndim == 3:
         return _of_censored(predictor, x, y)
     names = predictor.signature.target_names
-    target_sd = _target_sd(predictor)
+    target_sd = noise_scale.target_sd(predictor)
 
     def score(moments: Moments) -> dict[str, Estimate]:
         if predictor.classifies:
@@ -55,10 +50,7 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
             return row_scores.density(moments, predictor.scaler)
         return row_scores.regression(y, moments, predictor.scaler, names, target_sd)
 
-    sums = predictor.sums(x, y)
-    moments = sums.moments()
-    errors = row_scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
-    estimates = {name: estimate._replace(mcse=errors.get(name)) for name, estimate in score(moments).items()}
+    moments, estimates = _scores_of_moments(predictor, x, y, score)
     if predictor.classifies:
         curve = calibration_distance.of_classes(y, moments.mean, predictor.signature.class_names)
     else:
@@ -75,6 +67,18 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
         curve = calibration_distance.of_intervals(rows.pit, names)
     gaps = {"calibration_gap": curve.gap, "calibration_gap_low": curve.low, "calibration_gap_high": curve.high}
     return Evaluation(estimates | {name: Estimate(value) for name, value in gaps.items()}, curve)
+
+
+def _scores_of_moments(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    y: Shaped[np.ndarray, "row ..."],
+    score: Callable[[Moments], dict[str, Estimate]],
+) -> tuple[Moments, dict[str, Estimate]]:
+    """Return the moments of the rows, and their metrics with Monte Carlo errors."""
+    sums = predictor.sums(x, y)
+    moments, errors = sums.moments(), row_scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
+    return moments, {name: estimate._replace(mcse=errors.get(name)) for name, estimate in score(moments).items()}
 
 
 def _rounded_likelihood(
@@ -103,22 +107,16 @@ def _log_rounded(
 ) -> Float[np.ndarray, " row"]:
     """Return the log predictive probability of the interval that was rounded to each row's targets."""
     half_step = predictor.rounding_steps / 2
-    inputs, low, high = (
-        predictor.inputs(x),
-        predictor.scaler.scale_targets(y - half_step),
-        predictor.scaler.scale_targets(y + half_step),
-    )
-    weights = predictor.record.weights
-    total, count = np.full(len(x), -np.inf), len(predictor.thetas)
+    inputs = predictor.inputs(x)
+    low, high = (predictor.scaler.scale_targets(end) for end in (y - half_step, y + half_step))
+    weights, count = predictor.record.weights, len(predictor.thetas)
     log_weights = np.full(count, -np.log(count)) if weights is None else np.log(np.maximum(weights, 1e-300))
-    with backend.arithmetic(predictor.precision):
-        for cut in draw_slices(predictor.thetas, count):
-            draw_numbers = np.arange(count)[cut]
-            log_probabilities = per_draw.log_intervals(
-                predictor.posterior, predictor.thetas[draw_numbers], log_weights[draw_numbers], inputs, low, high
-            )
-            total = np.logaddexp(total, log_probabilities)
-    return total
+
+    def log_sum(thetas: Float[np.ndarray, "piece both"], first: int) -> Float[np.ndarray, "1 row"]:
+        piece_weights = log_weights[first : first + len(thetas)]
+        return np.asarray(per_draw.log_intervals(predictor.posterior, thetas, piece_weights, inputs, low, high))[None]
+
+    return np.logaddexp.reduce(predictor.in_pieces(np.arange(count), log_sum).astype(np.float64), 0)
 
 
 def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
@@ -134,31 +132,6 @@ def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> 
     names = ", ".join(predictor.signature.target_names)
     steps = ", ".join(f"{step:g}" for step in predictor.rounding_steps)
     return spell_settings(f"nll: the values of {names} are multiples of {steps}: {noise_scale.NO_SCORE}", spelling())
-
-
-def _target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
-    """Return the standard deviations of the training targets, from the scaler or from the rows if it does not scale."""
-    sd = predictor.scaler.y_sd.astype(np.float64)
-    if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_rows:
-        return sd
-    training_sd = uncensored_targets(predictor.record.array("observed_data", "y")).std(0, dtype=np.float64)
-    return np.where(training_sd > 0, training_sd, 1.0)
-
-
-def of_intervals(
-    predictor: Predictor,
-    x: Shaped[np.ndarray, "row ..."],
-    y: Shaped[np.ndarray, "row ..."],
-    interval: Interval,
-    level: float | None = None,
-    *,
-    calibration: Any = None,
-    observer: Observer | None = None,
-) -> dict[str, Estimate]:
-    """Return coverage and width of the intervals of a method; see `prediction_intervals.estimates`."""
-    return prediction_intervals.estimates(
-        predictor, x, y, interval, level, calibration=calibration, target_sd=_target_sd(predictor), observer=observer
-    )
 
 
 def _of_censored(
@@ -183,9 +156,7 @@ def _of_censored(
             "nll_standardised": metrics.negative_log_likelihood(moments.log_density),
         }
 
-    sums = predictor.sums(x, y)
-    errors = row_scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
-    all_rows = {name: estimate._replace(mcse=errors.get(name)) for name, estimate in score(sums.moments()).items()}
+    _, all_rows = _scores_of_moments(predictor, x, y, score)
     return Evaluation(estimates | all_rows | {"censored": Estimate(float(np.mean(~is_known)))}, curve)
 
 
@@ -218,13 +189,10 @@ def _sampled_scores_in_batches(
     for rows, values in predictive_samples.samples(predictor, x):
         for batch, part in zip(batches, parts, strict=True):
             part.append(row_scores.sampled_scores(batch_samples(values, batch), y[rows], uniform[rows]))
-    joined_scores = []
-    for part in parts:
-        quantiles, crps, pit = zip(*part, strict=True)
-        joined_scores.append(
-            row_scores.SampledScores(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
-        )
-    return joined_scores
+    return [
+        row_scores.SampledScores(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
+        for quantiles, crps, pit in (zip(*part, strict=True) for part in parts)
+    ]
 
 
 def groups(

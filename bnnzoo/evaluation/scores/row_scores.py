@@ -57,14 +57,11 @@ def sampled_scores_of_equal_rows(
     quantiles = metrics.quantiles(ordered[:, None], QUANTILES)
     crps, pit = np.empty(y.shape), np.empty(y.shape)
     for target, values in enumerate(ordered.T.astype(np.float64)):
-        targets_of_column = y[:, target].astype(np.float64)
-        num_below, num_up_to = (
-            np.searchsorted(values, targets_of_column, "left"),
-            np.searchsorted(values, targets_of_column, "right"),
-        )
+        column = y[:, target].astype(np.float64)
+        num_below, num_up_to = np.searchsorted(values, column, "left"), np.searchsorted(values, column, "right")
         pit[:, target] = (num_below + uniform[:, target] * (num_up_to - num_below)) / count
         sums = np.concatenate([[0.0], np.cumsum(values)])
-        distance = ((2 * num_below - count) * targets_of_column + sums[-1] - 2 * sums[num_below]) / count
+        distance = ((2 * num_below - count) * column + sums[-1] - 2 * sums[num_below]) / count
         # Half of the mean distance of two samples, from their order statistics.
         spread = np.sum((2 * np.arange(1, count + 1) - count - 1) * values) / count**2
         crps[:, target] = distance - spread
@@ -126,17 +123,16 @@ def regression(
             "rmse_standardised": metrics.rmse(scaled_targets, moments.mean),
         }
     y, centre = np.asarray(y, np.float64), np.asarray(centre, np.float64)
-    scaled_errors = _errors(y / target_sd, centre / target_sd, moments, scale / target_sd)
+    scaled_y, scaled_centre = y / target_sd, centre / target_sd
+    scaled_errors = _errors(scaled_y, scaled_centre, moments, scale / target_sd)
     return {
         **densities,
         **{f"{name}_standardised": estimate for name, estimate in scaled_errors.items()},
-        **_by_target(names, "rmse", lambda columns: metrics.rmse(y[:, columns], centre[:, columns])),
+        **_by_target(names, "rmse", lambda target: metrics.rmse(y[:, target], centre[:, target])),
         **_by_target(
-            names,
-            "rmse_standardised",
-            lambda columns: metrics.rmse((y / target_sd)[:, columns], (centre / target_sd)[:, columns]),
+            names, "rmse_standardised", lambda target: metrics.rmse(scaled_y[:, target], scaled_centre[:, target])
         ),
-        **_by_target(names, "mae", lambda columns: metrics.mae(y[:, columns], centre[:, columns])),
+        **_by_target(names, "mae", lambda target: metrics.mae(y[:, target], centre[:, target])),
     }
 
 

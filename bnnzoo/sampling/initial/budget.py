@@ -141,7 +141,7 @@ def _round_down(length: float, largest: int) -> int:
 def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> Problem:
     """Return the problem with as many training steps as its budget allows; unchanged if it has no budget."""
     recipe = problem.recipe
-    if recipe.budget is None or recipe.init == "prior":
+    if recipe.budget is None or not recipe.trains_start:
         return problem
     steps = training_steps(problem, placement, most=recipe.start_steps, share=_START_SHARE, key=key)
     return problem.with_lengths(dataclasses.replace(recipe, start_steps=steps), problem.sampler)

@@ -50,7 +50,7 @@ def is_likelihood_open(problem: Problem) -> bool:
         description is not None
         and recipe.budget is not None
         and recipe.likelihood is None
-        and recipe.init != "prior"
+        and recipe.trains_start
         and isinstance(description.parts.likelihood, Gaussian)
         and not description.parts.model.brings_likelihood
         and num_held_out(problem.posterior.num_data, recipe.start_held_out) > 0

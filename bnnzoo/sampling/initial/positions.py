@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
+from scipy.optimize import minimize
 
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import InterruptedRunError, UsageError
@@ -67,9 +68,11 @@ def initial_positions(
         if thetas.shape != expected_shape:
             raise UsageError(f"init: must have shape {list(expected_shape)} (got {list(thetas.shape)})")
         return thetas
-    is_trained = problem.recipe.init != "prior"
-    thetas = problem.initial_positions(trained=is_trained, key=key)
-    if not is_trained or problem.posterior.centre() is not None:
+    is_trained, has_centre = problem.recipe.trains_start, problem.posterior.centre() is not None
+    thetas = problem.initial_positions(trained=is_trained or has_centre, key=key)
+    if problem.recipe.init == "given" and problem.recipe.stochastic == "all":
+        check_given(problem, thetas[0])
+    if not is_trained or has_centre:
         return thetas
     return train_networks(problem, thetas, placement, "the start of each chain", tell, stop, spent, key).positions
 
@@ -97,15 +100,48 @@ def train_whole_network(
 ) -> tuple[Problem, Float[np.ndarray, " dim"]]:
     """Train one network for all chains and return the problem of all its parameters and their trained values.
 
+    With `init` "given" the values are those of the user's network, without training.
+
     Raises:
+        UsageError: if the user's network does not fit the training rows.
         InterruptedRunError: if `stop` asked for it.
     """
     whole_network = problem.with_all_sampled()
     start = whole_network.initial_positions(trained=True, key=key)
+    if problem.recipe.init == "given":
+        check_given(whole_network, start[0])
+        return whole_network, np.asarray(start[0])
     placement, trained_part = place_chains("vectorized", 1), "the parameters that are not sampled"
     return whole_network, train_networks(
         whole_network, start, placement, trained_part, tell, stop, spent, key
     ).positions[0]
+
+
+def check_given(problem: Problem, theta: Float[Array, " dim"]) -> None:
+    """Refuse a given network that fits the training rows worse than the best constant outputs do.
+
+    Raises:
+        UsageError: if it does; most such networks were trained on data in other units.
+    """
+    posterior = problem.network_posterior
+    x, y = (jnp.asarray(values) for values in (posterior.data.x, posterior.data.y))
+    likelihood, outputs = posterior.likelihood_at(theta), posterior.outputs(theta, x)
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss_of_constant(constant: Float[Array, " output"]) -> Float[Array, ""]:
+        constants = posterior.with_exposure(jnp.broadcast_to(constant, outputs.shape), x)
+        return -jnp.mean(jax.vmap(likelihood.log_prob)(constants, y))
+
+    loss = -float(jnp.mean(jax.vmap(likelihood.log_prob)(outputs, y)))
+    start = np.asarray(jnp.mean(outputs, 0), np.float64)
+    best = minimize(lambda c: [np.asarray(v, np.float64) for v in loss_of_constant(c)], start, jac=True)
+    if not loss < best.fun:
+        raise UsageError(
+            "[[init=given]]: the network fits the training rows worse than constant outputs do (mean negative "
+            f"log-likelihood {loss:.4g} against {best.fun:.4g}); if it was trained on data in their own units, use "
+            "[[standardise=False]]; otherwise give the data in the units of the training, or use [[init=map]]"
+        )
 
 
 def transport_starts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.checks.check import and_more
+from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
@@ -26,16 +27,6 @@ MAX_MISSING_CODES = 3
 """Maximal number of different cells for which a message names the missing codes."""
 _MOST_UNITS = 3
 """Maximal number of rows below a header that may hold units and widths."""
-
-
-def _no_option(*rows: int) -> str:
-    del rows
-    return ""
-
-
-def _has_numbers(row: int) -> bool:
-    del row
-    return True
 
 
 class Fault(NamedTuple):
@@ -65,22 +56,18 @@ class Faults:
     """The faults of one table, by column.
 
     Attributes:
-        where: the name of the table, which starts every line.
+        table: the table; its name starts every line.
         trained: whether a model is trained, so that its columns are fixed.
         inputs: the columns that may be categories.
         targets: the columns that cannot be dropped.
-        skip_option: a function that returns the option to skip the lines of rows (from 0; -1 is the header), or "".
-        has_number: whether a row (from 0) has a number; rows without one may be units or remarks.
-        by_column: the faults of each column.
+        faults_by_column: the faults of each column.
         notes: sentences about cells that are no faults.
     """
 
-    where: str
+    table: AbstractTable
     trained: bool = False
     inputs: frozenset[str] = frozenset()
     targets: frozenset[str] = frozenset()
-    skip_option: Callable[..., str] = _no_option
-    has_number: Callable[[int], bool] = _has_numbers
     faults_by_column: dict[str, list[Fault]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _rows: dict[str, list[Int[np.ndarray, " some"]]] = field(default_factory=dict)
@@ -122,12 +109,12 @@ class Faults:
         if not others:
             place = f"row {first.row}, column {column}" if first.row else f"column {column}"
             return (
-                f"{self.where}: {place}: {first.problem}{and_more(first.count - 1)}; "
+                f"{self.table.where}: {place}: {first.problem}{and_more(first.count - 1)}; "
                 f"{self._remedy(faults_by_column_name)}"
             )
         column_texts = [f"{name} ({_short_problem(fault)})" for name, fault in faults_by_column_name.items()]
         return (
-            f"{self.where}: {len(column_texts)} columns {description}: {list_names(column_texts)}; "
+            f"{self.table.where}: {len(column_texts)} columns {description}: {list_names(column_texts)}; "
             f"{self._remedy(faults_by_column_name)}"
         )
 
@@ -145,7 +132,7 @@ class Faults:
         codes = sorted({code for fault in faults for code in fault.codes})
         if option := self._option_of_units(faults):
             remedy += option
-        elif "name among the cells" in faults[0].description and (option := self.skip_option(faults[0].row - 1)):
+        elif "name among the cells" in faults[0].description and (option := self.table.skip_option(faults[0].row - 1)):
             remedy = f"leave that line out with {option}"
         elif not self.trained and 0 < len(codes) <= MAX_MISSING_CODES and all(fault.codes for fault in faults):
             prefix = "" if len(columns) > 1 else f"{columns[0]}="
@@ -164,13 +151,13 @@ class Faults:
         """Return the end of a remedy if the first rows have no numbers: they may hold units, or the header."""
         places = {(fault.row, fault.count) for fault in faults}
         row, count = places.pop()
-        if places or row != 1 or count > _MOST_UNITS or any(map(self.has_number, range(count))):
+        if places or row != 1 or count > _MOST_UNITS or any(map(self.table.has_number, range(count))):
             return ""
-        units = self.skip_option(*range(count))
-        if not units or not self.has_number(count):
+        units = self.table.skip_option(*range(count))
+        if not units or not self.table.has_number(count):
             return ""
         unit_rows = "row 1 holds units" if count == 1 else f"rows 1 to {count} hold units"
-        above = self.skip_option(*range(-1, count - 1))
+        above = self.table.skip_option(*range(-1, count - 1))
         it = "it" if count == 1 else "them"
         return f"; if {unit_rows}, leave {it} out with {units}; if row {count} is the header, use {above}"
 
@@ -178,9 +165,9 @@ class Faults:
         """Return the end of a remedy if the cells are of one row, without numbers: it may be a remark."""
         rows = {fault.row for fault in faults}
         row = rows.pop()
-        if rows or not row or any(fault.count > 1 for fault in faults) or self.has_number(row - 1):
+        if rows or not row or any(fault.count > 1 for fault in faults) or self.table.has_number(row - 1):
             return ""
-        option = self.skip_option(row - 1)
+        option = self.table.skip_option(row - 1)
         return f"; if row {row} is a remark, leave it out with {option}" if option else ""
 
 

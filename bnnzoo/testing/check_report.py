@@ -1,0 +1,99 @@
+"""Results of the checks of a part: faults of single checks, and what the reports on all kinds of parts share."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from bnnzoo.testing.table import aligned
+
+Checks = Mapping[str, tuple[str, str]]
+"""Each check by name, in order: the property that must hold, and the remedy if it does not."""
+State = Literal["passed", "failed", "not applicable"]
+
+NOT_APPLICABLE = "not applicable: "
+"""Prefix of the result of a check that has nothing to test."""
+
+
+def attempt(check: Callable[[], str]) -> str:
+    """Return the result of a check; an exception counts as a fault."""
+    try:
+        return check()
+    except Exception as error:
+        return describe_error(error)
+
+
+def describe_error(error: Exception) -> str:
+    """Return an exception as a fault of one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def state_of(fault: str) -> tuple[State, str]:
+    """Convert the text of a check, which is a fault, empty, or `NOT_APPLICABLE` and a reason, to a state and a text."""
+    if fault.startswith(NOT_APPLICABLE):
+        return "not applicable", fault.removeprefix(NOT_APPLICABLE)
+    return "failed" if fault else "passed", fault
+
+
+class AbstractCheckReport(abc.ABC):
+    """Results of checks, each with the fields `check`, `case`, `state` and `found`; `str` of the report is a table."""
+
+    checks: Checks
+    results: tuple[Any, ...]
+    refused: Mapping[str, str]
+    """Cases that the part does not support, with its messages."""
+
+    @abc.abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as a JSON-compatible dictionary."""
+
+    @property
+    def failures(self) -> tuple[Any, ...]:
+        """Results of the failed checks."""
+        return tuple(result for result in self.results if result.state == "failed")
+
+    @property
+    def cases(self) -> int:
+        """Number of tested cases."""
+        return len({result.case for result in self.results} - {""})
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed and at least one was run."""
+        return bool(self.results) and not self.failures
+
+    @property
+    def verdict(self) -> str:
+        """One line: passed, or the failed checks."""
+        if not self.results:
+            return f"not tested: the model supports none of the inputs; {next(iter(self.refused.values()), '')}"
+        if failed := dict.fromkeys(result.check for result in self.failures):
+            return "failed: " + "; ".join(f"{name}: {self.checks[name][0]}" for name in failed)
+        return f"passed: {len({result.check for result in self.results})} checks on {self.cases} cases"
+
+    def outcome(self) -> dict[str, Any]:
+        """Return verdict and results as a dictionary, with the remedy of each failed check as `advice`."""
+        rows = [
+            {**result._asdict(), "advice": self.checks[result.check][1] if result.state == "failed" else ""}
+            for result in self.results
+        ]
+        return {"passed": self.passed, "verdict": self.verdict, "results": rows}
+
+    def __str__(self) -> str:
+        """Return a table with one row per check, one line per failed check and refused case, and the verdict."""
+        rows = [("check", "property", "cases", "verdict")]
+        for name, (claim, _) in self.checks.items():
+            states = [result.state for result in self.results if result.check == name]
+            if states:
+                tested = len(states) - states.count("not applicable")
+                verdict = "failed" if "failed" in states else "passed" if tested else "not applicable"
+                rows.append((name, claim, str(tested), verdict))
+        lines = aligned(rows)
+        for name in dict.fromkeys(result.check for result in self.failures):
+            first, *others = (result for result in self.failures if result.check == name)
+            others_note = f" (and {len(others)} more)" if others else ""
+            case = f"{first.case}{others_note}: " if first.case else ""
+            lines.append(f"{name}: {case}{first.found}; {self.checks[name][1]}")
+        lines += [f"{case}: not applicable: {reason}" for case, reason in self.refused.items()]
+        return "\n".join([*lines, self.verdict])

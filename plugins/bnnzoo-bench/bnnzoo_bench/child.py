@@ -1,0 +1,170 @@
+"""One fit in a process of its own: `python -m bnnzoo_bench.child JOB.json RESULT.json`.
+
+The process ends and removes the folder of its files when its stdin closes, so that it does not outlive the benchmark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import sys
+import threading
+import time
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnnzoo.errors import BnnzooError
+from bnnzoo_bench.distributions import Distribution
+from bnnzoo_bench.methods import Method, keywords_of, load_peer, peer_version
+from bnnzoo_bench.problems import Problem, Rows, read_rows
+from bnnzoo_bench.scores import score
+
+
+def main(job_file: str, result_file: str) -> None:
+    """Do the job of a file and write its result to another file, also if the fit fails."""
+    threading.Thread(target=_end_with_parent, args=(Path(job_file).parent,), daemon=True).start()
+    job = json.loads(Path(job_file).read_text(encoding="utf-8"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result: dict[str, Any] = {"status": "done", "reason": "", **fit(job)}
+    except BnnzooError as error:
+        result = {"status": "failed", "reason": _one_line(str(error))}
+    except Exception as error:
+        result = {"status": "failed", "reason": _one_line(f"{type(error).__name__}: {error}")}
+    result["peak_memory_mb"] = _peak_memory_mb()
+    Path(result_file).write_text(json.dumps(result), encoding="utf-8")
+
+
+def fit(job: dict[str, Any]) -> dict[str, Any]:
+    """Fit a method on a fold and return its scores, its times and the description of the computation.
+
+    Args:
+        job: `problem`, `fold`, `method`, `seed`, `budget` in seconds, and the text of a `recipe` that is repeated
+            exactly, or "".
+    """
+    name, path, target = job["problem"]
+    method = Method(*job["method"])
+    rows = read_rows(Problem(name, Path(path), target), job["fold"], job["seed"])
+    result = {"rows": len(rows.y), "test_rows": len(rows.y_test), "features": rows.x.shape[1]}
+    fit_method = _fit_peer if method.kind == "peer" else _fit_bnnzoo
+    details, distribution, y_test, unit = fit_method(method, rows, job)
+    start = time.perf_counter()
+    metrics = score(distribution, y_test, unit)
+    return {**result, **details, "seconds_predict": time.perf_counter() - start, "metrics": metrics}
+
+
+Fitted = tuple[dict[str, Any], Distribution, np.ndarray, float]
+"""Details of a fit, the predictive distribution of the test rows, their targets, and the unit of the scores."""
+
+
+def _fit_bnnzoo(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
+    import bnnzoo
+
+    options: dict[str, Any] = {"budget": f"{job['budget']:g}s"}
+    if job["recipe"]:
+        options = keywords_of(job["recipe"])
+    elif method.kind == "recipe":
+        options |= keywords_of(Path(method.target).read_text(encoding="utf-8"), method.target)
+    elif method.kind == "pair":
+        options["model"], _, options["sampler"] = method.target.partition(":")
+    sample: Any = bnnzoo.sample  # imports JAX, before the clock starts
+    start = time.perf_counter()
+    run = sample(
+        data=(rows.x, rows.y),
+        task="regression",
+        test_fraction=0,
+        seed=job["seed"],
+        progress=False,
+        **options,
+    )
+    seconds = time.perf_counter() - start
+    about = run.attributes
+    evaluations = about.get("target_evaluations")
+    details = {
+        "seconds_fit": seconds,
+        "gradients": None if evaluations is None else float(evaluations) / len(rows.y),
+        "verdict": str(about.get("verdict", "")),
+        "recipe": str(about["recipe"]),
+        "versions": _versions("bnnzoo", "jax", "numpy") | _plugin_versions(about),
+        "hardware": _hardware(str(about.get("device", ""))),
+    }
+    return details, run.predictive(rows.x_test), rows.y_test, float(rows.y.std())
+
+
+def _plugin_versions(about: Any) -> dict[str, str]:
+    """Return the versions of the plugins that a run used."""
+    plugins = json.loads(about.get("plugins") or "{}")
+    return {name: value for name, value in plugins.items() if isinstance(value, str)}
+
+
+def _fit_peer(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
+    peer = load_peer(method)
+    centre, spread = rows.x.mean(0), rows.x.std(0)
+    spread = np.where(spread > 0, spread, 1.0)
+    mean, unit = rows.y.mean(), rows.y.std()
+    start = time.perf_counter()
+    peer.fit((rows.x - centre) / spread, (rows.y - mean) / unit, job["budget"], job["seed"])
+    seconds = time.perf_counter() - start
+    details = {
+        "seconds_fit": seconds,
+        "gradients": None,
+        "verdict": "",
+        "recipe": "",
+        "versions": _versions("bnnzoo", "numpy") | peer_version(type(peer), method),
+        "hardware": _hardware("cpu"),
+    }
+    return details, peer.predict((rows.x_test - centre) / spread), (rows.y_test - mean) / unit, 1.0
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    return {"python": platform.python_version(), **{package: version(package) for package in packages}}
+
+
+def _hardware(device: str) -> dict[str, Any]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"cpu": _cpu_model(), "cores": cores, "device": device}
+
+
+def _cpu_model() -> str:
+    try:
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def _peak_memory_mb() -> float:
+    try:
+        # On Linux the value of getrusage includes the memory of the parent process at the start.
+        peak = re.search(r"^VmHWM:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    except OSError:
+        peak = None
+    if peak:
+        return int(peak[1]) / 1024
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:500]
+
+
+def _end_with_parent(folder: Path) -> None:
+    # os.read, because a thread that holds the lock of sys.stdin would block the end of the interpreter.
+    while os.read(0, 1):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

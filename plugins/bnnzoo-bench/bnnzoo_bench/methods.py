@@ -1,0 +1,157 @@
+"""Methods: bnnzoo's default, MODEL:SAMPLER, a recipe file, or a peer. Names stay text until they are fitted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from bnnzoo.errors import UsageError
+
+GROUP = "bnnzoo_bench_peers"
+"""Group of the entry points that name peers."""
+
+Kind = Literal["default", "pair", "recipe", "peer"]
+_SHARED = frozenset(
+    (
+        *("data", "target", "task", "columns", "drop", "categories", "missing", "missing_code", "unseen", "exposure"),
+        *("censored", "separator", "decimal", "skip_rows", "encoding", "test_fraction", "split_seed", "seed"),
+        *("example", "distributed"),
+    )
+)
+"""Keys of a recipe that the benchmark itself determines."""
+
+
+class Method(NamedTuple):
+    """A method as it was typed."""
+
+    name: str
+    kind: Kind
+    target: str = ""
+    """For a pair MODEL:SAMPLER, for a recipe its path, for a peer package.module:Class."""
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the recipe file; empty for other methods."""
+        return hashlib.sha256(Path(self.target).read_bytes()).hexdigest() if self.kind == "recipe" else ""
+
+
+def parse_methods(names: Iterable[str]) -> list[Method]:
+    """Return the methods with these names.
+
+    Raises:
+        UsageError: if a name is no method, or occurs twice.
+    """
+    methods: dict[str, Method] = {}
+    for name in names:
+        method = _parse(name)
+        if methods.setdefault(method.name, method) is not method:
+            raise UsageError(f"--methods: {method.name} occurs twice; remove one of them")
+    if not methods:
+        raise UsageError("--methods: expected at least one method, such as --methods default,linear")
+    return list(methods.values())
+
+
+def _parse(name: str) -> Method:
+    if name == "default":
+        return Method(name, "default")
+    peers = {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    if name in peers:
+        return Method(name, "peer", peers[name])
+    if name.endswith((".yaml", ".yml")):
+        if not Path(name).is_file():
+            raise UsageError(f"--methods: {name}: no such recipe file")
+        return Method(Path(name).stem, "recipe", name)
+    before, colon, after = name.partition(":")
+    if before and after:
+        # Models and samplers are lower case, and classes are not.
+        is_class = after.isidentifier() and after[0].isupper()
+        return Method(name, "peer" if is_class else "pair", name)
+    close = ", ".join(["default", *sorted(peers), "MODEL:SAMPLER", "recipe.yaml", "package.module:Class"])
+    raise UsageError(f"--methods: unknown method {name!r}{' before the colon' * bool(colon)}; use one of {close}")
+
+
+def load_peer(method: Method) -> Any:
+    """Return a new object of the peer's class.
+
+    Raises:
+        UsageError: if the class or its package is missing, with the command that installs the package.
+    """
+    home, _, attribute = method.target.partition(":")
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.append(folder)  # the reader's own module lies in the working folder
+    try:
+        peer_class = getattr(import_module(home), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"--methods: {method.name}: cannot be imported ({error}); install its package") from error
+    if missing := [name for name in ("fit", "predict") if not callable(getattr(peer_class, name, None))]:
+        raise UsageError(f"--methods: {method.name}: the class has no method {missing[0]}")
+    peer_version(peer_class, method)
+    return peer_class()
+
+
+def peer_version(peer_class: Any, method: Method) -> dict[str, str]:
+    """Return the version of the package that the peer requires, by name.
+
+    Raises:
+        UsageError: if it is not installed.
+    """
+    package = getattr(peer_class, "requires", "")
+    try:
+        return {package: version(package)} if package else {}
+    except PackageNotFoundError as error:
+        raise UsageError(
+            f"--methods: {method.name} requires the package {package}, which is not installed: pip install {package}"
+        ) from error
+
+
+def check_methods(methods: Iterable[Method]) -> None:
+    """Check that methods can be fitted, as far as this needs no data.
+
+    Raises:
+        UsageError: if a name, a recipe or a package is missing or invalid.
+    """
+    pairs = []
+    for method in methods:
+        if method.kind == "peer":
+            load_peer(method)
+        elif method.kind == "recipe":
+            keywords_of(Path(method.target).read_text(encoding="utf-8"), method.target)
+        elif method.kind == "pair":
+            pairs.append(method)
+    if not pairs:
+        return
+    # `list` imports no JAX and knows the plugins.
+    command = [sys.executable, "-m", "bnnzoo", "list", "--json"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+    entries = json.loads(listed.stdout)
+    for method in pairs:
+        model, _, sampler = method.target.partition(":")
+        for kind, name in (("model", model), ("sampler", sampler)):
+            names = [entry["name"] for entry in entries if entry["kind"] == kind]
+            if name.rpartition(":")[2].lower() not in names:  # a name may be distribution:name
+                raise UsageError(f"--methods: {method.name}: unknown {kind} {name!r}; use one of {', '.join(names)}")
+
+
+def keywords_of(recipe: str, place: str = "the recipe") -> dict[str, Any]:
+    """Return the keywords of `bnnzoo.sample` for a recipe's text. Keys about data and example are left out.
+
+    Raises:
+        UsageError: if the text is not a YAML mapping.
+    """
+    from ruamel.yaml import YAML, YAMLError
+
+    try:
+        content = YAML(typ="safe", pure=True).load(recipe)
+    except YAMLError as error:
+        raise UsageError(f"{place}: not YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{place}: expected a mapping such as 'model: mlp', got {type(content).__name__}")
+    return {key: value for key, value in content.items() if value is not None and key not in _SHARED}

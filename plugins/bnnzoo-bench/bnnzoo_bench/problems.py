@@ -1,0 +1,172 @@
+"""Problems: tables with a regression target, and their divisions into training and test rows."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bnnzoo.errors import UsageError
+
+_DATA, _MASK = "data.csv.gz", "test_mask.csv.gz"
+_RANDOM_FOLDS = 10
+_TEST_FRACTION = 0.1
+_MOST_LEVELS = 50
+
+
+class Problem(NamedTuple):
+    """A table: a folder with fixed splits, or a CSV file with a header."""
+
+    name: str
+    path: Path
+    target: str | None = None
+
+    @property
+    def data(self) -> Path:
+        """The file of the rows."""
+        return self.path / _DATA if self.path.is_dir() else self.path
+
+
+class Rows(NamedTuple):
+    """Training and test rows of a fold, in the units of the data."""
+
+    x: np.ndarray
+    y: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+
+
+def find_problems(paths: Iterable[Path], target: str | None = None) -> list[Problem]:
+    """Return the problems at the paths, sorted by name within each path.
+
+    Without a path the only problem is `diabetes`, a table of scikit-learn.
+
+    Args:
+        paths: problem folders, CSV files, or folders of either.
+        target: the target column of CSV files; their last column if None.
+
+    Raises:
+        UsageError: if a path has no problem, a name occurs twice, or a CSV file lacks the target.
+    """
+    paths = list(paths)
+    problems = [problem for path in paths for problem in _at(path, target)] if paths else [_diabetes()]
+    by_name: dict[str, Problem] = {}
+    for problem in problems:
+        if (other := by_name.setdefault(problem.name, problem)) is not problem:
+            raise UsageError(
+                f"{problem.path}: the name {problem.name!r} is also the name of {other.path}; rename one of them"
+            )
+        if not problem.path.is_dir() and problem.name != "diabetes":
+            _check_header(problem)
+    return problems
+
+
+def _at(path: Path, target: str | None) -> list[Problem]:
+    if path.is_dir():
+        if (path / _DATA).is_file():
+            return [Problem(path.resolve().name, path)]
+        inside = sorted(p for p in path.iterdir() if (p / _DATA).is_file() or p.suffix.lower() == ".csv")
+        if not inside:
+            raise UsageError(f"{path}: no problems; expected NAME/{_DATA} with NAME/{_MASK}, or CSV files")
+        return [problem for p in inside for problem in _at(p, target)]
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file or folder; use --problems with a problem folder or a CSV file")
+    return [Problem(path.stem, path, target)]
+
+
+def _diabetes() -> Problem:
+    from sklearn import datasets
+
+    return Problem("diabetes", Path(datasets.__file__).parent / "data" / "diabetes_data_raw.csv.gz")
+
+
+def _check_header(problem: Problem) -> None:
+    try:
+        with problem.path.open(newline="", encoding="utf-8-sig") as file:
+            header = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{problem.path}: cannot be read as CSV ({error}); use UTF-8 with commas") from error
+    if len(header) < 2:
+        raise UsageError(f"{problem.path}: expected a header with at least two columns, got {len(header)}")
+    if problem.target is not None and problem.target not in header:
+        raise UsageError(f"{problem.path}: unknown --target {problem.target!r}; use one of {', '.join(header)[:300]}")
+
+
+def count_folds(problem: Problem) -> int:
+    """Return the number of folds.
+
+    Raises:
+        UsageError: if the file of the test rows cannot be read.
+    """
+    if not problem.path.is_dir():
+        return _RANDOM_FOLDS
+    mask = problem.path / _MASK
+    try:
+        with gzip.open(mask, "rt") as file:
+            return len(file.readline().split(","))
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise UsageError(f"{mask}: cannot be read ({error}); column k is 1 for the test rows of fold k") from error
+
+
+def digest(problem: Problem) -> str:
+    """Return the SHA-256 of the file of the rows."""
+    return hashlib.sha256(problem.data.read_bytes()).hexdigest()
+
+
+def read_rows(problem: Problem, fold: int, seed: int) -> Rows:
+    """Return the rows of a fold. The seed determines the folds of a CSV file.
+
+    Raises:
+        UsageError: with the file, if cells are not finite numbers or the fold has no training or no test rows.
+    """
+    x, y = _read_table(problem)
+    if problem.path.is_dir():
+        mask = np.loadtxt(problem.path / _MASK, delimiter=",", ndmin=2)
+        if len(mask) != len(y):
+            raise UsageError(f"{problem.path / _MASK}: expected {len(y)} rows as in {_DATA}, got {len(mask)}")
+        is_test = mask[:, fold] > 0
+    else:
+        is_test = np.zeros(len(y), bool)
+        order = np.random.default_rng([seed, fold]).permutation(len(y))
+        is_test[order[: max(1, round(_TEST_FRACTION * len(y)))]] = True
+    rows = Rows(x[~is_test], y[~is_test], x[is_test], y[is_test])
+    if len(rows.y) < 2 or not len(rows.y_test) or not rows.y.std() > 0:
+        raise UsageError(f"{problem.path}: fold {fold} needs test rows and two training rows with different targets")
+    return rows
+
+
+def _read_table(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    if problem.name == "diabetes" and problem.path.suffix == ".gz":
+        from sklearn.datasets import load_diabetes
+
+        table: Any = load_diabetes(scaled=False)
+        return table.data, table.target
+    if problem.path.is_dir():
+        table = np.loadtxt(problem.data, delimiter=",", ndmin=2)
+        x, y = table[:, :-1], table[:, -1]
+    else:
+        x, y = _read_csv(problem)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise UsageError(f"{problem.data}: missing or infinite cells; fill them or remove their rows")
+    return x, y
+
+
+def _read_csv(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return inputs and targets. A text column becomes one input per level."""
+    import pandas as pd
+
+    frame = pd.read_csv(problem.path)
+    y = frame.pop(frame.columns[-1] if problem.target is None else problem.target)
+    if not pd.api.types.is_numeric_dtype(y):
+        raise UsageError(f"{problem.path}: the target {y.name!r} must be numeric; use --target with another column")
+    for name, column in frame.items():
+        if not pd.api.types.is_numeric_dtype(column) and column.nunique() > _MOST_LEVELS:
+            raise UsageError(f"{problem.path}: column {name!r} has more than {_MOST_LEVELS} text levels; remove it")
+    if frame.isna().to_numpy().any():
+        raise UsageError(f"{problem.path}: missing cells; fill them or remove their rows")
+    return pd.get_dummies(frame).to_numpy(float), y.to_numpy(float)

@@ -1,0 +1,125 @@
+"""Ranks of methods over problems, their critical difference, and paired differences over folds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from bnnzoo_bench.results import Line, distinct
+
+_LEVEL = 0.05
+
+
+class Ranking(NamedTuple):
+    """Ranks of the methods, 1 for the lowest mean score."""
+
+    methods: list[str]
+    """Names, best mean rank first."""
+    problems: list[str]
+    """Problems on which every method was tried on a common fold."""
+    ranks: np.ndarray
+    """[problem, method]; methods that failed share the last ranks."""
+    friedman_p: float | None
+    """P-value of Friedman's test that all methods are alike; None with fewer than 3 methods or 2 problems."""
+    critical_difference: float | None
+    """Nemenyi's critical difference of two mean ranks at the level 0.05; None with fewer than 2 problems or methods."""
+
+    @property
+    def mean_ranks(self) -> np.ndarray:
+        """Mean rank of each method over the problems."""
+        return self.ranks.mean(0) if len(self.problems) else np.full(len(self.methods), np.nan)
+
+    def groups(self) -> list[tuple[int, int]]:
+        """Return the first and last position of each largest group whose mean ranks differ by at most the limit."""
+        if self.critical_difference is None:
+            return []
+        means, groups = self.mean_ranks, []
+        for first in range(len(means)):
+            last = int(np.searchsorted(means, means[first] + self.critical_difference + 1e-12, side="right")) - 1
+            if last > first and (not groups or last > groups[-1][1]):
+                groups.append((first, last))
+        return groups
+
+
+class Difference(NamedTuple):
+    """The mean difference of a score to that of the reference, over folds or problems."""
+
+    mean: float
+    se: float | None
+    count: int
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the difference exceeds two standard errors."""
+        return self.se is not None and abs(self.mean) > 2 * self.se
+
+
+def by_fold(lines: Sequence[Line], problem: str, method: str) -> dict[int, Line]:
+    """Return the lines of a problem and a method by fold."""
+    return {line["fold"]: line for line in lines if line["problem"] == problem and line["method"] == method}
+
+
+def shared_lines(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines of the folds that all methods tried."""
+    tried: dict[tuple[str, int], set[str]] = {}
+    for line in lines:
+        tried.setdefault((line["problem"], line["fold"]), set()).add(line["method"])
+    methods = {line["method"] for line in lines}
+    return [line for line in lines if tried[line["problem"], line["fold"]] == methods]
+
+
+def rank_methods(lines: Sequence[Line], metric: str = "crps") -> Ranking:
+    """Rank the methods on every problem by their mean score over the folds that all of them tried.
+
+    Args:
+        lines: the results.
+        metric: the metric, of which lower values are better.
+    """
+    methods = distinct(line["method"] for line in lines)
+    shared = shared_lines(lines)
+    problems = distinct(line["problem"] for line in shared)
+    rows = []
+    for problem in problems:
+        scores = [_mean_score(list(by_fold(shared, problem, method).values()), metric) for method in methods]
+        rows.append(stats.rankdata(scores))
+    ranks = np.array(rows).reshape(len(problems), len(methods))
+    order = np.argsort(ranks.mean(0), kind="stable") if problems else np.arange(len(methods))
+    ranks, names = ranks[:, order], [methods[index] for index in order]
+    friedman = len(methods) > 2 and len(problems) > 1 and np.ptp(ranks) > 0
+    p = float(stats.friedmanchisquare(*ranks.T).pvalue) if friedman else None
+    return Ranking(names, problems, ranks, p, critical_difference(len(methods), len(problems)))
+
+
+def _mean_score(lines: Sequence[Line], metric: str) -> float:
+    """Return the mean score; infinity if a fit failed."""
+    if any(line["status"] == "failed" for line in lines):
+        return np.inf
+    return float(np.mean([line["metrics"][metric] for line in lines]))
+
+
+def critical_difference(methods: int, problems: int) -> float | None:
+    """Return Nemenyi's critical difference of two mean ranks at the level 0.05 (Demsar 2006, JMLR 7)."""
+    if methods < 2 or problems < 2:
+        return None
+    q = stats.studentized_range.ppf(1 - _LEVEL, methods, np.inf) / np.sqrt(2)
+    return float(q * np.sqrt(methods * (methods + 1) / (6 * problems)))
+
+
+def paired_difference(
+    lines: Sequence[Line], problem: str, method: str, reference: str, metric: str
+) -> Difference | None:
+    """Return the mean difference over the folds on which both methods succeeded; None if there is none."""
+    one, other = by_fold(lines, problem, method), by_fold(lines, problem, reference)
+    folds = [f for f in one if f in other and one[f]["status"] == other[f]["status"] == "done"]
+    return mean_difference([one[f]["metrics"][metric] - other[f]["metrics"][metric] for f in folds])
+
+
+def mean_difference(values: Sequence[float]) -> Difference | None:
+    """Return the mean and its standard error; None without values."""
+    if not values:
+        return None
+    se = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    return Difference(float(np.mean(values)), se, len(values))

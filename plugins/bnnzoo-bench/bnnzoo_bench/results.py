@@ -1,0 +1,145 @@
+"""The file of results: one JSON line per fit, appended atomically, so that an interrupted benchmark continues."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bnnzoo.errors import UsageError
+
+FILE = "results.jsonl"
+
+Line = dict[str, Any]
+"""The result of one fit."""
+
+Key = tuple[str, int, str]
+"""Problem, fold and method of a fit."""
+
+
+def key_of(line: Mapping[str, Any]) -> Key:
+    """Return the problem, the fold and the method of a line."""
+    return line["problem"], line["fold"], line["method"]
+
+
+def read_results(folder: Path | str) -> list[Line]:
+    """Return the last result of each fit, in the order of the file. A truncated last line is ignored.
+
+    Raises:
+        UsageError: if there is no file, or a line other than the last is corrupted.
+    """
+    return _read(Path(folder) / FILE)[0]
+
+
+def _read(path: Path) -> tuple[list[Line], int]:
+    """Return the results and the number of bytes of all complete lines."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; bnnzoo bench run -o {path.parent} writes this file") from error
+    lines: dict[Key, Line] = {}
+    size = 0
+    for number, text in enumerate(content.splitlines(keepends=True), 1):
+        try:
+            if not text.endswith(b"\n"):
+                raise ValueError("the line does not end")
+            line = json.loads(text)
+            key = key_of(line)
+        except (ValueError, KeyError, TypeError) as error:
+            if size + len(text) < len(content):
+                raise UsageError(f"{path}: line {number}: corrupted ({error}); remove this line") from error
+            break
+        size += len(text)
+        lines.pop(key, None)  # a repeated fit replaces the earlier one
+        lines[key] = line
+    return list(lines.values()), size
+
+
+class Results:
+    """The results of a folder, open for appending."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self.lines, size = _read(path) if path.exists() else ([], 0)
+        self.truncated_bytes = path.stat().st_size - size if path.exists() else 0
+        if self.truncated_bytes:
+            os.truncate(path, size)
+
+    def append(self, line: Line) -> None:
+        """Append a line and wait until it is on disk."""
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
+        # One write call to a file opened for appending is atomic with respect to other writers.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(descriptor, text.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self.lines = [other for other in self.lines if key_of(other) != key_of(line)] + [line]
+
+    def refuse_changes(
+        self,
+        settings: Mapping[str, Any],
+        problems: Mapping[str, tuple[str, str | None]],
+        recipes: Mapping[str, str],
+    ) -> None:
+        """Refuse settings, data and recipes that differ from those of the lines.
+
+        Args:
+            settings: values that all lines share, by name of their option.
+            problems: the SHA-256 and the target of each problem.
+            recipes: the SHA-256 of each method that is a recipe file.
+
+        Raises:
+            UsageError: with the options to type instead.
+        """
+        another = f"use another folder: -o {self._path.parent}"
+        for line in self.lines:
+            problem, method, sha256, recipe = (line[n] for n in ("problem", "method", "sha256", "recipe_sha256"))
+            for name, value in settings.items():
+                if line[name] != value:
+                    before, now = _spell(name, line[name]), _spell(name, value)
+                    raise UsageError(
+                        f"{self._path}: was written with --{name} {before} (got {now}); "
+                        f"use --{name} {before}, or {another}-{now}"
+                    )
+            if problems.get(problem, (sha256, line["target"])) != (sha256, line["target"]):
+                raise UsageError(
+                    f"{self._path}: the data or the target of {problem} have changed since the first fit; {another}-2"
+                )
+            if line["status"] == "done" and recipes.get(method, recipe) != recipe:
+                raise UsageError(
+                    f"{self._path}: the recipe {method} has changed since the first fit; rename it, or {another}-2"
+                )
+
+
+def _spell(name: str, value: Any) -> str:
+    return f"{value:g}s" if name == "budget" else str(value)
+
+
+@contextmanager
+def open_results(folder: Path) -> Iterator[Results]:
+    """Open the results of a folder, which is made if it does not exist.
+
+    Raises:
+        UsageError: if another process writes them, or the folder cannot be made.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be made ({error.strerror}); use another folder with -o") from error
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield Results(folder / FILE)
+    except Timeout as error:
+        raise UsageError(f"{folder}: another bnnzoo bench run writes to it; wait, or use another folder") from error
+
+
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """Return the values without repetitions, in their order."""
+    return list(dict.fromkeys(values))

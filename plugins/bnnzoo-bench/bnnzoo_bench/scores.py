@@ -1,0 +1,66 @@
+"""Scores of predictive distributions on test rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bnnzoo_bench.distributions import Distribution
+
+METRICS = ("crps", "nll", "rmse", "interval_score_90", "coverage_90")
+"""Names of the metrics. Lower is better, except for the coverage, which should be 0.9."""
+
+_LEVEL = 0.9
+# Ends of the panels of integration, in half-widths of the 90 % interval. Beyond 12 of them (20 standard deviations of a
+# normal distribution) the integrand is below 1e-5 even for Student's t with 2 degrees of freedom.
+_PANELS = np.array([-12, -5, -2.5, -1.5, -0.9, -0.4, 0, 0.4, 0.9, 1.5, 2.5, 5, 12])
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
+
+
+def score(distribution: Distribution, y: np.ndarray, unit: float = 1.0) -> dict[str, float]:
+    """Return the mean scores of the rows, in multiples of `unit`.
+
+    Args:
+        distribution: the predictive distribution of each row.
+        y: the observed targets [row], in the units of the distribution.
+        unit: the standard deviation of the training targets, in the same units.
+
+    Raises:
+        ValueError: if a score is not finite.
+    """
+    y = np.asarray(y, np.float64)
+    low, high = np.asarray(distribution.quantile([(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]), np.float64)
+    outside = np.maximum(low - y, 0) + np.maximum(y - high, 0)
+    scores = {
+        "crps": crps(distribution, y, low, high).mean() / unit,
+        "nll": -np.log(unit) - np.asarray(distribution.log_prob(y), np.float64).mean(),
+        "rmse": np.sqrt(np.mean((y - np.asarray(distribution.mean)) ** 2)) / unit,
+        "interval_score_90": np.mean(high - low + 2 / (1 - _LEVEL) * outside) / unit,
+        "coverage_90": np.mean((low <= y) & (y <= high)),
+    }
+    numbers = {name: float(value) for name, value in scores.items()}
+    if wrong := [name for name, value in numbers.items() if not np.isfinite(value)]:
+        raise ValueError(f"not finite on the test rows: {', '.join(wrong)}")
+    return numbers
+
+
+def crps(distribution: Distribution, y: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return the continuous ranked probability score of each row, the integral of (F(t) - 1{t >= y})^2.
+
+    It is computed from the distribution function by Gauss-Legendre quadrature on panels that end at the observation, so
+    that the integrand is smooth on each. For a normal distribution the relative error is below 1e-6.
+
+    Args:
+        distribution: the predictive distribution of each row.
+        y: the observed targets [row].
+        low: the lower ends of the 90 % intervals [row].
+        high: their upper ends [row].
+    """
+    half = np.maximum(high - low, 1e-12) / 2
+    ends = (low + high) / 2 + _PANELS[:, None] * half
+    edges = np.sort(np.concatenate([ends, y[None]]), axis=0)
+    middles, halves = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+    points = middles[:, None] + halves[:, None] * _NODES[:, None]  # [panel, node, row]
+    flat = points.reshape(-1, len(y))
+    values = np.asarray(distribution.cdf(flat), np.float64).reshape(points.shape)
+    heights = (values - (middles >= y)[:, None]) ** 2
+    return np.einsum("pnr,n,pr->r", heights, _WEIGHTS, halves)

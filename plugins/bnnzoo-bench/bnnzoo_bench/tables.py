@@ -1,0 +1,256 @@
+"""The content of a benchmark's page: headings, paragraphs, tables and the diagram, for both formats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from bnnzoo.errors import UsageError
+from bnnzoo_bench.ranking import (
+    Difference,
+    Ranking,
+    by_fold,
+    mean_difference,
+    paired_difference,
+    rank_methods,
+    shared_lines,
+)
+from bnnzoo_bench.results import Line, distinct
+from bnnzoo_bench.scores import METRICS
+
+_TITLES = {
+    "crps": "CRPS",
+    "nll": "NLL",
+    "rmse": "RMSE",
+    "interval_score_90": "interval score",
+    "coverage_90": "coverage",
+}
+
+
+class Cell(NamedTuple):
+    """The text of a table's cell and its value for sorting."""
+
+    text: str
+    value: float | str
+    tone: Literal["", "good", "bad"] = ""
+
+
+class Table(NamedTuple):
+    """A table with a header."""
+
+    header: list[str]
+    rows: list[list[Cell]]
+
+
+class Heading(NamedTuple):
+    """A heading of level 1 to 3."""
+
+    level: int
+    text: str
+
+
+class Diagram(NamedTuple):
+    """The critical-difference diagram."""
+
+    ranking: Ranking
+
+
+Part = Heading | Table | Diagram | str
+"""A part of the page; a string is a paragraph."""
+
+
+def sections(lines: Sequence[Line], metric: str = "crps", reference: str | None = None) -> list[Part]:
+    """Return the parts of the page.
+
+    Args:
+        lines: the results.
+        metric: the metric of ranks and differences.
+        reference: the method of the differences; by default `default` if it took part, otherwise the best one.
+
+    Raises:
+        UsageError: if the metric or the reference is unknown, or there are no results.
+    """
+    if metric not in METRICS[:-1]:
+        raise UsageError(f"--metric: unknown metric {metric!r}; use one of {', '.join(METRICS[:-1])}")
+    if not lines:
+        raise UsageError("no results yet; bnnzoo bench run -o FOLDER writes them")
+    ranking = rank_methods(lines, metric)
+    if reference is None:
+        reference = "default" if "default" in ranking.methods else ranking.methods[0]
+    if reference not in ranking.methods:
+        raise UsageError(f"--reference: unknown method {reference!r}; use one of {', '.join(ranking.methods)}")
+    return [
+        Heading(1, "Benchmark"),
+        _summary(lines),
+        Heading(2, f"Mean ranks by {_TITLES[metric]}"),
+        _ranks(lines, ranking),
+        *_significance(ranking),
+        *_differences(lines, ranking.methods, reference, metric),
+        *_problems(lines, ranking.methods),
+        *_failures(lines),
+        Heading(2, "Machine and versions"),
+        *_provenance(lines),
+    ]
+
+
+def _summary(lines: Sequence[Line]) -> str:
+    problems, folds = distinct(line["problem"] for line in lines), distinct(line["fold"] for line in lines)
+    failed = sum(line["status"] == "failed" for line in lines)
+    first = lines[0]
+    return (
+        f"{_count(len(lines), 'fit')} of {_count(len(problems), 'problem')} and {_count(len(folds), 'fold')}, "
+        f"{failed} failed; budget {first['budget']:g} s per fit, seed {first['seed']}; last fit on "
+        f"{max(line['date'] for line in lines)[:10]}. CRPS, RMSE and the score of the 90 % interval are in standard "
+        "deviations of the training targets, and NLL is that of the standardised target. Lower is better. The coverage "
+        "is that of the 90 % interval."
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _ranks(lines: Sequence[Line], ranking: Ranking) -> Table:
+    header = ["method", "mean rank", *_TITLES.values(), "fit (s)", "predict (s)", "failed"]
+    shared, rows = shared_lines(lines) or lines, []
+    for method, rank in zip(ranking.methods, ranking.mean_ranks, strict=True):
+        done = [line for line in shared if line["method"] == method and line["status"] == "done"]
+        failed = sum(line["method"] == method and line["status"] == "failed" for line in lines)
+        means = [_mean_over_problems(done, lambda line, name=name: line["metrics"][name]) for name in METRICS]
+        seconds = [_mean_over_problems(done, lambda line, n=n: line[f"seconds_{n}"]) for n in ("fit", "predict")]
+        cells = [_number(rank, ".2f"), *map(_number, means), *map(_seconds, seconds), Cell(str(failed), failed)]
+        rows.append([_text(method), *cells])
+    return Table(header, rows)
+
+
+def _mean_over_problems(lines: Sequence[Line], value: Any) -> float:
+    """Return the mean over problems of the means over folds; NaN without lines."""
+    problems = distinct(line["problem"] for line in lines)
+    means = [np.mean([value(line) for line in lines if line["problem"] == problem]) for problem in problems]
+    return float(np.mean(means)) if means else math.nan
+
+
+def _significance(ranking: Ranking) -> list[Part]:
+    if ranking.critical_difference is None:
+        return ["A critical difference requires at least two methods, and two problems that all methods have tried."]
+    p = ranking.friedman_p
+    friedman = f" Friedman's test that all methods are alike has p = {p:.2g}." if p is not None else ""
+    text = (
+        f"Over {len(ranking.problems)} problems, two mean ranks differ significantly (Nemenyi's test, level 0.05) if "
+        f"they are more than {ranking.critical_difference:.2f} apart.{friedman} A method that failed on a fold shares "
+        "the last ranks of its problem."
+    )
+    return [text, Diagram(ranking)]
+
+
+def _differences(lines: Sequence[Line], methods: list[str], reference: str, metric: str) -> list[Part]:
+    others = [method for method in methods if method != reference]
+    if not others:
+        return []
+    rows, columns = [], {method: [] for method in others}
+    for problem in distinct(line["problem"] for line in lines):
+        found = [paired_difference(lines, problem, method, reference, metric) for method in others]
+        for method, difference in zip(others, found, strict=True):
+            columns[method] += [difference.mean] if difference else []
+        rows.append([_text(problem), *map(_difference, found)])
+    if len(rows) > 1:
+        rows.append([_text("all problems"), *(_difference(mean_difference(columns[method])) for method in others)])
+    text = (
+        f"{_TITLES[metric]} of each method minus that of {reference}, so that a negative number is better than "
+        f"{reference}. The standard error is over folds, and in the last row over problems; * marks more than two of "
+        "them. Folds share training rows, so the errors over folds are too small rather than too large."
+    )
+    return [Heading(2, f"Differences to {reference}"), text, Table(["problem", *others], rows)]
+
+
+def _difference(difference: Difference | None) -> Cell:
+    if difference is None:
+        return Cell("", math.inf)
+    tone = "" if not difference.is_clear else "good" if difference.mean < 0 else "bad"
+    text = _with_error(difference.mean, difference.se, "+") + (" *" if tone else "")
+    return Cell(text, difference.mean, tone)
+
+
+def _problems(lines: Sequence[Line], methods: list[str]) -> list[Part]:
+    parts: list[Part] = [Heading(2, "Problems")]
+    header = ["method", *_TITLES.values(), "fit (s)", "memory (MB)", "folds", "verdict"]
+    for problem in distinct(line["problem"] for line in lines):
+        of_problem = [line for line in lines if line["problem"] == problem]
+        sizes = [line for line in of_problem if "rows" in line]
+        if sizes:
+            size = (
+                f"{sizes[0]['rows']} training rows, {sizes[0]['test_rows']} test rows, {sizes[0]['features']} inputs."
+            )
+        else:
+            size = "No fit succeeded."
+        parts += [Heading(3, problem), f"{size} SHA-256 of the data: {of_problem[0]['sha256'][:16]}"]
+        rows = [_problem_row(of_problem, problem, m) for m in methods if by_fold(of_problem, problem, m)]
+        has_verdicts = any(row[-1].text for row in rows)
+        end = len(header) - (not has_verdicts)
+        parts.append(Table(header[:end], [row[:end] for row in rows]))
+    return parts
+
+
+def _problem_row(lines: Sequence[Line], problem: str, method: str) -> list[Cell]:
+    tried = list(by_fold(lines, problem, method).values())
+    done = [line for line in tried if line["status"] == "done"]
+    cells = []
+    for metric in METRICS:
+        mean = mean_difference([line["metrics"][metric] for line in done])
+        cells.append(Cell(_with_error(mean.mean, mean.se), mean.mean) if mean else Cell("failed", math.inf))
+    seconds = float(np.mean([line["seconds_fit"] for line in done])) if done else math.nan
+    memory = max(line.get("peak_memory_mb") or 0.0 for line in tried)
+    verdicts = [line["verdict"].partition(":")[0] for line in done if line["verdict"]]
+    verdict = ", ".join(f"{name} ({verdicts.count(name)})" for name in distinct(verdicts))
+    folds = f"{len(done)} of {len(tried)}" if len(done) < len(tried) else str(len(done))
+    return [_text(method), *cells, _seconds(seconds), _number(memory, ".0f"), Cell(folds, len(done)), _text(verdict)]
+
+
+def _failures(lines: Sequence[Line]) -> list[Part]:
+    failed = [line for line in lines if line["status"] == "failed"]
+    if not failed:
+        return []
+    rows = [
+        [_text(line["problem"]), Cell(str(line["fold"]), line["fold"]), _text(line["method"]), _text(line["reason"])]
+        for line in failed
+    ]
+    return [Heading(2, "Failed fits"), Table(["problem", "fold", "method", "reason"], rows)]
+
+
+def _provenance(lines: Sequence[Line]) -> list[Part]:
+    done = [line for line in lines if line["status"] == "done"]
+    machines = distinct(f"{line['hardware']['cpu']}, {line['hardware']['cores']} cores" for line in done)
+    devices = distinct(line["hardware"]["device"] for line in done)
+    versions: dict[str, list[str]] = {}
+    for line in done:
+        for package, number in line["versions"].items():
+            if number not in versions.setdefault(package, []):
+                versions[package].append(number)
+    rows = [[_text(package), _text(", ".join(numbers))] for package, numbers in versions.items()]
+    dates = sorted(line["date"][:10] for line in lines)
+    period = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    text = f"Processor: {'; '.join(machines) or 'unknown'}. Devices: {'; '.join(devices) or 'unknown'}. Date: {period}."
+    return [text, Table(["package", "version"], rows)] if rows else [text]
+
+
+def _text(text: str) -> Cell:
+    return Cell(text, text)
+
+
+def _number(value: float, form: str = ".3g") -> Cell:
+    return Cell("", math.inf) if math.isnan(value) else Cell(format(value, form), value)
+
+
+def _seconds(value: float) -> Cell:
+    return Cell("<0.01", value) if value < 0.01 else _number(value, ".2f" if value < 10 else ".0f")
+
+
+def _with_error(mean: float, se: float | None, sign: str = "") -> str:
+    """Return a mean and its error with two digits of the error."""
+    if not se:
+        return format(mean, f"{sign}.3g")
+    digits = max(0, min(6, 1 - math.floor(math.log10(se))))
+    return f"{mean:{sign}.{digits}f} ± {se:.{digits}f}"

@@ -1,0 +1,113 @@
+"""Repeat some fits of a benchmark and compare their metrics with the stored ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bnnzoo.errors import UsageError
+from bnnzoo_bench.methods import Method, check_methods
+from bnnzoo_bench.problems import Problem, digest
+from bnnzoo_bench.results import Line
+from bnnzoo_bench.running import fit_in_child
+from bnnzoo_bench.scores import METRICS
+
+COLUMNS = ("problem", "fold", "method", "metric", "expected", "got", "allowed", "agrees")
+
+
+class Check(NamedTuple):
+    """The comparison of one metric of a repeated fit."""
+
+    problem: str
+    fold: int
+    method: str
+    metric: str
+    expected: float
+    got: float | None
+    allowed: float
+    agrees: bool
+    reason: str = ""
+
+    def cells(self) -> list[str]:
+        """Return the cells of the table's row."""
+        got = "failed" if self.got is None else f"{self.got:.5g}"
+        numbers = [f"{self.expected:.5g}", got, f"{self.allowed:.2g}"]
+        return [self.problem, str(self.fold), self.method, self.metric, *numbers, "yes" if self.agrees else "NO"]
+
+
+def allowed_difference(metric: str, expected: float, tolerance: float, test_rows: int) -> float:
+    """Return the largest difference that counts as agreement.
+
+    Args:
+        metric: the name of the metric.
+        expected: its stored value.
+        tolerance: the tolerance of the user.
+        test_rows: the number of test rows.
+    """
+    if metric == "nll":  # nats; zero is an ordinary value
+        return tolerance * max(1.0, abs(expected))
+    if metric == "coverage_90":  # a row on the edge of its interval may fall on either side
+        return tolerance + 1 / test_rows
+    return tolerance * abs(expected)
+
+
+def verify_fits(
+    lines: Sequence[Line],
+    count: int,
+    tolerance: float,
+    seed: int | None = None,
+    report: Callable[[str], None] | None = None,
+) -> list[Check]:
+    """Repeat randomly chosen fits and compare all their metrics.
+
+    A fit of bnnzoo repeats the stored recipe, whose lengths are counts. On the same machine and with the same versions
+    its draws are therefore the same.
+
+    Args:
+        lines: the results.
+        count: the number of fits.
+        tolerance: see `allowed_difference`.
+        seed: the seed of the choice.
+        report: a function that shows progress.
+
+    Raises:
+        UsageError: if no fit succeeded, or the data are missing or have changed.
+    """
+    done = [line for line in lines if line["status"] == "done"]
+    if not done:
+        raise UsageError("no fit succeeded, so there is nothing to verify; see bnnzoo bench table FOLDER")
+    chosen = np.random.default_rng(seed).choice(len(done), min(count, len(done)), replace=False)
+    jobs = [(done[index], *_parts(done[index])) for index in chosen]
+    check_methods(method for _, _, method in jobs if method.kind == "peer")
+    checks: list[Check] = []
+    for number, (line, problem, method) in enumerate(jobs, 1):
+        if report:
+            report(f"{number} of {len(jobs)}: {line['problem']}, fold {line['fold']}, {line['method']}")
+        result = fit_in_child(problem, line["fold"], method, line["budget"], line["seed"], line["recipe"])
+        checks += _compare(line, result.get("metrics"), tolerance, result["reason"])
+    return checks
+
+
+def _parts(line: Line) -> tuple[Problem, Method]:
+    problem = Problem(line["problem"], Path(line["source"]), line["target"])
+    if not problem.data.exists():
+        raise UsageError(f"{problem.data}: no such file; verify reads the data where the benchmark read them")
+    if digest(problem) != line["sha256"]:
+        raise UsageError(f"{problem.data}: the data have changed since the fit; restore them")
+    method = Method(line["method"], line["kind"], line["definition"])
+    return problem, method
+
+
+def _compare(line: Line, got: dict[str, float] | None, tolerance: float, reason: str) -> list[Check]:
+    checks = []
+    for metric in METRICS:
+        expected = line["metrics"][metric]
+        value = None if got is None else got[metric]
+        allowed = allowed_difference(metric, expected, tolerance, line["test_rows"])
+        agrees = value is not None and abs(value - expected) <= allowed
+        place = (line["problem"], line["fold"], line["method"])
+        checks.append(Check(*place, metric, expected, value, allowed, agrees, reason))
+    return checks

@@ -1,0 +1,33 @@
+"""The commands and the class of docs/bench.md work in their order. `default` takes too long here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from bnnzoo_bench import read_results
+from bnnzoo_bench.scores import METRICS
+from conftest import make_table
+
+PAGE = (Path(__file__).parents[3] / "docs" / "bench.md").read_text(encoding="utf-8")
+
+
+def test_the_page_works_in_its_order(call, tmp_path):
+    make_table(tmp_path / "houses.csv", rows=60)
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "neighbours.py").write_text(block)
+    commands = re.findall(r"^ {4}(bnnzoo bench .*)$", PAGE, re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        words = shlex.split(command.replace("default,linear,gp", "mean,linear").replace("0-2", "0-1"))
+        assert call(*words[2:]) == 0, command
+    assert {line["method"] for line in read_results("bench")} == {"mean", "linear", "neighbours:Neighbours"}
+
+
+def test_the_page_names_every_key_metric_and_option(call, tmp_path, capsys):
+    make_table(tmp_path / "houses.csv")
+    assert call("run", "--problems", "houses.csv", "--methods", "mean", "--folds", "0", "-o", "out", "-q") == 0
+    (line,) = read_results("out")
+    for name in (*line, *METRICS, "--target", "--seed", "--budget", "--retry-failed", "--metric", "--reference"):
+        assert f"`{name}" in PAGE, name

@@ -1,0 +1,198 @@
+"""Ranks, differences and pages of hand-made results, and verification."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bnnzoo_bench.page import to_html, to_markdown
+from bnnzoo_bench.ranking import critical_difference, paired_difference, rank_methods
+from bnnzoo_bench.scores import METRICS
+from bnnzoo_bench.tables import Table, sections
+from bnnzoo_bench.verifying import allowed_difference
+from conftest import make_table
+
+from bnnzoo import UsageError
+
+
+def line(problem, fold, method, crps=None):
+    """Return the result of a fit, which failed if it has no score."""
+    result = {"problem": problem, "fold": fold, "method": method, "date": "2025-01-02T03:04:05+00:00"}
+    result |= {"budget": 5.0, "seed": 0, "sha256": "a" * 64, "peak_memory_mb": 100.0}
+    if crps is None:
+        return {**result, "status": "failed", "reason": "out of <memory> | twice"}
+    numbers = {name: 0.9 if name == "coverage_90" else crps for name in METRICS}
+    result |= {"status": "done", "reason": "", "rows": 90, "test_rows": 10, "features": 3, "metrics": numbers}
+    result |= {"seconds_fit": 1.0, "seconds_predict": 0.1, "verdict": "converged: yes", "versions": {"numpy": "2.0"}}
+    return {**result, "hardware": {"cpu": "a processor", "cores": 2, "device": "cpu"}}
+
+
+def results(scores):
+    """Return lines of scores by problem and method, each a list over folds."""
+    return [
+        line(problem, fold, method, value)
+        for problem, methods in scores.items()
+        for method, values in methods.items()
+        for fold, value in enumerate(values)
+    ]
+
+
+SCORES = {
+    "p1": {"A": [1.0, 1.2], "B": [2.0, 2.4], "C": [3.0, 3.0]},
+    "p2": {"A": [1.0, 1.0], "B": [0.5, 0.7], "C": [2.0, 2.0]},
+    "p3": {"A": [1.0, 1.0], "B": [1.0, 1.0], "C": [0.1, None]},
+}
+
+
+def test_ranks_equal_those_computed_by_hand():
+    ranking = rank_methods(results(SCORES))
+    assert ranking.methods == ["A", "B", "C"]
+    assert ranking.ranks.tolist() == [[1, 2, 3], [2, 1, 3], [1.5, 1.5, 3]]
+    assert ranking.mean_ranks.tolist() == [1.5, 1.5, 3.0]
+    # Friedman's statistic with ties: sums of ranks 4.5, 4.5, 9; 12/(3*3*4)*121.5 - 36 = 4.5; divided by 1 - 6/(3*24)
+    assert ranking.friedman_p == pytest.approx(np.exp(-0.5 * 4.5 / (1 - 6 / 72)), rel=1e-6)
+
+
+@pytest.mark.parametrize(("methods", "q"), [(2, 1.960), (4, 2.569), (5, 2.728), (10, 3.164)])
+def test_critical_difference_uses_the_published_constants(methods, q):
+    assert critical_difference(methods, 14) == pytest.approx(q * np.sqrt(methods * (methods + 1) / 84), rel=1e-3)
+
+
+def test_groups_span_methods_within_the_critical_difference():
+    ranking = rank_methods(results(SCORES))
+    assert ranking._replace(critical_difference=1.0).groups() == [(0, 1)]
+    assert ranking._replace(critical_difference=1.5).groups() == [(0, 2)]
+
+
+def test_only_problems_with_a_fold_that_all_methods_tried_are_ranked():
+    lines = [*results(SCORES), line("p4", 0, "A", 1.0), line("p5", 1, "B", 1.0)]
+    assert rank_methods(lines).problems == ["p1", "p2", "p3"]
+    alone = rank_methods([line("p", 0, "A", 1.0), line("p", 0, "B", 2.0)])
+    assert (alone.friedman_p, alone.critical_difference) == (None, None)
+
+
+def test_paired_difference_equals_that_computed_by_hand():
+    difference = paired_difference(results(SCORES), "p1", "B", "A", "crps")
+    assert difference is not None
+    assert difference.mean == pytest.approx(1.1)  # of 1.0 and 1.2
+    assert difference.se == pytest.approx(0.1)
+    assert difference.is_clear
+    only_shared = paired_difference(results(SCORES), "p3", "C", "A", "crps")
+    assert only_shared is not None
+    assert (only_shared.count, only_shared.se) == (1, None)
+
+
+def test_markdown_has_ranks_differences_and_failures():
+    text = to_markdown(sections(results(SCORES)))
+    assert "| A | 1.50 |" in text
+    assert "| p1 | +1.10 ± 0.10 * | +1.90 ± 0.10 * |" in text
+    assert "| p3 | 1 | C | out of <memory> \\| twice |" in text
+    assert "- not significantly different: A, B, C" in text
+    assert "18 fits of 3 problems and 2 folds, 1 failed; budget 5 s per fit, seed 0" in text
+
+
+def test_wrong_choices_are_refused():
+    with pytest.raises(UsageError, match="unknown metric 'mae'; use one of crps, nll"):
+        sections(results(SCORES), "mae")
+    with pytest.raises(UsageError, match="unknown method 'D'; use one of A, B, C"):
+        sections(results(SCORES), reference="D")
+
+
+class Page(HTMLParser):
+    """Checks that tags are closed in order, and counts cells and addresses."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.addresses, self.values = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        attributes = dict(attrs)
+        self.addresses += [value for name, value in attributes.items() if name in ("src", "href")]
+        self.values += [attributes["data-value"]] if "data-value" in attributes else []
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_html_is_well_formed_and_needs_no_other_file():
+    parts = sections(results(SCORES))
+    page = Page()
+    page.feed(to_html(parts))
+    page.close()
+    assert page.open == []
+    assert page.addresses == []
+    tables = [part for part in parts if isinstance(part, Table)]
+    assert page.tags.count("table") == len(tables)
+    assert len(page.values) == sum(len(row) for table in tables for row in table.rows)
+    assert page.tags.count("svg") == 1
+    assert "<memory>" not in to_html(parts)
+
+
+def test_table_command_writes_both_formats_and_spares_an_existing_file(call, tmp_path, capsys):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in results(SCORES)))
+    assert call("table", folder) == 0
+    assert capsys.readouterr().out.startswith("# Benchmark\n")
+    for name, start in (("t.md", "# Benchmark"), ("t.html", "<!doctype html>")):
+        assert call("table", folder, "-o", name) == 0
+        assert Path(name).read_text().startswith(start)
+        assert call("table", folder, "-o", name) == 2
+        assert capsys.readouterr().err == (
+            f"bnnzoo: {name}: exists; use --force to replace it, or another name with -o\n"
+        )
+        assert call("table", folder, "-o", name, "--force") == 0
+    assert call("table", folder, "-o", "t.pdf") == 2
+    assert call("table", "nowhere") == 2
+    assert "bnnzoo bench run -o nowhere writes this file" in capsys.readouterr().err
+
+
+def test_verify_repeats_fits_and_reports_changed_results(call, tmp_path, capsys):
+    make_table(tmp_path / "t.csv")
+    run = (
+        "run",
+        "--problems",
+        "t.csv",
+        "--methods",
+        "mean,linear",
+        "--folds",
+        "0",
+        "--budget",
+        "5s",
+        "-o",
+        "out",
+        "-q",
+    )
+    assert call(*run) == 0
+    capsys.readouterr()
+    assert call("verify", "out", "--rows", 2, "--json", "-q") == 0
+    checks = json.loads(capsys.readouterr().out)
+    assert len(checks) == 10
+    assert all(check["agrees"] for check in checks)
+    path = tmp_path / "out" / "results.jsonl"
+    first, second = map(json.loads, path.read_text().splitlines())
+    second["metrics"]["crps"] *= 1.2
+    path.write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    assert call("verify", "out", "--rows", 2) == 3
+    captured = capsys.readouterr()
+    assert "bnnzoo: out: 1 of 10 values differ, such as crps of linear on t, fold 0: expected" in captured.err
+    assert captured.out.count("NO") == 1
+    make_table(tmp_path / "t.csv", seed=1)
+    assert call("verify", "out") == 2
+    assert "the data have changed since the fit" in capsys.readouterr().err
+
+
+def test_allowed_differences():
+    assert allowed_difference("crps", 0.2, 0.05, 10) == pytest.approx(0.01)
+    assert allowed_difference("nll", 0.1, 0.05, 10) == pytest.approx(0.05)
+    assert allowed_difference("nll", -3.0, 0.05, 10) == pytest.approx(0.15)
+    assert allowed_difference("coverage_90", 0.9, 0.05, 10) == pytest.approx(0.15)
