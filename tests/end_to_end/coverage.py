@@ -52,13 +52,13 @@ def _words() -> str:
     formats = {kind for images in (False, True) for kind in tables.formats("", images=images)}
     phrases = (
         "The tests list values of each option: all choices, and one or a few examples of a number or a text. "
-        f"{len(cases.single_cases())} generated cases, each from `sample` to the report, type every value in the list "
-        "at least once: with some model and sampler, not with all. A commit runs a tenth of them. With `-m slow`, "
-        f"{len(cases.everything())} more cases are every model, likelihood, task, format (of {len(formats)}) and "
-        "start, with other options at random. "
-        f"{lines} commands and {python} Python blocks of README, these pages and those of the plugins are typed in "
-        f"their order, with short runs; {unlisted} lines are not, each with its reason in "
-        "`tests/end_to_end/changes.py`."
+        f"There are {len(cases.single_cases())} generated cases, each from `sample` to the report. Together they use "
+        "every value in the list at least once, but not with every model and sampler. A commit runs a tenth of them. "
+        f"The option `-m slow` adds {len(cases.everything())} cases: every combination of model, likelihood, task, "
+        f"format (of {len(formats)}) and start, with the other options at random. "
+        f"{lines} commands and {python} Python blocks are typed in their order, with short runs. They are from README, "
+        f"these pages and the pages of the plugins. {unlisted} lines are not typed; "
+        "`tests/end_to_end/changes.py` gives the reason for each."
     )
     return textwrap.fill(phrases, 118, break_long_words=False, break_on_hyphens=False)
 
