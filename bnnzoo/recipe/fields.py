@@ -176,8 +176,8 @@ def fields_of(cls: type) -> list[Field]:
     fields = []
     for field in dataclasses.fields(cls):
         if field.init and not field.name.startswith("_"):
-            has_factory = field.default_factory is not dataclasses.MISSING
-            default = field.default_factory() if has_factory else field.default
+            factory = field.default_factory
+            default = field.default if factory is dataclasses.MISSING else factory()
             metadata = getattr(hints[field.name], "__metadata__", ())
             texts = [note.documentation for note in metadata if isinstance(note, Doc)][:1]
             in_target_units = any(isinstance(note, TargetUnits) for note in metadata)

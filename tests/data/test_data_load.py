@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import time
-import types
 import warnings
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from bnnzoo.data import Dataset, check_labels, from_arrays, load, load_inputs, l
 from bnnzoo.data.checks.check import is_coarse
 from bnnzoo.data.columns.reading_options import PLAIN
 from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
+from bnnzoo.plugins import registry
 
 pytestmark = pytest.mark.usefixtures("as_options")
 
@@ -681,12 +681,7 @@ def two_names(monkeypatch):
             raise NotFoundError(f"no data set named {name}; did you mean little?")
         return entries[name]
 
-    registry = types.ModuleType("bnnzoo.plugins.registry")
-    registry.load = fake_load
-    monkeypatch.setitem(sys.modules, "bnnzoo.plugins.registry", registry)
-    import bnnzoo
-
-    monkeypatch.setattr(bnnzoo, "registry", registry, raising=False)
+    monkeypatch.setattr(registry, "load", fake_load)
     return data
 
 

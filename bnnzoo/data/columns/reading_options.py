@@ -81,9 +81,10 @@ class Reading:
         Raises:
             ValueError: if it is not.
         """
-        given = {name: getattr(self, name) or None for name in ("separator", "decimal", "encoding")}
+        options: dict[str, Any] = dict(vars(self))
+        options |= {name: options[name] or None for name in ("separator", "decimal", "encoding")}
         try:
-            is_valid = Reading.from_options(**vars(self) | given) == self
+            is_valid = Reading.from_options(**options) == self
         except UsageError:
             is_valid = False
         if not is_valid:

@@ -125,7 +125,10 @@ class TextColumn(NamedTuple):
         """Read numbers and bounds: <0.5, >100, 1..2, [1,2]. A bound gives its finite end, an interval its midpoint."""
 
         def parse(text: str) -> tuple[float, float] | None:
-            return (self.style.number(text),) * 2 if self.style.is_number(text) else self.style.bounds(text)
+            if not self.style.is_number(text):
+                return self.style.bounds(text)
+            number = self.style.number(text)
+            return number, number
 
         description = "with cells that are no number or bound"
         bounds = self._parsed(parse, (2,), description, "not a number", _CENSORED_REMEDY)

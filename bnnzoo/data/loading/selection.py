@@ -41,8 +41,8 @@ class ColumnChoice(NamedTuple):
     @classmethod
     def from_options(cls, *, exposure: Any = None, **options: Any) -> ColumnChoice:
         """Return the choice for the options. Names of columns become text, because those of a frame may be numbers."""
-        names = {key: _names(options[key]) for key in ("target", "columns", "drop", "categories") if key in options}
-        return cls(**options | names, exposure="".join(_names(exposure or "")))
+        options |= {key: _names(options[key]) for key in ("target", "columns", "drop", "categories") if key in options}
+        return cls(**options, exposure="".join(_names(exposure or "")))
 
 
 def _names(names: Any) -> tuple[str, ...]:
