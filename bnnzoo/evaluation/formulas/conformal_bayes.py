@@ -45,7 +45,7 @@ def least_rank(alpha: float, num_rows: int) -> int:
 
 
 class ConformalBayes(NamedTuple):
-    """What decides whether a candidate is in the conformal set of its row, computed from the training rows."""
+    """The test of whether a candidate is in the conformal set of its row, from the scores of the training rows."""
 
     relative: Float[Array | np.ndarray, "draw train"]
     """p(y_i | x_i, theta_t) sd(x_i, theta_t) over its largest value among the draws."""
