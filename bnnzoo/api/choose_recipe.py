@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bnnzoo.data import Dataset, load_recipe_data
 from bnnzoo.errors import UsageError
 from bnnzoo.plugins import registry
 from bnnzoo.recipe import PARTS, Layer, Recipe, part_names, read_layer, resolve
+
+if TYPE_CHECKING:
+    from bnnzoo.data import Dataset
 
 MAX_FULL_BATCH_ROWS = 20_000
 """Limit for samplers that use all rows.
@@ -54,6 +56,8 @@ def recipe_and_data(
         part = getattr(recipe, kind)
         if part and part.name and not (has_own_model and kind == "model"):
             registry.find(f"{kind}s", part.name)
+    from bnnzoo.data import load_recipe_data  # imports NumPy, so it follows the check of the names
+
     return recipe, dataset or load_recipe_data(recipe, data), is_chosen
 
 
@@ -68,6 +72,8 @@ def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any
     Raises:
         UsageError: if the options or the data are invalid.
     """
+    from bnnzoo.data import load_recipe_data
+
     # Reading the data does not depend on the parts, so any names can be used until the rows are loaded.
     provisional = resolve("mlp", "mams", layers, options, in_memory=data is not None)
     dataset = load_recipe_data(provisional, data)

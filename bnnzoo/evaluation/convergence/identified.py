@@ -83,7 +83,7 @@ def unmoving_parameters(predictor: Predictor) -> list[str] | None:
     for name, still in zip(predictor.blocks, np.split(is_still, np.cumsum(predictor.draws.widths)[:-1]), strict=True):
         if has_elements:
             shape = record.tree["posterior"][name].shape[2:]
-            names += [_element_name(name, place) for place in np.argwhere(still.reshape(shape))]
+            names += [_element_name(name, place) for place in np.argwhere(still.reshape(shape)).tolist()]
         elif len(still) and still.all():
             names.append(name)
     return names
