@@ -312,7 +312,7 @@ def test_a_full_stderr(tmp_path):
 def test_the_page_counts_the_cases():
     counts = {
         "a signal at different times": (len(DELAYS) + len(LOOKING)) * len(CODES),
-        "stdout or stderr that cannot be written": 2 * len(PRINTING),
+        "stdout or stderr cannot be written": 2 * len(PRINTING),
     }
     for kind, count in counts.items():
         row = re.search(rf"^\| {kind}[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
