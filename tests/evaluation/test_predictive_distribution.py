@@ -48,7 +48,7 @@ def _mixture(likelihood: Any, targets: int) -> tuple[DrawMixture, np.ndarray, np
     if own := sum(int(np.prod(parameter.shape)) for parameter in likelihood.parameters()):
         draws[:, -own:] = np.exp(draws[:, -own:])
     with arithmetic("float32"):
-        arrays, rest, found_outputs = mixture.likelihoods_and_outputs(posterior, jnp.asarray(draws), jnp.asarray(X))
+        arrays, rest, found_outputs = mixture._likelihoods_and_outputs(posterior, jnp.asarray(draws), jnp.asarray(X))
     weights = np.random.default_rng(2).dirichlet(np.ones(DRAWS))
     exact = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), arrays)
     values = posterior.layout.unflatten(draws.astype(float))

@@ -319,7 +319,7 @@ def _covariance(make: Any, posterior: Any, theta: Any, kind: Any = "ggn") -> np.
 
     @jax.jit
     def columns(theta):
-        return jax.vmap(make(posterior, theta, kind).draw)(jnp.eye(len(theta)))
+        return jax.vmap(make(posterior, theta, kind).correlate)(jnp.eye(len(theta)))
 
     factor = np.asarray(columns(theta), float)
     return factor.T @ factor

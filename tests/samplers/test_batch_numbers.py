@@ -186,13 +186,13 @@ def _tuned(sampler: Penalty, posterior: Any, sigma2: float, acceptance: float, *
 def test_warm_up_chooses_only_the_sizes_left_open():
     """Too little noise reduces the batch; a proposal with gradients of the batch doubles it instead."""
     posterior = GaussianMean(np.zeros(100_000))
-    assert _tuned(Penalty(), posterior, 0.001, 0.5).sizes(100_000) == (4, 20)
-    assert _tuned(Penalty(proposal="langevin"), posterior, 0.001, 0.5).sizes(100_000) == (128, 20)
+    assert _tuned(Penalty(), posterior, 0.001, 0.5).plan(100_000)[:2] == (4, 20)
+    assert _tuned(Penalty(proposal="langevin"), posterior, 0.001, 0.5).plan(100_000)[:2] == (128, 20)
     anchored_there = Penalty(proposal="langevin", control_variate="first")
-    assert _tuned(anchored_there, posterior, 0.001, 0.5).sizes(100_000) == (4, 20)
+    assert _tuned(anchored_there, posterior, 0.001, 0.5).plan(100_000)[:2] == (4, 20)
     fixed_sampler = Penalty(batch_size=100)
-    assert _tuned(fixed_sampler, posterior, 0.001, 0.5).sizes(100_000) == (100, 1)
-    assert _tuned(Penalty(batch_size=100, variance="batch-means"), posterior, 0.001, 0.5).sizes(100_000) == (100, 2)
+    assert _tuned(fixed_sampler, posterior, 0.001, 0.5).plan(100_000)[:2] == (100, 1)
+    assert _tuned(Penalty(batch_size=100, variance="batch-means"), posterior, 0.001, 0.5).plan(100_000)[:2] == (100, 2)
     fixed = Penalty(batch_size=40, num_batches=3)
     state = jax.tree.map(lambda a: a[None], fixed.init(posterior, jnp.zeros(1), num_warmup=9, key=KEY))
     assert fixed.tune(posterior, state, final=True, key=KEY, num_steps=1)[0] is fixed

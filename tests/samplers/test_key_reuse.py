@@ -99,7 +99,7 @@ def _look(sampler: Any, posterior: Any) -> None:
     check_key_reuse(begin, key)
     state = eqx.filter_eval_shape(begin, key)
     ends = (functools.partial(sampler.settle, final=final) for final in (False, True))
-    for does in (sampler.warmup_step, *ends, sampler.step, sampler.inspect):
+    for does in filter(None, (sampler.warmup_step, *ends, sampler.step, sampler.inspect)):
         check_key_reuse(lambda state, key, does=does: does(posterior, state, key=key), state, key)
 
 

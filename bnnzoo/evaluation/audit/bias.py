@@ -169,7 +169,7 @@ def _without_each_group(units: int) -> list[Bool[np.ndarray, " unit"]]:
 
 def _jackknife(
     leave_one_out_values: Sequence[Float[np.ndarray, " value"]] | Sequence[float],
-) -> Float[np.ndarray, " value"]:
+) -> Any:
     """Return the standard errors of estimates, or of one estimate, from the estimates that leave out one group each."""
     return np.sqrt((len(leave_one_out_values) - 1) * np.var(leave_one_out_values, 0))
 
