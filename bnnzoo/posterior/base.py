@@ -151,7 +151,7 @@ class AbstractPosterior(eqx.Module):
         return jnp.zeros(()).dtype
 
     def over_data(self, function: Callable[[Any], Float[Array, "batch *value"]]) -> Float[Array, "num_data *value"]:
-        """Return the values of a function at every datum. The function takes a batch; it is called block by block."""
+        """Return the values of a function of a batch at every datum, computed block by block."""
         return passes.over_blocks(self.data, self.num_data, function)
 
     def sum_over_data(
