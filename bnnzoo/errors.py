@@ -8,8 +8,8 @@ from bnnzoo.finding import spell_settings, spelling
 class BnnzooError(Exception):
     """A failure during a run. The command line prints it as `bnnzoo: MESSAGE` and exits with `exit_code`.
 
-    A setting in the message is a placeholder, as in advice: `[[warmup=500]]` (see `bnnzoo.finding.setting`). The
-    reader sees `--warmup 500` on the command line and `warmup=500` in Python.
+    A setting in the message is written as a placeholder, such as `[[warmup=500]]` (see `bnnzoo.finding.setting`). The
+    user sees `--warmup 500` on the command line and `warmup=500` in Python.
     """
 
     exit_code = 1
@@ -25,19 +25,19 @@ class UsageError(BnnzooError, ValueError):
 
 
 class NotFoundError(UsageError, LookupError):
-    """An unknown name; the message lists near names."""
+    """An unknown name; the message lists similar names."""
 
 
 class DamagedError(UsageError):
-    """A file whose content contradicts its own metadata. Nothing in it can be relied on."""
+    """A file whose content contradicts its own metadata, so that nothing in it can be trusted."""
 
 
 class BusyError(UsageError):
-    """A run that another process is writing. Repeat the request after that process has ended."""
+    """A run that another process is writing. Try again after that process has ended."""
 
 
 class GateError(BnnzooError):
-    """A quality gate that was requested and failed."""
+    """Failure of a quality gate that the user requested."""
 
     exit_code = 3
 
@@ -51,15 +51,15 @@ class InterruptedRunError(BnnzooError):
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an exception, also if its `__str__` fails, as in the code of a plugin."""
+    """Return the message of an exception, or a replacement if its `__str__` fails, which a plugin may define."""
     try:
         return str(error)
-    except BaseException as another:
-        return f"(its message cannot be read: {type(another).__name__})"
+    except BaseException as str_error:
+        return f"(its message cannot be read: {type(str_error).__name__})"
 
 
 class BnnzooWarning(UserWarning):
-    """A warning the command line prints as `bnnzoo: warning: MESSAGE`, also with --quiet.
+    """A warning that the command line prints as `bnnzoo: warning: MESSAGE`, also with --quiet.
 
     Settings are placeholders, as in a `BnnzooError`.
     """

@@ -1,6 +1,6 @@
 """Findings and settings: a measured value beyond its limit, and advice in the notation of the caller.
 
-This module alone turns findings into sentences, and a setting into an option or a keyword.
+Only this module turns a finding into a sentence, and a setting into an option or a keyword.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ _spelling: ContextVar[Spelling] = ContextVar("spelling", default="keywords")
 _SETTING = re.compile(r"\[\[([a-z][a-z0-9_.]*)(?:=([^\]]*))?\]\]")
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|True|False")
 _OPTIONS = {"out": "-o"}
-"""Options that are known by their short form."""
+"""Options that messages show in their short form."""
 _KEYWORDS = {"allow_inexact_resume": "allow_inexact"}
-"""Keywords with a name other than that of the option."""
+"""Keywords whose name in Python differs from the name of the option."""
 
 
 def setting(field: str, value: object = None) -> str:
-    """Return a placeholder for a setting in advice. `spell_settings` replaces it: `setting("sampler.step_size", 0.01)`.
+    """Return a placeholder for a setting in a message. `spell_settings` later replaces it by an option or a keyword.
 
-    A text that needs no value to be inserted may hold the placeholder itself: `[[sampler.step_size=0.01]]`.
+    `setting("sampler.step_size", 0.01)` returns `[[sampler.step_size=0.01]]`. A constant text may contain this
+    placeholder directly.
 
     Args:
         field: a key of a recipe, either of a run (`warmup`) or of a part (`sampler.step_size`), or an argument.
-        value: the advised value; True for an option without a value; omit it if the text only gives the direction of
-            the change.
+        value: the advised value. It is True for an option that takes no value. Omit it if the text only gives the
+            direction of the change.
     """
     return f"[[{field}]]" if value is None else f"[[{field}={_escaped(str(value))}]]"
 
 
 def spell_settings(text: str, spelling: Spelling) -> str:
-    """Replace the placeholders in a text by options or by keywords."""
+    """Replace the placeholders in a text by command-line options or by Python keywords."""
 
     def replacement(match: re.Match[str]) -> str:
         field, value = match[1], match[2] and _unescaped(match[2])
@@ -65,7 +66,7 @@ def spelled(field: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a value without the bracket that ends a placeholder."""
+    """Return a value with `]` escaped, because `]]` ends a placeholder."""
     return value.replace("%", "%25").replace("]", "%5D")
 
 
@@ -80,7 +81,7 @@ def spelling() -> Spelling:
 
 @contextlib.contextmanager
 def spelling_of(caller: Spelling) -> Iterator[None]:
-    """Use this notation, of options or keywords, for all settings in messages inside the context."""
+    """Use this notation for the settings in all messages that are made inside the context."""
     token = _spelling.set(caller)
     try:
         yield
@@ -96,20 +97,20 @@ class Finding(NamedTuple):
     kind: str
     """The identifier of the measured value: "sigma2", "rhat".
 
-    Findings are sorted and distinguished by topic and kind, never by their words.
+    Findings are sorted and distinguished by topic and kind, never by their text.
     """
     label: str
     """The name of the measured value in a sentence: "mean sigma2"."""
     value: float
     limit: float
     advice: str = ""
-    """The remedy without a full stop, with each `setting` as a placeholder; empty if no remedy is known."""
+    """The remedy, without a full stop and with a placeholder for each setting; empty if no remedy is known."""
     chains: tuple[int, ...] = ()
-    """The chains that it concerns; empty if it concerns all of them."""
+    """The affected chains; empty if all chains are affected."""
 
     @property
     def settings(self) -> tuple[tuple[str, str | None], ...]:
-        """The fields that the advice names, with the advised values; None if the advice only gives a direction."""
+        """Each field that the advice names, with its advised value; None if the advice only gives a direction."""
         return tuple((match[1], match[2] and _unescaped(match[2])) for match in _SETTING.finditer(self.advice))
 
     def __str__(self) -> str:
@@ -117,7 +118,7 @@ class Finding(NamedTuple):
 
 
 def sentence(finding: Finding, spelling: Spelling = "options") -> str:
-    """Return the finding in words, without a full stop.
+    """Return the finding as a sentence without a full stop.
 
     Example: "mean sigma2 6.3, trusted up to 2; use more --sampler.num-batches".
     """
@@ -129,10 +130,11 @@ def sentence(finding: Finding, spelling: Spelling = "options") -> str:
 
 
 def sentences(findings: Sequence[Finding], spelling: Spelling = "options") -> list[str]:
-    """Return each finding in words. Advice that several findings share is given once, after the last of them."""
-    last = {finding.advice: number for number, finding in enumerate(findings)}
+    """Return each finding as a sentence. Findings with the same advice give it once, in the last of their sentences."""
+    final_use = {finding.advice: number for number, finding in enumerate(findings)}
     return [
-        sentence(f, spelling) if last[f.advice] == number else _value_and_limit(f) for number, f in enumerate(findings)
+        sentence(finding, spelling) if final_use[finding.advice] == number else _value_and_limit(finding)
+        for number, finding in enumerate(findings)
     ]
 
 

@@ -11,11 +11,12 @@ class Progress(NamedTuple):
     """One report of a run, sent after each chunk and at the start and the end of each phase.
 
     Attributes:
-        phase: "start", "compile", "warm-up", "sampling", "judging", "writing", "evaluating", or "note" for a sentence.
+        phase: "start", "compile", "warm-up", "sampling", "judging" (the convergence test), "writing", "evaluating", or
+            "note" for a message.
         done: the number of finished steps or draws per chain.
         total: the number of all steps or draws per chain; 0 if unknown.
-        acceptance: the mean acceptance so far; NaN if there is none.
-        note: the sentence of a note.
+        acceptance: the mean acceptance rate so far; NaN if it is not known.
+        note: the text of a message, or a description of the current work.
     """
 
     phase: str
@@ -29,5 +30,5 @@ Observer = Callable[[Progress], None]
 
 
 def ignore(progress: Progress) -> None:
-    """Observe nothing."""
+    """Ignore every report."""
     del progress

@@ -20,7 +20,8 @@ SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_DRAWINGS = 5.0, 0.5
 def observer(*, quiet: bool) -> Iterator[Observer | None]:
     """Yield the observer of a command: None with --quiet, a bar on a terminal, plain lines elsewhere.
 
-    The output of a model goes to stderr meanwhile, because stdout is for results and its reader may close it.
+    Inside the context, everything that a model prints goes to stderr. Stdout is reserved for results, and the program
+    that reads it may close it.
     """
     with redirect_stdout(sys.stderr):
         if quiet:
@@ -122,9 +123,9 @@ def _bar() -> Iterator[Observer]:
     from rich.progress import Progress as Bar
 
     pace = Pace(time.monotonic)
-    columns = (TextColumn("{task.fields[phase]:>10}"), BarColumn(), TextColumn("{task.fields[words]}"))
+    columns = (TextColumn("{task.fields[phase]:>10}"), BarColumn(), TextColumn("{task.fields[status]}"))
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, phase="start", words="")
+        task = bar.add_task("", total=None, phase="start", status="")
 
         def watch(progress: Progress) -> None:
             if progress.phase == "note":
@@ -136,14 +137,14 @@ def _bar() -> Iterator[Observer]:
                 completed=progress.done,
                 total=progress.total or None,
                 phase=progress.phase,
-                words=describe_progress(progress, rate).removeprefix(progress.phase).strip(),
+                status=describe_progress(progress, rate).removeprefix(progress.phase).strip(),
             )
 
         yield watch
 
 
 def describe_progress(progress: Progress, rate: float) -> str:
-    """Return a report in words: sampling 400/1000, 87.3/s, acceptance 0.71, 7 s left."""
+    """Return a report as text, such as "sampling 400/1000, 87.3/s, acceptance 0.71, 7 s left"."""
     parts = [f"{progress.phase} {progress.done}/{progress.total}" if progress.total else progress.phase]
     if math.isfinite(rate):
         parts.append(f"{rate:.3g}/s")

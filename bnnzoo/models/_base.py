@@ -18,10 +18,10 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood
 Activation = Literal["tanh", "relu", "gelu", "silu", "softplus"]
 Task = Literal["regression", "classification", "density"]
 NO_INPUTS = (
-    "the data have no inputs, because all their columns are modelled (task density); use model density or "
-    "autoregressive, or leave one column out of [[target]]"
+    "the data have no inputs, because every column is a target (task density); use model density or "
+    "autoregressive, or name only the columns to predict with [[target]]"
 )
-"""Message for data without inputs, which a model of targets given inputs cannot use."""
+"""Error message of models that predict targets from inputs, for data that have no inputs."""
 
 
 def activation_function(name: Activation) -> Callable[[Array], Array]:
@@ -39,7 +39,7 @@ def as_images(x: Shaped[np.ndarray, "batch ..."], model: str) -> Shaped[np.ndarr
     """Return images with a channel axis.
 
     Raises:
-        UsageError: if the inputs are not images.
+        UsageError: if a row does not have the axes [height, width] or [channel, height, width].
     """
     if x.ndim == 3:
         return x[:, None]
@@ -54,7 +54,7 @@ def as_images(x: Shaped[np.ndarray, "batch ..."], model: str) -> Shaped[np.ndarr
 
 
 def pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel half_height half_width"]:
-    """Return the means of 2 x 2 squares. An axis of size 1 is not pooled."""
+    """Return the mean of each 2 x 2 square of every channel. An axis of size 1 is not pooled."""
     channel, height, width = image.shape
     h, w = min(2, height), min(2, width)
     image = image[:, : height - height % h, : width - width % w]
@@ -65,7 +65,7 @@ class AbstractModel(eqx.Module):
     """An architecture. Its fields are hyperparameters; `build` makes the network that maps one input to its outputs."""
 
     brings_likelihood: ClassVar[bool] = False
-    """Whether the likelihood is part of the architecture: `own_likelihood` makes it, and no other can be chosen."""
+    """Whether the model has its own likelihood, which `own_likelihood` returns. No other can then be chosen."""
 
     @abc.abstractmethod
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
@@ -90,10 +90,10 @@ class AbstractModel(eqx.Module):
         return x.reshape(len(x), -1)
 
     def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]] | None:
-        """Return the features and the last layer of a network of this model: `network(x) = last(features(x))`.
+        """Return two functions of a network, the features and the last layer: `network(x) = last(features(x))`.
 
-        `last` is a part of `network` itself. If it alone is sampled, the features are computed only once. None means
-        that there is no such split; the last layer is then the module of the last parameter.
+        `last` is a module inside `network`. If only its parameters are sampled, the features are computed only once.
+        None means that there is no such split. The last layer is then the module that contains the last parameter.
         """
         del network
         return None
@@ -137,7 +137,7 @@ class Perceptron(eqx.Module):
 
 
 class AbstractPerceptron(AbstractModel):
-    """A model whose networks have hidden dense layers, `features`, and a last one of `layers`."""
+    """A model whose networks have a method `features` and a tuple `layers` of dense layers."""
 
     hidden: Annotated[tuple[int, ...], Doc("widths of the hidden layers")] = (50,)
     activation: Annotated[Activation, Doc("activation function between the layers")] = "tanh"
@@ -147,5 +147,5 @@ class AbstractPerceptron(AbstractModel):
             raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
 
     def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """Return the hidden layers as features, and the last layer."""
+        """Return the function `features`, which computes the input of the last layer, and the last layer."""
         return network.features, network.layers[-1]

@@ -22,7 +22,8 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, MixturePerTarget
 class Masked(eqx.Module):
     """A dense layer with some weights masked, that is, replaced by 0.
 
-    Every unit has a degree. A weight is used if the degree of its output is at least that of its input.
+    Every unit has a degree. A weight is used only if the degree of its output unit is at least the degree of its input
+    unit.
     """
 
     weight: Float[Array, "output input"]
@@ -38,7 +39,7 @@ class Masked(eqx.Module):
 
     @property
     def mask(self) -> Bool[np.ndarray, "output input"]:
-        """Mask of the weights that are used."""
+        """Boolean mask, true for the weights that are used."""
         before, after = self.degrees
         return np.array(after)[:, None] >= np.array(before)
 
@@ -67,8 +68,8 @@ class Autoregressive(AbstractPerceptron):
 
     One network gives the parameters of all factors. Its masks prevent the parameters of column d from depending on
     column d or later columns (Germain, Gregor, Murray and Larochelle 2015, MADE; with mixtures Uria, Murray and
-    Larochelle 2013). The factors have the order of the data's columns. The posterior of a masked weight is its prior.
-    With one column there are no hidden layers.
+    Larochelle 2013). The order of the factors is the order of the columns in the data. Masked weights do not affect the
+    likelihood, so their posterior equals their prior. If there is only one column, the network has no hidden layers.
     """
 
     brings_likelihood: ClassVar[bool] = True
@@ -92,7 +93,7 @@ class Autoregressive(AbstractPerceptron):
 
     @classmethod
     def default_likelihood(cls, task: Task) -> str:
-        """Return `mixture-per-target`; reject all other tasks than density."""
+        """Return `mixture-per-target`. Raise a `UsageError` for every task except density."""
         if task != "density":
             raise UsageError("model autoregressive: models all columns without inputs; use [[task=density]]")
         return "mixture-per-target"

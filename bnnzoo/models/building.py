@@ -13,7 +13,10 @@ from bnnzoo.models._base import AbstractModel
 
 
 class _Numbers:
-    """Values of a model's numeric fields, hashable as part of a program's key. Equal if types and bits are equal."""
+    """Values of a model's numeric fields, hashable because they are part of the key of a compiled program.
+
+    Two objects are equal if all their values have equal types and equal bits.
+    """
 
     def __init__(self, model: AbstractModel):
         leaves, self._tree = jax.tree.flatten(eqx.filter(model, _is_number))
@@ -26,7 +29,7 @@ class _Numbers:
         return isinstance(other, _Numbers) and (self._tree, self._values) == (other._tree, other._values)
 
     def restore_into(self, rest: AbstractModel) -> AbstractModel:
-        """Return the model with these numbers and the other fields of `rest`."""
+        """Return the model with these numbers; all other fields are taken from `rest`."""
         leaves = [np.frombuffer(bits, dtype)[0] for dtype, bits in self._values]
         return eqx.combine(jax.tree.unflatten(self._tree, leaves), rest)
 
@@ -34,9 +37,9 @@ class _Numbers:
 class Architecture(eqx.Module):
     """A model with the shape of one input and the number of outputs, as an argument of compiled programs.
 
-    Inside the program `build` sees the model's `number()` fields as concrete numbers, so that a model may use
-    `float(self.frequency)` or branch on it. Every new value therefore needs a new compilation, like every new size.
-    The arrays of a user's own network remain arguments, so no program keeps them in memory.
+    Inside the program, `build` sees the model's `number()` fields as concrete numbers, so that a model may use
+    `float(self.frequency)` or branch on it. Therefore a new value of such a field needs a new compilation, as a new
+    size does. The arrays of a user's own network are arguments of the program, so no program keeps a copy of them.
     """
 
     _rest: AbstractModel

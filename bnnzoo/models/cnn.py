@@ -66,7 +66,7 @@ class Cnn(AbstractModel):
         return LeNet(tuple(convolutions), Perceptron(widths, activation, key=key_dense), activation)
 
     def split(self, network: LeNet) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """Return all layers but the last as features, and the last dense layer."""
+        """Return two functions: `features`, which computes the input of the last dense layer, and this layer."""
         return network.features, network.dense.layers[-1]
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:

@@ -28,10 +28,10 @@ class Constant(eqx.Module):
 
 
 class Density(AbstractModel):
-    """A mixture of Gaussians p(x | theta), the unsupervised case D = {x_i}: data without inputs (`--task density`).
+    """A mixture of Gaussians p(x | theta) for data {x_i} without inputs (`--task density`).
 
-    For data with inputs it models the targets alone. Its one parameter `outputs` holds the logits, means and raw scales
-    of the mixture, which is the model's own likelihood.
+    If the data have inputs, the model ignores them. The only parameter, `outputs`, holds the logits, the means and the
+    scales before softplus. The mixture is the model's own likelihood.
     """
 
     brings_likelihood: ClassVar[bool] = True
@@ -50,7 +50,7 @@ class Density(AbstractModel):
 
     @classmethod
     def default_likelihood(cls, task: Task) -> str:
-        """Return `mixture`; reject class labels."""
+        """Return `mixture`. Raise a `UsageError` for class labels."""
         if task == "classification":
             raise UsageError(
                 "model density: a mixture of Gaussians needs numbers, but the targets are class labels; use "

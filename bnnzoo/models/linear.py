@@ -1,4 +1,4 @@
-"""A linear model, for which the posterior can be known in closed form."""
+"""A linear model. For some likelihoods and priors its posterior has a closed form."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Mdn(AbstractPerceptron):
 
     @classmethod
     def default_likelihood(cls, task: Task) -> str:
-        """Return `mixture`; reject class labels and data without inputs."""
+        """Return `mixture`. Raise a `UsageError` for class labels and for data without inputs."""
         if task == "classification":
             raise UsageError(
                 "model mdn: a mixture of Gaussians needs numbers, but the targets are class labels; use model mlp"

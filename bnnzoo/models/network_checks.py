@@ -1,4 +1,4 @@
-"""Check of the network that a model builds, before anything is compiled. It also covers models of plugins."""
+"""Check of the network that a model (built-in or from a plugin) builds, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from bnnzoo.plugins.failures import one_line
 
 
 def check(model: AbstractModel, network: Any, architecture: Architecture, likelihood: str) -> None:
-    """Reject a network with a wrong number of outputs, which would be broadcast against the targets.
+    """Raise a `UsageError` if a network cannot take an input or does not return the required outputs.
 
-    The network is traced, not run.
+    Without this check, a wrong number of outputs would be broadcast against the targets. The network is traced, not
+    run.
 
     Args:
         model: the model that built the network.

@@ -13,7 +13,7 @@ from bnnzoo.errors import UsageError
 
 
 def check(model: str, build: Callable[[], Any]) -> None:
-    """Reject a network whose parameters exceed this machine's memory.
+    """Raise a `UsageError` if a network's parameters need more memory than this machine has.
 
     Args:
         model: name of the model, for the message.

@@ -15,15 +15,15 @@ from bnnzoo.errors import UsageError
 from bnnzoo.models._base import AbstractModel
 
 PREFIX = "own:"
-"""Prefix of such a model's name in a recipe. No distribution with registered names is called `own_part`."""
+"""Prefix of the name of such a model in a recipe. No package with plugins is called `own`, so the name is unique."""
 
 
 class Own(AbstractModel):
     """An Equinox module that a user built: `network(one input) -> outputs`, for inputs in the shape of the data.
 
-    `build` redraws every floating-point array of two or more axes from a normal with the mean and standard deviation of
-    its present values, so that chains have different initial positions. Vectors, such as biases and scales, keep their
-    values.
+    `build` redraws every floating-point array of two or more axes, so that chains have different initial positions. The
+    new values are normal, with the mean and the standard deviation of the current values of the array. Vectors, such as
+    biases and scales, keep their values.
     """
 
     network: Any
@@ -62,7 +62,7 @@ class Own(AbstractModel):
 
 
 def _refuse_layers(name: str, network: Any) -> None:
-    """Reject layers whose outputs are not a function of one row and the weights.
+    """Check that no layer uses other rows (BatchNorm) or random numbers (Dropout).
 
     Raises:
         UsageError: if there is such a layer; the message names a replacement.

@@ -54,10 +54,10 @@ class ResidualNetwork(eqx.Module):
 
 
 class Resnet(AbstractModel):
-    """A residual network for images of any size, with its norms before the activations (He et al. 2016).
+    """A residual network for images of any size, with each norm before its activation (He et al. 2016).
 
-    The norms are over groups of channels of one image (Wu and He 2018), without learned scales and shifts. No batch
-    statistics are used, so the likelihood of a datum depends on this datum alone.
+    Each norm is computed over groups of channels of a single image (Wu and He 2018). It has no learned scales and
+    shifts. No statistics of a batch are used, so the likelihood of a datum depends on this datum alone.
     """
 
     channels: Annotated[
@@ -96,7 +96,7 @@ class Resnet(AbstractModel):
         return ResidualNetwork(stem, tuple(stages), norm(width), last, activation)
 
     def split(self, network: ResidualNetwork) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """Return all layers but the last as features, and the last dense layer."""
+        """Return two functions: `features`, which computes the input of the last dense layer, and this layer."""
         return network.features, network.last
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:

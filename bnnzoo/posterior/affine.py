@@ -1,4 +1,4 @@
-"""Numerical test of whether outputs are affine in some parameters. It works for any network."""
+"""Numerical test whether the outputs of any network are affine in some of its parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def is_affine_along(
     move: Float[Array, " dim"],
     rows: Shaped[Array, "row ..."],
 ) -> Bool[Array, ""]:
-    """Whether outputs at some rows are affine on the line through `theta` along `move`, by a second difference."""
+    """Whether the outputs at the given rows are affine functions of s along the line `theta` + s `move`.
+
+    The test uses the second difference of the outputs at s = -1, 0 and 1.
+    """
     ahead, middle, behind = (posterior.outputs(theta + step * move, rows) for step in (1.0, 0.0, -1.0))
     size = 1 + jnp.max(jnp.abs(jnp.stack([ahead, middle, behind])))
     return jnp.max(jnp.abs(ahead - 2 * middle + behind)) < _TOLERANCE * size

@@ -20,20 +20,20 @@ from bnnzoo.posterior.priors import AbstractPrior
 
 
 class _Split(NamedTuple):
-    """Parameters of a network, split into the weights of its inputs and all others."""
+    """Parameters of a network, split into the weights of its inputs and all other parameters."""
 
     inputs: Float[Array, "unit input"]
     others: Float[Array, " rest"]
 
 
 class Ard(AbstractPrior):
-    """A scale s_i for each input, integrated out: N(0, s_i^2) on its weights; elsewhere the prior `fan-in`.
+    """N(0, s_i^2) for the weights of input i, with the scale s_i integrated out; other parameters have `fan-in`.
 
     Automatic relevance determination (Neal 1996, Bayesian Learning for Neural Networks, section 4.3) with an inverse
     gamma hyperprior: s_i^2 = input_scale^2 * df / chi2(df). The weights of one input then have a multivariate Student-t
-    distribution. Most inputs have weights of about `input_scale`, and a relevant one can have weights many times as
-    large. The scales s_i are not sampled, so the posterior has no narrow funnel. The inputs are those of the network's
-    first matrix. Other weights are N(0, scale^2 / fan_in), and biases are N(0, scale^2).
+    distribution. The weights of most inputs are of the size of `input_scale`, and those of a relevant input can be many
+    times as large. The scales s_i are not sampled, so the posterior has no narrow funnel. The weights of the inputs are
+    the first matrix of the network. Other weights are N(0, scale^2 / fan_in), and biases are N(0, scale^2).
     """
 
     scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input, except in the first layer")] = (
@@ -80,7 +80,7 @@ class Ard(AbstractPrior):
 
 
 def _input_columns(layout: Layout) -> tuple[slice, tuple[int, ...]]:
-    """Return the place in `theta` and the shape of the first matrix; an empty place if there is none."""
+    """Return the slice of `theta` that holds the first matrix, and its shape; an empty slice without a matrix."""
     first = next((block for block in layout.blocks if len(block.shape) == 2), None)
     return (slice(first.start, first.stop), first.shape) if first else (slice(0, 0), (0, 0))
 

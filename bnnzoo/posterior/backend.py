@@ -1,4 +1,4 @@
-"""Settings of JAX for every computation: precision, the compilation cache, and a bound on compiled programs."""
+"""Settings of JAX for all computations: precision, the compilation cache, and a limit on compiled programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
 def keep_programs() -> None:
-    """Enable the compilation cache on disk unless the user has configured one; free compiled programs if needed."""
+    """Enable the compilation cache on disk, unless the user has configured one, and call `forget_programs`."""
     forget_programs()
     if jax.config.values["jax_compilation_cache_dir"] is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = Path(platformdirs.user_cache_dir("bnnzoo")) / f"jax-{jax.__version__}"
@@ -29,10 +29,10 @@ def keep_programs() -> None:
 
 @functools.cache
 def _limit_cache(folder: Path) -> None:
-    """Remove the oldest programs from a cache that has grown too large, once per process.
+    """Remove the oldest programs if the cache is larger than `_CACHE_BYTES`; done once per process.
 
-    JAX's own size limit takes one lock at every cache access. Parallel runs would wait for each other, or skip the
-    cache if it is busy.
+    JAX's own size limit takes a lock at every access to the cache. Runs in parallel would wait for each other, or would
+    not use the cache while it is locked.
     """
     try:
         entries = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder))
@@ -42,7 +42,7 @@ def _limit_cache(folder: Path) -> None:
     for _, size, path in entries:
         if excess <= 0:
             return
-        with contextlib.suppress(OSError):  # another process may have been first
+        with contextlib.suppress(OSError):  # another process may have removed the file already
             os.unlink(path)
         excess -= size
 
@@ -50,8 +50,9 @@ def _limit_cache(folder: Path) -> None:
 def forget_programs() -> None:
     """Drop this process's compiled programs once they fill a third of the memory maps that Linux allows.
 
-    A run of a new kind takes about 1500 of the 65 530 maps, and JAX never frees them. A process that needs one more is
-    aborted without a message. Programs that are needed again come from the cache on disk.
+    Linux allows a process 65 530 memory maps by default. A run that compiles new programs takes about 1500 maps, and
+    JAX never frees them. A process that exceeds the limit is aborted without a message. Programs that are needed again
+    are read from the cache on disk.
     """
     try:
         max_maps = int(_MOST_MAPS.read_text())
@@ -64,10 +65,10 @@ def forget_programs() -> None:
 
 @contextlib.contextmanager
 def arithmetic(precision: Literal["float32", "float64"]) -> Iterator[None]:
-    """Compute with full-precision matrix products (a GPU would round them to TF32), in single or double precision.
+    """Compute in single or double precision inside the context, with matrix products in full precision.
 
-    Random numbers use JAX's partitionable Threefry, whatever the environment sets, because the other mode gives
-    different draws.
+    By default a GPU would round matrix products to TF32. Random numbers always use JAX's partitionable Threefry,
+    because its other mode gives different draws. A setting of the environment is ignored.
     """
     full_precision, double_precision = jax.default_matmul_precision("highest"), jax.enable_x64(precision == "float64")
     with full_precision, double_precision, jax.threefry_partitionable(True):

@@ -1,4 +1,4 @@
-"""The posterior: a prior, a per-datum likelihood and the data. Mini-batches are drawn here."""
+"""The posterior: a prior, a likelihood of each datum, and the data. Mini-batches are drawn here."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Data(NamedTuple):
 
 
 class AbstractPosterior(eqx.Module):
-    """log p(theta) + likelihood_power * sum_i log p(y_i | x_i, theta), up to a constant.
+    """The log density log p(theta) + likelihood_power * sum_i log p(y_i | x_i, theta), up to a constant.
 
-    The data are leaves of the tree, so that new data of the same shape need no new compilation.
+    The data are leaves of the module, so that new data of the same shape need no new compilation.
     """
 
     has_outputs: ClassVar[bool] = False
-    """Whether the likelihood depends on theta through a network's outputs: `outputs` and `likelihood_at` exist."""
+    """Whether the likelihood depends on a network's outputs, so that `outputs` and `likelihood_at` are defined."""
 
     data: eqx.AbstractVar[Any]
     likelihood_power: eqx.AbstractVar[Number]
@@ -43,11 +43,11 @@ class AbstractPosterior(eqx.Module):
 
     @abc.abstractmethod
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the log prior density. It is never scaled by `likelihood_power` and never estimated."""
+        """Return the log prior density. It is not multiplied by `likelihood_power`, and it is always exact."""
 
     @abc.abstractmethod
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
-        """Return log p(y_i | x_i, theta) of each datum of a batch, a tree structured like `data`."""
+        """Return log p(y_i | x_i, theta) of each datum of a batch. The batch has the same structure as `data`."""
 
     @property
     def num_data(self) -> int:
@@ -66,7 +66,7 @@ class AbstractPosterior(eqx.Module):
         """Return the same posterior with data that can be split evenly over `multiple` devices.
 
         Raises:
-            UsageError: if the rows do not divide evenly, and this posterior cannot mask padded rows.
+            UsageError: if the rows cannot be split evenly, and this posterior cannot mask rows of padding.
         """
         if self.num_data % multiple:
             raise UsageError(
@@ -77,13 +77,13 @@ class AbstractPosterior(eqx.Module):
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
         """Draw `size` rows uniformly, with or without replacement."""
         if not replace and size == self.num_data:
-            return self.all_rows()  # in the order of the data, which does not affect a sum
+            return self.all_rows()  # not shuffled, because the order does not change a sum over the rows
         draw = uniform_indices if replace else distinct_indices
         # Without the barrier XLA would draw the batch again at every use.
         return jax.lax.optimization_barrier(self.take(draw(size, self.num_data, key=key)))
 
     def log_likelihoods(self, theta: Float[Array, " dim"]) -> Float[Array, " num_data"]:
-        """Return log p(y_i | x_i, theta) of every datum. Memory is bounded, also under `jax.grad`."""
+        """Return log p(y_i | x_i, theta) of every datum, with bounded memory (also inside `jax.grad`)."""
         # Without the barrier XLA would evaluate the network again at every use of the values.
         return jax.lax.optimization_barrier(self.over_data(lambda batch: self.log_likelihood(theta, batch)))
 
@@ -97,15 +97,15 @@ class AbstractPosterior(eqx.Module):
         )
 
     def log_density(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the log posterior density up to a constant, over all data."""
+        """Return the log posterior density given all data, up to a constant."""
         return self.log_prior(theta) + self.likelihood_power * jnp.sum(self.log_likelihoods(theta))
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
-        """Return draws by block on their natural scale, as the result file stores them."""
+        """Return the draws of each block on their natural scale, as the result file stores them."""
         return self.layout.unflatten(draws)
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Return a default initial position: a draw from the prior if it can be drawn from, otherwise from N(0, I)."""
+        """Return a random initial position, here from N(0, I). Subclasses may use another distribution."""
         return jax.random.normal(key, (self.layout.dim,), self.dtype)
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -138,7 +138,7 @@ class AbstractPosterior(eqx.Module):
         return None
 
     def centre(self) -> Float[Array, " dim"] | None:
-        """Return a known mode near all draws, a fixed anchor of control variates; None if there is none."""
+        """Return a mode of the posterior that is known in advance, as the fixed point of control variates, or None."""
         return None
 
     def log_likelihood_bounds(self, batch: Any) -> Float[Array, " batch"]:
@@ -151,7 +151,7 @@ class AbstractPosterior(eqx.Module):
         return jnp.zeros(()).dtype
 
     def over_data(self, function: Callable[[Any], Float[Array, "batch *value"]]) -> Float[Array, "num_data *value"]:
-        """Apply a per-datum function of a batch to all data, block after block."""
+        """Return the values of a function of a batch at every datum, computed block by block."""
         return passes.over_blocks(self.data, self.num_data, function)
 
     def sum_over_data(
@@ -161,13 +161,14 @@ class AbstractPosterior(eqx.Module):
         rows: int,
         add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]] = passes.add_trees,
     ) -> PyTree[Array]:
-        """Return the sum over blocks of `rows` data of `function(batch, weights)`.
+        """Split the data into blocks of `rows` rows, and return the sum of `function(batch, weights)` over the blocks.
 
-        The last block may repeat data of another block. Repeated data have weight 0, all others 1.
+        Some rows may occur in two blocks. A row has weight 1 in one block, and weight 0 if it is repeated.
 
         Args:
-            function: the summary of a block, given its data and their weights.
-            rows: number of data in a block.
-            add: combines the values of two blocks, by default their sum; zeros must be its neutral element.
+            function: the summary of a block, given its rows and their weights.
+            rows: number of rows in a block.
+            add: function that combines the values of two blocks, by default their sum. Zeros must be its neutral
+                element.
         """
         return passes.sum_over_blocks(self.data, self.num_data, function, size=rows, add=add)

@@ -18,10 +18,10 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
 
 
 class Censored(AbstractLikelihood):
-    """A likelihood whose targets are lower and upper bounds, `[target, 2]`, which are equal for known values.
+    """A likelihood of targets that are given by a lower and an upper bound, `[target, 2]`.
 
-    Where they differ, the datum's likelihood is the probability that the value lies strictly between them (Tobin 1958,
-    for one-sided bounds). `likelihood` is the likelihood of known values.
+    If the bounds are equal, the value is known, and `likelihood` gives its density. If they differ, the likelihood is
+    the probability that the value lies strictly between the bounds (Tobin 1958, for one-sided bounds).
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
@@ -30,12 +30,12 @@ class Censored(AbstractLikelihood):
 
     @property
     def scales_targets(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the targets may be standardised, as for the likelihood of known values."""
+        """Whether the targets may be standardised; the same as for the likelihood of known values."""
         return self.likelihood.scales_targets
 
     @property
     def noise_by_row(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the outputs determine the width of the noise, as for the likelihood of known values."""
+        """Whether the outputs determine the width of the noise; the same as for the likelihood of known values."""
         return self.likelihood.noise_by_row
 
     def num_outputs(self, num_targets: int) -> int:
@@ -47,8 +47,8 @@ class Censored(AbstractLikelihood):
         return self.likelihood.distribution(output)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the log density of known values plus the log probabilities of intervals."""
-        if target.ndim == 1:  # known values alone
+        """Return the log density of the known values plus the log probabilities of the intervals."""
+        if target.ndim == 1:  # all values are known
             return self.likelihood.log_prob(output, target)
         return log_likelihood(self.likelihood.distribution(output), target[:, 0], target[:, 1])
 
@@ -80,10 +80,10 @@ class Censored(AbstractLikelihood):
         return dataclasses.replace(self, likelihood=self.likelihood.of_targets(count))
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
-        """Reject known values that the likelihood cannot have produced, and intervals without a count.
+        """Check that the likelihood can produce the known values, and that each interval of counts contains a count.
 
         Raises:
-            UsageError: with the first such row.
+            UsageError: if not; the message names the first such row.
         """
         bounds: Any = targets if targets.ndim == 3 else np.stack([targets, targets], -1)
         low, high = bounds[..., 0], bounds[..., 1]
@@ -99,7 +99,7 @@ class Censored(AbstractLikelihood):
 
 
 def uncensored(likelihood: AbstractLikelihood) -> AbstractLikelihood:
-    """Return the likelihood of known values, which is the one that a recipe names."""
+    """Return the likelihood that a recipe names, which for censored targets is the likelihood of known values."""
     return likelihood.likelihood if isinstance(likelihood, Censored) else likelihood
 
 

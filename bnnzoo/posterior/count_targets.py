@@ -8,7 +8,7 @@ from bnnzoo.errors import UsageError
 
 
 def check_counts(targets: np.ndarray, likelihood: str) -> None:
-    """Reject targets that are not counts.
+    """Check that the targets are counts.
 
     Args:
         targets: the targets, [row, target].

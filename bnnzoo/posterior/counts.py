@@ -1,7 +1,7 @@
 """Likelihoods of overdispersed counts: negative binomial and zero-inflated Poisson.
 
-The outputs begin with one log rate for each target. As in `Poisson`, the log densities are written about their
-maxima: in single precision large counts keep their digits, and gradients stay finite.
+The outputs begin with one log rate for each target. As in `Poisson`, a log density is computed as its maximum minus a
+difference. In single precision, large counts then keep their digits, and gradients stay finite.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bnnzoo.posterior.hyperparameter import Number, as_number
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter, Poisson, half_normal
 
 _LEAST_DISPERSION = 1e-30
-"""Lower bound of the dispersion. Below it the distribution equals Poisson's, and 1 / dispersion would overflow."""
+"""Lower bound of the dispersion. For smaller values the distribution is Poisson, and 1 / dispersion would overflow."""
 
 
 class NegativeBinomial(AbstractLikelihood):
@@ -58,9 +58,9 @@ class NegativeBinomial(AbstractLikelihood):
         return output + log_exposure
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the largest log probability of the counts at any rate, and at any dispersion if it is learned."""
+        """Return the largest log probability of the counts over all rates, and all dispersions if it is learned."""
         if isinstance(self.dispersion, str):
-            return Poisson().upper_bound(target)  # the limit of zero dispersion is the most concentrated
+            return Poisson().upper_bound(target)  # the Poisson distribution, dispersion 0, is the most concentrated
         return jnp.sum(jnp.where(target > 0, _peak(target, 1 / jnp.maximum(self.dispersion, _LEAST_DISPERSION)), 0))
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -98,7 +98,7 @@ class ZeroInflatedPoisson(AbstractLikelihood):
         """Return the log probability of the counts, summed over targets."""
         log_rate, logit = jnp.split(output, 2)
         log_extra, log_counted = jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)
-        # Beyond a rate of e^80 a Poisson zero has probability 0 in any precision; an infinite rate has no gradient.
+        # For rates above e^80 a Poisson zero has probability 0 in any precision. An infinite rate has no gradient.
         log_zero = jnp.logaddexp(log_extra, log_counted - jnp.exp(jnp.minimum(log_rate, 80.0)))
         poisson_log_prob = jax.vmap(lambda f, y: Poisson().log_prob(f[None], y[None]))
         log_count = poisson_log_prob(jnp.where(target == 0, 0.0, log_rate), jnp.maximum(target, 1))
@@ -110,7 +110,7 @@ class ZeroInflatedPoisson(AbstractLikelihood):
         return jnp.concatenate([log_rate + log_exposure, logit])
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the bound of a Poisson distribution, which is reached without extra zeros."""
+        """Return the bound of a Poisson distribution, which is reached if the probability of an extra zero is 0."""
         return Poisson().upper_bound(target)
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
@@ -120,7 +120,10 @@ class ZeroInflatedPoisson(AbstractLikelihood):
 
 
 def _stirling_error(z: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return log z! - (z + 1/2) log z + z - log(2 pi) / 2 for positive z; from z = 10 on by Stirling's series."""
+    """Return the error of Stirling's formula, log z! - (z + 1/2) log z + z - log(2 pi) / 2, for positive z.
+
+    From z = 10 on, it is computed by Stirling's series.
+    """
     large, small = jnp.maximum(z, 10.0), jnp.minimum(z, 10.0)
     series = (1 / 12 - (1 / 360 - 1 / 1260 / large**2) / large**2) / large
     direct = jax.scipy.special.gammaln(small + 1) - (small + 0.5) * jnp.log(small) + small - jnp.log(2 * jnp.pi) / 2
@@ -128,9 +131,9 @@ def _stirling_error(z: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def _peak(target: Shaped[Array, "*target"], size: Float[Array, "..."]) -> Float[Array, "*target"]:
-    """Return the log probability of a count >= 1 at its most likely mean, which is the count itself.
+    """Return the largest log probability of a count >= 1 over all means; the maximum is at the mean equal to the count.
 
-    Loader's saddle-point expansion (2000), in which large terms have cancelled.
+    The form is Loader's saddle-point expansion (2000), which contains no large terms that would cancel.
     """
     count = jnp.maximum(target, 1.0)
     errors = _stirling_error(size + count) - _stirling_error(size) - _stirling_error(count)
@@ -140,7 +143,7 @@ def _peak(target: Shaped[Array, "*target"], size: Float[Array, "..."]) -> Float[
 def _below_peak(
     output: Float[Array, " output"], target: Shaped[Array, "*target"], size: Float[Array, "..."]
 ) -> Float[Array, "*target"]:
-    """Return the log probability at `_peak` minus that at the mean exp(output), for counts >= 1."""
+    """Return `_peak` minus the log probability of the count at the mean exp(output), for counts >= 1."""
     count = jnp.maximum(target, 1.0)
     log_ratio = jnp.where(target == 0, 0.0, output) - jnp.log(count)
     size_fraction, count_fraction = size / (size + count), count / (size + count)
@@ -152,7 +155,7 @@ def _below_peak(
 def _log_mean_exp(
     rest: Float[Array, "..."], fraction: Float[Array, "..."], exponent: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """Return log(rest + share e^exponent) for rest + share = 1, with all digits where the result is near 0."""
+    """Return log(rest + fraction e^exponent) for rest + fraction = 1, with all digits if the result is near 0."""
     relative_change = fraction * jnp.expm1(jnp.minimum(exponent, 80.0))
     is_near = (relative_change > -0.5) & (relative_change < 1)
     tiny = jnp.finfo(fraction.dtype).tiny

@@ -1,7 +1,7 @@
 """Numeric hyperparameters of modules: NumPy float32 scalars.
 
-`eqx.filter_jit` traces them, so that a new value needs no new compilation, unlike a Python float. Unlike JAX arrays,
-they do not initialise JAX before the number of devices is set.
+`eqx.filter_jit` traces them, so that a new value needs no new compilation; a Python float would need one. A JAX array
+would start JAX before the number of devices is set; a NumPy scalar does not.
 """
 
 from __future__ import annotations

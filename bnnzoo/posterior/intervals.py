@@ -1,6 +1,6 @@
-"""Log probabilities that a random number lies between two bounds, accurate in both tails, with finite gradients.
+"""Log probabilities of an interval. They are accurate in both tails and have finite gradients.
 
-Float32 is the usual precision, in which a probability below 1e-38 underflows to 0. All computations therefore use
+The usual precision is float32, in which a probability below 1e-38 underflows to 0. All computations therefore use
 logarithms.
 """
 
@@ -17,10 +17,12 @@ from jaxtyping import Array, Float
 from bnnzoo.errors import UsageError
 
 _FAR = -10.0
-"""Number of standard deviations beyond which the tail of a normal is computed from its asymptotic series."""
+"""Number of standard deviations, below the mean, beyond which a normal tail is computed by its asymptotic series."""
 _NARROW = 0.02
-"""Width, in standard deviations, below which an interval's probability is the density at its middle times its width.
-For a normal the width is multiplied by |middle| where that exceeds one standard deviation.
+"""Largest width of a narrow interval, in standard deviations.
+
+The probability of a narrow interval is computed as its width times the density in its middle, with a correction for a
+normal distribution. For a normal distribution, the width is first multiplied by max(|middle|, 1).
 """
 _SMALL = 1e-30
 """Probability below which a tail is computed from a series of logarithms."""
@@ -30,10 +32,10 @@ _TERMS = 64
 def log_likelihood(
     distribution: dist.Distribution, low: Float[Array, "*target"], high: Float[Array, "*target"]
 ) -> Float[Array, "..."]:
-    """Return the log density where `low` equals `high`, else the log probability of the values strictly between.
+    """Return the log density if `low` equals `high`, otherwise the log probability of the values strictly between.
 
     Raises:
-        UsageError: if interval probabilities of the law are not implemented.
+        UsageError: if the probabilities of intervals are not implemented for this distribution.
     """
     if isinstance(distribution, dist.Independent):
         base_values = log_likelihood(distribution.base_dist, low, high)
@@ -47,7 +49,7 @@ def log_likelihood(
         return jax.nn.logsumexp(weights + log_likelihood(parts, low, high), axis=-1)
     observed = low == high
     value = jnp.where(observed, low, 0.0)
-    # The arguments of the branch not taken are replaced by harmless ones; otherwise its gradient would be NaN.
+    # `where` also differentiates the branch that is not used. Replace its arguments, so that its gradient is not NaN.
     low, high = jnp.where(observed, -1.0, low), jnp.where(observed, 1.0, high)
     return jnp.where(observed, _log_density(distribution, value), _log_interval(distribution, low, high))
 
@@ -76,9 +78,9 @@ def _log_interval(
 
 
 def _standardise(distribution: Any, end: Float[Array, "*target"]) -> Float[Array, "..."]:
-    """Return an end of the interval, standardised by the location and scale of the law.
+    """Return an end of the interval, standardised by the location and the scale of the distribution.
 
-    The gradient of an infinite end is 0, not infinity times 0.
+    The gradient at an infinite end is 0, not infinity times 0.
     """
     infinite = jnp.isinf(end)
     return jnp.where(infinite, end, (jnp.where(infinite, 0.0, end) - distribution.loc) / distribution.scale)
@@ -86,14 +88,14 @@ def _standardise(distribution: Any, end: Float[Array, "*target"]) -> Float[Array
 
 def log_normal_interval(low: Float[Array, "*a"], high: Float[Array, "*a"]) -> Float[Array, "*a"]:
     """Return log P(low < Z < high) for a standard normal Z; either end may be infinite."""
-    # Reflect the interval to the left of 0, where tails are small and differences of logarithms keep their digits.
+    # Reflect an interval right of 0 to the left: there the tails are small, and log differences keep their digits.
     is_reflected = low + high > 0
     low, high = jnp.where(is_reflected, -high, low), jnp.where(is_reflected, -low, high)
     is_one_sided, width = jnp.isinf(low), high - low
     low = jnp.where(is_one_sided, high - 1.0, low)
     is_unbounded = jnp.isinf(high)
     high, low = jnp.where(is_unbounded, 0.0, high), jnp.where(is_unbounded, -1.0, low)
-    # The log ratio of the tails beyond both ends, computed without subtracting their squares from one another.
+    # Log ratio of the two tail probabilities P(Z < low) and P(Z < high). The difference of the squares is factorised.
     ratio = -(low - high) * (low + high) / 2 + _tail_factor(low) - _tail_factor(high)
     middle = (low + high) / 2
     is_left, is_narrow = high <= 0, width * jnp.maximum(jnp.abs(middle), 1.0) < _NARROW
@@ -110,7 +112,7 @@ def log_normal_interval(low: Float[Array, "*a"], high: Float[Array, "*a"]) -> Fl
 
 
 def _log_tail(x: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """Return log P(Z < x). Far to the left it comes from a series, because the gradient otherwise loses all digits."""
+    """Return log P(Z < x). Below x = -10 a series is used, because the gradient would otherwise lose all digits."""
     return jnp.where(x < _FAR, -(x**2) / 2 + _series(jnp.minimum(x, _FAR)), log_ndtr(jnp.maximum(x, _FAR)))
 
 
@@ -152,7 +154,7 @@ def log_t_interval(low: Float[Array, "*a"], high: Float[Array, "*a"], df: Float[
     straddling = jnp.log1p(-jnp.where(is_straddling, jnp.exp(lower) + jnp.exp(upper), 0.5))
     density = jnp.asarray(dist.StudentT(df).log_prob((low + high) / 2)) + jnp.log(jnp.where(is_narrow, width, 1.0))
     two_sided = jnp.where(is_narrow, density, jnp.where(is_right, tails, straddling))
-    # A lower end to the left of 0 leaves out the tail on that side.
+    # If the lower end is left of 0, the probability is 1 minus the tail to the left of this end.
     one_sided_mass = jnp.where(is_right, lower, jnp.log1p(-jnp.where(is_right, 0.5, jnp.exp(lower))))
     return jnp.where(is_unbounded, 0.0, jnp.where(is_one_sided, one_sided_mass, two_sided))
 
@@ -206,7 +208,7 @@ def _log_poisson_cdf(count: Float[Array, "*a"], rate: Float[Array, "*a"]) -> Flo
 
 
 def _log_poisson_sf(count: Float[Array, "*a"], rate: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """Return log P(Y > count), which is 0 for a count below 0."""
+    """Return log P(Y > count); it is 0 for a negative count."""
     is_certain, count = count < 0, jnp.maximum(count, 0.0)
     value = gammainc(count + 1, rate)
     is_underflow = value < _SMALL

@@ -1,4 +1,4 @@
-"""Names and positions of the blocks inside a chain's flat position `theta`."""
+"""Names of the blocks of the parameter vector `theta`, and their places in it."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Block(NamedTuple):
 
     @property
     def layer(self) -> str:
-        """Common prefix of a layer's arrays: `layers_0` for `layers_0_weight`; "" for a network of one layer."""
+        """Common prefix of the names of a layer's arrays: `layers_0` for `layers_0_weight`, and "" for `weight`."""
         return self.name.rpartition("_")[0]
 
     @property
     def fan_in(self) -> int:
-        """Number of inputs that a weight's unit sums over, the product of all axes but the first; 1 for a bias."""
+        """Number of inputs of the unit of a weight: the product of all axes except the first. It is 1 for a bias."""
         return prod(self.shape[1:])
 
 
 class Layout(eqx.Module):
-    """Map from parts of `theta: Float[Array, " dim"]` to parameters. It is static: no computation uses it as data."""
+    """Map from slices of `theta: Float[Array, " dim"]` to named parameters. It is static, not data of a computation."""
 
     blocks: tuple[Block, ...] = eqx.field(static=True)
 
@@ -54,7 +54,7 @@ class Layout(eqx.Module):
         """Check the blocks' names, which become variables of the result file.
 
         Raises:
-            UsageError: if a name cannot be a variable's, or two names clash.
+            UsageError: if a name is not allowed for a variable, or if two names clash.
         """
         for block in self.blocks:
             if reason := variable_names.fault(block.name):
@@ -69,7 +69,7 @@ class Layout(eqx.Module):
 
     @property
     def network(self) -> Layout:
-        """Layout of the network's own blocks, which come first."""
+        """Layout of the blocks of the network, which are the first ones of `theta`."""
         return Layout(tuple(b for b in self.blocks if b.owner == "network"))
 
     def unflatten(self, theta: Any) -> dict[str, Any]:
@@ -82,17 +82,17 @@ class Layout(eqx.Module):
         return jnp.concatenate([jnp.ravel(jnp.asarray(values[b.name])) for b in self.blocks])
 
     def fan_in(self) -> Float[np.ndarray, " dim"]:
-        """Return for every parameter the number of inputs that its unit sums over."""
+        """Return, for every parameter, the number of inputs of its unit (1 for a bias)."""
         return np.concatenate([np.full(b.size, b.fan_in, np.float32) for b in self.blocks])
 
     def layer_index(self) -> Int[np.ndarray, " dim"]:
-        """Return for every parameter the index of its layer, from 0. A layer's arrays must be consecutive."""
+        """Return, for every parameter, the index of its layer, from 0. The arrays of a layer must be consecutive."""
         layers = [block.layer for block in self.blocks]
         starts = [i == 0 or layer != layers[i - 1] for i, layer in enumerate(layers)]
         return np.repeat(np.cumsum(starts) - 1, [block.size for block in self.blocks])
 
     def name_of(self, index: int) -> str:
-        """Return the parameter at an index of `theta` in readable form, such as `layers_0_weight[3, 1]`."""
+        """Return the readable name of the parameter at an index of `theta`, such as `layers_0_weight[3, 1]`."""
         block = next(b for b in self.blocks if b.start <= index < b.stop)
         place = np.unravel_index(index - block.start, block.shape)
         return f"{block.name}[{', '.join(str(int(i)) for i in place)}]" if block.shape else block.name

@@ -1,7 +1,8 @@
 """Likelihoods: the distribution of one datum's target given the network's output. Built on numpyro.distributions.
 
-A likelihood's own parameters, such as a learned noise scale, are blocks of `theta` like any other. They are
-unconstrained in `theta` and on their natural scale in the result file. Units are those that the network receives.
+A likelihood's own parameters, such as a learned noise scale, are blocks of `theta`, as the network's weights are. They
+are unconstrained in `theta`, and on their natural scale in the result file. Targets are in the units that the network
+is trained on (standardised, if the run standardises them).
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class AbstractLikelihood(eqx.Module):
 
     task: ClassVar[Literal["regression", "classification"]]
     scales_targets: ClassVar[bool] = False
-    """Whether the targets may be standardised (counts and labels may not)."""
+    """Whether the targets may be standardised. Counts and labels may not."""
     noise_by_row: ClassVar[bool] = False
-    """Whether the outputs determine the width of the noise, so that poor fit can be mistaken for noise."""
+    """Whether the outputs determine the width of the noise. The network can then treat its own errors as noise."""
 
     @abc.abstractmethod
     def num_outputs(self, num_targets: int) -> int:
@@ -67,11 +68,11 @@ class AbstractLikelihood(eqx.Module):
         return jnp.asarray(self.distribution(output).sample(key))
 
     def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
-        """Return p(class | output); for classification only."""
+        """Return the probability of each class given the output; only for classification."""
         raise NotImplementedError(f"{type(self).__name__} has no classes")
 
     def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
-        """Return the output with the log exposure added to its log rates; for counts only."""
+        """Return the output with the log exposure added to its log rates; only for counts."""
         raise NotImplementedError(f"{type(self).__name__} has no rates")
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
@@ -84,20 +85,20 @@ class AbstractLikelihood(eqx.Module):
         return ()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
-        """Return the same likelihood with its sampled parameters set, on their natural scale: fields of these names."""
+        """Return the same likelihood with the sampled parameters set to `values`, which are on their natural scale."""
         return dataclasses.replace(self, **values) if values else self
 
     def of_targets(self, count: int) -> AbstractLikelihood:
-        """Return the same likelihood for `count` targets (regression), each with its own noise, or `count` classes."""
+        """Return the likelihood for `count` targets, each with its own noise (or `count` classes, classification)."""
         del count
         return self
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
-        """Reject targets that this likelihood cannot have produced. Called on the host.
+        """Check, on the host, that this likelihood can produce the targets.
 
         Args:
-            targets: one row a datum.
-            num_targets: targets (regression) or classes (classification), as for `num_outputs`.
+            targets: the targets, one row for each datum.
+            num_targets: number of targets (regression) or classes (classification), as for `num_outputs`.
 
         Raises:
             UsageError: if a target is invalid; the message names the first such row.
@@ -128,7 +129,7 @@ def half_normal(name: str, targets: int) -> tuple[Parameter, ...]:
 
 
 class AbstractNoise(AbstractLikelihood):
-    """A law centred at the outputs, whose scale is fixed or learned for each target."""
+    """A distribution centred at the outputs, with a scale that is fixed or learned for each target."""
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
@@ -148,7 +149,7 @@ class AbstractNoise(AbstractLikelihood):
 
 
 class Gaussian(AbstractNoise):
-    """N(output, scale^2), the same noise everywhere."""
+    """N(output, scale^2), with the same noise for all inputs."""
 
     scale: Annotated[
         Number | Literal["learned"],
@@ -201,7 +202,7 @@ class Mixture(AbstractLikelihood):
         k = self.components
         logits, moments_output = (output[:k], output[k:]) if k > 1 else (None, output)
         means, raw_scales = jnp.split(moments_output.reshape(2, k, -1), 2)
-        # The floor bounds the density of an exactly repeated target.
+        # The smallest scale, 1e-4, bounds the density of targets that the means fit exactly.
         mean, scale = means[0], jax.nn.softplus(raw_scales[0]) + 1e-4
         if logits is None:
             return dist.Normal(mean[0], scale[0]).to_event(1)
@@ -209,7 +210,7 @@ class Mixture(AbstractLikelihood):
 
 
 class MixturePerTarget(AbstractLikelihood):
-    """A mixture of Gaussians for each target; targets are independent given the outputs.
+    """A mixture of Gaussians for each target. Given the outputs, the targets are independent.
 
     Outputs, for each target in turn: `components` logits (none for one component), then means, then softplus scales.
     """
@@ -235,9 +236,9 @@ class MixturePerTarget(AbstractLikelihood):
 
 
 class Heteroscedastic(AbstractLikelihood):
-    """N(mean, scale^2) with mean and scale from the network's outputs: noise that depends on the input.
+    """N(mean, scale^2), with the mean and the scale as outputs of the network: the noise depends on the input.
 
-    With `df` degrees of freedom it is Student's t with these outputs: noise that depends on the input, with outliers.
+    If `df` is finite, it is Student's t with this location and scale, for noise that also has outliers.
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
@@ -308,9 +309,9 @@ class Bernoulli(AbstractLikelihood):
 
 
 def _poisson_peak(y: Array) -> Array:
-    """Return y log m - m - log y! with m = max(y, 1), the largest log probability of a count y >= 1.
+    """Return the largest log probability of a count y >= 1, which is y log m - m - log y! with m = y.
 
-    From y = 10 on the large terms would cancel, so Stirling's series is used; its next term is below 1e-10.
+    From y = 10 on, Stirling's series is used, because the large terms would cancel. Its next term is below 1e-10.
     """
     mean = jnp.maximum(y, 1.0)
     series = jnp.log(2 * jnp.pi * mean) / 2 + (1 / 12 - (1 / 360 - 1 / 1260 / mean**2) / mean**2) / mean
@@ -330,11 +331,12 @@ class Poisson(AbstractLikelihood):
         return dist.Poisson(jnp.exp(output)).to_event(1)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        # y f - e^f - log y!, written about its maximum: large counts keep their digits, and no gradient is NaN.
+        # y f - e^f - log y!, computed as its maximum minus a difference: large counts keep their digits, and no
+        # gradient is NaN.
         is_zero, positive_target = target == 0, jnp.maximum(target, 1.0)
         log_ratio = jnp.where(is_zero, 0.0, output) - jnp.log(positive_target)
         log_prob_of_counts = _poisson_peak(target) - (positive_target * jnp.expm1(log_ratio) - target * log_ratio)
-        # For a count of 0 the term -e^f keeps all its digits, however small the rate is.
+        # For a count of 0, -e^f alone keeps all digits, however small the rate is.
         return jnp.sum(jnp.where(is_zero, -jnp.exp(jnp.where(is_zero, output, 0.0)), log_prob_of_counts))
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:

@@ -1,8 +1,8 @@
-"""Distribution functions of single targets, for the distribution of one datum's targets.
+"""Marginal distribution functions (CDFs) of the targets of one datum.
 
 NumPyro defines `cdf` for most univariate distributions. This module adds independent targets, mixtures, zero inflation,
-and values outside of the support. Use float64: in float32 the incomplete gamma and beta functions are wrong by up to
-0.03 for large counts, and by 0.04 for Student's t with a million degrees of freedom.
+and values outside the support. Use float64. In float32 the incomplete gamma and beta functions have errors of up to
+0.03 for large counts, and of 0.04 for Student's t with a million degrees of freedom.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from jaxtyping import Array, Bool, Float
 from numpyro.distributions.discrete import ZeroInflatedProbs
 
 _POISSON_SIZE = 1e8
-"""Size of a negative binomial above which it is computed as Poisson's, because its incomplete beta function fails."""
+"""Size parameter above which a negative binomial is computed as Poisson, because its beta function is inaccurate."""
 
 
 def marginal_cdf(distribution: Any, value: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return P(Y_t <= value_t) of each target t.
 
     Args:
-        distribution: the joint distribution of one datum's targets, event shape [target]; or of a batch.
+        distribution: the joint distribution of one datum's targets, with event shape [target], or a batch of these.
         value: one value for each target; values may be infinite.
 
     Raises:
-        NotImplementedError: if NumPyro has no distribution function for it.
+        NotImplementedError: if NumPyro has no distribution function for this distribution.
     """
     if isinstance(distribution, dist.Independent):
         return marginal_cdf(distribution.base_dist, value)
@@ -50,7 +50,7 @@ def marginal_cdf(distribution: Any, value: Float[Array, "..."]) -> Float[Array, 
 
 
 def in_support(distribution: Any, value: Float[Array, "..."]) -> Bool[Array, "..."]:
-    """Whether each target is a value that the distribution can have."""
+    """Whether each value is in the support of the distribution of its target."""
     if isinstance(distribution, dist.Independent):
         return in_support(distribution.base_dist, value)
     if isinstance(distribution, dist.MixtureSameFamily):
@@ -84,7 +84,7 @@ def _cdf_on_support(distribution: Any, value: Float[Array, "..."]) -> Float[Arra
     if distribution.is_discrete:
         value = jnp.floor(value)
     largest = jnp.finfo(jnp.result_type(float)).max
-    # Bounds may depend on the parameters; a number that no distribution function takes would give NaN.
+    # Clip the value to the support, because `cdf` gives NaN outside it. The bounds may depend on the parameters.
     low = getattr(distribution.support, "lower_bound", -largest)
     high = getattr(distribution.support, "upper_bound", largest)
     inside = jnp.clip(value, jnp.maximum(low, -largest), jnp.minimum(high, largest))

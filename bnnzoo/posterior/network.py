@@ -1,4 +1,4 @@
-"""The posterior of the parameters of any Equinox module, all of them or a subset."""
+"""The posterior of all parameters of an Equinox module, or of some of them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.posterior.subspace import SubspaceNetwork
 
 _LEAST_BUCKET = 16
-"""Smallest multiple of rows to which `in_bucket` rounds up."""
+"""Smallest number to whose multiples `in_bucket` rounds up the number of rows."""
 
 
 class CountedData(NamedTuple):
-    """Rows as in `Data`, with padding: a row whose `counts` is false has log-likelihood 0 at every theta."""
+    """Rows as in `Data`, with rows of padding. If `counts` is false, the row has log-likelihood 0 at every theta."""
 
     x: Shaped[Array | np.ndarray, "num_data ..."]
     y: Shaped[Array | np.ndarray, "num_data ..."]
@@ -34,7 +34,7 @@ class CountedData(NamedTuple):
 
 
 class NetworkPosterior(AbstractPosterior):
-    """The posterior of a network's weights and of the own parameters of its likelihood and prior.
+    """The posterior of a network's weights and of the sampled parameters of its likelihood and its prior.
 
     Construct it with `NetworkPosterior.of(network, likelihood, prior, x, y)`. The network is any `eqx.Module` whose
     call maps one input to `likelihood.num_outputs(...)` outputs.
@@ -52,9 +52,12 @@ class NetworkPosterior(AbstractPosterior):
     layout: Layout = eqx.field(static=True)
     _tree: Any = eqx.field(static=True)
     _rows: int | None = eqx.field(static=True, default=None)
-    """Number of rows that belong to the posterior, if the data are padded with more."""
+    """Number of rows of the posterior if `padded` has added rows of padding; otherwise None."""
     has_exposure: bool = eqx.field(static=True, default=False)
-    """Whether the last input is an exposure. It is not passed to the network; its log is added to the log rates."""
+    """Whether the last column of the inputs is an exposure.
+
+    The exposure is not passed to the network. Its logarithm is added to the log rates.
+    """
 
     @classmethod
     def of(
@@ -74,16 +77,17 @@ class NetworkPosterior(AbstractPosterior):
         """Construct a posterior.
 
         Args:
-            network: the network; the leaves that `sampled` does not select keep its values.
+            network: the network. Leaves that `sampled` does not select keep their values.
             likelihood: the distribution of a target given the network's outputs.
             prior: the prior of the sampled leaves.
-            x: inputs, one row a datum; integers (images) are turned into `(x - input_mean) / input_sd` on the device.
+            x: inputs, one row for each datum. Integers (images) are converted to `(x - input_mean) / input_sd` on the
+                device.
             y: targets `[num_data, target]` for regression, labels `[num_data]` for classification.
             likelihood_power: exponent beta of the likelihood.
             input_mean: mean of integer inputs.
             input_sd: standard deviation of integer inputs.
-            sampled: whether a leaf of the network is sampled.
-            has_exposure: whether the last column of x is an exposure, a positive number that multiplies the rates.
+            sampled: function that returns whether a leaf of the network is sampled.
+            has_exposure: whether the last column of x is an exposure: a positive number that multiplies the rates.
 
         Raises:
             UsageError: if two parameters have the same name, or a parameter is complex.
@@ -120,18 +124,18 @@ class NetworkPosterior(AbstractPosterior):
         return len(self.data.x) if self._rows is None else self._rows
 
     def padded(self, multiple: int) -> NetworkPosterior:
-        """Return the same posterior with rows repeated so that `multiple` devices can share them evenly."""
+        """Return the same posterior with rows of padding added, so that `multiple` devices get equally many rows."""
         missing = -len(self.data.x) % multiple
         if not missing:
             return self
         return dataclasses.replace(self, data=_with_last_repeated(self.data, missing), _rows=self.num_data)
 
     def in_bucket(self) -> NetworkPosterior:
-        """Return the same posterior with its rows padded to a round number, by at most an eighth (or 15 rows).
+        """Return the same posterior with rows of padding that have log-likelihood 0, up to a round number of rows.
 
-        The data are leaves, so that posteriors of nearly the same size share their compiled programs, as in
-        cross-validation. The density is the same up to rounding. Mini-batches are drawn from all `num_data` rows,
-        padding included.
+        At most an eighth of the number of rows is added, or at most 15 rows if that is more. Posteriors of nearly the
+        same number of rows then share their compiled programs, for example in cross-validation. The density is the same
+        up to rounding. Mini-batches are drawn from all `num_data` rows, including the padding.
         """
         count = self.num_data
         step = max(_LEAST_BUCKET, 1 << max(0, count.bit_length() - 4))
@@ -158,28 +162,32 @@ class NetworkPosterior(AbstractPosterior):
         )
 
     def prior_at(self, values: Mapping[str, Array]) -> AbstractPrior:
-        """Return the prior of the weights, with its own parameters taken from unconstrained values by block name."""
+        """Return the prior of the weights with its own parameters set.
+
+        Args:
+            values: unconstrained values by the name of the block.
+        """
         parameters = self.prior.parameters(self.layout.network)
         return self.prior.with_parameters({p.name: p.natural(values[f"prior_{p.name}"]) for p in parameters})
 
     def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
-        """Return the network's outputs for a batch of inputs, with the log exposure added where there is one."""
+        """Return the network's outputs for a batch of inputs. If there is an exposure, its log is added."""
         return self.with_exposure(jax.vmap(self.network_at(theta))(self.inputs(x)), x)
 
     def with_exposure(
         self, outputs: Float[Array, "batch output"], x: Shaped[Array, "batch ..."]
     ) -> Float[Array, "batch output"]:
-        """Return outputs with the log of the exposure in `x` added to their log rates, if there is an exposure."""
+        """Return outputs whose log rates include the log of the exposure in `x`; unchanged without an exposure."""
         if not self.has_exposure:
             return outputs
         return jax.vmap(self.likelihood.exposed)(outputs, jnp.log(x[:, -1]))
 
     @eqx.filter_jit
     def features(self, function: Callable[[Array], Array]) -> Float[Array, "num_data feature"]:
-        """Return the values at every datum of a function of one input, followed by the exposure where there is one.
+        """Return the values of a function at every datum. If there is an exposure, it is appended as the last column.
 
         Args:
-            function: for example a network without its last layer.
+            function: a function of one input, for example a network without its last layer.
         """
 
         def batch_features(batch: Data) -> Float[Array, "batch feature"]:
@@ -195,18 +203,18 @@ class NetworkPosterior(AbstractPosterior):
             return None
         outputs = self.outputs(theta, jnp.asarray(batch.x))
         variances = jax.vmap(lambda output: self.likelihood.distribution(output).variance)(outputs)
-        return jnp.exp(jnp.mean(jnp.log(variances), axis=1) / 2)  # the geometric mean over several targets
+        return jnp.exp(jnp.mean(jnp.log(variances), axis=1) / 2)  # the geometric mean over the targets
 
     def fixed_prior(self) -> AbstractPrior | None:
         """Return the prior of the network's blocks; None if its scales are sampled."""
         return None if self.prior.parameters(self.layout.network) else self.prior
 
     def centre(self) -> Float[Array, " dim"] | None:
-        """Return the mode in the sampled subspace; None if whole parameters are sampled."""
+        """Return the mode if a subspace is sampled (`SubspaceNetwork`); otherwise None."""
         return self.network.centre if isinstance(self.network, SubspaceNetwork) else None
 
     def inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
-        """Return a batch of inputs as the network receives them, without the exposure."""
+        """Return a batch of inputs as the network receives them: without the exposure, and with integers scaled."""
         if self.has_exposure:
             x = x[:, :-1]
         if jnp.issubdtype(x.dtype, jnp.floating):
@@ -233,7 +241,10 @@ class NetworkPosterior(AbstractPosterior):
         return jnp.where(batch.counts, values, 0) if isinstance(batch, CountedData) else values
 
     def position(self, network: PyTree) -> Float[Array, " dim"]:
-        """Return the `theta` of a network of the same architecture, with other parameters at their default start."""
+        """Return the `theta` of a network of the same architecture.
+
+        The own parameters of the likelihood and the prior have their default initial values.
+        """
         values: dict[str, Array] = named_leaves(network)
         values |= {name: jnp.full(p.shape, p.start) for name, p in self.own_parameters().items()}
         return self.layout.flatten(values).astype(self.dtype)
@@ -260,7 +271,7 @@ class NetworkPosterior(AbstractPosterior):
         return values | {name: p.natural(values[name]) for name, p in self.own_parameters().items()}
 
     def unconstrained(self, natural: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
-        """Return the `theta` of a flattened draw on its natural scale, as the result file stores it."""
+        """Return the `theta` of a flattened draw that is on its natural scale, as in the result file."""
         theta = np.array(natural)
         for name, parameter in self.own_parameters().items():
             block = next(b for b in self.layout.blocks if b.name == name)
@@ -273,9 +284,9 @@ class NetworkPosterior(AbstractPosterior):
         """Return the likelihood and the outputs of one flattened draw on its natural scale.
 
         Args:
-            natural: a draw, [dim], or a draw followed by its mode, [2 dim]. With a mode the outputs are the network's
-                first-order Taylor polynomial there, f(x, mode) + J(x, mode) (theta - mode). A Laplace approximation is
-                the posterior of that linearised model.
+            natural: a draw, [dim], or a draw followed by a mode, [2 dim]. If there is a mode, the outputs are those of
+                the network linearised at the mode: f(x, mode) + J(x, mode) (theta - mode), where J is the Jacobian. A
+                Laplace approximation is the posterior of this linearised model.
             x: a batch of inputs.
         """
         theta, mode = natural[: self.layout.dim], natural[self.layout.dim :]
@@ -289,5 +300,8 @@ class NetworkPosterior(AbstractPosterior):
 
 
 def _with_last_repeated(data: PyTree, count: int) -> PyTree:
-    """Return arrays with `count` copies of the last row: the values computed there are finite until discarded."""
+    """Return arrays with `count` copies of the last row appended.
+
+    Values that are computed from a copy are finite, so they cannot cause NaN before they are discarded.
+    """
     return jax.tree.map(lambda a: np.concatenate([np.asarray(a), np.repeat(np.asarray(a)[-1:], count, 0)]), data)

@@ -23,7 +23,7 @@ from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.posterior.layout import Block, Layout
 
 _REACH = 2.0
-"""Initial positions are uniform within this distance of 0 in unconstrained space, as in Stan."""
+"""Initial positions are uniform on [-_REACH, _REACH] in unconstrained space, as in Stan."""
 
 
 _FILE_NAME = re.compile(r"(?!(?:chain|draw)$)[^/.\x00][^/\x00]{0,199}")
@@ -32,9 +32,9 @@ _FILE_NAME = re.compile(r"(?!(?:chain|draw)$)[^/.\x00][^/\x00]{0,199}")
 class NumpyroPosterior(AbstractPosterior):
     """The posterior of a NumPyro model's latent sites, sampled in unconstrained space.
 
-    Construct it with `NumpyroPosterior.of(model, *args, **kwargs)`. The result file stores the sites by name on their
-    natural scale, and the sites of `numpyro.deterministic`. If the model treats the rows of its arguments
-    independently, a datum is a row. Otherwise all observations form a single datum, which is also the only mini-batch.
+    Construct it with `NumpyroPosterior.of(model, *args, **kwargs)`. The result file stores the latent sites on their
+    natural scale and the sites of `numpyro.deterministic`, by name. If the rows of the model's arguments are
+    independent, each row is a datum. Otherwise all observations form a single datum, and mini-batches are not possible.
     """
 
     data: tuple[Array | np.ndarray, ...]
@@ -43,7 +43,7 @@ class NumpyroPosterior(AbstractPosterior):
     model: Callable = eqx.field(static=True)
     layout: Layout = eqx.field(static=True)
     by_row: bool = eqx.field(static=True)
-    """Whether a datum is a row, rather than everything observed."""
+    """Whether each row is a datum; if false, all observations form a single datum."""
     _tree: Any = eqx.field(static=True)
     _is_row: tuple[bool, ...] = eqx.field(static=True)
 
@@ -52,15 +52,15 @@ class NumpyroPosterior(AbstractPosterior):
         """Construct the posterior of `model(*args, **kwargs)`, given its observed sites.
 
         Raises:
-            UsageError: if a latent site is discrete, nothing is observed, or data are not finite numbers; or if the
-                model's density changes between evaluations: it subsamples, or has parameters without a prior.
+            UsageError: if a latent site is discrete, if no site is observed, if data are not finite, or if the model
+                subsamples a plate or has parameters without a prior (`numpyro.param`).
         """
         trace = handlers.trace(handlers.seed(model, 0)).get_trace(*args, **kwargs)
         _check_sites(trace.values())
         sites = [site for site in trace.values() if site["type"] == "sample"]
         discrete = [site["name"] for site in sites if not site["is_observed"] and site["fn"].support.is_discrete]
         if discrete:
-            raise UsageError(f"site {discrete[0]} is discrete, so there is no gradient by it; marginalise it out")
+            raise UsageError(f"site {discrete[0]} is discrete and has no gradient; marginalise it (sum it out)")
         observed = [site for site in sites if is_observation(site)]
         if not observed:
             raise UsageError("the model observes nothing; give a site obs=..., and the data as arguments")
@@ -114,17 +114,17 @@ class NumpyroPosterior(AbstractPosterior):
         return build(False, tuple(arrays))
 
     def _rows_are_independent(self) -> bool:
-        """Whether each row's log-likelihood and the prior stay the same when other rows are removed."""
+        """Whether the log-likelihood of each row, and the prior, stay the same if other rows are removed."""
         if self.num_data < 2:
             return False
-        # Each parameter is nonzero and is tried with both signs: what couples the rows may be proportional to it.
+        # Test nonzero values of every parameter, with both signs: a term that couples rows may be proportional to one.
         key_size, key_sign = jax.random.split(jax.random.key(0))
         size = jax.random.uniform(key_size, (self.layout.dim,), minval=0.5, maxval=1.5)
         theta = size * jax.random.rademacher(key_sign, size.shape, size.dtype)
         try:
             return all(self._rows_are_independent_at(place) for place in (theta, -theta))
         except (ValueError, TypeError, KeyError):
-            return False  # the model needs all rows: it has one latent per row, or a fixed length
+            return False  # the model fails on a part of the rows: it has a latent site per row, or a fixed length
 
     def _rows_are_independent_at(self, theta: Float[Array, " dim"]) -> bool:
         halves = [np.arange(first, self.num_data, 2) for first in (0, 1)]
@@ -150,7 +150,7 @@ class NumpyroPosterior(AbstractPosterior):
     def sites_at(
         self, theta: Float[Array, " dim"], rows: tuple[Array | np.ndarray, ...]
     ) -> tuple[dict[str, Any], list[Array]]:
-        """Return the model's sites at a position, and the log determinants of the sites' transformations."""
+        """Return the model's sites at a position, and the log Jacobian determinants of their transformations."""
         values = self.layout.unflatten(theta)
         determinants: list[Array] = []
 
@@ -186,13 +186,13 @@ class NumpyroPosterior(AbstractPosterior):
         return prior, observed
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the log prior of the unconstrained position, including the Jacobians and factors."""
+        """Return the log prior of the unconstrained position, including Jacobians and `numpyro.factor` terms."""
         return self._densities(theta, self._all_arguments())[0]
 
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: tuple[Array | np.ndarray, ...]
     ) -> Float[Array, " batch"]:
-        """Return the log-likelihood of each row, or of everything observed if rows are not independent."""
+        """Return the log-likelihood of each row; if rows are not independent, that of all observations together."""
         if self.by_row:
             _, observed = self._densities(theta, batch)
             return sum(
@@ -243,12 +243,12 @@ def _natural(posterior: NumpyroPosterior, draws: Float[Array, "draw dim"]) -> di
 
 
 def is_observation(site: Mapping[str, Any]) -> bool:
-    """Whether a site is data. `numpyro.factor` is not: its terms count as prior."""
+    """Whether a site is an observation. A `numpyro.factor` is not one; its terms belong to the prior."""
     return site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], Unit)
 
 
 def _check_sites(sites: Iterable[Mapping[str, Any]]) -> None:
-    """Reject sites that would be frozen at one value, and names that cannot be variables of the result file."""
+    """Check that no site would stay fixed at one value, and that every name can be a variable of the result file."""
     for site in sites:
         name = site["name"]
         if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):

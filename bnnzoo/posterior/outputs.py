@@ -1,4 +1,4 @@
-"""A network represented by its outputs at given inputs, for draws whose parameters are too large to store."""
+"""Outputs of a network at given inputs, which are stored instead of the parameters if these are too many to store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Table(eqx.Module):
 
 
 class Outputs(eqx.Module):
-    """Stored part of a position: the network's outputs at some inputs, then the other sampled parameters."""
+    """The values that are stored of a position: the network's outputs at given inputs, then all other parameters."""
 
     posterior: NetworkPosterior
     x: Shaped[Array | np.ndarray, "row ..."]
@@ -32,7 +32,7 @@ class Outputs(eqx.Module):
 
     @classmethod
     def at_inputs(cls, posterior: NetworkPosterior, x: Shaped[np.ndarray, "row ..."]) -> Outputs:
-        """Construct it for a posterior of the whole network, without data, at arranged inputs."""
+        """Construct it for the posterior of a whole network (without data) and inputs that the model has arranged."""
         theta = jax.ShapeDtypeStruct((posterior.layout.dim,), posterior.dtype)
         shape = jax.eval_shape(lambda t: posterior.predictive(t, jnp.asarray(x))[1], theta).shape
         blocks = [Block("f", shape, 0)]
@@ -44,14 +44,15 @@ class Outputs(eqx.Module):
     def values_at(
         self, theta: Float[Array, " dim"], mode: Float[Array, " dim"] | None = None
     ) -> Float[Array, " value"]:
-        """Return the stored values of one position, with the outputs linearised at `mode` if it is given."""
+        """Return the stored values of one position. If a `mode` is given, the network is linearised there."""
         theta_and_mode = theta if mode is None else jnp.concatenate([theta, mode])
-        # The outputs do not depend on the likelihood's own parameters, so the scale of these does not matter.
+        # `predictive` expects the natural scale. It does not matter here: only the own parameters of the likelihood and
+        # the prior are transformed, and the outputs do not depend on them.
         outputs = self.posterior.predictive(theta_and_mode, jnp.asarray(self.x))[1]
         return jnp.concatenate([jnp.ravel(outputs), theta[self.posterior.layout.network.dim :]]).astype(theta.dtype)
 
     def table(self) -> NetworkPosterior:
-        """Return the posterior of the stored draws, which predicts for row indices of `x`."""
+        """Return a posterior that predicts from the stored draws; its inputs are indices of the rows of `x`."""
         network = Table(jnp.zeros(self.layout.blocks[0].shape, self.posterior.dtype))
         sampled_part, fixed_part = eqx.partition(network, eqx.is_inexact_array)
         return dataclasses.replace(
@@ -65,6 +66,6 @@ class Outputs(eqx.Module):
         )
 
     def natural(self, draws: Float[np.ndarray, "*lead value"]) -> dict[str, np.ndarray]:
-        """Return natural values by name: `f` [..., row, output], then the parameters of likelihood and prior."""
+        """Return values by name: `f` [..., row, output], and the other parameters on their natural scale."""
         values = self.layout.unflatten(draws)
         return values | {name: p.natural(values[name]) for name, p in self.posterior.own_parameters().items()}

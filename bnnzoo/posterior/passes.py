@@ -1,4 +1,4 @@
-"""Passes over all data: block after block in bounded memory. On a mesh each device processes its own rows."""
+"""Passes over all data, block by block in bounded memory. On a mesh, each device processes its own rows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from jaxtyping import Array, Float, Int, PyTree
 DATA_AXIS = "data"
 """Mesh axis along which rows are split."""
 _BLOCK_ELEMENTS = 2**21
-"""Elements of the largest value in one block, which bounds the memory of a pass."""
+"""Largest number of elements of an intermediate array of one block; it bounds the memory of a pass."""
 _PROBE_ROWS = 509
-"""Rows for which a function is traced to measure its largest value. A prime, so that it equals no layer's width."""
+"""Number of rows with which a function is traced to find its largest intermediate array.
+
+It is a prime, so that it is unlikely to be the width of a layer.
+"""
 
 
 def over_blocks(
     data: PyTree, num_data: int, function: Callable[[PyTree], Float[Array, "batch *value"]]
 ) -> Float[Array, "num_data *value"]:
-    """Apply a function of a batch to each of the first `num_data` rows, block after block."""
+    """Return the values of a function of a batch at the first `num_data` rows, computed block by block."""
     size, shards = max(64, _BLOCK_ELEMENTS // _widest(data, function)), _shards(data)
     if shards == 1:
         return _each(jax.tree.map(lambda a: jnp.asarray(a)[:num_data], data), size, function)
@@ -39,7 +42,7 @@ def values_and_gradient(
     function: Callable[[Float[Array, " dim"], PyTree], Float[Array, " batch"]],
     theta: Float[Array, " dim"],
 ) -> tuple[Float[Array, " num_data"], Float[Array, " dim"]]:
-    """Return a function of theta at each datum and the gradient of its sum in theta, from one pass over the blocks.
+    """Return the values of a function at all data, and the gradient of their sum by theta, from one pass.
 
     The derivative of `over_blocks` would compute every block again. Here the gradient of each block is computed
     together with its values.
@@ -83,10 +86,10 @@ def sum_over_blocks(
     size: int,
     add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]] = add_trees,
 ) -> PyTree[Array]:
-    """Return the sum of `function(batch, weights)` over blocks of `size` of the first `num_data` rows.
+    """Split the first `num_data` rows into blocks of `size` rows and return the sum of `function(batch, weights)`.
 
-    The last block overlaps the one before it. Rows of the overlap have weight 0 there, all others 1. `add` combines two
-    blocks; zeros must be its neutral element.
+    The last block may overlap the previous block. In the last block, rows of the overlap have weight 0; all other
+    weights are 1. `add` combines the values of two blocks. Zeros must be its neutral element.
     """
     shards = _shards(data)
     if shards == 1:
@@ -104,7 +107,7 @@ def sum_over_blocks(
 
 
 def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
-    """Return the elements per row of the function's largest intermediate value: inputs, a layer, or image patches."""
+    """Return the number of elements per row of the largest array: inputs, or an intermediate value of the function."""
 
     def largest_size(jaxpr: Any) -> int:
         avals = [var.aval for equation in jaxpr.eqns for var in equation.outvars]
@@ -117,7 +120,7 @@ def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
 
 
 def _shards(data: PyTree) -> int:
-    """Return the number of devices of the traced mesh that the rows are split over; 1 if they do not divide evenly."""
+    """Return the number of devices of the mesh over which the rows are split; 1 if they cannot be split evenly."""
     shards = jax.sharding.get_abstract_mesh().shape.get(DATA_AXIS, 1)
     return shards if jax.tree.leaves(data)[0].shape[0] % shards == 0 else 1
 
@@ -126,7 +129,7 @@ def _fold_by_device(data: PyTree, shards: int) -> PyTree:
     """Return the rows by device, `[shard, row, ...]`. Operations along `shard` then need no communication."""
 
     def fold(leaf: Array) -> Array:
-        # The size is explicit, because JAX cannot compute -1 for the inputs of a density, which have no column.
+        # Do not use -1 in the shape: JAX cannot compute it for the inputs of a density, which have no columns.
         by_shard = jnp.asarray(leaf).reshape(shards, leaf.shape[0] // shards, *leaf.shape[1:])
         return jax.lax.with_sharding_constraint(by_shard, PartitionSpec(DATA_AXIS))
 
@@ -162,15 +165,15 @@ def _sum_rows(
     function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]],
     add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]],
 ) -> PyTree[Array]:
-    """Sum over `length` rows, whose first has the global index `first`; rows from `num_data` on are padding."""
+    """Return the sum over `length` rows. The first has the global index `first`; from `num_data` on is padding."""
     size = min(length, max(1, size))
 
     def block(i: Int[Array, ""] | int) -> PyTree[Array]:
         start = jnp.minimum(i * size, length - size)
         batch = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), data)
         row = start + jnp.arange(size)
-        new = (row >= i * size) & (first + row < num_data)
-        return function(batch, new.astype(jnp.zeros(()).dtype))
+        is_counted = (row >= i * size) & (first + row < num_data)
+        return function(batch, is_counted.astype(jnp.zeros(()).dtype))
 
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(block, 0))
     return jax.lax.fori_loop(0, -(-length // size), lambda i, sums: add(sums, block(i)), zero)

@@ -1,4 +1,4 @@
-"""The interface that predictions require of a model: the distribution of a target, given its inputs and a draw."""
+"""The interface that predictions need from a model: the distribution of a target, given its inputs and a draw."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Task = Literal["regression", "classification"]
 
 @runtime_checkable
 class OutputDistribution(Protocol):
-    """The distribution of a target given outputs, for one draw. Every likelihood implements it."""
+    """The distribution of a target given the outputs of a network, for one draw. Every likelihood implements it."""
 
     def distribution(self, output: Shaped[Array, " output"]) -> dist.Distribution:
         """Return the distribution of one datum's target: event shape `[target]`, or `[]` for a label."""

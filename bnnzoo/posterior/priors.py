@@ -1,4 +1,7 @@
-"""Priors of a network's parameters. They cover every sampled parameter, biases included, in the network's own units."""
+"""Priors of a network's parameters: of every sampled parameter, including biases.
+
+The scales of a prior refer to the units that the network receives, such as standardised inputs.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ class Laplace(AbstractPrior):
 
 
 class ScaleMixture(AbstractPrior):
-    """weight * N(0, wide^2) + (1 - weight) * N(0, narrow^2): many small weights, few large ones.
+    """weight * N(0, wide^2) + (1 - weight) * N(0, narrow^2): many parameters are small and few are large.
 
     Blundell et al. 2015, Weight Uncertainty in Neural Networks, section 3.3.
     """
@@ -100,10 +103,10 @@ class FanIn(AbstractPrior):
 
 
 class Hierarchical(AbstractPrior):
-    """N(0, s_l^2) on the parameters of layer l, with every s_l sampled: s_l ~ HalfNormal(scale) or HalfCauchy(scale).
+    """N(0, s_l^2) for the parameters of layer l, with a sampled scale s_l ~ HalfNormal(scale) or HalfCauchy(scale).
 
     Neal 1996, Bayesian Learning for Neural Networks, section 2.2; Gelman 2006, Bayesian Analysis 1, on the hyperprior.
-    The scales are sampled as their logarithms and stored as `prior_scale`.
+    The logarithms of the scales are sampled. The result file stores the scales as `prior_scale`.
     """
 
     scale: Annotated[Number, Gt(0), Doc("scale of the hyperprior: the typical scale of a layer's parameters")] = number(
@@ -112,7 +115,7 @@ class Hierarchical(AbstractPrior):
     hyperprior: Annotated[Literal["half-normal", "half-cauchy"], Doc("distribution of the scales")] = "half-normal"
 
     def distribution(self, layout: Layout) -> dist.Distribution:
-        """Raise a UsageError, because the scales must be set first by `with_parameters`."""
+        """Raise a `UsageError`, because the scales are unknown until `with_parameters` sets them."""
         del layout
         raise UsageError(
             "prior hierarchical: not supported here, because its scales are sampled with the weights; use "
@@ -120,7 +123,7 @@ class Hierarchical(AbstractPrior):
         )
 
     def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
-        """Return the logarithms of the layers' scales, [layer]."""
+        """Return the parameter `scale`, one value for each layer, sampled as its logarithm."""
         count = (int(layout.layer_index()[-1]) + 1,) if layout.blocks else (0,)
         kind = dist.HalfNormal if self.hyperprior == "half-normal" else dist.HalfCauchy
 
@@ -138,7 +141,7 @@ class Hierarchical(AbstractPrior):
 
 
 class _Layered(AbstractPrior):
-    """N(0, s_l^2) on the parameters of layer l, with the scales given."""
+    """N(0, s_l^2) for the parameters of layer l, with given scales s_l."""
 
     scales: Float[Array, " layer"]
 

@@ -23,12 +23,12 @@ from bnnzoo.posterior.numpyro import NumpyroPosterior, is_observation
 from bnnzoo.posterior.predicting import Task
 
 _TRIED_ROWS = 50
-"""Number of rows at which the site is compared with the model's likelihood."""
+"""Largest number of rows at which the site's density is compared with the model's likelihood."""
 _LABELS = (dist.BernoulliLogits, dist.BernoulliProbs, dist.CategoricalLogits, dist.CategoricalProbs)
 
 
 class Argument(NamedTuple):
-    """An argument of the model that has a row for each datum."""
+    """An argument of the model that has one row for each datum."""
 
     number: int
     """Index of the argument in the posterior's `data`."""
@@ -48,19 +48,19 @@ class Argument(NamedTuple):
         return tuple(f"{self.name}{i}" for i in range(self.size)) if self.shape else (self.name,)
 
     def of_row(self, row: Shaped[Array, "..."]) -> Shaped[Array, "1 ..."]:
-        """Return the argument for one row alone."""
+        """Return the argument for a model that is called with this row only."""
         return row.reshape(1, *self.shape).astype(jax.dtypes.canonicalize_dtype(self.dtype))
 
 
 class Site(eqx.Module):
-    """A NumPyro model that predicts: the distribution of its one observed site, row by row.
+    """The observed site of a NumPyro model, which predicts the distribution of each row's target.
 
-    A row of inputs is the concatenation of the rows of the model's input arguments. If there are none, inputs are
-    ignored.
+    A row of inputs is the concatenation of the rows of the model's input arguments. If the model has no input
+    arguments, inputs are ignored.
     """
 
     row: NumpyroPosterior
-    """Posterior of one row, whose target is a placeholder for the targets to be predicted."""
+    """Posterior given only one row. Its arguments are replaced by the inputs of the rows to be predicted."""
     layout: Layout = eqx.field(static=True)
     """Layout of the latent sites on their natural scale, as the result file stores them."""
     name: str = eqx.field(static=True)
@@ -71,11 +71,11 @@ class Site(eqx.Module):
 
     @classmethod
     def from_posterior(cls, posterior: NumpyroPosterior) -> Site:
-        """Construct the site that a posterior predicts.
+        """Construct the site of a posterior.
 
         Raises:
-            UsageError: unless exactly one site is observed, equal to one argument, and each of its rows has its own
-                distribution, of a label or with a mean and a variance.
+            UsageError: if the rows are not independent, if several sites are observed, if the observed values are not
+                one of the arguments, or if a row is not a label and has no mean or variance.
         """
         if not posterior.by_row:
             raise UsageError(
@@ -117,10 +117,10 @@ class Site(eqx.Module):
         return SiteDistribution(self, self.layout.unflatten(natural)), x
 
     def x(self, posterior: NumpyroPosterior) -> Shaped[np.ndarray, "num_data ..."]:
-        """Return the inputs of a posterior's rows; the targets if there are no inputs.
+        """Return the inputs of a posterior's rows. If the model has no inputs, return the targets.
 
         Raises:
-            UsageError: if an argument of more than two axes is not the only input.
+            UsageError: if there are several inputs and one of them has more than two axes.
         """
         input_arrays = {
             argument.name: np.asarray(posterior.data[argument.number]) for argument in self.inputs or (self.observed,)
@@ -138,10 +138,11 @@ class Site(eqx.Module):
         return np.asarray(posterior.data[self.observed.number])
 
     def _check(self, posterior: NumpyroPosterior, theta: Float[Array, " dim"], values: dict[str, Array]) -> None:
-        """Compare the distributions of single rows with the likelihood of all rows.
+        """Compare the density of each row, computed alone, with its density when all rows are given.
 
         Raises:
-            UsageError: if they differ, or have no mean or variance.
+            UsageError: if the densities differ, if the model fails on one row, or if a numeric target has no mean or
+                variance.
         """
         checked_rows = np.arange(min(posterior.num_data, _TRIED_ROWS))
         x, y = (jnp.asarray(rows[checked_rows]) for rows in (self.x(posterior), self.y(posterior)))
@@ -154,7 +155,7 @@ class Site(eqx.Module):
             means = jnp.zeros(1) if self.num_classes else moments(x)[0]
         except NotImplementedError:
             single_densities, means = None, jnp.full(1, jnp.nan)
-        except Exception as error:  # anything that a model of one row may raise: its own assertion, a wrong shape
+        except Exception as error:  # a model may raise any error if it is called with one row
             raise UsageError(
                 f"cannot predict single rows: the model fails on one row ({type(error).__name__}: "
                 f"{' '.join(str(error).split())[:100]}); write it for any number of rows"
@@ -167,9 +168,9 @@ class Site(eqx.Module):
         joint_densities = posterior.log_likelihood(theta, posterior.take(jnp.asarray(checked_rows)))
         if not np.allclose(single_densities, joint_densities, rtol=1e-3, atol=1e-3):
             raise UsageError(
-                f"site {self.name}: the density of a row differs when it is computed alone; let its "
-                "distribution depend on the other arguments of the row, not on what is observed there, and "
-                "remove scale and mask"
+                f"site {self.name}: the density of a row changes if the model is called with this row only; its "
+                "distribution must depend only on the inputs of the row, not on observed values; remove scale and "
+                "mask"
             )
 
 
@@ -207,12 +208,12 @@ class SiteDistribution(eqx.Module):
 
 
 class _OneRow(dist.Distribution):
-    """The distribution of a batch of one row, presented as that of the row's target."""
+    """The distribution of one row's target, made from the distribution of a batch that contains only this row."""
 
     arg_constraints: Mapping[str, Any] = {}
 
     def __init__(self, rows: dist.Distribution, target: Argument, event_shape: tuple[int, ...]):
-        # The model may give one distribution for all rows, which then has no row axis.
+        # If the model gives one distribution for all rows, this distribution has no row axis.
         batch = (1, *target.shape)[: 1 + len(target.shape) - rows.event_dim]
         self.rows, self.target = rows if rows.batch_shape == batch else rows.expand(batch), target
         super().__init__(batch_shape=(), event_shape=event_shape)
@@ -239,7 +240,7 @@ class _OneRow(dist.Distribution):
         return jnp.reshape(cdf, self.event_shape)
 
     def in_support(self, value: Float[Array, " target"]) -> Bool[Array, " target"]:
-        """Whether each target is a value that the site can have."""
+        """Whether each value is in the support of the site."""
         inside = marginals.in_support(self.rows, jnp.reshape(value, (1, *self.target.shape)))
         return jnp.reshape(inside, self.event_shape)
 
@@ -249,11 +250,11 @@ class _OneRow(dist.Distribution):
 
 def _arguments(posterior: NumpyroPosterior) -> list[Argument]:
     """Return the arguments with a row for each datum, in the order of the posterior's `data`."""
-    marks = tuple(np.zeros(0) for _ in posterior.data)  # placeholders, identified by `id`
-    args, kwargs = posterior.arguments(marks)
+    placeholders = tuple(np.zeros(0) for _ in posterior.data)  # identified by `id`
+    args, kwargs = posterior.arguments(placeholders)
     bound_arguments = inspect.signature(posterior.model).bind(*args, **kwargs).arguments
     paths = {id(leaf): path for path, leaf in jax.tree_util.tree_flatten_with_path(dict(bound_arguments))[0]}
-    names = [jax.tree_util.keystr(paths[id(mark)], simple=True, separator="_") for mark in marks]
+    names = [jax.tree_util.keystr(paths[id(placeholder)], simple=True, separator="_") for placeholder in placeholders]
     leaves = [np.asarray(leaf) for leaf in posterior.data]
     return [Argument(i, name, a.shape[1:], a.dtype) for i, (name, a) in enumerate(zip(names, leaves, strict=True))]
 
@@ -262,7 +263,7 @@ def _observed(site: Mapping[str, Any], arguments: list[Argument], posterior: Num
     """Return the argument that a site observes.
 
     Raises:
-        UsageError: if the site observes no unmodified argument, or if two arguments are equal.
+        UsageError: if no argument equals the observed values, or if several arguments do.
     """
     value = np.asarray(site["value"])
     matching = [
@@ -272,8 +273,8 @@ def _observed(site: Mapping[str, Any], arguments: list[Argument], posterior: Num
     ]
     if len(matching) != 1:
         raise UsageError(
-            f"site {site['name']} observes a changed argument, or one that was given twice; give the observed "
-            "values as one argument, obs=y"
+            f"site {site['name']}: the observed values must equal one argument of the model, and only one; do not "
+            "change them, and give them once, as obs=y"
         )
     return matching[0]
 
@@ -282,7 +283,7 @@ def _num_classes(site: Mapping[str, Any], target: Argument) -> int:
     """Return the number of classes of a site of labels; 0 for a numeric site.
 
     Raises:
-        UsageError: if a row has several labels, or numbers in more than one axis.
+        UsageError: if a row has several labels, or an array of numbers with more than one axis.
     """
     base_distribution = site["fn"]
     while hasattr(base_distribution, "base_dist") and not isinstance(base_distribution, dist.TransformedDistribution):

@@ -1,4 +1,4 @@
-"""Partly stochastic networks: the choice of the sampled parameters. The others are trained once and stay fixed."""
+"""Partly stochastic networks: only some parameters are sampled. The others are trained once and stay fixed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnnzoo.posterior.layout import leaf_name, named_leaves
 
 
 def with_leaves(network: PyTree, values: Mapping[str, Any]) -> PyTree:
-    """Return the network with the arrays named in `values` in place of its own."""
+    """Return the network with the arrays named in `values` replaced by these values."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: jnp.asarray(values[leaf_name(path)], leaf.dtype) if leaf_name(path) in values else leaf,
         network,
@@ -29,10 +29,10 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
     Args:
         stochastic: `all`, `last`, names with shell wildcards, or several of these separated by commas.
         network: the network.
-        last: the last layer, a part of `network`; None stands for the module of the tree's last parameter.
+        last: the last layer, a module inside `network`. None means the module that contains the last parameter.
 
     Raises:
-        UsageError: if no parameter matches a pattern. The message does not name the place of the pattern.
+        UsageError: if no parameter matches a pattern. The message does not say in which option or file it stands.
     """
     leaves = named_leaves(network)
     selected: set[str] = set()
@@ -50,7 +50,7 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
 
 
 def last_names(network: PyTree, last: PyTree | None) -> set[str]:
-    """Return the names of the last layer's parameters in the whole network."""
+    """Return the names that the last layer's parameters have in the whole network."""
     if last is not None:
         last_ids = {id(leaf) for leaf in named_leaves(last).values()}
         return {name for name, leaf in named_leaves(network).items() if id(leaf) in last_ids}

@@ -1,4 +1,4 @@
-"""Networks whose parameters are restricted to an affine subspace, and the prior that the restriction induces."""
+"""Networks whose parameters are restricted to an affine subspace, and the prior on this subspace."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from bnnzoo.posterior.layout import Layout, network_layout
 from bnnzoo.posterior.priors import AbstractPrior
 
 _KINDS = {"identified": False, "linearised": True}
-"""Values of `--stochastic` that sample a subspace, and whether the network is linearised in it."""
+"""Values of `--stochastic` that sample a subspace, each with whether the network is linearised at the mode."""
 COORDINATES = "z"
 """Name of the sampled block."""
 
 
 class SubspaceChoice(NamedTuple):
-    """A subspace as `--stochastic` names it: `identified`, `identified:TAU`, `linearised` or `linearised:TAU`."""
+    """A value of `--stochastic` that names a subspace: `identified` or `linearised`, with or without `:TAU`."""
 
     kind: str
     tau: float | None
-    """Smallest curvature of a sampled direction, in units of the prior's; None for an automatic choice."""
+    """Threshold of the curvature, relative to the curvature of the prior. Directions above it are sampled.
+
+    None means that the threshold is chosen automatically.
+    """
 
     @property
     def is_linearised(self) -> bool:
@@ -39,7 +42,8 @@ class SubspaceChoice(NamedTuple):
         """Return the subspace that `--stochastic` names, or None if it names parameters.
 
         Raises:
-            UsageError: if TAU is not a number of at least 0. The message does not name the place of the value.
+            UsageError: if TAU is not a number of at least 0. The message does not say in which option or file it
+                stands.
         """
         kind, separator, text = (part.strip() for part in stochastic.partition(":"))
         if kind not in _KINDS:
@@ -56,17 +60,17 @@ class SubspaceChoice(NamedTuple):
 
 
 class SubspaceNetwork(eqx.Module):
-    """A network with the parameters theta = mode + basis z, whose only sampled leaf is z.
+    """A network with the parameters theta = mode + basis z. Its only sampled leaf is z.
 
-    If it is linearised, its outputs are f(x, mode) + J(x, mode) basis z: affine in z, so that the posterior is that of
-    a generalised linear model.
+    If the network is linearised, its outputs are f(x, mode) + J(x, mode) basis z, where J is the Jacobian. They are
+    affine in z, so that the model is a generalised linear model.
     """
 
     z: Float[Array, " direction"]
     mode: Float[Array, " parameter"]
     basis: Float[Array, "parameter direction"]
     centre: Float[Array, " dim"]
-    """A mode of the posterior given this subspace: z = 0, then the own parameters of the likelihood."""
+    """Mode of the posterior in this subspace: z = 0, then the own parameters of the likelihood."""
     rest: PyTree
     """The leaves of the network that are not parameters."""
     layout: Layout = eqx.field(static=True)
@@ -77,11 +81,11 @@ class SubspaceNetwork(eqx.Module):
     def restrict(
         cls, network: PyTree, fixed: Mapping[str, Array | np.ndarray], *, num_own: int, is_linearised: bool
     ) -> SubspaceNetwork:
-        """Restrict a network to the subspace in `fixed`; without one, to a placeholder of one direction.
+        """Restrict a network to the subspace in `fixed`. If `fixed` is empty, use a placeholder with one direction.
 
         Args:
             network: the whole network.
-            fixed: the arrays `mode`, `basis` and `centre`, or nothing before they are known.
+            fixed: the arrays `mode`, `basis` and `centre`; empty before they are known.
             num_own: number of own parameters of the likelihood.
             is_linearised: whether outputs are linearised at the mode.
 
@@ -127,8 +131,8 @@ class SubspaceNetwork(eqx.Module):
 class InducedNormal(AbstractPrior):
     """The density of a normal prior on the subspace theta = mode + basis z, as a function of z.
 
-    If the columns of the basis are orthogonal in units of the prior, the coordinates of z are independent:
-    log p(mode + basis z) is that of N(mean, diag(scale^2)) at z, up to a constant.
+    The columns of the basis, divided by the standard deviations of the prior, must be orthogonal. The coordinates of z
+    are then independent: log p(mode + basis z) is the log density of N(mean, diag(scale^2)) at z, plus a constant.
     """
 
     mean: Float[np.ndarray, " direction"]
@@ -145,7 +149,7 @@ class InducedNormal(AbstractPrior):
         directions = np.asarray(network.basis, np.float64) / sd[:, None]
         offset = (np.asarray(network.mode, np.float64) - loc) / sd
         precision = np.sum(directions**2, 0)
-        # The placeholder's direction has length 0; its prior is never used.
+        # The direction of the placeholder has length 0. Its prior is never used.
         precision = np.where(precision > 0, precision, 1.0)
         mean, scale = -(directions.T @ offset) / precision, precision**-0.5
         return cls(mean.astype(network.z.dtype), scale.astype(network.z.dtype))

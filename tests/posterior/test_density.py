@@ -64,7 +64,7 @@ def test_a_table_of_targets_alone(table, tmp_path, capsys):
     assert run.diagnose()
     capsys.readouterr()
     assert cli.run(["sample", "mlp", "random-walk", *arguments, "--force"]) == 2
-    assert "the data have no inputs, because all their columns are modelled" in capsys.readouterr().err
+    assert "the data have no inputs, because every column is a target" in capsys.readouterr().err
 
 
 def test_a_density_is_of_numbers():
