@@ -144,6 +144,6 @@ def test_no_draw_is_lost(arguments, limit, finished_folder, tmp_path):
 
 def test_the_page_counts_the_cases():
     assert len(CASES) >= 40
-    row = re.search(r"^\| a full disk at different points[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
+    row = re.search(r"^\| the disk is full, at different points[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
     assert row is not None
     assert row[1] == str(len(CASES))

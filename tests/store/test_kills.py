@@ -186,6 +186,6 @@ def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
 
 
 def test_the_page_counts_the_kills():
-    row = re.search(r"^\| kills of[^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
+    row = re.search(r"^\| the process is killed: [^|]*\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
     assert row is not None
     assert row[1] == str(KILLS * len(RUNS))
