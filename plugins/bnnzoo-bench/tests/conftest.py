@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bnnzoo import cli, registry
+from bnnzoo import cli
+from bnnzoo.plugins import registry
 
 Call = Callable[..., int]
 

@@ -31,7 +31,7 @@ FIELDS = {
 def test_the_defaults_and_limits_of_the_fields(name):
     described = []
     for field in fields_of(registry.load("samplers", name)):
-        limits = field.allowed if any(sign in field.allowed for sign in "<>") else ""
+        limits = field.accepts.allowed if any(sign in field.accepts.allowed for sign in "<>") else ""
         described.append(f"{field.name} {field.default_text} {limits}".strip())
     assert "; ".join(described) == FIELDS[name]
 
