@@ -32,8 +32,8 @@ _NETWORKS, _STEPS, _SHARE = 10, 2000, 0.08
 
 Each network is tested on its own held-out rows, a tenth of all rows. The number of networks is the number of chains of
 the recipe `small-table`, so that the compiled training program is used again for the starts of the chains. With half of
-these steps, networks with one noise level were not fully trained and were not selected although the noise had one level.
-Therefore no comparison is made if the budget allows fewer steps."""
+these steps, networks with one noise level were not fully trained, and the wrong likelihood was selected. Therefore no
+comparison is made if the budget allows fewer steps."""
 _LEAST_GAIN = 0.01
 """Smallest gain, in nats per held-out row, for which the second of two likelihoods is selected."""
 _LEVEL = 0.005
