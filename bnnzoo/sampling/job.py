@@ -93,7 +93,7 @@ class Job:
         """Run this process's chains until the first process, which writes their draws, ends the loop.
 
         Raises:
-            InterruptedRunError: if another process asked to stop, or `stop` asked for it.
+            InterruptedRunError: if another process, or `stop`, requested to stop.
         """
         for _ in self.chunks(thetas, resume=resume, leaving=stop):
             pass
