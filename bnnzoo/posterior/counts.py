@@ -34,7 +34,7 @@ class NegativeBinomial(AbstractLikelihood):
     dispersion: Annotated[
         Number | Literal["learned"],
         Gt(0),
-        Doc("in variance = mean + dispersion mean^2; or `learned` for each target, with a HalfNormal(1) prior"),
+        Doc("variance = mean + dispersion * mean^2; `learned`: one value per target, with a HalfNormal(1) prior"),
     ] = eqx.field(converter=as_number, default="learned")
     _targets: int = eqx.field(static=True, default=1)
 

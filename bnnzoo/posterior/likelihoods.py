@@ -173,7 +173,7 @@ class StudentT(AbstractNoise):
         Number | Literal["learned"],
         Gt(0),
         TargetUnits(),
-        Doc("scale of the noise, or `learned` for each target, HalfNormal(1); its sd is scale sqrt(df / (df - 2))"),
+        Doc("noise sd is scale * sqrt(df / (df - 2)); `learned`: one value per target, with a HalfNormal(1) prior"),
     ] = eqx.field(converter=as_number, default="learned")
     _targets: int = eqx.field(static=True, default=1)
 

@@ -1,1 +1,1 @@
-"""A run: its initial positions, its warm-up, the sampling loop, and the placement of chains on devices."""
+"""A run: initial positions, warm-up, the sampling loop, and the placement of chains on devices."""

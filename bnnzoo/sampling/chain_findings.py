@@ -16,24 +16,28 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers import AbstractSampler
 
 _FEW_STEPS = 400
+"""Steps per chain below which the mean of a statistic over one chain is too noisy for a test."""
 
 Totals = dict[str, list[float]]
 """Sums of each statistic over the kept draws, one number per chain."""
 
 
 def add_totals(totals: Totals, stats: Mapping[str, Shaped[np.ndarray, "chain draw"]]) -> None:
-    """Add the statistics of a chunk."""
+    """Add the statistics of a chunk to the totals, in place."""
     for name, values in stats.items():
         previous_totals = np.asarray(totals.get(name, np.zeros(len(values))))
         totals[name] = (previous_totals + np.sum(values, 1, dtype=np.float64)).tolist()
 
 
 InspectionProgram = Callable[..., Mapping[str, Any]]
-"""Compiled program of the final inspection: sampler, posterior, states and keys to statistics."""
+"""Program of the final inspection: it takes sampler, posterior, states and keys, and returns statistics."""
 
 
 def compile_inspection(sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree) -> InspectionProgram:
-    """Compile the program of `inspected` for states like these, which takes seconds and can run in the background."""
+    """Compile the program of `inspect_chains` for states of these shapes.
+
+    This takes seconds and can run in the background.
+    """
     if sampler.inspect is None:
         return _inspect_all
     host = jax.tree.map(np.asarray, states)
@@ -50,7 +54,7 @@ def inspect_chains(
     key: PRNGKeyArray,
     program: InspectionProgram | None = None,
 ) -> dict[str, list[float]]:
-    """Return the statistics of the sampler's final inspection of each chain, `[chain]` by name.
+    """Return the statistics of the sampler's final inspection by name, each with one value for every chain.
 
     The chains are inspected one after the other, because each may need all data.
 
@@ -68,7 +72,7 @@ def inspect_chains(
     return {name: np.asarray(values, np.float64).tolist() for name, values in inspection.items()}
 
 
-@eqx.filter_jit  # defined here, because a nested function would be traced anew in every run
+@eqx.filter_jit  # at module level, because a nested function would be traced again in every run
 def _inspect_all(sampler: Any, posterior: Any, states: PyTree, keys: Any) -> dict[str, Any]:
     return jax.lax.map(
         lambda state_and_key: sampler.inspect(posterior, state_and_key[0], key=state_and_key[1]), (states, keys)
@@ -83,15 +87,16 @@ def gate_findings(
     inspection: Mapping[str, Sequence[float]] = MappingProxyType({}),
     num_steps: int = _FEW_STEPS,
 ) -> tuple[Finding, ...]:
-    """Return the findings about all chains, each with the value of the worst chain.
+    """Return the sampler's findings about the chains, one for each kind, with the value of the worst chain.
 
     Args:
         sampler: the tuned sampler.
         posterior: the posterior of the run.
-        means: the mean of each statistic [chain].
-        inspection: the result of `inspect_chains` [chain]. It is noisy, so the value of a chain is the mean over
-            chains, or half of its own value if that is larger.
-        num_steps: steps per chain. The means of a few steps are too noisy for a single chain, so they are pooled.
+        means: the mean of each statistic by name, one value for each chain.
+        inspection: the result of `inspect_chains`. The values are noisy. Therefore the value that is tested for a chain
+            is the larger of two numbers: the mean over all chains, and half of the chain's own value.
+        num_steps: steps per chain. If there are fewer than `_FEW_STEPS`, the means of single chains are too noisy, and
+            the mean over all chains is tested instead.
     """
     if num_steps < _FEW_STEPS:
         means = {name: [float(np.mean(values))] * len(values) for name, values in means.items()}
@@ -107,7 +112,11 @@ def gate_findings(
 
 
 def combine_findings(runs: Iterable[tuple[int, Iterable[Finding]]]) -> tuple[Finding, ...]:
-    """Combine the findings of several runs, each with its number of chains, as if they were one run."""
+    """Combine the findings of several runs, as if they were one run.
+
+    Args:
+        runs: the number of chains and the findings of each run.
+    """
     findings_by_chain: list[tuple[Finding, ...]] = []
     for chains, findings in runs:
         run_findings: list[list[Finding]] = [[] for _ in range(chains)]
@@ -119,27 +128,31 @@ def combine_findings(runs: Iterable[tuple[int, Iterable[Finding]]]) -> tuple[Fin
 
 
 def regime_ok(sampler: AbstractSampler, findings: Iterable[Finding]) -> int | Literal["not-applicable"]:
-    """Return the file's attribute: 0 with findings, 1 if a guarded sampler has none, otherwise "not-applicable"."""
+    """Return the file's attribute `regime_ok`.
+
+    It is 0 if there are findings. Otherwise it is 1 if the sampler tests its own validity (`guarded`), and
+    "not-applicable" if it does not.
+    """
     if any(findings):
         return 0
     return 1 if sampler.guarded else "not-applicable"
 
 
 def _merge_by_chain(findings_by_chain: Sequence[tuple[Finding, ...]]) -> tuple[Finding, ...]:
-    """Merge the findings of chains: one for each kind, of the worst chain, with the names of the affected chains."""
+    """Merge the findings of the chains: for each kind, keep that of the worst chain and list the affected chains."""
     findings_by_kind: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
     for chain, findings in enumerate(findings_by_chain):
         for finding in findings:
             findings_by_kind.setdefault((finding.kind, finding.label), []).append((chain, finding))
-    worst = []
+    merged_findings = []
     for affected in findings_by_kind.values():
         finding = max((candidate for _, candidate in affected), key=_excess)
         chains = tuple(chain for chain, _ in affected)
-        worst.append(finding._replace(chains=chains if len(chains) < len(findings_by_chain) else ()))
-    return tuple(worst)
+        merged_findings.append(finding._replace(chains=chains if len(chains) < len(findings_by_chain) else ()))
+    return tuple(merged_findings)
 
 
 def _excess(finding: Finding) -> float:
-    """Return the distance of a value from its limit; infinite if it is not finite."""
+    """Return the distance of a finding's value from its limit; infinite if the value is not finite."""
     distance = abs(finding.value - finding.limit)
     return distance if np.isfinite(distance) else np.inf

@@ -1,4 +1,4 @@
-"""Execution of a job, from its chunks to its file: parts, checkpoints and every way to end."""
+"""Execution of a job: it writes chunks of draws to part files, saves checkpoints and writes the file at the end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from bnnzoo.store import Checkpoint, schema
 
 _WARMUP_STEPS = "warmup_n_steps"
 _INSPECTION_COMPILE_SECONDS = 5.0
-"""Seconds of sampling after which the final inspection's program is compiled in the background."""
+"""Seconds of sampling after which the program of the final inspection is compiled in the background."""
 
 
 def drive(
@@ -53,17 +53,17 @@ def drive(
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
-    """Run a job to its end, with regular checkpoints and one whenever the run stops early.
+    """Run a job to its end. Checkpoints are saved regularly, and whenever the run stops early.
 
     Args:
-        thetas: initial positions, `[chain, dim]`; ignored if `saved` is given.
-        restored: the carry of `saved`.
-        start_time: the `time.perf_counter` from which the run counts its seconds.
-        start_seconds: seconds that finding the initial positions took; they count as warm-up.
+        thetas: initial positions, `[chain, dim]`. They are ignored if `saved` is given.
+        restored: the carry of the checkpoint `saved`.
+        start_time: value of `time.perf_counter` from which the seconds of the run are counted.
+        start_seconds: seconds that were spent on the initial positions. They count as warm-up.
 
     Raises:
-        InterruptedRunError: if `stop` asked for it; the message holds the command that resumes the run.
-        BnnzooError: if the chains cannot continue; the earlier draws are kept.
+        InterruptedRunError: if `stop` requested it. The message contains the command that resumes the run.
+        BnnzooError: if the chains cannot continue. The earlier draws are kept.
     """
     try:
         writer.update({"statistics": json.dumps(statistics.attributes(job.sampler))})
@@ -88,11 +88,11 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
         raise InterruptedRunError(message, error.exit_code - 128) from None
     except BnnzooError as error:
         num_draws = driver.stop_early()
-        # If this run was to replace a complete one, that file still exists and `out` names it.
+        # If this run was meant to replace a complete file, that file is still at `out`.
         location = writer.folder if store.is_complete(writer.out) else writer.out
         kept_draws = f"the {num_draws} draws before it are in {location}" if num_draws else "no draws were kept"
         remedy = f"; continue: bnnzoo resume {quoted(writer.out)}" if isinstance(error, LostProcessError) else ""
-        # A plugin's own error class may take other arguments than a message, so raise our base class instead.
+        # The error class of a plugin may need arguments other than a message, so raise the nearest bnnzoo class.
         own_class = next(kind for kind in type(error).__mro__ if kind.__module__.startswith("bnnzoo."))
         raise own_class(f"{message_of(error)}; {kept_draws}{remedy}") from error
     driver.finish(tell)
@@ -106,7 +106,7 @@ class _Driver:
     ):
         self.job, self.writer = job, writer
         self.seconds = seconds
-        # The clock reading at which zero seconds had been counted; later readings are compared with it.
+        # The time at which the run would have started if it had never been interrupted.
         self.zero = time.perf_counter() - seconds.total
         self.totals: chain_findings.Totals = {} if saved is None else dict(saved.totals)
         self.chunk: Chunk | None = None
@@ -115,7 +115,7 @@ class _Driver:
         self.inspection_program: Future[chain_findings.InspectionProgram] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
-            # The finished work. If the checkpoint is of the last step, only the file remains to be written.
+            # An empty chunk for the work before the checkpoint. If that was all, only the file has to be written.
             none = np.zeros((job.recipe.chains, 0, job.posterior.layout.dim), np.float32)
             self.chunk = Chunk("sampling", none, {}, *self.resume, job.sampler)
 
@@ -126,8 +126,8 @@ class _Driver:
         return 0 if self.chunk is None else max(0, self.chunk.next_step - recipe.warmup) // recipe.thin
 
     def run(self, thetas: Any, tell: Observer, stop: Stop | None) -> None:
-        """Run the chains to the end, and set why they ended."""
-        # A run that was stopped at one of its tests has not been tested there yet.
+        """Run the chains to the end, and set `ended` to the reason for the end."""
+        # A run that was interrupted at a test point has not been tested there yet.
         if self.resume is not None and (reason := self._reason_to_end()):
             self.ended = reason
             self.job.placement.processes.announce_end()
@@ -135,7 +135,7 @@ class _Driver:
             return
         tell(Progress("compile", 0, 1))
         try:
-            # Close the loop in any case: other processes may be waiting for the next chunk.
+            # Always close the loop: other processes may be waiting for the next chunk.
             with (
                 worker() as submit,
                 contextlib.closing(
@@ -149,7 +149,7 @@ class _Driver:
             ):
                 self._store_chunks(stream, submit, tell, stop)
         finally:
-            # Time that the loop does not count, such as the end of the last chunk.
+            # Count the time that the loop itself does not count, such as the end of the last chunk.
             self.seconds.sampling += self._uncounted()
         self._record_lengths()
 
@@ -163,7 +163,7 @@ class _Driver:
         for chunk in stream:
             is_sampling = chunk.phase == "sampling"
             if is_sampling and not modes_written:
-                # Write it before the first draw, so that every file with draws can be used for predictions.
+                # Write the modes before the first draw, so that every file with draws can be used for predictions.
                 self._write_modes(chunk)
                 modes_written = True
             if is_sampling or recipe.keep_warmup:
@@ -174,14 +174,14 @@ class _Driver:
                 self.inspection_program = submit(
                     chain_findings.compile_inspection, chunk.sampler, self.job.posterior, chunk.carry.states
                 )
-            # Set it after writing: a checkpoint must not include draws that could not be written.
+            # Set `chunk` after writing: a checkpoint must not count draws that could not be written.
             self.chunk = chunk
             rate = float(chunk.stats["acceptance_rate"].mean()) if "acceptance_rate" in chunk.stats else float("nan")
             progress_counts = (chunk.next_step, recipe.warmup)
             if is_sampling:
                 progress_counts = (self.num_draws, stopping.expected_draws(recipe, self.num_draws, self.seconds))
             tell(Progress(chunk.phase, *progress_counts, acceptance=rate))
-            # Keep the checkpoint at the end of warm-up: if parts are damaged, all draws can be repeated from it.
+            # Keep the checkpoint at the end of warm-up: if part files are damaged, all draws can be repeated from it.
             is_warmup_end = not is_sampling and chunk.next_step == recipe.warmup
             if not is_sampling:
                 self._plan_thinning(chunk)
@@ -197,7 +197,7 @@ class _Driver:
                 break
 
     def _plan_thinning(self, chunk: Chunk) -> None:
-        """Measure the steps of the last window of warm-up, and plan the thinning by them at its end.
+        """Measure the time of a step in the last window of warm-up, and set the thinning at the end of warm-up.
 
         The new recipe is written before the checkpoint at the end of warm-up, so a resumed run has the same thinning.
         """
@@ -226,7 +226,7 @@ class _Driver:
         return stopping.reason_to_end(self.job, self.writer.out, self.num_draws, self.seconds)
 
     def _record_lengths(self) -> None:
-        """Replace the budget by the number of draws made, so that the recipe of the file repeats this run."""
+        """Replace the budget in the file's recipe by the number of draws made, so that the recipe repeats this run."""
         recipe = self.job.recipe
         if not recipe.budget and not recipe.until:
             return
@@ -244,7 +244,7 @@ class _Driver:
         )
 
     def stop_early(self) -> int:
-        """Stop early: save a checkpoint and write a file of the draws so far. Return their number."""
+        """Save a checkpoint, write a file with the draws so far, and return their number per chain."""
         if self.chunk is not None:
             self._checkpoint(self.chunk)
         self.writer.update({"draws_done": self.num_draws, **self._seconds()})
@@ -253,7 +253,7 @@ class _Driver:
         return self.num_draws
 
     def finish(self, tell: Observer) -> None:
-        """Write the file of a run that reached its last draw, with findings about the whole run."""
+        """Write the file of a run that has all its draws, with the findings about the whole run."""
         chunk, recipe = self.chunk, self.job.recipe
         assert chunk is not None
         self._checkpoint(chunk)
@@ -281,7 +281,7 @@ class _Driver:
         if "accepted" in self.totals:
             stuck = find_stuck_chains(self.writer.values("sample_stats", "accepted") > 0, recipe.thin)
         findings = stuck_finding(stuck) + findings
-        # Stuck chains come first, then the sampler's own order; `regime` and the warning report the first finding.
+        # Findings of stuck chains come first, then those of the sampler in its order. `regime` reports the first one.
         regime = sentence(findings[0]) if findings else ""
         tuned = tuned_fields(self.job.problem.sampler, chunk.sampler)
         step_size = getattr(chunk.carry.states, "step_size", None)
@@ -315,10 +315,10 @@ class _Driver:
             warnings.warn(f"regime: {sentence(findings[0], spelling())}", BnnzooWarning, stacklevel=4)
 
     def _evaluations(self, means: Mapping[str, float]) -> float:
-        """Return the per-datum likelihood or gradient evaluations of the whole run: start, warm-up and draws."""
+        """Return the number of evaluations of one datum's likelihood or gradient in the whole run."""
         job, recipe = self.job, self.job.recipe
         sampler = self.job.sampler if self.chunk is None else self.chunk.sampler
-        if recipe.warmup and _WARMUP_STEPS in self.totals:  # trees are deeper before the step size is tuned
+        if recipe.warmup and _WARMUP_STEPS in self.totals:  # trajectories have more steps before the tuning
             warmup_means = {**means, "n_steps": float(np.mean(self.totals[_WARMUP_STEPS])) / recipe.warmup}
         else:
             warmup_means = means
@@ -333,7 +333,7 @@ class _Driver:
         return total
 
     def _written(self) -> store.Attributes:
-        """Return the seconds, with those of writing up to now."""
+        """Return the seconds of all phases, including the time of writing up to now."""
         self.seconds.writing += self._uncounted()
         return self._seconds()
 
@@ -356,7 +356,7 @@ class _Driver:
             chain_findings.add_totals(self.totals, chunk.stats)
 
     def _write_modes(self, chunk: Chunk) -> None:
-        """Write the point at which each chain's predictions are linearised, if the sampler has one."""
+        """Write, for each chain, the mode at which its predictions are linearised, if the sampler has modes."""
         if not chunk.sampler.mode_field or self.job.problem.outputs is not None:
             return
         points = np.asarray(getattr(chunk.carry.states, chunk.sampler.mode_field))

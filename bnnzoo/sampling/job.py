@@ -1,4 +1,4 @@
-"""A problem with its sampler, placement and keys: the same in every process that shares the run."""
+"""A job: a problem with its sampler, placement and keys. It is the same in every process that shares the run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Job:
 
     problem: Problem
     sampler: AbstractSampler
-    """The problem's sampler, or the one that warm-up's `tune` made of it."""
+    """The problem's sampler, or the tuned sampler if warm-up has replaced it."""
     placement: Placement
     keys: Keys
 
@@ -45,7 +45,7 @@ class Job:
 
     @property
     def own_model(self) -> AbstractModel | AbstractPosterior | None:
-        """The model if no registry has it, or the posterior if it was made by hand; otherwise None."""
+        """The user's own model or posterior: an unregistered model, or a posterior made in Python; otherwise None."""
         description = self.problem.description
         if description is None:
             return self.posterior
@@ -63,7 +63,12 @@ class Job:
         """Run the sampling loop of this job, chunk by chunk.
 
         Args:
-            plan_thinning: see `loop.chunks`; ignored without a budget, which alone leaves the thinning open.
+            thetas: initial positions.
+            resume: see `loop.chunks`.
+            seconds: see `loop.chunks`.
+            leaving: returns the number of a signal that stops all processes, or 0.
+            plan_thinning: see `loop.chunks`. It is ignored if the recipe has no budget, because the thinning is then
+                fixed.
         """
         recipe = self.recipe
         return chunks(
@@ -88,12 +93,15 @@ class Job:
         """Run this process's chains until the first process, which writes their draws, ends the loop.
 
         Raises:
-            InterruptedRunError: if another process asked to stop, or `stop` asked for it.
+            InterruptedRunError: if another process, or `stop`, requested to stop.
         """
         for _ in self.chunks(thetas, resume=resume, leaving=stop):
             pass
 
 
 def ladder(draws: int) -> list[int]:
-    """Return the numbers of draws at which convergence is tested; they are fixed, so that a run is repeatable."""
+    """Return the numbers of draws at which convergence is tested: 100, 200, 400, ..., below `draws`.
+
+    They do not depend on the clock, so that a run can be repeated.
+    """
     return list(itertools.takewhile(lambda stop: stop < draws, (_FIRST_STOP * 2**i for i in itertools.count())))

@@ -10,7 +10,7 @@ from jaxtyping import Array, Key, PRNGKeyArray
 
 
 class Keys(NamedTuple):
-    """The keys of a seed; no two uses share a key."""
+    """The random keys that are derived from a seed, a different one for each use."""
 
     positions: PRNGKeyArray
     """Initial positions of the chains."""
@@ -33,10 +33,10 @@ class Keys(NamedTuple):
     def from_seed(cls, seed: int) -> Keys:
         """Derive the keys of a seed. They use Threefry, so that the draws do not depend on JAX's default generator."""
         root = jax.random.key(seed, impl="threefry2x32")
-        # The numbers follow the order in which the keys were added; another number would change the draws of a seed.
+        # The numbers are in the order in which the keys were added. Other numbers would change the draws of a seed.
         return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3, 5, 6, 7, 8)))
 
 
 def keys_by_chain(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chain"]:
-    """Return a key for each chain; chain c gets the same key for any number of chains."""
+    """Return a key for each chain. The key of chain c does not depend on the number of chains."""
     return jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(num_chains, dtype=jnp.uint32))

@@ -1,4 +1,4 @@
-"""Start of a problem's run in a new folder, and its resumption from a checkpoint."""
+"""Start of a run in a new folder, and resumption of a run from a checkpoint."""
 
 from __future__ import annotations
 
@@ -47,29 +47,29 @@ def launch(
     tell: Observer,
     stop: Stop | None = None,
 ) -> None:
-    """Run a problem from its start and write the file `out`.
+    """Start a new run of a problem and write the file `out`.
 
     Args:
         problem: the assembled recipe, data and parts.
         out: the file to write.
         force: replace a file or an unfinished run at `out`.
         starts: initial positions, used instead of the recipe's `init`.
-        start_time: the `time.perf_counter` from which the run counts its seconds.
-        started_by: the command or the call, for messages that ask to start the run again.
-        in_bucket: pad the rows to a round number with rows of weight zero, see `Problem.in_bucket`.
-        tell: called with the progress.
-        stop: returns the number of a signal that stops the run, or 0.
+        start_time: value of `time.perf_counter` from which the seconds of the run are counted.
+        started_by: the command or the Python call that started the run, for messages that ask to start it again.
+        in_bucket: add rows of padding up to a round number of rows, see `Problem.in_bucket`.
+        tell: observer that is called with the progress.
+        stop: function that returns the number of a signal that stops the run, or 0.
 
     Raises:
-        UsageError: before anything is compiled or written.
-        InterruptedRunError: if `stop` asked for it.
+        UsageError: if the problem or the file cannot be used; in most cases before anything is compiled or written.
+        InterruptedRunError: if `stop` requested it.
     """
     recipe, processes, writer = problem.recipe, Processes.current(), None
     if processes.is_first:
         _warn_of_one_device(recipe)
     with processes.share_first_error():
         if problem.description is None:
-            # A posterior made by hand raises its errors, such as missing mini-batches, only when a step is traced.
+            # A posterior made in Python raises its errors, such as missing mini-batches, only when a step is traced.
             carry_template(problem.posterior, problem.sampler, recipe.chains, max(1, recipe.warmup))
         if processes.is_first:
             if not force:
@@ -102,7 +102,7 @@ def _begin(
     keys, work = Keys.from_seed(problem.recipe.seed), positions.StartWork(tell, stop)
     if problem.recipe.budget:
         work.note(budget.describe_overhead(problem))
-    # The key depends on the split's seed only, so that runs that differ in `seed` alone have the same posterior.
+    # The key depends only on the seed of the split, so that runs that differ only in `seed` have the same posterior.
     noise_key = Keys.from_seed(problem.recipe.split_seed).noise
     problem, comparisons = likelihood_choice.select_likelihood(problem, work=work, key=noise_key)
     problem = problem.in_bucket() if in_bucket else problem
@@ -115,7 +115,7 @@ def _begin(
         fixed = subspace.values if subspace else positions.fixed_values(problem, key=keys.fixed, work=work)
         if fixed:
             problem = problem.with_fixed(fixed)
-        if subspace:  # its number of directions was not known before
+        if subspace:  # the number of sampled directions was not known before
             problem.sampler.check(problem.posterior)
             placement = place_run(recipe, problem.posterior, problem.sampler)
         thetas = positions.initial_positions(
@@ -159,16 +159,16 @@ def relaunch(
     Args:
         run: the unfinished run.
         saved: the checkpoint.
-        allow_inexact: resume even if this machine would not give the same draws.
-        model: the model, if no registry has it.
-        break_lock: take the lock from an owner that no longer responds.
+        allow_inexact: resume even if the environment differs, so that the draws would not be the same.
+        model: the user's own model, if it is not registered.
+        break_lock: take the lock from a process that no longer responds.
         start_time: as for `launch`.
         tell: as for `launch`.
         stop: as for `launch`.
 
     Raises:
-        UsageError: if the run is damaged, or this machine would not give the same draws and `allow_inexact` is false.
-        InterruptedRunError: if `stop` asked for it.
+        UsageError: if the run is damaged, or if the environment differs and `allow_inexact` is false.
+        InterruptedRunError: if `stop` requested it.
     """
     attributes, static = run.attributes, run.static()
     problem = Problem.restored(attributes, static.get("constant_data", {}), static.get("observed_data", {}), model)
@@ -207,10 +207,10 @@ def relaunch(
 
 
 def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step: int = 0) -> None:
-    """Refuse processes whose recipe, data or checkpoint differ, or that do not see the first one's folder.
+    """Check that all processes have the same recipe, data and checkpoint, and see the folder of the run.
 
     Raises:
-        UsageError: in all of the processes.
+        UsageError: if not, in all of the processes.
     """
     if processes.count == 1:
         return
@@ -222,9 +222,9 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
             "the processes of this run have different recipes, data or checkpoints; give each of them the same "
             "arguments"
         )
-    if blind := processes.largest(0 if store.Store(out).folder.is_dir() else processes.rank + 1):
+    if blind_process := processes.largest(0 if store.Store(out).folder.is_dir() else processes.rank + 1):
         raise UsageError(
-            f"{out}: process {blind - 1} of {processes.count} cannot see this file; write to a folder that all "
+            f"{out}: process {blind_process - 1} of {processes.count} cannot see this file; write to a folder that all "
             "processes share"
         )
 
@@ -232,7 +232,7 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
 def _rows(
     problem: Problem, fixed: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, list[str]], dict[str, dict[str, np.ndarray]]]:
-    """Return the dimensions and the groups of the data for the file; both empty for a posterior without rows."""
+    """Return the names of the dimensions, and the groups of the file that hold the data; both empty without rows."""
     if problem.train is None:
         return {}, {}
     scaler = identity_scaler(problem.train) if problem.description is None else problem.description.scaler
@@ -241,14 +241,14 @@ def _rows(
 
 
 def _bytes(problem: Problem) -> int:
-    """Return the size in bytes of all draws and kept warm-up steps, with 16 statistics each."""
+    """Estimate the size, in bytes, of all draws and kept warm-up steps, with 16 statistics for each of them."""
     recipe, posterior = problem.recipe, problem.posterior
     rows = recipe.draws + (recipe.warmup if recipe.keep_warmup else 0)
     return recipe.chains * rows * (problem.num_kept + 16) * np.dtype(posterior.dtype).itemsize
 
 
 def _warn_of_one_device(recipe: Recipe) -> None:
-    """Warn if JAX started with one CPU device before bnnzoo could ask for one per chain."""
+    """Warn if JAX has started with one CPU device, although the chains need several."""
     wanted_devices = 1 if recipe.mesh else host_devices(recipe)
     local_devices = jax.local_devices()
     if wanted_devices > 1 and len(local_devices) == 1 and local_devices[0].platform == "cpu":

@@ -1,4 +1,4 @@
-"""Provenance of a run's draws in its file, and a comparison with the current machine."""
+"""Provenance of a run's draws: the attributes of its file, and their comparison with the current machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bnnzoo.store.schema import SECONDS
 
 
 def attributes(problem: Problem, placement: Placement) -> Attributes:
-    """Return the root attributes at the start of a run."""
+    """Return the root attributes of the file of a run that starts now."""
     recipe = problem.recipe
     return {
         "bnnzoo_version": jax_settings.versions()["bnnzoo"],
@@ -46,7 +46,12 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
 
 
 def differences(start_attributes: Mapping[str, Any], current_attributes: Mapping[str, Any]) -> list[str]:
-    """Return the differences from the environment of a run's start that could change its further draws."""
+    """Return the differences between two environments that could change further draws, each as a text.
+
+    Args:
+        start_attributes: attributes of the file, from the start of the run.
+        current_attributes: attributes of the current environment.
+    """
     differences_found = [
         f"{k} was {start_attributes[k]}, is {current_attributes[k]}"
         for k in ("device", "placement", "precision")
@@ -65,7 +70,7 @@ def _plugins(problem: Problem) -> dict[str, str]:
 
 
 def _sources(problem: Problem) -> dict[str, str]:
-    """Return the digest of each such part's module, under samplers/PACKAGE:NAME."""
+    """Return the SHA-256 of the module of each part from a plugin, with keys such as samplers/PACKAGE:NAME."""
     entries = {f"{entry.kind}/{entry.full_name}": entry for entry in _plugin_entries(problem)}
     return {part: registry.source_sha256(entry.kind, entry.full_name) for part, entry in entries.items()}
 
@@ -85,7 +90,7 @@ def _plugin_entries(problem: Problem) -> list[Registered]:
 
 
 def _requested_name(kind: str, name: str) -> str:
-    """Return a part's name as it was requested; a name with a package is normalised."""
+    """Return the name of a part as the recipe gives it. A name with a package is normalised."""
     return registry.full_name(kind, name) if ":" in name and not name.startswith(PREFIX) else name
 
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 @dataclasses.dataclass
 class Seconds:
-    """Wall-clock seconds of a run by phase; their sum covers the command from its first line to its last."""
+    """Wall-clock seconds of a run by phase. Their sum is the time of the whole command."""
 
     start: float = 0.0
     """Imports, loading the data, and compilation before the initial positions are found."""
     compile: float = 0.0
     """Compilation of the chains' programs."""
     warmup: float = 0.0
-    """Training of the initial positions, or moving chains from prior draws to the posterior; and the warm-up steps."""
+    """The warm-up steps, and before them training or moving the chains from prior draws to the posterior."""
     sampling: float = 0.0
     judging: float = 0.0
     """The sampler's final inspection of the chains, and the test of convergence."""

@@ -1,4 +1,4 @@
-"""The end of a run before its last draw: convergence at one of its test points, or an exhausted budget."""
+"""Reasons to end a run before its largest number of draws: convergence at a test point, or an exhausted budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnnzoo.sampling.seconds import Seconds
 
 
 def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:
-    """Return why the run may end before its last draw ("converged" or "budget"), or an empty string.
+    """Return the reason why the run ends now, "converged" or "budget"; an empty string if it continues.
 
     Args:
         job: the job that runs.
@@ -37,7 +37,7 @@ def test_points(job: Job, num_draws: int) -> list[int]:
 
 
 def expected_draws(recipe: Recipe, num_draws: int, seconds: Seconds) -> int:
-    """Estimate how many draws there will be in the end."""
+    """Estimate the number of draws per chain at the end of the run."""
     if not recipe.budget or not seconds.sampling:
         return recipe.draws
     seconds_left = budget_left(recipe, seconds)
@@ -45,7 +45,7 @@ def expected_draws(recipe: Recipe, num_draws: int, seconds: Seconds) -> int:
 
 
 def num_bytes(job: Job, num_draws: int) -> int:
-    """Return the size of the kept values of this many draws per chain."""
+    """Return the size, in bytes, of the kept values of `num_draws` draws of each chain."""
     problem = job.problem
     return job.recipe.chains * num_draws * problem.num_kept * np.dtype(problem.posterior.dtype).itemsize
 

@@ -11,11 +11,14 @@ from bnnzoo.samplers import AbstractSampler
 
 
 def tuned_fields(requested: AbstractSampler, tuned: AbstractSampler) -> dict[str, Any]:
-    """Return the fields that `choose` or `tune` changed: static ones, and numbers in place of `auto`."""
+    """Return the fields that `choose` or `tune` has changed.
+
+    These are integers, texts and booleans that differ, and numbers that replace a text such as `auto`.
+    """
     names = [f.name for f in dataclasses.fields(requested)]
     pairs = [(name, getattr(requested, name), getattr(tuned, name)) for name in names]
     static = {name: after for name, before, after in pairs if isinstance(after, int | str | bool) and before != after}
-    # The shortest text of a float32; reading it gives the same number back.
+    # `str` gives the shortest text from which the same float32 number can be read back.
     numbers = {
         name: float(str(after))
         for name, before, after in pairs

@@ -22,16 +22,16 @@ from bnnzoo.store import Attributes
 from bnnzoo.store.schema import SAMPLE_STATS
 
 _BYTES = 2**28
-"""Size of draws above which only every k-th draw is tested at the end; `bnnzoo diagnose` tests all of them."""
+"""Size of all draws above which not every draw is tested at the end of a run. `bnnzoo diagnose` tests all draws."""
 _FEWEST = 100
-"""Draws per chain below which no convergence test is made: the test requires as many effective draws."""
+"""Smallest number of tested draws per chain: the convergence test requires as many effective draws."""
 
 _ENOUGH = 400.0
 """Bulk ESS of predictions, over all chains, that `--until converged` requires (Vehtari et al. 2021)."""
 
 
 def stride(num_bytes: int, draws: int) -> int:
-    """Return k such that every k-th of a chain's draws can be tested during the run; 0 if these are too few.
+    """Return the number k for which every k-th draw of a chain is tested; 0 if these are fewer than `_FEWEST`.
 
     Args:
         num_bytes: size of the draws of all chains.
@@ -42,7 +42,10 @@ def stride(num_bytes: int, draws: int) -> int:
 
 
 def has_converged(out: Path, every_kth: int, model: AbstractModel | AbstractPosterior | None) -> bool:
-    """Whether every k-th draw so far shows convergence: no convergence finding, and a bulk ESS of at least 400."""
+    """Whether the chains have converged so far: no convergence finding, and a bulk ESS of at least 400.
+
+    Only every k-th draw is tested, with k = `every_kth`.
+    """
     diagnosed = _diagnose_parts(out, every_kth, model)
     if diagnosed is None:
         return False
@@ -53,19 +56,20 @@ def has_converged(out: Path, every_kth: int, model: AbstractModel | AbstractPost
 
 
 def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | AbstractPosterior | None) -> Attributes:
-    """Return the root attributes on convergence, from the parts of a run that has all its draws.
+    """Return the root attributes about convergence, read from the part files of a run that has all its draws.
 
     Args:
         out: the file of the run.
         num_bytes: size of the draws of all chains.
         draws: draws per chain.
-        model: the model if no registry has it, or a posterior made by hand.
+        model: the user's own model or posterior, see `Job.own_model`.
 
     Returns:
-        `verdict` is one line, and `verdict_in_python` the same with keywords in place of options. `absurd` lists
-        findings that chains are stuck or predictions are far from the data. `converged` is 1 or 0, or `not-applicable`
-        if the draws are not a Markov chain. `rhat` and `ess_bulk` are those of predictions. A large run is tested on
-        every k-th draw. The mapping is empty if these are too few, or if the test fails.
+        `verdict` is one line for the command line. `verdict_in_python` is the same line with keywords instead of
+        options. `absurd` lists findings that chains did not move or that predictions are far from the data.
+        `converged` is 1 or 0, or `not-applicable` if the draws are not a Markov chain. `rhat` and `ess_bulk` refer to
+        the predictions. In a large run only every k-th draw is tested (`stride`). The mapping is empty if these are too
+        few, or if an error ends the test.
     """
     every_kth = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
     diagnosed = _diagnose_parts(out, every_kth, model) if every_kth else None
@@ -101,18 +105,18 @@ def convergence_attributes(diagnosis: Mapping[str, Any], run_findings: Sequence[
 def _diagnose_parts(
     out: Path, every_kth: int, model: AbstractModel | AbstractPosterior | None
 ) -> tuple[dict[str, Any], tuple[Finding, ...]] | None:
-    """Return diagnosis and findings of every k-th draw so far, or None if the parts cannot be read or diagnosed."""
+    """Return the diagnosis and the findings of every k-th draw so far; None if the part files cannot be used."""
     try:
         tree = store.open_parts(out, every=every_kth)
     except OSError:
         return None  # a failing disk is reported when the file is written
-    if every_kth > 1:  # energy diagnostics compare consecutive draws
+    if every_kth > 1:  # the energy diagnostics need consecutive draws
         stats = tree[SAMPLE_STATS]
         stats.dataset = stats.to_dataset().drop_vars("energy", errors="ignore")
     try:
         predictor = Predictor(Record(tree, out), model)
         diagnosis = diagnostics.of_run(predictor)
         return diagnosis, findings.gate_findings(diagnosis, of_sampler=predictor.record.findings)
-    except Exception as error:  # a plugin may fail, or memory may run out; the draws must be kept in any case
+    except Exception as error:  # also errors of a plugin, and lack of memory: the draws must be kept in any case
         warnings.warn(f"the convergence of the draws cannot be tested: {one_line(error)}", BnnzooWarning, stacklevel=3)
         return None

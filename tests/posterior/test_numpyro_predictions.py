@@ -283,9 +283,12 @@ def _never_alone(x, y):
     ("model", "message"),
     [
         (_two, "cannot predict several observed sites (y and z); observe the columns of one array"),
-        (_halved, "site y: the density of a row differs when it is computed alone"),
-        (_observing(lambda mean, y: dist.Normal(mean, 1 + jnp.abs(y))), "not on what is observed there"),
-        (_observing(lambda mean, y: dist.Normal(mean, 1.0), jnp.exp), "site y observes a changed argument"),
+        (_halved, "site y: the density of a row changes if the model is called with this row only"),
+        (_observing(lambda mean, y: dist.Normal(mean, 1 + jnp.abs(y))), "not on observed values"),
+        (
+            _observing(lambda mean, y: dist.Normal(mean, 1.0), jnp.exp),
+            "site y: the observed values must equal one argument of the model",
+        ),
         (
             _observing(lambda mean, y: dist.Cauchy(mean, 1.0)),
             "site y: its distribution must have a mean and a variance",

@@ -1,4 +1,4 @@
-"""JAX settings for a run: host devices and processes before JAX starts, and the versions that affect the draws."""
+"""JAX settings of a run: devices and processes, set before JAX starts, and versions that affect the draws."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ from bnnzoo.posterior.backend import keep_programs
 from bnnzoo.sampling.devices.processes import LostProcessError, Processes
 
 _PATIENCE = 120
-"""Seconds that processes wait for each other at their start."""
+"""Largest time, in seconds, that processes wait for each other at the start."""
 _SILENCE = 30
-"""Seconds without a heartbeat after which a process counts as lost; JAX's default of 100 delays the last checkpoint."""
+"""Seconds without a heartbeat after which a process counts as lost.
+
+JAX's default of 100 s would delay the last checkpoint.
+"""
 _VERSIONS = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 
 
 def prepare(num_devices: int = 1) -> None:
     """Split the CPU into devices if JAX has not started, and enable the compilation cache."""
     with contextlib.suppress(RuntimeError):
-        # JAX refuses this after its start; the run then uses the existing devices.
+        # After its start JAX raises an error. The run then uses the existing devices.
         split_cpu(num_devices)
     keep_programs()
 
 
 def split_cpu(num_devices: int) -> None:
-    """Split the CPU into `num_devices` devices, with more threads than devices to serve them.
+    """Split the CPU into `num_devices` devices, served by more threads than there are devices.
 
-    A matrix factorisation blocks its device's thread until other threads of the shared pool have done its subtasks.
-    XLA's pool has one thread per core, or per device if there are more devices. All threads can then be blocked, and
-    the program waits forever (jaxlib 0.10, if all chains factorise at once on fewer cores than chains). XLA reads the
-    size of the pool from the environment variable NPROC.
+    A matrix factorisation blocks the thread of its device until other threads of the shared pool have done its
+    subtasks. By default the pool has one thread per core, or one per device if there are more devices than cores. If
+    all chains factorise a matrix at the same time on fewer cores than chains, all threads are blocked and the program
+    never ends (jaxlib 0.10). XLA reads the size of the pool from the environment variable NPROC.
 
     Raises:
         RuntimeError: if JAX has already started.
@@ -50,20 +53,21 @@ def split_cpu(num_devices: int) -> None:
 
 @contextlib.contextmanager
 def join_processes(coordinator: str | None = None, count: int | None = None, rank: int | None = None) -> Iterator[None]:
-    """Join the other processes of a shared run for the duration of the block. Nothing may use JAX before it.
+    """Connect this process to the other processes of a shared run inside the block. Do not use JAX before it.
+
+    Under Slurm, Open MPI and Kubernetes no argument is needed.
 
     Args:
-        coordinator: the address and port of the first process, such as `10.0.0.1:1234`. None of the three arguments is
-            needed under Slurm, Open MPI or Kubernetes.
+        coordinator: the address and the port of the first process, such as `10.0.0.1:1234`.
         count: the number of processes.
         rank: the number of this process, from 0.
 
     Raises:
         UsageError: if the processes cannot connect to each other.
     """
-    # The first process must outlive the others to save their draws; by default JAX would end it with them.
+    # The first process must continue if another one fails, to save the draws. By default JAX would end it too.
     jax.config.update("jax_enable_recoverability", True)
-    # bnnzoo handles SIGTERM itself; JAX's service would take the signal and only record it.
+    # bnnzoo handles SIGTERM itself. JAX's service would catch the signal and only record it.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -79,7 +83,7 @@ def join_processes(coordinator: str | None = None, count: int | None = None, ran
         with _no_stdout():
             yield
     except LostProcessError:
-        lost = True  # do not wait at the end for a process that is gone
+        lost = True  # do not wait for a process that has ended
         raise
     finally:
         processes = Processes.current()
@@ -105,11 +109,11 @@ def _no_stdout() -> Iterator[None]:
 def devices(count: int) -> None:
     """Start JAX with this machine's CPU split into `count` devices, so that `count` chains run in parallel.
 
-    Call it before anything else uses JAX: in a notebook's first cell, before your own network is built. The command
-    line, and runs that start JAX themselves, do this for their chains.
+    Call it before anything else uses JAX, for example in the first cell of a notebook, before you build a network. You
+    do not need it on the command line, or if the run is the first to use JAX: the run then sets its devices itself.
 
     Raises:
-        UsageError: if `count` is less than one, or JAX has started with another number of devices.
+        UsageError: if `count` is less than one, or if JAX has already started with another number of devices.
     """
     if count < 1:
         raise UsageError(f"devices: must be at least 1 (got {count})")

@@ -1,4 +1,4 @@
-"""Placement of chains (in parallel on devices, under one vmap, or one after the other) and of the data's rows."""
+"""Placement of the chains (in parallel on devices, in one vmap, or one after the other) and of the rows of the data."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Method = Literal["auto", "parallel", "vectorized", "sequential"]
 
 _CHAINS = "chains"
 _CACHE_BYTES = 2**22
-"""Size of the rows, in bytes, above which memory limits the speed."""
+"""Size of the data, in bytes, that fits into the CPU's cache. Reading larger data limits the speed of a step."""
 _MOST_DEVICES = 256
-"""Largest number of devices into which a host's CPU is split; each has its own threads."""
+"""Largest number of devices into which the CPU is split. Each device has its own threads."""
 
 
 class Placement(eqx.Module):
-    """A way to run a function of one chain for all chains. Its fields are static: they are part of what is compiled."""
+    """A way to run a function of one chain for all chains. Its fields are static: programs are compiled for them."""
 
     method: Literal["parallel", "vectorized", "sequential"] = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
@@ -53,12 +53,18 @@ class Placement(eqx.Module):
         return f"{self.method} on {chains}" + (f" x {data}" if data > 1 else "")
 
     def all_chains(self, function: Callable[..., PyTree], shared: PyTree, *chains: PyTree) -> PyTree:
-        """Apply `function(shared, slices of one chain)` to every chain, the first axis of all arrays in `chains`."""
+        """Return `function(shared, values of one chain)` for every chain.
+
+        Args:
+            function: the function of one chain.
+            shared: values that are the same for all chains.
+            chains: values of all chains; the first axis of every array is the chain.
+        """
 
         def local(shared_part: PyTree, *parts: PyTree) -> PyTree:
             count = jax.tree.leaves(parts)[0].shape[0]
             if count == 1:
-                # No vmap for a single chain: a batched convolution kernel is far slower than a plain one.
+                # Do not use vmap for a single chain: a convolution with a batch of kernels is much slower.
                 result = function(shared_part, *jax.tree.map(lambda a: a[0], parts))
                 return jax.tree.map(lambda a: a[None], result)
             if self.method == "sequential":
@@ -76,17 +82,17 @@ class Placement(eqx.Module):
         axes: Any,
         out_axes: Any,
     ) -> PyTree:
-        """Run `local(shared, *chains)` on each device, or group of devices, for its part of the chains.
+        """Run `local(shared, *chains)` on each device, or on each group of devices, for its part of the chains.
 
-        Chains are split explicitly, since they never interact. Along the data axis the compiler divides the work: it
-        recognises sums over rows, and adds these up across devices.
+        The chains are split explicitly, because they never interact. Along the data axis the compiler divides the work:
+        it recognises sums over rows, and adds the sums of the devices.
 
         Args:
             local: the function to run.
             shared: values that are the same for all chains.
             chains: values of all chains.
-            axes: for each tree of `chains`, the axis of the chains.
-            out_axes: the same for the result, a prefix of its tree.
+            axes: the axis of the chains in the arrays of each tree of `chains`.
+            out_axes: the axis of the chains in the arrays of the result, as a prefix of the tree of the result.
         """
         if self.mesh is None:
             return local(shared, *chains)
@@ -103,7 +109,7 @@ class Placement(eqx.Module):
         return mapped(arrays, *chains)
 
     def put(self, tree: PyTree, axis: int | None) -> PyTree:
-        """Put arrays of all chains on the devices, split along `axis`, or as a full copy on each device for None."""
+        """Put arrays of all chains on the devices, split along `axis`; if `axis` is None, put a copy on each device."""
         return (
             self._put(tree, P()) if axis is None else self.put_process_part(self.processes.own_part(tree, axis), axis)
         )
@@ -113,10 +119,10 @@ class Placement(eqx.Module):
         return self._put(tree, P(*(None,) * axis, _CHAINS))
 
     def put_posterior(self, posterior: AbstractPosterior) -> AbstractPosterior:
-        """Put a posterior on the devices, with its rows split along the mesh's data axis.
+        """Put a posterior on the devices, with the rows of its data split along the mesh's data axis.
 
         Raises:
-            UsageError: if its rows cannot be split.
+            UsageError: if the rows cannot be split evenly.
         """
         posterior = posterior.padded(self.axes.data)
         placed_posterior = self.put(eqx.tree_at(lambda p: p.data, posterior, None), None)
@@ -124,7 +130,7 @@ class Placement(eqx.Module):
         return eqx.tree_at(lambda p: p.data, placed_posterior, data, is_leaf=lambda node: node is None)
 
     def mesh_context(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which programs that do not use `spread` find the mesh of the rows."""
+        """Return a context for programs that do not use `spread`: inside it, JAX knows the mesh of the rows."""
         return jax.set_mesh(self.mesh) if self.mesh is not None and self.axes.data > 1 else contextlib.nullcontext()
 
     def _put(self, tree: PyTree, spec: P) -> PyTree:
@@ -133,10 +139,11 @@ class Placement(eqx.Module):
 
 
 def host_devices(recipe: Recipe) -> int:
-    """Return the number of devices to split the host's CPU into.
+    """Return the number of devices into which the CPU is split. It must be set before JAX starts.
 
-    With a mesh it is the mesh's size. Otherwise it divides the number of chains and is at most the number of cores (or
-    4). It must be set (`jax_num_cpu_devices`) before JAX starts.
+    With a mesh, it is the number of devices of the mesh, at most `_MOST_DEVICES`. With the chain methods `vectorized`
+    and `sequential` it is 1. Otherwise it is the largest divisor of the number of chains that is at most the number of
+    cores, or at most 4 if there are fewer cores.
     """
     if recipe.mesh is not None:
         return min(_MOST_DEVICES, prod(axes(recipe.mesh)))
@@ -146,10 +153,11 @@ def host_devices(recipe: Recipe) -> int:
 
 
 def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Placement:
-    """Return the placement of a run's chains on the devices of this process, for all processes that share the run.
+    """Return the placement of a run's chains on the devices of this process.
 
     Raises:
-        UsageError: if the chains do not divide by the processes or the mesh, or the mesh needs more devices than exist.
+        UsageError: if the chains cannot be split evenly over the processes or the mesh, or if the mesh needs more
+            devices than exist.
     """
     processes = Processes.current()
     if recipe.chains % processes.count:
@@ -187,9 +195,10 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
 
 
 def place_chains(method: Method, num_chains: int, processes: Processes = SINGLE_PROCESS) -> Placement:
-    """Return the placement of `num_chains` chains, shared by the processes; every device has all rows.
+    """Return the placement of `num_chains` chains that the processes share. Every device has all rows.
 
-    `auto` is `parallel` on a CPU and `vectorized` elsewhere. `parallel` uses as many devices as divide the chains.
+    `auto` is `parallel` on a CPU and `vectorized` elsewhere. `parallel` uses the largest number of devices that divides
+    the number of chains of this process.
     """
     devices = jax.local_devices()
     if method == "auto":
@@ -203,7 +212,7 @@ def place_chains(method: Method, num_chains: int, processes: Processes = SINGLE_
 
 
 def _waits_for_memory(posterior: AbstractPosterior, sampler: AbstractSampler) -> bool:
-    """Whether reading rows that exceed the cache dominates a step. Vectorized chains then share one read."""
+    """Whether a step is slow because the rows do not fit into the cache. Vectorized chains read the rows only once."""
     rows = jax.tree.leaves(posterior.data)
     has_single_gradient = ACCEPTANCE_RATE in sampler.statistics and sampler.gradients == 1
     if not has_single_gradient or sum(leaf.nbytes for leaf in rows) <= _CACHE_BYTES:
@@ -213,7 +222,7 @@ def _waits_for_memory(posterior: AbstractPosterior, sampler: AbstractSampler) ->
 
 
 def _chain_mesh(devices: Sequence[Any], count: int, processes: Processes) -> Mesh | None:
-    """Return a mesh of the devices that share the chains, or None if one device of one process has all of them."""
+    """Return a mesh of the devices that share the chains, or None if a single device has all chains."""
     return Mesh(np.array(devices[:count]), (_CHAINS,)) if count * processes.count > 1 else None
 
 

@@ -1,9 +1,9 @@
 """One run in several processes, on one or more machines.
 
-Each process has part of the chains, and all processes communicate between chunks. Chains do not interact inside a
-program, so each process compiles its own. On the host, every process holds the values of all chains. All processes
-therefore tune in the same way, and the first process, which writes the file, does not need the disks of the others. The
-transport is `jax.distributed`; whoever started it has set the number of processes.
+Each process runs some of the chains, and the processes communicate between chunks. Chains do not interact inside a
+program, so each process compiles its own program. In its host memory, every process has the values of all chains.
+Therefore all processes tune in the same way. The first process writes the file and does not need the disks of the
+others. The processes communicate by `jax.distributed`, which is started outside this module.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 T = TypeVar("T")
 
 _PIECES = (2**14, 2**22)
+"""Sizes, in bytes, of the pieces into which a message is cut."""
 _LOST_MESSAGE = "another process of this run has ended; see its own message for the reason"
 _END = -1
-"""Message of the first process that there are no more chunks."""
+"""Number that the first process sends if there are no more chunks."""
 
 
 class LostProcessError(BnnzooError):
-    """Another process of the run is gone."""
+    """Another process of the run has ended unexpectedly."""
 
 
 class Processes(NamedTuple):
@@ -49,7 +50,7 @@ class Processes(NamedTuple):
         return self.rank == 0
 
     def own_part(self, tree: T, axis: int = 0) -> T:
-        """Return this process's part of a tree whose leaves have all chains along `axis`."""
+        """Return this process's chains from a tree whose leaves have all chains along `axis`."""
         if self.count == 1:
             return tree
 
@@ -60,7 +61,7 @@ class Processes(NamedTuple):
         return jax.tree.map(own_slice, tree)
 
     def gather(self, tree: T) -> T:
-        """Join all processes' parts into one tree along the first axis; on the host, unless there is only one process.
+        """Concatenate the trees of all processes along the first axis, in host memory. One process: no change.
 
         Raises:
             LostProcessError: if another process is gone.
@@ -80,7 +81,7 @@ class Processes(NamedTuple):
         return jax.tree.unflatten(structure, joined_leaves)
 
     def broadcast_first(self, tree: T) -> T:
-        """Return the first process's tree of numbers or arrays. Rounding and clocks differ between processes."""
+        """Return the numbers or arrays of the first process in all processes; rounding and clocks may differ."""
         if self.count == 1:
             return tree
         gathered: Any = self.gather(jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree))
@@ -91,7 +92,7 @@ class Processes(NamedTuple):
         return jax.tree.map(first_value, gathered, tree)
 
     def largest(self, number: int) -> int:
-        """Return the largest of all processes' numbers.
+        """Return the largest of the numbers that the processes give.
 
         Raises:
             LostProcessError: if another process is gone.
@@ -99,11 +100,11 @@ class Processes(NamedTuple):
         return int(np.max(self.gather(np.array([number], np.int64))))
 
     def agree_on_rows(self, count: int, *, stop_signal: int = 0) -> int:
-        """Agree on the number of rows of the next chunk: the first process's number, or 0 at the end.
+        """Return the number of rows of the next chunk, the same in all processes: that of the first process, or 0.
 
         Args:
-            count: this process's number; only the first one's counts.
-            stop_signal: the number of a signal for which this process asks all to stop, or 0.
+            count: number of rows that this process proposes. Only the first process's proposal is used.
+            stop_signal: the number of a signal for which this process asks all processes to stop, or 0.
 
         Raises:
             InterruptedRunError: if any process asks to stop.
@@ -117,15 +118,16 @@ class Processes(NamedTuple):
         return max(0, int(requests[0, 0]))
 
     def announce_end(self) -> None:
-        """Tell the processes that wait for the next chunk that there is none; called by the first process."""
+        """Tell the processes that wait for the next chunk that there is none. Only the first process calls this."""
         self.agree_on_rows(_END)
 
     @contextlib.contextmanager
     def announce_close(self, finish_pending: Callable[[], Any] | None) -> Iterator[None]:
-        """Wrap a generator's yield: if the first process closes the generator there, the other processes are told.
+        """Wrap the `yield` of a generator. If the first process closes the generator there, it tells the others.
 
         Args:
-            finish_pending: work to finish before the processes communicate again; None if they do not.
+            finish_pending: function that finishes the pending work before the processes communicate. None if the other
+                processes already know that there is no further chunk.
         """
         try:
             yield
@@ -137,17 +139,17 @@ class Processes(NamedTuple):
 
     @contextlib.contextmanager
     def share_first_error(self) -> Iterator[None]:
-        """End the block with an error in every process if an error or a signal ends it in the first one.
+        """Raise an error in every process if an error or a signal ends the block in the first process.
 
         Raises:
             InterruptedRunError: if a signal stopped the first process.
-            BnnzooError: if another error ended it; a `UsageError` if that was one.
+            UsageError: if a `UsageError` ended the block there.
+            BnnzooError: if another error ended it.
         """
         try:
             yield
         except BaseException as error:
-            # An unexpected error outside the first process is not announced: the others notice that the process is
-            # gone.
+            # An unexpected error of another process is not announced: the others notice that this process has ended.
             if (self.is_first or isinstance(error, BnnzooError)) and not isinstance(error, LostProcessError):
                 with contextlib.suppress(LostProcessError):
                     self.broadcast_first(getattr(error, "exit_code", 1))
@@ -161,31 +163,32 @@ class Processes(NamedTuple):
     def wait_for_all(self) -> None:
         """Wait until all processes have finished."""
         if self.count > 1:
-            with contextlib.suppress(LostProcessError):  # whoever is lost will not be back
+            with contextlib.suppress(LostProcessError):  # a lost process will not come back
                 self._exchange(b"", parting=True)
 
     def disconnect(self) -> None:
-        """Disconnect from the other processes. The first one keeps the connection open until the others are gone."""
+        """Disconnect from the other processes. The first process waits until the others have disconnected."""
         if not self.is_first:
             jax.distributed.shutdown()
         elif self.count > 1:
-            with contextlib.suppress(Exception):  # whoever is lost will not be back
-                # The call returns when all living processes have made it: here, once no other process is left.
+            with contextlib.suppress(Exception):  # a lost process will not come back
+                # The call returns when all living processes have called it. The others never call it, so it returns
+                # when they have ended.
                 client: Any = global_state.client
                 client.get_live_nodes(list(range(self.count)))
 
     def _exchange(self, payload: bytes, *, parting: bool = False) -> list[bytes]:
-        """Return each process's bytes, of equal length.
+        """Send bytes to all processes and return the bytes of each process. All must have the same length.
 
-        Each message starts with its purpose and its length. Otherwise the final message of a failing process could be
-        taken for draws, or the process would wait for others that wait for its draws.
+        Each message starts with its purpose and its length. Without them, the final message of a failing process could
+        be read as draws, or processes could wait for each other forever.
         """
         header = np.array([parting, len(payload)], np.int64).tobytes()
         message, first_size = header + payload, _PIECES[0]
         pieces = [_gather_bytes(message[:first_size], first_size)]
         if any(piece[: len(header)] != header for piece in pieces[0]):
             raise LostProcessError(_LOST_MESSAGE)
-        # The number of pieces varies, but there are only two sizes, each of which is compiled once.
+        # There are only two sizes of pieces, so that only two programs are compiled.
         size = _PIECES[len(message) > 2 * first_size]
         pieces += [
             _gather_bytes(message[offset : offset + size], size) for offset in range(first_size, len(message), size)
@@ -194,7 +197,10 @@ class Processes(NamedTuple):
 
 
 def _gather_bytes(part: bytes, size: int) -> list[bytes]:
-    """Return each process's part, of equal length up to `size`, as bytes because JAX may drop 64-bit types."""
+    """Return the part of each process. All parts have the same length, at most `size`.
+
+    They are sent as bytes, because JAX may convert 64-bit types to 32 bits.
+    """
     buffer = np.zeros(size, np.uint8)
     buffer[: len(part)] = np.frombuffer(part, np.uint8)
     try:

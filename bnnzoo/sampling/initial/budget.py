@@ -1,8 +1,8 @@
-"""Choice of the lengths that a recipe leaves open (warm-up, thinning, draws) for a time budget.
+"""Choice of the lengths of a run with a time budget: warm-up, thinning and draws, if the recipe does not set them.
 
-A pilot measures the time of a gradient on this machine, and the last window of warm-up measures the time of a step.
-The result is a recipe with fixed counts, which gives the same draws on every machine. After warm-up the clock
-determines only the number of draws.
+The time of a gradient is measured before the run, and the time of a step in the last window of warm-up. The result is a
+recipe with fixed lengths, which gives the same draws on every machine. After warm-up, the clock determines only the
+number of draws.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.initial.trained_start import train
 
 _LEAST_SHARE = 0.3
-"""Smallest fraction of the budget that is reserved for the chains, regardless of the start's duration."""
+"""Smallest fraction of the budget for warm-up and draws, even if the initial positions took longer than planned."""
 _START_SHARE = 0.4
-"""Largest fraction of the budget for training the starts: fewer draws would be worse than worse starts."""
+"""Largest fraction of the budget for training the initial positions. More time for draws is worth more than that."""
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
-"""Limits of warm-up steps. Long trajectories need fewer steps, since each is more informative and moves farther."""
+"""Limits of the number of warm-up steps. Long trajectories need fewer steps, because each step moves farther."""
 _WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 4000, 1000
-"""Target and largest number of draws, and largest thinning.
+"""Target number of draws, largest number of draws, and largest thinning.
 
-Thinning is a power of two, so a run of constant speed makes one to two times the target. The clock ends a slower run,
-`MOST_DRAWS` a run that is twice as fast as its warm-up."""
+Thinning is a power of two, so a run with constant speed makes between one and two times the target number of draws. The
+clock ends a slower run. `MOST_DRAWS` ends a run that is at least twice as fast as its warm-up."""
 _STEP_SECONDS = 2e-5
-"""Smallest number of seconds for a step of all chains, even if it uses few data."""
+"""Smallest assumed time, in seconds, of a step of all chains. It is used if a step needs few data."""
 _OVERHEAD = 1.5
-"""Time of a chain's step relative to the gradients in it."""
+"""Time of a step, relative to the time of the gradients in this step."""
 _PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
 OVERHEAD_TRACES = 80.0
-"""Seconds of a run outside its budget, relative to tracing one gradient; `benchmarks/seconds.py` prints it."""
+"""Time of a run outside its budget, relative to the time to trace one gradient; see `benchmarks/seconds.py`."""
 FEWEST_DRAWS = 20
-"""Draws that a run makes even after its budget is spent."""
+"""Smallest number of draws per chain, which a run makes even if its budget is exhausted."""
 
 
 def plan_lengths(
@@ -59,14 +59,14 @@ def plan_lengths(
     start_seconds: float,
     chosen_fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> Problem:
-    """Return the problem with every open length chosen for its budget; unchanged if it has no budget.
+    """Return the problem with the lengths that its recipe does not set; unchanged if the recipe has no budget.
 
     Args:
         problem: the problem of the run.
         placement: the placement of its chains.
         thetas: the initial positions.
-        start_seconds: seconds that finding the initial positions took.
-        chosen_fields: fields of the sampler that it chose itself.
+        start_seconds: seconds that were spent on the initial positions.
+        chosen_fields: fields that the sampler has chosen for this problem.
     """
     recipe = problem.recipe
     if recipe.budget is None:
@@ -105,16 +105,16 @@ def with_thinning(
     seconds_left: float,
     means: Mapping[str, float],
 ) -> Problem:
-    """Return the problem with the thinning that fits the measured time of a warm-up step.
+    """Return the problem with the thinning that follows from the measured time of a warm-up step.
 
-    `plan_lengths` can only assume the longest trajectory of the sampler. Most trajectories are shorter.
+    `plan_lengths` assumes that every trajectory has the largest length. Most trajectories are shorter.
 
     Args:
         problem: the problem of the run.
         sampler: the tuned sampler.
         warmup_step_seconds: seconds of a warm-up step of all chains.
-        seconds_left: the part of the budget that is left.
-        means: means of the statistics in warm-up.
+        seconds_left: seconds of the budget that are not yet used.
+        means: mean of each statistic in warm-up.
     """
     recipe = problem.recipe
     if recipe.budget is None or "thin" in recipe.where or not is_chain(sampler.stated_exactness):
@@ -130,16 +130,16 @@ def with_thinning(
 
 
 def _round_down(length: float, largest: int) -> int:
-    """Return the largest power of two that is at most `length`, or `largest` if the length is beyond it.
+    """Return the largest power of two that is at most `length`; at least 1, and `largest` if `length` is larger.
 
-    Measured times differ by some percent from run to run. Rounded lengths are usually the same, and then so are the
-    draws.
+    Measured times differ by a few percent between runs. Rounded lengths are usually equal, so that the draws are equal
+    too.
     """
     return largest if length >= largest else int(2.0 ** np.floor(np.log2(max(length, 1.0))))
 
 
 def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> Problem:
-    """Return the problem with as many training steps as its budget allows; unchanged if it has no budget."""
+    """Return the problem with as many training steps as its budget allows; unchanged without a budget or training."""
     recipe = problem.recipe
     if recipe.budget is None or not recipe.trains_start:
         return problem
@@ -148,7 +148,7 @@ def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> 
 
 
 def training_steps(problem: Problem, placement: Placement, *, most: int, share: float, key: PRNGKeyArray) -> int:
-    """Return the number of training steps that fit into a fraction `share` of the budget, measured by a pilot."""
+    """Return the number of training steps for which a fraction `share` of the budget suffices, from a short trial."""
     assert problem.recipe.budget is not None
     thetas = problem.initial_positions(trained=True, key=key)
     options = {"most_steps": most, "held_out": problem.recipe.start_held_out, "steps_a_look": _PILOT_STEPS}
@@ -163,7 +163,7 @@ def training_steps(problem: Problem, placement: Placement, *, most: int, share: 
 
 
 def describe_overhead(problem: Problem) -> str:
-    """Return a sentence on the time outside the budget, estimated from the time to trace one gradient."""
+    """Return a sentence about the time that the budget does not cover. It is estimated by tracing one gradient."""
     posterior = problem.posterior
     theta, start_time = jnp.zeros(posterior.layout.dim, posterior.dtype), time.perf_counter()
     eqx.filter_jit(lambda posterior, theta: jax.grad(posterior.log_density)(theta)).lower(posterior, theta)
@@ -193,7 +193,10 @@ def with_drawn_lengths(recipe: Recipe, num_draws: int) -> Recipe:
 
 
 def recipe_to_write(problem: Problem) -> dict[str, Any]:
-    """Return the recipe without the values that its budget chooses, which would otherwise be read back as requested."""
+    """Return the recipe without the values that its budget determines.
+
+    If these values were written, a later run would read them as set by the user.
+    """
     recipe, resolved = problem.recipe, problem.resolved_recipe()
     if recipe.budget is None:
         return resolved
@@ -206,7 +209,7 @@ def recipe_to_write(problem: Problem) -> dict[str, Any]:
 def seconds_per_row(
     posterior: AbstractPosterior, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
 ) -> float:
-    """Measure the median seconds of one datum's log-likelihood gradient, for all chains in parallel."""
+    """Return the median measured seconds of the gradient of one datum's log-likelihood, for all chains together."""
     rows = min(posterior.num_data, _PILOT_ROWS)
 
     @eqx.filter_jit
@@ -228,7 +231,7 @@ def seconds_per_row(
 
 
 def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -> float:
-    """Return the gradients per step that leave time for enough steps of warm-up and draws."""
+    """Return the largest number of gradients per step for which the budget still allows enough steps."""
     steps = _MOST_WARMUP_TRAJECTORIES / 2 + _WANTED_DRAWS / 2
     return budget / (_OVERHEAD * row_seconds * problem.posterior.num_data) / steps
 
@@ -236,7 +239,10 @@ def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -
 def _fit_trajectory(
     problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"], *, gradients: float
 ) -> AbstractSampler:
-    """Return the sampler with short enough trajectories or a stable step size, unless the user set them."""
+    """Return the sampler with the field `budget_field` set for the budget (such as the length of trajectories).
+
+    The sampler is unchanged if it has no such field, or if the user has set it.
+    """
     sampler, field = problem.sampler, problem.sampler.budget_field
     if not field or field in problem.recipe.sampler.fields:
         return sampler

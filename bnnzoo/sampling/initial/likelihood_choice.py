@@ -1,6 +1,7 @@
-"""Selection of the noise model of a regression whose recipe names no likelihood.
+"""Selection of the noise model of a regression if the recipe names no likelihood.
 
-Held-out rows decide two questions in turn: one noise level or one per row, and normal noise or Student's t.
+Held-out rows answer two questions, one after the other: is there one noise level or one per row, and is the noise
+normal or Student's t?
 """
 
 from __future__ import annotations
@@ -29,20 +30,24 @@ _DF = 4.0
 _NETWORKS, _STEPS, _SHARE = 10, 2000, 0.08
 """Networks per likelihood, training steps of each, and largest fraction of the budget for one likelihood.
 
-Each network is tested on its own tenth of the rows. There are as many as chains in `small-table`, so that the compiled
-training program is reused for the chains' starts. With half the steps, networks with one noise level are not trained to
-the end, and lose although the noise has one level. So a budget for fewer steps makes no comparison."""
+Each network is tested on its own held-out rows, a tenth of all rows. The number of networks is the number of chains of
+the recipe `small-table`, so that the compiled training program is used again for the starts of the chains. With half of
+these steps, networks with one noise level were not fully trained, and the wrong likelihood was selected. Therefore no
+comparison is made if the budget allows fewer steps."""
 _LEAST_GAIN = 0.01
-"""Smallest gain, in nats per row, at which the second of two likelihoods is selected."""
+"""Smallest gain, in nats per held-out row, for which the second of two likelihoods is selected."""
 _LEVEL = 0.005
-"""Largest p value at which a likelihood with more parameters is selected.
+"""Largest p value for which a likelihood with more parameters is selected.
 
-The training rows of the networks overlap, which widens the differences by (1 + 10 / 9)^(1/2) (Nadeau and Bengio 2003).
-The true level is therefore about 0.04."""
+The training rows of the networks overlap. The true standard error of the mean gain is therefore larger by the factor
+(1 + 10 / 9)^(1/2) (Nadeau and Bengio 2003), and the true level of the test is about 0.04."""
 
 
 def is_likelihood_open(problem: Problem) -> bool:
-    """Whether a run selects its noise model: it has a budget, held-out rows and no stated likelihood."""
+    """Whether the run must select its noise model.
+
+    This is a regression with a budget and held-out rows, whose recipe and model name no likelihood.
+    """
     recipe, description = problem.recipe, problem.description
     return (
         description is not None
@@ -56,7 +61,7 @@ def is_likelihood_open(problem: Problem) -> bool:
 
 
 class Question(NamedTuple):
-    """Two likelihoods that are compared, in words, with the keys of their losses in the file."""
+    """Descriptions of two likelihoods that are compared, and the keys of their losses in the file."""
 
     name: str
     first: str
@@ -76,24 +81,24 @@ TAILS = Question(
 
 
 class Comparison(NamedTuple):
-    """Paired held-out losses of networks under two likelihoods, and the selection that follows from them."""
+    """Held-out losses of networks under two likelihoods, in pairs, and the selection that follows from them."""
 
     first: Float[np.ndarray, " network"]
     """Mean negative log density of each network's held-out rows under the first likelihood, in nats."""
     second: Float[np.ndarray, " network"]
-    """Same loss under the second likelihood."""
+    """The same for the second likelihood."""
     question: Question = LEVELS
 
     @property
     def gain(self) -> Float[np.ndarray, " network"]:
-        """Nats per held-out row by which the second likelihood is better."""
+        """First loss minus second loss, in nats per held-out row; positive if the second likelihood is better."""
         return self.first - self.second
 
     @property
     def p(self) -> float:
-        """The exact one-sided p value of Wilcoxon's signed-rank test that the gain is positive.
+        """The exact one-sided p value of Wilcoxon's signed-rank test; it is small if the gains are positive.
 
-        The test uses ranks, so that a single network with very poor predictions cannot decide.
+        The test uses ranks, so that a single network with very poor predictions cannot decide the result.
         """
         if not np.isfinite(self.gain).any() or np.isnan(self.gain).any():
             return 1.0
@@ -102,10 +107,11 @@ class Comparison(NamedTuple):
 
     @property
     def prefers_second(self) -> bool:
-        """Whether the second likelihood predicts held-out rows better by a relevant amount.
+        """Whether the second likelihood is selected.
 
-        A likelihood with more parameters must also be significantly better. Otherwise both the median and the mean
-        gain must be positive, so that neither a single network nor a few unusual rows decide alone.
+        If it has more parameters, it must be significantly better, and the median gain must be at least `_LEAST_GAIN`.
+        Otherwise the mean gain must be at least `_LEAST_GAIN`, and the median gain must be positive. Then neither a
+        single network nor a few unusual rows decide alone.
         """
         if not self.question.is_second_more_complex:
             return float(np.median(self.gain)) > 0 and float(np.mean(self.gain)) >= _LEAST_GAIN
@@ -140,7 +146,7 @@ class Comparison(NamedTuple):
 
 
 def to_json(comparisons: Sequence[Comparison]) -> str:
-    """Return comparisons as JSON, by the name of their question."""
+    """Return comparisons as JSON, each under the name of its question."""
     return json.dumps({comparison.question.name: comparison.as_json() for comparison in comparisons})
 
 
@@ -149,15 +155,16 @@ def select_likelihood(
 ) -> tuple[Problem, tuple[Comparison, ...]]:
     """Select the likelihood under which networks predict held-out rows better.
 
-    The first comparison is between one noise level and one level per row, the second between normal noise and
-    Student's t with the levels selected before. All likelihoods are tested on the same held-out rows, so that a
-    difference is not due to the rows. Without a significant difference, one noise level is selected.
+    The first comparison is between one noise level and one level per row. The second is between normal noise and
+    Student's t, both with the noise levels that the first comparison selected. All likelihoods are tested on the same
+    held-out rows, so that a difference is not due to the rows. If one level per row is not significantly better, one
+    noise level is selected.
 
     Returns:
         the problem with the selected likelihood, and the comparisons that were made.
 
     Raises:
-        InterruptedRunError: if `work.stop` asked for it.
+        InterruptedRunError: if `work.stop` requested it.
     """
     if not is_likelihood_open(problem):
         return problem, ()
@@ -197,7 +204,7 @@ def select_likelihood(
 
 
 def _with_likelihood(problem: Problem, name: str, **fields: Any) -> Problem | None:
-    """Return the problem under another likelihood, or None if a part does not support it."""
+    """Return the problem with another likelihood, or None if the model or the sampler does not support it."""
     try:
         return problem.with_likelihood(name, **fields)
     except UsageError:
@@ -205,7 +212,7 @@ def _with_likelihood(problem: Problem, name: str, **fields: Any) -> Problem | No
 
 
 def _is_affordable(candidate: Problem, placement: Placement, *, key: PRNGKeyArray) -> bool:
-    """Whether the budget leaves time to train the networks of a comparison to the end."""
+    """Whether the budget is large enough to train the networks of a comparison for all `_STEPS` steps."""
     steps = budget.training_steps(candidate.with_all_sampled(_NETWORKS), placement, most=_STEPS, share=_SHARE, key=key)
     # Clocks differ between machines, and all processes must decide alike.
     return Processes.current().broadcast_first(steps) >= _STEPS

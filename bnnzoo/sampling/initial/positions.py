@@ -1,4 +1,7 @@
-"""Initial positions of a run's chains, and values of unsampled parameters: trained, drawn from the prior, or given."""
+"""Initial positions of the chains, and values of the parameters that are not sampled.
+
+They are trained, drawn from the prior, or given by the user.
+"""
 
 from __future__ import annotations
 
@@ -32,31 +35,36 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class StartWork:
-    """The work that finds the initial positions: its observer, its stop signal, and its cost so far."""
+    """The work for the initial positions: an observer of its progress, a stop signal, and its cost so far."""
 
     tell: Observer
     stop: Stop | None = None
     evaluations: float = 0.0
-    """Likelihood evaluations of training and transport, over all chains."""
+    """Number of likelihood evaluations of training and transport, in all chains."""
     seconds: float = 0.0
-    """Seconds without the compilation before, because the budget covers work only."""
+    """Seconds inside `time_block`. The budget covers these, but not the preparation before."""
 
     @contextlib.contextmanager
     def time_block(self) -> Iterator[None]:
-        """Count the seconds of the block."""
+        """Add the seconds that are spent inside the block to `seconds`."""
         start_time = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - start_time
 
     def note(self, text: str) -> None:
-        """Tell the user a sentence."""
+        """Show a message to the user."""
         self.tell(Progress("note", 0, 0, note=text))
 
     def last_value(self, stream: Iterator[tuple[int, T]], activity: str, total: int) -> T:
-        """Return the last value of a stream, and report its progress; a stop ends the stream early.
+        """Return the final value of a stream, and report its progress.
+
+        Args:
+            stream: pairs of the number of steps so far and a value.
+            activity: description of the work, for the progress.
+            total: largest number of steps.
 
         Raises:
-            InterruptedRunError: if `stop` asked for it in any process.
+            InterruptedRunError: if `stop` requested it in any process.
         """
         number, latest = 0, list[T]()
         for num_steps, value in stream:
@@ -64,7 +72,7 @@ class StartWork:
             latest = [value]
             if number := self.stop() if self.stop else 0:
                 break
-        # All processes agree on stopping, even if each trains the same network alone.
+        # All processes must stop together, even if each trains the same network alone.
         if number := Processes.current().largest(number):
             raise InterruptedRunError(f"stopped while {activity}: nothing was written", number)
         return latest[0]
@@ -78,11 +86,11 @@ def initial_positions(
     work: StartWork,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
-    """Return the initial positions, as given or by the recipe's `init`.
+    """Return the given initial positions; if there are none, make them by the recipe's `init`.
 
     Raises:
-        UsageError: if the given positions have the wrong shape.
-        InterruptedRunError: if `work.stop` asked for it.
+        UsageError: if the given positions have a wrong shape, or if a given network does not fit the training rows.
+        InterruptedRunError: if `work.stop` requested it.
     """
     if given_positions is not None:
         thetas, expected_shape = np.asarray(given_positions), (problem.recipe.chains, problem.posterior.layout.dim)
@@ -99,12 +107,13 @@ def initial_positions(
 
 
 def fixed_values(problem: Problem, *, work: StartWork, key: PRNGKeyArray) -> dict[str, np.ndarray]:
-    """Return the values of the unsampled parameters by name, from one training of the whole network for all chains.
+    """Return the values of the parameters that are not sampled, by name; empty if every parameter is sampled.
 
-    The result is empty if every parameter is sampled.
+    The whole network is trained once, and all chains use the same values.
 
     Raises:
-        InterruptedRunError: if `work.stop` asked for it.
+        UsageError: if the user's network does not fit the training rows.
+        InterruptedRunError: if `work.stop` requested it.
     """
     if problem.description is None or not (fixed_names := named_leaves(problem.network_posterior.network)):
         return {}
@@ -117,13 +126,13 @@ def fixed_values(problem: Problem, *, work: StartWork, key: PRNGKeyArray) -> dic
 def train_whole_network(
     problem: Problem, *, work: StartWork, key: PRNGKeyArray
 ) -> tuple[Problem, Float[np.ndarray, " dim"]]:
-    """Train one network for all chains and return the problem of all its parameters and their trained values.
+    """Train one network for all chains. Return the problem in which all parameters are sampled, and the trained values.
 
-    With `init` "given" the values are those of the user's network, without training.
+    With `init` "given", the network is not trained, and the values are those of the user's network.
 
     Raises:
         UsageError: if the user's network does not fit the training rows.
-        InterruptedRunError: if `work.stop` asked for it.
+        InterruptedRunError: if `work.stop` requested it.
     """
     whole_network = problem.with_all_sampled()
     start = whole_network.initial_positions(trained=True, key=key)
@@ -135,10 +144,10 @@ def train_whole_network(
 
 
 def check_given(problem: Problem, theta: Float[Array, " dim"]) -> None:
-    """Refuse a given network that fits the training rows worse than the best constant outputs do.
+    """Check that the user's network fits the training rows better than the best constant outputs.
 
     Raises:
-        UsageError: if it does; most such networks were trained on data in other units.
+        UsageError: if it does not. In most cases the network was trained on data in other units.
     """
     posterior = problem.network_posterior
     x, y = (jnp.asarray(values) for values in (posterior.data.x, posterior.data.y))
@@ -169,10 +178,13 @@ def transport_starts(
     work: StartWork,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
-    """Move chains from prior draws towards the posterior if the run has a warm-up and its sampler an accept step.
+    """Move chains from prior draws to the posterior, and return the new positions.
+
+    The positions are unchanged if they are not prior draws, if there is no warm-up, or if the sampler has no accept
+    step.
 
     Raises:
-        InterruptedRunError: if `work.stop` asked for it.
+        InterruptedRunError: if `work.stop` requested it.
     """
     recipe, posterior = problem.recipe, problem.posterior
     if recipe.init != "prior" or not recipe.warmup or ACCEPTANCE_RATE not in problem.sampler.statistics:
@@ -186,7 +198,7 @@ def transport_starts(
 def choose_fields(
     problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
 ) -> dict[str, Any]:
-    """Return the fields that the sampler chooses for this problem, equal in all processes; empty without a warm-up."""
+    """Return the fields that the sampler chooses for this problem, the same in all processes; empty without warm-up."""
     if not problem.recipe.warmup:
         return {}
     with placement.mesh_context():
@@ -206,10 +218,10 @@ def describe_chosen_fields(problem: Problem, chosen_fields: Mapping[str, Any]) -
 
 
 def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any) -> None:
-    """Refuse initial positions at which the density or its gradient is not finite.
+    """Check that the density and its gradient are finite at the initial positions.
 
     Raises:
-        UsageError: naming the training row or the parameter.
+        UsageError: if not; the message names the training row or the parameter.
     """
     with placement.mesh_context():
         values = _density_and_gradient(placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), None))
@@ -233,8 +245,8 @@ def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any)
 
 @eqx.filter_jit
 def _density_and_gradient(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> tuple[Array, Array]:
-    # The posterior is an argument, because a closure would compile its data into the program as constants. Chains are
-    # batched to about a million parameters at once, so that this single check does not set the run's peak memory.
+    # The posterior is an argument: in a closure, its data would become constants of the program. A batch of chains has
+    # at most about a million parameters, so that this check does not determine the largest memory use of the run.
     chains_at_once = max(1, 2**20 // posterior.layout.dim)
     return jax.lax.map(jax.value_and_grad(posterior.log_density), thetas, batch_size=min(chains_at_once, len(thetas)))
 
@@ -247,10 +259,18 @@ def train_networks(
     work: StartWork,
     key: PRNGKeyArray,
 ) -> Trained:
-    """Train networks from `thetas` for the recipe's `start_steps`; the progress names them by `trained_part`.
+    """Train one network from each position in `thetas`, for at most the recipe's `start_steps` steps.
+
+    Args:
+        problem: the problem whose posterior density is maximised.
+        thetas: the first positions.
+        placement: the placement of the networks.
+        trained_part: name of the networks in progress messages.
+        work: observer, stop signal and cost of the work.
+        key: random key.
 
     Raises:
-        InterruptedRunError: if `work.stop` asked for it.
+        InterruptedRunError: if `work.stop` requested it.
     """
     recipe, rows = problem.recipe, problem.posterior.num_data
     stream = train(

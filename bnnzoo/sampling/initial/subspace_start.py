@@ -23,16 +23,18 @@ from bnnzoo.sampling.devices.processes import Processes
 from bnnzoo.sampling.initial import positions
 
 SMALLEST = {"identified": 100.0, "linearised": 0.0}
-"""Smallest threshold that is chosen automatically. A linear model needs none."""
+"""Smallest threshold of the automatic choice. A linear model needs no threshold."""
 _LADDER = 10.0 ** np.arange(2, 8.01, 0.25)
-"""Thresholds of the automatic choice, beside `SMALLEST`."""
+"""Further thresholds of the automatic choice."""
 _ROWS = 2000
-"""Rows with which a step of the penalty must keep sigma2 at most at `_SIGMA2`, for an independent proposal."""
+"""Number of rows with which a step of the penalty must have sigma2 of at most `_SIGMA2`.
+
+The step is the least favourable one: its proposal is a new draw that does not depend on the current position."""
 _SIGMA2 = 1.5
 
 
 class Subspace(NamedTuple):
-    """The values that a subspace fixes, and their description for the file."""
+    """The arrays that define a subspace, and its description for the file."""
 
     values: dict[str, np.ndarray]
     """The arrays `mode`, `basis` and `centre` of a `SubspaceNetwork`."""
@@ -41,7 +43,7 @@ class Subspace(NamedTuple):
     num_parameters: int
     variance_fraction: float
     rows_needed: float
-    """Predicted rows with which an independent proposal has sigma2 = 1; 0 if it was not predicted."""
+    """Predicted number of rows with which an independent proposal has sigma2 = 1; 0 if it was not predicted."""
     mode_distance: float
 
     @property
@@ -74,17 +76,17 @@ class Subspace(NamedTuple):
 def find_subspace(
     problem: Problem, choice: SubspaceChoice, *, work: positions.StartWork, key: PRNGKeyArray
 ) -> Subspace:
-    """Train the whole network, climb to its mode and return the directions that the data determine there.
+    """Train the whole network, find the mode near it, and return the directions that the data determine there.
 
     Args:
         problem: the problem of the run.
         choice: the subspace that the recipe names.
-        work: observer, stop signal and cost of the start.
+        work: observer, stop signal and cost of the initial positions.
         key: random key.
 
     Raises:
-        UsageError: if no direction has enough curvature.
-        InterruptedRunError: if `work.stop` asked for it.
+        UsageError: if no direction has a curvature above the threshold of the recipe.
+        InterruptedRunError: if `work.stop` requested it.
     """
     whole_problem, theta = positions.train_whole_network(problem, work=work, key=key)
     work.note("finding the mode and the directions that the data determine")
@@ -119,7 +121,10 @@ def find_subspace(
 
 
 def _values(problem: Problem, mode: Mode, tau: float) -> dict[str, np.ndarray]:
-    """Return the arrays of the subspace of eigenvalues above `tau`, scaled to the posterior's standard deviations."""
+    """Return the arrays of the subspace of all directions with an eigenvalue above `tau`.
+
+    Each column of the basis is scaled to the posterior standard deviation in its direction.
+    """
     posterior = problem.with_all_sampled().network_posterior
     dim, dtype = posterior.layout.network.dim, mode.theta.dtype
     _, sd = normal_moments(posterior.prior, posterior.layout.network)
@@ -132,10 +137,10 @@ def _values(problem: Problem, mode: Mode, tau: float) -> dict[str, np.ndarray]:
 def _choose_threshold(
     posterior: AbstractPosterior, mode: Mode, floor: float, *, key: PRNGKeyArray
 ) -> tuple[float, float]:
-    """Return the smallest threshold at which mini-batches suffice, and the rows that a step needs for sigma2 = 1.
+    """Return the smallest threshold for which mini-batches of `_ROWS` rows suffice, and the rows needed for sigma2 = 1.
 
     Args:
-        posterior: the posterior of all directions above `floor`.
+        posterior: the posterior of all directions with eigenvalues above `floor`.
         mode: the mode and the spectrum of the directions.
         floor: the smallest threshold.
         key: random key of the pairs of positions.

@@ -1,4 +1,4 @@
-"""Initial positions of the chains: a separately trained network for each (`map`), or a draw of the prior for each."""
+"""Training of one network per chain, as the initial positions of the chains (`init` "map")."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _BATCH = 128
 _LEARNING_RATE = 5e-3
 _STEPS_PER_EVALUATION = 50
 _WEIGHTING_END = 0.5
-"""Fraction of the training in which rows are weighted by their variance."""
+"""Fraction of the training after which the weights of the rows are equal; see `_weights`."""
 _HELD_OUT = 2048
 _FEW_HELD_OUT = 10
-"""Rows that are too few for a held-out loss."""
+"""Smallest number of held-out rows. With fewer rows, none are held out."""
 
 
 class Training(NamedTuple):
-    """State of one chain's training. `since` counts evaluations of the held-out loss since the best one."""
+    """State of one chain's training."""
 
     theta: Float[Array, " dim"]
     optimiser: PyTree
@@ -43,9 +43,9 @@ class Trained(NamedTuple):
 
     steps: Int[np.ndarray, " chain"]
     positions: Float[np.ndarray, "chain dim"]
-    """Best position of each chain."""
+    """Position of each chain with the smallest loss so far."""
     losses: Float[np.ndarray, " chain"]
-    """Loss at each best position: nats per held-out row, or per training row if none are held out."""
+    """Loss at this position, in nats per held-out row; if no rows are held out, in nats per training row."""
 
 
 def train(
@@ -58,11 +58,11 @@ def train(
     held_out: float = 0.1,
     steps_a_look: int = 500,
 ) -> Iterator[Trained]:
-    """Maximise each chain's own posterior density by Adam on mini-batches, with early stopping: a deep ensemble.
+    """Train one network per chain (a deep ensemble): maximise the posterior density by Adam, with early stopping.
 
-    A fraction of the rows (at most 2048) is held out of training, not of the posterior. The held-out loss of each chain
-    is computed every 50 steps. Training ends when no chain has improved for a fifth of the steps. If no rows are held
-    out, the loss is that of the maximised density.
+    Each chain holds out its own rows (at most 2048) for the loss; they remain in the posterior. The loss of each chain
+    is computed every 50 steps. The training of a chain ends if its loss has not improved for a fifth of `most_steps`.
+    If no rows are held out, the loss is computed from all rows and the prior.
 
     Args:
         posterior: the posterior of the run.
@@ -70,11 +70,11 @@ def train(
         placement: the placement of the chains.
         key: a key for mini-batches and held-out rows.
         most_steps: largest number of steps.
-        held_out: fraction of rows to hold out.
-        steps_a_look: steps between two results.
+        held_out: fraction of the rows to hold out.
+        steps_a_look: number of steps after which a result is returned.
 
     Yields:
-        the result every `steps_a_look` steps and at the end.
+        the result so far, every `steps_a_look` steps and at the end.
     """
     posterior = placement.put_posterior(posterior)
     keys = placement.put(jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(len(thetas), dtype=jnp.uint32)), 0)
@@ -100,20 +100,20 @@ def train(
 
 
 def evaluations(num_data: int, steps: Int[np.ndarray, " chain"], held_out: float) -> float:
-    """Return the likelihood evaluations of training: a batch per step, and the held-out rows every 50 steps."""
+    """Return the number of likelihood evaluations of training: a batch per step, and a loss every 50 steps."""
     rows = num_held_out(num_data, held_out)
-    judged_by = rows or num_data
-    return float(np.sum(steps * min(_BATCH, num_data - rows) + steps // _STEPS_PER_EVALUATION * judged_by))
+    loss_rows = rows or num_data
+    return float(np.sum(steps * min(_BATCH, num_data - rows) + steps // _STEPS_PER_EVALUATION * loss_rows))
 
 
 def num_held_out(num_data: int, held_out: float) -> int:
-    """Return the rows that each chain's training holds out; none if they would be too few."""
+    """Return the number of rows that the training of each chain holds out; 0 if there would be too few."""
     rows = min(_HELD_OUT, int(held_out * num_data))
     return rows if rows >= _FEW_HELD_OUT else 0
 
 
 def _patience(most_steps: Any) -> Any:
-    """Return the number of losses without an improvement after which a chain's training ends."""
+    """Return the number of evaluations of the loss without improvement after which a chain's training ends."""
     return most_steps // (5 * _STEPS_PER_EVALUATION)
 
 
@@ -122,7 +122,7 @@ def _optimiser() -> optax.GradientTransformation:
 
 
 def _learning_rate(step: Int[Array, ""], most_steps: Int[Array, ""]) -> Float[Array, ""]:
-    """Return the learning rate, which falls by a cosine to a fiftieth."""
+    """Return the learning rate, which falls along a cosine to a fiftieth of its first value."""
     fraction = jnp.minimum(step / most_steps, 1.0)
     return _LEARNING_RATE * (0.02 + 0.98 * (1 + jnp.cos(jnp.pi * fraction)) / 2)
 
@@ -130,12 +130,12 @@ def _learning_rate(step: Int[Array, ""], most_steps: Int[Array, ""]) -> Float[Ar
 def _weights(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], batch: Any, fraction: Float[Array, ""]
 ) -> Float[Array, " batch"] | None:
-    """Return the weight of each row after a fraction `fraction` of the training, on average 1; None for equal weights.
+    """Return the weight of each row, with mean 1, after a fraction `fraction` of the training; None: equal weights.
 
-    A network that predicts the noise of each row at first explains unfitted structure as noise. It then no longer fits
-    this structure, because the gradient of a mean is proportional to the inverse variance. Rows are therefore weighted
-    by their variance at first, which fades out until half of the training (Seitzer et al. 2022, arXiv 2203.09168, with
-    beta falling from 1 to 0).
+    A network that predicts the noise of each row can treat its own errors as noise. The gradient of a mean is divided
+    by the predicted variance, so the network would then hardly improve the mean. Therefore a row is first weighted by
+    its predicted variance. From half of the training on, all weights are equal (Seitzer et al. 2022, arXiv 2203.09168,
+    with beta falling from 1 to 0).
     """
     if (widths := posterior.noise_widths(theta, batch)) is None:
         return None
@@ -181,8 +181,8 @@ def _advance(
                 jax.random.fold_in(key, state.step + 1), (min(_BATCH, training_rows.size),), 0, training_rows.size
             )
             batch = posterior.take(training_rows[rows])
-            count = _weights(posterior, state.theta, batch, state.step / most_steps)
-            gradient = jax.grad(lambda theta: training.loss(posterior, theta, batch, weights=count))(state.theta)
+            weights = _weights(posterior, state.theta, batch, state.step / most_steps)
+            gradient = jax.grad(lambda theta: training.loss(posterior, theta, batch, weights=weights))(state.theta)
             gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
             change, optimiser = _optimiser().update(gradient, state.optimiser)
             theta = state.theta - _learning_rate(state.step, most_steps) * jnp.asarray(change)

@@ -1,7 +1,8 @@
 """Movement of chains from prior draws to the posterior with Adam, before warm-up.
 
-Far from the posterior, an accept step on mini-batches rejects nearly everything, because the noise of the log density
-difference grows with the residuals. Warm-up need not satisfy detailed balance, so the chains first follow gradients.
+Far from the posterior, an accept step with mini-batches rejects nearly all proposals, because the noise of the log
+acceptance ratio grows with the residuals. Warm-up need not satisfy detailed balance, so the chains first follow
+gradients.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.keys import keys_by_chain
 
 _STEPS_A_STEP, _MOST_STEPS = 10, 2000
-"""Gradient steps per step of warm-up, and their largest number."""
+"""Number of gradient steps per step of warm-up, and the largest number of gradient steps."""
 _BATCH = 128
 _FIRST, _LAST = 0.1, 1e-4
-"""First and last learning rate, in units of a parameter's spread; it falls by the same factor at every step."""
+"""First and final learning rate, in units of the spread of a parameter. Each step reduces it by the same factor."""
 _SPREAD_OF = 64
+"""Number of prior draws from which the spread of a parameter is computed."""
 _STEPS_A_CALL = 200
-# Gradients shrink by orders of magnitude on the way. With Adam's usual 0.999, old squares would stall the chains.
+# Gradients become smaller by orders of magnitude on the way. With Adam's usual b2 = 0.999, the large gradients of the
+# start would keep the steps too small.
 _ADAM = optax.scale_by_adam(b1=0.9, b2=0.95)
 
 
@@ -45,20 +48,21 @@ def transport(
     num_warmup: int,
     key: PRNGKeyArray,
 ) -> Iterator[tuple[int, Float[Array, "chain dim"]]]:
-    """Move each chain with Adam (Kingma and Ba 2015), with decreasing steps on mini-batches of 128 rows.
+    """Move each chain with Adam (Kingma and Ba 2015), with decreasing steps and mini-batches of 128 rows.
 
-    A parameter's steps are in units of its standard deviation over draws of `posterior.start`, so that chains cross
-    wide priors as fast as narrow ones. A chain whose log posterior density did not increase keeps its old position.
+    The steps of a parameter are in units of its spread: its standard deviation over draws of `posterior.start`. Chains
+    therefore cross a wide prior as fast as a narrow one. If the log posterior density of a chain has not increased at
+    the end, the chain keeps its initial position.
 
     Args:
         posterior: the posterior of the run.
         thetas: initial positions.
         placement: the placement of the chains.
-        num_warmup: steps of warm-up, which set the number of gradient steps.
-        key: a key for mini-batches and the spread.
+        num_warmup: number of steps of warm-up; it determines the number of gradient steps.
+        key: random key of the mini-batches and the spread.
 
     Yields:
-        the number of steps done and the positions, every 200 steps; the last positions are the result.
+        the number of gradient steps so far and the positions, every 200 steps. The final positions are the result.
     """
     posterior = placement.put_posterior(posterior)
     start: Any = placement.put(jnp.asarray(thetas), 0)
@@ -79,7 +83,10 @@ def num_steps(num_warmup: int) -> int:
 
 
 def evaluations(posterior: AbstractPosterior, num_warmup: int) -> int:
-    """Return the likelihood evaluations per chain: a batch (or all rows) per step, and all rows twice at the end."""
+    """Return the number of likelihood evaluations per chain.
+
+    Each step uses a batch, or all rows if the posterior has no mini-batches. At the end all rows are used twice.
+    """
     rows = min(_BATCH, posterior.num_data)
     try:
         eqx.filter_eval_shape(lambda: posterior.minibatch(rows, key=jax.random.key(0)))
@@ -121,7 +128,7 @@ def _advance(
 
 
 def _loss(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, ""]:
-    """Return minus the log posterior density per datum, on a mini-batch if the posterior supports them."""
+    """Return minus the log posterior density per datum, estimated on a mini-batch if the posterior supports it."""
     try:
         batch = posterior.minibatch(min(_BATCH, posterior.num_data), key=key)
     except UsageError:

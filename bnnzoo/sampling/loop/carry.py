@@ -1,4 +1,4 @@
-"""Conversion of a carry to named NumPy arrays and back for checkpoints, and a check that a checkpoint fits its run."""
+"""Conversion of a carry to named NumPy arrays and back, for checkpoints; and a check that a checkpoint fits its run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from bnnzoo.store.run_parts import Unfinished
 
 
 def flatten(carry: PyTree) -> dict[str, np.ndarray]:
-    """Return the leaves by their path in the tree, such as `states.position`; random keys become their data."""
+    """Return the leaves by their path in the tree, such as `states.position`. Random keys are converted to numbers."""
     return {name: np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf) for name, leaf in _named(carry)}
 
 
 def restore(arrays: Mapping[str, np.ndarray], template: PyTree) -> PyTree:
-    """Rebuild the carry that `flatten` took apart.
+    """Return the carry that `flatten` converted to arrays.
 
     Args:
         arrays: the arrays by name.
-        template: a carry of the same structure, whose leaves have shapes and types.
+        template: a carry with the same structure, and with leaves of the same shapes and types.
 
     Raises:
         UsageError: if names, shapes or types differ from the template's.
@@ -60,10 +60,10 @@ def restore(arrays: Mapping[str, np.ndarray], template: PyTree) -> PyTree:
 
 
 def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
-    """Compare a checkpoint's header with its run, before anything is written or drawn.
+    """Check that a checkpoint's numbers are consistent with its run, before anything is written or drawn.
 
     Raises:
-        UsageError: naming the run's folder and the remedy.
+        UsageError: if they are not; the message names the run's folder and the remedy.
     """
     recipe, manifest = problem.recipe, run.manifest
     draws = {

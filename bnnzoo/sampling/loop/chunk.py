@@ -1,4 +1,4 @@
-"""The compiled programs of a run: first states, steps of all chains into a buffer, and restarts of the tuning."""
+"""The compiled programs of a run: first states, steps of all chains with results in a buffer, and tuning resets."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from bnnzoo.sampling.loop.warmup import AbstractWarmup
 
 Phase = Literal["warm-up", "sampling"]
 Count = UInt32[Array, ""] | np.uint32
-"""A NumPy scalar outside a program, a JAX scalar inside."""
+"""Type of a count: a NumPy scalar outside a compiled program, a JAX scalar inside."""
 
 MOST_DRAWS = 4096
 _BUFFER_BYTES = 2**25
 _POSITION = "position"
 _ONE_BY_ONE = Placement("vectorized", None)
-"""Placement for chains inside a program that already runs on their one device."""
+"""Placement of chains inside a program that already runs on the device of these chains."""
 
 
 class Carry(NamedTuple):
-    """All state that the next step depends on, besides the recipe. A checkpoint stores it."""
+    """The state of all chains. Together with the recipe it determines the next step. A checkpoint stores it."""
 
     states: PyTree
     tuning: PyTree
     restarted: Int[Array, " chain"]
-    """Number of times that each chain was restarted at another chain's position."""
+    """Number of restarts of each chain at the position of another chain."""
 
 
 class Setup(eqx.Module):
-    """Posterior, sampler, warm-up and placement of a run's programs; numbers and data are arguments, not constants."""
+    """Posterior, sampler, warm-up and placement: an argument of all programs, so that its numbers are not constants."""
 
     posterior: AbstractPosterior
     sampler: AbstractSampler
     warmup: AbstractWarmup
     placement: Placement
     outputs: Outputs | None = None
-    """Values to keep of each draw instead of its position."""
+    """The values that are kept of each draw instead of the position; None to keep the position."""
 
     def values_to_keep(self, states: PyTree) -> Float[Array, "chain value"]:
         """Return the values that are kept of each chain's current draw."""
@@ -72,7 +72,7 @@ class Setup(eqx.Module):
         return self.placement.all_chains(first_state, self, thetas, keys)
 
     def settle_chain(self, carry: Carry, keys: Key[Array, " chain"], final: bool) -> PyTree:
-        """Return the states at the end of a window."""
+        """Return the states at the end of a window, with the tuned numbers and after the sampler's `settle`."""
 
         def settle_one_chain(setup: Setup, carry: Carry, key: PRNGKeyArray) -> PyTree:
             state = setup.warmup.final(carry.tuning, carry.states)
@@ -81,7 +81,7 @@ class Setup(eqx.Module):
         return self.placement.all_chains(settle_one_chain, self, carry, keys)
 
     def restart_tuning(self, states: PyTree, restarted: Int[Array, " chain"], constraints: int) -> Carry:
-        """Return the carry at the start of a window, with the tuning reset: older windows would bias it."""
+        """Return the carry at the start of a window. The tuning is reset, because earlier windows would bias it."""
 
         def start_carry(setup: Setup, state: PyTree, restarted: Array) -> Carry:
             return Carry(state, setup.warmup.init(state, constraints), restarted)
@@ -97,8 +97,8 @@ class Setup(eqx.Module):
         return Carry(state, tuning, carry.restarted), stats
 
     def sampler_step(self, phase: Phase, state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Stats]:
-        """Run one step of the sampler, and check its result while it is traced: a plugin may have written it."""
-        # A message names the method that the author wrote: `step`, unless there is another one for warm-up.
+        """Run one step of the sampler, and check its result during tracing, because plugins may contain errors."""
+        # Error messages name the method that the author wrote: `warmup_step` if it is overridden, otherwise `step`.
         trains = phase == "warm-up" and type(self.sampler).warmup_step is not AbstractSampler.warmup_step
         step = self.sampler.warmup_step if trains else self.sampler.step
         result = step(self.posterior, state, key=key)
@@ -106,17 +106,17 @@ class Setup(eqx.Module):
         return result
 
     def statistics(self, phase: Phase, states: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the shapes and types of the statistics of one chain's step, without computing anything."""
+        """Return the shapes and types of the statistics of one step of one chain; the step is only traced."""
         return eqx.filter_eval_shape(_reported, self, phase, states)
 
     def constraints(self, states: PyTree, num_warmup: int) -> int:
-        """Return the number of limits on the step size in warm-up, the size of the tuning's arrays."""
+        """Return the number of limits that `headroom` reports in warm-up; the arrays of the tuning have this size."""
         if not num_warmup:
             return 0
         return eqx.filter_eval_shape(self.sampler.headroom, self.statistics("warm-up", states)).shape[0]
 
 
-@eqx.filter_jit  # never run; jitted so that JAX caches the trace for this run and the next
+@eqx.filter_jit  # never executed; with `jit`, JAX caches the trace for this run and later ones
 def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
     """Return the statistics of the first chain's step."""
     return setup.sampler_step(phase, jax.tree.map(lambda a: a[0], states), jax.random.key(0))[1]
@@ -128,17 +128,17 @@ restart_tuning = eqx.filter_jit(Setup.restart_tuning)
 
 
 def on_accelerator() -> bool:
-    """Return whether JAX's default device is not a CPU."""
+    """Whether JAX's default device is not a CPU."""
     return jax.default_backend() != "cpu"
 
 
 class Work(eqx.Module):
     """Input of one call of `advance`: `count` rows of `thin` steps each, starting at step `start`.
 
-    The numbers are uint32 arrays because a Python integer would be compiled into the program, and each new value would
-    compile another program. On an accelerator `thin` is such an integer all the same: there, after each iteration of a
-    loop of unknown length, the device waits until the host has read whether another one follows. The phase and whether
-    positions are kept change the program itself.
+    The numbers are uint32 arrays. A Python integer would be a constant of the program, so that every new value would
+    need a new compilation. Only on an accelerator, `thin` is a Python integer: if the length of a loop is not constant,
+    the device waits after each iteration until the host has read whether the loop continues. The fields `phase` and
+    `keep` change the program itself.
     """
 
     setup: Setup
@@ -153,14 +153,14 @@ class Work(eqx.Module):
 
 @eqx.filter_jit(donate="all-except-first")
 def advance(work: Work, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
-    """Fill the first rows of `buffer` [row, chain, ...].
+    """Run the steps of `work`, and write their results to the first rows of `buffer` [row, chain, ...].
 
     The buffer is donated: the result reuses its memory, so 32 MB need not be allocated and cleared for each chunk. The
-    carry is not donated, because the caller keeps the previous one for the checkpoint of the written draws.
+    carry is not donated, because the caller needs the previous carry for the checkpoint of the draws already written.
     """
     setup = work.setup
     fill = _fill_chain_by_chain if setup.placement.method == "sequential" else _fill
-    shared = eqx.tree_at(lambda w: (w.carry, w.chain_keys), work, (None, None))  # what all devices have in common
+    shared = eqx.tree_at(lambda w: (w.carry, w.chain_keys), work, (None, None))  # the same on all devices
     return setup.placement.spread(
         fill,
         shared,
@@ -185,10 +185,10 @@ def _fill(work: Work, carry: Carry, keys: Array, buffer: dict[str, Array]) -> tu
 def _row(
     work: Work, carry: Carry, keys: Array, first: Array, buffer: dict[str, Array]
 ) -> tuple[Carry, dict[str, Array]]:
-    """Run `thin` steps of each chain from step `first` on, and return the values kept of them.
+    """Run `thin` steps of each chain from step `first` on, and return the values of one row of the buffer.
 
-    Statistics are reduced during the steps, so that a draw of a thousand steps needs no more memory than one of one
-    step.
+    Statistics are reduced during the steps, so that a draw that takes a thousand steps needs no more memory than a draw
+    that takes one step.
     """
     reduce_rules = reductions(work.setup.sampler)
     zeros = {n: jnp.zeros(b.shape[1:], b.dtype) for n, b in buffer.items() if n != _POSITION}
@@ -197,7 +197,7 @@ def _row(
         carry, reduced = value
 
         def chain_step(setup: Setup, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
-            # The key depends on the absolute step alone, so neither the cut into chunks nor a resume changes a draw.
+            # The key depends only on the number of the step in the run, so chunks and resuming do not change a draw.
             return setup.one_step(work.phase, carry, jax.random.fold_in(key, first + j.astype(first.dtype)))
 
         carry, stats = _ONE_BY_ONE.all_chains(chain_step, work.setup, carry, keys)
@@ -210,7 +210,7 @@ def _row(
 
 
 def _reduced(rule: Reduce, reduced: Array, value: Array) -> Array:
-    """Combine a statistic over the steps of one thinned draw: the sum (for the mean), or the last value."""
+    """Combine a statistic over the steps of one draw: add the values if the rule is "mean", else keep the latest."""
     return reduced + value.astype(reduced.dtype) if rule == "mean" else value
 
 
@@ -238,17 +238,17 @@ def _fill_chain_by_chain(
 
 
 class Rows(NamedTuple):
-    """Shapes and types of a buffer's rows `[chain, ...]`: each statistic, and the positions if they are kept."""
+    """Shapes and types of the rows of a buffer: each statistic `[chain, ...]`, and the positions if they are kept."""
 
     shapes: dict[str, tuple[tuple[int, ...], Any]]
     booleans: frozenset[str]
-    """Boolean statistics reduced by their mean. If a draw is one step, `fetch` returns booleans again."""
+    """Boolean statistics that are stored as means. If a draw is one step, `fetch` converts them back to booleans."""
     capacity: int
     position: tuple[int, int]
 
     @classmethod
     def from_setup(cls, setup: Setup, carry: Carry, phase: Phase, *, keep: bool, thin: int, most_draws: int) -> Rows:
-        """Return rows whose number is a power of two bounded in bytes, so that a longer run compiles nothing new."""
+        """Construct the rows. Their number does not depend on the length of the run: a longer run compiles nothing."""
         num_chains, dim = eqx.filter_eval_shape(setup.values_to_keep, carry.states).shape
         reduce_rules = reductions(setup.sampler)
         steps = setup.statistics(phase, carry.states)
@@ -270,7 +270,7 @@ class Rows(NamedTuple):
     def fetch(
         self, buffer: dict[str, Array], count: int
     ) -> tuple[Float[np.ndarray, "chain draw dim"], dict[str, np.ndarray]]:
-        """Copy the first `count` rows to host arrays [chain, draw, ...]; the device refills the buffer afterwards."""
+        """Copy the first `count` rows to host arrays [chain, draw, ...], because the device will reuse the buffer."""
         values = {n: np.array(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
         values |= {n: values[n] > 0 for n in self.booleans}
         num_chains, dim = self.position

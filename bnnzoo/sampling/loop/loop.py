@@ -1,8 +1,9 @@
 """The sampling loop: jitted steps of all chains in chunks, the same for every sampler.
 
-A chunk is one call of a compiled program. Its number of draws, thinning and first step are arguments, so every way to
-cut a run into chunks executes the same instructions. Chunk sizes, stopping and resuming therefore change no bit, and
-nothing is compiled twice. Random numbers depend only on the absolute step: `fold_in(chain_key, step)`.
+A chunk is one call of a compiled program. Its number of draws, its thinning and its first step are arguments of the
+program, so all chunks execute the same instructions, and nothing is compiled twice. Random numbers depend only on the
+number of the step in the run: `fold_in(chain_key, step)`. Therefore the draws do not change if the chunks have other
+sizes, or if the run is stopped and resumed.
 """
 
 from __future__ import annotations
@@ -75,25 +76,28 @@ def chunks(
     outputs: Outputs | None = None,
     stop_signal: Callable[[], int] | None = None,
 ) -> Generator[Chunk, None, None]:
-    """Run the chains chunk by chunk; the device computes the next chunk while the caller writes the current one.
+    """Run the chains chunk by chunk. The device computes the next chunk while the caller writes the current one.
 
-    If several processes share the chains, each runs this loop, and it ends in all of them when the first one closes it.
+    If several processes share the chains, each of them runs this loop. If the first process closes its generator, the
+    loop ends in all processes.
 
     Args:
         thetas: initial positions.
-        num_warmup: warm-up steps, not thinned.
-        num_draws: kept draws per chain, `thin` steps apart.
-        plan_thinning: called once at the end of warm-up, after its last chunk; returns the thinning that replaces
-            `thin`. The answer of the first process counts for all processes.
-        resume: carry and next step of a checkpoint, used instead of `thetas`. `sampler` is then the tuned one.
-        chunk_seconds: target duration of the first chunks. `most_draws` bounds them too. Neither changes a draw.
-        seconds: filled with the time spent.
-        stops: numbers of kept draws at which a chunk must end, so that the caller can test exactly that many.
-        outputs: values to keep of each draw; the default is its position.
-        stop_signal: called before each chunk; returns the number of a signal that stops all processes, or 0.
+        num_warmup: number of warm-up steps; they are not thinned.
+        num_draws: number of kept draws per chain; there are `thin` steps for each draw.
+        plan_thinning: function that is called once, after the last chunk of warm-up. It returns a new value of `thin`.
+            All processes use the value of the first process.
+        resume: carry and next step of a checkpoint, used instead of `thetas`. `sampler` must then be the tuned one.
+        chunk_seconds: target duration of the first chunks. It does not change the draws.
+        most_draws: largest number of draws in a chunk. It does not change the draws.
+        seconds: object to which the time of each phase is added.
+        stops: numbers of kept draws at which a chunk must end, so that the caller can test convergence there.
+        outputs: the values to keep of each draw; by default the position.
+        stop_signal: function that is called before each chunk. It returns the number of a signal that stops all
+            processes, or 0.
 
     Raises:
-        InterruptedRunError: if a process other than the first asked to stop.
+        InterruptedRunError: if there are several processes and one of them asks to stop.
         BnnzooError: if a position is no longer finite, no chain accepts a proposal for 1000 steps, or the sampler
             fails.
     """
@@ -150,33 +154,33 @@ class _Plan(NamedTuple):
     stop_signal: Callable[[], int]
 
     def max_rows(self, step: int) -> int:
-        """Return the largest number of draws that a chunk starting at this step may hold."""
+        """Return the largest number of draws of a chunk that starts at this step."""
         done = (step - self.num_warmup) // self.thin
         return min((stop for stop in self.stops if stop > done), default=self.num_draws) - done
 
     def warmup_work(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
-        """Return warm-up steps as work for the device; each step is one row because each one updates the tuning."""
+        """Return warm-up steps as work for the device. Each step is one row, because each step updates the tuning."""
         return Work(setup, carry, self.chain_keys, start, count, 1, "warm-up", self.keep_warmup)
 
     def sampling_work(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
-        """Return draws of `thin` steps each as work for the device."""
+        """Return kept draws as work for the device. Each draw is one row and takes `thin` steps."""
         return Work(setup, carry, self.chain_keys, start, count, self.thin, "sampling", True)
 
 
 def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Chunk, None, tuple[Setup, Carry] | None]:
-    """Yield chunks that end where windows do; return the tuned setup and carry, or None if the processes stop."""
+    """Yield the chunks of warm-up. Return the tuned setup and the carry, or None if the first process ended the run."""
     seconds, num_warmup, processes = plan.seconds, plan.num_warmup, setup.placement.processes
     constraints = setup.constraints(carry.states, num_warmup)
     rows = Rows.from_setup(setup, carry, "warm-up", keep=plan.keep_warmup, thin=1, most_draws=plan.most_draws)
     with seconds.time_compilation():
-        # A call with zero steps compiles the program of the first chunk, so its time is compilation alone.
+        # A call with zero steps only compiles the program, so this time is the time of compilation.
         carry, buffer = advance(plan.warmup_work(setup, carry, start=step, count=0), rows.buffer(setup.placement))
         jax.block_until_ready(buffer)
     start_time, earlier_seconds = time.perf_counter(), seconds.warmup
     pace = Pace(plan.chunk_seconds, rows.capacity)
     while step < num_warmup:
-        # A chunk ends with its window: there the host tunes the sampler on all chains, which may replace it (`tune`).
-        # The ends depend only on the number of steps, never on the clock.
+        # A chunk ends at the latest with its window: there the host tunes the sampler with the states of all chains.
+        # The ends of the windows depend only on the number of steps, never on the clock.
         end = next(end for end in windows(num_warmup) if end > step)
         if not (count := processes.agree_on_rows(pace.next_rows(end - step), stop_signal=plan.stop_signal())):
             return None
@@ -186,7 +190,7 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
         step += count
         if step == end:
             if step < num_warmup and ACCEPTANCE_RATE in setup.sampler.statistics:
-                all_chains, key = _everyones(processes, carry), jax.random.fold_in(plan.keys.restart, step)
+                all_chains, key = _gather_states(processes, carry), jax.random.fold_in(plan.keys.restart, step)
                 with setup.placement.mesh_context():
                     restarted_carry = restart_stragglers(setup.posterior, all_chains, key=key)
                 carry = setup.placement.put(restarted_carry, 0)
@@ -201,19 +205,19 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
 
 
 def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tuple[Setup, PyTree]:
-    """Settle each chain on the device, tune all on the host, and return the new setup and states."""
+    """Run `settle` for each chain and `tune` for all chains together, and return the new setup and states."""
     put, final = setup.placement.put, step == plan.num_warmup
     chain_keys = put(keys_by_chain(jax.random.fold_in(plan.keys.settle, step), plan.num_chains), 0)
     states = programs.settle_chains(setup, carry, chain_keys, final)
     key = jax.random.fold_in(plan.keys.tune, step)
-    states = _everyones(setup.placement.processes, states)
+    states = _gather_states(setup.placement.processes, states)
     with setup.placement.mesh_context():
         tuned_sampler, states = setup.sampler.tune(setup.posterior, states, final=final, key=key, num_steps=step)
     return eqx.tree_at(lambda s: s.sampler, setup, tuned_sampler), put(states, 0)
 
 
 def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chunk]:
-    """Yield chunks of kept draws while the device computes the next one."""
+    """Yield the chunks of kept draws. While the caller uses a chunk, the device computes the next one."""
     seconds, thin, processes = plan.seconds, plan.thin, setup.placement.processes
     rows = Rows.from_setup(setup, carry, "sampling", keep=True, thin=thin, most_draws=plan.most_draws)
     # Two buffers: the host reads the full one while the device fills the other.
@@ -224,12 +228,13 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
     start_time, earlier_seconds = time.perf_counter(), seconds.sampling
     pace = Pace(plan.chunk_seconds, rows.capacity)
     steps_rejected = np.zeros(plan.num_chains, int)
-    # On a CPU the call returns only when the chunk is done. A thread makes it, so that the caller can write meanwhile.
+    # On a CPU, `advance` returns only when the chunk is done. It runs in a thread, so that the caller can write.
     with worker() as submit:
 
         def work(carry: Carry, step: int, count: int, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array], Any]:
             carry, filled = advance(plan.sampling_work(setup, carry, start=step, count=count), buffer)
-            # All processes must communicate in the same order: here, between agreeing on this chunk and on the next.
+            # All processes must communicate in the same order, so the draws are exchanged before the next chunk is
+            # agreed on.
             is_distributed = processes.count > 1
             return carry, filled, processes.gather((rows.fetch(filled, count), carry)) if is_distributed else None
 
@@ -255,12 +260,12 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
                 _check_finite(draws, setup.outputs.layout, setup, step)
             if problem := setup.sampler.failure(stats):
                 raise BnnzooError(problem)
-            # A checkpoint of this chunk stores these seconds; an interrupted run does not get past the yield.
+            # Count the seconds before the yield: the checkpoint stores them, and an interrupted run ends at the yield.
             seconds.sampling = earlier_seconds + time.perf_counter() - start_time
             with processes.announce_close(future and future.result):
                 yield Chunk("sampling", draws, stats, all_chains, step, setup.sampler)
-            # After the yield, because the caller still keeps the draws of stuck chains. After the last chunk the run is
-            # complete, and its findings report them.
+            # Test for stuck chains after the yield, so that the caller has kept their draws. After the last chunk the
+            # run is complete, and its findings report stuck chains.
             if "accepted" in stats:
                 steps_rejected = count_rejected_steps(stats["accepted"] > 0, steps_rejected, thin)
             if future is not None:
@@ -268,13 +273,13 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
     seconds.sampling = earlier_seconds + time.perf_counter() - start_time
 
 
-def _everyones(processes: Processes, states: S) -> S:
-    """Return the states of all chains as JAX arrays."""
+def _gather_states(processes: Processes, states: S) -> S:
+    """Return the states of all chains of all processes as JAX arrays."""
     return jax.tree.map(jnp.asarray, processes.gather(states))
 
 
 def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_chains: int, num_warmup: int) -> Carry:
-    """Return the shapes and types of a carry, into which a checkpoint is read."""
+    """Return a carry of shapes and types, which serves as the template when a checkpoint is read."""
     setup = Setup(posterior, sampler, StepSize(), Placement("vectorized", None))
     thetas = jnp.zeros((num_chains, posterior.layout.dim), posterior.dtype)
     keys = keys_by_chain(jax.random.key(0), num_chains)
@@ -291,7 +296,7 @@ def _check_positions(setup: Setup, carry: Carry, next_step: int) -> None:
 
 def _check_finite(draws: Float[np.ndarray, "chain draw value"], layout: Layout, setup: Setup, next_step: int) -> None:
     with np.errstate(all="ignore"):
-        if np.isfinite(np.sum(draws)):  # one cheap pass; the exact place is searched only if it fails
+        if np.isfinite(np.sum(draws)):  # a fast test; the place is searched only if the test fails
             return
     invalid_places = np.argwhere(~np.isfinite(draws))
     if len(invalid_places):

@@ -1,18 +1,21 @@
-"""The length of each chunk, so that a chunk takes about the same time."""
+"""The number of rows of each chunk, chosen so that a chunk takes about a target time."""
 
 from __future__ import annotations
 
 import time
 
 _MAX_CHUNK_GROWTH, _GROWTH = 20.0, 500.0
-"""Largest relative length of a chunk, and seconds in which it grows by its first length: 10 s after three hours."""
+"""Limit and speed of the growth of the target time, relative to its first value.
+
+The target time grows by its first value every 500 s, and to at most 20 times its first value (10 s after three hours).
+"""
 
 
 class Pace:
-    """Number of rows in the next chunk, from the target duration and the time per row of the last chunk.
+    """Number of rows of the next chunk, computed from the target time and the time per row of the previous chunk.
 
-    The target grows to twenty times the first, because the manifest names every chunk's part and is rewritten with each
-    chunk. A run of one night then has thousands of parts instead of a hundred thousand.
+    The target time grows, because the manifest lists the part file of every chunk and is rewritten after each chunk. A
+    run of one night then has thousands of part files instead of a hundred thousand.
     """
 
     def __init__(self, seconds: float, max_rows: int):
@@ -21,13 +24,16 @@ class Pace:
         self.start_time = self.last_time = time.perf_counter()
 
     def next_rows(self, rows_left: int) -> int:
-        """Return the rows of the next chunk: at most eight times the last, because a program's first rows are slow."""
+        """Return the number of rows of the next chunk.
+
+        It is at most eight times that of the previous chunk, because the first rows of a program are slow.
+        """
         seconds = self.seconds * min(_MAX_CHUNK_GROWTH, 1 + (self.last_time - self.start_time) / _GROWTH)
         wanted_rows = int(seconds / self.per_row) if self.per_row else 1
         self.last_rows = min(rows_left, self.max_rows, max(1, wanted_rows), 8 * max(1, self.last_rows))
         return self.last_rows
 
     def record(self, count: int) -> None:
-        """Record that `count` rows were computed since the last call."""
+        """Record that `count` rows were computed since the previous call."""
         current_time = time.perf_counter()
         self.per_row, self.last_time = (current_time - self.last_time) / count, current_time

@@ -1,4 +1,4 @@
-"""Checks of the results of a sampler's methods while they are traced, because plugin authors write samplers too."""
+"""Checks of the results of a sampler's methods during tracing. They find errors in samplers of plugins."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bnnzoo.plugins import registry
 
 
 def check_state(sampler: Any, state: Any, theta: Any) -> None:
-    """Refuse a first state that lacks a position of the right shape and type.
+    """Check that the first state of a sampler has a position with the right shape and type.
 
     Raises:
-        BnnzooError: naming the sampler and what is missing.
+        BnnzooError: if not; the message names the sampler and the problem.
     """
     position = getattr(state, "position", None)
     if position is None:
@@ -28,10 +28,10 @@ def check_state(sampler: Any, state: Any, theta: Any) -> None:
 
 
 def check_step(sampler: Any, method: str, state: Any, result: Any) -> None:
-    """Refuse a step whose result is not a state like its input and statistics that a file can hold.
+    """Check that a step returns a state like the given state, and statistics that can be stored in a file.
 
     Raises:
-        BnnzooError: naming the sampler, the method and the problem.
+        BnnzooError: if not; the message names the sampler, the method and the problem.
     """
     if not (isinstance(result, tuple) and len(result) == 2):
         raise _fault(

@@ -1,4 +1,4 @@
-"""Restart of stragglers at other chains' positions, between the windows of warm-up and never later."""
+"""Restart of stragglers at the positions of other chains. It is done only between the windows of warm-up."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ C = TypeVar("C")
 
 
 def restart_stragglers(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyArray) -> C:
-    """Return the carry of all chains, with each straggler replaced by a copy of another chain drawn at random.
+    """Return the carry of all chains, in which each straggler is replaced by a copy of a random other chain.
 
-    The carry counts the restarts. A copy separates from its original, because the keys of their steps differ.
+    The carry counts the restarts. The copy and the original then move apart, because their random keys differ.
     """
     typed_carry = carry
     is_straggler = find_stragglers(np.asarray(_densities(posterior, typed_carry.states.position)), posterior.layout.dim)  # type: ignore
-    # Compute the copies in any case, so that a run with a straggler compiles nothing new.
+    # Always compute the copies, so that a run with a straggler compiles nothing new.
     copies = _copy_over_stragglers(carry, jnp.asarray(is_straggler), key)
     return copies if is_straggler.any() else carry
 
@@ -30,10 +30,10 @@ def restart_stragglers(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyAr
 def find_stragglers(log_density: Float[np.ndarray, " chain"], dim: int) -> Bool[np.ndarray, " chain"]:
     """Whether each chain is a straggler: its log density is more than 10 + 2 d below the best quarter's.
 
-    The posterior has practically no mass there. The log densities of draws of a posterior with d parameters are within
-    a few sqrt(d / 2) of the mode's log density minus d / 2. Between modes of different widths, whose volumes compensate
-    for their density, log densities differ by a few d. The limit exceeds both differences. The best quarter has at
-    least two chains.
+    Here d is the number of parameters. The log density is compared with the lowest one in the best quarter of the
+    chains (at least two chains). A draw of the posterior is practically never so far below it. The log densities of
+    draws near one mode differ from that of the mode minus d / 2 by a few sqrt(d / 2). A wide mode can have as much mass
+    as a narrow mode although its log density is a few d lower. The limit is larger than both differences.
     """
     ordered = np.sort(np.where(np.isnan(log_density), -np.inf, log_density))
     reference = ordered[3 * (len(ordered) - 1) // 4]
@@ -47,7 +47,7 @@ def _densities(posterior: AbstractPosterior, positions: Float[Array, "chain dim"
 
 @eqx.filter_jit
 def _copy_over_stragglers(carry: C, is_straggler: Bool[Array, " chain"], key: PRNGKeyArray) -> C:
-    """Replace each straggler by a uniformly drawn other chain, and increase its count in `restarted`."""
+    """Replace each straggler by a random chain that is not a straggler, and increase its count in `restarted`."""
     drawn_chains = jax.random.categorical(key, jnp.where(is_straggler, -jnp.inf, 0.0), shape=is_straggler.shape)
     source = jnp.where(is_straggler, drawn_chains, jnp.arange(is_straggler.shape[0]))
     count = carry.restarted + is_straggler  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Detection of stuck chains after warm-up: single ones are reported, and the run ends if all of them are stuck."""
+"""Detection of stuck chains after warm-up. Stuck chains are reported, and the run ends if all chains are stuck."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _CURE = f"use a smaller {setting('sampler.step_size')}, or a longer {setting('wa
 def count_rejected_steps(
     moved: Bool[np.ndarray, "chain draw"], steps_rejected: Int[np.ndarray, " chain"], thin: int
 ) -> Int[np.ndarray, " chain"]:
-    """Return how many steps each chain has now rejected in a row, to the precision of a thinned draw.
+    """Return the number of steps since each chain last accepted a proposal, as a multiple of `thin`.
 
     Args:
-        moved: whether each draw of a chunk is from an accepted step.
-        steps_rejected: the result for the chunk before.
+        moved: for each draw of a chunk, whether one of its steps was accepted.
+        steps_rejected: the result for the previous chunk.
         thin: steps per draw.
     """
     length = moved.shape[1]
@@ -30,10 +30,10 @@ def count_rejected_steps(
 
 
 def refuse_all_stuck(steps_rejected: Int[np.ndarray, " chain"], next_step: int) -> None:
-    """End a run if all of its chains are stuck.
+    """End the run if all of its chains are stuck.
 
     Raises:
-        BnnzooError: with the remedy.
+        BnnzooError: if they are; the message contains the remedy.
     """
     if (steps_rejected < STUCK_STEPS).any():
         return
@@ -45,7 +45,7 @@ def refuse_all_stuck(steps_rejected: Int[np.ndarray, " chain"], next_step: int) 
 
 
 def find_stuck_chains(moved: Bool[np.ndarray, "chain draw"], thin: int) -> dict[int, int]:
-    """Return the chains that ever accepted nothing for 1000 steps, with the length of their longest such period."""
+    """Return each chain that accepted no proposal for 1000 steps in a row or more, with the largest such number."""
     longest_by_chain = {}
     for chain, steps in enumerate(moved):
         ends = np.concatenate([[-1], np.flatnonzero(steps), [len(steps)]])

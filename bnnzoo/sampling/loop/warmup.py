@@ -15,10 +15,11 @@ from bnnzoo.samplers.kernel import replace
 
 
 def windows(num_warmup: int) -> tuple[int, ...]:
-    """Return the steps at which the windows of warm-up end: every twentieth of the first half, and the last step.
+    """Return the steps at which the windows (phases) of warm-up end.
 
-    `settle` and `tune` run at each end; the last window adapts only the step size. Warm-up of fewer than 200 steps has
-    two halves, and of fewer than 40 a single window.
+    The first half of warm-up has ten windows of equal length. The second half is the final window, in which only the
+    step size is adapted. A warm-up of 40 to 199 steps has two windows, and a shorter one has a single window. `settle`
+    and `tune` of the sampler are called at the end of each window.
     """
     if num_warmup < 40:
         return (num_warmup,) if num_warmup else ()
@@ -28,15 +29,20 @@ def windows(num_warmup: int) -> tuple[int, ...]:
 
 
 class AbstractWarmup(eqx.Module):
-    """Adaptation of a state's numbers in one window of warm-up, as pure functions of one chain."""
+    """Adaptation of numbers of the sampler's state in one window of warm-up. The methods are functions of one chain."""
 
     @abc.abstractmethod
     def init(self, state: Any, constraints: int) -> Any:
-        """Return the tuning at the start of a window, for a sampler with `constraints` limits (`headroom`)."""
+        """Return the tuning at the start of a window.
+
+        Args:
+            state: the sampler's state.
+            constraints: number of values that the sampler's `headroom` returns.
+        """
 
     @abc.abstractmethod
     def update(self, tuning: Any, state: Any, headroom: Float[Array, " constraint"]) -> tuple[Any, Any]:
-        """Return the tuning and the state after a step."""
+        """Return the new tuning and the new state after a step."""
 
     @abc.abstractmethod
     def final(self, tuning: Any, state: Any) -> Any:
@@ -53,11 +59,12 @@ class StepSizeTuning(NamedTuple):
 
 
 class StepSize(AbstractWarmup):
-    """Adaptation to the largest step size at which the mean headroom of every limit is still positive.
+    """Adaptation to the largest step size eta for which no limit of the sampler is exceeded on average.
 
-    Stochastic approximation (Robbins and Monro 1951): log eta_{t+1} = log eta_t + gain t^-0.6 h_t. h_t is the smallest
-    of the running means of the headrooms. The result is the average of the path of log eta weighted by t (Polyak and
-    Juditsky 1992). Samplers without headroom are not adapted: they have no step size, or adapt it themselves.
+    The headroom of a limit is positive if the step size may become larger. The method is stochastic approximation
+    (Robbins and Monro 1951): log eta_{t+1} = log eta_t + gain t^-0.6 h_t, where h_t is the smallest running mean of a
+    headroom. The result is the average of log eta over the steps t, with weights t (Polyak and Juditsky 1992). Samplers
+    without headroom are not adapted: they have no step size, or they adapt it themselves.
     """
 
     gain: Annotated[Number, Gt(0)] = number(1.0)
@@ -75,9 +82,9 @@ class StepSize(AbstractWarmup):
         if not headroom.size:
             return tuning, state
         count = tuning.count + 1
-        # An exponentially weighted mean, because the first steps of a window used another step size than its last ones.
+        # The mean is exponentially weighted, because the step size changes within a window.
         mean = tuning.headroom + (headroom - tuning.headroom) * jnp.maximum(1 / count, 0.1)
-        # Limit a move to a factor e, so that one extreme proposal cannot decide the result of the window.
+        # Limit the change of eta to a factor e, so that one extreme proposal cannot decide the result of the window.
         move = jnp.clip(self.gain * count**-0.6 * jnp.min(mean), -1.0, 1.0)
         log_step = tuning.log_step + move
         average = tuning.average + (log_step - tuning.average) * 2 / (count + 1)
@@ -87,5 +94,5 @@ class StepSize(AbstractWarmup):
         """Return the state with the averaged step size."""
         if not tuning.headroom.size:
             return state
-        # Use the average of the path instead of its end, because the noise of the acceptances cancels in the average.
+        # Use the average over the window, not the latest value: the noise of the acceptances cancels in the average.
         return replace(state, step_size=jnp.exp(tuning.average))

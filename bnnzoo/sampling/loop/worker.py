@@ -1,4 +1,4 @@
-"""A background thread for blocking calls: on a CPU, JAX returns from a program only when it is done."""
+"""A background thread for calls that block: on a CPU, a call of a compiled program returns only when it is done."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
 
 
 Submit = Callable[..., Future]
-"""Signature of `submit(function, *arguments)`: a call in the thread of a `worker`."""
+"""Type of `submit(function, *arguments)`, which calls the function in the thread of a `worker`."""
 
 
 @contextlib.contextmanager
 def worker() -> Iterator[Submit]:
-    """Provide `submit(function, *arguments)` to a thread with the caller's JAX settings, which JAX keeps per thread."""
+    """Yield `submit(function, *arguments)`, which calls a function in a background thread.
+
+    The thread has the JAX settings of the caller, because JAX keeps settings separately for each thread.
+    """
     config: Any = jax.config
     settings = [(setting, getattr(config, f"jax_{setting.__name__}")) for setting in _SETTINGS]
 
