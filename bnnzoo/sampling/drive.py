@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import signal
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
@@ -26,6 +25,7 @@ from bnnzoo.recipe import to_yaml
 from bnnzoo.samplers import statistics
 from bnnzoo.sampling import chain_findings, stopping, verdict
 from bnnzoo.sampling.devices.processes import LostProcessError
+from bnnzoo.sampling.evaluations import WARMUP_STEPS, count_evaluations
 from bnnzoo.sampling.initial import budget
 from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.loop import carry
@@ -36,7 +36,6 @@ from bnnzoo.sampling.seconds import Seconds
 from bnnzoo.sampling.tuned import tuned_fields
 from bnnzoo.store import Checkpoint, schema
 
-_WARMUP_STEPS = "warmup_n_steps"
 _INSPECTION_COMPILE_SECONDS = 5.0
 """Seconds of sampling after which the program of the final inspection is compiled in the background."""
 
@@ -169,7 +168,7 @@ class _Driver:
             if is_sampling or recipe.keep_warmup:
                 self._write(chunk)
             if not is_sampling and "n_steps" in chunk.stats:
-                chain_findings.add_totals(self.totals, {_WARMUP_STEPS: chunk.stats["n_steps"]})
+                chain_findings.add_totals(self.totals, {WARMUP_STEPS: chunk.stats["n_steps"]})
             if is_sampling and self.inspection_program is None and self.seconds.sampling > _INSPECTION_COMPILE_SECONDS:
                 self.inspection_program = submit(
                     chain_findings.compile_inspection, chunk.sampler, self.job.posterior, chunk.carry.states
@@ -274,7 +273,8 @@ class _Driver:
         findings = chain_findings.gate_findings(
             chunk.sampler, self.job.posterior, chain_means, inspection=inspection, num_steps=num_steps
         )
-        means = {name: float(np.mean(values)) for name, values in chain_means.items()}
+        start_evaluations = float(self.writer.run.header.attributes["target_evaluations"])
+        evaluations = count_evaluations(self.job.posterior, chunk.sampler, recipe, self.totals, start_evaluations)
         if "log_weight" in self.totals:
             findings += weight_tail.of_weights(self.writer.values("sample_stats", "log_weight"))
         stuck: dict[int, int] = {}
@@ -297,7 +297,7 @@ class _Driver:
                 "inspected": json.dumps(inspection),
                 "tuned": json.dumps(tuned),
                 "draws_done": recipe.draws,
-                "target_evaluations": self._evaluations(means),
+                "target_evaluations": evaluations,
             }
         )
         self.writer.update(
@@ -313,24 +313,6 @@ class _Driver:
         tell(Progress("writing", 1, 1))
         if regime:
             warnings.warn(f"regime: {sentence(findings[0], spelling())}", BnnzooWarning, stacklevel=4)
-
-    def _evaluations(self, means: Mapping[str, float]) -> float:
-        """Return the number of evaluations of one datum's likelihood or gradient in the whole run."""
-        job, recipe = self.job, self.job.recipe
-        sampler = self.job.sampler if self.chunk is None else self.chunk.sampler
-        if recipe.warmup and _WARMUP_STEPS in self.totals:  # trajectories have more steps before the tuning
-            warmup_means = {**means, "n_steps": float(np.mean(self.totals[_WARMUP_STEPS])) / recipe.warmup}
-        else:
-            warmup_means = means
-        evaluations = sampler.evaluations(job.posterior, means) * recipe.draws * recipe.thin
-        evaluations += sampler.evaluations(job.posterior, warmup_means, warmup=True) * recipe.warmup
-        start = self.writer.run.header.attributes["target_evaluations"]
-        total = float(start) + float(evaluations * recipe.chains)
-        if not (math.isfinite(total) and total >= 0):
-            text = f"{recipe.sampler.name}: impossible number of likelihood evaluations ({total}); not counted"
-            warnings.warn(text, BnnzooWarning, 2)
-            return 0.0
-        return total
 
     def _written(self) -> store.Attributes:
         """Return the seconds of all phases, including the time of writing up to now."""
