@@ -52,7 +52,7 @@ class Line:
         self.mean, self.covariance = self.posterior(self.x, self.y)
         self.draws = rng.multivariate_normal(self.mean, self.covariance, DRAWS)
         log_likelihoods = stats.norm.logpdf(self.y, self.draws @ self.x.T, scale)
-        self.conformal = conformal_of(log_likelihoods)
+        self.candidate_test = conformal_of(log_likelihoods)
 
     def posterior(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         covariance = np.linalg.inv(np.eye(3) + x.T @ x / self.scale**2)
@@ -60,7 +60,7 @@ class Line:
 
     def contains(self, candidates: np.ndarray) -> np.ndarray:
         log_densities = stats.norm.logpdf(candidates[None], (self.draws @ self.new_x)[:, None, None], self.scale)
-        return self.conformal.included(log_densities.astype(np.float32))
+        return self.candidate_test.included(log_densities.astype(np.float32))
 
     def bayesian(self) -> tuple[float, float]:
         centre, sd = self.new_x @ self.mean, np.sqrt(self.scale**2 + self.new_x @ self.covariance @ self.new_x)
