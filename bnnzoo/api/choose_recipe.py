@@ -100,9 +100,9 @@ def recipe_rule(dataset: Dataset) -> tuple[str, str]:
         return "images", f"{rows} of images"
     if dataset.num_data > MAX_FULL_BATCH_ROWS:
         kind = "large-table" if dataset.task == "regression" else "large-table-classes"
-        return kind, f"{rows}, too many for chains on all rows"
+        return kind, f"{rows}, too many for steps that use all of them"
     if dataset.task != "regression":
         kind = "small-table-classes"
     else:
         kind = "small-table" if dataset.num_data < MIN_DEEP_ROWS else "medium-table"
-    return kind, f"{rows}, few enough for chains on all rows"
+    return kind, f"{rows}, few enough that every step can use all of them"

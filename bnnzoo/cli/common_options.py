@@ -88,7 +88,7 @@ Json = Annotated[bool, typer.Option("--json", help="print one JSON value on stdo
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress; warnings are still shown")]
 Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
 Debug = Annotated[bool, typer.Option("--debug", help="show tracebacks and the warnings of libraries")]
-NoPlugins = Annotated[bool, typer.Option("--no-plugins", help="load nothing but the zoo itself")]
+NoPlugins = Annotated[bool, typer.Option("--no-plugins", help="load only bnnzoo itself, no plugins")]
 
 Unseen = Annotated[
     Literal["error", "zero"] | None,

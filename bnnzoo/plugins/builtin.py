@@ -110,7 +110,7 @@ _LIKELIHOODS = {
     "likelihoods.student-t": "Student's t about the output: noise with outliers",
     "likelihoods.heteroscedastic": "Gaussian or t whose mean and scale are network outputs",
     "likelihoods.mixture": "mixture of Gaussians whose parameters are network outputs",
-    "likelihoods.mixture-per-target": "one such mixture for each of several targets",
+    "likelihoods.mixture-per-target": "a separate mixture of Gaussians for each target",
     "likelihoods.categorical": "one of C classes, by softmax",
     "likelihoods.bernoulli": "labels 0 and 1, by the logistic function",
     "likelihoods.poisson": "counts; the outputs are log rates",

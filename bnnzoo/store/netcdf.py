@@ -46,7 +46,7 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> N
         UsageError: if a part is damaged.
         BnnzooError: if the file cannot be written, or has the wrong number of draws; `out` is then unchanged.
     """
-    on_failure = f"the parts are kept in {run.folder}"
+    on_failure = f"the draws so far are kept in the folder {run.folder}"
     with replacing(out, on_failure=on_failure) as disk, _hdf5(disk, "w") as file:
         attributes_by_name = run.header.variable_attributes
         num_chains, num_draws = run.manifest.chains, run.draws
