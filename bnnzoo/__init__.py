@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# Each line of the stub is `from MODULE import NAME as NAME`. The stub is the only list of names, for type checkers and
-# for this module.
+# Each line of the stub `__init__.pyi` is `from MODULE import NAME as NAME`. The stub is the only list of public names:
+# type checkers and this module both read it.
 _LINE = re.compile(r"^from (\S+) import \w+ as (\w+)$", re.MULTILINE)
 _HOME_OF = {name: home for home, name in _LINE.findall(Path(__file__).with_suffix(".pyi").read_text("utf-8"))}
 
@@ -18,15 +18,15 @@ __all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     value = getattr(import_module(_HOME_OF[name]), name) if name in _HOME_OF else _from_another_package(name)
-    globals()[name] = value  # a later access returns the same object, whatever was imported in between
+    globals()[name] = value  # later accesses return the same object without this function
     return value
 
 
 def _from_another_package(name: str) -> Any:
-    """Return a class that moved to another package, from that package.
+    """Import a class that moved from bnnzoo to a separate package.
 
     Raises:
-        AttributeError: if the name is unknown, or with the package if it is not installed.
+        AttributeError: if the name is unknown, or if its package is not installed; the message then names the package.
     """
     distribution = import_module("bnnzoo.plugins.builtin").CLASSES_ELSEWHERE.get(name)
     if distribution is None:

@@ -1,6 +1,6 @@
-"""The recipe and the data of a run, and the choice of a recipe for data without a named model and sampler.
+"""The recipe and the data of a run. If the user names no model and no sampler, the data determine the recipe.
 
-benchmarks/own_data.py compares the chosen recipes with models that need no tuning.
+benchmarks/own_data.py compares these recipes with models that need no tuning.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ if TYPE_CHECKING:
     from bnnzoo.data import Dataset
 
 MAX_FULL_BATCH_ROWS = 20_000
-"""Limit for samplers that use all rows.
+"""Largest number of training rows for which a recipe is chosen whose sampler uses all rows in each step.
 
-A step of the integrator evaluates every row twice. With more rows a network makes too few steps in two minutes.
+A step of the integrator evaluates every row twice. With more rows, the chains make too few steps in two minutes.
 """
 
 MIN_DEEP_ROWS = 300
 """Minimal number of rows for a regression network with four hidden layers.
 
-On smaller tables one hidden layer predicted as well as two or better, and its chains mixed faster."""
+On smaller tables, a network with one hidden layer predicted at least as well as one with two, and its chains mixed
+faster."""
 
 
 def recipe_and_data(
     layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None, *, has_own_model: bool = False
 ) -> tuple[Recipe, Dataset, bool]:
-    """Return the recipe of a run, its data, and whether the data chose the model and the sampler.
+    """Return the recipe of a run, its data, and a boolean: true if the recipe was chosen from the data.
 
-    The data are loaded before JAX is imported, so that errors in them appear at once.
+    The recipe is chosen from the data if there are data, and neither a model nor a sampler is named. The data are
+    loaded before JAX is imported, so that an error in the data is reported at once.
 
     Args:
         layers: the config layers of the user.
-        options: the options of the user, with the names of the parts.
+        options: the options of the user, including the names of the model, the sampler and the other parts.
         data: data in memory, instead of the data of the options.
-        has_own_model: whether the model is not registered.
+        has_own_model: whether the model is an object of the user, which has no registered name.
 
     Raises:
         UsageError: if the options or the data are invalid.
@@ -62,7 +64,9 @@ def recipe_and_data(
 
 
 def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None) -> tuple[Layer, Dataset]:
-    """Return the shipped recipe that suits the data as the lowest layer, and the data themselves.
+    """Return the shipped recipe that suits the data, and the loaded data.
+
+    The recipe is returned as a config layer. All layers of the user have precedence over it.
 
     Args:
         layers: the config layers of the user.
@@ -85,10 +89,10 @@ def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any
 
 
 def recipe_rule(dataset: Dataset) -> tuple[str, str]:
-    """Return the name of a shipped recipe and the reason for it.
+    """Return the name of the shipped recipe for the data, and the reason for this choice.
 
     Raises:
-        UsageError: for data without inputs, which have no such recipe.
+        UsageError: if the data have no inputs, because no shipped recipe is meant for such data.
     """
     if dataset.task == "density":
         raise UsageError(
@@ -100,9 +104,9 @@ def recipe_rule(dataset: Dataset) -> tuple[str, str]:
         return "images", f"{rows} of images"
     if dataset.num_data > MAX_FULL_BATCH_ROWS:
         kind = "large-table" if dataset.task == "regression" else "large-table-classes"
-        return kind, f"{rows}, too many for steps that use all of them"
+        return kind, f"{rows}, too many for a sampler that uses all rows in each step"
     if dataset.task != "regression":
         kind = "small-table-classes"
     else:
         kind = "small-table" if dataset.num_data < MIN_DEEP_ROWS else "medium-table"
-    return kind, f"{rows}, few enough that every step can use all of them"
+    return kind, f"{rows}, few enough for a sampler that uses all rows in each step"

@@ -22,18 +22,21 @@ from bnnzoo.evaluation.scores import evaluate
 
 _LOWER_IS_BETTER = ("nll_rounded", "nll", "rmse", "rmse_standardised", "crps", "crps_standardised", "brier")
 METRICS = (*_LOWER_IS_BETTER[:-1], "coverage_90", "accuracy", "brier", "ece")
-"""Metrics that are compared, if a run's task has them."""
+"""Metrics that are compared if they exist for the task of the runs."""
 _BETTER = {
     **dict.fromkeys((*_LOWER_IS_BETTER, "loo_nll"), "lower"),
     "accuracy": "higher",
 }
-"""Metrics that decide alone which run predicts better. The first metric that all runs have is used."""
+"""Metrics that can decide which run predicts better, each with its better direction."""
 _SIGNIFICANT_ERRORS = 2.0
-"""Standard errors that a difference must exceed."""
+"""A difference is significant if it exceeds this number of standard errors (more if there are few rows)."""
 
 
 class Compared(NamedTuple):
-    """Results of a run: its metrics, and numbers without an error, namely distances to the reference and costs."""
+    """Results of one run.
+
+    `estimates` are metrics with standard errors. `numbers` have none: distances to the reference, costs and evidence.
+    """
 
     name: str
     about: dict[str, str]
@@ -44,7 +47,7 @@ class Compared(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A metric of the first run minus that of the second, on the same rows."""
+    """Metric of the first run minus the same metric of the second run, on the same rows."""
 
     first: str
     second: str
@@ -53,13 +56,13 @@ class Difference(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Standard error over rows and over draws, which includes the variation between seeds."""
+        """Standard error of the difference: the errors over rows and over draws combined."""
         mcse = self.estimate.mcse or 0.0
         return math.hypot(self.estimate.se or math.nan, 0.0 if math.isnan(mcse) else mcse)
 
     @property
     def least(self) -> float:
-        """Smallest significant difference: two standard errors for many rows, more for few."""
+        """Smallest significant difference: two standard errors, or more if there are few rows (Student's t)."""
         influence = self.estimate.influence
         rows = 1 if influence is None else len(influence)
         return self.error * float(stats.t.ppf(stats.norm.cdf(_SIGNIFICANT_ERRORS), max(rows - 1, 1)))
@@ -73,7 +76,7 @@ class Comparison(NamedTuple):
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        """One flat dictionary per run, where a metric NAME is followed by NAME_se."""
+        """One flat dictionary per run. The entry of a metric NAME is followed by its standard error, NAME_se."""
         return [{"run": run.name, **run.about, **flat(run.estimates), **run.numbers} for run in self.compared]
 
     @property
@@ -87,7 +90,7 @@ class Comparison(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """Sentences: the better run of each pair, runs that have not converged, and differences in log evidence."""
+        """Sentences: the better run of each pair, the runs with a problem, and the differences in log evidence."""
         pairs = itertools.groupby(self.paired, lambda difference: (difference.first, difference.second))
         sentences = [_sentence(first, second, list(differences)) for (first, second), differences in pairs]
         runs_with_evidence = [run for run in self.compared if "log_evidence" in run.numbers]
@@ -96,22 +99,25 @@ class Comparison(NamedTuple):
 
 
 def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | None = None) -> Comparison:
-    """Compare runs on their test rows, and by evidence and leave-one-out score if every run has an evidence estimate.
+    """Compare runs on their test rows.
 
-    The standard error of a difference is computed from the differences per row. It is much smaller than the runs' own
-    errors if the same rows are difficult for both. `mcse` is the combined Monte Carlo error of the two runs. Two runs
-    of one recipe differ by about that much.
+    If every run has an evidence estimate, evidence and leave-one-out scores are compared too. The standard error of a
+    difference is computed from the differences per row. If the same rows are difficult for both runs, it is much
+    smaller than the standard error of either metric. `mcse` is the Monte Carlo error of the difference: two runs of one
+    recipe with different seeds differ by about this much.
 
     Args:
         runs: runs or their files.
-        reference: a run that is treated as the truth, such as long Hamiltonian chains. Classification: `agreement`, the
-            fraction of rows with the same most probable class, and `total_variation`, the mean of sum_c |p_c - q_c| / 2
-            (Izmailov et al. 2021). Regression: `mean_distance`, the root mean square of the difference of predictive
-            means in the reference's predictive sd, and `sd_ratio`, the mean ratio of the sds. Density:
-            `log_density_distance`, the root mean square of the difference of log densities.
+        reference: a run that is treated as the truth, such as long Hamiltonian chains. Distances of the other runs to
+            it are added. Classification: `agreement`, the fraction of rows with the same most probable class, and
+            `total_variation`, the mean over rows of sum_c |p_c - q_c| / 2, with p_c and q_c the class probabilities of
+            the run and the reference (Izmailov et al. 2021). Regression: `mean_distance`, the root mean square
+            difference of the predictive means, in units of the predictive sd of the reference; and `sd_ratio`, the mean
+            ratio of the predictive sds. Density: `log_density_distance`, the root mean square difference of the log
+            densities.
 
     Raises:
-        UsageError: for fewer than two runs, or runs that do not share their training or test rows.
+        UsageError: for fewer than two runs, or if the runs have different training or test rows.
     """
     opened_runs = [entrances.opened(run) for run in runs]
     all_runs = [*opened_runs, *([] if reference is None else [entrances.opened(reference)])]
@@ -124,11 +130,12 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     for name, run, rows in zip(names[1:], all_runs[1:], tests[1:], strict=True):
         if run.attributes["data_sha256"] != all_runs[0].attributes["data_sha256"]:
             raise UsageError(
-                f"{name}: trained on other rows than {names[0]}; compare runs with the same [[data]] and the same split"
+                f"{name}: its training rows differ from those of {names[0]}; compare runs with the same [[data]] "
+                "and the same split"
             )
         if not all(np.array_equal(a, b) for a, b in zip(rows, tests[0], strict=True)):
             raise UsageError(
-                f"{name}: tested on other rows than {names[0]}; compare runs with the same [[test_fraction]] "
+                f"{name}: its test rows differ from those of {names[0]}; compare runs with the same [[test_fraction]] "
                 "and [[split_seed]]"
             )
     inputs = tests[0][0]
@@ -156,10 +163,10 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
 
 
 def _comparable_metrics(scores: Sequence[dict[str, Estimate]]) -> list[dict[str, Estimate]]:
-    """Return the comparable metrics of each run: for rounded targets `nll_rounded` instead of `nll`.
+    """Return the metrics of each run that can be compared.
 
-    A density that is narrower than the step between values is unbounded. If one run has no `nll_rounded`, neither
-    metric is compared.
+    For rounded targets `nll_rounded` is compared instead of `nll`, because a density can be made arbitrarily high at
+    values on a grid. If only some of the runs have `nll_rounded`, neither metric is compared.
     """
     rounded = ["nll_rounded" in metrics for metrics in scores]
     if not any(rounded):
@@ -169,7 +176,10 @@ def _comparable_metrics(scores: Sequence[dict[str, Estimate]]) -> list[dict[str,
 
 
 def distances(predictions: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
-    """Return the distances of predictions from those of a reference, both as returned by `Predictor.table`."""
+    """Return the distances between the predictions of a run and those of a reference.
+
+    Both tables come from `prediction_table.table`.
+    """
     if "log_density" in truth:
         log_difference = predictions["log_density"].to_numpy(np.float64) - truth["log_density"].to_numpy(np.float64)
         return {"log_density_distance": float(np.sqrt(np.mean(log_difference**2)))}
@@ -211,7 +221,7 @@ def _differences(first: Compared, second: Compared) -> list[Difference]:
 def _sentence(first: str, second: str, differences: Sequence[Difference]) -> str:
     """Return a sentence such as `a.nc is better than b.nc: nll lower by 0.12 ± 0.03; no clear difference in rmse`.
 
-    The first metric with a clear difference decides.
+    The first metric with a significant difference decides which run is better.
     """
     is_lower_better: dict[str, bool] = {}
     texts: dict[str, str] = {}
@@ -223,7 +233,7 @@ def _sentence(first: str, second: str, differences: Sequence[Difference]) -> str
         elif math.isinf(value) or abs(value) > difference.least:
             is_lower_better[difference.metric] = (value < 0) == (_BETTER[difference.metric] == "lower")
             texts[difference.metric] = (
-                "by far: that of the other is infinite"
+                "(the other value is infinite)"
                 if math.isinf(value)
                 else f"by {abs(value):.2g} ± {difference.error:.2g}"
             )
@@ -252,7 +262,10 @@ def _sentence(first: str, second: str, differences: Sequence[Difference]) -> str
 
 
 def _evidence(runs: Sequence[Run]) -> list[Evidence]:
-    """Return the evidence of each run; empty if one has none or a lower bound only, since bounds are not comparable."""
+    """Return the evidence of each run.
+
+    The list is empty if a run has no evidence, or only a lower bound, because bounds cannot be compared.
+    """
     try:
         evidence = [run.evidence() for run in runs]
     except UsageError:
@@ -288,7 +301,7 @@ def _cost(run: Run) -> dict[str, float]:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Return unique names of the runs: their files' names, with folders where names repeat."""
+    """Return the file name of each run, or its path if two runs have the same file name."""
     paths = [run.path or Path(f"run {i}") for i, run in enumerate(runs)]
     file_names = [path.name for path in paths]
     return [str(path) if file_names.count(path.name) > 1 else path.name for path in paths]

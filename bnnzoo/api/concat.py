@@ -1,4 +1,4 @@
-"""Joining of runs of one recipe with different seeds into one run with all chains."""
+"""Join runs of one recipe with different seeds into one run that has the chains of all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SINGLE_RUN_ATTRIBUTES = ("tuned", "inspected", "stops", "ended")
 """Attributes that describe a single run; a joined run does not have them."""
 _VERSION_ATTRIBUTES = ("versions", "plugins", "plugin_sources")
 _ROW_ATTRIBUTES = ("data_sha256", "signature", "federated")
-"""Attributes that identify the rows and their owners; rows of a federated run stay with their parties."""
+"""Attributes that identify the training rows; `federated` describes the parties that own them."""
 _SCALES = ("x_mean", "x_sd", "y_mean", "y_sd")
 _ROWS = ("x_test", "y_test", schema.KEPT_ROWS)
 
@@ -36,15 +36,15 @@ _ROWS = ("x_test", "y_test", schema.KEPT_ROWS)
 def concat(runs: Sequence[Run | str | Path]) -> Run:
     """Join the chains of several runs into one run in memory; `Run.save` writes it.
 
-    The earliest draws of longer runs are dropped, so that all chains have the length of the shortest run. Convergence
-    is tested again for all chains together. Seconds and evaluations are summed.
+    All chains get the length of the shortest run: of a longer run, only the latest draws are used. Convergence is
+    tested again for all chains together. Run times and numbers of evaluations are summed.
 
     Args:
         runs: runs or their files.
 
     Raises:
-        UsageError: for fewer than two runs, different recipes, rows or variables, equal seeds, an unfinished run, or
-            different values of the parameters that are trained and not sampled.
+        UsageError: for fewer than two runs, or for an unfinished run. Also if the runs have equal seeds, or if they
+            differ in the recipe, the rows, the variables, or the parameters that are trained and not sampled.
         DamagedError: if a file is damaged; the message names it.
     """
     opened_runs = [entrances.opened(run) for run in runs]
@@ -59,7 +59,7 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     are_draws_cut = any(tree[schema.POSTERIOR].sizes[schema.DRAW] > draws for tree in trees)
     groups = {}
     for name in trees[0].children:
-        # A group that `evaluate` added to some of the runs only, or for other draws, is left out.
+        # `evaluate` may have added a group to only some of the runs, or for different draws; it is then left out.
         datasets = [_read(run, name) for run in opened_runs if name in run.posterior.children]
         if name in (schema.POSTERIOR, schema.SAMPLE_STATS):
             groups[name] = _join_groups(
@@ -75,8 +75,8 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     try:
         diagnosis = run.diagnose()
     except DamagedError:
-        for dataset in opened_runs:  # A run in memory has no name, so diagnosing each file finds the damaged one.
-            dataset.diagnose()
+        for opened_run in opened_runs:  # the joined run has no file name, but this message must name the damaged file
+            opened_run.diagnose()
         raise
     tree.attrs |= verdict.convergence_attributes(diagnosis, run.findings(diagnosis))
     return run
@@ -87,32 +87,29 @@ def _check(runs: Sequence[Run]) -> None:
     for run in runs:
         if not run.attributes["recipe"]:
             raise UsageError(
-                f"{run.path}: its posterior was made in Python, so it has no recipe to compare; sample more "
-                "chains of it instead"
+                f"{run.path}: its posterior was made in Python, so it has no recipe to compare; sample one run with "
+                "more chains instead"
             )
     has_budget = all("budget" in run.attributes for run in runs)
     settings = _settings(first, has_budget=has_budget)
     for run in runs:
         if not run.attributes["complete"]:
-            raise UsageError(f"{run.path}: is not finished; continue it with bnnzoo resume {quoted(run.path)}")
+            raise UsageError(f"{run.path}: the run is not finished; continue it with bnnzoo resume {quoted(run.path)}")
     for run in others:
         different_keys = [key for key, value in _settings(run, has_budget=has_budget).items() if value != settings[key]]
         if different_keys:
             remedy = "; name the [[likelihood]] in runs that are to be joined" if "likelihood" in different_keys else ""
             raise UsageError(
-                f"{run.path}: was made by another recipe than {first.path}, which differs in "
-                f"{', '.join(different_keys)}{remedy}"
+                f"{run.path}: its recipe differs from the recipe of {first.path} in {', '.join(different_keys)}{remedy}"
             )
         if any(run.attributes.get(name) != first.attributes.get(name) for name in _ROW_ATTRIBUTES):
-            raise UsageError(f"{run.path}: was trained on other rows than {first.path}")
+            raise UsageError(f"{run.path}: its training rows differ from those of {first.path}")
         # A posterior defined in Python has no constant_data.
         constant, first_constant = (each.predictor.record.group(schema.CONSTANT_DATA) for each in (run, first))
         if not _equal(_select(constant, _SCALES), _select(first_constant, _SCALES)):
-            raise UsageError(f"{run.path}: its rows are standardised in another way than those of {first.path}")
+            raise UsageError(f"{run.path}: its means and sds for standardisation differ from those of {first.path}")
         if not _equal(schema.fixed_leaves(constant), schema.fixed_leaves(first_constant)):
-            raise UsageError(
-                f"{run.path}: its fixed parameters were trained again, and differ from those of {first.path}"
-            )
+            raise UsageError(f"{run.path}: its trained, fixed parameters differ from those of {first.path}")
         if not _equal(_select(constant, _ROWS), _select(first_constant, _ROWS)):
             raise UsageError(f"{run.path}: its test rows, or those of [[keep_at]], differ from those of {first.path}")
     seeds = [seed for run in runs for seed in _seeds(run)]
@@ -125,9 +122,10 @@ def _select(variables: schema.Group, names: Sequence[str]) -> schema.Group:
 
 
 def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
-    """Return the settings that must be equal.
+    """Return the settings that must be equal in all runs.
 
-    The numbers of chains and draws, the seed, and the lengths of time-limited runs are excluded.
+    The numbers of chains and draws and the seed may differ. If all runs have a time budget (`has_budget`), the lengths
+    that follow from the budget may differ too.
     """
     attributes = run.attributes
     recipe = recipe_from(str(attributes["recipe"]))
@@ -137,35 +135,35 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
         if "signature" in attributes:
             sampler = build(registry.load("samplers", recipe.sampler.name), recipe.sampler, "sampler")
             fields = part_from_object(recipe.sampler.name, sampler).fields
-            if isinstance(getattr(sampler, sampler.budget_field, None), int):  # the length of a trajectory
+            if isinstance(getattr(sampler, sampler.budget_field, None), int):  # the budget sets it
                 fields = {name: value for name, value in fields.items() if name != sampler.budget_field}
             recipe = dataclasses.replace(recipe, sampler=Part(recipe.sampler.name, fields))
     return as_dict(recipe)
 
 
 def _seeds(run: Run) -> list[int]:
-    """Return the seed of a run, or the seeds of the runs that it was joined from."""
+    """Return the seed of a run. For a joined run, return the seeds of all its runs."""
     return json.loads(run.attributes.get("seeds", "[]")) or [int(run.attributes["seed"])]
 
 
 def _check_same_variables(group: str, run: Run, first: Run) -> None:
-    """Refuse a run whose group has other variables than that of the first run.
+    """Check that a group has the same variables in a run and in the first run.
 
-    Without this check, variables would be dropped silently.
+    Without this check, some variables would be dropped without a message.
 
     Raises:
-        UsageError: if a variable is missing or differs.
+        UsageError: if a variable is missing, or has another type or shape, or (without chains) other values.
     """
     variables, first_variables = (_describe_variables(variable, group) for variable in (run, first))
     for name in sorted(variables.keys() | first_variables.keys()):
         variable, first_variable = variables.get(name), first_variables.get(name)
         if variable != first_variable:
             problem = (
-                f"{group}/{ascii(name)[1:-1]} is {variable or 'missing'}, but {first_variable or 'missing'} in "
+                f"{group}/{ascii(name)[1:-1]} is {variable or 'missing'} here and {first_variable or 'missing'} in "
                 f"{first.path}"
             )
             raise UsageError(
-                f"{run.path}: {problem}; join runs that one version of bnnzoo made, or restore the original file"
+                f"{run.path}: {problem}; join runs of the same version of bnnzoo, or restore the original file"
             )
     arrays, first_arrays = (variable.predictor.record.group(group) for variable in (run, first))
     for name in arrays:
@@ -174,7 +172,7 @@ def _check_same_variables(group: str, run: Run, first: Run) -> None:
 
 
 class _VariableShape(NamedTuple):
-    """Type and shape of a variable, without chains and draws."""
+    """Type of a variable, and its shape without the dimensions of chains and draws."""
 
     dtype: str
     sizes: tuple[tuple[str, int], ...]
@@ -197,10 +195,10 @@ def _describe_variables(run: Run, group: str) -> dict[str, _VariableShape]:
 
 
 def _read(run: Run, group: str) -> xr.Dataset:
-    """Read a whole group of a run.
+    """Read all variables of a group of a run.
 
     Raises:
-        DamagedError: if it is damaged; the message names the file.
+        DamagedError: if the group is damaged; the message names the file.
     """
     return run.posterior[group].to_dataset().copy(data=run.predictor.record.group(group))
 
@@ -214,18 +212,21 @@ def _have_same_draws(parts: Sequence[xr.Dataset]) -> bool:
 
 
 def _draws(part: xr.Dataset) -> np.ndarray:
-    """Return the indices of a group's draws in the run; empty for a group without draws."""
+    """Return the indices of the draws that a group contains; empty for a group without draws."""
     return part[schema.DRAW].to_numpy() if schema.DRAW in part.sizes else np.arange(0)
 
 
 def _join_groups(parts: Sequence[xr.Dataset], draws: np.ndarray) -> xr.Dataset:
-    """Join a group over all chains, with the given draw indices; variables without chains come from the first run."""
+    """Join a group of several runs along the chains, with the given draw indices.
+
+    Variables without chains are taken from the first run.
+    """
     variables = {}
     for name, first in parts[0].data_vars.items():
         if schema.CHAIN not in first.dims:
             variables[name] = first
             continue
-        # Chains and draws are numbered anew, because those of each run start at 0.
+        # The numbers of chains and draws start at 0 in each run, so the joined run gets new numbers.
         without_coordinates = [
             part[name].drop_vars([dim for dim in schema.SAMPLED if dim in part[name].coords]) for part in parts
         ]
@@ -254,12 +255,12 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
         stuck += [start + chain for chain in json.loads(attributes.get("stuck_chains", "[]"))]
         findings = from_json(attributes.get("findings", "[]"))
         findings_by_run.append((count, [finding for finding in findings if finding.kind != "stuck"]))
-    # The finding is written again with the new numbers of the chains.
+    # The finding about stuck chains is written again, because the chains have new numbers.
     combined_findings = stuck_finding(dict.fromkeys(stuck, STUCK_STEPS)) + chain_findings.combine_findings(
         findings_by_run
     )
     recipes = [recipe_from(str(attributes["recipe"])) for attributes in attributes_of_runs]
-    # If a budget determined the thinning, the largest value is stored.
+    # The thinning of runs with a budget can differ; the largest value is stored.
     thin = max(recipe.thin for recipe in recipes)
     recipe = dataclasses.replace(recipes[0], chains=sum(num_chains), draws=draws, thin=thin)
     joined = {"recipe": to_yaml(as_dict(recipe)), "draws_requested": draws, "draws_done": draws, "tuned": "{}"}
@@ -279,7 +280,7 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
 
 
 def _merge_versions(texts: list[str]) -> str:
-    """Merge JSON mappings of packages to versions (or modules to digests), with all values of each key."""
+    """Merge JSON mappings, for example of packages to versions; each key gets all of its values."""
     versions_by_package: dict[str, dict[str, None]] = {}
     for text in texts:
         for package, version in json.loads(text).items():

@@ -1,4 +1,4 @@
-"""Notes about the data of a run, reported before it starts."""
+"""Notes about the data, reported before a run starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FEW_ROWS = 10
 
 
 def report_notes(problem: Problem, observer: Observer | None, tell: Observer) -> None:
-    """Report how the rows were read. Without an observer, omitted rows give a warning."""
+    """Report how the rows were read. Without an observer, warn if rows were left out."""
     rows = problem.train
     if rows is None:
         return
@@ -22,6 +22,6 @@ def report_notes(problem: Problem, observer: Observer | None, tell: Observer) ->
     parts, _, scaler = problem.require_description()
     notes += units.sentences(parts.likelihood, scaler, problem.recipe, rows.target_names)
     if rows.num_data < _FEW_ROWS:
-        notes.append(f"only {rows.num_data} training rows, so the predictions are mostly those of the prior")
+        notes.append(f"only {rows.num_data} training rows, so the predictions depend mostly on the prior")
     for note in notes:
         tell(Progress("note", 0, 0, note=note))

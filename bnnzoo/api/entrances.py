@@ -1,4 +1,4 @@
-"""The entry points `sample`, `resume` and `open`: each turns a recipe or a file into a run.
+"""The entry points `sample`, `resume` and `open`, which return a run.
 
 The command line and the Python interface both use them.
 """
@@ -46,7 +46,7 @@ from bnnzoo.sampling.launch import launch, relaunch
 
 _LENGTHS = {"chains", "warmup", "draws", "thin", "seed", "chain_method", "mesh", "keep_warmup", "precision"}
 _LENGTHS |= {"checkpoint_every", "start_steps", "start_held_out", "budget", "until"}
-"""The options that apply to a posterior made by hand."""
+"""The options that apply to a posterior made in Python."""
 
 
 def sample(
@@ -72,11 +72,12 @@ def sample(
             is the example data set of the model.
         out: the NetCDF file. The default is a temporary file, which is deleted when Python exits; `Run.save` copies it.
         force: overwrite an existing file.
-        progress: show the progress in a notebook or on a terminal. Nothing is shown if the output is a pipe.
+        progress: show a progress bar in a notebook or on a terminal. Nothing is shown if the output goes to a pipe.
         observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
-        share_programs: pad the data to a round number of rows with rows of weight zero, so that runs with similar
-            numbers of rows share one compiled program. The draws differ from those without padding, but the posterior
-            is the same. It affects only samplers that use all rows in every step (random-walk, mala, hmc, nuts, mclmc).
+        share_programs: pad the data with rows of weight zero to a round number of rows, so that runs with similar
+            numbers of rows share one compiled program. The posterior is the same, but the draws differ from the draws
+            without padding. It affects only samplers that use all rows in every step (random-walk, mala, hmc, nuts,
+            mclmc).
         options: the keys of a recipe file, which are also the options of the command line: `chains`, `warmup`, `draws`,
             `thin`, `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is the name of a column, or
             an array with one number per row.
@@ -112,7 +113,7 @@ def sample(
 def _sample(
     model: Any, sampler: Any, data: Any, out: Path, settings: Mapping[str, Any], options: dict[str, Any]
 ) -> Run:
-    """Run `sample` into a file."""
+    """Run `sample` and write the result to the file `out`."""
     arguments = {"model": model, "sampler": sampler, "data": data, **options, "out": out}
     started_by = store.Command.from_keywords(arguments)
     if isinstance(model, AbstractPosterior):
@@ -124,7 +125,7 @@ def _sample(
         model = Own(model).name
     if (exposure := options.get("exposure")) is not None and not isinstance(exposure, str):
         if not isinstance(data, tuple) or len(data) != 2:
-            raise UsageError("exposure: an array of exposures requires data=(x, y); otherwise name a column")
+            raise UsageError("exposure: an array requires data=(x, y); for other data, give the name of a column")
         data, options["exposure"] = (with_exposure(data[0], exposure), data[1]), EXPOSURE
     in_memory = data is not None and not isinstance(data, str | Path)
     spec = None if data is None or in_memory else str(data)
@@ -155,10 +156,9 @@ def run_recipe(
         out: the NetCDF file.
         force: overwrite an existing file.
         observer: a function that is called with a `Progress` after each chunk.
-        started_by: the command or the Python call; messages show it where the run must be started again.
+        started_by: the command or the Python call, shown by messages that ask the user to start the run again.
         share_programs: see `sample`.
-        began: the value of `time.perf_counter` at which the time of the run starts: the first line of the command, or
-            now.
+        began: the start of the run, as a value of `time.perf_counter`. The default is the time of `clock.run_start`.
         stop: a function that is polled between chunks; a signal number ends the run with a checkpoint.
         dataset: data in memory, instead of the data of the recipe.
         model: an unregistered model, instead of the model of the recipe.
@@ -200,8 +200,8 @@ def resume(
 ) -> Run:
     """Resume an unfinished run from its checkpoint.
 
-    The result equals the result of an uninterrupted run, bit for bit. If the run is finished but a killed process left
-    part files behind, the parts are removed and the file is opened.
+    The result equals the result of an uninterrupted run, bit for bit. If the run is finished, but a killed process left
+    part files (the draws so far) behind, these files are removed and the run is opened.
 
     Args:
         path: the NetCDF file of the run.
@@ -209,8 +209,9 @@ def resume(
         observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
         stop: a function that is polled between chunks; a signal number ends the run with a checkpoint.
         allow_inexact: resume even if this machine would not produce the same draws.
-        from_part: go back to the newest checkpoint with at most this many parts; use it if a later part is damaged.
-        break_lock: take over the run from a process that holds its lock but shows no activity.
+        from_part: go back to the newest checkpoint that needs only the part files before this number. Use it if a
+            later part file is damaged.
+        break_lock: take over the run from another process that holds its lock but is no longer active.
         model: your own network, if the run has one.
 
     Raises:
@@ -242,11 +243,11 @@ def resume(
 
 
 def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
-    """Open a run from its file, or from its parts while it is unfinished.
+    """Open a run from its file. If the run is unfinished, open the draws so far.
 
     Args:
         path: the NetCDF file of the run.
-        model: your own network or posterior, if the run has one. The file holds its draws but not its code.
+        model: your own network or posterior, if the run has one. The file contains the draws, but not your code.
 
     Raises:
         UsageError: if there is no run at this path.
@@ -257,12 +258,12 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
 
 
 def opened(run: Run | str | Path) -> Run:
-    """Return a run that may be given as its file."""
+    """Return the run; if it is given as a path, open the file."""
     return run if isinstance(run, Run) else open(run)
 
 
 def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
-    """Return the recipe as YAML with every field written out, except the fields that a budget chooses later."""
+    """Return the recipe as YAML with the values of all fields, except the fields that a time budget sets later."""
     with _jax_for(recipe):
         problem = Problem.from_recipe(recipe, dataset)
         words = budget.recipe_to_write(problem)
@@ -282,7 +283,7 @@ def _run_by_hand(
     init: Literal["map", "prior"] | Float[Array | np.ndarray, "chain dim"] = "map",
     **options: Any,
 ) -> Run:
-    """Run `sample` for a posterior that no recipe describes. The file holds its draws, but cannot rebuild it."""
+    """Run `sample` for a posterior made in Python. The file contains the draws, but cannot rebuild the posterior."""
     if not isinstance(sampler, AbstractSampler):
         raise UsageError("a posterior made in Python needs a sampler object, such as bnnzoo.Penalty(...)")
     if void := sorted(set(options) - _LENGTHS):
@@ -315,12 +316,12 @@ def _own(model: eqx.Module | None) -> AbstractModel | None:
 
 @contextlib.contextmanager
 def _jax_for(recipe: Recipe) -> Iterator[None]:
-    """Set up JAX with the devices and the precision of the recipe."""
+    """Use the devices and the precision of the recipe in JAX."""
     jax_settings.prepare(host_devices(recipe))
     with jax_settings.arithmetic(recipe.precision):
         yield
 
 
 def _without_repeated_notes(observer: Observer | None) -> Observer:
-    """Return the observer in the first of the processes that share a run, and a silent observer in the others."""
+    """Return the observer in the first process of a run, and a silent observer in its other processes."""
     return observer if observer is not None and Processes.current().is_first else ignore

@@ -1,4 +1,4 @@
-"""Python keywords as the options of a recipe."""
+"""Conversion of Python keywords into the options of a recipe."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bnnzoo.recipe import PARTS, Recipe, fields_of, plain, resolve
 
 
 def recipe_of(model: Any, sampler: Any, *, data: str | None, in_memory: bool, **options: Any) -> Recipe:
-    """Return the recipe of Python arguments.
+    """Return the recipe that Python arguments describe.
 
-    They have precedence over shipped recipes, like options of the command line.
+    Like options of the command line, the arguments have precedence over shipped recipes.
     """
     all_options = options_of({"model": model, "sampler": sampler, **options}) | {"data": data}
     return resolve(None, None, [], all_options, in_memory=in_memory)
@@ -28,7 +28,7 @@ def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flatten_part(kind: str, part: Any) -> dict[str, Any]:
-    """Convert a part into options: its name and its fields."""
+    """Convert a part (a name, a mapping or an object) into options: its name and its fields."""
     if part is None or isinstance(part, str):
         return {kind: part}
     if name := registry.name_of(f"{kind}s", part):

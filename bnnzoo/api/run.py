@@ -1,4 +1,4 @@
-"""A run as a Python object: its tree of samples and the operations on it. Only the run file is needed."""
+"""A run as a Python object, with its samples and the operations on them. It needs only the file of the run."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from bnnzoo.progress import Observer, Progress, ignore
 if TYPE_CHECKING:
     from bnnzoo.plots import Picture
 
-# bnnzoo.report is imported inside the three methods that draw, so matplotlib is loaded with the first picture only.
+# The three methods that draw pictures import bnnzoo.report, so matplotlib is loaded only when it is needed.
 
 
 class Run(AbstractRunPredictions):
-    """A finished or unfinished run. It delegates all work to `bnnzoo.evaluation` and `bnnzoo.report`.
+    """A finished or unfinished run. `bnnzoo.evaluation` and `bnnzoo.report` do its computations.
 
-    `path` is its file, or None for a run that is only in memory.
+    `path` is the file of the run, or None if the run is only in memory.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Run(AbstractRunPredictions):
 
     @property
     def posterior(self) -> xr.DataTree:
-        """Tree of samples in ArviZ's schema."""
+        """Samples and data of the run, as a tree of groups in ArviZ's schema."""
         return self.predictor.record.tree
 
     @property
@@ -78,10 +78,11 @@ class Run(AbstractRunPredictions):
         return f"<table>{''.join(cells)}</table>"
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the run's file to `path`, or write the file of a run that is only in memory.
+        """Copy the file of the run to `path`. If the run is only in memory, write it to `path`.
 
         Raises:
-            UsageError: if `path` exists and `force` is not given, if the run is not finished, or if its file is gone.
+            UsageError: if `path` exists and `force` is not given, or if the run is not finished or its file no longer
+                exists.
         """
         path = user_paths.checked_path(path)
         check_free(path, force=force, remedy="another path, or force=True")
@@ -104,8 +105,8 @@ class Run(AbstractRunPredictions):
         It works on an unfinished run. `run.summary()["verdict"]` summarises the diagnostics in one sentence.
 
         Args:
-            num_probes: number of inputs at which predictions are tested. Half are evenly spaced test rows, and half
-                span the inputs of all rows.
+            num_probes: number of inputs at which the convergence of the predictions is tested. One half are evenly
+                spaced test rows, and the other half cover the range of the inputs of all rows.
         """
         return diagnostics.of_run(self.predictor, num_probes=num_probes)
 
@@ -114,17 +115,17 @@ class Run(AbstractRunPredictions):
         diagnosis: Mapping[str, Any] | None = None,
         limits: Limits = Limits(),  # noqa: B008 (immutable)
     ) -> tuple[Finding, ...]:
-        """Return the problems that the gate finds in the run; empty if there are none.
+        """Return the problems of the run: values of `diagnose` beyond their limits; empty if there are none.
 
         Args:
-            diagnosis: the result of `diagnose`, if it was computed already.
-            limits: the thresholds of the gate.
+            diagnosis: the result of `diagnose`; computed if it is not given.
+            limits: the limits of the diagnostics.
         """
         diagnosed = self.diagnose() if diagnosis is None else diagnosis
         return findings.gate_findings(diagnosed, limits, of_sampler=self.predictor.record.findings)
 
     def blocks(self) -> list[dict[str, Any]]:
-        """Return one row per block of parameters: its size, and norm, mean, sd and R-hat over the draws."""
+        """Return a dictionary per block of parameters: its size, and its norm, mean, sd and R-hat over the draws."""
         return diagnostics.blocks(self.predictor)
 
     def evaluate(
@@ -141,8 +142,8 @@ class Run(AbstractRunPredictions):
     ) -> dict[str, int | float]:
         """Return metrics of the predictions on the test rows, or on `data`, as a flat dictionary.
 
-        NAME is followed by its standard error over rows (NAME_se) and its Monte Carlo standard error (NAME_mcse), where
-        they exist. The arguments are those of `estimates`. See docs/evaluation.md.
+        A metric NAME is followed by its standard error over rows (NAME_se) and its Monte Carlo standard error
+        (NAME_mcse), if they exist. The arguments are the same as for `estimates`. See docs/evaluation.md.
         """
         return metrics.flat(
             self.estimates(
@@ -169,25 +170,26 @@ class Run(AbstractRunPredictions):
         level: float | None = None,
         calibration: Any = None,
     ) -> dict[str, Estimate]:
-        """Return the metrics of `evaluate` as values that keep each row's contribution to their errors.
+        """Return the metrics of `evaluate` as `Estimate` objects, which contain the influence of each row.
 
-        On the run's own test rows, `loo_` metrics of the training rows are added. With `save`, a finished file also
-        gets groups of ArviZ's schema: `posterior_predictive` and `log_likelihood` of the training rows, and
-        `predictions`, `predictions_constant_data` and `predictions_log_likelihood` of the test rows. They hold every
-        k-th draw where a group would exceed 32 MB, and at least one draw per chain.
+        Without `data`, the run's own test rows are used, and `loo_` metrics of the training rows are added. `save` then
+        also causes groups of ArviZ's schema to be added to the file of a finished run. For the training rows these are
+        `posterior_predictive` and `log_likelihood`. For the test rows they are `predictions`,
+        `predictions_constant_data` and `predictions_log_likelihood`. If a group would exceed 32 MB, it contains only a
+        subset of the draws, evenly spaced, and at least one draw per chain.
 
         Args:
-            data: rows with targets, as `--data` takes them; by default the run's own test rows.
-            ood: unfamiliar inputs whose metrics are added, see `ood`.
-            observer: is called with the progress.
+            data: rows with targets, in any form that `--data` accepts; by default the run's own test rows.
+            ood: unfamiliar inputs, whose scores are added; see the method `ood`.
+            observer: a function that is called with the progress.
             save: add the groups to the file.
             unseen: treatment of text levels that training did not contain, see `predict`.
-            interval: "conformal" adds coverage and width of conformal intervals beside the Bayesian ones.
-            level: probability of those intervals; 0.9 unless given.
+            interval: "conformal" adds coverage and width of conformal intervals to those of Bayesian intervals.
+            level: probability of the intervals; 0.9 by default.
             calibration: rows for conformal intervals, see `predict_interval`; they must differ from the scored rows.
 
         Raises:
-            UsageError: if there are no test rows and no `data`, or as `predict_interval`.
+            UsageError: if there are no test rows and no `data`, or for the reasons given in `predict_interval`.
         """
         if interval is None:
             prediction_intervals.refuse_without_interval(level, calibration)
@@ -195,7 +197,7 @@ class Run(AbstractRunPredictions):
         tell = observer or ignore
         tell(Progress("evaluating", 0, len(x)))
         intervals: dict[str, Estimate] = {}
-        if interval is not None:  # first, because intervals may be refused, and metrics take longer
+        if interval is not None:  # first, because this may raise an error, and the metrics take longer
             how: dict[str, Any] = {"calibration": calibration, "observer": observer}
             intervals = prediction_intervals.estimates(self.predictor, x, y, interval, level, **how)
         estimates = evaluate.of_rows(self.predictor, x, y).estimates | intervals
@@ -215,7 +217,7 @@ class Run(AbstractRunPredictions):
         return loo.caveat(self.predictor.record)
 
     def caveats(self, estimates: Mapping[str, Estimate]) -> dict[str, str]:
-        """Return the caveats on an evaluation, by name: `loo_caveat`, `nll_caveat`, `counts_caveat`.
+        """Return the limitations of the metrics by name: `loo_caveat`, `nll_caveat`, `counts_caveat`.
 
         Args:
             estimates: the result of `estimates`.
@@ -235,31 +237,31 @@ class Run(AbstractRunPredictions):
         tolerance: float = TOLERANCE,
         seed: int = 0,
     ) -> Audit:
-        """Compare the draws with exact chains that start from them: passed, drifted or undecided.
+        """Start exact chains from draws of the run, and test whether they move away from the distribution of the draws.
 
-        The audit works for any sampler.
+        The verdict is passed, drifted or undecided. The audit works for any sampler.
 
         Args:
             chains: largest number of exact chains; fewer are used if the effective number of draws is smaller.
-            seconds: approximate duration; by default half of the run's, and at least 20.
-            tolerance: the largest bias that may remain possible in a run that passes: of a mean in sds, of an sd
-                relative.
+            seconds: approximate duration; by default half of the duration of the run, and at least 20.
+            tolerance: the largest bias that a run may have to pass, for means in units of the sd, and for sds relative
+                to the sd.
 
         Raises:
-            UsageError: for a posterior defined in Python, kept predictions, weighted draws, or fewer than two different
-                draws.
+            UsageError: if the posterior is defined in Python, if the file contains predictions instead of parameters,
+                if the draws have weights, or if fewer than two of them differ.
         """
         return audit.of_run(self.predictor, chains=chains, seconds=seconds, tolerance=tolerance, seed=seed)
 
     def evidence(self, *others: Run) -> Evidence:
-        """Estimate log p(D) with its standard error, the method used and a one-line interpretation.
+        """Estimate the log evidence log p(D), with its standard error, the method and a one-line interpretation.
 
-        The method depends on the sampler: importance weights, the acceptance fraction of rejection sampling, the lower
-        bound of `bbb`, or the Gaussian of `laplace`.
+        The method depends on the sampler: importance weights, the fraction of proposals that rejection sampling
+        accepted, the lower bound of `bbb`, or the Gaussian of `laplace`.
 
         Args:
-            others: runs that differ only in their likelihood power. Together with this one they form a path from 0 to 1
-                for thermodynamic integration.
+            others: runs that differ from this run only in their likelihood power. The powers of all runs together must
+                form a path from 0 to 1, for thermodynamic integration.
 
         Raises:
             UsageError: if log p(D) cannot be computed from these draws.
@@ -275,7 +277,8 @@ class Run(AbstractRunPredictions):
         calibration, pit, trace, rank, autocorrelation, steps and loss.
 
         Args:
-            others: runs to show beside this one in band, ood and loss; in band with overlay=True on the same axes.
+            others: further runs to show in the pictures band, ood and loss. In band, overlay=True draws all runs on the
+                same axes.
 
         Raises:
             UsageError: for an unknown name, or a picture that is not available for this run.
@@ -295,13 +298,13 @@ class Run(AbstractRunPredictions):
         force: bool = False,
         **band: Any,
     ) -> list[dict[str, Any]]:
-        """Draw pictures into the folder `out`, or one picture into a file with the extension of a picture.
+        """Draw pictures and write them to a folder, or one picture to a file.
 
         Args:
-            out: folder or file.
-            others: runs to show beside this one, as for `plot`.
+            out: a folder, or a file with the extension of a picture.
+            others: further runs to show, as for `plot`.
             formats: file formats, by default png.
-            names: names of the pictures, by default all (for a single file `band`).
+            names: names of the pictures. By default all pictures are drawn into a folder, and `band` into a file.
             ood: unfamiliar inputs of the picture `ood`.
             force: overwrite existing files.
             band: the options of the picture `band`, as for `plot`.
@@ -320,7 +323,7 @@ class Run(AbstractRunPredictions):
         return figures.write(runs, out, formats=formats, names=names, ood=ood, force=force, band=band)
 
     def report(self, out: str | Path, *, force: bool = False) -> Path:
-        """Write the run as one self-contained HTML page and return its path.
+        """Write a report about the run, one self-contained HTML page, and return its path.
 
         Raises:
             UsageError: if the file exists and `force` is not given.
@@ -339,7 +342,7 @@ def _format_value(value: Any) -> str:
 
 
 def _predictors_by_name(runs: Sequence[Run]) -> dict[str, Predictor]:
-    """Return the predictor of each run by the name of its file, numbered if two names are equal."""
+    """Return the predictor of each run by the name of its file. If two names are equal, all names get a number."""
     names = [run.path.stem if run.path else f"{run.attributes['model']} by {run.attributes['sampler']}" for run in runs]
     if len(set(names)) < len(names):
         names = [f"{number} {name}" for number, name in enumerate(names, start=1)]

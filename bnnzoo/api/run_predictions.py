@@ -1,4 +1,4 @@
-"""The methods of a run that predict for new inputs, as tables, distributions and intervals."""
+"""The methods of a run that predict new inputs: tables, distributions and intervals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bnnzoo.progress import Observer
 
 
 class AbstractRunPredictions:
-    """Predictions of a run for new inputs; `bnnzoo.Run` has them."""
+    """The methods of `bnnzoo.Run` that predict."""
 
     predictor: Predictor
     _file: Path | None
@@ -48,28 +48,29 @@ class AbstractRunPredictions:
         calibration: Any = None,
         observer: Observer | None = None,
     ) -> pd.DataFrame:
-        """Return the predictive distribution in original units, one row per input, or new rows of a density.
+        """Return a table of the predictive distribution in original units, one row per input.
 
-        Regression: mean, sd, aleatoric_sd, epistemic_sd, q05, q50, q95, with a prefix `<target>_` for several targets.
-        Classification: p_<class>..., entropy, predicted (the likeliest class). Density: log_density. With `interval`,
-        also the columns of `predict_interval`.
+        Columns of a regression: mean, sd, aleatoric_sd, epistemic_sd, q05, q50, q95, with a prefix `<target>_` if there
+        are several targets. Classification: p_<class> for each class, entropy, predicted (the most probable class).
+        Density: log_density. `interval` adds the columns of `predict_interval`. For a density, `draws` returns new rows
+        instead.
 
         Args:
-            x: an array of inputs like the training inputs, with numeric columns only; or a data frame or anything that
-                `--data` takes, with columns matched by name.
-            draws: number of new rows to draw from the posterior predictive distribution of a density, instead of `x`.
+            x: an array with the columns of the training inputs, if these are numeric. Otherwise a data frame, or any
+                value that `--data` accepts; its columns are matched by name.
+            draws: for a density, instead of `x`: number of new rows to draw from the posterior predictive distribution.
             seed: seed of the Monte Carlo noise in quantiles and new rows.
-            unseen: "zero" encodes a text level that training did not contain as none of the known levels; "error"
-                refuses it. The default is the setting used in training.
+            unseen: treatment of a text level that the training rows did not contain. "zero" sets the columns of all
+                known levels to 0; "error" raises an error. The default is the setting of the training.
             exposure: one positive number per row of `x`, for a run whose exposure was given as an array.
             interval: "bayesian" or "conformal" adds the ends of an interval, or a set of classes.
-            level: probability of that interval; 0.9 unless given.
+            level: probability of the interval; 0.9 by default.
             calibration: rows for conformal intervals, see `predict_interval`.
-            observer: is called with the progress of conformal intervals.
+            observer: a function that is called with the progress of conformal intervals.
 
         Raises:
-            UsageError: for both or neither of `x` and `draws`, for `draws` if the run has inputs, or for inputs that do
-                not match the training data.
+            UsageError: if not exactly one of `x` and `draws` is given, if `draws` is given but the run has inputs, or
+                if the inputs do not match the training data.
         """
         if (x is None) == (draws is None):
             raise UsageError(
@@ -106,16 +107,16 @@ class AbstractRunPredictions:
         Args:
             x: inputs, as for `predict`.
             level: probability of the interval.
-            interval: "bayesian", the central interval of the predictive distribution, which has this probability if
-                the model is correct; or "conformal", which has it for any model if rows are exchangeable.
-            calibration: for conformal intervals of draws that are not exact: rows with targets, as `--data` takes them,
-                that were used neither to train nor to test; or "test" for the run's own test rows.
+            interval: "bayesian" is the central interval of the predictive distribution; it has this probability if the
+                model is correct. "conformal" has this probability for any model, if the rows are exchangeable.
+            calibration: rows with targets, in any form that `--data` accepts, that were used neither to train nor to
+                test; or "test" for the run's own test rows. Conformal intervals need them if the draws are not exact.
             unseen: treatment of text levels that training did not contain, see `predict`.
             exposure: one positive number per row of `x`, see `predict`.
-            observer: is called with the progress.
+            observer: a function that is called with the progress.
 
         Raises:
-            UsageError: for a density or an invalid level, or if the interval needs calibration rows or more rows.
+            UsageError: for a density or an invalid level, or if the interval needs calibration rows, or more of them.
         """
         rows = self._rows(x, unseen, exposure)
         return prediction_intervals.table(
@@ -129,7 +130,7 @@ class AbstractRunPredictions:
 
         Args:
             x: inputs, as for `predict`.
-            seed: seed of its samples.
+            seed: seed of the samples of the distribution.
             unseen: treatment of text levels that training did not contain, see `predict`.
             exposure: one positive number per row of `x`, see `predict`.
 
@@ -139,10 +140,10 @@ class AbstractRunPredictions:
         return PredictiveDistribution(self.predictor, self._rows(x, unseen, exposure), seed=seed)
 
     def _rows(self, x: Any, unseen: Unseen | None, exposure: ArrayLike | None) -> np.ndarray:
-        """Return inputs for the predictor, with an exposure that was given as an array as their last column."""
+        """Return the inputs for the predictor. An exposure that is an array becomes their last column."""
         if exposure is not None:
             if not self.predictor.signature.exposure:
-                raise UsageError("exposure: the run has none; sample with exposure= to multiply its rates")
+                raise UsageError("exposure: the run has no exposure; sample it with exposure= first")
             x = with_exposure(x, exposure)
         return self.predictor.rows_of(x, unseen=unseen)
 
@@ -159,9 +160,9 @@ class AbstractRunPredictions:
         """Write the table of `predict` to a .csv or .nc file and return its path.
 
         Args:
-            data: inputs, or None with `draws`.
+            data: inputs, as for `predict`; None if `draws` is given.
             out: the file.
-            draws: number of new rows of a density.
+            draws: number of new rows of a density, as for `predict`.
             seed: seed, as for `predict`.
             force: overwrite an existing file.
             options: other arguments of `predict`.
@@ -196,32 +197,42 @@ class AbstractRunPredictions:
         return self.predictor.test_rows(data)
 
     def pit(self, data: Any = None) -> Float[np.ndarray, "row target"]:
-        """Return probability integral transforms of the targets, which are uniform for calibrated predictions.
+        """Return the probability integral transform of each target; it is uniform if the predictions are calibrated.
 
         Raises:
             UsageError: if the run is not a regression.
         """
         if self.predictor.signature.task != "regression":
-            raise UsageError(
-                "pit: is for targets of regression; for classes use the reliability diagram (plot calibration)"
-            )
+            raise UsageError("pit: requires a regression; for classes use the reliability diagram (plot calibration)")
         return evaluate.sampled_scores(self.predictor, *self.test_rows(data)).pit
 
     def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
-        """Compare the scores of unfamiliar inputs with those of the test rows, or of `data`.
+        """Compare the scores of unfamiliar inputs with the scores of the test rows, or of `data`.
 
-        Both are computed for the posterior and for its best draw, which has the highest log density. If the file has no
-        log density, it has the highest log-likelihood of at most 2000 training rows.
+        The scores are computed for the posterior, and also for its best draw: the draw with the highest log density. If
+        the file has no log density, the best draw has the highest log-likelihood of at most 2000 training rows.
 
         Args:
-            spec: inputs as for `predict` (labels are not needed), or "noise" for as many rows as there are test rows.
+            spec: unfamiliar inputs, as for `predict` (labels are not needed); or "noise", which generates as many rows
+                of noise as there are test rows.
             unseen: treatment of text levels that training did not contain, see `predict`.
         """
         return familiarity.of_run(self.predictor, spec, self.predictor.test_rows(data, unseen=unseen)[0], unseen=unseen)
 
 
 def writable_path(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool, *, read: Sequence[Any]) -> Path:
-    """Return `out` as a path that may be written. It must not be one of the files that are read."""
+    """Return `out` as a path, after checks that the file can be written.
+
+    Args:
+        out: the file.
+        suffixes: the allowed extensions.
+        where: the error message for another extension.
+        force: overwrite an existing file.
+        read: inputs of the command; `out` must not be one of them.
+
+    Raises:
+        UsageError: if the file cannot be written.
+    """
     out = user_paths.checked_path(out)
     if out.suffix not in suffixes:
         raise UsageError(f"{out}: {where}")
@@ -232,7 +243,7 @@ def writable_path(out: str | Path, suffixes: tuple[str, ...], where: str, force:
 
 
 def _write_netcdf(out: Path, columns: Mapping[str, np.ndarray]) -> None:
-    """Write the columns of a table along the dimension `row`, or `row_` if a column has that name."""
+    """Write the columns of a table along the dimension `row` (`row_` if a column is called `row`)."""
     if paths := [name for name in columns if "/" in name]:
         raise UsageError(
             f"{out}: column {paths[0]!r}: NetCDF would read the / as the name of a group; write a .csv file instead"

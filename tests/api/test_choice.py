@@ -100,7 +100,10 @@ def test_options_without_a_possible_choice_are_refused(table, arguments, message
 def test_one_command_from_a_table_to_an_answer(table, capsys):
     assert cli.run(["sample", "--data", table, *WORDS, "-o", "run.nc"]) == 0
     out, err = capsys.readouterr()
-    assert "houses.csv: 60 rows, few enough that every step can use all of them; using the recipe small-table" in err
+    assert (
+        "houses.csv: 60 rows, few enough for a sampler that uses all rows in each step; using the recipe small-table"
+        in err
+    )
     keys = [line.split()[0] for line in out.splitlines()]
     assert keys[-4:] == ["rmse", "nll", "coverage_90", "next"]
     assert cli.run(["show", "run.nc"]) == 0

@@ -90,10 +90,10 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
     assert len(json.loads(bnnzoo.concat([first, same]).attributes["seeds"])) == 2
     with pytest.raises(
         UsageError,
-        match=r"2\.nc: was made by another recipe than .*0.nc, which differs in sampler, warmup, thin, start_steps",
+        match=r"2\.nc: its recipe differs from the recipe of .*0.nc in sampler, warmup, thin, start_steps",
     ):
         bnnzoo.concat([first, third])
-    with pytest.raises(UsageError, match=r"3\.nc: was made by another recipe than .*0.nc, which differs in sampler$"):
+    with pytest.raises(UsageError, match=r"3\.nc: its recipe differs from the recipe of .*0.nc in sampler$"):
         bnnzoo.concat([first, other])
 
 
@@ -166,10 +166,10 @@ def test_runs_that_cannot_be_joined_are_refused(folder, tmp_path):
     with pytest.raises(UsageError, match="two runs with the same seed"):  # also with a run that is joined already
         bnnzoo.concat([bnnzoo.concat([folder / "0.nc", folder / "1.nc"]), folder / "1.nc"])
     other = entrances.run_recipe(tiny.recipe("random-walk", seed=3, thin=2), out=tmp_path / "other.nc")
-    with pytest.raises(UsageError, match=r"other.nc: was made by another recipe than .*0.nc, which differs in thin"):
+    with pytest.raises(UsageError, match=r"other.nc: its recipe differs from the recipe of .*0.nc in thin"):
         bnnzoo.concat([folder / "0.nc", other])
     rows = entrances.run_recipe(tiny.recipe("random-walk", seed=3, data="mdn-sine"), out=tmp_path / "rows.nc")
-    with pytest.raises(UsageError, match=r"rows.nc: was made by another recipe than .*0.nc, which differs in data"):
+    with pytest.raises(UsageError, match=r"rows.nc: its recipe differs from the recipe of .*0.nc in data"):
         bnnzoo.concat([folder / "0.nc", rows])
     fixed = [
         entrances.run_recipe(
@@ -178,7 +178,7 @@ def test_runs_that_cannot_be_joined_are_refused(folder, tmp_path):
         )
         for seed in (0, 1)
     ]
-    with pytest.raises(UsageError, match=r"fixed1.nc: its fixed parameters were trained again"):
+    with pytest.raises(UsageError, match=r"fixed1.nc: its trained, fixed parameters differ"):
         bnnzoo.concat(fixed)
 
 

@@ -555,14 +555,14 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(attributes_of_runs):
 
 def test_compare_refuses_other_data(folder, tmp_path, capsys):
     assert cli.run(["compare", str(folder / "a.nc"), str(folder / "c.nc")]) == 2
-    assert "c.nc: trained on other rows than a.nc" in capsys.readouterr().err
+    assert "c.nc: its training rows differ from those of a.nc" in capsys.readouterr().err
     path = tmp_path / "moved.nc"
     shutil.copyfile(folder / "a.nc", path)
     x, y = bnnzoo.open(path).test_rows()
     constant = {n: v.values for n, v in bnnzoo.open(path).posterior["constant_data"].data_vars.items()}
     store.add_groups(path, {"constant_data": {**constant, "x_test": x[::-1], "y_test": y[::-1]}}, {}, {})
     assert cli.run(["compare", str(folder / "a.nc"), str(path)]) == 2
-    assert "moved.nc: tested on other rows than a.nc" in capsys.readouterr().err
+    assert "moved.nc: its test rows differ from those of a.nc" in capsys.readouterr().err
     with pytest.raises(UsageError, match="two or more"):
         bnnzoo.compare([folder / "a.nc"])
 
@@ -620,5 +620,5 @@ def test_compared_metrics_are_those_of_the_task(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         classes = bnnzoo.sample("linear", "random-walk", data=(x, labels), **short)
-    with pytest.raises(UsageError, match="pit: is for targets of regression"):
+    with pytest.raises(UsageError, match="pit: requires a regression"):
         classes.pit()

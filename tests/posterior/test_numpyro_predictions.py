@@ -331,5 +331,5 @@ def test_a_run_that_does_not_predict_is_judged_by_its_parameters(tmp_path):
 
 
 def test_runs_of_a_numpyro_model_are_not_joined(regression):
-    with pytest.raises(UsageError, match=r"made in Python, .* sample more chains of it"):
+    with pytest.raises(UsageError, match=r"made in Python, .* sample one run with more chains"):
         bnnzoo.concat([regression[1], regression[1]])
