@@ -270,9 +270,12 @@ class Predictor:
     def in_pieces(
         self,
         index: Int[np.ndarray, " some"],
-        predicted: Callable[[Float[np.ndarray, "piece both"], int], Shaped[np.ndarray, "piece row ..."]],
-    ) -> Shaped[np.ndarray, "some row ..."]:
-        """Evaluate `predicted(thetas, position of the first)` on the draws `index`, in pieces that fit into memory."""
+        predicted: Callable[[Float[np.ndarray, "piece both"], int], Shaped[np.ndarray, "value row ..."]],
+    ) -> Shaped[np.ndarray, "values row ..."]:
+        """Evaluate `predicted(thetas, position of the first)` on the draws `index`, in pieces that fit into memory.
+
+        The values of the pieces are joined along their first axis: one value per draw, or one sum per piece.
+        """
         with backend.arithmetic(self.precision):
             piece_values = [
                 predicted(self.thetas[index[cut]], cut.start) for cut in draw_slices(self.thetas, len(index))
