@@ -14,10 +14,10 @@ from bnnzoo.posterior.site import Site
 
 
 def predicted_site(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
-    """Return the predicted site of a posterior made in Python, and its training rows.
+    """Return the observed site of a NumPyro posterior, which bnnzoo predicts, and its training rows.
 
     Raises:
-        UsageError: if the posterior cannot predict, or if a file cannot hold its rows.
+        UsageError: if the posterior is not a NumPyro model, has no inputs, or has rows that a file cannot hold.
     """
     if not isinstance(posterior, NumpyroPosterior):
         raise UsageError(

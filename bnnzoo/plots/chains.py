@@ -78,7 +78,7 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
                 panel.stairs(chain, edges, baseline=None, lw=1.2)
             _style.title(panel, name, fontsize=8)
             panel.set_ylim(0, max(2.0, 1.08 * float(counts[name].max()), 1.05 * float(high)))
-        axes[-1, 0].set(xlabel="rank among the draws of all chains, divided by their number", xlim=(0, 1))
+        axes[-1, 0].set(xlabel="rank among the draws of all chains, divided by the number of draws", xlim=(0, 1))
         figure.supylabel("frequency / uniform", fontsize=9)
         _style.add_chain_legend(figure, axes[0, 0].patches[1:])
     worst = {name: float(np.abs(frequencies - 1).max()) for name, frequencies in counts.items()}

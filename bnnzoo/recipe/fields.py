@@ -68,7 +68,7 @@ class Field(NamedTuple):
 
 
 class Accepts(NamedTuple):
-    """The values that an annotation allows and that text can express."""
+    """The values that a field accepts, among those that can be written in a recipe or on the command line."""
 
     scalars: tuple[type, ...]
     choices: tuple[Any, ...]

@@ -26,9 +26,9 @@ CHECKS = {
     ),
     "float32": ("float32 outputs give float32 numbers", "compute in the precision of the output"),
     "normalised": ("exp(log_prob) sums or integrates to 1 over targets", "divide by the normalising constant"),
-    "draws": ("sample draws targets with the density of log_prob", "let both come from one distribution"),
-    "moments": ("mean and variance agree with log_prob", "let both come from one distribution"),
-    "classes": ("class_probabilities equals exp(log_prob) of each class", "let both come from one distribution"),
+    "draws": ("sample draws targets with the density of log_prob", "compute both from the same distribution"),
+    "moments": ("mean and variance agree with log_prob", "compute both from the same distribution"),
+    "classes": ("class_probabilities equals exp(log_prob) of each class", "compute both from the same distribution"),
     "rows": (
         "the value of a row depends on that row alone",
         "write log_prob for one row, without statistics of others",

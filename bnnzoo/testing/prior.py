@@ -27,7 +27,7 @@ CHECKS = {
         "exp(log_prob) integrates to 1",
         "divide by the normalising constant, which evidence and sampled scales need",
     ),
-    "draws": ("sample draws from the density of log_prob", "let both come from one distribution"),
+    "draws": ("sample draws from the density of log_prob", "compute both from the same distribution"),
     "gradient": (
         "log_prob and its gradient are finite float32 numbers, at 0 and far from it",
         "avoid square roots, logarithms and divisions at 0, also inside jnp.where",

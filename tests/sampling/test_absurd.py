@@ -43,7 +43,7 @@ def test_a_classification_that_is_sure_of_the_wrong_labels_says_so(tmp_path):
     more = {"data": "breast-cancer", "likelihood": "categorical", "likelihood.scale": None}
     run = sample_run(tmp_path, "sgld", **more, **{"sampler.step_size": 1.0})
     assert "surprise" in kinds(run)
-    assert "surprise at the labels" in run.attributes["absurd"]
+    assert "negative log probability of the labels" in run.attributes["absurd"]
 
 
 @pytest.mark.long

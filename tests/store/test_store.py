@@ -216,7 +216,7 @@ def test_parts_beyond_the_checkpoint_are_discarded(out):
 def test_a_file_with_too_few_draws_keeps_the_parts(out):
     writer = started(out)
     writer.update({"draws_done": 9})
-    with pytest.raises(BnnzooError, match="would contain 8 draws, expected 9; the parts are kept"):
+    with pytest.raises(BnnzooError, match="would contain 8 draws, expected 9; the draws so far are kept"):
         writer.finish(complete=True)
     assert not out.exists()
     check(open_tree(out), 8)
@@ -232,7 +232,7 @@ def test_a_file_that_cannot_be_built_leaves_the_parts_and_the_old_file(out, monk
     second_store.append(part(8, 1))
     second_store.update({"draws_done": 9})
     full_disk(monkeypatch)
-    with pytest.raises(BnnzooError, match=r"run\.nc: cannot be written: .*parts are kept"):
+    with pytest.raises(BnnzooError, match=r"run\.nc: cannot be written: .*draws so far are kept"):
         second_store.finish(complete=False)
     assert out.read_bytes() == before
     assert sorted(p.name for p in out.parent.iterdir()) == ["run.nc", "run.nc.parts"]

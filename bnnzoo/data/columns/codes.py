@@ -143,7 +143,7 @@ def doubts_of_codes(codes: Sequence[Code], targets: Sequence[str], *, instead: s
         noun = "target" if are_targets else "column"
         noun += "s" if len({code.column for code in codes_of_kind}) > 1 else ""
         listing = list_names(code.describe() for code in codes_of_kind)
-        doubts.append(f"{noun} {listing}: outside the other values, like a code for a missing cell; {remedy}")
+        doubts.append(f"{noun} {listing}: far from the other values, so it may be a code for a missing cell; {remedy}")
     return doubts
 
 

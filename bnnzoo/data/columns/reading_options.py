@@ -111,7 +111,7 @@ class Reading:
                 raise UsageError(f"{where}: missing_code {code!r}: no column named {name}; {did_you_mean(name, names)}")
             if not (value if equals else code).strip():
                 raise UsageError(
-                    f"{where}: missing_code {code!r}: the value is missing; empty cells are missing already"
+                    f"{where}: missing_code {code!r}: no code follows the = sign; empty cells always count as missing"
                 )
 
     def codes_of(self, name: str) -> tuple[str, ...]:

@@ -226,7 +226,7 @@ class Record:
 
     @functools.cached_property
     def keeps_predictions(self) -> bool:
-        """Whether the run kept predictions at some inputs instead of parameters."""
+        """Whether the file stores predictions at given inputs, and not the parameters of the network."""
         return self.names_a_model and self._recipe.keep == "predictions"
 
     def require_training_rows(self, operation: str) -> None:

@@ -134,7 +134,11 @@ def _gate_checks(
         "still_chains": ("stuck chains (no move in half of the draws)", 0, smaller_step),
         "remoteness": ("distance of predictions from the data in sds", limits.implausible, smaller_step),
         "deficit": ("deficit of the log density of a training row, in nats", limits.implausible, smaller_step),
-        "surprise": ("surprise at the labels, divided by that of guessing", limits.implausible, smaller_step),
+        "surprise": (
+            "negative log probability of the labels, divided by that of random guessing",
+            limits.implausible,
+            smaller_step,
+        ),
         "noise_largest": ("largest noise scale drawn, in sds of the target", noise_scale.LARGEST, run_longer),
         "diverging": ("fraction of divergent steps", limits.diverging, "use a smaller step size"),
         "draws": ("finished draws per chain", diagnosis["draws_requested"], "bnnzoo resume"),

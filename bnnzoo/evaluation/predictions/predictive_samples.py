@@ -131,6 +131,7 @@ def _sample(
 def _content_seeds(x: Shaped[np.ndarray, "row ..."]) -> UInt32[np.ndarray, " row"]:
     """Return a seed for each row, computed from its inputs alone.
 
-    Different rows need different noise; otherwise their Monte Carlo errors would add up.
+    Equal rows have equal seeds. Different rows have different seeds: errors from the same noise would not cancel in
+    an average over rows.
     """
     return np.array([zlib.crc32((row + 0).tobytes()) for row in x], np.uint32)  # + 0: -0.0 and 0.0 are equal

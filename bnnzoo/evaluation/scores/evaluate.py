@@ -198,10 +198,11 @@ def _sampled_scores_in_batches(
 def groups(
     predictor: Predictor, x_test: Shaped[np.ndarray, "row ..."], y_test: Shaped[np.ndarray, "row ..."]
 ) -> Mapping[str, Mapping[str, np.ndarray]]:
-    """Return the predictive groups of ArviZ's schema, in original units, for every k-th draw of each chain.
+    """Return the predictive groups of ArviZ's schema, in original units.
 
-    The groups are `posterior_predictive` and `log_likelihood` of the training rows, if there are any, and
-    `predictions`, `predictions_constant_data` (inputs and targets) and `predictions_log_likelihood` of the test rows.
+    The test rows have the groups `predictions`, `predictions_constant_data` (inputs and targets) and
+    `predictions_log_likelihood`. If the file has training rows, they have the groups `posterior_predictive` and
+    `log_likelihood`. Large groups contain only every k-th draw of each chain.
     """
     record = predictor.record
     x, y = record.training_rows(None if record.has_training_rows else 0)

@@ -74,5 +74,5 @@ class Importance(AbstractSampler[ImportanceState]):
         }
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject an unsuitable proposal."""
+        """Raise a UsageError if the proposal distribution cannot be used."""
         proposals.check(self.proposal, posterior, "importance")

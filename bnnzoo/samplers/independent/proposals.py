@@ -59,7 +59,7 @@ class Gaussian(eqx.Module):
 
 
 def check(proposal: NamedProposal | Density, posterior: AbstractPosterior, sampler: str) -> None:
-    """Reject an unsuitable proposal before anything compiles.
+    """Refuse a proposal distribution that cannot be used, before anything is compiled.
 
     Raises:
         UsageError: if the prior cannot be drawn from, there are too many parameters for a fit, or a draw has a wrong

@@ -195,7 +195,7 @@ class Rejection(AbstractSampler[RejectionState]):
 
     @property
     def _is_bound_proved(self) -> bool:
-        """Whether k follows from the likelihood alone."""
+        """Whether the bound is computed from the upper bounds of the likelihood: proposal `prior`, no given bound."""
         return isinstance(self.log_bound, str) and isinstance(self.proposal, str) and self.proposal == "prior"
 
     def density(self, state: RejectionState) -> _proposal.Density | None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.infer.hmc import HMC
 
@@ -28,7 +29,7 @@ class HamiltonianState(eqx.Module):
     num_warmup: int = eqx.field(static=True)
 
     @property
-    def position(self) -> Float[Array, "*chains dim"]:
+    def position(self) -> Float[Array | np.ndarray, "*chains dim"]:
         """Position theta, with a leading chain axis for the state of all chains."""
         return self.inner.z
 

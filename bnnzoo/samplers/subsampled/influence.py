@@ -94,7 +94,10 @@ def row_influence(
 
 
 def _differences(posterior: AbstractPosterior, state: Any, proposal: Float[Array, " dim"]) -> Float[Array, " num_data"]:
-    """Return beta d_i of every row, after subtraction of the control variate."""
+    """Return for every row the difference of its log-likelihood, times the likelihood power, in a proposed step.
+
+    The difference is that between the proposal and the current position. A control variate is subtracted from it.
+    """
     d = posterior.log_likelihoods(proposal) - posterior.log_likelihoods(state.position)
     if state.anchor is not None:
         part = state.anchor.batch_part
@@ -108,12 +111,13 @@ def effective_contribution(
     *,
     disjoint: bool,
 ) -> Float[Array, " num_data"]:
-    """Return a row's effective contribution to the log ratio of a penalised step, given its difference d.
+    """Return the effective contribution of each row to the log ratio of a penalised step.
 
-    If it is drawn n times, the row adds n b with b = d / drawn to the log ratio and n b^2 / 2 to its penalty. Hence E
-    exp(n (b - b^2 / 2)) replaces exp(d); for the reverse move b is replaced by -b. The effective contribution is
-    half the logarithm of their ratio: d (1 - b^2 / 3) for small b, and 0 for large b, which reject both moves. n is
-    Poisson with replacement. Without, it is 0 or 1, and the penalty is smaller by the factor 1 - drawn.
+    Let d be the row's difference and b = d / draw_probability. If the row is drawn n times, it adds n b to the log
+    ratio and n b^2 / 2 to the penalty. The expectation of exp(n (b - b^2 / 2)) therefore replaces exp(d). For the
+    reverse move, -b replaces b. The effective contribution is half the logarithm of the ratio of the two expectations.
+    It is d (1 - b^2 / 3) for small b. It is 0 for large b, because then both moves are rejected. With replacement n is
+    a Poisson number. Without replacement n is 0 or 1, and the penalty has the additional factor 1 - draw_probability.
     """
     b = d / draw_probability
     if not disjoint:
@@ -166,7 +170,7 @@ def _rows_needed(rows: Influence, state: Any) -> Float[Array, ""]:
 def _directions(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], shape: preconditioner.Preconditioner, rows: Influence
 ) -> Float[Array, "direction dim"]:
-    """Return the directions in which the rows with the largest loss, weighted by their loss, have the most curvature.
+    """Return the directions of the largest curvature of those rows whose effect the steps miss most.
 
     The directions are in whitened coordinates, those of the proposal's covariance.
     """

@@ -58,7 +58,9 @@ def estimate_difference(
 
 
 def noise_penalty(sigma2: Float[Array, ""], dof: Any, terms: int) -> Float[Array, ""]:
-    """Return u = -log of the function of an estimated variance whose mean is exp(-sigma^2/2), up to `terms` terms.
+    """Return the penalty u of an estimated variance `sigma2`, from the first `terms` terms of its series.
+
+    The expectation of exp(-u) over the estimates is exp(-sigma^2 / 2), where sigma^2 is the true variance.
 
     Ceperley and Dewing 1999, equation 42: -log 0F1(; dof/2; -dof sigma2 / 4). Beyond sigma2 = dof/4 the closed form is
     meaningless; the truncated series remains positive and finite and is used unchanged.

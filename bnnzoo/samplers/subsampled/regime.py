@@ -167,7 +167,13 @@ def _exceeded_limits(
             skewness_advice,
         ),
         ("skewness", "skew_bias", "mean bias from skewed differences", MAX_SKEW_BIAS, skewness_advice),
-        ("unseen", "unseen", "fraction of the curvature in rows that no step uses", MAX_UNSEEN, row_advice),
+        (
+            "unseen",
+            "unseen",
+            "fraction of the log posterior's curvature from rows without effect on the steps",
+            MAX_UNSEEN,
+            row_advice,
+        ),
         ("shift", "unseen_shift", "shift of a mean, in sd, from rows that no step uses", MAX_SHIFT, row_advice),
     )
     replaced_limits = {statistic.name for statistic in STATISTICS if statistic.limit_unless in means}
