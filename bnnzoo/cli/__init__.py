@@ -1,4 +1,4 @@
-"""The command line. Imports in this module are light; a command imports JAX when it needs it."""
+"""The command line. This module imports only what loads fast; a command imports JAX when it needs it."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands, those of the zoo first."""
+        """Return the names of all commands: first those of bnnzoo, then those of plugins."""
         del ctx
         deferred = plugin_commands(_prepare_plugin_command)
         self.commands.update(deferred)
         return [*COMMANDS, *deferred]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, imported now; a plugin's command as a placeholder."""
+        """Import and return a command; for a command of a plugin, return a placeholder."""
         if cmd_name not in self.commands:
             if cmd_name in COMMANDS:
                 self._import(COMMANDS[cmd_name])
             elif command := plugin_command(cmd_name, _prepare_plugin_command):
                 self.commands[cmd_name] = command
-            else:  # The parser compares an unknown name with all commands.
+            else:  # for an unknown name, the parser suggests similar names of all commands
                 self.list_commands(ctx)
                 for home in dict.fromkeys(COMMANDS.values()):
                     self._import(home)
@@ -78,7 +78,7 @@ class _Commands(TyperGroup):
 
 
 class _CommandError(Exception):
-    """A wrapper for exceptions of a command, which hides exits, interrupts and ends of files from the parser."""
+    """A wrapper for an exception of a command. The parser would otherwise catch exits, interrupts and ends of files."""
 
     def __init__(self, cause: BaseException):
         super().__init__()
@@ -118,7 +118,7 @@ def _separate_results(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _prepare_plugin_command(command: Any) -> None:
-    """Prepare a plugin's command. Its output is its result, so nothing is redirected."""
+    """Prepare a plugin's command. All of its output is a result, so nothing is redirected to stderr."""
     _wrap({"": command}, _hide_from_parser)
 
 
@@ -133,7 +133,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> bool:
     if asked:
-        from importlib.metadata import version  # this import is as slow as all the others together
+        from importlib.metadata import version  # this import takes as long as all others together
 
         typer.echo(version("bnnzoo"))
         raise typer.Exit
@@ -144,7 +144,7 @@ def _print_version(asked: bool) -> bool:
 def _bnnzoo(
     show_version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and leave"),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and exit"),
     ] = False,
     no_plugins: common.NoPlugins = False,
     debug: common.Debug = False,
@@ -168,7 +168,7 @@ def main() -> None:
         logging.lastResort.setLevel(logging.ERROR)  # hides developer messages of libraries, such as about caches
     code = run(sys.argv[1:])
     try:
-        if sys.stdout is not None:  # the parent process closed stdout
+        if sys.stdout is not None:  # it is None if the parent process closed stdout
             sys.stdout.flush()
     except OSError as error:
         code = code or _exit_code(error, [])
@@ -186,7 +186,7 @@ def run(arguments: Sequence[str]) -> int:
             return click_command.main(list(arguments) or ["--help"], prog_name="bnnzoo", standalone_mode=False) or 0
         except _CommandError as raised:
             cause = raised.cause
-        except SystemExit as error:  # shell completion ends in this way
+        except SystemExit as error:  # raised by shell completion
             if _broken_pipe(error) or _find_plugin(error):
                 raise
             return error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -196,7 +196,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return run_guarded(command, arguments, debug="--debug" in arguments)
     finally:
-        if os.environ.get(_DISABLE_PLUGINS) != before:  # --no-plugins is for this command only
+        if os.environ.get(_DISABLE_PLUGINS) != before:  # --no-plugins applies to this command only
             os.environ.pop(_DISABLE_PLUGINS)
             if before is not None:
                 os.environ[_DISABLE_PLUGINS] = before
@@ -204,7 +204,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def run_guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bool) -> int:
-    """Run a function and return its exit code. Every error that the user can fix is one line on stderr."""
+    """Run a function and return its exit code. Print an error that the user can fix as one line on stderr."""
     with warnings.catch_warnings(), spelling_of("options"):
         warnings.simplefilter("default" if debug else "ignore")
         warnings.simplefilter("always", BnnzooWarning)
@@ -219,7 +219,7 @@ def run_guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug
 
 
 def _broken_pipe(error: BaseException) -> BrokenPipeError | None:
-    """Return the BrokenPipeError that the parser or Rich turned into a SystemExit, or None."""
+    """Return the BrokenPipeError that the parser or Rich replaced by a SystemExit; None for other errors."""
     hidden = error.__context__ if isinstance(error, SystemExit) else None
     return hidden if isinstance(hidden, BrokenPipeError) else None
 
@@ -228,9 +228,9 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
     """Print an error and return its exit code."""
     if isinstance(error, BnnzooError):
         _print_error(message_of(error))
-        return error.exit_code or 1  # the class of a plugin may return any value
+        return error.exit_code or 1  # a plugin may define an error class with exit code 0
     if isinstance(error, BrokenPipeError) and standard_streams.has_no_reader():
-        return 0  # the reader has closed stdout
+        return 0  # the reader of stdout, such as head, has ended
     plugin = _find_plugin(error)
     if plugin and not is_keyboard_interrupt(error):
         _print_error(f"{plugin}: {one_line(error)} ({_DEBUG})")
@@ -239,7 +239,7 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
         _print_error("interrupted")
         return 130
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS and error.filename is None:
-        # Errors of files come from `store.atomic`, which names the file.
+        # An error without a file name comes from stdout; `files.atomic` adds the name of the file to other errors.
         _print_error(f"standard output: cannot be written: {error.strerror}")
         return 1
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
@@ -253,7 +253,7 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
 def _find_plugin(error: BaseException) -> str:
     """Return the plugin whose code raised the error, with file and line; empty if there is none."""
     packages = {}
-    with suppress(Exception):  # listing broken plugins may fail
+    with suppress(Exception):  # broken plugins may make the list fail
         for kind in (*registry.KINDS, registry.COMMANDS):
             for entry in registry.entries(kind).values():
                 if entry.distribution != registry.OWN:
@@ -265,7 +265,7 @@ def _find_plugin(error: BaseException) -> str:
 
 
 def _usage_message(error: Any, arguments: Sequence[str]) -> str:
-    """Return the parser's usage error in our words. Its classes are not public, so attributes identify them."""
+    """Return the message of a usage error of the parser. Its classes are not public, so attributes identify them."""
     # The message is empty if a group without a command has printed its help instead (`no_args_is_help`).
     message = " ".join(error.format_message().split()).rstrip(".").replace("'?", "'") or "Missing command"
     message = re.sub(r"\. Did you mean ('.*')$", r" (did you mean \1?)", message)

@@ -13,28 +13,30 @@ from bnnzoo.errors import GateError
 
 def audit(
     run: common.Run,
-    chains: Annotated[int, typer.Option("--chains", min=2, help="number of exact chains, at most")] = 128,
+    chains: Annotated[int, typer.Option("--chains", min=2, help="largest number of exact chains")] = 128,
     seconds: Annotated[
         float | None,
-        common.value("--seconds", "S", "time to take, about; by default half of the run's, and at least 20", min=0),
+        common.value("--seconds", "S", "approximate duration; default: half of the run's, at least 20", min=0),
     ] = None,
     tolerance: Annotated[
         float,
         typer.Option(
             "--tolerance",
             min=0,
-            help="largest bias left open in a run that passes: of a mean in sds, of an sd relative",
+            help="largest bias that a run may have to pass; of a mean in sds, of an sd relative to it",
         ),
     ] = 0.2,
     seed: Annotated[int, typer.Option("--seed", min=0, help="seed of the chains")] = 0,
-    gate: Annotated[bool, typer.Option("--gate", help="exit with 3 unless the run passed")] = False,
+    gate: Annotated[bool, typer.Option("--gate", help="exit with code 3 unless the run passes")] = False,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Test with exact chains whether a run's draws are draws from the posterior. The chains start from the draws.
+    """Test with exact chains, which start from a run's draws, whether these draws are from the posterior.
 
-    \b passed     no bias of predictions, noise and linear weights exceeds --tolerance drifted    the draws are not from
-    the posterior undecided  neither can be shown with this number of draws and steps
+    \b
+    passed     no bias of predictions, noise and linear weights exceeds --tolerance
+    drifted    the draws are not from the posterior
+    undecided  neither can be shown with this number of draws and steps
 
     \b
     Examples:

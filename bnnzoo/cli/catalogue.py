@@ -20,7 +20,7 @@ def list_(
         str | None,
         typer.Argument(
             metavar="[KIND]",
-            help=f"{', '.join(registry.KINDS)} or {registry.RECIPES}; all unless given",
+            help=f"{', '.join(registry.KINDS)} or {registry.RECIPES}; default: all",
             show_default=False,
             autocompletion=lambda: [*registry.KINDS, registry.RECIPES],
         ),
@@ -29,9 +29,9 @@ def list_(
     no_plugins: common.NoPlugins = False,
     debug: common.Debug = False,
 ) -> None:
-    """List the content of the zoo without importing it.
+    """List all parts and recipes, without importing them.
 
-    Without KIND the recipes are only counted; --json lists them too.
+    Without KIND, the number of recipes is shown instead of their names. --json lists all names.
 
     \b
     Examples:
@@ -89,10 +89,10 @@ def describe(kind: str, name: str) -> None:
 
 
 def show_by_name(name: str) -> None:
-    """Print every entry with this name: `laplace` is a sampler and a prior.
+    """Print every entry with this name. There can be several: `laplace` is a sampler and a prior.
 
     Raises:
-        NotFoundError: with the near names of all kinds.
+        NotFoundError: if there is none; the message has similar names of all kinds.
     """
     kinds = [kind for kind in registry.KINDS if registry.get(kind, name)]
     if kinds:
@@ -118,12 +118,12 @@ def show_by_name(name: str) -> None:
 def plugins(
     check: Annotated[
         bool,
-        typer.Option("--check", help="import all they offer; a line for each failure, with file and line; exit code 3"),
+        typer.Option("--check", help="import all parts of plugins and print each failure with file and line"),
     ] = False,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """List the plugins, and the errors of those that failed. It works even if every plugin is broken.
+    """List the plugins. If a plugin cannot be loaded, show its error. The command works even if all plugins fail.
 
     \b
     Examples:
@@ -158,7 +158,7 @@ def _check(*, json: bool) -> None:
         for line in problems or ["ok"]:
             echo(line)
     if problems:
-        raise GateError(f"{len(problems)} parts of the plugins cannot be used")
+        raise GateError(f"{len(problems)} parts of plugins cannot be used")
 
 
 def _count_entries(plugin: registry.Plugin) -> str:
@@ -185,7 +185,7 @@ def _rows(kind: str) -> list[dict[str, str]]:
 
 
 def _print_rows(rows: list[dict[str, str]], *, indent: str = "") -> None:
-    """Print a table of entries without uninformative columns."""
+    """Print a table of entries. A column is omitted if it is empty, or if all entries are from bnnzoo."""
     columns = {"name": "name", "exactness": "exactness", "distribution": "from", "summary": "summary"}
     if all(row["distribution"] == registry.OWN for row in rows):
         del columns["distribution"]
@@ -199,7 +199,7 @@ def _print_rows(rows: list[dict[str, str]], *, indent: str = "") -> None:
 
 
 def _kind(word: str) -> str:
-    """Return the kind for "model" or "models": models."""
+    """Return the plural of a kind, which may be given in the singular or the plural."""
     kinds = [*registry.KINDS, registry.RECIPES]
     for kind in kinds:
         if word.lower() in (kind, registry.singular(kind)):

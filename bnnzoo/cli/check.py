@@ -27,9 +27,9 @@ from bnnzoo.recipe import Field, Part, build, fields_of
 class SamplerSettings:
     """The options of `check sampler` without the fields of the sampler."""
 
-    target: Annotated[tuple[str, ...], Doc("only this target; repeatable")] = ()
-    chains: Annotated[int, Ge(32), Doc("chains; they are the units of the tests")] = 128
-    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; with 0 nothing is adapted")] = 400
+    target: Annotated[tuple[str, ...], Doc("test only this posterior; repeatable")] = ()
+    chains: Annotated[int, Ge(32), Doc("number of chains; the tests treat them as independent")] = 128
+    warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; if 0, nothing is adapted")] = 400
     draws: Annotated[int, Ge(1), Doc("largest number of draws per chain")] = 65536
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers")] = 0
 
@@ -38,13 +38,13 @@ class SamplerSettings:
 class ModelSettings:
     """The options of `check model` without the fields of the model."""
 
-    input: Annotated[tuple[str, ...], Doc("only this shape of one input, such as 5 or 3,32,32; repeatable")] = ()
-    sbc: Annotated[bool, Doc("run simulation-based calibration of the model with a sampler instead")] = False
+    input: Annotated[tuple[str, ...], Doc("test only this shape of one input, such as 5 or 3,32,32; repeatable")] = ()
+    sbc: Annotated[bool, Doc("instead, run simulation-based calibration of the model with a sampler")] = False
     sampler: Annotated[str, Doc("for --sbc: the sampler, see bnnzoo list samplers")] = "nuts"
     replicates: Annotated[int, Ge(32), Doc("for --sbc: number of simulated data sets, each sampled by one chain")] = 128
     warmup: Annotated[int, Ge(0), Doc("for --sbc: warm-up steps per chain")] = 300
-    thin: Annotated[int, Ge(1), Doc("for --sbc: steps for each of the 63 draws that determine a rank")] = 4
-    out: Annotated[str | None, Doc("for --sbc: a picture of the ranks (.png .svg .pdf)")] = None
+    thin: Annotated[int, Ge(1), Doc("for --sbc: steps per draw; 63 draws determine a rank")] = 4
+    out: Annotated[str | None, Doc("for --sbc: file for a picture of the ranks (.png, .svg, .pdf)")] = None
     force: Annotated[bool, Doc("for -o: replace an existing file")] = False
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers")] = 0
 
@@ -59,9 +59,9 @@ class PartSettings:
 def _check_likelihood(name: str, likelihood: Any, settings: PartSettings, *, quiet: bool, json: bool) -> None:
     """Test a likelihood: densities, draws, gradients and everything else that samplers, predictions and scores need.
 
-    Densities must integrate to 1; draws and moments must agree with them; rows must not affect one another. Gradients
-    must be finite, and the parameters must survive writing to a file and reading. Also tested are float32 and the
-    text of --help. The exit code is 3 unless the likelihood passes.
+    Densities must integrate to 1, and draws and moments must agree with the densities. Rows must not affect one
+    another. Gradients must be finite. Parameters must not change if they are written to a file and read again. The
+    check also covers float32 and the text of --help. The exit code is 3 unless the likelihood passes.
 
     With NAME given, --help also lists its options.
 
@@ -82,9 +82,9 @@ def _check_likelihood(name: str, likelihood: Any, settings: PartSettings, *, qui
 def _check_prior(name: str, prior: Any, settings: PartSettings, *, quiet: bool, json: bool) -> None:
     """Test a prior: density, draws, gradients and everything else that samplers and evidence need.
 
-    The density must integrate to 1, and draws must agree with it. Gradients must be finite, and the parameters must
-    survive writing to a file and reading. The check also covers float32 and the text of --help. The exit code is 3
-    unless the prior passes.
+    The density must integrate to 1, and draws must agree with it. Gradients must be finite. Parameters must not change
+    if they are written to a file and read again. The check also covers float32 and the text of --help. The exit code is
+    3 unless the prior passes.
 
     With NAME given, --help also lists its options.
 
@@ -102,10 +102,12 @@ def _check_prior(name: str, prior: Any, settings: PartSettings, *, quiet: bool, 
 
 
 def _check_sampler(name: str, sampler: Any, settings: SamplerSettings, *, quiet: bool, json: bool) -> None:
-    """Test a sampler on posteriors with exact answers: Gaussians, a skewed one, a regression, a small network.
+    """Test a sampler on posteriors whose moments are known exactly.
 
-    The command prints every statistic with its z score, and a verdict with the size and the sign of a bias. The exit
-    code is 3 unless the sampler passes.
+    The posteriors are Gaussians, a skewed distribution, a regression and a small network.
+
+    The command prints every statistic with its z score, and a verdict. For a biased sampler the verdict gives the size
+    and the sign of the bias. The exit code is 3 unless the sampler passes.
 
     With NAME given, --help also lists its options.
 
@@ -137,10 +139,11 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
     """Test the networks of a model on inputs of several shapes.
 
     The tests cover shapes and types, names of parameters, independence of rows, jit, vmap over draws, finite
-    gradients, the split before the last layer, and the likelihood. The exit code is 3 unless the model passes.
+    gradients, the split into features and last layer, and the likelihood. The exit code is 3 unless the model passes.
 
-    With --sbc, parameters are drawn from the prior and data from the likelihood. A sampler then runs on each data
-    set. The ranks of the parameters among its draws must be uniform, in predictions and in the log-likelihood.
+    With --sbc, data sets are simulated: parameters are drawn from the prior, and data from the likelihood. A sampler
+    then runs on each data set. The predictions and the log-likelihood of the true parameters are ranked among those of
+    the draws. The ranks must be uniform.
 
     With NAME given, --help also lists its options.
 
@@ -168,7 +171,7 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
 def _calibrate(
     name: str, model: Any, inputs: list[tuple[int, ...]], settings: ModelSettings, *, quiet: bool, json: bool
 ) -> None:
-    """Run simulation-based calibration on inputs of the first requested shape."""
+    """Run simulation-based calibration for the first of the requested input shapes."""
     sampler = registry.load("samplers", settings.sampler)()
     from bnnzoo.files.atomic import check_free
     from bnnzoo.plots import picture_format, sbc
@@ -198,7 +201,7 @@ def _calibrate(
 
 
 def _print(report: Any, json: bool, **parts: str) -> None:
-    """Print the report on the first of the parts."""
+    """Print the report, and raise `GateError` if the first of the parts failed."""
     if json:
         print_json({**report.as_dict(), **parts})
     else:
@@ -215,7 +218,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 class _Check(NamedTuple):
-    """A subcommand: the kind of its part, the class of its own options, and its body."""
+    """A subcommand: the kind of part that it tests, the class of its own options, and its function."""
 
     kind: str
     settings: type
@@ -231,7 +234,7 @@ class _Check(NamedTuple):
         ]
 
     def select_part(self, arguments: dict[str, Any]) -> dict[str, tuple[str, PartOptions]]:
-        """Return the part that the arguments name, with its options."""
+        """Return the name and the options of the part in the arguments, by kind; empty if none is named."""
         name = arguments.get("name")
         return {self.kind: (name, part_options(self.kind, name))} if name else {}
 
@@ -273,7 +276,7 @@ def _part(name: str, values: dict[str, Any], dashes: str) -> Part:
 def add_to(app: typer.Typer) -> None:
     """Add the command `check` with its subcommands."""
     group = typer.Typer(
-        help="Test that a part does what it declares.", context_settings=SETTINGS, rich_markup_mode="rich"
+        help="Test a sampler, a model, a likelihood or a prior.", context_settings=SETTINGS, rich_markup_mode="rich"
     )
     for check in (
         _Check("sampler", SamplerSettings, _check_sampler),

@@ -16,13 +16,13 @@ from bnnzoo.files.user_paths import checked_path
 
 
 class _RefusedPathError(BnnzooError):
-    """A path that is refused during parsing. It is not a ValueError, because the parser rewords those."""
+    """An invalid path. It is not a ValueError, because the parser replaces the message of a ValueError."""
 
     exit_code = UsageError.exit_code
 
 
 def file(text: str | Path) -> Path:
-    """Return the path of a file argument. Every command uses this function or `folder` for its paths."""
+    """Return the path of a file argument. Every command checks its paths with this function or `folder`."""
     return _path(text, folder=False)
 
 
@@ -39,7 +39,7 @@ def _path(text: str | Path, *, folder: bool) -> Path:
 
 
 def check_runs(context: Any, runs: Any) -> Any:
-    """Refuse damaged and foreign files before anything heavy is imported. Every command uses it for its runs."""
+    """Check that the files are runs and not damaged, before a slow import. Every command uses it for its runs."""
     # Typer has its own copy of Click's context class, so no annotation covers both.
     if not context.resilient_parsing:
         from bnnzoo.store import reading
@@ -66,10 +66,10 @@ def value(flag: str, metavar: str | None, help: str, **more: Any) -> Any:
 
 
 def parameters(options: dict[str, tuple[Any, Any]], **changes: Any) -> list[inspect.Parameter]:
-    """Return options for a command whose signature is built, each from its annotation and default.
+    """Return options as parameters, for a command whose signature is built by code.
 
     Args:
-        options: annotation and default by name.
+        options: annotation and default of each option, by name.
         changes: settings of `typer.Option` that differ from the annotations, such as `hidden`.
     """
     changed = []
@@ -81,18 +81,22 @@ def parameters(options: dict[str, tuple[Any, Any]], **changes: Any) -> list[insp
     return changed
 
 
-_RUN_ARGUMENT: Any = {"metavar": "RUN", "help": "run.nc; while it is unfinished, the same name", "show_default": False}
+_RUN_ARGUMENT: Any = {"metavar": "RUN", "help": "run.nc, also if the run is unfinished", "show_default": False}
 Run = Annotated[Path, typer.Argument(parser=file, callback=check_runs, **_RUN_ARGUMENT)]
 Unfinished = Annotated[Path, typer.Argument(parser=file, **_RUN_ARGUMENT)]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value on stdout")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress; warnings are still shown")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="show no progress; warnings are still shown")]
 Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
 Debug = Annotated[bool, typer.Option("--debug", help="show tracebacks and the warnings of libraries")]
 NoPlugins = Annotated[bool, typer.Option("--no-plugins", help="load only bnnzoo itself, no plugins")]
 
 Unseen = Annotated[
     Literal["error", "zero"] | None,
-    value("--unseen", "error|zero", "levels of text that training did not see: an error, or none of the known ones"),
+    value(
+        "--unseen",
+        "error|zero",
+        "text level that training rows do not contain: raise an error, or encode it with zeros",
+    ),
 ]
 
 Interval = Annotated[
@@ -100,16 +104,16 @@ Interval = Annotated[
     value(
         "--interval",
         "bayesian|conformal",
-        "add an interval of the target, or a set of classes; conformal: its coverage is guaranteed",
+        "add an interval for the target, or a set of classes; conformal has guaranteed coverage",
     ),
 ]
-Level = Annotated[float | None, value("--level", "FLOAT", "its probability; 0.9 unless given")]
+Level = Annotated[float | None, value("--level", "FLOAT", "probability of the interval; default 0.9")]
 Calibration = Annotated[
     str | None,
     value(
         "--calibration",
         "FILE|test",
-        "for --interval conformal: rows with targets, used neither to train nor to test; or the run's test rows",
+        "for --interval conformal: rows with targets, used neither to train nor to test; test: the run's test rows",
     ),
 ]
 
@@ -117,5 +121,5 @@ _FLAGS = {"force": Force, "quiet": Quiet, "json": Json, "no_plugins": NoPlugins,
 
 
 def flags(*names: str, **changes: Any) -> list[inspect.Parameter]:
-    """Return some of the flags above in the panel Output, with the changes of `parameters`."""
+    """Return some of the flags above, in the panel Output; `changes` are those of `parameters`."""
     return parameters({name: (_FLAGS[name], False) for name in names}, rich_help_panel="Output", **changes)

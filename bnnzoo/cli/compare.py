@@ -16,7 +16,7 @@ def compare(
     reference: Annotated[
         Path | None,
         common.value(
-            "--reference", "RUN", "a run to take as the truth", parser=common.file, callback=common.check_runs
+            "--reference", "RUN", "a run that is treated as the truth", parser=common.file, callback=common.check_runs
         ),
     ] = None,
     json: common.Json = False,

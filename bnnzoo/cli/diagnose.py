@@ -13,18 +13,16 @@ from bnnzoo.errors import GateError
 
 def diagnose(
     run: common.Run,
-    gate: Annotated[bool, typer.Option("--gate", help="leave with 3 if a limit is not held")] = False,
-    rhat: Annotated[float, typer.Option("--rhat", help="the gate's largest R-hat")] = 1.01,
+    gate: Annotated[bool, typer.Option("--gate", help="exit with code 3 if a value is beyond its limit")] = False,
+    rhat: Annotated[float, typer.Option("--rhat", help="limit: largest R-hat")] = 1.01,
     ess: Annotated[
         float,
         typer.Option(
-            "--ess", help="smallest bulk and tail ESS per chain; fewer than four chains need the total of four"
+            "--ess", help="limit: smallest bulk and tail ESS per chain; the total of four chains if there are fewer"
         ),
     ] = 100.0,
-    diverging: Annotated[
-        float, typer.Option("--diverging", help="the gate's largest fraction of divergent steps")
-    ] = 0.01,
-    ebfmi: Annotated[float, typer.Option("--ebfmi", help="the gate's smallest E-BFMI")] = 0.3,
+    diverging: Annotated[float, typer.Option("--diverging", help="limit: largest fraction of divergent steps")] = 0.01,
+    ebfmi: Annotated[float, typer.Option("--ebfmi", help="limit: smallest E-BFMI")] = 0.3,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:

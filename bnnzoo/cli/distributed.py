@@ -1,4 +1,4 @@
-"""Options of a run in several processes, which are all started with the same command."""
+"""Options of a run in several processes. All processes are started with the same command."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ Distributed = Annotated[
     bool,
     typer.Option(
         "--distributed",
-        help="this process is one of several that share the chains; Slurm, Open MPI and Kubernetes say which",
+        help="this process is one of several that share the chains (detected for Slurm, Open MPI and Kubernetes)",
         **_PANEL,
     ),
 ]
 Coordinator = Annotated[
     str | None,
-    typer.Option("--coordinator", metavar="HOST:PORT", help="elsewhere: the address of the first", **_PANEL),
+    typer.Option("--coordinator", metavar="HOST:PORT", help="if not detected: address of the first process", **_PANEL),
 ]
-Count = Annotated[int | None, typer.Option("--processes", metavar="INT", min=1, help="elsewhere: how many", **_PANEL)]
+Count = Annotated[
+    int | None, typer.Option("--processes", metavar="INT", min=1, help="if not detected: number of processes", **_PANEL)
+]
 Rank = Annotated[
-    int | None, typer.Option("--rank", metavar="INT", min=0, help="elsewhere: which this is, from 0", **_PANEL)
+    int | None,
+    typer.Option("--rank", metavar="INT", min=0, help="if not detected: number of this process, from 0", **_PANEL),
 ]
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "distributed": (Distributed, False),
@@ -37,7 +40,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 
 
 def parameters(*, hidden: bool) -> list[inspect.Parameter]:
-    """Return these options for a command that takes a recipe; hidden if the command ignores them, as `show` does."""
+    """Return these options for a command that takes a recipe. `show` ignores them, so it hides them."""
     return common.parameters(_OPTIONS, hidden=hidden)
 
 
@@ -52,7 +55,7 @@ def join_if_requested(arguments: Mapping[str, Any]) -> contextlib.AbstractContex
 
 
 def is_first() -> bool:
-    """Whether this process is the first, which alone prints. Call it after a run, because it starts JAX."""
+    """Whether this process is the first; only the first process prints. It starts JAX, so call it after a run."""
     from bnnzoo.sampling.devices.processes import Processes
 
     return Processes.current().is_first

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bnnzoo.evaluation.formulas.metrics import Estimate
 
 _FIRST = ("nll", "nll_rounded", "rmse", "accuracy", "crps", "brier", "coverage_90", "ece", "rows")
-"""The main metrics of regression and classification; `--all` and `--json` have the others."""
+"""The main metrics of regression and classification; `--all` and `--json` also print the others."""
 _FIRST_OF_SEVERAL = ("rmse_standardised", "crps_standardised")
 _BY_TARGET = ("rmse", "rmse_standardised", "mae", "crps", "coverage_90")
 """The columns of the table for several targets, which has one row per target."""
@@ -25,13 +25,15 @@ _BY_TARGET = ("rmse", "rmse_standardised", "mae", "crps", "coverage_90")
 
 def evaluate(
     run: common.Run,
-    data: Annotated[str | None, common.value("--data", "TEST", "test rows; the run's own unless given")] = None,
-    ood: Annotated[str | None, common.value("--ood", "SPEC", "unfamiliar inputs, as for --data; or noise")] = None,
+    data: Annotated[str | None, common.value("--data", "TEST", "test rows; default: the run's own")] = None,
+    ood: Annotated[
+        str | None, common.value("--ood", "SPEC", "unfamiliar inputs to score, as for --data; or noise")
+    ] = None,
     interval: common.Interval = None,
     level: common.Level = None,
     calibration: common.Calibration = None,
     unseen: common.Unseen = None,
-    every: Annotated[bool, typer.Option("--all", help="every metric, not only the first few")] = False,
+    every: Annotated[bool, typer.Option("--all", help="print every metric, not only the main ones")] = False,
     quiet: common.Quiet = False,
     json: common.Json = False,
     debug: common.Debug = False,
@@ -73,12 +75,12 @@ def evaluate(
 
 
 def _is_of_interval(name: str) -> bool:
-    """Whether a metric is one of those that --interval adds."""
+    """Whether --interval adds this metric."""
     return name == "interval_level" or "_bayesian" in name or "_conformal" in name
 
 
 def _print_estimates(run: Path, estimates: Mapping[str, Estimate], targets: Sequence[str], *, every: bool) -> None:
-    """Print a table of metrics, and with several targets a table of targets."""
+    """Print a table of metrics. If there are several targets, print another table with one row per target."""
     target_names = targets if len(targets) > 1 else ()
     by_target = {f"{target}_{metric}" for target in target_names for metric in _BY_TARGET} & set(estimates)
     first_metrics = {*_FIRST, *(_FIRST_OF_SEVERAL if target_names else ())}
@@ -106,7 +108,7 @@ def _print_estimates(run: Path, estimates: Mapping[str, Estimate], targets: Sequ
             ]
         )
     if num_hidden := len(estimates) - len(shown_estimates) - len(by_target):
-        typer.echo(f"bnnzoo: {num_hidden} more: bnnzoo evaluate {quoted(run)} --all", err=True)
+        typer.echo(f"bnnzoo: {num_hidden} more metrics: bnnzoo evaluate {quoted(run)} --all", err=True)
 
 
 def add_to(app: typer.Typer) -> None:

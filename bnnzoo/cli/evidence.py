@@ -12,7 +12,7 @@ from bnnzoo.cli.output import print_json, print_record, warn_of_convergence
 
 
 def evidence(
-    runs: Annotated[list[Path], common.runs("one run, or several that differ in --likelihood-power alone")],
+    runs: Annotated[list[Path], common.runs("one run, or several that differ only in --likelihood-power")],
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:

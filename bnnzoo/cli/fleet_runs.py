@@ -1,4 +1,4 @@
-"""The runs of a fleet on disk: the missing ones, and a table of the results."""
+"""The run files of a fleet: the runs that are still missing, and a table of the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = {
     "seconds": ("seconds",),
     "error": ("error",),
 }
-"""The table's columns with the keys of a row; the first present key is shown. The JSON has all values."""
+"""Columns of the table. A cell shows the first of these keys that the row has. JSON output has all values."""
 
 _ROW_FIELDS = (
     *("data", "target", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"),
@@ -41,10 +41,10 @@ MAX_COMPARED = 4
 
 
 def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
-    """Return the jobs whose runs are not complete, or all jobs with `force`.
+    """Return the jobs whose runs are not complete; with `force`, return all jobs.
 
     Raises:
-        UsageError: if a run with another recipe, other rows or damage has the same file.
+        UsageError: if the file of a job is damaged, or contains a run with another recipe or other rows.
     """
     from bnnzoo import store
 
@@ -59,12 +59,12 @@ def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
             raise UsageError(f"{job.out}: exists, made by another recipe; use another -o, or --force to replace it")
         if state == "partial":
             raise UsageError(
-                f"{job.out}: stopped before its end, and its parts are gone; use --force to start it again"
+                f"{job.out}: stopped before its end, and its checkpoint is gone; use --force to start it again"
             )
         try:
             attributes = store.attributes_of(job.out)
         except UsageError as error:
-            raise UsageError(f"{error}; remove it, or --force to replace it") from error
+            raise UsageError(f"{error}; remove the file, or use --force to replace it") from error
         try:
             current_sha256 = current_rows.sha256(job.recipe, str(attributes["task"]))
         except UsageError as error:  # without the data a change cannot be detected
@@ -72,26 +72,28 @@ def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
             continue
         if current_sha256 != attributes["data_sha256"]:
             raise UsageError(
-                f"{job.out}: exists, made from other rows than {job.recipe.data} has now; use another -o, or "
+                f"{job.out}: exists already, but the rows of {job.recipe.data} have changed since; use another -o, or "
                 "--force to replace it"
             )
     return missing
 
 
 class RunFiles:
-    """The files of a fleet's runs. Beside each run lies its requested recipe, NAME.nc.yaml.
+    """The files of a fleet's runs: NAME.nc, and next to it the requested recipe, NAME.nc.yaml.
 
-    A complete run and its recipe file are kept until another run replaces them.
+    A complete run and its recipe stay until a new run replaces them.
     """
 
     def __init__(self) -> None:
         self._made: set[Path] = set()
 
     def prepare(self, jobs: Sequence[Job], *, force: bool) -> list[Job]:
-        """Return the jobs, each with the run that it replaces. With `force`, unfinished runs are removed.
+        """Return the jobs, each with the identity of the old run that it replaces.
+
+        The recipe files are written. With `force`, unfinished runs are removed.
 
         Raises:
-            UsageError: if their folder cannot be made.
+            UsageError: if the folder cannot be created.
         """
         from bnnzoo import store
         from bnnzoo.files.atomic import make_folder
@@ -126,7 +128,7 @@ class RunFiles:
 
 
 def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
-    """Return the table row of a job's file; the outcome is None if the run existed before."""
+    """Return the row of a job in the table. The outcome is None if its run was complete already."""
     row: dict[str, Any] = {"recipe": job.name, "sampler": job.recipe.sampler.name}
     row |= {} if outcome is None else {"seconds": outcome.seconds}
     if outcome is not None and outcome.code:
@@ -145,7 +147,7 @@ def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
         }
         scores = run.evaluate(save=False) if run.predictor.record.has_test_rows else {}
         return {**row, **run.diagnose(), **scores}
-    except Exception as error:  # also errors of a plugin, so that one row is lost and not the table
+    except Exception as error:  # one failure, for example of a plugin, must not end the table
         return {**row, "error": str(error) if isinstance(error, BnnzooError) else one_line(error)}
 
 
@@ -157,7 +159,7 @@ def print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def compare_files(files: Sequence[Path]) -> list[str]:
-    """Return a sentence for each pair of runs; empty if there are many runs, or if their rows differ."""
+    """Return sentences that compare the runs; empty for too many runs, or if their rows differ."""
     if not 2 <= len(files) <= MAX_COMPARED:
         return []
     from bnnzoo.api.compare import compare
@@ -186,7 +188,7 @@ def next_command(folder: Path, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 class _CurrentRows:
-    """The current training rows of recipes; equal rows of several jobs are read once."""
+    """The current training rows of recipes. Rows that several jobs share are read once."""
 
     def __init__(self) -> None:
         self._sha256_by_rows: dict[tuple[Any, ...], str] = {}
@@ -204,7 +206,7 @@ class _CurrentRows:
 
 
 def _is_run_of_job(job: Job) -> bool:
-    """Whether the existing run of a job was requested with the same recipe, and has its seed, model and sampler."""
+    """Whether the existing file of a job was made with the recipe of the job."""
     from bnnzoo import store
 
     try:

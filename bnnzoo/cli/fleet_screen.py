@@ -1,4 +1,4 @@
-"""Progress of all jobs of a fleet: live lines on a terminal, else one line every few seconds."""
+"""Progress of all jobs of a fleet: live lines on a terminal, otherwise one line every few seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bnnzoo.progress import Progress
 from bnnzoo.progress_bar import SECONDS_BETWEEN_LINES, Pace, describe_progress
 
 MOST_SHOWN = 8
-"""Maximal number of jobs in one line, or on the screen."""
+"""Largest number of jobs that are shown at the same time."""
 
 
 class FleetScreen:
@@ -23,11 +23,11 @@ class FleetScreen:
 
     Args:
         total: the number of jobs.
-        ended: the number of jobs that ended before.
-        write: prints a permanent line.
-        show: replaces the current lines. None with --quiet: only messages of jobs are then printed, warnings and
-            errors.
-        clock: the time in seconds.
+        ended: the number of jobs that were complete already.
+        write: a function that prints a permanent line.
+        show: a function that replaces the current lines. It is None with --quiet; only warnings and errors of jobs are
+            then printed.
+        clock: a function that returns the time in seconds.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class FleetScreen:
                 self._write(f"bnnzoo: {outcome.name}: done in {outcome.seconds:.0f} s ({self.ended} of {self.total})")
 
     def _lines(self) -> list[str]:
-        """Return one line for all jobs, and one for each of the first few running jobs."""
+        """Return a line with the number of ended jobs, and a line for each of the first running jobs."""
         num_others = len(self._doing) - MOST_SHOWN
         job_lines = [f"{name}: {words}" for name, words in list(self._doing.items())[:MOST_SHOWN]]
         return [
@@ -78,7 +78,7 @@ class FleetScreen:
 
 
 class PlainLine:
-    """All lines of the screen as one line, every few seconds."""
+    """Print all lines of the screen as one line, but only every few seconds."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic):
         self._write, self._clock, self._last = write, clock, clock()

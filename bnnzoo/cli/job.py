@@ -1,6 +1,6 @@
-"""A job of a fleet in its own process: `python -m bnnzoo.cli.job`. Standard input holds the job.
+"""A job of a fleet in its own process: `python -m bnnzoo.cli.job`. The job is read from standard input.
 
-Standard output carries progress as lines of JSON, and all other messages as text.
+The process writes progress to standard output as lines of JSON, and messages as lines of text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from bnnzoo.progress import Progress
 
 _SECONDS_BETWEEN_LINES = 0.5
 _PATIENCE = 90.0
-"""Seconds that a job waits for a run that another process holds. The lock of a dead process expires after a minute."""
+"""Seconds that a job waits for a run that another process has locked.
+
+The lock of a dead process expires after a minute.
+"""
 
 
 def main() -> None:
@@ -57,7 +60,7 @@ def _run(job: Job) -> int:
 
 
 def _state(job: Job) -> str:
-    """Return the state of the run, without the old run that it replaces."""
+    """Return the state of the job's run. An old run that it replaces does not count."""
     from bnnzoo import store
 
     old = bool(job.replaces) and job.replaces == store.identity_of(job.out)
@@ -73,16 +76,16 @@ def _start_or_resume(job: Job, watch: _ProgressLines, stop: Stop) -> None:
         watch(Progress("note", 0, 0, note="continuing from its last checkpoint"))
         entrances.resume(job.out, progress=False, observer=watch, stop=stop)
     elif state != "complete":
-        # A process that died before its first checkpoint leaves nothing to keep.
+        # A run without a checkpoint (state begun) has no draws to keep, so it can be overwritten.
         force = state == "begun" or bool(job.replaces)
         entrances.run_recipe(job.recipe, out=job.out, observer=watch, stop=stop, force=force)
 
 
 def _check_packages(job: Job) -> None:
-    """Refuse a machine with other versions of the packages, which would run other code under the same names.
+    """Check that this machine has the packages of the job in the same versions. Other versions may be other code.
 
     Raises:
-        UsageError: with the packages and both versions.
+        UsageError: if a version differs; the message names the package and both versions.
     """
     from bnnzoo.plugins import registry
 
@@ -100,7 +103,7 @@ def _check_packages(job: Job) -> None:
 
 
 class _ProgressLines:
-    """Progress as lines of JSON: the first report of a phase, the last, and occasional ones between."""
+    """Write progress as lines of JSON: the first and the final report of a phase, and some reports between them."""
 
     def __init__(self) -> None:
         self._phase, self._last = "", 0.0
@@ -121,7 +124,7 @@ class _ProgressLines:
 
 
 def _end_with_parent() -> None:
-    """End the process when standard input ends, which happens when the parent process ends in any way."""
+    """End the process when standard input ends. It ends when the parent process ends for any reason."""
     while os.read(0, 4096):
         pass
     signals.end_process(signal.SIGTERM, "the process that started this job has ended")

@@ -1,4 +1,4 @@
-"""The command `bnnzoo new`: a working plugin package from the files in `templates/`."""
+"""The command `bnnzoo new`, which writes a working plugin package from the files in `templates/`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def new(
         str,
         typer.Argument(metavar="KIND", help=", ".join(KINDS), show_default=False, autocompletion=lambda: list(KINDS)),
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="what it will be called in the zoo", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="its name on the command line", show_default=False)],
     into: Annotated[
         Path,
         typer.Option(
             "--into",
             parser=common.folder,
             metavar="DIR",
-            help="where the package's folder is made",
+            help="folder in which the package's folder is created",
             show_default="here",
         ),
     ] = Path(),
@@ -98,10 +98,10 @@ def _modules(kind: str) -> list[Traversable]:
 
 
 def _refuse_taken(kind: str, placeholders: dict[str, str]) -> None:
-    """Refuse a name that another distribution offers, because the part and its recipe would need a prefix.
+    """Refuse a name that another distribution uses for a part or a recipe, because both would then need a prefix.
 
-    Each package contains one part, so a sampler and a model with the same name would be two packages with the same
-    name.
+    Each new package contains one part. A sampler and a model with the same name would be two packages with the same
+    name, so this is refused too.
     """
     name, own_package = placeholders["template-name"], placeholders["bnnzoo-template-name"]
     for kind_checked in (kind, registry.RECIPES):
@@ -113,7 +113,8 @@ def _refuse_taken(kind: str, placeholders: dict[str, str]) -> None:
     for kind_checked in set(KINDS.values()) - {kind}:
         if any(entry.distribution == own_package for entry in registry.entries(kind_checked).values()):
             raise UsageError(
-                f"{own_package} exists already, with a {registry.singular(kind_checked)}; choose another name"
+                f"the package {own_package} exists already and contains a {registry.singular(kind_checked)}; choose "
+                "another name"
             )
 
 
@@ -144,7 +145,7 @@ def _write(kind: str, folder: Path, placeholders: dict[str, str]) -> list[Path]:
 
 
 def _template_files(folder: Traversable, prefix: str = "") -> list[tuple[str, Traversable]]:
-    """Return every file below the folder with its relative path, without the compiled files of an installer."""
+    """Return every file below the folder with its relative path, except compiled files (`__pycache__`)."""
     files_found: list[tuple[str, Traversable]] = []
     for item in folder.iterdir():
         if item.is_file():

@@ -23,7 +23,7 @@ class OptionText(NamedTuple):
 
 
 def option_text(spec: Field, *, prefix: str = "") -> OptionText:
-    """Return the text of a field: `--sampler.step-size FLOAT  start value; > 0; default 0.1`."""
+    """Return the text of a field, such as `--sampler.step-size FLOAT  start value; > 0; default 0.1`."""
     flag = "--" + (f"{prefix}." if prefix else "") + spec.name.replace("_", "-")
     return OptionText(flag, _metavar(spec), _help(spec, prefix), [str(choice) for choice in spec.accepts.choices])
 
@@ -38,7 +38,7 @@ def option(spec: Field, *, panel: str) -> inspect.Parameter:
 
 
 def help_option(text: OptionText, *, panel: str) -> inspect.Parameter:
-    """Return a part's field as a parameter for --help and completion, which read no values."""
+    """Return a field of a part as a parameter, for --help and completion only; its value is not parsed."""
     return parameter(text.flag[2:].replace(".", "__").replace("-", "_"), str | None, _info(text, panel))
 
 
@@ -74,7 +74,7 @@ def _help(spec: Field, prefix: str) -> str:
 
 
 def _metavar(spec: Field) -> str:
-    """Return the placeholder of the value. A long list of choices is left to the help text."""
+    """Return the placeholder of the value. The help text has the choices if they are too long for it."""
     if spec.accepts.items and str in spec.accepts.items.scalars:
         return "TEXT"
     type_texts = spec.accepts.type.split("|")

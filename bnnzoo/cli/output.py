@@ -21,14 +21,14 @@ _LONGEST = 3000
 
 
 _results: list[TextIO | None] = []
-"""The streams for a command's results, the last one in use; all other output goes to stderr."""
+"""The streams for the results of commands; the last one is in use. All other output goes to stderr."""
 
 
 def echo(text: object = "", *, nl: bool = True) -> None:
     """Print a result of one or several lines."""
     if not _results:
         typer.echo(_lines(text), nl=nl)
-    elif (stdout := _results[-1]) is not None:  # the parent process closed stdout
+    elif (stdout := _results[-1]) is not None:  # it is None if the parent process closed stdout
         typer.echo(_lines(text), file=stdout, nl=nl)
 
 
@@ -47,7 +47,7 @@ def printable(text: str) -> str:
     """Escape unprintable characters, so that untrusted text stays on one line and cannot control the terminal."""
     if text.isprintable():
         return text
-    # Escapes of astral characters and lone surrogates follow JSON, so that JSON output stays valid.
+    # Characters are escaped as in JSON, so that JSON output stays valid.
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
@@ -56,19 +56,19 @@ def _lines(text: object) -> str:
 
 
 def shorten_line(line: str) -> str:
-    """Shorten a long line, because names in foreign files can have any length."""
+    """Shorten a long line. Names in files of unknown origin can have any length."""
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1000]} ... {line[-900:]}"
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value. NaN and infinities, which JSON lacks, become null."""
+    """Print one JSON value. NaN and infinities become null, because JSON has no notation for them."""
     echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
 
 
 def print_record(values: Mapping[str, Any]) -> None:
-    """Print `key  value`, one per line; a list continues on further lines.
+    """Print one `key  value` per line; a list continues on further lines.
 
-    Unknown values, and those that do not apply to the run, are left out.
+    Values that are unknown, or that do not apply to the run, are omitted.
     """
     present = {key: value for key, value in values.items() if not _is_absent(value)}
     width = max((len(str(key)) for key in present), default=0)
@@ -113,7 +113,7 @@ def warn_of_convergence(run: Any) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns that are as wide as their widest cell."""
+    """Print a table. Each column is as wide as its widest cell."""
     header, rows = [printable(name) for name in header], [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, *rows]:
@@ -133,7 +133,7 @@ def with_error(estimate: Estimate) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with four significant digits; without an exponent from 0.0001 to a million in size."""
+    """Format a number with four significant digits. There is no exponent from 0.0001 to a million."""
     return f"{value:.0f}" if 10_000 <= abs(value) < 1_000_000 else f"{value:.4g}"
 
 

@@ -1,8 +1,8 @@
-"""Commands that take fields of parts, such as `--sampler.step-size 1e-3`, beside their own options.
+"""Commands that accept fields of parts, such as `--sampler.step-size 1e-3`, besides their own options.
 
 The available fields depend on arguments that Click has not parsed yet. The fields are therefore removed first, each
-with its value; an option with a dot always has a value. Click then parses the rest, and the fields are checked against
-the named parts. --help and completion list them.
+with its value (an option with a dot always has a value). Click then parses the other arguments, and the fields are
+checked against the named parts. --help and completion list the fields.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def add_command(
     Args:
         app: the application or the group.
         name: the name of the command.
-        run: the function of the command. It gets its parameters by keyword, `fields`, such as {"sampler.step_size":
-            "1e-3"}, and `words`, the arguments as typed.
+        run: the function of the command, called with keywords: the parameters; `fields`, such as
+            {"sampler.step_size": "1e-3"}; and `words`, the arguments as typed.
         parameters: the command's own parameters.
         doc: the help text.
-        named: returns the parts that the parameters choose.
+        named: a function that returns the parts that the parameters name.
     """
     field_values: dict[str, str] = {}
     arguments: list[str] = []
@@ -57,10 +57,12 @@ def add_command(
             words, fields = split_fields(args)
             completing = bool(extra.get("resilient_parsing"))
             if completing or not set(words).isdisjoint(SETTINGS["help_option_names"]):
-                # Resilient parsing accepts an incomplete line, which is enough to determine the parts.
-                half = super().make_context(info_name, list(words), parent, **{**extra, "resilient_parsing": True})
+                # The line may be incomplete, which resilient parsing accepts. It is enough to determine the parts.
+                partial_context = super().make_context(
+                    info_name, list(words), parent, **{**extra, "resilient_parsing": True}
+                )
                 try:
-                    self.params += _field_options(named(half.params))
+                    self.params += _field_options(named(partial_context.params))
                 except BnnzooError:
                     if not completing:
                         raise
@@ -74,7 +76,7 @@ def add_command(
 
 
 def split_fields(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Split arguments into those without fields of parts and the fields. A repeated field takes the later value."""
+    """Separate the fields of parts from the other arguments. The last value of a repeated field is used."""
     plain_arguments: list[str] = []
     fields: dict[str, str] = {}
     remaining = iter(args)
@@ -123,7 +125,7 @@ def _refuse_unknown(fields: dict[str, str], named: PartSelector, context: Any) -
 
 
 def _field_options(parts: dict[str, tuple[str, PartOptions]]) -> list[Any]:
-    """Return the fields of parts as options of a command, each part in its own panel."""
+    """Return the fields of parts as options of a command. The help shows each part in its own panel."""
     parameters: list[inspect.Parameter] = []
     for kind, (name, part) in parts.items():
         exactness = registry.find(f"{kind}s", name).exactness
@@ -138,7 +140,7 @@ def _field_options(parts: dict[str, tuple[str, PartOptions]]) -> list[Any]:
 
 
 def _sign(run: Callable[..., None], parameters: Sequence[inspect.Parameter], doc: str | None) -> Callable[..., None]:
-    """Give a function of keywords the signature that Typer reads."""
+    """Set the signature of a function of keywords, because Typer reads it."""
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__doc__ = doc

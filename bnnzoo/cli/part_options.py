@@ -1,4 +1,4 @@
-"""The fields of parts as options, cached as text. Reading them from the class imports JAX, which takes seconds."""
+"""The fields of parts as options. They are cached as text, because reading them from the class imports JAX."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from bnnzoo.recipe import fields_of
 
 
 class PartOptions(NamedTuple):
-    """The options of a part. A model also has the default likelihood of each task, or its own likelihood."""
+    """The options of a part. For a model also the default likelihood of each task.
+
+    `brings_likelihood` is true for a model that has its own likelihood.
+    """
 
     options: list[OptionText]
     likelihoods: dict[str, str]
@@ -32,7 +35,7 @@ def part_options(kind: str, name: str) -> PartOptions:
 
     Raises:
         NotFoundError: see `registry.find`.
-        UsageError: if its module cannot be imported.
+        UsageError: if the module of the part cannot be imported.
     """
     entry = registry.find(f"{kind}s", name)
     file = platformdirs.user_cache_path("bnnzoo") / "options" / f"{_fingerprint(kind, entry)}.json"
@@ -61,7 +64,7 @@ def _read(kind: str, cls: Any) -> PartOptions:
 
 
 def _fingerprint(kind: str, entry: registry.Registered) -> str:
-    """Return a hash of the package of the part and of bnnzoo. A class may inherit fields from any of their files."""
+    """Return a hash of all files of bnnzoo and of the part's package, because a class may inherit fields from them."""
     digest = hashlib.sha256(repr((kind, entry, sys.version)).encode())
     for package in dict.fromkeys(["bnnzoo", entry.target.partition(":")[0].partition(".")[0]]):
         for path, state in sorted(_files(package)):

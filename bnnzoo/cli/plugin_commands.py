@@ -1,4 +1,4 @@
-"""Commands of plugins, which `--help` lists as text and which are imported when they run."""
+"""Commands of plugins. `--help` lists them without an import; a command is imported when it runs."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def plugin_commands(prepare: Prepare) -> dict[str, DeferredCommand]:
 
 
 def plugin_command(name: str, prepare: Prepare) -> DeferredCommand | None:
-    """Return the plugin's command with this name, which may be `distribution:name`, or None.
+    """Return the plugin command with this name (or `distribution:name`); None if there is none.
 
     Raises:
-        NotFoundError: if two packages offer the name, or with the package that offers it but is not installed.
+        NotFoundError: if two packages have a command with this name, or if its package is not installed.
     """
     entry = registry.get(registry.COMMANDS, name)
     if entry is not None and entry.distribution != registry.OWN:
@@ -61,10 +61,10 @@ def plugin_command(name: str, prepare: Prepare) -> DeferredCommand | None:
 
 
 def _import_command(name: str) -> Any:
-    """Return the command of an entry in the form of the parser.
+    """Import a plugin command and return it as an object of the parser.
 
     Raises:
-        UsageError: if it cannot be imported, is not a command, or has a signature that a command cannot have.
+        UsageError: if it cannot be imported, is not a command, or has an unsupported signature.
     """
     target = registry.load(registry.COMMANDS, name)
     app = typer.Typer(add_completion=False)

@@ -15,11 +15,12 @@ from bnnzoo.progress_bar import observer
 def predict(
     run: common.Run,
     data: Annotated[
-        str | None, common.value("--data", "FILE", "inputs; CSV columns are matched by name, no target needed")
+        str | None,
+        common.value("--data", "FILE", "inputs; columns of a CSV file are matched by name; no target needed"),
     ] = None,
-    draws: Annotated[int | None, common.value("--draws", "N", "instead: so many new rows of a density", min=1)] = None,
-    out: Annotated[Path | None, common.out("FILE", "the .csv or .nc file to write; CSV on stdout unless given")] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="INT", min=0, help="of what is drawn")] = 0,
+    draws: Annotated[int | None, common.value("--draws", "N", "instead: draw N new rows of a density", min=1)] = None,
+    out: Annotated[Path | None, common.out("FILE", "the .csv or .nc file to write; default: CSV on stdout")] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="INT", min=0, help="seed of all random numbers")] = 0,
     interval: common.Interval = None,
     level: common.Level = None,
     calibration: common.Calibration = None,
@@ -28,7 +29,7 @@ def predict(
     force: common.Force = False,
     debug: common.Debug = False,
 ) -> None:
-    """Predict for new inputs, one row each, in the units of the data; or draw new rows of a density.
+    """Predict new inputs, in the units of the data; or draw new rows of a density.
 
     Regression: mean, sd, aleatoric_sd, epistemic_sd and quantiles.
 

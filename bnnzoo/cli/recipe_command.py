@@ -1,4 +1,4 @@
-"""Commands that take a recipe: `MODEL SAMPLER`, the run's options, and the fields of the chosen parts."""
+"""Commands that take a recipe: `MODEL SAMPLER`, the options of the run, and the fields of the named parts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bnnzoo.plugins import registry
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, part_names, read_layer
 
 Body = Callable[..., None]
-"""The function of a command, called as `body(recipe, dataset, chosen, **extras)`.
+"""The function of a command, called as `body(recipe, dataset, is_recipe_chosen, **extras)`.
 
-`chosen` is true if neither model nor sampler was named.
+`is_recipe_chosen` is true if the recipe was chosen from the data; see `recipe_and_data`.
 """
 
 
@@ -37,7 +37,8 @@ def add_recipe_command(
         name: the name of the command.
         body: the function of the command.
         extras: the command's own options.
-        by_name: the function for a run's file, or for one name without an option, if the command accepts these.
+        by_name: the function that is called for a run file, or for one name without an option; None if the command
+            does not accept these.
     """
     extra_names = {extra.name for extra in extras}
     read = functools.cache(read_layer)  # a pipe can be read only once
@@ -74,14 +75,14 @@ def _has_options(given: Mapping[str, Any], fields: Mapping[str, str], own: Colle
 
 
 def _find_all(names: Mapping[str, str]) -> None:
-    """Check all names first, because that is fast and importing a part is slow."""
+    """Check all names before a part is imported, because an import is slow."""
     for kind, name in names.items():
         if name:
             registry.find(f"{kind}s", name)
 
 
 def _select_parts(arguments: dict[str, Any], read: Callable[[str], Layer]) -> dict[str, tuple[str, PartOptions]]:
-    """Return the name and the options of each part that the arguments choose, by kind."""
+    """Return the name and the options of each part that a run with these arguments uses, by kind."""
     layers = [read(source) for source in arguments.get("config") or []]
     part_arguments = {key: arguments.get(key) for key in ("data", "likelihood", "prior")}
     names = part_names(arguments.get("model"), arguments.get("sampler"), layers, part_arguments)
@@ -104,7 +105,7 @@ def _select_parts(arguments: dict[str, Any], read: Callable[[str], Layer]) -> di
 def _argument(metavar: str, kind: str) -> Any:
     return typer.Argument(
         metavar=metavar,
-        help=f"see bnnzoo list {kind}; a --config may name it; with --data alone both are chosen by the data",
+        help=f"see bnnzoo list {kind}; may also be named in --config; with --data alone, the data determine it",
         show_default=False,
         autocompletion=lambda: list(registry.entries(kind)),
     )
@@ -118,7 +119,7 @@ def _options() -> list[inspect.Parameter]:
     config = typer.Option(
         "--config",
         metavar="FILE|NAME",
-        help="a YAML file, a pipe, or a shipped recipe (see bnnzoo list configs); the later one wins",
+        help="a YAML file, a pipe, or a shipped recipe (see bnnzoo list configs); later ones have precedence",
         rich_help_panel="Run",
     )
     return [

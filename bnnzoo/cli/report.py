@@ -14,7 +14,7 @@ from bnnzoo.errors import UsageError
 
 
 class _Plot(TyperCommand):
-    """A command that accepts `--range LOW HIGH` as `--range LOW,HIGH`, and `--truth` alone as `--truth data`."""
+    """A command with two shorthands: `--range LOW HIGH` for `--range LOW,HIGH`, and `--truth` for `--truth data`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Rewrite the two shorthands and parse the arguments."""
@@ -48,24 +48,24 @@ def _range(text: str | None) -> tuple[float, float] | None:
 
 
 def plot(
-    runs: Annotated[list[Path], common.runs("run.nc; while it is unfinished, the same name; several in one figure")],
+    runs: Annotated[list[Path], common.runs("run.nc, also if the run is unfinished; several runs share a figure")],
     out: Annotated[
-        Path, common.out("DIR", "the folder to write into; or FILE.png, for one picture", parser=common.folder)
+        Path, common.out("DIR", "folder for the pictures; or FILE.png for one picture", parser=common.folder)
     ],
     format: Annotated[
         list[str] | None,
-        common.value("--format", None, "png, svg, pdf, eps or tiff; repeatable; png unless given"),
+        common.value("--format", None, "png, svg, pdf, eps or tiff; repeatable; default png"),
     ] = None,
     only: Annotated[
-        list[str] | None, common.value("--only", "PICTURE", "this picture; repeatable; all unless given")
+        list[str] | None, common.value("--only", "PICTURE", "draw only this picture; repeatable; default: all")
     ] = None,
-    range: Annotated[str | None, common.value("--range", "LOW,HIGH", "band: from where to where on the input")] = None,
+    range: Annotated[str | None, common.value("--range", "LOW,HIGH", "band: range of the input")] = None,
     band: Annotated[
         str | None,
         common.value(
             "--band",
             "predictive|function",
-            "band: of the target, or of its mean f(x) as the draws see it; predictive unless given",
+            "band: distribution of the target (predictive, the default) or of its mean f(x) (function)",
         ),
     ] = None,
     truth: Annotated[
@@ -73,14 +73,14 @@ def plot(
         common.value(
             "--truth",
             "data|EXPR|FILE",
-            "band: the true curve too: the data set's own (data, or nothing), an expression of x, or a file",
+            "band: add the true curve: of the data set (data, the default), an expression of x, or a file",
         ),
     ] = None,
     overlay: Annotated[
-        bool, typer.Option("--overlay", help="band: several runs one over the other, not side by side")
+        bool, typer.Option("--overlay", help="band: draw several runs on the same axes, not side by side")
     ] = False,
     ood: Annotated[
-        str, typer.Option("--ood", metavar="SPEC", help="the unfamiliar inputs, as for evaluate --ood")
+        str, typer.Option("--ood", metavar="SPEC", help="unfamiliar inputs, as for evaluate --ood")
     ] = "noise",
     force: common.Force = False,
     json: common.Json = False,
@@ -88,7 +88,7 @@ def plot(
 ) -> None:
     """Plot a run: its predictions, calibration, convergence and sampler statistics.
 
-    With several runs, one figure shows the predictions of each, or its loss.
+    With several runs, each figure shows the predictions, or the loss, of all runs.
 
     \b
     Examples:
@@ -125,9 +125,9 @@ def report(
     force: common.Force = False,
     debug: common.Debug = False,
 ) -> None:
-    """Write a report of a run: a verdict in plain words, pictures, numbers, and the commands to repeat it.
+    """Write a report of a run: a verdict, pictures, numbers, and the commands that repeat the run.
 
-    The HTML page is self-contained and needs no network.
+    The HTML page is one self-contained file and needs no internet access.
 
     \b
     Examples:

@@ -20,11 +20,11 @@ from bnnzoo.progress_bar import observer
 from bnnzoo.recipe import Recipe
 
 _SCORES = ("rmse", "rmse_standardised", "accuracy", "nll", "coverage_90", "ece")
-"""The metrics of the test rows that are printed if the recipe was chosen automatically."""
+"""Metrics of the test rows, printed if the data determined the recipe."""
 
 
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:
-    """Return the options of `sample` beside the recipe. `show` accepts and ignores them."""
+    """Return the options of `sample` that are not in a recipe. `show` accepts and ignores them."""
     out = common.out("FILE", "the file to write", rich_help_panel="Output", hidden=hidden)
     return [
         parameter("out", Path, out, Path("run.nc")),
@@ -45,9 +45,9 @@ def _sample(
     json: bool,
     **others: Any,
 ) -> None:
-    """Run the chains of MODEL with SAMPLER and write one NetCDF file.
+    """Sample the posterior of MODEL with SAMPLER and write one NetCDF file.
 
-    Without --data the example of the model is used. With --data alone, MODEL and SAMPLER are chosen from the data.
+    Without --data, the example data set of the model is used. With --data alone, the data determine MODEL and SAMPLER.
 
     With MODEL and SAMPLER named, --help also lists their options.
 
@@ -89,9 +89,9 @@ def _sample(
 
 
 def _show(recipe: Recipe, dataset: Any, is_recipe_chosen: bool, **_: Any) -> None:
-    """Print the recipe that `sample` would run, or the recipe of a run's file, as YAML for --config.
+    """Print the recipe that `sample` would use, or the recipe of a run file, as YAML for --config.
 
-    With one name and no option, describe the model, sampler, prior, data set or recipe with this name.
+    With one NAME and no option, describe the model, sampler, prior, data set or recipe with this name.
 
     \b
     Examples:
@@ -120,20 +120,22 @@ def resume(
     run: common.Unfinished,
     allow_inexact_resume: Annotated[
         bool,
-        typer.Option("--allow-inexact-resume", help="go on although the rest will not be bit for bit the same"),
+        typer.Option(
+            "--allow-inexact-resume", help="resume even if the draws will differ from those of an uninterrupted run"
+        ),
     ] = False,
     from_part: Annotated[
         int | None,
         common.value(
             "--from-part",
             "N",
-            "go back to the last checkpoint of at most N parts, where a later part is damaged",
+            "go back to the newest checkpoint that needs at most N part files; use it if a later part is damaged",
             min=0,
         ),
     ] = None,
     break_lock: Annotated[
         bool,
-        typer.Option("--break-lock", help="take over from a process that gave no sign of life for a minute"),
+        typer.Option("--break-lock", help="take over from a process that showed no activity for a minute"),
     ] = False,
     distributed: together.Distributed = False,
     coordinator: together.Coordinator = None,
@@ -157,10 +159,10 @@ def resume(
         from bnnzoo.api import entrances
 
         if not quiet:
-            typer.echo(f"bnnzoo: note: {run}: was finished already; its leftover parts are removed", err=True)
+            typer.echo(f"bnnzoo: note: {run}: the run is finished already; leftover part files were removed", err=True)
         print_run(entrances.open(run), json=json)
         return
-    store.resumable(run, from_part)  # before JAX is imported
+    store.resumable(run, from_part)  # reports errors before JAX is imported
     process_options = {"distributed": distributed, "coordinator": coordinator, "processes": processes, "rank": rank}
     with observer(quiet=quiet) as watch, together.join_if_requested(process_options):
         from bnnzoo.api import entrances

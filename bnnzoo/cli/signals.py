@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM in a run: the first signal stops it at a resumable point, the second ends the process."""
+"""SIGINT and SIGTERM during a run. The first signal stops the run with a checkpoint; the second ends the process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stop:
         signals.write_to_stderr("stopping after this chunk; a second signal stops at once")
 
     def refuse_more(self, run: Path) -> None:
-        """End the command if a signal came too late to stop its run.
+        """End the command with an error if a signal came too late to stop its run.
 
         Raises:
             InterruptedRunError: with the message that the run is complete.

@@ -1,4 +1,4 @@
-"""The command `bnnzoo zoo`: recipes of the zoo, and a table of their results."""
+"""The command `bnnzoo zoo`, which lists recipes, runs them and prints a table of the results."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from bnnzoo.recipe import (
 def runnable() -> dict[str, str]:
     """Return the complete recipes with their summaries: shipped recipes by name, and pairs `model.sampler`.
 
-    A complete recipe names a model and a sampler; only the data may be missing. A pair consists of a model with an
-    example and a sampler with its own recipe, whether or not the pair has a shared recipe.
+    A complete recipe names a model and a sampler; only the data may be missing. A pair `model.sampler` needs a recipe
+    of the model and a recipe of the sampler. The pair itself needs none.
     """
     shipped, recipes = shipped_names(), registry.entries(registry.RECIPES)
     installed = {kind: registry.entries(kind) for kind in ("models", "samplers")}
@@ -70,7 +70,7 @@ def runnable() -> dict[str, str]:
 def list_recipes(context: typer.Context, json: common.Json = False, debug: common.Debug = False) -> None:
     """List the recipes of the zoo that can be run unchanged, or run some of them.
 
-    Any pair MODEL.SAMPLER of a model with an example and a sampler with a recipe can be run too.
+    Any pair MODEL.SAMPLER can be run too, if the model has an example and the sampler has a recipe.
 
     \b
     Examples:
@@ -98,15 +98,22 @@ def run(
             autocompletion=lambda: list(runnable()),
         ),
     ],
-    out: Annotated[Path | None, common.out("DIR", "keep each run as DIR/NAME.nc", parser=common.folder)] = None,
-    data: Annotated[str | None, common.value("--data", "DATA", "where the recipes' data are")] = None,
+    out: Annotated[
+        Path | None,
+        common.out("DIR", "keep each run as DIR/NAME.nc", parser=common.folder),
+    ] = None,
+    data: Annotated[str | None, common.value("--data", "DATA", "data for all recipes, as for sample")] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", metavar="FILE|NAME", help="a recipe over each of them; it may sweep options"),
+        typer.Option(
+            "--config", metavar="FILE|NAME", help="options for all of them, as a recipe; it may sweep options"
+        ),
     ] = None,
-    seed: Annotated[int | None, common.value("--seed", None, "seed of every run, instead of the recipes'")] = None,
-    seeds: Annotated[str | None, common.value("--seeds", "LIST", "a run of each for every seed: 0-19, 0,3,5-7")] = None,
-    workers: Annotated[int | None, common.value("--workers", "N", "runs at a time, here; 1", min=1)] = None,
+    seed: Annotated[int | None, common.value("--seed", None, "seed of every run")] = None,
+    seeds: Annotated[
+        str | None, common.value("--seeds", "LIST", "run each recipe with these seeds: 0-19, 0,3,5-7")
+    ] = None,
+    workers: Annotated[int | None, common.value("--workers", "N", "number of parallel runs; default 1", min=1)] = None,
     scheduler: Annotated[
         str | None, common.value("--scheduler", "ADDRESS", "run on the Dask cluster at tcp://HOST:PORT")
     ] = None,
@@ -117,11 +124,11 @@ def run(
 ) -> None:
     """Run recipes, each in its own process, and print one table. The runs are sequential, or parallel with --workers.
 
-    With -o, the same command resumes a stopped fleet: it runs the missing recipes, from their last checkpoints.
+    If the command was stopped, the same command with -o runs the missing recipes, from their last checkpoints.
 
-    R-hat and ESS are those of predictions. NLL and RMSE are those of the test rows in standardised units; NLL moments
-    is the NLL of a Gaussian with the predictive mean and variance. Seconds cover the whole process: start,
-    compilation, warm-up and sampling.
+    R-hat and ESS are those of predictions. NLL and RMSE are computed for the test rows, in standardised units. NLL
+    moments is the NLL of a Gaussian with the predictive mean and variance. Seconds are those of the whole process:
+    start, compilation, warm-up and sampling.
 
     \b
     Examples:
@@ -165,7 +172,7 @@ def run(
 def _run_jobs(
     jobs: Sequence[Job], scheduler: str | None, workers: int, *, force: bool, keep: bool, quiet: bool
 ) -> list[dict[str, Any]]:
-    """Run the jobs without a complete file, and return one row of the table for every job."""
+    """Run the jobs whose runs are not complete, and return one row of the table for every job."""
     missing = missing_jobs(jobs, force=force)
     executor = DaskExecutor(scheduler) if scheduler and missing else LocalExecutor(workers)
     room = RunFiles()
@@ -177,7 +184,7 @@ def _run_jobs(
 def _run_all(
     executor: AbstractExecutor, missing: Sequence[Job], total: int, room: RunFiles, *, keep: bool, quiet: bool
 ) -> dict[str, Outcome]:
-    """Run the missing jobs and return their outcomes. This process owns the screen and passes signals on.
+    """Run the missing jobs and return their outcomes by name. Show the progress, and pass signals on to the jobs.
 
     Raises:
         InterruptedRunError: if a signal stopped the fleet.
@@ -207,7 +214,7 @@ def _run_all(
 
 
 def _matching_recipes(patterns: Sequence[str]) -> list[str]:
-    """Return the recipe files, and the names that match the patterns."""
+    """Return the recipe files and the names of recipes that match the patterns."""
     runnable_names = runnable()
     matched: dict[str, None] = {}
     for pattern in patterns:
@@ -225,16 +232,23 @@ def _is_file(name: str) -> bool:
 def _recipes(
     names: Sequence[str], over: Sequence[Layer], options: Mapping[str, Any], seeds: Sequence[int]
 ) -> dict[str, Recipe]:
-    """Return each recipe by the name of its run, with the layers applied, at every point of a sweep."""
+    """Return the recipe of each run by the name of the run: one per recipe and point of the sweep.
+
+    Args:
+        names: names of recipes, or recipe files.
+        over: layers with precedence over the recipes.
+        options: options with precedence over all layers.
+        seeds: seeds to run; empty for the seeds of the recipes.
+    """
     recipes: dict[str, Recipe] = {}
     for name in names:
         model, _, sampler = ("", "", "") if _is_file(name) else name.partition(".")
         layers = [*([] if sampler else [read_layer(name)]), *over]
-        given_options = {key for key, value in options.items() if value is not None}  # an option overrides every recipe
+        given_options = {key for key, value in options.items() if value is not None}  # an option replaces a sweep
         sweep = {key: values for layer in layers for key, values in layer.sweep.items() if key not in given_options}
         recipe_seeds = sweep.pop("seed", ())
         seed_values = tuple(Value(number, "--seeds") for number in seeds) or recipe_seeds
-        sweep |= {"seed": seed_values} if seed_values else {}  # the last, so that seeds share the rest of a name
+        sweep |= {"seed": seed_values} if seed_values else {}  # at the end, so that names of runs differ only there
         layers_without_sweep = [dataclasses.replace(layer, sweep={}) for layer in layers]
         for point in points(sweep):
             full_name = (Path(name).stem if _is_file(name) else name) + point.suffix
@@ -248,7 +262,7 @@ def _recipes(
 
 
 def _packages(recipe: Recipe) -> tuple[tuple[str, str], ...]:
-    """Return the packages that offer the parts of a recipe, and bnnzoo, with their versions."""
+    """Return name and version of bnnzoo, and of the packages that contain the parts of a recipe."""
     entries = [registry.find(f"{kind}s", part.name) for kind, part in _named_parts(recipe).items()]
     own_version = {
         plugin.distribution: plugin.version for plugin in registry.plugins() if plugin.distribution == registry.OWN
@@ -261,7 +275,7 @@ def _named_parts(recipe: Recipe) -> dict[str, Part]:
 
 
 def _check_parts(recipe: Recipe) -> None:
-    """Refuse unknown parts and invalid fields now, because every process would refuse them."""
+    """Check the parts and their fields once, before every process would fail."""
     parts = _named_parts(recipe)
     for kind, part in parts.items():
         registry.find(f"{kind}s", part.name)  # checking the name is fast, importing a part is slow

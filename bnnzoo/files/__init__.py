@@ -1,1 +1,1 @@
-"""Files and their names: atomic writes, paths from the user, quoting for a shell, names of variables."""
+"""Files and their names: atomic writes, checks of paths, quoting for a shell, names of variables."""

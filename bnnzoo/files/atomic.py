@@ -1,4 +1,4 @@
-"""Atomic writes: a file is complete or absent, whatever interrupts its writer. Every file of bnnzoo is written here."""
+"""Atomic writes: even if the writer is interrupted, a file is complete or absent. bnnzoo writes all files so."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from typing import IO, Any
 from bnnzoo.errors import BnnzooError, UsageError
 
 half_written: set[Path] = set()
-"""Temporary files that exist now; a process that exits without unwinding removes them first."""
+"""Temporary files that exist now. `process.signals.end_process` removes them."""
 
 
 class OvertakenError(Exception):
-    """Another process has replaced the file that this one was about to replace."""
+    """Another process has replaced the file that this process was going to replace."""
 
 
 @contextmanager
 def replacing(
     path: Path, *, on_failure: str = "the previous file is unchanged", instead_of: IO[bytes] | None = None
 ) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside `path`, for reading and writing, that replaces `path` at the end of the block.
+    """Open a temporary file next to `path`, for reading and writing. At the end of the block it replaces `path`.
 
-    The steps are flush, fsync, rename and fsync of the folder. After an exception the temporary file is removed and
-    `path` is unchanged. Each writer has its own temporary file: with several writers the last one's file remains,
-    complete.
+    The final steps are flush, fsync, rename and fsync of the folder. After an exception the temporary file is removed
+    and `path` is unchanged. Each writer has its own temporary file. With several writers, the file of the writer that
+    ends last remains.
 
     Args:
         path: the file to replace.
-        on_failure: end of the error message, about the data that remain.
-        instead_of: the open file that `path` must still be.
+        on_failure: end of the error message, which tells what data remain.
+        instead_of: an open file. If `path` has become another file, it is not replaced.
 
     Yields:
         the open temporary file.
@@ -57,15 +57,15 @@ def replacing(
 
 
 def check_free(path: Path, *, force: bool, remedy: str = "another [[out]], or [[force=True]]") -> None:
-    """Raise if a file at `path` could not be written, or would replace something without `force`.
+    """Check that a file can be written to `path`.
 
     Args:
         path: the file to write.
-        force: a regular file may be replaced; anything else is refused in any case.
-        remedy: remedy in the message if there is a file.
+        force: allow that a regular file is replaced.
+        remedy: the remedy in the message if the file exists.
 
     Raises:
-        UsageError: with the remedy.
+        UsageError: if `path` exists and `force` is false, or if it is not a regular file. The message has a remedy.
     """
     try:
         exists = path.exists()
@@ -80,10 +80,10 @@ def check_free(path: Path, *, force: bool, remedy: str = "another [[out]], or [[
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents.
+    """Create a folder and its parents if they do not exist.
 
     Raises:
-        UsageError: if the folder cannot be made.
+        UsageError: if the folder cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write `path` by a function of the open file, completely or not at all.
+    """Write a file, completely or not at all; `write` is called with the open file.
 
     Raises:
         BnnzooError: if the file cannot be written; the message names it, and an old file is unchanged.
@@ -112,7 +112,7 @@ def copy_atomically(source: Path, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's list of names to disk; otherwise a power failure may lose a new or renamed file."""
+    """Write the list of names in a folder to disk. Otherwise a power failure may undo the creation of a file."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -123,7 +123,8 @@ def sync_folder(folder: Path) -> None:
 def _publish(temporary: Path, path: Path, instead_of: IO[bytes] | None) -> None:
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        # without locks on folders, another process can act between the comparison and the rename
+        # The lock prevents that another process replaces the file between comparison and rename. Some file systems
+        # have no locks on folders.
         with suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_EX)
         if instead_of is not None and not os.path.samestat(os.fstat(instead_of.fileno()), path.stat()):
@@ -136,17 +137,17 @@ def _publish(temporary: Path, path: Path, instead_of: IO[bytes] | None) -> None:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
-    """Open a new file beside `path` with a lock that marks it as in use, and remove it unless it was renamed."""
+    """Open a new file next to `path`; a lock marks it as in use. At the end, remove it if it was not renamed."""
     while True:
         temporary = path.with_name(f".{_stem(path)}.{secrets.token_hex(8)}.tmp")
         half_written.add(temporary)
         try:
-            # Mode x fails if the name exists, so it never follows a link that someone planted.
+            # Mode x fails if the name exists, so the file is never written through a link of another user.
             with open(temporary, "x+b") as file:
-                # not every file system has locks; a shared lock lets HDF5 read the finished file
+                # Some file systems have no locks. The lock is shared, so that HDF5 can read the finished file.
                 with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_SH)
-                with suppress(OSError):  # users who could not read the old file must not be able to read the new one
+                with suppress(OSError):  # the new file gets the permissions of the old one
                     if stat.S_ISREG((old_status := path.lstat()).st_mode):
                         os.fchmod(file.fileno(), stat.S_IMODE(old_status.st_mode))
                 if os.fstat(file.fileno()).st_nlink:  # otherwise another writer removed the file before it was locked
@@ -159,12 +160,12 @@ def _temporary(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
 
 
 def _stem(path: Path) -> str:
-    """Return the beginning of the file's name, short enough to add a suffix within 255 bytes."""
+    """Return the beginning of the file name, so short that a suffix can be added (at most 255 bytes)."""
     return os.fsencode(path.name)[:200].decode(errors="ignore")
 
 
 def _remove_stale_files(path: Path) -> None:
-    """Remove the temporary files of `path` that no process has locked: their writers were killed."""
+    """Remove old temporary files of `path`. Without a lock, their writer has been killed."""
     own_pattern = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{16}}\.tmp")
     for neighbour in path.parent.iterdir():
         if own_pattern.fullmatch(neighbour.name) and neighbour.is_file() and not neighbour.is_symlink():

@@ -20,7 +20,8 @@ def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
         folder: whether the path may be a folder.
 
     Raises:
-        UsageError: if it names no file, or if the file system cannot hold the file or the folder of its parts.
+        UsageError: if it is not the name of a file, or if the file system does not allow this name for the file or for
+            its folder NAME.parts.
     """
     text, path = os.fspath(path_given), Path(path_given)
     if not text or (not folder and path.name in ("", "..")):
@@ -40,14 +41,14 @@ def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
 
 
 def refuse_input_as_output(out: Path, inputs: Iterable[Any]) -> None:
-    """Refuse to replace a file that the command reads, under any name, even with --force.
+    """Check that the output is not one of the inputs of the command, even under another name.
 
     Args:
         out: the file to write.
         inputs: the files that are read; values that are not paths are ignored.
 
     Raises:
-        UsageError: with the file.
+        UsageError: if the output is an input; --force does not change this.
     """
     for input_path in inputs:
         if isinstance(input_path, str | Path) and os.fspath(input_path) and _is_same(out, Path(input_path)):

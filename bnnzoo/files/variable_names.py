@@ -1,4 +1,4 @@
-"""Rules for the names of variables in a run's file: fields of a network, sites, statistics."""
+"""Rules for the names of variables in the file of a run: fields of a network, sites, statistics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 _LONGEST = 180
 """Maximal number of characters.
 
-The file adds prefixes such as `linearised_at_`, and HDF5 and the reader limit the total.
+In the file, names get prefixes such as `linearised_at_`. The total length is limited by HDF5 and by the reader.
 """
 _TAKEN = ("chain", "draw")
 
@@ -26,7 +26,7 @@ def fault(name: str) -> str:
 
 
 def clash(ranks: Mapping[str, int]) -> str:
-    """Return the reason why a variable's name conflicts with a dimension of another variable; empty if none does.
+    """Return the reason why the name of a variable is also that of a dimension; empty if there is no such variable.
 
     `ranks` maps each variable to its number of dimensions.
     """

@@ -1,4 +1,4 @@
-"""Many runs at once: the jobs of a sweep, and executors that run each job in its own process, local or remote."""
+"""Fleets of runs: the jobs of a sweep, and executors that run each job in its own local or remote process."""
 
 from bnnzoo.fleet.dask import DaskExecutor as DaskExecutor
 from bnnzoo.fleet.executor import AbstractExecutor as AbstractExecutor

@@ -1,8 +1,8 @@
 """Processes of jobs on this machine: start, progress, retries and stop.
 
 Each job has its own process, because JAX selects its devices once per process, and because a killed process then does
-not affect other jobs. A job ends when its standard input closes, so it never outlives the process that started it or
-holds its lock longer.
+not affect other jobs. A job ends when its standard input closes. It therefore never runs, or locks its run, longer than
+the process that started it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bnnzoo.fleet.job import Job
 from bnnzoo.progress import Progress
 
 ATTEMPTS = 4
-"""Number of times a job is started or resumed if its process is killed, for example because memory ran out."""
+"""Largest number of starts of a job. It is resumed if its process is killed, for example for lack of memory."""
 _SIGNAL_EXIT_CODES = (128 + signal.SIGTERM, 128 + signal.SIGINT)
 _EVENT = '{"phase":'
 
@@ -33,7 +33,7 @@ class Children:
 
     def __init__(self) -> None:
         self._running: dict[subprocess.Popen[bytes], bool] = {}
-        """Whether each process reported progress; before, it is importing, and an interrupt would print a traceback."""
+        """Whether each process has reported progress. Before, it is importing, and SIGINT would print a traceback."""
         self._received_signal = 0
         self._lock = threading.Lock()
 
@@ -52,7 +52,7 @@ class Children:
             if self._received_signal:
                 return Outcome(job.name, 128 + self._received_signal, time.perf_counter() - start_time, "not begun")
             code, last_message = self._run_once(job, tell)
-            # A batch system may also stop a process with a signal; the job has then saved a checkpoint to resume from.
+            # A batch system may also stop a process with a signal. The job has then written a checkpoint.
             signal_number = -code if code < 0 else code - 128 if code in _SIGNAL_EXIT_CODES else 0
             if not signal_number or self._received_signal:
                 break
@@ -69,16 +69,16 @@ class Children:
         """Run the job's process once, and return its exit code and the last line of its messages."""
         last_message = ""
         with subprocess.Popen(
-            # -P keeps the data's folder out of sys.path: a file random.py there would replace Python's module.
+            # -P removes the current folder from sys.path. A file random.py there would replace Python's module.
             [sys.executable, "-P", "-m", "bnnzoo.cli.job"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
-            # If the folder does not exist here, do not use the current folder, where files of the same names may be
-            # other data.
+            # If the folder does not exist on this machine, the current folder is not used instead, because it may
+            # contain other data under the same file names.
             cwd=job.folder if job.folder.is_dir() else job.out.parent,
-            # A separate process group, so that a terminal's Ctrl-C reaches only this process, which passes it on.
+            # In a separate process group, the job does not get Ctrl-C from the terminal; this process passes it on.
             process_group=0,
         ) as process:
             assert process.stdin is not None
@@ -104,7 +104,7 @@ class Children:
 
 
 def _event(line: str) -> Progress | None:
-    """Return the progress in a line, or None for a message or a line that a kill cut off."""
+    """Return the progress in a line; None for a message, or for an incomplete line of a killed process."""
     if not line.startswith(_EVENT):
         return None
     try:

@@ -1,7 +1,7 @@
 """Jobs on the workers of a Dask cluster, https://distributed.dask.org.
 
-A worker that shares the job's folder writes the run there, and any other worker can then resume it. Otherwise the file
-is returned as bytes, and a job whose worker dies starts again.
+If a worker shares the folder of the job, it writes the run there, and another worker can resume the run. Otherwise the
+worker returns the file as bytes. If such a worker dies, its job starts again from the beginning.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DaskExecutor(AbstractExecutor):
         self._futures: dict[Any, Job] = {}
 
     def outcomes(self, jobs: Sequence[Job], tell: Tell) -> Iterator[Outcome]:
-        """Submit all jobs, and yield the outcome of each in the order in which they end."""
+        """Submit all jobs. Yield the outcome of each job when it ends."""
         from distributed import as_completed
 
         def handle_event(event: tuple[Any, tuple[str, tuple[Any, ...]]]) -> None:
@@ -68,7 +68,7 @@ class DaskExecutor(AbstractExecutor):
                 for job in jobs
             }
             for future in as_completed(list(self._futures), loop=self._client.loop):
-                # Drop the future: as long as it exists here, the worker keeps its result, which may be a whole file.
+                # The future is removed, because the worker keeps its result (possibly a file) as long as it exists.
                 yield self._outcome(future, self._futures.pop(future))
         finally:
             for marker in markers:
@@ -78,7 +78,7 @@ class DaskExecutor(AbstractExecutor):
     def stop(self, number: int) -> None:
         """Cancel the jobs that have not started, and stop the others on their workers."""
         self._received_signal = number
-        with suppress(Exception):  # a lost worker cannot be stopped and need not be
+        with suppress(Exception):  # a worker that is lost need not be stopped
             self._client.cancel([future for future, job in list(self._futures.items()) if job.name not in self._begun])
             self._client.run(_stop, self._fleet, number)
 
@@ -91,7 +91,7 @@ class DaskExecutor(AbstractExecutor):
                 content = outcome.content
                 try:
                     write_atomically(job.out, lambda file: file.write(content))
-                except BnnzooError as error:  # this run failed; the others go on
+                except BnnzooError as error:  # only this job fails
                     return Outcome(job.name, error.exit_code, outcome.seconds, str(error))
             return outcome._replace(content=None)
         if self._received_signal:
@@ -103,7 +103,7 @@ class DaskExecutor(AbstractExecutor):
 
 
 _fleets: dict[str, Children] = {}
-"""Jobs running in this worker process, by fleet."""
+"""The running jobs of this worker process, by fleet."""
 
 
 def _run(job: Job, fleet: str) -> Outcome:
@@ -126,7 +126,7 @@ def _run(job: Job, fleet: str) -> Outcome:
 
 
 def _is_shared(folder: Path, fleet: str) -> bool:
-    """Whether the folder is shared with the main command, which has created a marker file in it."""
+    """Whether this worker sees the folder of the main command, which has created a marker file in it."""
     return (folder / f".{fleet}").exists()
 
 

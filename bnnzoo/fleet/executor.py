@@ -1,4 +1,4 @@
-"""The interface of executors, which run a fleet's jobs."""
+"""The interface of executors, which run the jobs of a fleet."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bnnzoo.fleet.job import Job
 from bnnzoo.progress import Progress
 
 SAID = "said"
-"""Phase of a warning or error message of a job's process; shown also with --quiet."""
+"""Value of `Progress.phase` for a message of a job: a warning or an error, which --quiet does not hide."""
 
 Tell = Callable[[str, Progress], None]
-"""Callback with a job's name and its progress; it may be called in another thread."""
+"""A function that is called with the name of a job and its progress. The call may come from another thread."""
 
 
 class Outcome(NamedTuple):
-    """The result of a job. If `code` is 0, the file is where the job requested it."""
+    """The result of a job. If `code` is 0, the run is in the file of the job."""
 
     name: str
     code: int
@@ -27,24 +27,24 @@ class Outcome(NamedTuple):
     last_message: str = ""
     """The reason of a failure."""
     content: bytes | None = None
-    """The file's bytes, sent by a machine that does not share the folder."""
+    """The content of the file, if the job ran on a machine that does not share its folder."""
 
 
 class AbstractExecutor(abc.ABC):
-    """Executor that runs each job in its own process, and retries a killed one from its last checkpoint."""
+    """Executor that runs each job in its own process. If a process is killed, the job is resumed."""
 
     @abc.abstractmethod
     def outcomes(self, jobs: Sequence[Job], tell: Tell) -> Iterator[Outcome]:
-        """Run jobs, and yield the outcome of each in the order in which they end.
+        """Run jobs. Yield the outcome of each job when it ends.
 
         Args:
             jobs: the jobs to run.
-            tell: called with a job's name and its progress.
+            tell: a function that is called with the name of a job and its progress.
         """
 
     @abc.abstractmethod
     def stop(self, number: int) -> None:
-        """Pass a signal on: running jobs stop at a checkpoint, the others do not start.
+        """Pass a signal on. Running jobs stop with a checkpoint, and no other job starts.
 
-        Another thread may call it.
+        It may be called from another thread.
         """

@@ -1,4 +1,4 @@
-"""One run of a fleet, with everything that a remote process needs to start or resume it."""
+"""One run of a fleet, with all information that a remote process needs to start or resume it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from bnnzoo.recipe import Recipe
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe and the file of its run. Jobs are pickled between processes, never stored."""
+    """A recipe and the file of its run. Jobs are sent to other processes as pickles, but never stored."""
 
     name: str
     recipe: Recipe
     out: Path
     """Absolute path, because a remote process has another working directory."""
     folder: Path
-    """Folder that relative paths of data refer to, if the process can see it."""
+    """Folder to which relative paths of data refer, if it exists on the machine of the process."""
     debug: bool = False
     packages: tuple[tuple[str, str], ...] = ()
-    """Names and versions of bnnzoo and of other packages with parts of it, where the job was requested."""
+    """Name and version of bnnzoo, and of other packages with parts of the recipe, on the requesting machine."""
     replaces: str = ""
-    """Identity (`store.identity_of`) of the complete run that this one replaces."""
+    """Identity (`store.identity_of`) of the complete run that this job replaces; empty if there is none."""

@@ -12,14 +12,14 @@ from bnnzoo.fleet.job import Job
 
 
 class LocalExecutor(AbstractExecutor):
-    """Executor of at most `workers` jobs at a time; its threads only wait for their processes."""
+    """Executor that runs at most `workers` jobs at the same time, each in a process and a thread that waits for it."""
 
     def __init__(self, workers: int):
         self._workers = workers
         self._children = Children()
 
     def outcomes(self, jobs: Sequence[Job], tell: Tell) -> Iterator[Outcome]:
-        """Run the jobs in child processes, and yield the outcome of each in the order in which they end."""
+        """Run the jobs in child processes. Yield the outcome of each job when it ends."""
         with ThreadPoolExecutor(self._workers) as pool:
             futures = [pool.submit(self._children.run, job, partial(tell, job.name)) for job in jobs]
             for future in as_completed(futures):

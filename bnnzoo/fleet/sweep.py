@@ -1,4 +1,4 @@
-"""The points of a sweep: all combinations of the varied options, each with a name for its file."""
+"""The points of a sweep: all combinations of the values of its options, each with a name for its file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from bnnzoo.errors import UsageError
 from bnnzoo.recipe import Value
 
 MAX_RUNS = 10_000
-"""Most runs of one sweep; a larger number is probably a typing error."""
+"""Largest number of runs of one sweep. A larger number is probably a typing error."""
 
 _SEEDS = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 class Point(NamedTuple):
-    """The option values of one run, and the suffix of its name: `,sampler.step_size=0.001,seed=0`."""
+    """The option values of one run, and the suffix of its name, such as `,sampler.step_size=0.001,seed=0`."""
 
     suffix: str
     options: dict[str, Value]
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Parse seeds such as `0-19` or `0,3,5-7`, without duplicates.
+    """Parse a list of seeds, such as `0-19` or `0,3,5-7`. Remove duplicates.
 
     Raises:
         UsageError: if the text has another form, or a range is too long.
@@ -44,10 +44,12 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def points(values: Mapping[str, Sequence[Value]]) -> list[Point]:
-    """Return every combination, with the last option varying fastest; a single empty point if there are no options.
+    """Return all combinations of the values; the last option varies fastest.
+
+    Without options, the result is one point without options.
 
     Raises:
-        UsageError: if there are too many, or two with one name.
+        UsageError: if there are too many combinations, or if two of them have the same name.
     """
     keys = list(values)
     count = 1

@@ -1,4 +1,4 @@
-"""A picture: the figure, a description in words, and a table of the plotted numbers."""
+"""A picture: the figure, a description of it, and a table of the plotted numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def picture_format(path: Path) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Picture:
-    """A picture: `figure` is matplotlib's, `alt` describes it in words, `table` holds the numbers that are drawn."""
+    """A picture: `figure` is a matplotlib figure, `alt` is its description, and `table` contains the drawn numbers."""
 
     name: str
     title: str
@@ -45,7 +45,7 @@ class Picture:
         return f"<Picture {self.name}: {textwrap.shorten(self.alt, 100, placeholder=' ...')}>"
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture on a white background, in the format of the suffix: png, svg, pdf, eps or tiff.
+        """Write the picture to a file, on a white background. The suffix is the format: png, svg, pdf, eps or tiff.
 
         Raises:
             UsageError: for an unknown suffix.
@@ -56,7 +56,7 @@ class Picture:
         return path
 
     def inline_svg(self) -> str:
-        """Return the picture as an inline SVG element, without background, ids or external references."""
+        """Return the picture as an SVG element for an HTML page, without background, ids or external references."""
         svg = self._render("svg", **{"svg.fonttype": "none"}).decode()
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -73,11 +73,11 @@ class Picture:
         file = io.BytesIO()
         metadata = {"Date": None} if format == "svg" else None
         with style(**{"svg.hashsalt": self.name, **settings}):
-            # The layout of a first drawing differs slightly from that of a second one.
+            # The layout changes slightly between the first and the second drawing, so the figure is drawn twice.
             self.figure.draw_without_rendering()
             self.figure.savefig(file, format=format, facecolor=facecolor, metadata=metadata)
         return file.getvalue()
 
     def _repr_png_(self) -> bytes:
-        """Return the PNG that a notebook shows."""
+        """Return the picture as PNG, for a notebook."""
         return self._render("png", facecolor="white")

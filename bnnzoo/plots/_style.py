@@ -1,4 +1,4 @@
-"""Common style of all pictures: one journal column wide, colours for colour-blind readers, no display needed."""
+"""Common style of all pictures: the width of one journal column, and colours for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 INK = "#1c2024"
 MUTED = "#6f7782"
-# The colours of Okabe and Ito, in the order in which they are used.
+# The colours of Okabe and Ito, in the order of their use.
 BLUE, ORANGE, GREEN, PURPLE, SKY, AMBER = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, AMBER)
 
@@ -30,7 +30,7 @@ VARIABLES = {
     "--sky": SKY,
     "--amber": AMBER,
 }
-"""Style sheet variables through which a page can recolour a picture."""
+"""Variables of a style sheet, with which an HTML page can change the colours of a picture."""
 
 WIDTH = 4.0
 """Width in inches: one journal column; 9-point text stays readable on a phone."""
@@ -74,7 +74,7 @@ _RC: dict[str, Any] = {
 
 @contextlib.contextmanager
 def style(**settings: Any) -> Iterator[None]:
-    """Apply the settings of this module inside the context, and leave the caller's unchanged."""
+    """Apply the settings of this module in the context. The settings of the caller are restored afterwards."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(cast(Any, {**_RC, **settings}))
@@ -84,9 +84,9 @@ def style(**settings: Any) -> Iterator[None]:
 def panels(
     rows: int = 1, columns: int = 1, *, height: float, width: float = WIDTH, **options: Any
 ) -> tuple[Figure, Any]:
-    """Return a figure of panels, `height` inches each, and its axes [row, column].
+    """Return a figure with panels, each `height` inches high, and its axes [row, column].
 
-    It does not use pyplot, so it needs no backend and no display.
+    The function does not use pyplot, so no backend and no display are needed.
     """
     figure = Figure(figsize=(width, 0.35 + rows * height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
@@ -99,12 +99,12 @@ def tint(colour: str, strength: float) -> tuple[float, float, float]:
 
 
 def title(panel: Axes, text: str, *, letters: int = 48, **options: Any) -> None:
-    """Set a panel's title, wrapped after `letters` letters, because a wide title would exceed the figure."""
+    """Set the title of a panel, with line breaks after at most `letters` letters."""
     panel.set_title(textwrap.fill(text, letters), **options)
 
 
 def headroom(axes: Axes, fraction: float) -> None:
-    """Extend the vertical axis by a fraction of its range, to make room for a legend."""
+    """Extend the vertical axis at the top by a fraction of its range, for a legend."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high + fraction * (high - low))
 
@@ -126,10 +126,10 @@ def add_chain_legend(figure: Figure, handles: Sequence[Any]) -> None:
 
 
 def rhat_text(value: float) -> str:
-    """Format an R-hat with two decimals, or as "above 10" for chains that do not overlap."""
+    """Format an R-hat with two decimals, or as "above 10"."""
     return f"{value:.2f}" if value < 10 else "above 10"
 
 
 def evenly_spaced(count: int, max_count: int) -> np.ndarray:
-    """Return at most `max_count` evenly spaced indices below `count`; more points would be slower and not visible."""
+    """Return at most `max_count` evenly spaced indices from 0 to `count - 1`."""
     return np.unique(np.linspace(0, count - 1, min(count, max_count)).round().astype(int))

@@ -1,4 +1,4 @@
-"""Predictive distribution of one or several runs over a single input: mean, intervals, data, and sds."""
+"""Predictive distribution of one or several runs against a single input: mean, intervals, data and sds."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bnnzoo.plots._picture import Picture
 from bnnzoo.plots._style import AMBER, BLUE, GREEN, INK, MUTED, ORANGE, PURPLE
 
 Of = Literal["predictive", "function"]
-"""Quantity of a band: the target y, or f(x), the mean of y for one draw of the weights."""
+"""Quantity of a band: "predictive" is the target y; "function" is f(x), the mean of y for one draw of the weights."""
 
 _POINTS = 800
 _COLUMNS = 4
 _COLOURS = (BLUE, AMBER, ORANGE, GREEN, PURPLE)
-"""Colours of overlaid runs, in an order in which neighbours differ strongly, even in grey."""
+"""Colours of overlaid runs. Successive colours differ strongly, even in a grey copy."""
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)), (0, (8, 3)))
 
 
@@ -35,7 +35,7 @@ class Curve(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Predictions of a run over its single input, with the training data."""
+    """Predictions of a run on a grid of its single input, with the training data."""
 
     name: str
     grid: Float[np.ndarray, " point"]
@@ -45,7 +45,7 @@ class Band(NamedTuple):
     y: Float[np.ndarray, " row"]
 
     def intervals(self, of: Of) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """Return name, lower ends and upper ends of the wide and of the narrow interval."""
+        """Return name, lower ends and upper ends: first of the wide interval, then of the narrow interval."""
         columns = self.columns
         if of == "predictive":
             return [
@@ -56,12 +56,12 @@ class Band(NamedTuple):
         return [("mean ± 2 sd of f(x)", mean - 2 * sd, mean + 2 * sd), ("± 1 sd", mean - sd, mean + sd)]
 
     def standard_deviation(self, of: Of) -> Float[np.ndarray, " point"]:
-        """Return the standard deviation of the band's quantity."""
+        """Return the standard deviation of the quantity `of` at each grid point."""
         return self.predictions["sd" if of == "predictive" else "epistemic_sd"].to_numpy()
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """Columns of the picture's table."""
+        """Columns of `predictions`."""
         return {str(name): values.to_numpy() for name, values in self.predictions.items()}
 
     def is_in_data_range(self) -> np.ndarray:
@@ -70,7 +70,7 @@ class Band(NamedTuple):
 
 
 def band(one: Band, *, feature: str, target: str, of: Of = "predictive", truth: Sequence[Curve] = ()) -> Picture:
-    """Draw mean, intervals and data; for the predictive distribution, a second panel has the standard deviations.
+    """Draw mean, intervals and data. For the predictive distribution, a second panel shows the standard deviations.
 
     Args:
         one: the predictions.
@@ -128,7 +128,7 @@ def draw_intervals(panel: Axes, run_band: Band, of: Of) -> None:
 
 
 def scatter(panel: Axes, run_band: Band) -> None:
-    """Draw the training data, or an evenly spaced part of many, as stated in the legend."""
+    """Draw the training data. If there are too many, draw an evenly spaced subset; the legend gives its size."""
     row_numbers = _style.evenly_spaced(len(run_band.x), _POINTS)
     data = (
         "training data"
@@ -141,13 +141,13 @@ def scatter(panel: Axes, run_band: Band) -> None:
 
 
 def draw_truth(panel: Axes, truth: Sequence[Curve]) -> None:
-    """Draw known curves in the colour of text."""
+    """Draw the known curves."""
     for index, curve in enumerate(truth):
         panel.plot(curve.x, curve.y, color=INK, ls=(0, (4, 2)), lw=1, label="" if index else "truth", zorder=5)
 
 
 def shade_outside(panel: Axes, run_band: Band) -> None:
-    """Shade the range without data in grey."""
+    """Shade the ranges without data in grey."""
     low, high = run_band.grid[0], run_band.grid[-1]
     for start, stop in ((low, min(run_band.x.min(), high)), (max(run_band.x.max(), low), high)):
         if start < stop:
@@ -163,7 +163,7 @@ def bands(
     truth: Sequence[Curve] = (),
     overlay: bool = False,
 ) -> Picture:
-    """Draw one panel per run with common axes, or with `overlay` all wide intervals in one panel and the sds below.
+    """Draw one panel per run, with common axes. With `overlay`, draw all runs in one panel, and their sds below.
 
     Args:
         run_bands: the predictions of each run.
@@ -216,7 +216,7 @@ def _draw_side_by_side(run_bands: Sequence[Band], feature: str, target: str, of:
 
 def _draw_overlaid(run_bands: Sequence[Band], feature: str, target: str, of: Of, truth: Sequence[Curve]) -> Figure:
     styles = list(zip(run_bands, cycle(_COLOURS), cycle(_DASHES)))
-    # The widest interval is drawn first. Borders are drawn last, so a covered part remains visible.
+    # The widest interval is drawn first, and the borders last, so that covered intervals remain visible.
     order = sorted(range(len(run_bands)), key=lambda index: -float(np.mean(run_bands[index].standard_deviation(of))))
     figure, axes = _style.panels(2, height=2.1, sharex=True, height_ratios=(3, 2))
     top, bottom = axes[:, 0]
@@ -245,7 +245,7 @@ def _draw_overlaid(run_bands: Sequence[Band], feature: str, target: str, of: Of,
 
 
 def _draw_borders(top: Axes, bottom: Axes, run_band: Band, of: Of, colour: str, dash: Any) -> Patch:
-    """Draw the borders of a run's interval and its sd; return the handle for the legend."""
+    """Draw the borders of the wide interval of a run, and its sd. Return the entry for the legend."""
     _, low, high = run_band.intervals(of)[0]
     for border in (low, high):
         top.plot(run_band.grid, border, color=colour, ls=dash, lw=1.2, zorder=2.5)

@@ -20,7 +20,7 @@ _BINS = 10
 def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray, "row class"]) -> Picture:
     """Draw accuracy against confidence in bins of equal width, with 95 % intervals, and the number of rows per bin.
 
-    Guo et al. 2017. The intervals are Wilson's.
+    See Guo et al. 2017. The intervals are Wilson intervals.
     """
     confidence, correct = probabilities.max(1), probabilities.argmax(1) == labels
     index = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
@@ -72,12 +72,12 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
 def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) -> Picture:
     """Draw the fraction of test targets inside central intervals against the nominal probability.
 
-    There is one line per target. Pooling would hide that the intervals of one target are too wide and those of another
-    too narrow.
+    There is one line per target. If all targets had a common line, intervals that are too wide for one target and too
+    narrow for another could look calibrated.
 
     Args:
-        pits: predictive distribution function of each target at its observed values.
-        tolerance: distance from the diagonal beyond which a prediction is reported as miscalibrated.
+        pits: values of the predictive distribution function at the observed targets, by name of the target.
+        tolerance: half width of the grey band. Outside it, predictions count as miscalibrated.
     """
     claimed = np.linspace(0, 1, 101)
     rows = len(next(iter(pits.values())))
@@ -118,7 +118,7 @@ def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) ->
 
 
 def _wilson(fraction: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
-    """Return Wilson's interval of a fraction."""
+    """Return the ends of the Wilson interval of a fraction."""
     middle = (fraction + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(fraction * (1 - fraction) / count + z**2 / (4 * count**2))
     return middle - half, middle + half

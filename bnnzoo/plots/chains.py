@@ -1,4 +1,4 @@
-"""Predictions of each chain's draws: traces, ranks and autocorrelation."""
+"""Pictures of predictions by chain and draw: traces, ranks and autocorrelation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POINTS, _LAGS = 400, 100
 
 
 def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[str, float]) -> Picture:
-    """Draw one panel per value and one line per chain; chains that agree overlap in one band."""
+    """Draw one panel per prediction and one line per chain. If the chains agree, the lines overlap."""
     chains, draws = next(iter(values.values())).shape
     draw_numbers = _style.evenly_spaced(draws, _POINTS)
     with _style.style():
@@ -53,10 +53,10 @@ def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[s
 
 
 def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str, float]) -> Picture:
-    """Draw one panel per value and one line per chain: frequencies of its ranks relative to uniform ones.
+    """Draw one panel per prediction and one line per chain: the frequencies of its ranks, divided by uniform ones.
 
-    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, section 4.3. The grey band holds 98 % of a bin's counts for
-    independent draws, as many as the value's effective sample size.
+    See Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, section 4.3. The grey band contains 98 % of the counts of
+    a bin if the draws are independent and their number is the effective sample size.
     """
     chains, draws = next(iter(values.values())).shape
     bins = int(np.clip(draws // 25, 2, 20))
@@ -65,7 +65,7 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
     with _style.style():
         figure, axes = _style.panels(len(values), height=1.35, sharex=True)
         for panel, (name, value) in zip(axes[:, 0], values.items(), strict=True):
-            # Ties, such as a probability that rounds to one, are broken at random, so that they favour no chain.
+            # Equal values, such as probabilities that round to 1, get ranks in random order, so no chain is favoured.
             shuffled = np.random.default_rng(0).permutation(value.size)
             ranks = np.empty(value.size)
             ranks[shuffled] = (rankdata(value.ravel()[shuffled], method="ordinal") - 0.5) / value.size
@@ -100,7 +100,7 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
 
 
 def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str, float]) -> Picture:
-    """Draw one panel per value and one line per chain, up to half of the draws and at most 100 lags."""
+    """Draw one panel per prediction and one line per chain, for at most 100 lags, up to half of the draws."""
     chains, draws = next(iter(values.values())).shape
     lags = np.arange(min(_LAGS, draws // 2) + 1)
     by_name: dict[str, np.ndarray] = {}

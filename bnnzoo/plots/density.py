@@ -1,4 +1,4 @@
-"""Predictive density of data without inputs, for one or two columns, with the data."""
+"""Predictive density of data without inputs, with the data, for one or two columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def density_of_one(
     *,
     column: str,
 ) -> Picture:
-    """Draw the density of one column, the band of 90 % of the draws' densities, and a histogram of the data."""
+    """Draw the density of one column, a band that contains 90 % of the densities of the draws, and the data."""
     with _style.style():
         figure, axes = _style.panels(height=2.4)
         panel = axes[0, 0]
@@ -55,7 +55,7 @@ def density_of_two(
     *,
     columns: Sequence[str],
 ) -> Picture:
-    """Draw the highest-density regions that hold 50, 90 and 99 % of the probability, and the data."""
+    """Draw the highest-density regions with 50, 90 and 99 % of the probability, and the data."""
     x_grid, y_grid = grids
     levels = levels_of(density)
     with _style.style():
@@ -82,7 +82,7 @@ def density_of_two(
 
 
 def levels_of(density: Float[np.ndarray, "up across"]) -> list[float]:
-    """Return the densities above which the fractions `MASS` of the mass on the grid lie, strictly ascending."""
+    """Return the density at the border of each highest-density region in `MASS`, in strictly ascending order."""
     ordered = np.sort(density.ravel())[::-1].astype(float)
     cumulative_mass = np.cumsum(ordered) / ordered.sum()
     levels = [float(ordered[min(np.searchsorted(cumulative_mass, mass), len(cumulative_mass) - 1)]) for mass in MASS]

@@ -15,10 +15,11 @@ from bnnzoo.plots._style import BLUE, INK, MUTED
 
 
 def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
-    """Draw the histogram of the probability integral transform, with two standard errors of each bin.
+    """Draw the histogram of the probability integral transform (Dawid 1984), with two standard errors of each bin.
 
-    There is one panel per target, because pooling would hide that the distribution of one target is too wide and that
-    of another too narrow (Dawid 1984). A hump means that intervals are too wide, a bowl too narrow, a slope biased.
+    There is one panel per target. In a common histogram, a distribution that is too wide for one target and too narrow
+    for another could look calibrated. A hump means that intervals are too wide, and a bowl that they are too narrow. A
+    slope means that predictions are biased.
     """
     rows = len(next(iter(pits.values())))
     bins = int(np.clip(rows // 10, 4, 20))
@@ -72,10 +73,11 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
 
 
 def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) -> Picture:
-    """Draw one panel per quantity: the histogram of the truth's rank, relative to a uniform distribution.
+    """Draw one panel per quantity: the histogram of the ranks of the true values, divided by a uniform distribution.
 
-    Talts et al. 2018. The grey band holds 99 % of a bin's counts. A bowl means that the draws are too close together, a
-    hump too far apart, a slope too low or too high.
+    See Talts et al. 2018. The grey band contains 99 % of the counts of a bin if the draws are calibrated. A bowl means
+    that the draws are too close together, and a hump that they are too far apart. A slope means that they are too low
+    or too high.
     """
     replicates = len(uniform)
     bins = int(np.clip(replicates // 12, 4, 20))
@@ -90,7 +92,7 @@ def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) 
             panel.stairs(value, edges, fill=True, color=BLUE, alpha=0.45, lw=0)
             panel.set_title(name, fontsize=8)
             panel.set_ylim(0, 1.1 * max(float(relative_counts.max()), float(high)))
-        axes[-1, 0].set(xlabel="rank of the truth among the draws, divided by their number", xlim=(0, 1))
+        axes[-1, 0].set(xlabel="rank of the truth among the draws, divided by the number of draws", xlim=(0, 1))
         figure.supylabel("frequency / uniform", fontsize=9)
     num_outside = int(np.sum((relative_counts < low) | (relative_counts > high)))
     alt = (

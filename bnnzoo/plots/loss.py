@@ -1,4 +1,4 @@
-"""Loss over the steps of runs that minimise or sample it, and its mean over a posterior."""
+"""Picture of the loss against the steps of runs that minimise or sample it, and of its posterior mean."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ _POINTS = 600
 
 
 class Descent(NamedTuple):
-    """Loss L(theta) = -log p(theta, D) of a run's chains, up to a constant."""
+    """Loss L(theta) = -log p(theta, D) of the chains of a run, up to a constant."""
 
     name: str
     warmup: Float[np.ndarray, "chain step"] | None
     """Warm-up trace, one value per step; None if it was not recorded."""
     first: int
-    """Step of the first draw, where the first warm-up step is step 1."""
+    """Step of the first draw. The first warm-up step is step 1."""
     thin: int
     draws: Float[np.ndarray, "chain draw"] | None
-    """Loss of the draws; None if the draws have no density of their own, as for a trained network."""
+    """Loss of the draws; None if it was not recorded, as for a trained network."""
 
 
 def loss(paths: Sequence[Descent]) -> Picture:
-    """Draw one colour per run and one line per chain over log steps; a dashed line marks the mean over the draws."""
+    """Draw the loss against the step on a log axis: one colour per run, one line per chain.
+
+    A dashed line is the mean over the draws.
+    """
     rows = []
     with _style.style():
         figure, axes = _style.panels(height=2.9)
@@ -54,7 +57,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
                 rows.append(
                     {"run": path.name, "what": "at the end", "loss": float(_curves_of_path(path)[-1][1][:, -1].mean())}
                 )
-        # The vertical axis shows the final range of the loss, and a part of the initial fall with the same height.
+        # The upper half of the vertical axis shows a part of the initial fall, and the lower half the final range.
         low, high = min(ends, default=0.0), max(ends, default=1.0)
         room = (high - low) or 1.0
         panel.set_ylim(low - 0.1 * room, high + room)

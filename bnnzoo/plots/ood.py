@@ -1,4 +1,4 @@
-"""Histograms of the uncertainty on familiar and on unfamiliar inputs."""
+"""Histograms of the uncertainty for familiar and for unfamiliar inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bnnzoo.plots._picture import Picture
 from bnnzoo.plots._style import BLUE, MUTED, ORANGE
 
 Score = tuple[Float[np.ndarray, " row"], Float[np.ndarray, " other"]]
-"""A score of the test rows, and of the unfamiliar rows."""
+"""Values of a score for the test rows, and for the unfamiliar rows."""
 
 _BINS = 25
 _AXES = {
@@ -27,13 +27,14 @@ _AXES = {
 
 
 def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
-    """Draw one row per score and one column per predictive distribution, with two histograms each.
+    """Draw one row of panels per score and one column per predictive distribution, with two histograms in each panel.
 
-    If a column has no scores for the variation between draws (mutual information, epistemic sd), a note replaces them.
+    A distribution of a single draw has no scores for the variation between draws (mutual information, epistemic sd). A
+    note is shown instead.
 
     Args:
-        columns: scores by the name of their distribution, such as the posterior and its best draw. The first has all
-            scores.
+        columns: scores by the name of the predictive distribution, such as the posterior and its best draw. The first
+            distribution has all scores.
         name: name of the unfamiliar rows.
     """
     scores = [score for score in _AXES if score in next(iter(columns.values()))]
@@ -83,7 +84,7 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
 
 
 def _edges(score: str, values: list[np.ndarray]) -> np.ndarray:
-    """Return the bins over all finite values; the upper 1 % and infinite values are clipped into the last bin."""
+    """Return the edges of the bins. Values above the 99 % quantile of the finite values are in the last bin."""
     values = [finite for score_values in values if len(finite := score_values[np.isfinite(score_values)])]
     if score == "max_probability" or not values:
         return np.linspace(0, 1, _BINS + 1)

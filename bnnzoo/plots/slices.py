@@ -1,4 +1,4 @@
-"""Predictions along one input at a time, with the other inputs fixed."""
+"""Picture of predictions against one input at a time; the other inputs are fixed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RUG = 200
 
 
 class Slice(NamedTuple):
-    """Predictions along one input: grid values, predictive means and quantiles at these values, and training values."""
+    """Predictions on a grid of one input (means and quantiles), and the training values of this input."""
 
     feature: str
     grid: Float[np.ndarray, " point"]
@@ -28,7 +28,7 @@ class Slice(NamedTuple):
 
 
 def slices(feature_slices: Sequence[Slice], *, value: str, interval: str, held_note: str) -> Picture:
-    """Draw mean, 50 and 90 % intervals in one panel per feature, with a rug of the training data.
+    """Draw mean, 50 % and 90 % intervals in one panel per feature; ticks at the bottom are the training data.
 
     Args:
         feature_slices: the slices.

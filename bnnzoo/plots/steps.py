@@ -1,4 +1,4 @@
-"""Statistics of the sampler's steps over the run, such as acceptance, sigma2 and penalty, with their limits."""
+"""Picture of the statistics of the sampler's steps, such as acceptance, sigma2 and penalty, with their limits."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bnnzoo.plots._style import INK, MUTED, ORANGE
 
 
 class Statistic(NamedTuple):
-    """A statistic of the sampler's steps; labels and limit are declared by the sampler in the file."""
+    """A statistic of the sampler's steps. The sampler declares its label and its limit."""
 
     name: str
     values: Shaped[np.ndarray, "chain draw"]
     warmup: Shaped[np.ndarray, "chain step"] | None = None
-    """Values during warm-up, drawn left of 0; None if they were not recorded."""
+    """Values during warm-up, which are drawn to the left of 0; None if they were not recorded."""
     label: str = ""
     """Label of the axis; by default the name."""
     limit: float | None = None
-    """Largest mean at which the run is trusted."""
+    """Largest acceptable mean; None if the statistic has no limit."""
     limit_label: str = ""
 
     @property
@@ -37,11 +37,14 @@ class Statistic(NamedTuple):
 _POINTS = 120
 _LOG_FROM = 100.0
 _SHARE_FROM = 0.5
-"""Non-negative values whose maximum lies between this and 1 are drawn as fractions."""
+"""Non-negative values are drawn as fractions if their maximum is between this number and 1."""
 
 
 def steps(statistics: Sequence[Statistic]) -> Picture:
-    """Draw one panel per statistic, one line per chain (means over short stretches of draws), and dashed limits."""
+    """Draw one panel per statistic and one line per chain. Limits are dashed lines.
+
+    The lines are means over short stretches of draws.
+    """
     draws = statistics[0].values.shape[1]
     with _style.style():
         figure, axes = _style.panels(len(statistics), height=1.4, sharex=True)
@@ -95,7 +98,7 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
 
 
 def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Float[np.ndarray, "chain stretch"]]:
-    """Return means over at most 120 stretches of equal length, and the positions of their centres."""
+    """Return the centres of about 120 successive stretches of equal length, and the mean of each stretch."""
     length = max(1, -(-values.shape[1] // _POINTS))
     count = values.shape[1] // length
     means = values[:, : count * length].reshape(len(values), count, length).mean(2)
@@ -103,7 +106,7 @@ def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Floa
 
 
 def _set_range(panel: Axes, values: Float[np.ndarray, " value"], *, may_be_fraction: bool) -> None:
-    """Set the vertical range: 0 to 1 for fractions, logarithmic over decades, else from 0 if that is close."""
+    """Set the vertical axis: 0 to 1 for fractions, logarithmic for values over several decades, otherwise linear."""
     if not len(values):
         return
     low, high = float(values.min()), float(values.max())

@@ -1,4 +1,4 @@
-"""The zoo's own entries, registered like those of any plugin: as text, and imported when they are used."""
+"""The built-in entries. They are registered like the entries of a plugin: as text, imported when they are used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bnnzoo.plugins.hookspecs import API_VERSION, Entry, hookimpl
 
 BNNZOO_API = API_VERSION
 
-# In a wheel the recipes are inside the package; in a source tree they are beside it.
+# In a wheel the recipes are in the package; in a source tree they are next to it.
 _PACKAGE = Path(__file__).parent.parent
 RECIPES = next((f for f in (_PACKAGE / "_zoo_configs", _PACKAGE.parent / "zoo_configs") if f.is_dir()), _PACKAGE)
 
@@ -20,10 +20,10 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     },
     "commands": {"bench": "bnnzoo-bench", "party": "bnnzoo-federated"},
 }
-"""Names that other packages offer, so that an error can name the package to install."""
+"""Names of parts and commands in other packages. An error message names the package to install."""
 
 CLASSES_ELSEWHERE = dict.fromkeys(("Austerity", "Confidence", "MinibatchBarker"), "bnnzoo-minibatch-tests")
-"""Classes that can be imported from `bnnzoo` if the package that defines them is installed."""
+"""Classes of other packages that can be imported from `bnnzoo` if their package is installed."""
 
 COMMANDS = {
     "sample": "sample",
@@ -47,7 +47,7 @@ COMMANDS = {
 }
 """The commands and their modules in `bnnzoo.cli`, in the order of --help.
 
-A new command is one file with an `add_to(app)`, and its name here.
+A new command is a module with a function `add_to(app)`, and its name in this list.
 """
 
 
@@ -60,7 +60,7 @@ _MODELS = {
     "cnn": "small convolutional network for images",
     "resnet": "small residual network for images, without batch statistics",
 }
-"""Models, each in the module of its name."""
+"""Models. The name of each is also the name of its module."""
 
 _SAMPLERS = {
     "mcmc.random-walk": "random-walk Metropolis: no gradients, the simplest exact method",
@@ -84,7 +84,7 @@ _SAMPLERS = {
     "variational.laplace": "Laplace approximation: the Gaussian with the posterior's curvature at a mode",
     "variational.swag": "SWAG: a Gaussian through the path of stochastic gradient descent",
 }
-"""Samplers as FAMILY.NAME, each in the module of its name."""
+"""Samplers as FAMILY.NAME: the package and the module of each."""
 
 _INEXACT = {
     "penalty": "noise-corrected",
@@ -177,7 +177,7 @@ def bnnzoo_commands() -> list[Entry]:
 
 
 def _class_entry(module: str, name: str, summary: str, exactness: str = "") -> Entry:
-    """Return the entry of a class that is called like its part: `sms-ubu` is the class `SmsUbu`."""
+    """Return the entry of a class. The name of the class follows from that of the part: `sms-ubu` is `SmsUbu`."""
     return Entry(name, f"{module}:{name.title().replace('-', '')}", summary, exactness)
 
 

@@ -1,10 +1,11 @@
-"""Discovery of plugins: entry points become checked entries.
+"""Discovery of plugins. Their entries are checked and collected.
 
-Each plugin is loaded on its own. A failure is recorded and does not affect the other plugins.
+A plugin is an entry point of the group `bnnzoo`. The built-in parts form such a plugin too. Each plugin is loaded on
+its own. If it fails, the failure is recorded, and the other plugins are not affected.
 
-A plugin is an entry point of the group `bnnzoo`. The built-in parts form such a plugin too. Three environment variables
-select the plugins. `BNNZOO_PLUGINS=a,b` loads these distributions only. `BNNZOO_DISABLE_PLUGINS=1` loads only the zoo
-itself. `BNNZOO_STRICT_PLUGINS=1` turns a plugin that fails into an error; plugin authors use it, and CI.
+Two environment variables select the plugins: `BNNZOO_PLUGINS=a,b` loads only these distributions, and
+`BNNZOO_DISABLE_PLUGINS=1` loads only bnnzoo itself. `BNNZOO_STRICT_PLUGINS=1` raises an error if a plugin fails, for
+plugin authors and CI.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from bnnzoo.suggestions import near_names
 GROUP = OWN = "bnnzoo"
 KINDS = ("models", "samplers", "datasets", "likelihoods", "priors")
 RECIPES = "configs"
-"""The kind whose entries are read, not imported."""
+"""The kind of recipes. Their entries are files that are read and not imported."""
 COMMANDS = "commands"
-"""The kind whose entries are commands of the command line; they are not parts of a recipe."""
+"""The kind of commands of the command line. They are not parts of a recipe."""
 EXACTNESS = ("exact", "noise-corrected", "biased", "approximate")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -41,11 +42,14 @@ _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _RECIPE_TARGET = re.compile(r"[^\W\d]\w*:([\w-]+/)*[\w.-]+\.yaml")
 _HOOKS = {f"bnnzoo_{kind}": kind for kind in KINDS} | {"bnnzoo_recipes": RECIPES, "bnnzoo_commands": COMMANDS}
 _Point = Any
-"""The type of an entry point, of importlib.metadata or of its backport, which packages such as Dask install."""
+"""The type of an entry point: of importlib.metadata, or of its backport, which packages such as Dask install."""
 
 
 class Registered(NamedTuple):
-    """A checked entry with its origin; `declared` is the file and the line of the hook that returned it."""
+    """A checked entry with its origin.
+
+    `declared` is the file and the line of the hook that returned the entry.
+    """
 
     kind: str
     name: str
@@ -68,10 +72,10 @@ class Plugin(NamedTuple):
     Attributes:
         name: the name of the entry point.
         distribution: its distribution.
-        version: the version of the distribution; "" if it is absent.
-        error: one line, empty after a success.
-        where: the file and the line of a failure to load.
-        traceback: the traceback of a failure to load.
+        version: the version of the distribution; "" if it is not installed.
+        error: the reason of the failure in one line; empty if there is none.
+        where: file and line, if the plugin could not be loaded.
+        traceback: the traceback, if the plugin could not be loaded.
         counts: the number of entries of each kind.
     """
 
@@ -85,7 +89,7 @@ class Plugin(NamedTuple):
 
 
 class LoadedPlugins(NamedTuple):
-    """The plugins, their entries by kind, and the failures that were not reported yet."""
+    """The plugins, their entries by kind, and the failures for which no warning was given yet."""
 
     plugins: list[Plugin]
     entries_by_kind: dict[str, list[Registered]]
@@ -94,14 +98,14 @@ class LoadedPlugins(NamedTuple):
 
 @functools.cache
 def load_plugins() -> LoadedPlugins:
-    """Load every plugin that the environment variables allow, once per process."""
+    """Load every plugin that the environment variables allow. The result is cached."""
     points, plugins = _allowed_entry_points()
     entries_by_kind: dict[str, list[Registered]] = {kind: [] for kind in _HOOKS.values()}
     for point in points:
         distribution, version = _origin(point)
         try:
             plugin_entries = _entries_of(point, distribution, version)
-            _refuse_twice(plugin_entries, entries_by_kind)
+            _refuse_duplicates(plugin_entries, entries_by_kind)
             error = where = traceback_text = ""
         except BaseException as failure:
             if is_keyboard_interrupt(failure):
@@ -140,7 +144,9 @@ def check_name(name: str) -> str:
     """
     folded = name.casefold()
     if not _NAME.fullmatch(folded):
-        raise UsageError(f"invalid name {name!r}; use letters, digits, - and _, at most 64, a letter or digit first")
+        raise UsageError(
+            f"invalid name {name!r}; use letters, digits, - and _ (at most 64), with a letter or digit first"
+        )
     return folded
 
 
@@ -150,7 +156,7 @@ def canonical(distribution: str) -> str:
 
 
 def stdout_to_stderr() -> contextlib.AbstractContextManager[Any]:
-    """Redirect stdout to stderr while a plugin is imported, because stdout is for results."""
+    """Return a context in which stdout goes to stderr. A plugin is imported in it, because stdout is for results."""
     return contextlib.redirect_stdout(sys.stderr)
 
 
@@ -163,9 +169,9 @@ def _requested_distributions() -> set[str]:
 
 
 def _allowed_entry_points() -> tuple[list[_Point], list[Plugin]]:
-    """Return the entry points to load and a record of each damaged list.
+    """Return the entry points to load, and a record of each distribution whose list of entry points is damaged.
 
-    The zoo's own entry points come first; the others are sorted by distribution.
+    The entry points of bnnzoo come first; the others are sorted by distribution.
     """
     points: list[_Point] = []
     damaged: list[Plugin] = []
@@ -173,18 +179,18 @@ def _allowed_entry_points() -> tuple[list[_Point], list[Plugin]]:
     for distribution in distributions():
         name = _distribution_name(distribution)
         if name in seen_names or not _is_chosen(name):
-            continue  # the first distribution on the path hides the others
+            continue  # of several installations, only the first one on the path counts
         seen_names.add(name)
         try:
             points += distribution.entry_points.select(group=GROUP)
-        except Exception as failure:  # the file can hold anything
+        except Exception as failure:  # the file may have any content
             problem = f"its entry_points.txt is damaged ({one_line(failure)}); install it again"
             damaged.append(Plugin("?", name, _version(distribution), problem, "", traceback.format_exc(), {}))
     return sorted(points, key=lambda point: (_origin(point)[0] != OWN, *_origin(point), point.name)), damaged
 
 
 def _is_chosen(distribution: str) -> bool:
-    """Whether the environment variables allow a distribution to be loaded."""
+    """Whether the environment variables allow that the plugins of a distribution are loaded."""
     if distribution == OWN:
         return True
     requested = _requested_distributions()
@@ -192,7 +198,7 @@ def _is_chosen(distribution: str) -> bool:
 
 
 def _missing_plugins(distributions: set[str]) -> list[Plugin]:
-    """Return a record for each distribution that BNNZOO_PLUGINS names and that offers no plugin."""
+    """Return a record for each distribution that is named in BNNZOO_PLUGINS but has no plugin."""
     if _is_flag_set("BNNZOO_DISABLE_PLUGINS"):
         return []
     missing = sorted(_requested_distributions() - distributions)
@@ -204,7 +210,7 @@ def _origin(point: _Point) -> tuple[str, str]:
 
 
 def _distribution_name(distribution: Any) -> str:
-    """Return the name of a distribution, from its folder (which is fast) or from its metadata."""
+    """Return the name of a distribution from the name of its folder, which is fast, or from its metadata."""
     try:
         return canonical(getattr(distribution, "_normalized_name", None) or distribution.name)
     except Exception:  # the metadata are damaged
@@ -219,7 +225,7 @@ def _version(distribution: Any) -> str:
 
 
 def _entries_of(point: _Point, distribution: str, version: str) -> list[Registered]:
-    """Return the checked entries of one plugin. A plugin that raises an exception offers nothing."""
+    """Return the checked entries of one plugin. If one of its hooks fails, the plugin has no entries."""
     with stdout_to_stderr():
         plugin = point.load()
         api_version = getattr(plugin, "BNNZOO_API", API_VERSION)
@@ -227,7 +233,7 @@ def _entries_of(point: _Point, distribution: str, version: str) -> list[Register
             raise PluginError(
                 f"requires plugin API {api_version!r}, but this bnnzoo has {API_VERSION}; update one of them"
             )
-        # Each plugin has its own manager, so that a failure leaves no hooks behind.
+        # Each plugin has its own manager, so a plugin that fails leaves no hooks there.
         manager = pluggy.PluginManager(OWN)
         manager.add_hookspecs(Hooks)
         _check_hook_names(manager, plugin)
@@ -253,15 +259,15 @@ def _declaration_place(hook: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "?"
 
 
-def _refuse_twice(new_entries: list[Registered], entries_by_kind: dict[str, list[Registered]]) -> None:
-    """Refuse an entry that another plugin of the same distribution offers: `distribution:name` would be ambiguous."""
+def _refuse_duplicates(new_entries: list[Registered], entries_by_kind: dict[str, list[Registered]]) -> None:
+    """Raise if another plugin of the distribution has an entry of this name: `distribution:name` would be ambiguous."""
     for entry in new_entries:
         if any(existing.full_name == entry.full_name for existing in entries_by_kind[entry.kind]):
             raise PluginError(f"{entry.distribution} offers {singular(entry.kind)} {entry.name!r} twice")
 
 
 def _check_hook_names(manager: pluggy.PluginManager, plugin: Any) -> None:
-    """Refuse misspelt and unmarked hooks, which pluggy ignores without a message."""
+    """Raise for a misspelt or unmarked hook, because pluggy ignores it without a message."""
     for name in dir(plugin):
         if not name.startswith("bnnzoo_") or not inspect.isroutine(getattr(plugin, name, None)):
             continue
@@ -284,7 +290,7 @@ def _check_entries(kind: str, hook: str, entries: Any) -> Iterable[Entry]:
             raise PluginError(f"{hook}: the fields of an Entry must be text (got {entry!r})")
         name = entry.name.casefold()
         if not (_RECIPE_NAME if kind == RECIPES else _NAME).fullmatch(name):
-            raise PluginError(f"{hook}: invalid name {entry.name!r}; use letters, digits, - and _, at most 64 of them")
+            raise PluginError(f"{hook}: invalid name {entry.name!r}; use letters, digits, - and _ (at most 64)")
         if name in names:
             raise PluginError(f"{hook}: the name {entry.name!r} is used twice")
         if not (_RECIPE_TARGET if kind == RECIPES else _TARGET).fullmatch(entry.target):
@@ -299,7 +305,7 @@ def _check_entries(kind: str, hook: str, entries: Any) -> Iterable[Entry]:
 
 
 def _with_conflicts(plugin: Plugin, entries_by_kind: dict[str, list[Registered]]) -> Plugin:
-    """Return the plugin's record with the names that conflict with other plugins."""
+    """Return the record of a plugin. Its `error` lists the names that other plugins use too."""
     if plugin.error or plugin.distribution == OWN:
         return plugin
     conflicts: list[str] = []

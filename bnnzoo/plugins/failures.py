@@ -1,4 +1,4 @@
-"""Failures of plugins, in one line and with their place."""
+"""One-line descriptions of the failures of plugins, with file and line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _TRACED = (
     "TracerBoolConversionError",
     "TracerIntegerConversionError",
 )
-"""The errors of JAX if Python code needs the value of a traced argument during compilation."""
+"""Errors that JAX raises if Python code needs the value of a traced argument during compilation."""
 _USE_ARRAYS = (
-    "Python needs the value of a number that is unknown while a program is compiled; compute with jax.numpy, "
+    "Python code uses the value of a number that JAX does not know during compilation; compute with jax.numpy, "
     "or make the field a plain float: 0.1 instead of number(0.1)"
 )
 
@@ -25,12 +25,12 @@ class PluginError(BnnzooError):
 
 
 def is_keyboard_interrupt(error: BaseException) -> bool:
-    """Whether an error is Ctrl-C of the user and not raised by plugin code. The command line handles signals itself."""
+    """Whether the error is Ctrl-C of the user. On the command line it never is, because signals are handled there."""
     return isinstance(error, KeyboardInterrupt) and not signals.are_signals_handled()
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error as one line, with its type. Errors of JAX about traced values get a remedy."""
+    """Return an error as one line, with its type. For an error of JAX about traced values, give a remedy."""
     text = " ".join(message_of(error).split())
     name = type(error).__name__
     if isinstance(error, PluginError):
@@ -41,7 +41,7 @@ def one_line(error: BaseException) -> str:
 
 
 def failure_place(error: BaseException, otherwise: str) -> str:
-    """Return the file and line where an import failed, or `otherwise` if no module was reached."""
+    """Return the file and line where an import failed; `otherwise` if no module was executed."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     # The frames before the first frame of the import system belong to the caller.

@@ -1,4 +1,4 @@
-"""The seven hooks of a plugin. Each returns a list of `Entry`, which is text: nothing is imported before it is used."""
+"""The seven hooks of a plugin. Each returns a list of `Entry`. An entry is text and is imported when it is used."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ hookimpl = pluggy.HookimplMarker("bnnzoo")
 
 
 class Entry(NamedTuple):
-    """One part, data set, recipe or command of the zoo.
+    """One model, sampler, likelihood, prior, data set, recipe or command.
 
     Attributes:
-        name: the name in the zoo.
+        name: the name in recipes and on the command line.
         target: "package.module:Attribute", which is imported when the entry is used. For a recipe it is
-            "package:file.yaml", a path below the package's folder.
-        summary: one line that `bnnzoo list` and `bnnzoo --help` show.
+            "package:file.yaml", a path relative to the folder of the package.
+        summary: one line for `bnnzoo list` and `bnnzoo --help`.
         exactness: required for samplers: "exact", "noise-corrected", "biased" or "approximate". It must equal the
-            attribute of the class.
+            class attribute `exactness`.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
 
 class Hooks:
-    """The hooks of the group `bnnzoo`."""
+    """The hooks of plugins, which are entry points of the group `bnnzoo`."""
 
     @hookspec
     def bnnzoo_models(self) -> list[Entry]:

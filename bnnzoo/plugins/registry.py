@@ -1,4 +1,4 @@
-"""Lookup of zoo and plugin entries by name. An entry is imported when it is used."""
+"""Lookup of the entries of bnnzoo and of plugins by name. An entry is imported when it is used."""
 
 from __future__ import annotations
 
@@ -38,13 +38,16 @@ _BASES = {
     "likelihoods": ("bnnzoo.posterior.likelihoods", "AbstractLikelihood"),
     "priors": ("bnnzoo.posterior.priors", "AbstractPrior"),
 }
-"""The base class of each kind as text, so that nothing is imported before it is used."""
+"""The base class of each kind. It is given as text and imported when it is used."""
 
 _parts_in_use: list[Registered] = []
 
 
 def entries(kind: str) -> dict[str, Registered]:
-    """Return all entries of a kind by name. The key is `distribution:name` if the bare name is taken."""
+    """Return all entries of a kind by name.
+
+    An entry that its bare name does not select has the key `distribution:name`.
+    """
     entries_by_name: dict[str, Registered] = {}
     for name, candidates in _by_name(kind).items():
         preferred = _choose(candidates)
@@ -57,7 +60,7 @@ def find(kind: str, name: str) -> Registered:
     """Return the entry with this name.
 
     Raises:
-        NotFoundError: if the name is unknown (the message lists near names, or all names), or if two plugins offer it.
+        NotFoundError: if the name is unknown, or if two plugins have entries of this name. The message lists names.
     """
     entry = get(kind, name)
     if entry is None:
@@ -66,19 +69,19 @@ def find(kind: str, name: str) -> Registered:
 
 
 def full_name(kind: str, name: str) -> str:
-    """Return the name that a file stores for a part. The name of a plugin's part includes the package that offers it.
+    """Return the name of a part for a file. For a part of a plugin it is `distribution:name`.
 
     Raises:
-        NotFoundError: if two plugins offer the name.
+        NotFoundError: if two plugins have an entry of this name.
     """
     entry = get(kind, name)
     return name if entry is None or entry.distribution == OWN else entry.full_name
 
 
 def source_sha256(kind: str, name: str) -> str:
-    """Return the SHA-256 of the part's module, or "" if it is unknown.
+    """Return the SHA-256 of the source file of a part; "" if the file cannot be found.
 
-    It detects an edited plugin whose version number did not change.
+    A changed digest shows that a plugin was edited, even if its version is the same.
     """
     entry = get(kind, name)
     try:
@@ -89,14 +92,14 @@ def source_sha256(kind: str, name: str) -> str:
 
 
 def plugin_differences(made_with: str, sources: str) -> list[str]:
-    """List the differences between a run's plugins and the plugins that are installed now.
+    """List the differences between the plugins of a run and the plugins that are installed now.
 
     Args:
-        made_with: the file's attribute `plugins`, a JSON object with the version of each distribution.
-        sources: the file's attribute `plugin_sources`, a JSON object with the SHA-256 of each part.
+        made_with: the attribute `plugins` of the file, a JSON object with the version of each distribution.
+        sources: the attribute `plugin_sources` of the file, a JSON object with the SHA-256 of each part.
 
     Returns:
-        One phrase for each changed version and each changed source.
+        one phrase for each changed version and each changed source file.
     """
     installed = {plugin.distribution: plugin.version for plugin in plugins()}
     recorded = {canonical(name): version for name, version in json.loads(made_with).items()}
@@ -113,10 +116,10 @@ def plugin_differences(made_with: str, sources: str) -> list[str]:
 
 
 def get(kind: str, name: str) -> Registered | None:
-    """Return the entry with this name, or None if the name is unknown.
+    """Return the entry with this name; None if the name is unknown.
 
     Raises:
-        NotFoundError: if two plugins offer the name; the message lists both.
+        NotFoundError: if two plugins have an entry of this name; the message lists both.
     """
     distribution, _, bare_name = name.casefold().rpartition(":")
     candidates = _by_name(kind).get(bare_name, [])
@@ -133,10 +136,10 @@ def get(kind: str, name: str) -> Registered | None:
 
 
 def name_of(kind: str, part: object) -> str | None:
-    """Return the registered name of an object's class, or None if the class is not registered.
+    """Return the registered name of the class of an object; None if the class is not registered.
 
-    An entry may name its class where another module imports it again. The function therefore imports the entries of the
-    class's own package and compares them with the class.
+    The target of an entry may be another module, which imports the class. If no target matches, the entries of the
+    package of the class are therefore imported and compared with the class.
     """
     cls = type(part)
     registered = entries(kind)
@@ -149,7 +152,7 @@ def name_of(kind: str, part: object) -> str | None:
 
 
 def not_found(kind: str, name: str) -> str:
-    """Return the message for an unknown name. It lists near names, all names, or the package that offers the name."""
+    """Return the message for an unknown name. It lists similar names or all names, or a package to install."""
     names = sorted(entries(kind))
     similar_names = near_names(name, names)
     message = f"no {singular(kind)} named {name!r}; "
@@ -169,11 +172,11 @@ def not_found(kind: str, name: str) -> str:
 
 
 def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
-    """Return the error with the packages that the run's file names and that are not loaded.
+    """Return the error with a list of the packages with which the run was made and which are not loaded.
 
     Args:
         error: the error for a part that was not found.
-        made_with: the file's attribute `plugins`.
+        made_with: the attribute `plugins` of the file.
     """
     try:
         versions = dict(json.loads(made_with))
@@ -198,7 +201,7 @@ def load(kind: str, name: str) -> Any:
 
     Raises:
         NotFoundError: see `find`.
-        UsageError: if its module cannot be imported, lacks the attribute, or holds an object of the wrong type.
+        UsageError: if the module cannot be imported or lacks the attribute, or if the object has the wrong type.
     """
     entry = find(kind, name)
     origin = f"{singular(kind)} {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target}), which"
@@ -216,14 +219,14 @@ def load(kind: str, name: str) -> Any:
 
 
 def parts_in_use() -> str:
-    """Return the plugin parts that this process has loaded, for error messages; empty if there are none."""
+    """Return the parts of plugins that this process has loaded, as text for error messages."""
     return ", ".join(
         f"{singular(entry.kind)} {entry.name} of {entry.distribution} {entry.version}" for entry in _parts_in_use
     )
 
 
 def describe_part(kind: str, part: object) -> str:
-    """Return a part's kind and name for a message, with the package that offers it unless the part is built in."""
+    """Return the kind and the name of a part for a message. For a part of a plugin, add the package."""
     name = name_of(kind, part)
     entry = None if name is None else get(kind, name)
     if entry is None:
@@ -234,7 +237,7 @@ def describe_part(kind: str, part: object) -> str:
 
 
 def import_failures() -> list[str]:
-    """Import every entry and return one line for each unusable one: file, line, name and reason."""
+    """Import all entries. Return a line for each entry that cannot be used: file, line, name and reason."""
     failures_found = [f"{plugin.where}: {report(plugin)}" for plugin in load_plugins().plugins if plugin.traceback]
     for kind in (*KINDS, COMMANDS):
         for entry in load_plugins().entries_by_kind[kind]:
@@ -251,7 +254,7 @@ def import_failures() -> list[str]:
 
 
 def plugins() -> list[Plugin]:
-    """Return every plugin, the zoo itself first. Broken plugins are included."""
+    """Return all plugins, also those that failed. bnnzoo itself is the first one."""
     return list(load_plugins().plugins)
 
 
@@ -268,7 +271,7 @@ def _import_target(entry: Registered) -> Any:
 
 
 def _fault_of_part(entry: Registered, part: Any) -> str:
-    """Return the reason why the object of an entry has the wrong type; empty if it has the right one."""
+    """Return the reason why the imported object of an entry cannot be used; empty if it can."""
     if entry.kind == COMMANDS:
         return "" if _is_command(part) else f"is neither a Typer app nor a function (got {type(part).__name__})"
     if entry.kind not in _BASES:
@@ -292,7 +295,7 @@ def _is_command(candidate: Any) -> bool:
 
 
 def _is_entry_of(entry: Registered, cls: type) -> bool:
-    """Whether an entry is this class. An entry that cannot be imported is not."""
+    """Whether the entry refers to this class. It is false if the entry cannot be imported."""
     try:
         return _import_target(entry) is cls
     except Exception:

@@ -1,1 +1,1 @@
-"""Process of the command: signals, standard streams, clock, garbage collector. Its imports are light."""
+"""The process of a command: signals, standard streams, clock, garbage collector. The modules load fast."""

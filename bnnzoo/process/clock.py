@@ -1,4 +1,4 @@
-"""The start time of the command, for the timings of its run. Nothing heavy is imported before the first reading."""
+"""The start time of a command, for the timings of its run. It is read before any slow import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import time
 from pathlib import Path
 
 _MOST_SECONDS = 600.0
-"""Limit for the age of the process. An older process did other work before, so its time counts from the first line."""
+"""Largest age of the process at which its start is the start of the command.
+
+An older process has done other work before, so its time starts at the first line of the command.
+"""
 _run_start: list[float] = []
 
 
@@ -27,8 +30,8 @@ def set_run_start() -> None:
 
 
 def run_start() -> float:
-    """Return the `time.perf_counter` at which the run began.
+    """Return the start time of the run, as a value of `time.perf_counter`.
 
-    It is the start of the command for its first run, and now for later runs and in Python.
+    For the first run of a command it is the start of the command. For later runs and in Python it is the current time.
     """
     return _run_start.pop() if _run_start else time.perf_counter()

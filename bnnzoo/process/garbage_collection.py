@@ -1,6 +1,6 @@
 """Settings of the garbage collector for a process that runs a single command.
 
-Imports and traces create few cycles and many long-lived objects, so frequent collections are useless.
+Imports and JAX traces create few reference cycles and many long-lived objects, so frequent collections are useless.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 
 @cache
 def relax_garbage_collection() -> None:
-    """Make garbage collections rarer until the process ends, and skip the last one. Repeated calls have no effect.
+    """Make garbage collections rarer, and skip the final one at exit. Repeated calls have no effect.
 
     With Python's default threshold of 700 new objects, collections take a tenth of the computation time of a command.
     At exit the interpreter would also scan all objects several times before it frees them.

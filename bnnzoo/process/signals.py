@@ -1,8 +1,8 @@
-"""Handling of SIGINT and SIGTERM for the whole command: one line and exit code 130 or 143, never a traceback.
+"""SIGINT and SIGTERM end a command with one line and exit code 130 or 143, never with a traceback.
 
-A separate thread receives the signals. Imports, compilers and compiled code occupy the main thread for seconds, and an
-exception raised within them may be caught or replaced. Unwinding while device threads run has caused segmentation
-faults. The process therefore ends without unwinding, unless a command has registered a receiver.
+A separate thread receives the signals, because imports, compilers and compiled code occupy the main thread for seconds,
+and an exception raised within them may be caught or replaced. Python's normal shutdown while device threads run has
+caused segmentation faults. The process therefore ends at once, unless a command has registered a receiver.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Receiver = Callable[[int], None]
-"""A function that another thread calls with the number of the signal."""
+"""A function that is called with the number of the signal, from another thread."""
 
 
 @cache
@@ -34,13 +34,13 @@ def handle_signals() -> None:
 
 
 def are_signals_handled() -> bool:
-    """Whether this module handles the signals, so that the keyboard never raises KeyboardInterrupt."""
+    """Whether this module handles the signals. If so, Ctrl-C does not raise KeyboardInterrupt."""
     return handle_signals.cache_info().currsize > 0
 
 
 @contextmanager
 def receive_signals(receiver: Receiver) -> Iterator[None]:
-    """Pass the signals that this module handles to `receiver` within the context."""
+    """Within the context, call `receiver` when a signal arrives that this module handles."""
     _receivers.append(receiver)
     try:
         yield
@@ -49,7 +49,7 @@ def receive_signals(receiver: Receiver) -> Iterator[None]:
 
 
 def end_process(number: int, message: str = "stopped") -> None:
-    """End the process now. Half-written files are removed; the others stay unchanged."""
+    """End the process at once, after removing incomplete temporary files."""
     store: Any = sys.modules.get("bnnzoo.files.atomic")
     for path in [] if store is None else list(store.half_written):
         with suppress(OSError):
@@ -59,7 +59,7 @@ def end_process(number: int, message: str = "stopped") -> None:
 
 
 def write_to_stderr(message: str) -> None:
-    """Write a line to stderr without its buffer, whose lock the main thread may hold."""
+    """Write a line to stderr without its buffer, because the main thread may hold the lock of the buffer."""
     prefix = b"\x1b[?25h\n" if os.isatty(2) else b""  # a progress bar hides the cursor
     with suppress(OSError):
         os.write(2, prefix + f"bnnzoo: {message}\n".encode())

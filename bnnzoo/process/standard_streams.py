@@ -1,4 +1,4 @@
-"""Protection of the standard streams: output that cannot be written does not stop the work."""
+"""Protection of the standard streams: if output cannot be written, the command continues."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 @cache
 def protect_standard_streams() -> None:
-    """Make writing to stderr never fail, until the process ends. Repeated calls have no effect.
+    """Replace stderr by a stream whose writes never fail. Repeated calls have no effect.
 
-    If the parent process closed a stream, its file descriptor is free. The next opened file, such as a run's, would get
-    the descriptor and receive all output.
+    Streams that the parent process has closed are opened as the null device. Otherwise the next opened file, such as
+    that of a run, would get the file descriptor and receive all output.
     """
     for number in range(3):
         try:
@@ -30,18 +30,18 @@ def protect_standard_streams() -> None:
 
 
 def has_no_reader() -> bool:
-    """Whether the reader of stdout has closed it."""
+    """Whether the program that reads stdout has ended or closed it."""
     poll = select.poll()
     poll.register(_stdout[-1], 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 _stdout = [1]
-"""File descriptors of stdout; the last one is the original, because a broken pipe may be replaced by another file."""
+"""File descriptors of stdout. The last one is a copy of the original, which may be replaced after a broken pipe."""
 
 
 class _Lossy(io.FileIO):
-    """A file that accepts all data and drops data that cannot be written, as on a full disk."""
+    """A file that drops data that cannot be written, for example on a full disk."""
 
     def write(self, data: Any, /) -> int:
         """Write the data or drop them; return the number of bytes."""

@@ -1,4 +1,4 @@
-"""Predictions of runs over their single input, and the true curve: the arrays behind `plots.band` and `plots.bands`."""
+"""Arrays for `plots.band` and `plots.bands`: predictions of runs on a grid of their single input, and true curves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bnnzoo.recipe import recipe_from
 LEVELS = (0.05, 0.25, 0.75, 0.95)
 _POINTS = 161
 _OWN = "data"
-"""Value of `truth` for the data set's own curve."""
+"""Value of `truth` for the true curve that belongs to the data set."""
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(np, name) for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "abs", "sign")
 }
@@ -50,18 +50,18 @@ def bands(
     truth: str | Path | None = None,
     overlay: bool = False,
 ) -> Picture:
-    """Draw the predictive distribution over the single input of one run, or of several in one figure.
+    """Draw the predictive distribution of one run, or of several runs in one figure, against the single input.
 
     Args:
         runs: the runs by name.
-        target: name of the target; by default the first.
-        range: range of the input; by default the data's range, extended by 30 % of its width on each side.
-        band: "predictive" for the target, or "function" for its mean f(x) under the draws.
-        truth: a curve to draw over it: "data" for that of the data set, an expression of x, or a file.
+        target: name of the target; by default the first target.
+        range: range of the input; by default the range of the data, extended on each side by 30 % of its width.
+        band: "predictive" for the distribution of the target, or "function" for the distribution of its mean f(x).
+        truth: a true curve to draw: "data" for the curve of the data set, an expression of x, or a file.
         overlay: draw several runs in one panel instead of side by side.
 
     Raises:
-        UsageError: for a classification, several inputs, runs of different variables, or an invalid option.
+        UsageError: for a classification, several inputs, runs with different inputs or targets, or an invalid option.
     """
     quantity = _check_options(range, band)
     first = next(iter(runs.values()))
@@ -133,13 +133,13 @@ def target_index(predictor: Predictor, name: str | None) -> int:
 
 
 def around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[np.ndarray, " point"]:
-    """Return evenly spaced points over the range of x, stretched by `factor` about its centre."""
+    """Return evenly spaced points over the range of x; its width is multiplied by `factor`, its centre is kept."""
     middle, half = (x.max() + x.min()) / 2, (x.max() - x.min()) / 2 or 0.5
     return np.linspace(middle - factor * half, middle + factor * half, points)
 
 
 def regression(predictor: Predictor, x: Float[np.ndarray, "row feature"], index: int) -> pd.DataFrame:
-    """Return mean, sd, its two parts and the quantiles of one target."""
+    """Return the mean, the sds (total, aleatoric, epistemic) and the quantiles of one target for each row of x."""
     inputs, targets = x.astype(np.float32), predictor.signature.target_names
     table = prediction_table.table(predictor, inputs)
     prefix = f"{targets[index]}_" if len(targets) > 1 else ""
@@ -150,16 +150,16 @@ def regression(predictor: Predictor, x: Float[np.ndarray, "row feature"], index:
 
 
 def true_curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, " point"], target: int) -> list[Curve]:
-    """Return the true curve, one line per branch, in original units.
+    """Return the true curves in original units. There are several if the truth has branches.
 
     Args:
         predictor: the run.
-        spec: "data", an expression of x, or a file whose columns have the names of the run's input and target.
-        grid: points at which the first two are evaluated.
+        spec: "data", an expression of x, or a file whose columns have the names of the input and the target of the run.
+        grid: points at which the curve of the data set, or the expression, is evaluated.
         target: index of the target.
 
     Raises:
-        UsageError: if the data have no known true curve, or if `spec` is none of these.
+        UsageError: if the data set has no known true curve, or if `spec` is invalid.
     """
     if spec == _OWN:
         attributes = predictor.record.attributes
@@ -183,10 +183,11 @@ def true_curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, 
 
 
 def evaluate_expression(text: str, x: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
-    """Return the values of an expression at x, such as `10 * sin(2 * pi * x)`; non-finite where it is undefined.
+    """Return the values of an expression, such as `10 * sin(2 * pi * x)`; infinite or NaN where it is undefined.
 
     Raises:
-        UsageError: for anything but numbers, x, pi, e, + - * / ** and sin, cos, tan, tanh, exp, log, sqrt, abs, sign.
+        UsageError: if the expression contains anything but numbers, x, pi, e, + - * / ** and the functions sin, cos,
+            tan, tanh, exp, log, sqrt, abs and sign.
     """
     names = {"x": x.astype(np.float64), "pi": np.float64(np.pi), "e": np.float64(np.e)}
 

@@ -1,4 +1,4 @@
-"""Arrays behind the picture of a density."""
+"""Arrays for the picture of a density."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _DRAWS = 400
 
 
 def density(predictor: Predictor) -> Picture:
-    """Draw the posterior predictive density of one or two columns, over the data.
+    """Draw the posterior predictive density of one or two columns, with the data.
 
     Raises:
-        UsageError: if the run has inputs, or more than two columns.
+        UsageError: if the run has inputs, or if its data have more than two columns.
     """
     names = predictor.signature.target_names
     if not predictor.is_density:

@@ -21,15 +21,15 @@ from bnnzoo.report.bands import bands
 from bnnzoo.report.pictures import PICTURES, attempt
 
 Runs = Mapping[str, Predictor]
-"""One run or several, by the names used in pictures."""
+"""One or several runs, by the names that pictures show."""
 
 
 def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
-    """Draw histograms of the uncertainty on the test rows and on unfamiliar rows, one column per run.
+    """Draw histograms of the uncertainty for test rows and for unfamiliar rows, one column per run.
 
     Args:
         runs: the runs by name.
-        spec: the unfamiliar inputs, as for `Run.ood`.
+        spec: unfamiliar inputs, as for `Run.ood`.
 
     Raises:
         UsageError: if a run has no test rows, or if the runs have different tasks.
@@ -41,7 +41,7 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
     scores_by_run = {
         name: ood_scores.of_run(run_scores, spec, run_scores.test_rows()[0]) for name, run_scores in runs.items()
     }
-    # Scores of the spread between draws are left out, because a single network has none.
+    # Scores of the variation between draws are left out, because a run with a single network has none.
     columns = {
         name: {score: (run_scores.inside[score], run_scores.outside[score]) for score in run_scores.single_inside}
         for name, run_scores in scores_by_run.items()
@@ -50,10 +50,10 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
 
 
 def loss(runs: Runs) -> Picture:
-    """Draw the loss over the steps of runs, and its mean over the draws of runs that sample.
+    """Draw the loss against the steps of runs. If the loss of the draws was recorded, also draw its mean.
 
     Raises:
-        UsageError: if a run has no record of its loss.
+        UsageError: if the loss of a run was not recorded.
     """
     return plots.loss([_descent(name, predictor) for name, predictor in runs.items()])
 
@@ -75,7 +75,7 @@ def _descent(name: str, predictor: Predictor) -> Descent:
 
 
 TOGETHER: dict[str, Callable[..., Picture]] = {"band": bands, "ood": ood, "loss": loss}
-"""Pictures that several runs can share, by name."""
+"""Pictures that can show several runs, by name."""
 
 
 def picture(runs: Runs, name: str, **options: Any) -> Picture:
@@ -86,7 +86,7 @@ def picture(runs: Runs, name: str, **options: Any) -> Picture:
     """
     _check_name(name, name, runs)
     is_joint = len(runs) > 1 or name not in PICTURES
-    # The picture `band` of one run takes the same options as that of several.
+    # The picture `band` has the same options for one run and for several runs.
     _, *option_names = inspect.signature(
         TOGETHER[name] if is_joint or name == "band" else PICTURES[name].make
     ).parameters
@@ -105,7 +105,7 @@ def write(
     force: bool,
     band: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Draw pictures into the folder `out`, or one picture into a file of that name.
+    """Draw pictures and write them to the folder `out`, or write one picture to the file `out`.
 
     All errors are raised before anything is written.
 
@@ -116,10 +116,10 @@ def write(
         names: names of the pictures; by default all.
         ood: unfamiliar inputs of the picture `ood`.
         force: overwrite existing files.
-        band: requested options of the picture `band`; if they are given, a failure of that picture is an error.
+        band: options of the picture `band`. If there are any, it is an error if this picture is not available.
 
     Returns:
-        One dictionary per picture: its name and file, or the reason why it is not available.
+        one dictionary per picture: its name and file, or the reason why it is not available.
 
     Raises:
         DamagedError: if the arrays of a run are damaged; no picture is then written.

@@ -1,4 +1,7 @@
-"""HTML report of a run: four answers, pictures, numbers, and how to repeat it. No network access, no script."""
+"""HTML report of a run: four answers, pictures, numbers, and the commands that repeat it.
+
+The page has no scripts and needs no network.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +45,15 @@ _COST = {
 
 
 def page(predictor: Predictor) -> str:
-    """Return the report as HTML. The page states which parts are not available for the run.
+    """Return the report as HTML. If a part is not available for the run, the page states the reason.
 
     Raises:
-        DamagedError: if the run's arrays are damaged or inconsistent with its attributes.
+        DamagedError: if the arrays of the run are damaged, or if they contradict its attributes.
     """
     attributes = predictor.record.attributes
     diagnosis = attempt(lambda: diagnostics.of_run(predictor))
     thinned = attempt(lambda: thinning.for_a_page(predictor))
-    # Without draws there is nothing to thin; each section then states the reason.
+    # A run without draws cannot be thinned. Each section then states the reason.
     full_record, predictor = predictor.record, predictor if isinstance(thinned, BnnzooError) else thinned
     record = predictor.record
     evaluation = attempt(lambda: _evaluation(predictor))
@@ -163,7 +166,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _metrics(estimates: Mapping[str, Estimate], record: Record, full_record: Record) -> str:
-    """Return a table of all metrics, with standard errors over rows and Monte Carlo errors where they exist."""
+    """Return a table of all metrics, with the standard errors over rows and the Monte Carlo errors that exist."""
     caveat = loo.caveat(record)
     rows = [
         (name, estimate.value, *("" if error is None else error for error in (estimate.se, estimate.mcse)))

@@ -1,4 +1,4 @@
-"""Pictures of a run: their names, their sections in a report, and the arrays that `bnnzoo.plots` draws."""
+"""Pictures of a run: names, sections of the report, and the arrays for `bnnzoo.plots`."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _MOST_SLICES = 6
 _MOST_TARGETS = 6
 _MOST_ROWS = 5000
 _MOST_FEATURES = 1000
-"""Largest number of features: 41 points are predicted along each, so more features would take minutes."""
+"""Largest number of features. The picture needs predictions at 41 points per feature, so more would take minutes."""
 _FEATURES_PER_CALL = 50
-"""Number of features whose points are predicted together, which limits the memory."""
+"""Number of features whose points are predicted in one call. It limits the memory use."""
 
 
 def once(compute: Callable[[Predictor], T]) -> Callable[[Predictor], T]:
@@ -54,7 +54,7 @@ def once(compute: Callable[[Predictor], T]) -> Callable[[Predictor], T]:
 
 
 def band(predictor: Predictor, **options: Any) -> Picture:
-    """Draw the predictive distribution over the single input; the options are those of `bands`.
+    """Draw the predictive distribution against the single input. The options are the same as for `bands`.
 
     Raises:
         UsageError: for a classification, several inputs, or an invalid option.
@@ -63,16 +63,16 @@ def band(predictor: Predictor, **options: Any) -> Picture:
 
 
 def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
-    """Draw predictions along one feature at a time, for the six features with the largest effect.
+    """Draw predictions against one feature at a time, for the six features with the largest effect.
 
-    The other features are at their medians.
+    The other features have their median values.
 
     Args:
         predictor: the run.
         target: name of a target or of a class; by default the first target or the second class.
 
     Raises:
-        UsageError: for images, a density, or a regression on a single input, which has a band instead.
+        UsageError: for images or a density. Also for a regression on a single input, which has the picture `band`.
     """
     signature = predictor.signature
     if predictor.is_density:
@@ -87,7 +87,7 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
         raise UsageError(f"slices: this picture is for at most {_MOST_FEATURES} features (got {x.shape[1]})")
     middle = np.median(x, axis=0)
     grids = np.stack([around(column, 1.0, 41) for column in x.astype(float).T])
-    if signature.exposure:  # rounding must not lower the smallest exposure, which could become 0
+    if signature.exposure:  # rounding could change the smallest exposure to 0
         grids[-1] = np.maximum(grids[-1], x[:, -1].min())
 
     def points(feature: int) -> Float[np.ndarray, "point feature"]:
@@ -139,7 +139,7 @@ def trace(predictor: Predictor) -> Picture:
 
 
 def rank(predictor: Predictor) -> Picture:
-    """Draw the ranks of each chain's draws among all, for the predictions of `trace`."""
+    """Draw the ranks of the draws of each chain among all draws, for the predictions of `trace`."""
     values, _, ess = probe_predictions(predictor)
     return plots.rank(values, ess)
 
@@ -154,7 +154,7 @@ def steps(predictor: Predictor) -> Picture:
     """Draw the statistics of the sampler's steps over the run, including warm-up if it was recorded.
 
     Raises:
-        UsageError: if the sampler recorded no statistic that is drawn.
+        UsageError: if the file has no statistic with a label or a limit.
     """
     record = predictor.record
     warmup = record.warmup_statistics
@@ -174,8 +174,8 @@ def steps(predictor: Predictor) -> Picture:
 def calibration(predictor: Predictor) -> Picture:
     """Draw the calibration of the predictions.
 
-    Regression: coverage against the probability of central intervals, for each target, or for the six worst targets.
-    Classification: a reliability diagram.
+    For a regression, this is the coverage of central intervals against their probability, for each target (at most the
+    six worst ones). For a classification, it is a reliability diagram.
 
     Raises:
         UsageError: if the run has no test rows.
@@ -199,11 +199,11 @@ def pit(predictor: Predictor) -> Picture:
 
 
 def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
-    """Draw histograms of the uncertainty on test rows and on unfamiliar rows, for the posterior and its best draw.
+    """Draw histograms of the uncertainty for test rows and unfamiliar rows, of the posterior and of its best draw.
 
     Args:
         predictor: the run.
-        spec: the unfamiliar inputs, as for `Run.ood`.
+        spec: unfamiliar inputs, as for `Run.ood`.
 
     Raises:
         UsageError: if the run has no test rows.
@@ -215,7 +215,7 @@ def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
 
 
 class Drawing(NamedTuple):
-    """A picture that a run may have: its section in the report, and the function that draws it."""
+    """A kind of picture: its section in the report, and the function that draws it."""
 
     section: str
     make: Callable[..., Picture]
@@ -241,13 +241,13 @@ def draw(predictor: Predictor) -> dict[str, Picture | BnnzooError]:
     """Return each picture by its name, or the error that explains why this run does not have it.
 
     Raises:
-        DamagedError: if the run's arrays are damaged.
+        DamagedError: if the arrays of the run are damaged.
     """
     return {name: attempt(functools.partial(drawing.make, predictor)) for name, drawing in PICTURES.items()}
 
 
 def attempt(compute: Callable[[], T]) -> T | BnnzooError:
-    """Return the result of `compute`, or its error; a damaged file raises."""
+    """Return the result of `compute`, or the `BnnzooError` that it raises. A `DamagedError` is not caught."""
     try:
         return compute()
     except DamagedError:
@@ -257,7 +257,7 @@ def attempt(compute: Callable[[], T]) -> T | BnnzooError:
 
 
 def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the test rows, or 5000 evenly spaced ones if there are more."""
+    """Return the test rows. If there are more than 5000, return 5000 evenly spaced ones."""
     x, y = predictor.test_rows()
     rows = evenly(len(x), _MOST_ROWS)
     return x[rows], y[rows]
@@ -265,7 +265,7 @@ def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
 
 @once
 def _pits_of_targets(predictor: Predictor) -> dict[str, np.ndarray]:
-    """Return the tested probability integral transforms of each target, or of the six worst targets."""
+    """Return the probability integral transforms of the test rows for each target, at most the six worst ones."""
     pits, names = evaluate.sampled_scores(predictor, *_test(predictor)).pit, predictor.signature.target_names
     gaps = np.array([of_intervals(column[:, None]).gap for column in pits.T])
     return {names[i]: pits[:, i] for i in sorted(np.argsort(-gaps)[:_MOST_TARGETS])}
@@ -273,9 +273,10 @@ def _pits_of_targets(predictor: Predictor) -> dict[str, np.ndarray]:
 
 @once
 def probe_predictions(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
-    """Return three predictions at the rows that the verdict tests, [chain, draw] each, with their R-hats and bulk ESS.
+    """Return three predictions by name, each with shape [chain, draw], their R-hats and their bulk ESS.
 
-    They have the largest, the median and the smallest R-hat. For a posterior defined in Python, they are parameters.
+    Of the predictions at the rows that the verdict tests, these have the largest, the median and the smallest R-hat.
+    For a posterior defined in Python, parameters are used instead of predictions.
     """
     values, names = _probe_values(predictor)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -295,7 +296,10 @@ def probe_predictions(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict
 
 
 def _probe_values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
-    """Return the predictions at the tested rows in original units, or some parameters, and their names."""
+    """Return the predictions at the tested rows in original units, and their names.
+
+    If the run cannot predict, return some parameters instead.
+    """
     record = predictor.record
     if not predictor.predicts:
         numbers, values = predictor.some_parameters()

@@ -15,10 +15,10 @@ from bnnzoo.errors import UsageError
 
 
 def refuse_weights(others: Mapping[str, Any]) -> None:
-    """Refuse other arguments of `fit` than X and y.
+    """Check that `fit` has no arguments besides X and y, or only sample weights of one.
 
     Raises:
-        UsageError: for sample weights other than one.
+        UsageError: if a sample weight is not one.
         TypeError: for any other argument.
     """
     for name, value in others.items():
@@ -26,8 +26,8 @@ def refuse_weights(others: Mapping[str, Any]) -> None:
             raise TypeError(f"fit: unknown argument {name!r}")
         if value is not None and not np.all(np.asarray(value) == 1):
             raise UsageError(
-                "sample_weight: is not supported, because each row counts once in the likelihood; repeat rows "
-                "that count several times, or fit without sample_weight"
+                "sample_weight: is not supported, because each row counts once in the likelihood; repeat "
+                "rows with a larger weight, or fit without sample_weight"
             )
 
 
@@ -39,9 +39,9 @@ def integer_seed(random_state: Any) -> int:
 
 
 def is_table(X: Any) -> bool:
-    """Whether X is a data frame that must be read as a table.
+    """Whether X is a data frame that bnnzoo must encode itself.
 
-    It is if it has non-numeric columns, missing cells, or numbers that float32 cannot distinguish.
+    This is the case if it has columns that are not numeric, missing cells, or numbers that are equal in float32.
     """
     if not is_frame(X):
         return False

@@ -22,14 +22,17 @@ from bnnzoo.data.formats.frames import is_frame
 from bnnzoo.sklearn.parts import PARTS, Part, part_fields, with_field
 
 _MODEL, _SAMPLER = "mlp", "nuts"
-"""Default model and sampler if the other one is given; without both, the data determine them."""
+"""Default model if only a sampler is given, and default sampler if only a model is given.
+
+If neither is given, the data determine both.
+"""
 
 
 class AbstractBayesian(BaseEstimator):
     """Common base of both estimators: options, the run, and pickling."""
 
     _is_table: bool
-    """Whether it was fitted to a data frame whose columns it encodes itself."""
+    """Whether the estimator was fitted to a data frame whose columns bnnzoo encodes."""
 
     run_: Run
 
@@ -93,7 +96,7 @@ class AbstractBayesian(BaseEstimator):
         self.progress = progress
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the options by name; with `deep` also the given fields of parts, such as `model__hidden`."""
+        """Return the options by name. With `deep`, add the given fields of the parts, such as `model__hidden`."""
         parameters: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for part in PARTS:
@@ -101,7 +104,7 @@ class AbstractBayesian(BaseEstimator):
         return parameters
 
     def set_params(self, **params: Any) -> AbstractBayesian:
-        """Set options by name, and fields of parts as `model__hidden`, for example in a grid search."""
+        """Set options by name, and fields of parts by names such as `model__hidden`, for example in a grid search."""
         nested = {name: params.pop(name) for name in list(params) if name.partition("__")[0] in PARTS and "__" in name}
         super().set_params(**params)
         for name, value in nested.items():
@@ -122,7 +125,7 @@ class AbstractBayesian(BaseEstimator):
         del options["model"], options["sampler"]
         if (model is None) != (sampler is None):
             model, sampler = model or _MODEL, sampler or _SAMPLER
-        # Without `out`, a run's folder exists until Python ends, which is too long for the many runs of a grid search.
+        # Without `out`, the folder of a run exists until Python ends. A grid search would keep too many folders.
         folder = tempfile.mkdtemp(prefix="bnnzoo-")
         try:
             out = Path(folder) / "run.nc"
@@ -134,7 +137,7 @@ class AbstractBayesian(BaseEstimator):
         self.run_ = delete_folder_with(run, folder)
 
     def _with_targets(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return the rows with a known target if `missing` is "drop", else all rows."""
+        """Return the rows with a known target if `missing` is "drop"; otherwise return all rows."""
         if y is None or self.missing != "drop" or not len(y):
             return X, y
         check_consistent_length(X, y)
@@ -145,12 +148,12 @@ class AbstractBayesian(BaseEstimator):
         return tuple(getattr(self, "feature_names_in_", ()))
 
     def _inputs(self, X: Any) -> Shaped[np.ndarray, "row feature"]:
-        """Return the rows as inputs of the predictor."""
+        """Check and encode X, and return the inputs of the predictor."""
         check_is_fitted(self)
         return self.run_.predictor.rows_of(self._validated(X, reset=False))
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
-        """Return the rows after scikit-learn's checks, which with `reset` set the names and the number of features."""
+        """Return X after the checks of scikit-learn. With `reset`, they set the names and the number of features."""
         if self._is_table:
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
@@ -163,7 +166,7 @@ class AbstractBayesian(BaseEstimator):
         return tags
 
     def _finite_setting(self) -> Any:
-        """Return scikit-learn's setting for missing cells."""
+        """Return the argument `ensure_all_finite` of scikit-learn, which tells whether cells may be missing."""
         return True if self.missing == "error" else "allow-nan"
 
     def _to_table(self, X: Any) -> Any:
@@ -175,7 +178,7 @@ class AbstractBayesian(BaseEstimator):
         )
 
     def _reads_cells(self) -> bool:
-        """Whether options that apply to tables are set."""
+        """Whether an option is set that requires a table: `missing`, `missing_code` or `censored`."""
         return self.missing != "error" or self.censored or bool(np.size(self.missing_code))
 
     def __getstate__(self) -> dict[str, Any]:

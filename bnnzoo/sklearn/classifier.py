@@ -20,16 +20,16 @@ from bnnzoo.sklearn.base import AbstractBayesian
 
 
 class BayesianClassifier(ClassifierMixin, AbstractBayesian):
-    """Bayesian neural network for classification with the options of `bnnzoo sample`; all rows are training rows.
+    """Bayesian neural network for classification, with the options of `bnnzoo sample`. All rows are training rows.
 
-    A data frame may hold text, dates, booleans and missing cells, as described in docs/data.md.
+    A data frame may contain text, dates, booleans and missing cells, as described in docs/data.md.
     """
 
     def fit(self, X: Any, y: Any, **others: Any) -> BayesianClassifier:
-        """Sample the posterior for X [row, feature] and labels y [row].
+        """Sample the posterior for inputs X [row, feature] and labels y [row].
 
         Raises:
-            UsageError: for sample weights other than one.
+            UsageError: if a sample weight is not one.
             ValueError: for missing labels or a single class.
         """
         refuse_weights(others)
@@ -50,7 +50,7 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         if len(self.classes_) < 2:
             raise ValueError("classification needs at least two classes, and y has 1 class")
         self._sample(X, y, "classification")
-        # A class that occurs only in dropped rows is removed.
+        # Rows with missing cells may be left out. A class that occurs only in such rows is removed.
         class_names = self.run_.predictor.signature.class_names
         self.classes_ = np.array(
             [label for label in self.classes_ if as_text(label) in class_names], self.classes_.dtype
@@ -67,32 +67,31 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         return probabilities / probabilities.sum(1, keepdims=True)
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " row"]:
-        """Return the likeliest class of each row."""
+        """Return the most probable class of each row."""
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(1)]
 
     def predict_distribution(self, X: Any) -> PredictiveDistribution:
-        """Return the predictive distribution as an object, whose classes are `classes_`.
+        """Return the predictive distribution as an object. Its classes are `classes_`.
 
-        Its members `probabilities`, `mode`, `log_prob`, `sample` and `entropy` apply to classes.
+        Only its members `probabilities`, `mode`, `log_prob`, `sample` and `entropy` apply to classes.
         """
         return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed, classes=self.classes_)
 
     def predict_set(
         self, X: Any, level: float = LEVEL, interval: Interval = "conformal", calibration: tuple[Any, Any] | None = None
     ) -> Bool[np.ndarray, "row class"]:
-        """Return whether each class is in the prediction set of a row, in the order of `classes_`.
+        """Return the prediction set of each row: a boolean for each class, in the order of `classes_`.
 
         Args:
             X: inputs [row, feature].
-            level: probability that a set holds the label.
-            interval: "conformal", which has this probability if rows are exchangeable; or "bayesian", the smallest set
-                with this predictive probability. See docs/evaluation.md.
-            calibration: X and y of rows that were not used to fit, needed for conformal sets if the draws are not
-                exact.
+            level: probability that a set contains the label.
+            interval: "conformal" has this probability if the rows are exchangeable. "bayesian" is the smallest set with
+                this predictive probability. See docs/evaluation.md.
+            calibration: X and y of rows that were not used to fit. Conformal sets need them if the draws are not exact.
 
         Raises:
-            UsageError: if conformal sets need calibration rows, or more rows.
+            UsageError: if conformal sets need calibration rows, or more of them.
             ValueError: for calibration labels that are not in `classes_`.
         """
         predictor, x = self.run_.predictor, self._inputs(X)
@@ -108,7 +107,7 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         return members[:, [names.index(as_text(label)) for label in self.classes_]]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Shaped[np.ndarray, "row sample"]:
-        """Return labels drawn from the predictive distribution, [row, sample]."""
+        """Draw labels from the predictive distribution. Their shape is [row, sample]."""
         chances = self.predict_proba(X).cumsum(1)
         uniform = np.random.default_rng(integer_seed(random_state)).uniform(size=(len(chances), n_samples))
         index = (uniform[:, :, None] > chances[:, None, :]).sum(2)

@@ -15,7 +15,7 @@ EXAMPLES: dict[str, str] = {"model": "mlp", "sampler": "nuts", "likelihood": "ga
 
 
 def part_fields(part: Part) -> dict[str, Any]:
-    """Return the given fields of a part; for an object all fields."""
+    """Return the fields of a part that are given; for an object, return all fields."""
     if isinstance(part, Mapping):
         return {str(name): value for name, value in part.items() if name != "name"}
     return {f.name: getattr(part, f.name) for f in dataclasses.fields(part)} if dataclasses.is_dataclass(part) else {}
@@ -25,7 +25,7 @@ def with_field(kind: str, part: Part, field: str, value: Any) -> Part:
     """Return the part with a field set.
 
     Raises:
-        UsageError: if no part is named that could have the field.
+        UsageError: if the part is None or "auto", because it is then not known what fields it has.
     """
     if part is None or part == "auto":
         raise UsageError(

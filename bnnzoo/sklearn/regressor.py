@@ -22,9 +22,9 @@ from bnnzoo.sklearn.base import AbstractBayesian
 
 
 class BayesianRegressor(RegressorMixin, AbstractBayesian):
-    """Bayesian neural network for regression with the options of `bnnzoo sample`; all rows are training rows.
+    """Bayesian neural network for regression, with the options of `bnnzoo sample`. All rows are training rows.
 
-    A data frame may hold text, dates, booleans and missing cells, as described in docs/data.md.
+    A data frame may contain text, dates, booleans and missing cells, as described in docs/data.md.
     """
 
     def __sklearn_tags__(self) -> Any:
@@ -33,23 +33,24 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         return tags
 
     def fit(self, X: Any, y: Any, **others: Any) -> BayesianRegressor:
-        """Sample the posterior for X [row, feature] and y [row] or [row, target].
+        """Sample the posterior for inputs X [row, feature] and targets y [row] or [row, target].
 
-        With `censored`, y is text (<0.5, >100, 1..2) or the smallest and the largest value of each target: [row, 2] or
-        [row, target, 2]. The two are equal for a known value, and infinite where there is no limit.
+        If `censored` is set, y is text (<0.5, >100, 1..2), or the smallest and the largest possible value of each
+        target, with shape [row, 2] or [row, target, 2]. The two values are equal if the target is known. A value is
+        infinite if there is no limit on this side.
 
         Raises:
-            UsageError: for sample weights other than one.
-            ValueError: if `exposure` is set and X is no data frame, or if y is text and `censored` is not set.
+            UsageError: if a sample weight is not one.
+            ValueError: if `exposure` is set and X is not a data frame, or if y is text and `censored` is not set.
         """
         refuse_weights(others)
         if self.exposure is not None and not is_frame(X):
-            raise ValueError("exposure names a column, so X must be a data frame with that column")
+            raise ValueError("exposure is the name of a column, so X must be a data frame with this column")
         if self.censored:
             return self._fit_censored(X, y)
         X, y = self._with_targets(X, y)
         _refuse_text(y)
-        # A table matches columns by name, so the exposure can be moved to the last column.
+        # The columns of a table are matched by name, so the exposure can become the last column.
         self._is_table = is_table(X) or self.exposure is not None
         if self._is_table:
             validate_data(self, X, skip_check_array=True)
@@ -71,7 +72,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the mean of the predictive distribution [row], and with `return_std` its standard deviation."""
+        """Return the mean of the predictive distribution; with `return_std`, also its standard deviation."""
         x = self._inputs(X)
         predictor = self.run_.predictor
         moments, scaler = predictor.moments(x), predictor.scaler
@@ -85,7 +86,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
     def predict_quantiles(
         self, X: Any, quantiles: float | Sequence[float] = (0.05, 0.5, 0.95)
     ) -> Float[np.ndarray, "row ..."]:
-        """Return predictive quantiles, [row, quantile]; for several targets [row, target, quantile].
+        """Return predictive quantiles with shape [row, quantile], or [row, target, quantile] for several targets.
 
         Raises:
             UsageError: if `quantiles` are not numbers between 0 and 1.
@@ -99,25 +100,25 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
     def predict_distribution(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution as an object with `mean`, `sd`, `cdf`, `log_prob`, `quantile`, ....
 
-        Arrays have shape [row], and for several targets [row, target], as those of `Run.predictive`.
+        As for `Run.predictive`, arrays have the shape [row], or [row, target] if there are several targets.
         """
         return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed)
 
     def predict_interval(
         self, X: Any, level: float = LEVEL, interval: Interval = "conformal", calibration: tuple[Any, Any] | None = None
     ) -> Float[np.ndarray, "row ..."]:
-        """Return the ends of each target's interval, [row, 2]; for several targets [row, target, 2].
+        """Return the two ends of an interval for each target: [row, 2], or [row, target, 2] for several targets.
 
         Args:
             X: inputs [row, feature].
-            level: probability that an interval holds the target.
-            interval: "conformal", which has this probability if rows are exchangeable; or "bayesian", if the model is
-                right. See docs/evaluation.md.
-            calibration: X and y of rows that were not used to fit, needed for conformal intervals if the draws are not
+            level: probability that an interval contains the target.
+            interval: "conformal" has this probability if the rows are exchangeable. "bayesian" has it if the model is
+                correct. See docs/evaluation.md.
+            calibration: X and y of rows that were not used to fit. Conformal intervals need them if the draws are not
                 exact.
 
         Raises:
-            UsageError: if conformal intervals need calibration rows, or more rows.
+            UsageError: if conformal intervals need calibration rows, or more of them.
         """
         predictor, x = self.run_.predictor, self._inputs(X)
         rows = None
@@ -128,12 +129,12 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         return np.moveaxis(self._shape_targets(interval_ends), 0, -1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
-        """Return samples of the predictive distribution, [row, sample]; for several targets [row, target, sample]."""
+        """Draw targets from the predictive distribution: [row, sample], or [row, target, sample] for several."""
         x = self._inputs(X)
         seed = integer_seed(random_state)
         blocks, sample_numbers = [], None
         for _, samples in predictive_samples.samples(self.run_.predictor, x, seed=seed):
-            if sample_numbers is None:  # all rows use the same draws, so each sample belongs to one function
+            if sample_numbers is None:  # all rows use the same draws, so that a sample is one function of x
                 sample_numbers = np.random.default_rng(seed).choice(
                     len(samples), n_samples, replace=n_samples > len(samples)
                 )
@@ -145,10 +146,10 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
 
 
 def _refuse_text(y: Any) -> None:
-    """Refuse a target that is text.
+    """Check that the targets are numbers.
 
     Raises:
-        ValueError: if a value of y is text that is not a number.
+        ValueError: if a value of y is text that cannot be converted to a number.
     """
     values = np.asarray(y)
     for value in values.ravel() if values.dtype.kind in "OUS" else ():

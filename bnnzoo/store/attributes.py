@@ -1,4 +1,4 @@
-"""The root attributes of a run: their names, types and limits, checked before any value is used."""
+"""The root attributes of a run: names, types and limits. They are checked before any value is used."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ _Name = Annotated[str, StringConstraints(max_length=200)]
 _Power = Annotated[FiniteFloat, Field(ge=0)]
 
 _MOST_TEXT = 2**22
-"""Largest total length of root attributes, without the signature, whose length depends on the data."""
+"""Largest total length of the root attributes in characters.
+
+The signature is not counted, because its length depends on the data.
+"""
 _MOST_NAMES = 10_000
 
 
 def _bounded(value: Any) -> Any:
-    # pydantic would report each of a million wrong values with its own message.
+    # Otherwise pydantic would write a message for each of, for example, a million wrong values.
     if isinstance(value, dict) and len(value) > _MOST_NAMES:
         raise ValueError(f"more than {_MOST_NAMES} names")
     return value
@@ -46,7 +49,7 @@ _Bounded = BeforeValidator(_bounded)
 
 
 class _DeclaredStatistic(BaseModel):
-    """A sampler's declaration of one statistic."""
+    """The declaration of one statistic by a sampler."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -72,7 +75,7 @@ class _Subspace(BaseModel):
 
 
 class _RootAttributes(BaseModel):
-    """The root attributes, explained in docs/files.md. Those without a default are required in every file of bnnzoo."""
+    """The root attributes; see docs/files.md. An attribute without a default is required in every file of bnnzoo."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -131,7 +134,7 @@ class _RootAttributes(BaseModel):
 
 
 def fault(attributes: Mapping[str, Any]) -> str:
-    """Return the first problem of a run's root attributes, or an empty string."""
+    """Return the first problem of the root attributes of a run; empty if they are valid."""
     values = {str(name): plain(value) for name, value in attributes.items()}
     text_lengths = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
     if sum(text_lengths.values()) > _MOST_TEXT:
@@ -147,12 +150,12 @@ def fault(attributes: Mapping[str, Any]) -> str:
 
 
 def with_digests(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the root attributes with a digest of each, because HDF5's checksums do not cover their texts."""
+    """Return the root attributes, and a digest of each. The checksums of HDF5 do not cover text."""
     return {**attributes, DIGESTS: json.dumps({name: _digest(value) for name, value in attributes.items()})}
 
 
 def _changed_attribute(values: Mapping[str, Any]) -> str:
-    """Return which attribute differs from its digest, or an empty string. Attributes without a digest are allowed."""
+    """Return the first attribute that differs from its digest; empty if there is none. A digest may be missing."""
     for name, digest in json.loads(values.get(DIGESTS, "{}")).items():
         if name not in values or _digest(values[name]) != digest:
             return f"its attribute {ascii(name[:80])[1:-1]} was changed after it was written"
@@ -164,12 +167,14 @@ def _digest(value: Any) -> str:
 
 
 def are_equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two runs agree in all attributes of the second; NaN equals NaN."""
+    """Whether all attributes of `second` have the same values in `first`; NaN equals NaN."""
     return all(name in first and str(plain(first[name])) == str(plain(value)) for name, value in second.items())
 
 
 def contradiction(attributes: Mapping[str, Any]) -> str:
-    """Return which root attribute contradicts the recipe of a run with a model, or an empty string.
+    """Return the root attribute that contradicts the recipe of a run; empty if there is none.
+
+    A run of a posterior made in Python is not checked.
 
     Raises:
         UsageError: if the recipe is invalid.
@@ -185,7 +190,7 @@ def contradiction(attributes: Mapping[str, Any]) -> str:
         "seed": recipe.seed,
     }
     for name, value in recipe_values.items():
-        # The recipe may name a plugin's part with its package, as PACKAGE:NAME.
+        # In the recipe, the name of a part of a plugin may be PACKAGE:NAME.
         if plain(attributes[name]) not in (value, str(value).rpartition(":")[2]):
             return f"its attribute {name} contradicts its recipe"
     return ""

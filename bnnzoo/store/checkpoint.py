@@ -29,12 +29,12 @@ class Checkpoint(NamedTuple):
     arrays: Mapping[str, np.ndarray]
     next_step: int
     num_parts: int
-    """Number of parts when it was saved; later parts are drawn again."""
+    """Number of part files when the checkpoint was written. Draws of later part files are computed again."""
     tuned: dict[str, int | str | bool]
     """Sampler fields that `tune` changed."""
     seconds: dict[str, float]
     totals: dict[str, list[float]]
-    """Sums of the statistics so far, one number per chain, for the findings about the run."""
+    """Sums of the statistics so far, one number per chain. The findings about the run are computed from them."""
 
 
 class _CheckpointHeader(NamedTuple):
@@ -50,13 +50,13 @@ class _CheckpointHeader(NamedTuple):
 def save(folder: Path, checkpoint: Checkpoint, *, run: str, keep: bool = False) -> None:
     """Write a checkpoint, completely or not at all.
 
-    If a part is damaged later, the run can go back to an earlier checkpoint. An additional copy is therefore kept each
-    time the number of parts has doubled, and if `keep` is true.
+    If a part file is damaged later, the run can go back to an earlier checkpoint. A copy of the checkpoint is therefore
+    kept each time the number of part files has doubled, and also if `keep` is true.
 
     Args:
-        folder: the folder of the run's parts.
+        folder: the folder of the part files.
         checkpoint: the state to write.
-        run: digest of the run's header, which identifies the run.
+        run: digest of the header of the run, which identifies the run.
         keep: keep a copy that later checkpoints do not replace.
     """
     header = {key: value for key, value in checkpoint._asdict().items() if key != "arrays"} | {"run": run}
@@ -71,10 +71,11 @@ def load(path: Path, *, run: str) -> Checkpoint:
     """Read a checkpoint.
 
     Args:
-        run: digest of the header of the run that it must belong to.
+        path: the file.
+        run: digest of the header of the run to which the checkpoint must belong.
 
     Raises:
-        UsageError: if it is damaged or belongs to another run.
+        UsageError: if the checkpoint is damaged or belongs to another run.
     """
     arrays = npz.read(path)
     try:
@@ -89,7 +90,7 @@ def load(path: Path, *, run: str) -> Checkpoint:
 
 
 def kept_checkpoints(folder: Path) -> dict[int, Path]:
-    """Return the paths of the earlier checkpoints that were kept, by number of parts."""
+    """Return the paths of the earlier checkpoints that were kept, by number of part files."""
     names = sorted(entry.name for entry in os.scandir(folder) if _KEPT_NAME.match(entry.name))
     return {int(name[len("checkpoint-") : -len(".npz")]): folder / name for name in names}
 
@@ -100,7 +101,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def readable_checkpoints(folder: Path, *, run: str, max_parts: int | None = None) -> Iterator[Checkpoint]:
-    """Yield every readable checkpoint of at most `max_parts` parts, newest first."""
+    """Yield every readable checkpoint with at most `max_parts` part files, newest first."""
     paths = [folder / NEWEST, *(path for _, path in sorted(kept_checkpoints(folder).items(), reverse=True))]
     for path in paths:
         with suppress(UsageError):
@@ -110,7 +111,7 @@ def readable_checkpoints(folder: Path, *, run: str, max_parts: int | None = None
 
 
 def remove_checkpoints(folder: Path, *, beyond: int) -> None:
-    """Remove the kept checkpoints of more than `beyond` parts."""
+    """Remove the kept checkpoints with more than `beyond` part files."""
     for number, path in kept_checkpoints(folder).items():
         if number > beyond:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The command that started a run, kept so that a run without a checkpoint can be started again."""
+"""The command that started a run. Messages show it if the run must be started again."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from bnnzoo.store import npz
 COMMAND = "command.json"
 _MOST_BYTES = 2**16
 _PIPES = ("/dev/fd/", "/proc/", "/dev/stdin", "-")
-"""Inputs that can be read only once: a command that names one cannot be repeated."""
+"""Inputs that can be read only once. A command that reads one of them cannot be repeated."""
 
 
 class Command(BaseModel):
     """A call of `bnnzoo sample` or of `bnnzoo.sample`.
 
-    Arguments and values are stored instead of text, so that a forged file can only show a command of bnnzoo.
+    Only the arguments are stored. Whatever a manipulated file contains, the text is then a call of bnnzoo.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     folder: str
-    """The working directory that relative paths refer to."""
+    """The working directory, to which paths in the command are relative."""
     words: list[str] = []
     """Arguments of `bnnzoo sample`."""
     keywords: dict[str, JsonValue] = {}
-    """Arguments of `bnnzoo.sample`; null stands for an object without a text form, such as an array."""
+    """Arguments of `bnnzoo.sample`; null stands for an object that is not text, such as an array."""
 
     @classmethod
     def from_words(cls, words: Sequence[str]) -> Command | None:
-        """Return the command with these arguments, or None if one is a pipe, which can be read only once."""
+        """Return the command with these arguments. Return None if one is a pipe, which can be read only once."""
         values = [word.rpartition("=")[2] for word in words]
         return (
             None
@@ -48,7 +48,7 @@ class Command(BaseModel):
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> Command:
-        """Return the call of `bnnzoo.sample` with these arguments; None means that an argument was not given."""
+        """Return the call of `bnnzoo.sample` with these arguments. Arguments that are None are left out."""
         return cls(
             folder=_working_folder(),
             keywords={name: _literal(value) for name, value in keywords.items() if value is not None},
@@ -58,7 +58,7 @@ class Command(BaseModel):
         """Return the command as a user types it.
 
         Args:
-            force: add the option that replaces an unfinished run.
+            force: add the option --force or force=True, which replaces an unfinished run.
         """
         if self.words:
             words = [*self.words, *(["--force"] if force and "--force" not in self.words else [])]
@@ -70,12 +70,12 @@ class Command(BaseModel):
 
 
 def write(folder: Path, command: Command) -> None:
-    """Write the command into the folder of a run's parts."""
+    """Write the command into the folder of an unfinished run."""
     write_atomically(folder / COMMAND, lambda file: file.write(command.model_dump_json().encode()))
 
 
 def restart_advice(folder: Path, *, force: bool) -> str:
-    """Return the end of a message that asks the user to start this folder's run again."""
+    """Return the end of a message that asks the user to start the run of this folder again."""
     with suppress(UsageError, OSError, ValidationError):
         if npz.check_regular(folder / COMMAND) <= _MOST_BYTES:
             command = Command.model_validate_json((folder / COMMAND).read_bytes())
@@ -91,7 +91,7 @@ def _working_folder() -> str:
 
 
 def _literal(value: Any) -> JsonValue:
-    """Return a value that can be written as a Python literal, or None for any other."""
+    """Return the value if it can be written as a Python literal; otherwise return None."""
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):

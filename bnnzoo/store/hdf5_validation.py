@@ -1,8 +1,9 @@
-"""A safety check of an untrusted NetCDF file before anything in it is used.
+"""A safety check of a NetCDF file of unknown origin, before its content is used.
 
-HDF5 files can name other files (links, external storage, virtual data sets), declare arrays larger than any memory, and
-hold types that libraries turn into objects. A run's file needs none of that: it has a root with groups, and groups with
-arrays of numbers. Anything else is refused. The check uses h5py's low-level calls, which follow no link.
+An HDF5 file can refer to other files (links, external storage, virtual data sets). It can declare arrays that exceed
+the memory, and contain types that libraries convert to objects. The file of a run needs none of these: its root
+contains groups, and the groups contain arrays of numbers. All other files give an error. The check uses the low-level
+functions of h5py, which follow no link.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -27,7 +28,7 @@ _MOST_CHUNKS = 2**20
 _MOST_TEXT = 2**25
 _MOST_ATTRIBUTE = 2**22
 _SCALES = {"DIMENSION_LIST": h5t.VLEN, "REFERENCE_LIST": h5t.COMPOUND, "CLASS": h5t.STRING, "NAME": h5t.STRING}
-"""Types of HDF5's own attributes that mark dimension scales and the dimensions they belong to."""
+"""Attributes with which HDF5 marks dimension scales and the arrays that use them, with their types."""
 _LAYOUTS = (h5d.COMPACT, h5d.CONTIGUOUS, h5d.CHUNKED)
 _FILTERS = (h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 
@@ -40,7 +41,7 @@ def check(path: Path) -> None:
     """Check every group, array and attribute of a file.
 
     Raises:
-        UsageError: if the file is missing, or is not a tree of groups and arrays stored in itself.
+        UsageError: if the file is missing, or if it contains anything but groups and arrays.
     """
     try:
         status = path.stat()
@@ -49,12 +50,12 @@ def check(path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise UsageError(f"{path}: not a regular file")
     try:
-        # Use the same driver as all other readers: HDF5 refuses a file that is already open with another one.
+        # HDF5 cannot open a file with two drivers at the same time, so all readers use this one.
         with h5py.File(path, "r") as file:
             _Validator(status.st_size).check_root(file.id)
     # A damaged file makes HDF5 raise many kinds of exceptions.
     except Exception as error:
-        # The frames of the traceback hold HDF5 objects, some of which cannot be freed at the exit of the process.
+        # The frames of the traceback refer to HDF5 objects, and some of these cannot be freed when Python exits.
         traceback.clear_frames(error.__traceback__)
         if isinstance(error, _Refused):
             raise UsageError(f"{path}: not a file that bnnzoo wrote: {error}") from None
@@ -65,7 +66,7 @@ def check(path: Path) -> None:
 
 
 class _Validator:
-    """Running totals for a file of `size` bytes: declared array bytes, text and visited objects."""
+    """Validator of a file of `size` bytes. It counts the bytes that arrays declare, and the characters of text."""
 
     def __init__(self, size: int):
         self.size = size
@@ -89,7 +90,7 @@ class _Validator:
                 self._dataset(group, variable, place)
 
     def _members(self, group: Any, place: str, max_members: int) -> list[tuple[str, int]]:
-        """Return names and kinds of a group's members, each of which must have exactly one name."""
+        """Return names and kinds of the members of a group. A member must not have a second name."""
         if group.get_num_objs() > max_members:
             raise _Refused(f"{_printable(place)} has more than {max_members} members")
         names: list[bytes] = []
@@ -124,10 +125,12 @@ class _Validator:
             raise _Refused(f"{_printable(place)} has an unsupported shape")
         shape = space.get_simple_extent_dims()
         self.declared += kind.get_size() * prod(shape)
-        # An uncompressed file holds what it declares, except for dimension lengths and values that were never written.
+        # An uncompressed file is about as large as its arrays. The limit allows for dimensions, which take no space,
+        # and for values that were never written.
         if self.declared > 8 * self.size + 2**26:
             raise _Refused(
-                f"{_printable(place)} has shape {list(shape)}, far more than the {self.size} bytes of the file hold"
+                f"{_printable(place)} has shape {list(shape)}; the file has only {self.size} bytes and cannot contain "
+                "this array"
             )
         filters = [creation.get_filter(i)[0] for i in range(creation.get_nfilters())]
         if not set(filters) <= set(_FILTERS) or len(filters) != len(set(filters)):
@@ -139,9 +142,10 @@ class _Validator:
         self._attributes(dataset, place)
 
     def _chunks(self, dataset: Any, place: str) -> list[Any]:
-        """Return an array's chunks, after checking that each exists, lies in its own place and uses all filters.
+        """Return the chunks of an array, after checking them.
 
-        HDF5 would read a missing chunk as zeros.
+        Each chunk must exist, because HDF5 reads a missing chunk as zeros. It must use all filters of the array, and
+        must not overlap another chunk.
         """
         if dataset.get_num_chunks() > _MOST_CHUNKS:
             raise _Refused(f"{_printable(place)} has unsupported chunks")
@@ -159,7 +163,7 @@ class _Validator:
         if not len(offsets) == len(chunks) == expected_count:
             raise _Refused(f"{_printable(place)} has {len(offsets)} of its {expected_count} chunks")
         if any(chunk.filter_mask for chunk in chunks):
-            raise _Refused(f"{_printable(place)} has chunks that are compressed in another way than it declares")
+            raise _Refused(f"{_printable(place)} has chunks whose compression differs from its declaration")
         end = 0
         for start, size in sorted((chunk.byte_offset, chunk.size) for chunk in chunks):
             if start < end or start + size > self.size:
@@ -168,7 +172,7 @@ class _Validator:
         return chunks
 
     def _check_inflated_size(self, dataset: Any, chunks: list[Any], max_bytes: int, place: str) -> None:
-        """Check that no chunk decompresses to more than its declared size, which HDF5 would not limit."""
+        """Check that no chunk decompresses to more than its declared size. HDF5 would not check this."""
         if max_bytes > 2**28:
             raise _Refused(f"{_printable(place)} has unsupported chunks")
         for chunk in chunks:
@@ -188,7 +192,7 @@ class _Validator:
             label = f"attribute {name} of {place}"
             if attribute.get_storage_size() > _MOST_ATTRIBUTE or number > _MOST_ATTRIBUTE:
                 raise _Refused(f"{_printable(label)} is too long ({attribute.get_storage_size()} bytes)")
-            # HDF5 reads dimension-scale attributes as their expected type without checking it.
+            # HDF5 reads the attributes of dimension scales without checking their type.
             if not _is_plain(kind) or (name in _SCALES and kind.get_class() != _SCALES[name]):
                 raise _Refused(f"{_printable(label)} has an unsupported type")
             if _has_variable_length(kind):
@@ -197,7 +201,7 @@ class _Validator:
                 self._text(attribute, kind, label)
 
     def _check_length(self, number: int, kind: Any, label: str) -> None:
-        """Check the number of texts or references, which are stored outside the attribute and may share one place."""
+        """Check the number of texts or references. Their content is elsewhere, and many can refer to the same place."""
         if kind.get_class() != h5t.STRING:
             if number > _MOST_RANK:
                 raise _Refused(f"{_printable(label)} has too many dimensions ({number})")
@@ -220,7 +224,7 @@ class _Validator:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether a type is a number, a text, or a type that HDF5's dimension scales use."""
+    """Whether a type is a number, a text, or a type of HDF5's dimension scales."""
     type_class = kind.get_class()
     if type_class in (h5t.INTEGER, h5t.FLOAT, h5t.STRING):
         return True
@@ -241,7 +245,7 @@ def _has_variable_length(kind: Any) -> bool:
 
 
 def _printable(name: str) -> str:
-    """Return a name from the file as one short ASCII line."""
+    """Return a name from the file as short ASCII text without line breaks."""
     return ascii(name[:80])[1:-1]
 
 

@@ -1,4 +1,4 @@
-"""Cleanup of parts that remain beside a finished file because their process was killed after it published the file."""
+"""Removal of part files next to a complete file. They remain if a process is killed after it wrote that file."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _READ_BYTES = 2**24
 
 
 def remove_leftovers(out: Path) -> bool:
-    """Remove the parts of a run with a complete file, after reading that file to its end.
+    """Remove the part files of a run that has a complete file. Read that file first, to be sure that it is valid.
 
-    Parts of another run that will replace the file are kept.
+    Part files of a new run that will replace the complete file stay.
 
     Returns:
-        whether there were any such parts.
+        whether part files were removed.
 
     Raises:
-        DamagedError: if the file cannot be read and the parts are incomplete.
+        DamagedError: if the complete file is damaged and cannot be built again, because part files are missing.
         BusyError: if another process is writing the run.
     """
     folder = parts_folder(out)
@@ -61,9 +61,9 @@ def remove_leftovers(out: Path) -> bool:
 
 
 def _was_built_from(out: Path, folder: Path) -> bool:
-    """Whether the file was built from these parts.
+    """Whether the file was built from the part files in this folder.
 
-    Two runs of one recipe differ in attributes such as seconds and sums of statistics.
+    Attributes such as run times and sums of statistics differ between two runs of the same recipe.
     """
     try:
         run = run_parts.load(folder)
@@ -73,15 +73,15 @@ def _was_built_from(out: Path, folder: Path) -> bool:
     if run.draws.get(POSTERIOR, 0) != file_attributes["draws_done"]:
         return False
     run_attributes = {**run.attributes, "complete": 1}
-    run_attributes.pop("seconds_writing", None)  # the file counts its own writing, which the parts cannot
+    run_attributes.pop("seconds_writing", None)  # only the final file has the time of writing it
     return are_equal(file_attributes, run_attributes)
 
 
 def _read_to_the_end(out: Path) -> None:
-    """Read every array of a finished file, so that HDF5 compares each chunk with its checksum.
+    """Read every array of a complete file, so that HDF5 compares each chunk with its checksum.
 
     Raises:
-        UsageError, OSError: if the file differs from what was written.
+        UsageError, OSError: if the file was changed after it was written.
     """
     reading.check(out)
 

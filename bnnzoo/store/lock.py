@@ -1,9 +1,9 @@
-"""A lock that allows one writer per run, also between containers and between hosts that share a folder.
+"""A lock that allows only one writer per run, also between containers and between hosts that share a folder.
 
-The lock is an flock on the file `lock`. The operating system releases it when the process ends, and no process ids are
-needed. Hosts that do not see each other's locks use the file `owner.json`: it names the writer, and its modification
-time shows when the writer last responded. If a user breaks the lock, the old owner loses the token that every write
-checks.
+The lock is an flock on the file `lock`. The operating system releases it when the process ends, so no process ids are
+needed. Some hosts do not see each other's locks. For them, the file `owner.json` names the writer, and its modification
+time shows when the writer was last active. Each writer has a token in this file, which it checks before every write. If
+a user breaks the lock, a new token replaces the token of the old owner.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bnnzoo.files.atomic import make_folder, write_atomically
 from bnnzoo.files.shell import quoted
 
 BEAT_SECONDS = 10.0
-"""Seconds between two signs of life."""
+"""Seconds between two updates of the modification time of `owner.json`."""
 STALE_SECONDS = 60.0
-"""Seconds without a sign of life after which an owner counts as gone, if the operating system cannot see it."""
+"""Seconds without an update after which an owner on another host counts as dead."""
 
 _MAX_OWNER_BYTES = 10_000
-"""Largest size in bytes of `owner.json`; a larger file was not written by bnnzoo."""
+"""Largest size of `owner.json` in bytes. A larger file was not written by bnnzoo."""
 
 
 class Owner(NamedTuple):
@@ -40,12 +40,12 @@ class Owner(NamedTuple):
     token: str
     host: str
     boot: str
-    """The kernel's boot id, which containers on one machine share."""
+    """The boot id of the kernel. Containers on the same machine have the same boot id."""
     pid: int
 
 
 class RunLock:
-    """The lock of the run `out` on the folder of its parts."""
+    """The lock of the run `out`. It is a file in the folder of its part files."""
 
     def __init__(self, out: Path, folder: Path):
         self.out, self.folder = out, folder
@@ -63,11 +63,11 @@ class RunLock:
         """Take the lock.
 
         Args:
-            break_stale: also take it from an owner that holds it but gave no sign of life for a minute.
+            break_stale: also take it from an owner that was not active for a minute.
 
         Raises:
-            BusyError: if another process holds it.
-            UsageError: if its holder gave no sign of life for a minute, or the folder does not support locks.
+            BusyError: if an active process holds the lock.
+            UsageError: if the owner was not active for a minute, or if the folder does not support locks.
         """
         try:
             self._lock_file()
@@ -77,7 +77,7 @@ class RunLock:
             raise UsageError(f"{self.out}: {self.folder.name} cannot be locked: {error.strerror or error}") from error
         owner, age = self._read_owner()
         if owner is not None and owner.boot != self.owner.boot and age < STALE_SECONDS:
-            # The operating system granted the lock, but it may not see a lock of another host.
+            # The operating system granted the lock, but it may not know of a lock of another host.
             if age > -STALE_SECONDS:
                 self._lock.release()
                 raise BusyError(
@@ -113,7 +113,7 @@ class RunLock:
         """Release the lock, so that another process can take over the run.
 
         Args:
-            remove: remove the lock's files, and the folder if nothing else is in it.
+            remove: remove the files of the lock, and the folder if it is then empty.
         """
         if not self.is_held:
             return
@@ -122,7 +122,7 @@ class RunLock:
         if owner is not None and owner.token == self.owner.token:
             self._owner_file.unlink(missing_ok=True)
         if remove and self._has_its_name():
-            # Remove it while it is held: a process that opened the file earlier then notices that the file has no name.
+            # The file is removed before the lock is released. A process that has opened it then notices the removal.
             self._file.unlink()
         self._lock.release()
         if remove:
@@ -130,9 +130,9 @@ class RunLock:
                 self.folder.rmdir()
 
     def _lock_file(self) -> None:
-        """Lock the file that exists now; try again if its last owner removed it meanwhile."""
+        """Lock the file `lock`. Try again if its previous owner removed the file at the same time."""
         while True:
-            make_folder(self.folder)  # its last owner may have removed the folder too
+            make_folder(self.folder)  # its previous owner may have removed the folder too
             with suppress(FileNotFoundError):
                 self._lock.acquire()
                 if self._has_its_name():
@@ -140,7 +140,7 @@ class RunLock:
                 self._lock.release()
 
     def _has_its_name(self) -> bool:
-        """Whether the locked file is still the one that other processes open."""
+        """Whether the locked file is still the file with the name `lock`, which other processes open."""
         try:
             return os.path.samestat(os.fstat(cast("int", self._lock._context.lock_file_fd)), self._file.stat())
         except FileNotFoundError:
@@ -156,7 +156,7 @@ class RunLock:
                 f"{self.out}: {holder} holds this run, but has written nothing for {abs(age):.0f} seconds; if that "
                 f"process has ended, use bnnzoo resume {quoted(self.out)} --break-lock"
             )
-        # A new file is a new lock; the holder of the old file no longer has the token.
+        # A new file is a new lock. The old owner then finds another token in `owner.json` and writes no more.
         self._file.unlink(missing_ok=True)
         with suppress(Timeout):
             return self._lock_file()
@@ -165,9 +165,10 @@ class RunLock:
         )
 
     def _read_owner(self) -> tuple[Owner | None, float]:
-        """Return the owner named in `owner.json`, and the seconds since its last sign of life.
+        """Return the owner in `owner.json`, and the seconds since the file was last updated.
 
-        The owner is None if the file is damaged. The seconds are negative if the other host's clock is ahead.
+        The owner is None if the file is missing or damaged. The seconds are negative if the clock of the other host is
+        ahead.
         """
         try:
             status = self._owner_file.lstat()

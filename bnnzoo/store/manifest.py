@@ -11,14 +11,14 @@ from bnnzoo.store.schema import CONSTANT_DATA, OBSERVED_DATA, Attributes
 _Count = Annotated[int, Field(ge=0, lt=2**40)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Array = tuple[str, list[int]]
-# GROUP/NAME, in which neither name is a path.
+# GROUP/NAME. Neither name may be a path.
 _Key = Annotated[str, Field(pattern=r"^[a-z_]{1,64}/[^/.\x00][^/\x00]{0,200}$")]
 _StaticKey = Annotated[str, Field(pattern=rf"^({OBSERVED_DATA}|{CONSTANT_DATA})/[^/.\x00][^/\x00]{{0,200}}$")]
 _Dims = dict[str, list[Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]{0,200}$")]]]
 
 
 class _StrictModel(BaseModel):
-    # R-hat may be infinite, for example if chains are stuck; JSON's null would be read as damage.
+    # R-hat may be infinite, for example if chains are stuck. Written as null, it would be read as a damaged value.
     model_config = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants")
 
 
@@ -31,7 +31,7 @@ class Header(_StrictModel):
 
 
 class Static(_StrictModel):
-    """A file of arrays that do not grow."""
+    """A file with arrays that have no draws."""
 
     file: Annotated[str, Field(pattern=r"^data(-\d{6})?\.npz$")]
     sha256: _Digest
@@ -40,7 +40,7 @@ class Static(_StrictModel):
 
 
 class Part(_StrictModel):
-    """A file of draws."""
+    """A part file: the draws of one chunk."""
 
     file: Annotated[str, Field(pattern=r"^p000-\d{6,9}\.npz$")]
     bytes: _Count
@@ -50,13 +50,13 @@ class Part(_StrictModel):
 
 
 class Manifest(_StrictModel):
-    """Index of the committed files."""
+    """Index of the files of the run. A file that it does not name does not count."""
 
     header: _Digest
     static: list[Static]
     chains: _Count = 0
     variables: dict[_Key, _Array] = {}
-    """Type and shape of one draw of one chain, for each variable that grows."""
+    """Type and shape of each variable with draws, for one draw of one chain."""
     parts: list[Part] = []
     attributes: Attributes = {}
     """Root attributes that change during the run."""

@@ -1,4 +1,4 @@
-"""The NetCDF-4 file of a run: built from its parts, and extended later."""
+"""The NetCDF-4 file of a run. It is built from the part files; groups can be added later."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 2**18
 _FORMAT = ("v110", "v110")
-"""HDF5 1.10's file format, the first in which the metadata that locates the arrays also has checksums."""
+"""The file format of HDF5 1.10. It is the first with checksums for the metadata that locates the arrays."""
 
 
 def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> None:
-    """Build and publish one file from an unfinished run's parts, in bounded memory.
+    """Build the NetCDF file from the part files of a run. The memory use does not grow with the run.
 
     Args:
         run: the unfinished run.
         out: the file to write.
-        attributes: returns the root attributes; called after all arrays are written.
+        attributes: a function that returns the root attributes. It is called after all arrays are written.
 
     Raises:
-        UsageError: if a part is damaged.
+        UsageError: if a part file is damaged.
         BnnzooError: if the file cannot be written, or has the wrong number of draws; `out` is then unchanged.
     """
     on_failure = f"the draws so far are kept in the folder {run.folder}"
@@ -76,19 +76,19 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> N
 
 
 def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
-    """Add groups to a finished file, or replace groups of the same name, in a copy that is published at once.
+    """Add groups to a finished file, or replace groups of the same name.
 
-    Groups that another process adds meanwhile are kept.
+    The groups are added to a copy, which then replaces the file. Groups that another process adds meanwhile stay.
 
     Args:
         path: the finished file.
         groups: the variables of each group, by name.
-        dims: dimension names of each variable, under NAME, or under GROUP/NAME for one group only.
-        coords: by group, the coordinate values that do not count from 0.
+        dims: dimension names of each variable. The key is NAME, or GROUP/NAME for a variable of one group only.
+        coords: for each group, the values of coordinates that are not 0, 1, 2, ...
 
     Raises:
         BnnzooError: if the copy cannot be written, or another run has replaced the file; the file is unchanged.
-        DamagedError: if the file's dimensions are damaged; the file is unchanged.
+        DamagedError: if the dimensions in the file are damaged; the file is unchanged.
     """
     run: Mapping[str, Any] = {}
     path = path.resolve()  # replace the target of a link, not the link itself
@@ -112,7 +112,7 @@ def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
 
 
 def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the root attributes, which identify a run because `add_groups` does not change them."""
+    """Return the root attributes after comparing them with `run`; `add_groups` does not change them."""
     with h5netcdf.File(file, "r") as handle:
         attributes = dict(handle.attrs)
     if not are_equal(attributes, run):
@@ -121,7 +121,7 @@ def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_to_copy(path: Path, source: Any, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
-    import xarray as xr  # importing it takes a second; after an evaluation it is imported already
+    import xarray as xr  # imported here, because it takes a second
 
     with replacing(path, on_failure="the file is unchanged", instead_of=source) as disk:
         source.seek(0)
@@ -133,8 +133,8 @@ def _add_to_copy(path: Path, source: Any, groups: Mapping[str, Group], dims: Dim
                     group_dims = {key.removeprefix(f"{name}/"): names for key, names in dims.items()}
                     _write_static(file.create_group(name), values, group_dims, coords.get(name, {}))
             disk.seek(0)
-            # HDF5's dimension numbers are read only when a dimension is added. Opening the copy tests them, so that a
-            # file with wrong numbers is never published.
+            # HDF5 reads the numbers of dimensions only when a dimension is added. Opening the copy checks them, so a
+            # file with wrong numbers never replaces the old one.
             xr.open_datatree(disk, engine="h5netcdf", phony_dims="sort").close()
         except OSError:
             raise
@@ -145,7 +145,7 @@ def _add_to_copy(path: Path, source: Any, groups: Mapping[str, Group], dims: Dim
 
 
 def write_tree(path: Path, tree: xr.DataTree) -> None:
-    """Write a finished run that was only in memory, as `build` would have written it.
+    """Write a run that is only in memory, in the same form as `build`.
 
     Raises:
         BnnzooError: if the file cannot be written; an old file is unchanged.
@@ -165,7 +165,7 @@ def _arrays(variables: Mapping[Any, xr.DataArray]) -> dict[str, np.ndarray]:
 
 
 def write_table(path: Path, columns: Group, dim: str) -> None:
-    """Write a file of columns along one dimension, such as predictions.
+    """Write a table, such as predictions: all columns have the dimension `dim`.
 
     Raises:
         BnnzooError: if the file cannot be written; an old file is unchanged.
@@ -177,10 +177,10 @@ def write_table(path: Path, columns: Group, dim: str) -> None:
 
 
 class _Disk:
-    """A file object for HDF5 that keeps write errors until HDF5 has finished.
+    """A file object for HDF5 that stores write errors until HDF5 has finished.
 
-    HDF5 may crash on a failed write, so the error is raised afterwards. The object bypasses Python's buffer, which
-    could write, and fail, while HDF5 only seeks or reads.
+    HDF5 may crash on a failed write, so the error is raised afterwards. The object bypasses Python's buffer, because
+    the buffer could write, and fail, while HDF5 only seeks or reads.
     """
 
     def __init__(self, file: Any):
@@ -225,7 +225,7 @@ class _Disk:
 
 @contextmanager
 def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
-    """Open a file as an h5netcdf file without the groups `without`; raise OSError after the block if a write failed."""
+    """Open an h5netcdf file and delete the groups `without`. After the block, raise OSError if a write failed."""
     disk = _Disk(file)
     try:
         with h5py.File(disk, mode, track_order=True, libver=_FORMAT) as handle:
@@ -243,10 +243,10 @@ def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
 
 
 def _with_checksum(shape: tuple[int, ...], itemsize: int, *, of_chains: bool = False) -> dict[str, Any]:
-    """Return the storage options of a variable: chunks with a checksum each, so that a read detects a changed bit.
+    """Return the storage options of a variable: chunks with checksums, so that a read detects a changed bit.
 
-    A chunk holds one chain and as many whole draws as fit into 256 KiB. HDF5 can then cache one chunk of each chain
-    until it is full.
+    A chunk contains as many draws of one chain as fit into 256 KiB. HDF5 can then cache one chunk of each chain until
+    the chunk is full.
     """
     if 0 in shape or not shape:
         return {}
@@ -285,9 +285,9 @@ def _create_variable(
         dims: names of its dimensions.
         shape: lengths of its dimensions.
         dtype: its type; booleans and texts are stored by the conventions of xarray.
-        data: its values, if they are known already.
+        data: its values; None if they are written later.
         about: its attributes.
-        of_chains: whether it grows with the parts.
+        of_chains: whether its first dimensions are chain and draw.
     """
     for dim, size in zip(dims, shape, strict=True):
         if dim not in group.dimensions:

@@ -1,6 +1,6 @@
 """Named arrays in one .npz file, without pickle. Sizes are checked before anything is read.
 
-Nothing is compressed, so that no array is larger than the file and a file cannot fill the memory.
+Nothing is compressed. No array can therefore be larger than the file, and a small file cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from bnnzoo.files.atomic import write_atomically
 _KINDS = "biuf"
 _MOST_MEMBERS = 10_000
 _MAGIC, _HEAD = b"\x93NUMPY\x01\x00", 10
-"""First bytes of an array in NumPy's format, and number of bytes before its header. The last two hold its length."""
+"""First bytes of an array in NumPy's format, and the number of bytes before its header.
+
+The last two of these bytes contain the length of the header.
+"""
 
 
 class Declared(NamedTuple):
@@ -53,7 +56,7 @@ def read(path: Path, declared: Mapping[str, Declared] | None = None) -> dict[str
         declared: the names, types and shapes that the file must have, if they are known.
 
     Raises:
-        UsageError: naming the file, if `write` cannot have written it or it does not match `declared`.
+        UsageError: if the file was not written by `write`, or if it does not match `declared`; the message names it.
     """
     with _open_checked(path, declared) as (archive, members):
         return {name: _array(archive, info) for name, info in members.items()}
@@ -67,7 +70,7 @@ def check(path: Path, declared: Mapping[str, Declared]) -> None:
         declared: the expected types and shapes, by name.
 
     Raises:
-        UsageError: as for `read`.
+        UsageError: see `read`.
     """
     with _open_checked(path, declared):
         pass
@@ -96,7 +99,7 @@ def check_regular(path: Path) -> int:
     """Return the size of a regular file, in bytes.
 
     Raises:
-        UsageError: if it is missing or is a link, a folder, a pipe or a device.
+        UsageError: if the file is missing, or if it is a link, a folder, a pipe or a device.
     """
     try:
         status = path.lstat()
@@ -121,7 +124,7 @@ def _sha256(path: Path, *stamp: int) -> str:
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """Return the members by name; all must be uncompressed and together fit into the file."""
+    """Return the members by name. All must be uncompressed, and their total size must not exceed the file."""
     members: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
@@ -151,7 +154,7 @@ def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, de
 
 @functools.lru_cache(2**10)
 def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Parse shape, order and type; cached, because NumPy compiles an expression each time and headers repeat."""
+    """Parse shape, order and type. They are cached, because NumPy parses slowly and many headers are equal."""
     return np.lib.format.read_array_header_1_0(io.BytesIO(header))
 
 

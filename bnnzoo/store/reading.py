@@ -1,4 +1,4 @@
-"""Reading a run from its file, or from its parts while it is unfinished. Damaged or foreign files are refused."""
+"""Read a run from its file, or an unfinished run from its part files. Files that are damaged or no runs give errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def check(path: Path) -> None:
-    """Check a run's files for every problem that can be found before their values are used.
+    """Check the files of a run for every problem that can be found without reading the draws.
 
     Raises:
-        UsageError: naming the file and the remedy.
+        UsageError: if there is no run or a file is damaged; the message gives the file and the remedy.
     """
     if is_unfinished(path):
         _check_attributes(run_parts.load(parts_folder(path))).check()
@@ -48,10 +48,10 @@ def _fault(attrs: Any) -> str:
 
 
 def _count_mismatch(file: h5py.File) -> str:
-    """Return which count among the root attributes differs from the arrays, or an empty string."""
+    """Return the root attribute whose number of draws or rows differs from the arrays; empty if there is none."""
     counts = {"draws_done": f"{POSTERIOR}/{SAMPLED[1]}", "rows": f"{OBSERVED_DATA}/y"}
     for name, array_name in counts.items():
-        # The rows of a federated run stay with their parties.
+        # The file of a federated run has no rows, because they stay with their parties.
         array = file.get(array_name)
         count = array.shape[0] if isinstance(array, h5py.Dataset) and array.ndim else 0
         if name in file.attrs and count != file.attrs[name] and (name != "rows" or count):
@@ -60,10 +60,10 @@ def _count_mismatch(file: h5py.File) -> str:
 
 
 def attributes_of(path: Path) -> dict[str, Any]:
-    """Read the root attributes of a run, finished or not, without its draws.
+    """Read the root attributes of a finished or unfinished run.
 
     Raises:
-        UsageError: as for `check`.
+        UsageError: see `check`.
     """
     if is_unfinished(path):
         return dict(_check_attributes(run_parts.load(parts_folder(path))).attributes)
@@ -73,7 +73,7 @@ def attributes_of(path: Path) -> dict[str, Any]:
 
 
 def identity_of(path: Path) -> str:
-    """Return a digest that identifies a run and does not change by `evaluate`; empty if the run cannot be read."""
+    """Return a digest that identifies a run; empty if the run cannot be read. `evaluate` does not change it."""
     try:
         attributes = attributes_of(path)
     except UsageError:
@@ -82,17 +82,17 @@ def identity_of(path: Path) -> str:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a run must be read from its parts, because there are some and no file of a complete run."""
+    """Whether a run must be read from its part files: they exist, and the file of a complete run does not."""
     return run_parts.holds_run(parts_folder(path)) and not is_complete(path)
 
 
 def is_complete(path: Path) -> bool:
-    """Whether there is a file of a complete run."""
+    """Whether the file at this path is a complete run."""
     return _complete(path) == 1
 
 
 def _complete(path: Path) -> Any:
-    """Return the attribute `complete` of a file, or None if there is no readable file."""
+    """Return the attribute `complete` of a file; None if the file is missing or cannot be read."""
     try:
         hdf5_validation.check(path)
         with h5py.File(path, "r") as file:
@@ -103,7 +103,7 @@ def _complete(path: Path) -> Any:
 
 
 def how_far_beside(path: Path) -> Literal["absent", "begun", "resumable"]:
-    """Return the progress of an unfinished run that will replace the file at a path."""
+    """Return the state of the unfinished run of a path, even if the path has a complete file; see `how_far`."""
     if not run_parts.holds_run(parts_folder(path)):
         return "absent"
     return "resumable" if checkpoint.has_checkpoint(parts_folder(path)) else "begun"
@@ -113,9 +113,9 @@ def how_far(path: Path) -> Literal["absent", "begun", "resumable", "partial", "c
     """Return the state of the run at a path.
 
     Returns:
-        "absent": there is nothing. "begun": a run without a checkpoint. "resumable": a run with a checkpoint.
-        "partial": the file of a stopped run without parts. "complete": the file of a complete run, or one that cannot
-        be read.
+        "absent": there is no run. "begun": an unfinished run without a checkpoint. "resumable": an unfinished run with
+        a checkpoint. "partial": the file of a stopped run whose part files are gone. "complete": the file of a complete
+        run, or a file that cannot be read.
     """
     if is_unfinished(path):
         return how_far_beside(path)
@@ -125,11 +125,11 @@ def how_far(path: Path) -> Literal["absent", "begun", "resumable", "partial", "c
 
 
 def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Checkpoint]:
-    """Read an unfinished run and its checkpoint, and check the parts that the checkpoint needs.
+    """Read an unfinished run and its checkpoint, and check the part files that the checkpoint needs.
 
     Args:
-        path: the run's file.
-        from_part: use the newest checkpoint of at most this many parts.
+        path: the NetCDF file of the run.
+        from_part: use the newest checkpoint that needs at most this many part files.
 
     Raises:
         UsageError: if there is no such run or checkpoint, or a needed file is damaged.
@@ -151,7 +151,7 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
     unfinished = run_parts.load(folder)
     if not checkpoint.has_checkpoint(folder) and is_complete(path):
         raise UsageError(
-            f"{path}: is finished, but the run that was to replace it stopped before its first checkpoint; "
+            f"{path}: is finished; a new run that should replace it stopped before its first checkpoint; "
             f"remove {folder.name}, or {command.restart_advice(folder, force=True)}"
         )
     saved = _check_attributes(unfinished).checkpoint(from_part)
@@ -160,12 +160,12 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
 
 
 def open_tree(path: Path) -> xr.DataTree:
-    """Open the tree of a finished run's file, or of the parts so far if there is no finished run.
+    """Return the groups of a run as a tree: from its file, or from the part files of an unfinished run.
 
     Raises:
-        UsageError: if there is no run, or bnnzoo did not write it.
+        UsageError: if there is no run, or if the file was not written by bnnzoo.
     """
-    import xarray as xr  # importing it takes a second, so a refusal comes first
+    import xarray as xr  # imported here, because it takes a second
 
     check(path)
     if is_unfinished(path):
@@ -183,15 +183,16 @@ def open_tree(path: Path) -> xr.DataTree:
                 if reason := _decoding_fault(values):
                     raise ValueError(f"{group.name}/{name} {reason}")
         return tree
-    # A file that passed `walk.check` may still be no NetCDF, on which xarray raises many kinds of exceptions.
+    # A valid HDF5 file need not be a NetCDF file, and xarray then raises many kinds of exceptions.
     except Exception as error:
         raise UsageError(f"{path}: not a NetCDF file of bnnzoo ({' '.join(str(error).split())[:200]})") from error
 
 
 def _decoding_fault(values: xr.Variable) -> str:
-    """Return which attribute made xarray change an array's numbers, or an empty string. bnnzoo writes none of these.
+    """Return the attribute that made xarray change the numbers of an array; empty if there is none.
 
-    NetCDF's conventions scale, shift and mask numbers, or convert them to booleans or times.
+    Attributes of the NetCDF conventions scale, shift or mask numbers, or convert them to booleans or times. bnnzoo
+    writes no such attributes.
     """
     stored_encoding = values.encoding
     if values.dtype.kind not in "biuf" or (
@@ -217,14 +218,14 @@ def _check_attributes(run: Unfinished) -> Unfinished:
 
 
 def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
-    """Read the tree of a run's parts, even beside a finished file that they will replace.
+    """Return the groups of an unfinished run as a tree, even if `path` has a complete file.
 
     Args:
-        path: the run's file.
-        every: keep only every k-th draw in memory.
+        path: the NetCDF file of the run.
+        every: read only every `every`-th draw.
 
     Raises:
-        UsageError: if there are no parts, or they are damaged.
+        UsageError: if there is no unfinished run, or if it is damaged.
     """
     run = _check_attributes(run_parts.load(parts_folder(path)))
     run.check()
@@ -232,14 +233,14 @@ def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
 
 
 def _attribute(file: h5py.File, name: str) -> Any:
-    """Return a root attribute, as a Python scalar if it has one element."""
+    """Return a root attribute of the file. An attribute with one element becomes a Python scalar."""
     return attributes.plain(file.attrs.get(name))
 
 
 def _tree_of_parts(run: Unfinished, every: int = 1) -> xr.DataTree:
     import xarray as xr
 
-    # Allocate the full arrays at once: concatenating pieces at the end would need twice the memory.
+    # The full arrays are allocated first, because concatenation at the end would need twice the memory.
     arrays_by_group: dict[str, dict[str, np.ndarray]] = {}
     for key, (dtype, shape) in run.manifest.variables.items():
         group, name = key.split("/", 1)

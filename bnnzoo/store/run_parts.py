@@ -8,9 +8,9 @@
     run.nc.parts/command.json      the command that started the run, see command.py
     run.nc.parts/lock, owner.json  see lock.py
 
-Each file is complete or absent, and no file that the manifest names is written twice. Whenever the writer is killed,
-the files match the manifest. An HDF5 file that is extended in place may be unreadable after a kill; parts can always be
-opened.
+A part file contains one chunk of draws. Each file is complete or absent, and no file that the manifest names is written
+twice. Even if the writer is killed, the files therefore match the manifest and can be read. (An HDF5 file that grows
+during the run may be unreadable after a kill.)
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DRAWS = re.compile(r"^p000-\d{6,9}\.npz$")
 _CLEARING = ".clearing.tmp"
 _MOST_JSON = 2**26
 _BLOCK_BYTES = 2**23
-"""Size at which a block of joined parts is complete."""
+"""Part files are joined into blocks until a block has this size."""
 # fmt: off
 _CONSTANT_ATTRIBUTES = frozenset({
     "bnnzoo_version", "data_sha256", "device", "exactness", "likelihood", "likelihood_power",
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class Unfinished(NamedTuple):
-    """The header and manifest of an unfinished run, which agree; the arrays are checked when they are read."""
+    """The header and the manifest of an unfinished run, already checked. Arrays are checked when they are read."""
 
     folder: Path
     header: Header
@@ -73,7 +73,7 @@ class Unfinished(NamedTuple):
 
     @property
     def draws(self) -> dict[str, int]:
-        """Draws per chain of each group that grows."""
+        """Number of draws per chain, for each group with draws."""
         totals: dict[str, int] = {}
         for part in self.manifest.parts:
             for group, count in part.draws.items():
@@ -93,21 +93,21 @@ class Unfinished(NamedTuple):
         return _group_arrays(arrays)
 
     def parts(self) -> Iterator[tuple[Part, Groups]]:
-        """Yield every part with its groups {"posterior": {name: [chain, draw, ...]}, ...}, in order.
+        """Yield every part with its groups {"posterior": {name: array [chain, draw, ...]}, ...}, in order.
 
         Raises:
-            UsageError: at the first damaged part.
+            UsageError: at the first damaged part file.
         """
         for number, part in enumerate(self.manifest.parts):
             yield part, _group_arrays(self._with_remedy(number, npz.read))
 
     def blocks(self) -> Iterator[tuple[dict[str, int], Groups]]:
-        """Yield the parts in order, with short ones joined: draws per chain of each group, and the groups.
+        """Yield blocks of successive parts: the number of draws per chain of each group, and the groups.
 
-        A run of two minutes has hundreds of parts of a few draws. Joining them saves the cost per part of the caller.
+        Short parts are joined, because a run has hundreds of them and each block has a fixed cost for the caller.
 
         Raises:
-            UsageError: at the first damaged part.
+            UsageError: at the first damaged part file.
         """
         waiting: list[Groups] = []
         size = 0
@@ -121,10 +121,10 @@ class Unfinished(NamedTuple):
             yield _join_parts(waiting)
 
     def check(self, num_parts: int | None = None) -> None:
-        """Compare files with their digests and sizes, without reading any array.
+        """Compare the files with the digests, sizes, types and shapes in the manifest.
 
         Args:
-            num_parts: check only the first parts, this many; None checks all of them.
+            num_parts: check only this number of part files, from the first; None checks all of them.
 
         Raises:
             UsageError: at the first damaged file, with the remedy.
@@ -138,14 +138,17 @@ class Unfinished(NamedTuple):
             if reason := _difference(self.folder / part.file, part.sha256, part.bytes):
                 remedy = self._remedy(number)
                 raise UsageError(f"{self.folder / part.file}: damaged ({reason}); {remedy}")
-            # The digest proves the bytes, not that the manifest describes them: compare names, types and shapes too.
+            # The digest does not show that the manifest describes the arrays: compare names, types and shapes too.
             self._with_remedy(number, npz.check)
 
     def checkpoint(self, num_parts: int | None = None) -> checkpoint.Checkpoint:
-        """Read the newest checkpoint, or the newest readable one of at most `num_parts` parts.
+        """Read the newest checkpoint.
+
+        Args:
+            num_parts: read the newest readable checkpoint that needs at most this number of part files.
 
         Raises:
-            UsageError: if there is none, or the newest is damaged and `num_parts` is not given.
+            UsageError: if there is no such checkpoint. Also if the newest one is damaged and `num_parts` is None.
         """
         run, newest = self.manifest.header, self.folder / checkpoint.NEWEST
         if num_parts is None:
@@ -164,11 +167,11 @@ class Unfinished(NamedTuple):
 
     @property
     def out(self) -> Path:
-        """The file that the run will write at its end."""
+        """The NetCDF file of the run, which is written at its end."""
         return self.folder.with_name(self.folder.name.removesuffix(".parts"))
 
     def _remedy(self, number: int) -> str:
-        """Return the remedy if part `number` is damaged."""
+        """Return the remedy for a message about the damaged part file `number`."""
         earlier = next(checkpoint.readable_checkpoints(self.folder, run=self.manifest.header, max_parts=number), None)
         if earlier is None:
             return f"no earlier checkpoint is complete; {command.restart_advice(self.folder, force=True)}"
@@ -178,7 +181,7 @@ class Unfinished(NamedTuple):
         )
 
     def _with_remedy(self, number: int, read: Callable[[Path, Mapping[str, Declared]], T]) -> T:
-        """Call `read` on part `number`, and add the remedy to the message if it fails."""
+        """Call `read` for part file `number`. If it fails, add the remedy to the message."""
         part = self.manifest.parts[number]
         try:
             return read(self.folder / part.file, self._declared(part))
@@ -195,7 +198,7 @@ class Unfinished(NamedTuple):
 
 
 def _join_parts(parts: list[Groups]) -> tuple[dict[str, int], Groups]:
-    """Concatenate successive parts of the same groups along their draws."""
+    """Join successive parts, which have the same groups. Return the number of draws of each group, and the groups."""
     joined: Groups = {
         group: {name: np.concatenate([part[group][name] for part in parts], 1) for name in values}
         for group, values in parts[0].items()
@@ -204,12 +207,12 @@ def _join_parts(parts: list[Groups]) -> tuple[dict[str, int], Groups]:
 
 
 def parts_folder(out: Path) -> Path:
-    """Return the folder of an unfinished run's parts: `run.nc.parts` beside `run.nc`."""
+    """Return the folder of an unfinished run: `run.nc.parts` next to `run.nc`."""
     return out.with_name(out.name + ".parts")
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a folder holds an unfinished run that has written a manifest, even if the manifest was lost."""
+    """Whether a folder contains an unfinished run: a manifest, or part files whose manifest was lost."""
     if os.path.lexists(folder / MANIFEST):
         return True
     try:
@@ -220,9 +223,10 @@ def holds_run(folder: Path) -> bool:
 
 
 def remove_files(folder: Path, *, keep: Collection[str] = ()) -> None:
-    """Remove a run's files from its folder, without its lock and the names in `keep`; other files stay.
+    """Remove the files of a run from its folder, except its lock and the files in `keep`. Other files stay too.
 
-    The manifest is renamed first and removed last, so that a kill in between leaves nothing that looks like a run.
+    The manifest is renamed first and removed last. If the process is killed in between, the remaining files are not
+    mistaken for a run.
     """
     if MANIFEST not in keep and os.path.lexists(folder / MANIFEST):
         (folder / MANIFEST).replace(folder / _CLEARING)
@@ -235,7 +239,7 @@ def load(folder: Path) -> Unfinished:
     """Read the header and manifest of an unfinished run.
 
     Raises:
-        UsageError: if there is no unfinished run, or the two are damaged or contradict each other.
+        UsageError: if there is no unfinished run, or if one of them is damaged or they contradict each other.
     """
     if folder.is_symlink() or not folder.is_dir():
         raise UsageError(f"{folder}: is not the parts folder of a run (not a folder)")
@@ -254,17 +258,17 @@ def load(folder: Path) -> Unfinished:
 
 
 def damaged(path: Path, reason: str) -> UsageError:
-    """Return the error for a header or manifest that does not have the content that was written."""
+    """Return the error for a header or manifest that was changed after it was written."""
     return UsageError(f"{path}: damaged{reason}; restore it from a copy, or start the run again with [[force=True]]")
 
 
 def seal(manifest: Manifest) -> str:
-    """Return the digest of a manifest without its own `seal`."""
+    """Return the digest of a manifest, without the field `seal` that contains it."""
     return hashlib.sha256(manifest.model_dump_json(exclude={"seal"}).encode()).hexdigest()
 
 
 def _contradiction(run: Unfinished) -> str:
-    """Return the first contradiction within a run's header and manifest, or an empty string."""
+    """Return the first contradiction in the header and the manifest; empty if there is none."""
     manifest, groups = run.manifest, {key.split("/")[0] for key in run.manifest.variables}
     if changed := _CONSTANT_ATTRIBUTES & set(manifest.attributes):
         return f"it changes {', '.join(sorted(changed))}"
@@ -292,7 +296,7 @@ def _contradiction(run: Unfinished) -> str:
 
 
 def part_name(number: int) -> str:
-    """Return the file name of the part with this number."""
+    """Return the name of the part file with this number."""
     return f"p000-{number:06d}.npz"
 
 
@@ -302,12 +306,12 @@ def write_json(path: Path, model: BaseModel) -> None:
 
 
 def describe_arrays(arrays: Mapping[str, np.ndarray], *, skip: int = 0) -> dict[str, tuple[str, list[int]]]:
-    """Return types and shapes of arrays without their first `skip` dimensions, in the manifest's form."""
+    """Return type and shape of each array for the manifest. The first `skip` dimensions are left out."""
     return {key: (array.dtype.name, list(array.shape[skip:])) for key, array in arrays.items()}
 
 
 def flatten_groups(groups: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the arrays of groups in one mapping, under "group/name"."""
+    """Return the arrays of all groups in one mapping with keys "group/name"."""
     return {f"{group}/{name}": array for group, values in groups.items() for name, array in values.items()}
 
 
@@ -324,7 +328,7 @@ def _group_arrays(arrays: Mapping[str, np.ndarray]) -> Groups:
 
 
 def _difference(path: Path, digest: str, size: int | None = None) -> str:
-    """Return why a file differs from the one that was written, or an empty string."""
+    """Return how a file differs from its digest and size in the manifest; empty if it does not."""
     try:
         num_bytes = npz.check_regular(path)
     except UsageError as error:

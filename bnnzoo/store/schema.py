@@ -1,6 +1,6 @@
-"""Names in a run's file: groups, dimensions, variables and root attributes, each defined only here.
+"""The names in the file of a run: groups, dimensions, variables and root attributes.
 
-The file follows ArviZ's schema: `posterior` and `sample_stats` have the dimensions chain, draw first.
+The file follows ArviZ's schema: the first dimensions of `posterior` and `sample_stats` are chain and draw.
 """
 
 from __future__ import annotations
@@ -15,29 +15,36 @@ Group = Mapping[str, np.ndarray]
 """Variables of a group, by name."""
 Attributes = dict[str, str | int | float]
 Dims = Mapping[str, list[str]]
-"""Dimension names by variable. A variable that grows is under posterior/NAME, with its dimensions after chain, draw."""
+"""Dimension names by variable.
+
+A variable with draws is listed as posterior/NAME, with the dimensions that follow chain and draw.
+"""
 
 POSTERIOR = "posterior"
 SAMPLE_STATS = "sample_stats"
 OBSERVED_DATA = "observed_data"
 CONSTANT_DATA = "constant_data"
 POSTERIOR_PREDICTIVE, LOG_LIKELIHOOD = "posterior_predictive", "log_likelihood"
-"""Groups about the training rows, as in observed_data: ArviZ compares the three row by row."""
+"""Groups about the training rows. ArviZ compares them with observed_data row by row."""
 PREDICTIONS, PREDICTIONS_CONSTANT_DATA = "predictions", "predictions_constant_data"
 PREDICTIONS_LOG_LIKELIHOOD = "predictions_log_likelihood"
-"""Groups about the test rows. This one is not in ArviZ's schema: `loo` refuses a second variable in log_likelihood."""
+"""Groups about the test rows.
+
+`predictions_log_likelihood` is not in ArviZ's schema. It is a separate group because `loo` of ArviZ requires that
+log_likelihood has only one variable.
+"""
 WARMUP = "warmup_"
-"""Prefix of the groups of kept warm-up: warmup_posterior, warmup_sample_stats."""
+"""Prefix of the groups with the draws of the warm-up: warmup_posterior, warmup_sample_stats."""
 FIXED = "fixed_"
-"""Prefix of the variables of constant_data with parameters that were trained instead of sampled."""
+"""Prefix of variables of constant_data. They are parameters that were trained and not sampled."""
 LINEARISED_AT = "linearised_at_"
-"""Prefix of the variables with the point at which each chain's predictions are linearised."""
+"""Prefix of variables of constant_data: for each chain, the parameters at which its predictions are linearised."""
 
 KEPT_ROWS = "x_kept"
-"""Variable of constant_data with the inputs at which predictions were kept instead of draws of the parameters."""
+"""Variable of constant_data: the inputs at which predictions were stored, if the run stored no parameters."""
 
 SECONDS = ("start", "compile", "warmup", "sampling", "judging", "writing")
-"""Phases of a run's time, in order: the root attributes `seconds_start`, ..."""
+"""Phases of a run in order. The root attributes `seconds_start`, ... have their durations."""
 CHAIN, DRAW = "chain", "draw"
 SAMPLED = (CHAIN, DRAW)
 DIMS: dict[str, dict[str, list[str]]] = {
@@ -47,7 +54,10 @@ DIMS: dict[str, dict[str, list[str]]] = {
     PREDICTIONS_LOG_LIKELIHOOD: {"y": [CHAIN, DRAW, "test_row"]},
     PREDICTIONS_CONSTANT_DATA: {"y": ["test_row", "target"], "x": ["test_row"]},
 }
-"""Dimensions of the groups that `evaluate` adds. Classification has no target dimension; inputs add those of `x`."""
+"""Dimensions of the groups that `evaluate` adds.
+
+Classification has no dimension `target`. The inputs have the further dimensions of `x`.
+"""
 
 
 def train_groups(
@@ -57,7 +67,10 @@ def train_groups(
     fixed: Mapping[str, np.ndarray],
     kept_rows: np.ndarray | None = None,
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Return observed_data and constant_data of a run, in original units; the latter includes unsampled parameters."""
+    """Return the groups observed_data and constant_data of a run, in original units.
+
+    The parameters in `fixed`, which are not sampled, become variables of constant_data.
+    """
     constant = {
         "x": train.x,
         "x_mean": scaler.x_mean,
@@ -74,7 +87,7 @@ def train_groups(
 
 
 def observed(targets: np.ndarray) -> np.ndarray:
-    """Return targets [..., row, target] in the form of observed_data: a single target becomes [..., row].
+    """Return targets with shape [..., row, target] as in observed_data: a single target becomes [..., row].
 
     ArviZ's predictive checks expect one dimension for the observations.
     """
@@ -82,12 +95,12 @@ def observed(targets: np.ndarray) -> np.ndarray:
 
 
 def targets_of(values: np.ndarray) -> np.ndarray:
-    """Return the targets from which `observed` made observed_data; labels are [row] in both."""
+    """Invert `observed`: return targets with shape [row, target]. Labels keep the shape [row]."""
     return values[:, None] if values.dtype.kind == "f" and values.ndim == 1 else values
 
 
 def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
-    """Return the dimension names of `train_groups`."""
+    """Return the dimension names of the variables that `train_groups` returns."""
     inputs = {2: ["feature"], 3: ["height", "width"], 4: ["channel", "height", "width"]}[train.x.ndim]
     targets = ["target", "bound"][: train.y.ndim - 1]
     scale = inputs[: scaler.x_mean.ndim]
@@ -106,26 +119,30 @@ def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
 
 
 def fixed_leaves(constant: Group) -> dict[str, np.ndarray]:
-    """Return the parameters that were not sampled, by name, from the variables of constant_data."""
+    """Return the parameters that were trained and not sampled, by name; `constant` is constant_data."""
     return {name.removeprefix(FIXED): value for name, value in constant.items() if name.startswith(FIXED)}
 
 
 def linearised_group(points: Group) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
-    """Return variables of constant_data, and their dimensions, for each chain's point `[chain, ...]` by block."""
+    """Return variables of constant_data and their dimensions, for points `[chain, ...]` by parameter block.
+
+    The points are the parameters at which the predictions of each chain are linearised.
+    """
     values = {LINEARISED_AT + name: value for name, value in points.items()}
     return values, {name: [CHAIN, *(f"{name}_dim_{i}" for i in range(v.ndim - 1))] for name, v in values.items()}
 
 
 def linearised_points(constant: Group, blocks: Iterable[str]) -> list[np.ndarray] | None:
-    """Return the points that `linearised_group` wrote, in block order, or None if predictions are not linearised."""
+    """Return the points of `linearised_group`, one array per block; None if predictions are not linearised."""
     names = [LINEARISED_AT + block for block in blocks]
     return [np.asarray(constant[name]) for name in names] if names[0] in constant else None
 
 
 def dims_of(name: str, array_ndim: int, dims: Dims, *, skip: int = 0) -> list[str]:
-    """Return the names of a variable's dimensions after the first `skip`: as given, or numbered.
+    """Return the names of the dimensions of a variable, without the first `skip` dimensions.
 
-    Variables that grow are looked up with their group, because a parameter may have the same name as a data variable.
+    The names are those in `dims` if there are enough, and otherwise `NAME_dim_0`, ... A variable with draws is looked
+    up with its group, because a parameter may have the same name as a variable of the data.
     """
     count = array_ndim - skip
     given_names = list(dims.get(f"{POSTERIOR}/{name}" if skip else name, ()))[:count]

@@ -1,4 +1,4 @@
-"""The writer of one run: parts during the run, the NetCDF file at its end."""
+"""The writer of one run. It writes part files (chunks of draws) during the run, and the NetCDF file at the end."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LONGEST_NAME = 255
 
 
 class Store:
-    """The parts of one run and its lock.
+    """The part files of one run, and the lock of the run.
 
-    Groups are {"posterior": {name: [chain, draw, ...]}, "sample_stats": ...}.
+    A method gets the groups as {"posterior": {name: array [chain, draw, ...]}, "sample_stats": ...}.
     """
 
     def __init__(self, out: Path):
@@ -37,25 +37,25 @@ class Store:
 
     @property
     def run(self) -> Unfinished:
-        """Header and manifest as they are on disk."""
+        """Header and manifest, as on disk."""
         assert self._run is not None, "call create or reopen first"
         return self._run
 
     @property
     def num_parts(self) -> int:
-        """Number of committed parts."""
+        """Number of part files in the manifest."""
         return len(self.run.manifest.parts)
 
     def claim(self, *, force: bool, started_by: Command | None = None) -> None:
-        """Make this process the only one that starts a run here, before any slow work.
+        """Lock the folder, so that no other process can start this run. Call it before any slow work.
 
         Args:
             force: replace an existing file or unfinished run.
-            started_by: the run's command, shown to the user if the run is killed before its first checkpoint.
+            started_by: the command of the run. It is shown if the run is killed before its first checkpoint.
 
         Raises:
-            UsageError: if the file or its parts exist without `force`, the file is a folder, or another process writes
-                the run.
+            UsageError: if the file or an unfinished run exists and `force` is false, if the file is a folder, or if
+                another process is writing the run.
         """
         refuse_existing(self.out, force=force)
         try:
@@ -76,13 +76,13 @@ class Store:
         *,
         variable_attributes: Mapping[str, Attributes] | None = None,
     ) -> None:
-        """Start a new run on disk, in a folder that was claimed.
+        """Write the first files of a new run. Call `claim` first.
 
         Args:
             attributes: root attributes.
             dims: dimension names by variable.
-            static: groups that do not grow.
-            variable_attributes: attributes of variables of sample_stats, by name.
+            static: groups without draws, such as constant_data.
+            variable_attributes: attributes of the variables of sample_stats, by variable.
         """
         self._lock.check()
         run_parts.remove_files(self.folder, keep={COMMAND})
@@ -104,15 +104,16 @@ class Store:
         self._publish()
 
     def reopen(self, num_parts: int, *, expected: Unfinished | None = None, break_lock: bool = False) -> None:
-        """Go on with an unfinished run, and discard the parts beyond the checkpoint's `num_parts`.
+        """Continue an unfinished run after its first `num_parts` part files, and remove the later ones.
 
         Args:
-            num_parts: number of parts to keep.
-            expected: the run as it was when its checkpoint was read, without the lock.
-            break_lock: take the lock from an owner that no longer responds.
+            num_parts: number of part files to keep, as in the checkpoint.
+            expected: the run when its checkpoint was read; the lock was not held at that time.
+            break_lock: take the lock from an owner that is no longer active.
 
         Raises:
-            UsageError: if there is none, another process writes it, or it has changed since it was read.
+            UsageError: if there is no unfinished run, if another process is writing it, or if it is not the expected
+                run.
         """
         if not run_parts.holds_run(self.folder):
             raise UsageError(f"{self.out}: there is no unfinished run here ({self.folder.name} is missing)")
@@ -125,7 +126,7 @@ class Store:
             self.release()
             raise
         del self.run.manifest.parts[num_parts:]
-        # Write the manifest before the parts are removed: it must never name a missing part.
+        # The manifest is written before the part files are removed, because it must never name a missing file.
         self._publish()
         checkpoint.remove_checkpoints(self.folder, beyond=num_parts)
         manifest = self.run.manifest
@@ -133,7 +134,7 @@ class Store:
         run_parts.remove_files(self.folder, keep=kept_files)
 
     def append(self, groups: Mapping[str, Group]) -> None:
-        """Write one chunk as a part, then commit it to the manifest."""
+        """Write one chunk of draws as a part file, and then add it to the manifest."""
         self._lock.check()
         manifest, arrays = self.run.manifest, run_parts.flatten_groups(groups)
         name = run_parts.part_name(len(manifest.parts))
@@ -146,7 +147,7 @@ class Store:
         self._publish()
 
     def add_static(self, group: str, values: Group, dims: Dims) -> None:
-        """Add or replace arrays that do not grow, such as constant_data, in a new file."""
+        """Write arrays without draws, such as constant_data, to a new file. They replace arrays of the same name."""
         self._lock.check()
         manifest, arrays = self.run.manifest, run_parts.flatten_groups({group: values})
         name = f"data-{1 + max(int('0' + static.file[5:-4]) for static in manifest.static):06d}.npz"
@@ -158,19 +159,19 @@ class Store:
         self._publish()
 
     def save(self, state: Checkpoint, *, keep: bool = False) -> None:
-        """Write a checkpoint of all parts so far."""
+        """Write a checkpoint after all part files so far. With `keep`, later checkpoints do not replace it."""
         self._lock.check()
         checkpoint.save(self.folder, state, run=self.run.manifest.header, keep=keep)
 
     def values(self, group: str, name: str) -> np.ndarray:
-        """Return a variable from all parts so far, [chain, draw, ...]."""
+        """Read all draws of a variable so far, with shape [chain, draw, ...]."""
         return np.concatenate([groups[group][name] for _, groups in self.run.parts() if group in groups], 1)
 
     def update(self, attributes: Attributes) -> None:
         """Set root attributes.
 
         Raises:
-            BnnzooError: if readers would refuse the values; the files on disk are unchanged.
+            BnnzooError: if the file could not be read with these values. The files on disk are then unchanged.
         """
         self._lock.check()
         if reason := fault(self.run.attributes | attributes):
@@ -179,13 +180,14 @@ class Store:
         self._publish()
 
     def finish(self, *, complete: bool, last: Callable[[], Attributes] = dict) -> None:
-        """Build the NetCDF file from the parts, and remove the parts if the run is complete.
+        """Build the NetCDF file from the part files. If the run is complete, remove the part files.
 
         The file of an incomplete run never replaces the file of a complete run.
 
         Args:
             complete: whether the run has all its draws.
-            last: returns root attributes known only after all arrays are written, such as the time for writing.
+            last: a function that returns root attributes. It is called after all arrays are written, because the time
+                of writing is one of them.
         """
         if complete or not reading.is_complete(self.out):
             attributes = {**self.run.attributes, "complete": int(complete)}
@@ -195,7 +197,7 @@ class Store:
         self.release()
 
     def release(self) -> None:
-        """Release the lock; if no unfinished run is left, also remove the folder's remaining files."""
+        """Release the lock. If the folder contains no unfinished run, remove it too."""
         is_empty = not run_parts.holds_run(self.folder)
         if is_empty and self._lock.is_held:
             (self.folder / COMMAND).unlink(missing_ok=True)
@@ -207,15 +209,15 @@ class Store:
 
 
 def _identity(run: Unfinished) -> tuple[str, list[str]]:
-    """Return the digests of the header and of the parts, which identify a run and its progress."""
+    """Return the digests of the header and of the part files. They identify a run and its progress."""
     return run.manifest.header, [part.sha256 for part in run.manifest.parts]
 
 
 def discard(out: Path, *, finished: bool) -> None:
-    """Remove an unfinished run, and with `finished` also the file there.
+    """Remove the unfinished run of `out`. If `finished` is true, remove the file `out` too.
 
     Raises:
-        UsageError: if another process is writing it.
+        UsageError: if another process is writing the run.
     """
     run = Store(out)
     run.claim(force=True)
@@ -226,17 +228,18 @@ def discard(out: Path, *, finished: bool) -> None:
 
 
 def refuse_existing(out: Path, *, force: bool = False) -> None:
-    """Raise if a run at `out` exists, finished or not; with `force`, only if `out` cannot be replaced.
+    """Check that a new run can be written to `out`.
 
     Raises:
-        UsageError: with the remedy.
+        UsageError: if `out` cannot be written. Also if `out` or an unfinished run exists and `force` is false.
     """
     folder = parts_folder(out)
     if any(len(os.fsencode(name)) > _LONGEST_NAME for name in folder.parts):
         raise UsageError(f"{out}: its name is too long; use a shorter [[out]]")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UsageError(
-            f"{folder}: is not a folder, but the parts of a run are written there; remove it, or use another [[out]]"
+            f"{folder}: must be a folder, because the draws are written there during the run; remove this file, or "
+            "use another [[out]]"
         )
     if run_parts.holds_run(folder) and not force:
         raise UsageError(
@@ -247,20 +250,20 @@ def refuse_existing(out: Path, *, force: bool = False) -> None:
 
 
 def check_room(out: Path, num_bytes: int) -> None:
-    """Raise if the draws do not fit on the disk.
+    """Check that the disk has enough free space for the draws.
 
     Args:
         out: the file to write.
         num_bytes: size of all draws.
 
     Raises:
-        UsageError: with the bytes needed and free.
+        UsageError: if the folder does not exist, or if the space is not enough; the message gives both sizes.
     """
     folder = out.absolute().parent
     if not folder.is_dir():
         raise UsageError(f"{out}: the folder {folder} does not exist; create it, or use another [[out]]")
     free = shutil.disk_usage(folder).free
-    # Twice the size, because the parts and the file built from them exist at the same time.
+    # Twice the size, because the part files and the final file exist at the same time.
     if 2 * num_bytes > free:
         raise UsageError(
             f"{out}: writing needs {2 * num_bytes / 1e9:.3g} GB, but only {free / 1e9:.3g} GB "

@@ -1,4 +1,4 @@
-"""Checks for plugin authors: samplers against exact answers; models, likelihoods and priors against their contracts."""
+"""Checks for plugin authors: samplers on posteriors with known moments, and models, likelihoods and priors."""
 
 from bnnzoo.testing.calibration import check_calibration
 from bnnzoo.testing.calibration_report import CalibrationReport

@@ -1,10 +1,12 @@
-"""Simulation-based calibration: ranks of prior parameters among posterior draws, given data simulated from them.
+"""Simulation-based calibration of a model and a sampler.
 
-Talts et al. 2018, Validating Bayesian Inference Algorithms with Simulation-Based Calibration. Modrak et al. 2023 show
-that the joint log-likelihood must be ranked too, because a sampler of the prior is calibrated in every parameter.
+Parameters are drawn from the prior, data are simulated with them, and the posterior is sampled. The rank of the true
+parameters among the draws must be uniform (Talts et al. 2018, Validating Bayesian Inference Algorithms with
+Simulation-Based Calibration). The joint log-likelihood is ranked too. Otherwise a sampler that returns the prior would
+pass (Modrak et al. 2023).
 
-All replicates are chains of one run, and each simulates its own data when it starts. A rank with uniform noise between
-its neighbours is exactly uniform, so the tests' levels are exact for any number of replicates.
+All replicates are chains of one run, and each simulates its own data when it starts. Uniform noise is added to each
+rank, so that its distribution is continuous and the significance levels of the tests are exact.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ from bnnzoo.sampling.loop.loop import chunks
 from bnnzoo.testing.calibration_report import CalibrationReport, Quantity
 
 LEVEL = 1e-5
-"""Probability of a false alarm of a whole check, divided among its tests (Bonferroni)."""
+"""Probability of a false alarm in a whole check. It is divided by the number of tests (Bonferroni)."""
 
 _PROBES = 3
 _TARGETS, _CLASSES = 1, 3
 _MOST_DEPENDENT = 0.3
-"""Autocorrelation of neighbouring draws above which they are too dependent for uniform ranks."""
+"""Largest autocorrelation of neighbouring draws. Ranks are not uniform if the draws are more dependent."""
 
 
 def check_calibration(
@@ -59,26 +61,26 @@ def check_calibration(
 ) -> CalibrationReport:
     """Test a sampler on a model by simulation-based calibration.
 
-    Each replicate draws parameters from the prior and data from the likelihood, samples the posterior, and ranks the
-    parameters among the draws. The ranked quantities are the predictions at three inputs outside the data, and the
+    Each replicate draws parameters from the prior and data from the likelihood, and samples the posterior. The true
+    values of some quantities are then ranked among the draws: the predictions at three inputs outside the data, and the
     log-likelihood of all data.
 
     Args:
-        model: the model to build networks with.
+        model: the model that builds the networks.
         sampler: the sampler to test.
-        likelihood: the default is the model's own, or that of its first task.
-        prior: the default is `fan-in`, under which functions keep their scale at any width.
+        likelihood: the default is the likelihood of the model, or the default likelihood of its first task.
+        prior: the default is `fan-in`, for which the scale of the functions does not depend on the width.
         input_shape: shape of one input.
-        rows: data per replicate. With more data the posterior is farther from the prior, where a chain starts.
+        rows: number of data per replicate. With more data, the posterior is farther from the prior, where chains start.
         replicates: number of simulated data sets, one chain each.
-        warmup: steps of warm-up.
-        draws: draws per replicate, among which the parameters are ranked.
-        thin: steps per draw.
-        seed: seed of data, starts and chains.
-        observer: called with the progress.
+        warmup: number of warm-up steps.
+        draws: number of draws per replicate.
+        thin: number of steps per draw.
+        seed: seed of data, initial positions and chains.
+        observer: a function that is called with the progress.
 
     Raises:
-        UsageError: if the model does not accept inputs of that shape, or the sampler cannot run on its posterior.
+        UsageError: if the model does not accept inputs of this shape, or if the sampler does not support the posterior.
     """
     likelihood = likelihood or _default_likelihood(model)
     with jax_settings.arithmetic("float32"):
@@ -89,7 +91,7 @@ def check_calibration(
     rng = np.random.default_rng((seed, 1))
     truth, drawn_values = values[:, :1], values[:, 1:]
     num_below, num_equal = (drawn_values < truth).sum(1), (drawn_values == truth).sum(1)
-    # Draws equal to the truth, for example with dead units, are placed on a random side of it.
+    # If draws equal the true value, for example because of dead units, the rank is random among them.
     ranks = num_below + rng.integers(0, num_equal + 1)
     uniform = (ranks + rng.uniform(size=ranks.shape)) / (draws + 1)
     names = [*(f"prediction at probe {i + 1}" for i in range(_PROBES)), "log-likelihood"]
@@ -100,26 +102,29 @@ def check_calibration(
 
 
 class _Replicate(eqx.Module):
-    """State of one replicate's chain: the sampler's state, the true parameters, and the simulated targets."""
+    """State of the chain of one replicate: the state of the sampler, the true parameters and the simulated targets."""
 
     inner: Any
     truth: Float[Array, " dim"]
     y: Shaped[Array, "row ..."]
 
-    # Properties, so that they read `inner` for one chain, for all chains, and for the marker that `replace` puts there.
+    # These are properties and not fields, because `replace` may put a marker in place of `inner`.
     @property
     def position(self) -> Any:
-        """The position of the sampler's state."""
+        """Position of the sampler."""
         return self.inner.position
 
     @property
     def step_size(self) -> Any:
-        """The step size of the sampler's state."""
+        """Step size of the sampler."""
         return self.inner.step_size
 
 
 class _SimulatingSampler(AbstractSampler[_Replicate]):
-    """The tested sampler with separate data for each chain; tuning on all chains together (`tune`) is skipped."""
+    """The tested sampler, with separate data for each chain.
+
+    `tune` is not called, because it uses all chains together.
+    """
 
     inner: AbstractSampler
 
@@ -160,7 +165,7 @@ def _run(
     seed: int,
     observer: Observer | None,
 ) -> tuple[_Replicate, Float[np.ndarray, "replicate draw dim"]]:
-    """Return the states and the draws of all replicates, started at prior draws independent of the truth."""
+    """Return the final states and the draws of all replicates. They start at other prior draws than the true values."""
     keys = Keys.from_seed(seed)
     draw = jax.vmap(lambda key: posterior.sample_prior(key=key))
     starts = eqx.filter_jit(draw)(keys_by_chain(keys.positions, replicates))
@@ -203,7 +208,7 @@ def _posterior(
     rows: int,
     seed: int,
 ) -> tuple[NetworkPosterior, Float[np.ndarray, "probe ..."]]:
-    """Return the posterior, with zero targets, and the probe inputs."""
+    """Return the posterior with targets of zero, and the inputs at which predictions are ranked."""
     inputs = np.random.default_rng((seed, 0)).standard_normal((rows + _PROBES, *shape)).astype(np.float32)
     arranged = model.arrange(inputs)
     is_classification = likelihood.task == "classification"
@@ -219,7 +224,7 @@ def _with_targets(posterior: Any, y: Shaped[Array, "row ..."]) -> NetworkPosteri
 
 
 def _simulate_targets(posterior: Any, truth: Float[Array, " dim"], key: PRNGKeyArray) -> Shaped[Array, "row ..."]:
-    """Draw the targets of all rows, given the parameters."""
+    """Draw the targets of all rows for the parameters `truth`."""
     x = jnp.asarray(posterior.data.x)
     outputs, likelihood = posterior.outputs(truth, x), posterior.likelihood_at(truth)
     return jax.vmap(lambda output, key: likelihood.sample(output, key=key))(outputs, jax.random.split(key, len(x)))
@@ -232,7 +237,7 @@ def _all_quantities(
     states: _Replicate,
     thetas: Float[np.ndarray | Array, "replicate draw dim"],
 ) -> Float[Array, "replicate one_and_draw quantity"]:
-    """Return the ranked quantities of the true parameters and then of each draw."""
+    """Return the quantities to rank: first for the true parameters, and then for each draw."""
 
     def replicate_quantities(parts: tuple[Array, Array, Array]) -> Array:
         truth, y, draws = parts
@@ -244,7 +249,10 @@ def _all_quantities(
 def _quantities(
     posterior: NetworkPosterior, probes: Float[np.ndarray | Array, "probe ..."], thetas: Float[Array, "draw dim"]
 ) -> Float[Array, "draw quantity"]:
-    """Return the first target's mean or first class's probability at each probe, and the log-likelihood of all data."""
+    """Return a prediction at each probe, and the log-likelihood of all data.
+
+    A prediction is the mean of the first target, or the probability of the first class.
+    """
 
     def draw_quantities(theta: Float[Array, " dim"]) -> Float[Array, " quantity"]:
         likelihood = posterior.likelihood_at(theta)
@@ -269,7 +277,10 @@ def _dependence(values: Float[np.ndarray, "replicate draw quantity"]) -> Float[n
 
 
 def _test_ranks(name: str, uniform: Float[np.ndarray, " replicate"], dependence: float, limit: float) -> Quantity:
-    """Test the ranks, and their distance from the middle, which detects a wrong width, by Kolmogorov-Smirnov tests."""
+    """Test ranks with two Kolmogorov-Smirnov tests: of the ranks, and of their distances from the middle.
+
+    The second test detects that the draws are too narrow or too wide.
+    """
     shift = stats.kstest(uniform, "uniform").pvalue
     width = stats.kstest(np.abs(2 * uniform - 1), "uniform").pvalue
     distance = float(np.abs(2 * uniform - 1).mean())

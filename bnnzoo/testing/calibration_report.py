@@ -12,15 +12,15 @@ from bnnzoo.testing.table import aligned
 
 
 class Quantity(NamedTuple):
-    """Results of the tests of one quantity, from its ranks as fractions of the draws.
+    """Results of the tests of one quantity. u is the rank of the true value divided by the number of draws.
 
     Attributes:
-        mean: mean of the fractions; 0.5 if calibrated. Larger values mean that the draws are too low.
-        distance: mean of |2 fraction - 1|; 0.5 if calibrated. Larger values mean that the draws are too close together.
-        p: the smaller p value of two tests for uniformity: of the fractions, and of |2 fraction - 1|.
-        limit: the quantity is reported as not calibrated if p is below this limit.
+        mean: mean of u; 0.5 if calibrated. A larger value means that the draws are too low.
+        distance: mean of |2 u - 1|; 0.5 if calibrated. A larger value means that the draws are too close together.
+        p: the smaller p value of two tests: that u is uniform, and that |2 u - 1| is uniform.
+        limit: the quantity is not calibrated if p is below this limit.
         dependence: autocorrelation of neighbouring draws.
-        independent: whether `dependence` is small enough for uniform ranks.
+        independent: whether `dependence` is so small that ranks of a correct sampler are uniform.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Quantity(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """A few words: calibrated, undecided, or the direction of the error."""
+        """Short verdict: calibrated, undecided, or the direction of the error."""
         if self.calibrated:
             return "calibrated"
         if not self.independent:
@@ -50,7 +50,10 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CalibrationReport:
-    """Report on one model and sampler; `str` of it is a table. `uniform` holds the ranks as fractions of the draws."""
+    """Report on one model and sampler; `str(report)` is a table.
+
+    `uniform` contains the ranks, divided by the number of draws.
+    """
 
     model: str
     sampler: str

@@ -13,11 +13,13 @@ from bnnzoo.samplers import AbstractSampler
 
 
 def adaptation(sampler: AbstractSampler, before: Any, after: Any) -> str:
-    """Return why the sampler still adapts after warm-up; empty if only the position and its `chain_state` changed.
+    """Return a sentence if the sampler still adapts after warm-up; otherwise an empty string.
+
+    Only the position and the fields in `chain_state` of the sampler may change.
 
     Args:
         sampler: the sampler to check.
-        before, after: states of one chain or of all, with sampling steps between them.
+        before, after: states of one chain or of all chains, before and after steps of the sampling phase.
     """
     changed = [name for name in changed_fields(before, after) if not _is_declared(name, sampler.chain_state)]
     if not changed:
@@ -31,7 +33,7 @@ def adaptation(sampler: AbstractSampler, before: Any, after: Any) -> str:
 
 
 def changed_fields(before: Any, after: Any) -> list[str]:
-    """Return the paths of leaves that differ in any bit, such as `inner.momentum`, except for the position."""
+    """Return the paths of arrays that differ in any bit, such as `inner.momentum`. The position is left out."""
     old_leaves, new_leaves = (jax.tree_util.tree_leaves_with_path(state) for state in (before, after))
     positions = before.position, after.position
     return [
@@ -42,7 +44,7 @@ def changed_fields(before: Any, after: Any) -> list[str]:
 
 
 def _is_declared(name: str, declared: Sequence[str]) -> bool:
-    """Whether the name, or a part of the state that contains it, is declared."""
+    """Whether a field of the state, or an object that contains it, is declared."""
     return any(name == declared_name or name.startswith(f"{declared_name}.") for declared_name in declared)
 
 

@@ -1,4 +1,4 @@
-"""Results of the checks of a part: faults of single checks, and what the reports on all kinds of parts share."""
+"""Results of the checks of a model, a likelihood or a prior, and the common base of their reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_APPLICABLE = "not applicable: "
 
 
 def attempt(check: Callable[[], str]) -> str:
-    """Return the result of a check; an exception counts as a fault."""
+    """Run a check and return its fault. An exception is a fault too."""
     try:
         return check()
     except Exception as error:
@@ -25,24 +25,27 @@ def attempt(check: Callable[[], str]) -> str:
 
 
 def describe_error(error: Exception) -> str:
-    """Return an exception as a fault of one line."""
+    """Return an exception as one line of text."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def state_of(fault: str) -> tuple[State, str]:
-    """Convert the text of a check, which is a fault, empty, or `NOT_APPLICABLE` and a reason, to a state and a text."""
+    """Convert the text that a check returned to a state and a text.
+
+    The text is empty if the check passed. Otherwise it is a fault, or `NOT_APPLICABLE` and a reason.
+    """
     if fault.startswith(NOT_APPLICABLE):
         return "not applicable", fault.removeprefix(NOT_APPLICABLE)
     return "failed" if fault else "passed", fault
 
 
 class AbstractCheckReport(abc.ABC):
-    """Results of checks, each with the fields `check`, `case`, `state` and `found`; `str` of the report is a table."""
+    """Results of checks, each with the fields `check`, `case`, `state` and `found`; `str(report)` is a table."""
 
     checks: Checks
     results: tuple[Any, ...]
     refused: Mapping[str, str]
-    """Cases that the part does not support, with its messages."""
+    """Cases that are not supported, with the error messages."""
 
     @abc.abstractmethod
     def as_dict(self) -> dict[str, Any]:
@@ -60,7 +63,7 @@ class AbstractCheckReport(abc.ABC):
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed and at least one was run."""
+        """Whether at least one check was run, and none failed."""
         return bool(self.results) and not self.failures
 
     @property
@@ -73,7 +76,7 @@ class AbstractCheckReport(abc.ABC):
         return f"passed: {len({result.check for result in self.results})} checks on {self.cases} cases"
 
     def outcome(self) -> dict[str, Any]:
-        """Return verdict and results as a dictionary, with the remedy of each failed check as `advice`."""
+        """Return the verdict and the results as a dictionary; `advice` is the remedy of a failed check."""
         rows = [
             {**result._asdict(), "advice": self.checks[result.check][1] if result.state == "failed" else ""}
             for result in self.results
@@ -81,7 +84,7 @@ class AbstractCheckReport(abc.ABC):
         return {"passed": self.passed, "verdict": self.verdict, "results": rows}
 
     def __str__(self) -> str:
-        """Return a table with one row per check, one line per failed check and refused case, and the verdict."""
+        """Return a table of the checks, a line for each failed check and unsupported case, and the verdict."""
         rows = [("check", "property", "cases", "verdict")]
         for name, (claim, _) in self.checks.items():
             states = [result.state for result in self.results if result.check == name]

@@ -13,36 +13,36 @@ from scipy import stats
 from bnnzoo.testing.check_report import NOT_APPLICABLE, attempt
 
 POINTS = {1: 20_001, 2: 601}
-"""Grid points on each axis, by number of axes."""
+"""Number of grid points on each axis, for one and for two axes."""
 LEVEL = 1e-6
-"""Probability of a false alarm of one test of draws."""
+"""Probability of a false alarm in one test of draws."""
 _TOLERANCE = 5e-3
-"""Tolerance of integrals. The grid's own error is below a tenth of it for densities without narrow peaks."""
+"""Tolerance of integrals. For a density without narrow peaks, the error of the grid is less than a tenth of it."""
 _MOST_COUNTS = 2_000
 
 
 class Grid(NamedTuple):
-    """Points over the support of a distribution of one or two numbers, with the weights of an integral or a sum."""
+    """A grid of points over the support of a distribution of one or two numbers, with integration weights."""
 
     axes: tuple[Float[np.ndarray, " point"], ...]
     steps: tuple[Float[np.ndarray, " point"], ...]
-    """Weight of each point on its axis; ones for integers."""
+    """Integration weight of each point on its axis; 1 for integers."""
     is_discrete: bool
 
     @classmethod
     def around(cls, draws: Float[np.ndarray, "draw number"]) -> Grid:
-        """Return a grid for the distribution of these draws: integers, or all real numbers around the median."""
+        """Return a grid for the distribution of these draws. Its points are integers if all draws are integers."""
         is_discrete = bool(np.all(draws == np.round(draws)))
         axes, steps = zip(*(_axis(column, is_discrete, draws.shape[1]) for column in draws.T), strict=True)
         return cls(axes, steps, is_discrete)
 
     @property
     def points(self) -> Float[np.ndarray, "all number"]:
-        """All points, with the last axis varying fastest."""
+        """All points of the grid; the last number varies fastest."""
         return np.stack([axis.ravel() for axis in np.meshgrid(*self.axes, indexing="ij")], 1).astype(np.float32)
 
     def masses(self, log_density: Float[np.ndarray, " all"]) -> Float[np.ndarray, "..."]:
-        """Return the probability of each cell, one axis per number."""
+        """Return the probability of each grid cell, as an array with one axis per number."""
         shape = tuple(map(len, self.axes))
         with np.errstate(over="ignore"):
             density = np.exp(log_density.astype(np.float64)).reshape(shape)
@@ -51,7 +51,7 @@ class Grid(NamedTuple):
         return density
 
     def marginals(self, log_density: Float[np.ndarray, " all"]) -> list[Float[np.ndarray, " point"]]:
-        """Return the probability of each point of each axis."""
+        """Return, for each number, the marginal probabilities of the points on its axis."""
         masses = self.masses(log_density)
         masses = masses / masses.sum()
         return [masses.sum(tuple(i for i in range(masses.ndim) if i != axis)) for axis in range(masses.ndim)]
@@ -74,14 +74,14 @@ def _axis(
 
 
 def why_no_grid(draws: Float[np.ndarray, "draw number"]) -> str:
-    """Return the reason why no grid covers the distribution of these draws; empty if a grid covers it."""
+    """Return the reason why the distribution of these draws cannot be tested on a grid; empty if it can."""
     if not np.isfinite(draws).all():
         return "a draw is not finite"
     repeated = any(len(np.unique(column)) < 0.9 * len(column) for column in draws.T)
     if repeated and not np.all(draws == np.round(draws)):
         return (
-            f"{NOT_APPLICABLE}the draws repeat values that are not whole numbers, so they are neither a "
-            "density nor counts"
+            f"{NOT_APPLICABLE}the draws repeat values that are not whole numbers; a density would not repeat "
+            "values, and counts would be whole numbers"
         )
     return ""
 
@@ -91,12 +91,12 @@ def compare(
     log_prob: Callable[[Any], Any],
     claimed: tuple[Any, Any] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Check a density against draws, and yield the name of each check with its fault.
+    """Compare a density with draws. Yield the name of each check and its fault.
 
     Args:
         draws: draws from the distribution.
-        log_prob: returns the log density of each row of numbers.
-        claimed: mean and variance of the distribution, if they are tested too.
+        log_prob: a function that returns the log density of each row of numbers.
+        claimed: mean and variance to test; None if they are not tested.
     """
     if reason := why_no_grid(draws):
         yield "normalised", reason
@@ -115,7 +115,7 @@ def compare(
 
 
 def normalisation(grid: Grid, log_density: Float[np.ndarray, " all"]) -> str:
-    """Return a sentence if the density does not integrate to one, or an empty string."""
+    """Return a sentence if the density does not integrate to 1; otherwise an empty string."""
     if np.isnan(log_density).any():
         return f"log_prob is NaN at {grid.points[np.isnan(log_density)][0].tolist()}"
     total = float(grid.masses(log_density).sum())
@@ -126,7 +126,10 @@ def normalisation(grid: Grid, log_density: Float[np.ndarray, " all"]) -> str:
 def moments(
     grid: Grid, log_density: Float[np.ndarray, " all"], mean: Float[np.ndarray, " number"], variance: np.ndarray
 ) -> str:
-    """Return a sentence if mean or variance differ from those of the density; infinite values are not compared."""
+    """Return a sentence if the mean or the variance differs from that of the density; otherwise an empty string.
+
+    Infinite means and variances are not compared.
+    """
     for axis, (points, marginal) in enumerate(zip(grid.axes, grid.marginals(log_density), strict=True)):
         mean_found = float(marginal @ points)
         variance_found = float(marginal @ (points - mean_found) ** 2)
@@ -145,7 +148,9 @@ def agreement(
     draws: Float[np.ndarray, "draw number"],
     log_densities: Float[np.ndarray, " draw"],
 ) -> str:
-    """Return a sentence if draws do not follow the density, by each number's distribution and the mean log density.
+    """Return a sentence if the draws do not have the density; otherwise an empty string.
+
+    The tests use the marginal distribution of each number, and the mean log density of the draws.
 
     Args:
         grid: the grid of the density.
@@ -159,10 +164,10 @@ def agreement(
         marginal = masses.sum(tuple(i for i in range(masses.ndim) if i != axis))
         p_value = _fit_p_value(points, marginal, draws[:, axis], is_discrete=grid.is_discrete)
         if not p_value > LEVEL:
-            mean, sd = float(marginal @ points), float(draws[:, axis].mean())
+            expected_mean, sample_mean = float(marginal @ points), float(draws[:, axis].mean())
             return (
-                f"draws do not have the density of log_prob (p = {p_value:.1g}): their mean is {sd:.4g}, expected "
-                f"{mean:.4g}"
+                f"draws do not have the density of log_prob (p = {p_value:.1g}): their mean is {sample_mean:.4g}, "
+                f"expected {expected_mean:.4g}"
             )
     values = log_density.reshape(masses.shape).astype(np.float64)
     expected = float(np.sum(np.where(masses > 0, masses * np.where(masses > 0, values, 0), 0)))

@@ -1,4 +1,4 @@
-"""Checks of a likelihood against the assumptions of samplers, predictions and scores."""
+"""Checks that a likelihood has the properties that samplers, predictions and scores assume."""
 
 from __future__ import annotations
 
@@ -44,30 +44,30 @@ CHECKS = {
 }
 _DRAWS = 4000
 _OUTPUTS = (-10.0, -3.0, 0.0, 3.0, 10.0)
-"""Values of all outputs at which gradients must be finite."""
+"""Gradients must be finite if all outputs have one of these values."""
 
 
 class _Case(NamedTuple):
-    """A likelihood with its own parameters at their initial values, and the outputs of one row."""
+    """A likelihood with initial values of its sampled parameters, the outputs of one row, and targets drawn from it."""
 
     likelihood: AbstractLikelihood
     num_targets: int
     output: Any
     draws: Any
-    """Targets drawn at this output."""
+    """Targets drawn for this output."""
 
     @property
     def targets(self) -> np.ndarray:
-        """The drawn targets as rows of numbers."""
+        """The drawn targets, one row of numbers each."""
         return np.asarray(self.draws, np.float64).reshape(len(self.draws), -1)
 
     def log_probs(self, targets: Any) -> np.ndarray:
-        """Return log p of each of these targets at the case's output."""
+        """Return the log density of each of these targets for the output of the case."""
         return np.asarray(jax.jit(jax.vmap(lambda y: self.likelihood.log_prob(self.output, y)))(targets))
 
 
 def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartReport:
-    """Test a likelihood with several numbers of targets for errors that make draws, predictions or scores wrong.
+    """Test a likelihood, with several numbers of targets, for errors that make draws, predictions or scores wrong.
 
     Args:
         likelihood: the likelihood to test.
@@ -81,7 +81,7 @@ def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartRe
 
 
 def _checks(likelihood: AbstractLikelihood, count: int, key: Any) -> Iterator[tuple[str, str]]:
-    """Yield the name of each check and its fault; a failure skips the checks that depend on it."""
+    """Yield the name of each check and its fault. Skip checks that depend on a failed one."""
     is_classification = likelihood.task == "classification"
     example = np.arange(count, dtype=np.int32) if is_classification else np.zeros((1, count), np.float32)
     try:
@@ -160,7 +160,7 @@ def _own_targets(case: _Case) -> str:
 
 
 def _rows(case: _Case) -> str:
-    """Compare rows computed together, in reverse order and one by one."""
+    """Compare the log densities of rows that are computed together, in reverse order and one by one."""
     outputs = case.output + jnp.linspace(-1, 1, 6)[:, None]
     targets = case.draws[:6]
     single_values = jnp.stack(
@@ -213,7 +213,7 @@ def _upper_bound(case: _Case) -> str:
 
 
 def _classes(case: _Case) -> Iterator[tuple[str, str]]:
-    """Check classes: their probabilities, the sum, and the frequencies of draws."""
+    """Check the probabilities of the classes, their sum, and the frequencies of drawn labels."""
     labels = jnp.arange(case.num_targets, dtype=jnp.int32)
     probabilities = np.exp(case.log_probs(labels).astype(np.float64))
     total = probabilities.sum()

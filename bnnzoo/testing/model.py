@@ -1,8 +1,8 @@
-"""Checks of a model against the assumptions of samplers, of `evaluate` and of `--stochastic last`.
+"""Checks that a model has the properties that samplers, `evaluate` and `--stochastic last` assume.
 
-Each case is an input shape and a likelihood. A network is built as in a run, and tested with its own weights and with
-draws of the prior. One of the few rows is all zeros (an empty image, a mean input). Four compiled programs per case,
-and a run started as by `sample`, take most of the time.
+Each case is an input shape and a likelihood. A network is built as in a run, and tested with its initial weights and
+with draws from the prior. One row is all zeros (an empty image, or an input equal to the mean). The compilation of four
+programs per case, and a run that is started as by `sample`, take most of the time.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ from bnnzoo.testing.model_report import ModelReport, Result
 from bnnzoo.testing.model_start import start_fault
 
 INPUTS = ((5,), (8, 8), (3, 7, 6))
-"""Shapes of one input: features, a grey image, an image with channels. Shapes that `arrange` refuses are skipped."""
+"""Shapes of one input: features, a grey image, an image with channels.
+
+A shape is skipped if `arrange` raises an error for it.
+"""
 
 _TASKS: tuple[Task, ...] = ("regression", "classification", "density")
 _ROWS = 6
 _CLASSES, _TARGETS = 3, 2
 _TOLERANCE = 1e-4
-"""Tolerance of differences, relative to the largest output; reordering a float32 sum changes less."""
+"""Tolerance of differences, relative to the largest output. Another order of a float32 sum changes it less."""
 
 
 def check_model(
@@ -48,7 +51,7 @@ def check_model(
     inputs: Sequence[tuple[int, ...]] = INPUTS,
     seed: int = 0,
 ) -> ModelReport:
-    """Test networks of a model for errors that make draws wrong or a run fail.
+    """Test the networks of a model for errors that make the draws wrong, or a run fail.
 
     Args:
         model: the model to test.
@@ -73,12 +76,14 @@ def check_model(
             fault = attempt(lambda x=x, arranged=arranged: _inputs(model, x, arranged))
             is_first = not results
             results.append(Result("inputs", shape_text, "", *state_of(fault)))
-            # The input shape hardly matters for checks of the likelihood, so only the first shape uses all likelihoods.
+            # The checks of the likelihood depend little on the input shape, so only the first one uses all likelihoods.
             for name in list(likelihoods) if is_first else list(likelihoods)[:1]:
                 columns = int(np.prod(shape)) if len(refused.keys() & set(_TASKS)) > 1 else _TARGETS
                 case = _Case(model, likelihoods[name], arranged, columns, jax.random.fold_in(jax.random.key(seed), i))
                 results += [Result(check, shape_text, name, *state_of(fault)) for check, fault in _checks(case)]
-                if not any(result.state == "failed" for result in results):  # a run would only repeat the failure
+                if not any(
+                    result.state == "failed" for result in results
+                ):  # after a failure, a run would fail in the same way
                     train = is_first and name == next(iter(likelihoods))
                     fault = start_fault(model, tasks[name], x, train=train, seed=seed)
                     results.append(Result("start", shape_text, name, *state_of(fault)))
@@ -86,7 +91,7 @@ def check_model(
 
 
 def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tuple[Task, str, AbstractLikelihood]]:
-    """Yield each task with its default likelihood and its name; density only if the model accepts no inputs."""
+    """Yield each task, and the name and the object of its likelihood; density only if the model has no other task."""
     for task in _TASKS:
         if task == "density" and len(refused) < 2:
             return
@@ -100,36 +105,36 @@ def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tupl
 
 
 class _Case(NamedTuple):
-    """A model, a likelihood, and rows in the model's arrangement."""
+    """A model, a likelihood, and rows as returned by `arrange` of the model."""
 
     model: AbstractModel
     likelihood: AbstractLikelihood
     x: Float[np.ndarray, "row ..."]
     columns: int
-    """Number of targets of a regression, or of columns of a row for a density."""
+    """Number of targets of a regression, or number of columns of a density."""
     key: PRNGKeyArray
 
     @property
     def num_targets(self) -> int:
-        """Number of targets, or of classes."""
+        """Number of targets, or number of classes."""
         return _CLASSES if self.likelihood.task == "classification" else self.columns
 
     def build(self, number: int) -> Any:
-        """Build a network from key number `number`."""
+        """Build a network; `number` selects the random key."""
         num_outputs = self.likelihood.num_outputs(self.num_targets)
         return _build_compiled(
             Architecture.from_model(self.model, self.x.shape[1:], num_outputs), jax.random.fold_in(self.key, number)
         )
 
     def posterior(self, network: Any) -> NetworkPosterior:
-        """Return the posterior of a network on rows with zero targets; `_density` draws other targets."""
+        """Return the posterior of a network on the rows, with targets of zero. `_density` draws other targets."""
         is_classification = self.likelihood.task == "classification"
         y = (
             np.zeros(len(self.x), np.int32)
             if is_classification
             else np.zeros((len(self.x), self.num_targets), np.float32)
         )
-        # FanIn keeps draws of deep networks finite, whereas N(0, 1) weights overflow.
+        # With the prior FanIn, outputs of deep networks are finite. Weights from N(0, 1) would overflow.
         return NetworkPosterior.of(network, self.likelihood, FanIn(), self.x, y)
 
 
@@ -140,7 +145,7 @@ def _build_compiled(architecture: Architecture, key: PRNGKeyArray) -> Any:
 
 
 def _checks(case: _Case) -> Iterator[tuple[str, str]]:
-    """Yield the name of each check and its fault, empty if it passed; skip checks that would repeat a failure."""
+    """Yield the name of each check and its fault (empty if it passed). Skip checks that depend on a failed one."""
     networks: list[Any] = []
     fault = attempt(lambda: networks.append(case.build(0)) or _parameters(case, networks[0]))
     yield "parameters", fault
@@ -160,7 +165,7 @@ def _checks(case: _Case) -> Iterator[tuple[str, str]]:
 
 
 def _check_pair(names: tuple[str, str], check: Callable[[], tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield two checks of one compiled program; an exception is reported under the first name."""
+    """Yield the results of two checks that share a compiled program. The first one gets the fault of an exception."""
     try:
         yield from zip(names, check(), strict=True)
     except Exception as error:
@@ -169,7 +174,7 @@ def _check_pair(names: tuple[str, str], check: Callable[[], tuple[str, str]]) ->
 
 @eqx.filter_jit
 def _positions(posterior: NetworkPosterior, network: Any, key: PRNGKeyArray) -> Float[Array, "draw dim"]:
-    """Return the network's own weights and two draws of the prior."""
+    """Return the initial weights of the network, and two draws from the prior."""
     keys = jax.random.split(jax.random.fold_in(key, 9), 2)
     draws = jax.vmap(lambda key: posterior.sample_prior(key=key))(keys)
     return jnp.concatenate([posterior.position(network)[None], draws])
@@ -193,7 +198,7 @@ def _parameters(case: _Case, network: Any) -> str:
         return f"{wrong_types[0]}, expected float32"
     other_leaves = named_leaves(case.build(1))
     if all(np.array_equal(leaf, other_leaves[leaf_name(path)]) for path, leaf in leaves):
-        return "another key gives the same values, so all chains would start at one network"
+        return "another key gives the same values, so all chains would start at the same network"
     return ""
 
 
@@ -218,7 +223,7 @@ def _jit(case: _Case, network: Any) -> str:
 
 
 def _forward(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> tuple[str, str]:
-    """Compare rows in order, reversed and alone, and draws computed together and one by one."""
+    """Compare outputs of rows in order, reversed and one by one, and outputs of draws together and one by one."""
 
     @eqx.filter_jit
     def outputs(posterior, thetas):
@@ -235,7 +240,7 @@ def _forward(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> t
 
 
 def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key: PRNGKeyArray) -> tuple[str, str]:
-    """Check gradients and values of the density, on targets that the likelihood draws at the first position."""
+    """Check gradients and values of the log density. The likelihood draws the targets at the first position."""
 
     @eqx.filter_jit
     def evaluate(posterior, thetas, key):
@@ -246,7 +251,7 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
         y = jax.vmap(lambda output, key: likelihood.sample(output, key=key))(outputs, keys)
         posterior = dataclasses.replace(posterior, data=Data(x, y))
         gradients = jax.vmap(jax.grad(posterior.log_density))(thetas)
-        # random weights, so that no two outputs cancel in the sum
+        # The weights are random, so that outputs do not cancel in the sum.
         weights = jax.random.normal(key_weights, outputs.shape)
         effects = jax.vmap(jax.grad(lambda theta: jnp.sum(weights * posterior.outputs(theta, x))))(thetas)
         return gradients, effects, jax.vmap(lambda theta: posterior.log_likelihood(theta, posterior.data))(thetas)
@@ -264,18 +269,18 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
     if values.shape[1:] != posterior.data.x.shape[:1]:
         likelihood = f"log p(y | x) has shape {list(values.shape[1:])} for {len(posterior.data.x)} rows"
     elif not np.isfinite(values).all():
-        likelihood = f"log p(y | x) of a target that it drew itself is {values[~np.isfinite(values)][0]}"
+        likelihood = f"log p(y | x) is {values[~np.isfinite(values)][0]} for a target that the likelihood drew itself"
     return gradient, likelihood
 
 
 def _split(case: _Case, network: Any) -> str:
-    """Check `split` on a network whose weights were replaced, which reveals copies of the old ones."""
+    """Check `split` on a network whose weights were replaced. This shows whether it copies old weights."""
     parts = case.model.split(network)
     if parts is None:
         return f"{NOT_APPLICABLE}the model has no method split; the last layer is the module of the last parameter"
     names = last_names(network, parts[1])
     if not names or len(names) != len(named_leaves(parts[1])):
-        return "the parameters of the last half are not arrays of the network"
+        return "the parameters of the last layer that split returns are not arrays of the network"
 
     @eqx.filter_jit
     def outputs(network, x):
@@ -296,7 +301,7 @@ def _split(case: _Case, network: Any) -> str:
 
 
 def _difference(template: str, first: Any, second: Any) -> str:
-    """Return a sentence with the largest difference of two arrays; empty if it is within rounding."""
+    """Return a sentence with the largest difference between two arrays; empty if it is only a rounding error."""
     first, second = np.asarray(first), np.asarray(second)
     if first.shape != second.shape:
         return f"shapes differ: {list(first.shape)} and {list(second.shape)}"
@@ -305,4 +310,4 @@ def _difference(template: str, first: Any, second: Any) -> str:
     with np.errstate(invalid="ignore"):
         distance = float(np.abs(first - second).max())
         scale = 1 + float(np.abs(first).max())
-    return "" if distance <= _TOLERANCE * scale else template.format(distance)  # a NaN counts as a difference
+    return "" if distance <= _TOLERANCE * scale else template.format(distance)  # NaN gives a sentence too

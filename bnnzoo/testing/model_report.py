@@ -22,12 +22,12 @@ CHECKS: Checks = {
     ),
     "rows": (
         "a row's outputs depend on that row alone",
-        "use statistics of the row itself (equinox's LayerNorm, GroupNorm), never of the batch",
+        "use only statistics of the row itself (LayerNorm or GroupNorm of equinox), never of the batch",
     ),
     "jit": ("outputs are the same when compiled", "branch with jnp.where and jax.lax, not with Python's if on values"),
     "draws": (
-        "outputs of many draws at once are those of each draw",
-        "compute with jax.numpy, on the arrays in the fields alone",
+        "outputs of many draws at once equal the outputs of each draw",
+        "compute with jax.numpy, and only from the arrays in the fields",
     ),
     "gradient": (
         "gradients are finite for every parameter, also if a row is all zeros",
@@ -35,16 +35,16 @@ CHECKS: Checks = {
     ),
     "split": (
         "network(x) = last(features(x)), and features do not depend on the last layer",
-        "return the two halves of the given network: last is a part of it, features is everything before",
+        "return two functions of the given network: features (all layers but the last) and last (its last layer)",
     ),
     "likelihood": (
         "the likelihood gives one finite number per row",
         "match num_outputs and the likelihood's distribution",
     ),
     "start": (
-        "runs start, with networks built in a compiled program, trained, with only the last layer sampled, or "
-        "drawn from the prior",
-        "build from the sizes and fields alone, with jax.numpy on values that are drawn with the key",
+        "a run can start: networks are built in a compiled program, and then trained (also if only the last layer "
+        "is sampled) or drawn from the prior",
+        "let build depend only on the sizes and the fields, and use jax.numpy on values that are drawn with the key",
     ),
 }
 """Each check by name, in order: the property that must hold, and the remedy if it does not."""
@@ -54,7 +54,7 @@ class Result(NamedTuple):
     """One check on one case: an input shape and a likelihood.
 
     Attributes:
-        found: the fault if the check failed, or the reason if it is not applicable.
+        found: the fault if the check failed; the reason if it is not applicable; otherwise empty.
     """
 
     check: str
@@ -65,19 +65,19 @@ class Result(NamedTuple):
 
     @property
     def case(self) -> str:
-        """The input shape and the likelihood, in words."""
+        """The input shape and the likelihood, as text."""
         return ", ".join(filter(None, (f"input {self.input}", self.likelihood)))
 
 
 @dataclass(frozen=True)
 class ModelReport(AbstractCheckReport):
-    """Report on one model; `str` of it is a table."""
+    """Report on one model; `str(report)` is a table."""
 
     checks: ClassVar[Checks] = CHECKS
     model: str
     results: tuple[Result, ...]
     refused: dict[str, str]
-    """Inputs or tasks that the model does not support, with its messages."""
+    """Inputs and tasks that the model does not support, with the error messages."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""

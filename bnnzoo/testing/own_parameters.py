@@ -1,4 +1,4 @@
-"""Checks that likelihoods and priors share: fields, and sampled parameters."""
+"""Checks for likelihoods and for priors: their fields, and their own sampled parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _DRAWS = 4000
 
 
 def fields(part: type) -> str:
-    """Return a sentence if `bnnzoo info` or `--help` would lack text or a valid default, or an empty string."""
+    """Check the texts and the defaults of the fields, for `bnnzoo info` and `--help`.
+
+    Returns:
+        a sentence with the first fault; empty if there is none.
+    """
     docstring = (part.__doc__ or "").strip()
     if not docstring or (
         docstring.startswith(f"{part.__name__}(") and docstring.endswith(")")
@@ -42,17 +46,21 @@ def fields(part: type) -> str:
 
 
 def start_values(own_parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Return the natural initial values of sampled parameters."""
+    """Return the initial values of sampled parameters, on their natural scale."""
     return {p.name: p.natural(jnp.full(p.shape, p.start)) for p in own_parameters}
 
 
 def parameters(part: str, own_parameters: Sequence[Parameter], log_prob: Callable[[Mapping[str, Any]], Any]) -> str:
-    """Return a sentence if a sampled parameter breaks an assumption or has no effect, or an empty string.
+    """Check the sampled parameters of a likelihood or a prior.
 
     Args:
         part: "likelihood" or "prior".
         own_parameters: the sampled parameters of the part.
-        log_prob: returns the part's log density at some point, given natural values of the parameters.
+        log_prob: a function that returns the log density of the part at some point. Its argument maps the parameters to
+            their values on the natural scale.
+
+    Returns:
+        a sentence with the first fault; empty if there is none.
     """
     if not own_parameters:
         return f"{NOT_APPLICABLE}the {part} has no sampled parameters"
@@ -74,7 +82,7 @@ def parameters(part: str, own_parameters: Sequence[Parameter], log_prob: Callabl
 
 
 def _round_trip(parameter: Parameter) -> str:
-    """Check that `natural` and `unconstrained` are inverses, on NumPy and on JAX arrays."""
+    """Check that `natural` and `unconstrained` are inverse functions, for NumPy arrays and for JAX arrays."""
     shape = (3, *parameter.shape)
     u = np.linspace(-1.5, 1.5, int(np.prod(shape)), dtype=np.float32).reshape(shape)
     natural = parameter.natural(u)
@@ -94,7 +102,7 @@ def _round_trip(parameter: Parameter) -> str:
 
 
 def _own_prior(parameter: Parameter) -> str:
-    """Check that the density `log_prior` of the unconstrained array is normalised and that `draw` draws from it."""
+    """Check that the density `log_prior` of the unconstrained value is normalised, and that `draw` draws from it."""
     start = jnp.full(parameter.shape, parameter.start, jnp.float32)
     value = jnp.asarray(parameter.log_prior(start))
     if value.shape != () or value.dtype != jnp.float32 or not np.isfinite(value):

@@ -13,17 +13,17 @@ from bnnzoo.testing.check_report import AbstractCheckReport, Checks, State, atte
 
 FIELDS = ("the class and its fields are described, and defaults are in range", "add a docstring and Doc(...)")
 PARAMETERS = (
-    "sampled parameters: natural and unconstrained are inverses, draws follow log_prior, and they change log_prob",
+    "sampled parameters: natural and unconstrained are inverse, draws follow log_prior, and values affect log_prob",
     "see bnnzoo.Parameter; the density of the unconstrained value includes the Jacobian",
 )
-"""Property and remedy of the checks that likelihoods and priors share."""
+"""Property and remedy of checks that apply to likelihoods and to priors."""
 
 
 class PartResult(NamedTuple):
     """One check on one case.
 
     Attributes:
-        found: the fault if the check failed, or the reason if it is not applicable.
+        found: the fault if the check failed; the reason if it is not applicable; otherwise empty.
     """
 
     check: str
@@ -34,7 +34,7 @@ class PartResult(NamedTuple):
 
 @dataclass(frozen=True)
 class PartReport(AbstractCheckReport):
-    """Report on one likelihood or prior; `str` of it is a table."""
+    """Report on one likelihood or prior; `str(report)` is a table."""
 
     refused: ClassVar[Mapping[str, str]] = {}
     kind: str
@@ -50,13 +50,13 @@ class PartReport(AbstractCheckReport):
 def report_on(
     kind: str, part: Any, checks: Checks, cases: Iterable[tuple[str, Iterable[tuple[str, str]]]]
 ) -> PartReport:
-    """Return the report on a part.
+    """Run the checks of a likelihood or a prior, and return the report.
 
     Args:
         kind: "likelihood" or "prior".
         part: the part.
-        checks: all checks of its kind.
-        cases: the name of each case, and its checks with their faults, which are computed here in float32.
+        checks: all checks of this kind of part.
+        cases: the name of each case, and an iterator that runs its checks and yields their names and faults.
     """
     results = [PartResult("fields", "", *state_of(attempt(lambda: own_parameters.fields(type(part)))))]
     with jax_settings.arithmetic("float32"):

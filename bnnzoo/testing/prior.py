@@ -1,4 +1,4 @@
-"""Checks of a prior against the assumptions of samplers: a density of all parameters, and draws from it."""
+"""Checks that a prior has the properties that samplers assume, of its density and of its draws."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _FAR = 100.0
 
 
 class _Case(NamedTuple):
-    """A network's layout, and whether it is small enough for a grid."""
+    """The layout of a network, and whether it has so few parameters that a grid is possible."""
 
     layout: Layout
     has_grid: bool
 
 
 def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
-    """Test a prior for errors that make draws wrong, on networks of one, two and about twenty parameters.
+    """Test a prior for errors that make draws wrong, on networks with one, two and about twenty parameters.
 
     Args:
         prior: the prior to test.
@@ -67,7 +67,7 @@ def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
 
 
 def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, str]]:
-    """Yield the name of each check and its fault; a wrong shape skips the later checks."""
+    """Yield the name of each check and its fault. If a shape is wrong, skip the other checks."""
     fault = attempt(lambda: check_shapes(prior, case.layout) or "")
     yield "shapes", fault
     if fault:
@@ -93,13 +93,13 @@ def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, 
 
 
 def _check_many_parameters(draws: np.ndarray) -> str:
-    """Check that draws of several parameters are finite and differ between keys and between parameters."""
+    """Check that draws are finite, and that they differ between keys and between parameters."""
     if not np.isfinite(draws).all():
         return "a draw is not finite"
     if any(len(np.unique(column)) < 2 for column in draws.T):
         return "another key gives the same values"
     correlation = np.corrcoef(np.sign(draws).T) - np.eye(draws.shape[1])
-    # Signs are bounded, so heavy tails have no effect. The limit is six standard errors.
+    # The signs are compared, because heavy tails do not affect them. The limit is six standard errors.
     if np.nanmax(np.abs(correlation)) > 6 / len(draws) ** 0.5 + 0.02 and np.nanmax(np.abs(correlation)) > 0.99:
         return "two parameters always have the same sign, so one draw is used for both"
     return ""

@@ -1,8 +1,9 @@
-"""Tests of a sampler on posteriors with exact answers, with many independent chains as in a normal run.
+"""Tests of a sampler on posteriors whose moments are known exactly, with many independent chains.
 
-On each target, the chains start far away, warm up, and continue until a bias would be detected. Only the later half of
-the draws is used. The tests compare chains, which are independent: t tests of the chains' averages for means, variances
-and correlations, and a Kolmogorov-Smirnov test of their last states. No effective sample size is estimated.
+On each of these test posteriors (targets), the chains start far away, warm up, and continue until a bias would be
+detected. Only the second half of the draws is used. The statistics of different chains are independent, so no effective
+sample size is needed. Means, variances and correlations are tested by t tests of the averages of the chains, and the
+distribution by a Kolmogorov-Smirnov test of the final states.
 """
 
 from __future__ import annotations
@@ -34,23 +35,29 @@ from bnnzoo.testing.sampler_report import Outcome, Row, SamplerReport
 from bnnzoo.testing.targets import TARGETS, Target
 
 LEVEL = 1e-6
-"""Probability of a false alarm of a whole check, divided among its statistics (Bonferroni)."""
+"""Probability of a false alarm in a whole check. It is divided by the number of statistics (Bonferroni)."""
 
 RESOLUTION = 0.07
-"""Bias that must be detectable before drawing ends (a mean in standard deviations, a variance relative)."""
+"""The chains continue until a bias of this size can be detected.
+
+A bias of a mean is in units of the standard deviation, and a bias of a variance is relative.
+"""
 
 COARSEST = 0.1
-"""Largest detectable bias of a conclusive check; a coarser one is undecided."""
+"""If a bias of this size cannot be detected, the verdict is undecided."""
 
 PATIENCE = 3e7
-"""Likelihood evaluations per chain after which `COARSEST` suffices.
+"""Number of likelihood evaluations per chain after which a resolution of `COARSEST` is enough.
 
-Trajectories of fixed length can be periodic, and such chains do not mix in any affordable number of steps."""
+Trajectories of fixed length can be periodic, and such chains mix very slowly."""
 
-_FIRST_LOOK = 128
+_FIRST_TEST_DRAWS = 128
 _OTHER_KEYS = 32
 _MOST_PASSES = 20
-"""Largest number of passes over the data per gradient; a target that needs more is too small for the mini-batches."""
+"""Largest number of passes over the data per gradient.
+
+If a step needs more, the target has too few rows for the mini-batches of the sampler.
+"""
 
 
 def check_sampler(
@@ -63,16 +70,16 @@ def check_sampler(
     seed: int = 0,
     observer: Observer | None = None,
 ) -> SamplerReport:
-    """Test a sampler against the exact answers of all targets.
+    """Compare the draws of a sampler with the exact moments and distributions of all targets.
 
     Args:
         sampler: the sampler to test.
-        targets: names of `TARGETS`, or your own targets.
+        targets: the test posteriors: names in `TARGETS`, or your own targets.
         chains: number of independent chains.
-        warmup: steps of warm-up; with 0 nothing is adapted.
-        draws: largest number of draws per chain; fewer are made if they suffice to detect a bias.
-        seed: seed of starts and chains.
-        observer: called with a `Progress` whose phase is the target's name.
+        warmup: number of warm-up steps; if it is 0, nothing is adapted.
+        draws: largest number of draws per chain. The chains end earlier if a bias can already be detected.
+        seed: seed of the initial positions and of the chains.
+        observer: a function that is called with a `Progress`, whose phase is the name of the target.
 
     Raises:
         UsageError: for an unknown target, or fewer than 32 chains.
@@ -99,7 +106,7 @@ def check_sampler(
 
 
 def assert_exact(sampler: AbstractSampler, *, targets: Sequence[str | Target] = tuple(TARGETS), seed: int = 0) -> None:
-    """Fail with the table unless the sampler passes: a one-line test for plugins.
+    """Raise AssertionError unless the sampler passes `check_sampler`. It is a one-line test for plugins.
 
     Args:
         sampler: the sampler to test.
@@ -107,7 +114,7 @@ def assert_exact(sampler: AbstractSampler, *, targets: Sequence[str | Target] = 
         seed: as for `check_sampler`.
 
     Raises:
-        AssertionError: with the report.
+        AssertionError: if the sampler does not pass; the message contains the report.
     """
     report = check_sampler(sampler, targets=targets, seed=seed)
     if not report.passed:
@@ -121,7 +128,7 @@ def _target_by_name(name: str) -> Target:
 
 
 def _not_applicable(sampler: AbstractSampler, target: Target) -> str:
-    """Return why the sampler cannot run on the target, or an empty string."""
+    """Return the reason why the sampler cannot run on the target; empty if it can."""
     try:
         sampler.check(target.posterior)
     except UsageError as error:
@@ -143,7 +150,10 @@ def _check(
     observer: Observer | None,
     test_keys: bool,
 ) -> tuple[Outcome, list[Row]]:
-    """Draw until a bias would be detected, and test the later half of the draws; also test the keys if `test_keys`."""
+    """Draw until a bias would be detected, and test the second half of the draws.
+
+    If `test_keys` is true, also test that all randomness of a step comes from its key.
+    """
     tell = observer or ignore
     start_time = time.perf_counter()
     keys = Keys(*(jax.random.fold_in(key, seed[1]) for key in Keys.from_seed(seed[0])))
@@ -171,9 +181,11 @@ def _check(
                 sums[name] = sums.get(name, 0.0) + float(np.sum(value, dtype=np.float64)) / chains
             rate = sums.get("acceptance_rate", math.nan) / num_draws
             tell(Progress(target.name, num_draws, 0, acceptance=rate, note=f"{num_draws} draws per chain"))
-            # Test at fixed numbers of draws, because the ends of chunks depend on the clock.
+            # Test after fixed numbers of draws, because the lengths of chunks depend on the clock.
             while (
-                not is_resolved and (next_test := _next_test(num_tested, draws)) <= num_draws and next_test > num_tested
+                not is_resolved
+                and (next_test := _next_test_draws(num_tested, draws)) <= num_draws
+                and next_test > num_tested
             ):
                 values = [np.concatenate(values, 1)]
                 rows, num_tested = statistics(values[0][:, next_test // 2 : next_test], target, level), next_test
@@ -198,8 +210,8 @@ def _check(
         outcome = Outcome(target.name, "stopped", stop_reason, num_tested, acceptance, seconds)
     elif _resolution(rows) > COARSEST and all(row.passed for row in rows):
         reason = (
-            f"after {num_tested} draws per chain a bias of {100 * _resolution(rows):.2g} % has only an even "
-            "chance of detection, because the chains mix too slowly; use another step size, or more draws"
+            f"after {num_tested} draws per chain, a bias of {100 * _resolution(rows):.2g} % would be detected with "
+            "a probability of only 50 %, because the chains mix too slowly; use another step size, or more draws"
         )
         outcome = Outcome(target.name, "undecided", reason, num_tested, acceptance, seconds)
     else:
@@ -220,9 +232,10 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: Any, key: PRNGKeyArray) -> str:
-    """Return the fault of a step: randomness that is not from its key, or adaptation after warm-up; otherwise empty.
+    """Return the fault of a step; empty if there is none.
 
-    All chains take a step from their last states with many keys: a correct sampler accepts some proposal.
+    A step is wrong if its randomness does not come from its key, or if it adapts after warm-up. All chains take a step
+    from their final states with each of many keys. A correct sampler then accepts at least one proposal.
     """
 
     @eqx.filter_jit
@@ -242,7 +255,7 @@ def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: 
     if fault := adaptation(sampler, _on_host(states), next_states):
         return fault
     if not np.array_equal(first_positions, second_positions, equal_nan=True):
-        return "two steps from one state with one key differ; all randomness must come from the key"
+        return "two steps from the same state with the same key differ; all randomness must come from the key"
     if sampler.stated_exactness != "approximate" and np.array_equal(
         first_positions, np.broadcast_to(first_positions[:1], first_positions.shape)
     ):
@@ -251,10 +264,10 @@ def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: 
 
 
 def statistics(values: Float[np.ndarray, "chain draw quantity"], target: Target, level: float) -> list[Row]:
-    """Return every statistic of a target, with its threshold at that two-sided level.
+    """Return all statistics of a target, with their thresholds for the two-sided significance `level`.
 
-    Variances are about the mean of the draws, so that a shifted mean is reported only once. A correlation's spread over
-    chains is that of its linearisation.
+    Variances are computed around the mean of the draws, so that a biased mean is reported only once. The standard error
+    of a correlation is computed from its linear approximation for each chain.
     """
     chains, num_draws, count = values.shape
     with np.errstate(all="ignore"):  # NaNs become infinite scores below
@@ -310,9 +323,12 @@ def _num_tests(target: Target) -> int:
     return 2 * count + count * (count - 1) // 2 + count * (target.cdf is not None)
 
 
-def _next_test(num_tested: int, draws: int) -> int:
-    """Return the number of draws at the next test, 1.5 times that of the last; the final test is at the last draw."""
-    return min(draws, num_tested * 3 // 2 or _FIRST_LOOK)
+def _next_test_draws(num_tested: int, draws: int) -> int:
+    """Return the number of draws after which the next test is made.
+
+    It is 1.5 times the number at the previous test, and at most `draws`.
+    """
+    return min(draws, num_tested * 3 // 2 or _FIRST_TEST_DRAWS)
 
 
 def _resolution(rows: list[Row]) -> float:

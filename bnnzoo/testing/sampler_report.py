@@ -9,7 +9,10 @@ from typing import Any, Literal
 from bnnzoo.testing.table import aligned
 
 _POWER = 1.645
-"""Distance of a score's mean from the threshold, in standard errors, at which 95 of 100 scores exceed the threshold."""
+"""95 % quantile of the standard normal distribution.
+
+A score exceeds the threshold with a probability of 95 % if its mean is above the threshold by this number.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,13 +20,13 @@ class Row:
     """One statistic of one quantity, compared with its exact value.
 
     Attributes:
-        effect: the difference from the truth. For a mean it is in posterior standard deviations, for a variance
-            relative, for a correlation absolute; for a distribution it is the largest distance between distribution
-            functions.
-        z: the effect divided by its standard error, from the spread over independent chains; of a distribution
-            sqrt(chains) times the distance (Kolmogorov).
-        threshold: limit of |z|; a correct sampler exceeds it only in a false alarm.
-        resolution: the effect that would reach the threshold.
+        effect: the difference from the exact value. For a mean it is in units of the posterior sd, for a variance it is
+            relative, and for a correlation absolute. For a distribution it is the largest distance between the two
+            distribution functions.
+        z: the effect divided by its standard error, which is computed from the variation between chains. For a
+            distribution it is sqrt(chains) times the distance (Kolmogorov).
+        threshold: limit of |z|. For a correct sampler, a larger value is a false alarm.
+        resolution: the effect at which |z| equals the threshold.
     """
 
     target: str
@@ -47,9 +50,9 @@ class Row:
 
     @property
     def detectable(self) -> float:
-        """The effect that 95 of 100 repeats would detect; an effect of `resolution` is detected by half of them.
+        """The effect that is detected with a probability of 95 %; for `resolution` the probability is 50 %.
 
-        If the sampler has this bias, the score is normal around effect / error with variance one.
+        If the sampler has a bias, z is approximately normal with mean bias / standard error and variance 1.
         """
         return self.resolution * (1 + _POWER / self.threshold)
 
@@ -70,11 +73,12 @@ class Outcome:
     """The result of a check on one target.
 
     Attributes:
-        state: `tested`; `not applicable` if the sampler cannot run on it; `undecided` if its chains mix too slowly to
-            detect a bias; `stopped` if the run ended with an error, or its randomness is not from the key.
-        reason: the reason, unless tested; then the sampler's own findings about its run, if any.
-        draws: draws per chain after warm-up.
-        acceptance: mean acceptance rate over them, NaN if the sampler does not report it.
+        state: `tested`; `not applicable` if the sampler cannot run on the target; `undecided` if the chains mix too
+            slowly to detect a bias; `stopped` if the run ended with an error, or if a step adapts after warm-up or has
+            randomness that is not from its key.
+        reason: the reason of the state. For `tested`, it contains the findings of the sampler about its run.
+        draws: number of draws per chain after warm-up.
+        acceptance: mean acceptance rate of these draws; NaN if the sampler does not report it.
         seconds: wall-clock time.
     """
 
@@ -88,7 +92,7 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class SamplerReport:
-    """Report on one sampler; `str` of it is a table."""
+    """Report on one sampler; `str(report)` is a table."""
 
     sampler: str
     exactness: str
@@ -104,7 +108,7 @@ class SamplerReport:
 
     @property
     def bias(self) -> str:
-        """The worst statistic of each target that failed; empty if none did."""
+        """The statistic with the largest relative |z| of each target that failed; empty if no target failed."""
         biases = []
         for outcome in self.outcomes:
             failed_rows = [row for row in self.rows if row.target == outcome.target and not row.passed]

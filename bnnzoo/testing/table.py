@@ -1,4 +1,4 @@
-"""Text tables whose columns fit their widest cells."""
+"""Text tables. Each column is as wide as its widest cell."""
 
 from __future__ import annotations
 

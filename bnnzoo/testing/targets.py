@@ -1,4 +1,4 @@
-"""Small posteriors with exact answers, on which chains are cheap."""
+"""Small test posteriors (targets) whose moments are known exactly, and on which steps are fast."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from bnnzoo.posterior.priors import Normal
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A posterior, the quantities computed from its draws, and their exact distribution.
+    """A test posterior, the quantities that are computed from its draws, and their exact moments.
 
     Attributes:
-        look: maps positions `[..., dim]` to quantities `[..., quantity]`.
-        start: returns initial positions `[chain, dim]`, many standard deviations apart, so that a stuck chain is
-            detected.
-        cdf: the distribution function of each quantity, if it is known.
-        log_evidence: log p(D), if it is known.
+        look: a function from positions `[..., dim]` to quantities `[..., quantity]`.
+        start: a function that returns initial positions `[chain, dim]`. They are many standard deviations apart, so
+            that a stuck chain is detected.
+        cdf: the exact distribution function of each quantity; None if it is unknown.
+        log_evidence: log p(D); None if it is unknown.
     """
 
     name: str
@@ -64,7 +64,7 @@ class AbstractStandardNormal(AbstractPosterior):
 class GaussianMean(AbstractStandardNormal):
     """Mean of a Gaussian: x_i ~ N(theta, (W' W)^-1) with theta ~ N(0, I).
 
-    W is the `whitening` matrix, and `data` holds the columns of x W'.
+    W is the `whitening` matrix, and `data` contains the columns of x W'.
     """
 
     data: tuple[Float[np.ndarray | Array, " num_data"], ...]
@@ -75,8 +75,8 @@ class GaussianMean(AbstractStandardNormal):
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: tuple[Float[np.ndarray | Array, " batch"], ...]
     ) -> Float[Array, " batch"]:
-        """Return each datum's log-likelihood up to a constant."""
-        # Compute by columns, because a short last axis makes the gradient ten times slower.
+        """Return the log-likelihood of each datum up to a constant."""
+        # The computation is by columns, because a short last axis would make the gradient ten times slower.
         centre = self.whitening @ theta
         squares = [(jnp.asarray(column) - centre[i]) ** 2 for i, column in enumerate(batch)]
         return -sum(squares[1:], squares[0]) / 2
@@ -116,16 +116,17 @@ NETWORK_CORRELATION = np.array(
         [-0.03434, -0.08136, 0.77791, 1.0],
     ]
 )
-"""Moments of f at `NETWORK_AT`, with standard errors of at most 5e-5.
+"""Posterior moments of f at the inputs `NETWORK_AT`, with standard errors of at most 5e-5.
 
-Given u and a, the network is linear in v and b. The moments are therefore averages of closed forms over 2e7 prior draws
-of (u, a), weighted by their evidence."""
+For fixed u and a, the network is linear in v and b, so the moments are known in closed form. They were averaged over
+2e7 prior draws of (u, a), with the evidence of each draw as its weight."""
 
 
 class SmallNetwork(AbstractStandardNormal):
-    """Network f(x) = b + sum_j v_j tanh(u_j x + a_j) with 16 hidden units and five data with noise 0.2.
+    """Network f(x) = b + sum_j v_j tanh(u_j x + a_j) with 16 hidden units, and five data with noise of sd 0.2.
 
-    u, a ~ N(0, 2^2), v ~ N(0, 1/16), b ~ N(0, 1). theta holds them in units of their prior, so its prior is N(0, I).
+    The priors are u, a ~ N(0, 2^2), v ~ N(0, 1/16) and b ~ N(0, 1). theta contains the parameters divided by their
+    prior standard deviations, so its prior is N(0, I).
     """
 
     data: Data
@@ -133,7 +134,7 @@ class SmallNetwork(AbstractStandardNormal):
     layout: Layout = eqx.field(static=True)
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Data) -> Float[Array, " batch"]:
-        """Return each datum's Gaussian log-likelihood up to a constant."""
+        """Return the Gaussian log-likelihood of each datum up to a constant."""
         return -((jnp.asarray(batch.y) - network(theta, jnp.asarray(batch.x), jnp)) ** 2) / (2 * NOISE**2)
 
     def log_likelihood_bounds(self, batch: Data) -> Float[Array, " batch"]:
@@ -142,33 +143,36 @@ class SmallNetwork(AbstractStandardNormal):
 
 
 def network(theta: Any, x: Any, xp: Any = np) -> Any:
-    """Return f(x) of positions `[..., 49]` at inputs `[point]`, as `[..., point]`; `xp` is numpy or jax.numpy."""
+    """Return f(x) with shape `[..., point]` for positions `[..., 49]` and inputs `[point]`.
+
+    `xp` is numpy or jax.numpy.
+    """
     u, a, v = (theta[..., i * HIDDEN : (i + 1) * HIDDEN] for i in range(3))
     hidden = xp.tanh(2 * (u[..., None, :] * x[:, None] + a[..., None, :]))
     return theta[..., -1:] + xp.sum(hidden * v[..., None, :], -1) / HIDDEN**0.5
 
 
 def gaussian() -> Target:
-    """Return the mean of 1000 data of unit variance as a target: N(0.3 N / (N + 1), 1 / (N + 1))."""
+    """Return a target: the mean of N = 1000 data of variance 1. Its posterior is N(0.3 N / (N + 1), 1 / (N + 1))."""
     return _gaussian_mean("gaussian", np.eye(1), 1000)
 
 
 def correlated_gaussian() -> Target:
-    """Return the mean of 200 data in the plane, with correlation 0.8, as a target."""
+    """Return a target: the mean of 200 two-dimensional data with correlation 0.8."""
     return _gaussian_mean("correlated-gaussian", np.array([[1.0, 0.8], [0.8, 1.0]]), 200)
 
 
 def tempered() -> Target:
-    """Return the mean of 400 data of variance 100 as a target, with their likelihood to the power 1/4.
+    """Return a target: the mean of 400 data of variance 100, with the likelihood to the power 1/4.
 
-    Half of the precision is the prior's. A sampler that ignores the power or the prior has a large error here; on
-    targets with many data the error would be within the noise.
+    Half of the posterior precision comes from the prior. A sampler that ignores the power or the prior therefore has a
+    large error. (On a target with many informative data, the error would be too small to be detected.)
     """
     return _gaussian_mean("tempered", 100 * np.eye(1), 400, power=0.25)
 
 
 def skewed() -> Target:
-    """Return p(theta) ~ exp(theta - e^theta) as a target. Its asymmetry reveals a reversed proposal ratio."""
+    """Return a target with density proportional to exp(theta - e^theta). Its skewness reveals wrong proposal ratios."""
     mean, sd = np.array([-np.euler_gamma]), np.pi / 6**0.5
     return Target(
         "skewed",
@@ -183,7 +187,7 @@ def skewed() -> Target:
 
 
 def regression() -> Target:
-    """Return Bayesian linear regression as a target: two correlated inputs, known noise 0.5, prior N(0, I)."""
+    """Return a target: Bayesian linear regression with two correlated inputs, noise of sd 0.5 and prior N(0, I)."""
     rng, rows, noise = np.random.default_rng(11), 200, 0.5
     x = rng.normal(size=(rows, 2)) @ np.array([[1.0, 0.6], [0.0, 0.8]]) + [0.5, -0.3]
     y = x @ [0.8, -0.4] + 0.3 + noise * rng.normal(size=rows)
@@ -204,10 +208,10 @@ def conjugate_line(
     scale: float = 1.0,
     power: float = 1.0,
 ) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, "dim dim"], float]:
-    """Return the posterior's mean and covariance of Bayesian linear regression, and log p(D), in closed form.
+    """Return the posterior mean and covariance of Bayesian linear regression, and log p(D), in closed form.
 
-    y_i ~ N(w . x_i + b, noise^2), theta = (w, b) ~ N(0, scale^2 I) (Bishop 2006, sections 3.3 and 3.5). With a
-    likelihood to a power, the third value is the log of the integral of prior x likelihood^power.
+    The model is y_i ~ N(w . x_i + b, noise^2) with theta = (w, b) ~ N(0, scale^2 I) (Bishop 2006, sections 3.3 and
+    3.5). If `power` is not 1, the third value is the log of the integral of prior times likelihood^power.
 
     Args:
         x: inputs.
@@ -227,9 +231,9 @@ def conjugate_line(
 
 
 def small_network() -> Target:
-    """Return `SmallNetwork` as a target in function space.
+    """Return a target: the function values of `SmallNetwork`.
 
-    Its weights have symmetries; its function has one distribution.
+    The weights are not tested, because different weights give the same function.
     """
     x = np.array([-1.0, -0.5, 0.0, 0.5, 1.0], np.float32)
     y = np.array([-0.6, -0.2, 0.3, 0.4, 0.1], np.float32)
@@ -252,7 +256,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "regression": regression,
     "network": small_network,
 }
-"""Functions that make the targets of the suite, by name."""
+"""Functions that return the targets, by name."""
 
 
 def _gaussian_mean(name: str, spread: np.ndarray, rows: int, power: float = 1.0) -> Target:
@@ -286,5 +290,5 @@ def _normal(
 
 
 def _box(mean: np.ndarray, sd: np.ndarray) -> Callable[[np.random.Generator, int], np.ndarray]:
-    """Return starts within four standard deviations, with five times the variance of the posterior."""
+    """Return a function for uniform initial positions, at most four posterior sds from the mean in each coordinate."""
     return lambda rng, chains: mean + sd * rng.uniform(-4, 4, size=(chains, len(mean)))

@@ -247,7 +247,7 @@ def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
     assert missing_jobs(jobs, force=False) == jobs[1:]
     table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
     with pytest.raises(
-        UsageError, match=r"one\.nc: exists, made from other rows than .*t\.csv has now; use another -o"
+        UsageError, match=r"one\.nc: exists already, but the rows of .*t\.csv have changed since; use another -o"
     ):
         missing_jobs(jobs, force=False)
     assert missing_jobs(jobs, force=True) == jobs
@@ -274,7 +274,9 @@ def test_a_damaged_run_is_named_before_another_begins(tmp_path):
     job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
     RunFiles().prepare([job], force=False)
     job.out.write_bytes(b"half")
-    with pytest.raises(UsageError, match=r"one\.nc: not a NetCDF file .*; remove it, or --force to replace it"):
+    with pytest.raises(
+        UsageError, match=r"one\.nc: not a NetCDF file .*; remove the file, or use --force to replace it"
+    ):
         missing_jobs([job], force=False)
     assert missing_jobs([job], force=True) == [job]
     assert "one.nc: not a NetCDF file" in row_of(job, None)["error"]
@@ -299,7 +301,7 @@ def test_stopped_runs_are_checked_for_their_rows(tmp_path):
         bnnzoo.api.entrances.run_recipe(recipe, out=job.out, **tiny.stopped(1))
     assert missing_jobs([job], force=False) == [job]
     table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
-    with pytest.raises(UsageError, match=r"one\.nc: exists, made from other rows than"):
+    with pytest.raises(UsageError, match=r"one\.nc: exists already, but the rows of"):
         missing_jobs([job], force=False)
 
 

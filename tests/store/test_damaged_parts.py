@@ -382,7 +382,7 @@ def test_force_stopped_before_its_first_checkpoint_leaves_the_old_run(finished_r
     writer.create({}, {}, {})
     writer.release()
     with pytest.raises(
-        UsageError, match="is finished, but the run that was to replace it stopped before its first check"
+        UsageError, match="is finished; a new run that should replace it stopped before its first check"
     ):
         entrances.resume(out)
     tiny.assert_same_bits(draws(bnnzoo.open(out)), draws(finished_run))

@@ -66,7 +66,7 @@ def test_resume_removes_the_parts_of_a_run_killed_after_its_file_was_published(t
     before, bits = draws(out), out.read_bytes()
     assert cli.run(["resume", str(out)]) == 0
     captured = capsys.readouterr()
-    assert "finished already; its leftover parts are removed" in captured.err
+    assert "finished already; leftover part files were removed" in captured.err
     assert captured.out.splitlines()[0].split() == ["file", str(out)]
     assert not store.parts_folder(out).exists()
     assert out.read_bytes() == bits  # checked, and not built again

@@ -710,7 +710,7 @@ def test_a_run_that_another_process_went_on_with_meanwhile_is_left_alone(out):
 def test_parts_are_not_written_where_they_cannot_be_read(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run.nc.parts").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match=r"run\.nc\.parts: is not a folder, but the parts of a run are written there"):
+    with pytest.raises(UsageError, match=r"run\.nc\.parts: must be a folder, because the draws are written there"):
         Store(tmp_path / "run.nc").claim(force=True)
     with pytest.raises(UsageError, match="its name is too long; use a shorter out"):
         Store(tmp_path / f"{'n' * 247}.nc").claim(force=False)

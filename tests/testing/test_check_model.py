@@ -127,7 +127,7 @@ class Model(AbstractModel):
 WRONG = {
     "standardises the batch": ("inputs", "without the other rows"),
     "calls two parameters the same": ("parameters", "two parameters have the name a_b"),
-    "forgets the key": ("parameters", "all chains would start at one network"),
+    "forgets the key": ("parameters", "all chains would start at the same network"),
     "has half precision": ("parameters", "hidden_weight is float16"),
     "makes an output too many": ("outputs", "float32[3], but the likelihood needs float32[2]"),
     "divides by zero": ("outputs", "the row of zeros gives nan"),

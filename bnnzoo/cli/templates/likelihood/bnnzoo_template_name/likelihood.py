@@ -10,12 +10,12 @@ from typing_extensions import Doc
 
 
 class TemplateName(AbstractLikelihood):
-    """Laplace(output, scale): absolute errors instead of squared ones, so that outliers count less."""
+    """Laplace noise around the output. Errors count linearly, not squared, so outliers have less influence."""
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
 
-    # TargetUnits: with --units data the value is divided by the standard deviation of each target.
+    # TargetUnits: with --units data, the value is divided by the standard deviation of the target.
     scale: Annotated[float, Gt(0), TargetUnits(), Doc("scale of the noise")] = number(0.3)
 
     def num_outputs(self, num_targets: int) -> int:
@@ -23,5 +23,5 @@ class TemplateName(AbstractLikelihood):
         return num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
-        """Return the distribution of the targets [T] of one row."""
+        """Return the joint distribution of all targets of one row."""
         return dist.Laplace(output, self.scale).to_event(1)

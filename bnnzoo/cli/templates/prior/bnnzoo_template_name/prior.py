@@ -9,13 +9,13 @@ from typing_extensions import Doc
 
 
 class TemplateName(AbstractPrior):
-    """Student's t with `df` degrees of freedom on every parameter: most weights are small, a few large."""
+    """Student's t distribution for every parameter. It allows a few large weights among many small ones."""
 
     df: Annotated[float, Gt(0), Doc("degrees of freedom; smaller values give heavier tails")] = number(4.0)
     scale: Annotated[float, Gt(0), Doc("scale of every parameter")] = number(1.0)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
-        """Return the prior of one parameter, which applies to each of them."""
+        """Return the prior of one parameter. It is used for each parameter."""
         # A prior can differ between parameters: see `layout.fan_in()` and `layout.layer_index()`.
         del layout
         return dist.StudentT(self.df, 0.0, self.scale)

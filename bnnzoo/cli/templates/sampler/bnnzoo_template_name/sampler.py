@@ -1,4 +1,8 @@
-"""Random-walk Metropolis: theta' = theta + eta eps, accepted with min(1, p(theta') / p(theta))."""
+"""Random-walk Metropolis.
+
+The proposal is theta' = theta + eta eps, with the step size eta and eps from a standard normal distribution. It is
+accepted with probability min(1, p(theta') / p(theta)).
+"""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -22,7 +26,7 @@ from typing_extensions import Doc
 
 
 class TemplateNameState(eqx.Module):
-    """The state between steps. `position` is the kept draw; warm-up adapts `step_size`."""
+    """The state between steps. `position` is stored as the draw; warm-up adapts `step_size`."""
 
     position: Float[Array, " dim"]
     log_density: Float[Array, ""]
@@ -33,8 +37,8 @@ class TemplateName(AbstractSampler[TemplateNameState]):
     """Random-walk Metropolis with a Gaussian proposal (Metropolis et al. 1953)."""
 
     exactness: ClassVar[Literal["exact", "noise-corrected", "biased", "approximate"]] = "exact"
-    # The fields beside the position that a step changes after warm-up; `check sampler` refuses changes of any other
-    # field.
+    # The fields besides `position` that a step may change after warm-up. `check sampler` fails if another field
+    # changes.
     chain_state: ClassVar[tuple[str, ...]] = ("log_density",)
     statistics: ClassVar[tuple[Statistic, ...]] = (
         Statistic("lp", label="log posterior"),
@@ -44,7 +48,7 @@ class TemplateName(AbstractSampler[TemplateNameState]):
         Statistic("step_size"),
     )
 
-    step_size: Annotated[float, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.01)
+    step_size: Annotated[float, Gt(0), Doc("standard deviation of the proposal")] = number(0.01)
     target_acceptance: Annotated[float, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.35)
 
     def init(
