@@ -14,10 +14,10 @@ from bnnzoo.posterior.site import Site
 
 
 def predicted_site(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
-    """Return the observed site of a NumPyro posterior, which bnnzoo predicts, and its training rows.
+    """Return the observed site of a NumPyro posterior, whose values bnnzoo predicts, and the training rows.
 
     Raises:
-        UsageError: if the posterior is not a NumPyro model, has no inputs, or has rows that a file cannot hold.
+        UsageError: if the posterior is not a NumPyro model, if it has labels but no inputs, or if its rows are invalid.
     """
     if not isinstance(posterior, NumpyroPosterior):
         raise UsageError(
@@ -42,5 +42,5 @@ def predicted_site(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
 
 
 def identity_scaler(rows: Dataset) -> Scaler:
-    """Return a scaler that leaves the rows of such a posterior unchanged."""
+    """Return a scaler that leaves the rows of a posterior made in Python unchanged."""
     return Scaler.fit(rows, standardise=False)

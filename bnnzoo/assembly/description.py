@@ -13,7 +13,7 @@ from bnnzoo.models.building import Architecture
 
 
 class Description(NamedTuple):
-    """The parts, the signature and the scaler of a problem: enough to predict in the units of the data."""
+    """The parts, the signature and the scaler of a problem. They suffice to predict in the units of the data."""
 
     parts: Parts
     signature: Signature
@@ -21,14 +21,14 @@ class Description(NamedTuple):
 
     @property
     def architecture(self) -> Architecture:
-        """The model with the sizes of its networks. The exposure is not one of their inputs."""
+        """The model with the numbers of inputs and outputs of its networks. An exposure does not count as an input."""
         width, *rest = self.example.shape[1:]
         num_outputs = self.parts.likelihood.num_outputs(self.signature.num_targets)
         return Architecture.from_model(self.parts.model, (width - bool(self.signature.exposure), *rest), num_outputs)
 
     @property
     def example(self) -> np.ndarray:
-        """One input of zeros in the form of the network, [1, ...]."""
+        """One row of zeros, [1, ...], in the form that the network expects."""
         return self.parts.model.arrange(np.zeros((1, *self.signature.shape), self.signature.dtype))
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."], precision: str) -> Shaped[np.ndarray, "row ..."]:
@@ -37,5 +37,5 @@ class Description(NamedTuple):
 
 
 def with_precision(array: np.ndarray, precision: str) -> np.ndarray:
-    """Return the array in this precision if its numbers are real, else unchanged."""
+    """Convert an array of floating-point numbers to this precision. Other arrays are unchanged."""
     return array.astype(precision) if np.issubdtype(array.dtype, np.floating) else array

@@ -31,10 +31,10 @@ from bnnzoo.recipe import Recipe
 
 
 def subspace_choice(recipe: Recipe) -> SubspaceChoice | None:
-    """Return the subspace that the recipe samples, or None if it samples parameters.
+    """Return the subspace that the recipe samples, or None if the recipe samples the parameters themselves.
 
     Raises:
-        UsageError: if its threshold is invalid.
+        UsageError: if the threshold of the subspace is invalid.
     """
     with _naming_the_option(recipe):
         return SubspaceChoice.from_option(recipe.stochastic)
@@ -54,17 +54,18 @@ def _naming_the_option(recipe: Recipe) -> Iterator[None]:
 def build_posterior(
     recipe: Recipe, description: Description, train: Dataset | None, fixed: Mapping[str, Array | np.ndarray]
 ) -> NetworkPosterior:
-    """Build the posterior on the training rows, or a posterior without data that only predicts.
+    """Build the posterior given the training rows, or a posterior without data that only predicts.
 
     Args:
         recipe: the resolved recipe.
         description: the parts, the signature and the scaler.
         train: the training rows; None for a posterior without data.
         fixed: the trained values of the fixed parameters, by name. If only the last layer is sampled, the posterior is
-            then that of the last layer given the features. If a subspace is sampled, they are the subspace.
+            that of the last layer, and its inputs are the features. If a subspace is sampled, `fixed` contains the
+            arrays that define the subspace.
 
     Raises:
-        UsageError: if the recipe's `stochastic` names no parameter.
+        UsageError: if a part does not suit the data, or if no parameter has a name given by `stochastic`.
     """
     parts, signature, scaler = description
     likelihood = units.in_network_units(parts.likelihood, scaler, recipe.units)
@@ -107,7 +108,7 @@ def build_posterior(
         sampled=is_sampled,
         has_exposure=bool(signature.exposure),
     )
-    # Byte images stay bytes on the device, which takes a quarter of the memory. The posterior scales them there.
+    # Images of bytes stay uint8 on the device, because float32 needs four times the memory. The posterior scales them.
     has_byte_images = signature.dtype == "uint8"
     posterior = build(
         network,

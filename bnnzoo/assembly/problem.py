@@ -39,12 +39,12 @@ from bnnzoo.samplers import AbstractSampler
 from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves, targets_of
 
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
-"""Compiler options for a program that runs once. Optimising random numbers for many arrays would take seconds."""
+"""Compiler options for a program that runs once. With optimisation, its compilation could take seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A posterior and its sampler, with their recipe and data. A posterior made by hand has no description."""
+    """A posterior and its sampler, with their recipe and data. A posterior made in Python has no description."""
 
     recipe: Recipe
     posterior: AbstractPosterior
@@ -53,22 +53,22 @@ class Problem:
     train: Dataset | None = None
     """The training rows in original units.
 
-    None if the posterior only predicts, or if it is made by hand and cannot predict.
+    None if the posterior only predicts, or if it was made in Python and cannot predict.
     """
     test: Dataset | None = None
     kept_rows: Shaped[np.ndarray, "row ..."] | None = None
-    """The inputs in original units at which predictions are kept instead of draws of the parameters."""
+    """The inputs, in original units, at which predictions are stored; None if draws of the parameters are stored."""
     outputs: Outputs | None = None
-    """The function from parameters to the kept predictions; None if draws are kept."""
+    """The function from parameters to the stored predictions; None if draws of the parameters are stored."""
 
     @property
     def num_kept(self) -> int:
-        """The number of values that are kept per draw."""
+        """The number of values that are stored per draw."""
         return (self.posterior if self.outputs is None else self.outputs).layout.dim
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, dataset: Dataset | None = None, model: AbstractModel | None = None) -> Problem:
-        """Build the problem of a recipe and check everything first.
+        """Build the problem of a recipe, after checks of the settings and of the data.
 
         Args:
             recipe: the resolved recipe.
@@ -86,7 +86,7 @@ class Problem:
             check_exposure(parts.likelihood, dataset.signature.exposure)
         if recipe.likelihood is not None and recipe.likelihood.name:
             dataset = dataclasses.replace(dataset, notes=tuple(n for n in dataset.notes if TAKEN_AS_NUMBERS not in n))
-        for rows in filter(None, (dataset, dataset.test)):  # before the split, because its row numbers would differ
+        for rows in filter(None, (dataset, dataset.test)):  # before the split: messages count the rows of the file
             try:
                 parts.likelihood.check(rows.y, dataset.signature.num_targets)
             except UsageError as error:
@@ -120,7 +120,7 @@ class Problem:
             model: the model, if it is not registered.
 
         Raises:
-            UsageError: if the posterior was made by hand, because the file does not describe it.
+            UsageError: if the posterior was made in Python, because the file does not describe it.
             DamagedError: if the file is damaged.
         """
         if "signature" not in attributes:
@@ -167,9 +167,9 @@ class Problem:
 
     @classmethod
     def by_hand(cls, recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Problem:
-        """Build the problem of a posterior that no recipe describes.
+        """Build the problem of a posterior that was made in Python.
 
-        The recipe supplies the lengths and the seeds. The problem has training rows if the posterior can predict.
+        The recipe supplies the numbers of steps and the seeds. Training rows are added if the posterior can predict.
 
         Raises:
             UsageError: if the sampler does not support the posterior.
@@ -185,23 +185,23 @@ class Problem:
         return _build_problem(self.recipe, self.require_description(), self.train, self.test, fixed, self.kept_rows)
 
     def in_bucket(self) -> Problem:
-        """Return the problem with a padded, round number of rows.
+        """Return the problem with rows of padding up to a round number, see `NetworkPosterior.in_bucket`.
 
-        It is unchanged unless the sampler uses only the density and the recipe samples all parameters.
+        Rows are added only if the sampler uses nothing but the density, and if the recipe samples all parameters.
         """
         if self.description is None or not self.sampler.density_only or self.recipe.stochastic != "all":
             return self
         return dataclasses.replace(self, posterior=self.network_posterior.in_bucket())
 
     def with_lengths(self, recipe: Recipe, sampler: AbstractSampler) -> Problem:
-        """Return the problem with the lengths and the sampler of another run."""
+        """Return the problem with the recipe and the sampler of another run, which may have other numbers of steps."""
         description = self.description
         if description is not None:
             description = description._replace(parts=description.parts._replace(sampler=sampler))
         return dataclasses.replace(self, recipe=recipe, sampler=sampler, description=description)
 
     def with_likelihood(self, name: str, **fields: Any) -> Problem:
-        """Return the problem under another likelihood, which must scale the targets in the same way.
+        """Return the problem with another likelihood, which must scale the targets in the same way.
 
         Args:
             name: the name of the likelihood.
@@ -220,7 +220,7 @@ class Problem:
         return problem
 
     def with_all_sampled(self, chains: int = 1) -> Problem:
-        """Return the problem that samples all parameters; it serves to train the fixed parameters."""
+        """Return the problem that samples all parameters. It is used to train the fixed parameters."""
         recipe = dataclasses.replace(self.recipe, stochastic="all", chains=chains)
         return _build_problem(recipe, self.require_description(), self.train)
 
@@ -228,7 +228,7 @@ class Problem:
         """Return the description.
 
         Raises:
-            UsageError: if the posterior was made by hand.
+            UsageError: if the posterior was made in Python.
         """
         if self.description is None:
             raise UsageError("the posterior was made in Python, so the file holds no model")
@@ -241,10 +241,10 @@ class Problem:
         return self.posterior
 
     def initial_positions(self, *, trained: bool, key: PRNGKeyArray) -> Float[Array, "chain dim"]:
-        """Return the initial positions, one per chain: initialised networks for training, or draws from the prior.
+        """Return the initial position of each chain: a new network if `trained`, otherwise a draw from the prior.
 
-        With `init` "given" all chains have the position of the user's network. A posterior made by hand always provides
-        its own initial positions.
+        In a subspace, `trained` gives positions near the mode. Otherwise, with `init` "given", all chains have the
+        position of the user's network. A posterior made in Python always provides its own initial positions.
         """
         description, chains = self.description, self.recipe.chains
         if self.recipe.init == "given" and description is not None and self.posterior.centre() is None:
@@ -254,7 +254,7 @@ class Problem:
         return _positions(self.posterior, architecture, key, jnp.arange(chains, dtype=jnp.uint32))
 
     def resolved_recipe(self) -> dict[str, Any]:
-        """Return the recipe with every field of every part written out; the file stores it, and a repeat needs it."""
+        """Return the recipe with every field of every part. The file stores it, so that the run can be repeated."""
         recipe, (parts, signature, _) = self.recipe, self.require_description()
         fields: dict[str, Part | None] = {
             "model": recipe.model,
@@ -279,7 +279,7 @@ def _positions(
     key: PRNGKeyArray,
     chains: UInt[Array, " chain"],
 ) -> Float[Array, "chain dim"]:
-    """Return each chain's own network, or its own prior draw if there is no architecture."""
+    """Return one position per chain: a new network or a point near the mode; without `architecture` a prior draw."""
 
     def chain_position(chain: UInt[Array, ""]) -> Float[Array, " dim"]:
         chain_key = jax.random.fold_in(key, chain)
@@ -295,7 +295,7 @@ def _positions(
 def _near_centre(
     posterior: AbstractPosterior, centre: Float[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, " dim"]:
-    """Return a draw near the mode of a subspace, whose coordinates are in standard deviations of the posterior."""
+    """Add one posterior standard deviation of noise to the mode `centre` of a subspace, in its coordinates only."""
     is_coordinate = jnp.arange(posterior.layout.dim) < posterior.layout.network.dim
     return centre + jnp.where(is_coordinate, jax.random.normal(key, centre.shape, centre.dtype), 0.0)
 
@@ -305,7 +305,7 @@ def _written_part(kind: str, name: str, part: object) -> Part:
 
 
 def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: bool) -> Scaler:
-    """Fit the scaler on the training rows. Targets that are counts or labels keep their units."""
+    """Fit the scaler on the training rows. Counts and labels keep their units, because their likelihood requires it."""
     scaler = Scaler.fit(train, standardise)
     if likelihood.scales_targets:
         return scaler
@@ -329,7 +329,7 @@ def _build_problem(
 
 
 def _kept_rows(recipe: Recipe, signature: Signature, test: Dataset | None) -> np.ndarray | None:
-    """Return the inputs at which predictions are kept, or None if draws are kept."""
+    """Return the inputs at which predictions are stored, or None if draws of the parameters are stored."""
     if recipe.keep == "draws":
         if recipe.keep_at is not None:
             raise UsageError("[[keep_at]] requires [[keep=predictions]]; add it, or remove [[keep_at]]")
@@ -341,6 +341,7 @@ def _kept_rows(recipe: Recipe, signature: Signature, test: Dataset | None) -> np
         parts.append(load_inputs(recipe.keep_at, signature, unseen=recipe.unseen))
     if not sum(map(len, parts)):
         raise UsageError(
-            "no inputs to keep predictions at; give inputs with [[keep_at=FILE]], or use a [[test_fraction]] above 0"
+            "no inputs at which predictions can be kept; give inputs with [[keep_at=FILE]], or use a [[test_fraction]] "
+            "above 0"
         )
     return np.concatenate(parts)

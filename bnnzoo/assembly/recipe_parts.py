@@ -26,12 +26,12 @@ from bnnzoo.samplers import AbstractSampler
 
 P = TypeVar("P", bound=eqx.Module)
 
-_UNKNOWN = (
+_TRACING_ERRORS = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
-"""The errors of JAX if Python code needs the value of a traced argument."""
+"""Errors that JAX raises if Python code needs the value of a traced argument."""
 
 
 class Parts(NamedTuple):
@@ -47,7 +47,7 @@ def make_parts(recipe: Recipe, signature: Signature, own_model: AbstractModel | 
     """Build the parts of a recipe for data with this signature.
 
     Raises:
-        UsageError: with the problems of all fields together, or if parts do not fit each other or the data.
+        UsageError: if fields are invalid (with all their problems), or if parts do not suit each other or the data.
     """
     task = signature.task
     if own_model is None and recipe.model.name.startswith(OWN):
@@ -103,10 +103,10 @@ def likelihood_task(recipe: Recipe) -> str | None:
 
 
 def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
-    """Refuse an exposure with a likelihood that has no rates.
+    """Check that the likelihood has a rate that the exposure can multiply.
 
     Raises:
-        UsageError: with the likelihoods that have rates.
+        UsageError: if it has none; the message names likelihoods that have one.
     """
     if not has_rates(likelihood):
         name = registry.describe_part("likelihoods", uncensored(likelihood))
@@ -117,16 +117,16 @@ def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
 
 
 def check_prior(prior: AbstractPrior, layout: Layout) -> None:
-    """Refuse a prior whose methods return wrong shapes. Only shapes are evaluated.
+    """Check that the methods of a prior return arrays of the right shapes. Only shapes are evaluated.
 
-    The density must be one number that counts each parameter once.
+    The log density must be one number, in which each parameter counts once.
 
     Args:
         prior: the prior to check.
         layout: the layout of the network's sampled parameters.
 
     Raises:
-        UsageError: with the method, its result and the expected result.
+        UsageError: for a wrong shape; the message names the method, its result and the expected result.
     """
     name = registry.describe_part("priors", prior)
     started = _at_start_values(prior, prior.parameters(layout))
@@ -134,7 +134,7 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
         distribution = started.distribution(layout)
         shapes = getattr(distribution, "batch_shape", None), getattr(distribution, "event_shape", None)
         if shapes not in (((), ()), ((layout.dim,), ())):
-            # Another shape would be broadcast against the parameters without an error, and give another posterior.
+            # Another shape would be broadcast against the parameters without an error. The posterior would be wrong.
             raise UsageError(
                 f"{name}: distribution must return a distribution of one number, with batch shape () or "
                 f"{(layout.dim,)} (got a {type(distribution).__name__} with batch shape {shapes[0]} and event shape "
@@ -153,8 +153,8 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
 def _compilable(part: P, use: Callable[[P], Any]) -> P:
     """Return the part with traced numbers if its methods allow that, otherwise with Python numbers.
 
-    A new value of a traced number needs no new compilation. A Python number is part of the program, so that a plugin's
-    `float(self.scale)` works.
+    If only the value of a traced number changes, the program is not compiled again. A Python number is a constant of
+    the program. A plugin that calls `float(self.scale)` requires it.
 
     Args:
         part: the part to convert.
@@ -162,13 +162,13 @@ def _compilable(part: P, use: Callable[[P], Any]) -> P:
     """
     try:
         eqx.filter_eval_shape(use, part)
-    except _UNKNOWN:
+    except _TRACING_ERRORS:
         return jax.tree.map(lambda leaf: leaf.item() if isinstance(leaf, np.generic) else leaf, part)
     return part
 
 
 def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
-    """Return the prior in a form for compiled programs; `layout` is that of the network's sampled parameters."""
+    """Return the prior in a form for compiled programs. `layout` describes the sampled parameters of the network."""
 
     def use(prior: AbstractPrior) -> Any:
         started = _at_start_values(prior, prior.parameters(layout))
@@ -179,7 +179,7 @@ def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
 
 
 def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) -> AbstractLikelihood:
-    """Return the likelihood of such data in a form for compiled programs."""
+    """Return the likelihood of data with this signature in a form for compiled programs."""
     is_classification = likelihood.task == "classification"
     shape, dtype = signature.target_shape, np.int32 if is_classification else np.float32
 
@@ -196,17 +196,17 @@ def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) 
 
 
 def _at_start_values(part: Any, parameters: tuple[Parameter, ...]) -> Any:
-    """Return a prior or likelihood with its own parameters at their start values."""
+    """Return a prior or a likelihood whose own parameters have their start values."""
     return part.with_parameters({p.name: p.natural(jnp.full(p.shape, p.start)) for p in parameters})
 
 
 def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: np.ndarray) -> None:
-    """Refuse a likelihood whose methods return results that samplers or predictions cannot use.
+    """Check that the methods of a likelihood return results that samplers and predictions can use.
 
     Only shapes are evaluated.
 
     Raises:
-        UsageError: with the method, its result and the expected result.
+        UsageError: for an unsuitable result; the message names the method, its result and the expected result.
     """
     name = registry.describe_part("likelihoods", uncensored(likelihood))
     started = _at_start_values(likelihood, likelihood.parameters())
@@ -215,7 +215,7 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
     if not hasattr(log_prob_shape, "shape"):
         raise UsageError(f"{name}: log_prob must return one number for one row (got a {type(log_prob_shape).__name__})")
     if log_prob_shape.shape != ():
-        # A mean over the targets instead of their sum would be another posterior.
+        # With a mean over the targets instead of their sum, the posterior would be wrong.
         raise UsageError(
             f"{name}: log_prob must return one number for one row (got shape {log_prob_shape.shape}); end the "
             "distribution of several targets with .to_event(1)"

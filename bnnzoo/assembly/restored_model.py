@@ -18,7 +18,7 @@ from bnnzoo.posterior.predicting import Predicting
 
 
 class RestoredModel(NamedTuple):
-    """A model with draws in a file, and the conversion of rows in original units to its inputs."""
+    """A model whose draws are in a file, and functions that convert rows to inputs of the model."""
 
     posterior: Predicting
     signature: Signature
@@ -26,14 +26,14 @@ class RestoredModel(NamedTuple):
     inputs: Callable[[Shaped[np.ndarray, "row ..."]], Shaped[np.ndarray, "row ..."]]
     """Conversion of rows in original units to inputs of the posterior."""
     arrange: Callable[[Any], Any]
-    """Conversion of rows in the units of the posterior to its inputs."""
+    """Conversion of rows that are in the units of the posterior already to inputs of the posterior."""
     precision: str
     data_sha256: str
     """SHA-256 of the training rows if they came with the model; otherwise empty."""
     linearised: bool = False
-    """Whether predictions can be linearised in a draw about the mode of its chain."""
+    """Whether the predictions of a draw can be linearised about the mode of its chain."""
     kept_rows: Shaped[np.ndarray, "row ..."] | None = None
-    """Inputs in original units at which predictions were kept instead of draws of the parameters."""
+    """Inputs, in original units, at which predictions are stored; None if draws of the parameters are stored."""
 
     @classmethod
     def from_file(
@@ -42,12 +42,12 @@ class RestoredModel(NamedTuple):
         constant: Mapping[str, np.ndarray],
         model: AbstractModel | AbstractPosterior | None,
     ) -> RestoredModel:
-        """Return the model of a run's draws.
+        """Return the model to which the draws of a run belong.
 
         Args:
             attributes: the file's root attributes.
-            constant: the variables of its group constant_data.
-            model: a model that a file cannot hold: an unregistered model, or a posterior made in Python.
+            constant: the variables of the file's group constant_data.
+            model: a model that the file does not contain: an unregistered model, or a posterior made in Python.
 
         Raises:
             UsageError: if the model is neither in the file nor given, if it cannot predict, or if the file is damaged.

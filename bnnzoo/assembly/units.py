@@ -14,7 +14,7 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.recipe import Field, Recipe, fields_of
 
 _MOST_TARGETS = 4
-"""Maximal number of targets in a sentence."""
+"""Maximal number of targets that a sentence names."""
 
 
 def fields_in_target_units(likelihood: type) -> list[Field]:
@@ -28,8 +28,8 @@ def in_network_units(likelihood: AbstractLikelihood, scaler: Scaler, units: str)
     Args:
         likelihood: the likelihood to convert.
         scaler: the scaler of the data.
-        units: the units of the given fields, `data` or `standardised`. With several targets, each has its own sd, and a
-            field becomes an array [target].
+        units: the units of the given fields, `data` or `standardised`. With `data` and several targets, a field becomes
+            an array [target], because each target has its own standard deviation.
     """
     if units == "standardised" or np.all(scaler.y_sd == 1):
         return likelihood
@@ -54,7 +54,7 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
         field = setting(f"likelihood.{name}", f"{value:g}")
         if recipe.units == "data":
             converted = _format_values(np.asarray(value / scaler.y_sd.astype(np.float64)), targets)
-            sentences_found.append(f"{field} is in the data's units, which is {converted} times the standard deviation")
+            sentences_found.append(f"{field} is in the data's units; it is {converted} times the standard deviation")
         else:
             converted = _format_values(np.asarray(value * scaler.y_sd.astype(np.float64)), targets)
             remedy = f"for {value:g} in the data's units use [[units=data]]"
@@ -65,7 +65,7 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
 
 
 def _fixed_fields(likelihood: AbstractLikelihood) -> dict[str, float]:
-    """Return the marked fields that hold a number; the others are "learned"."""
+    """Return the fields in target units whose value is a number. Others have the value "learned"."""
     values = {field.name: getattr(likelihood, field.name) for field in fields_in_target_units(type(likelihood))}
     return {name: float(value) for name, value in values.items() if not isinstance(value, str)}
 

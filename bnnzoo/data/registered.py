@@ -35,7 +35,7 @@ def mdn_sine() -> Dataset:
 def mdn_branches() -> Dataset:
     """Return data with two branches: y = +-(0.5 + 0.5 x) + 0.15 e, x ~ U(-1, 1).
 
-    The best test NLL is 0.09997; that of one Gaussian is 0.64335.
+    The best test NLL is 0.09997; with a single Gaussian it is 0.64335.
     """
     return _density("mdn-branches", 3, _branch_targets, _branches)
 
@@ -44,7 +44,7 @@ def mdn_bump() -> Dataset:
     """Return a bump: y = tanh 2(x + 1) - tanh 2(x - 1) - 1 + (0.2 + 0.1 tanh 2(x - 1)) e, x ~ U(-2, 2).
 
     The best test NLL is -0.57052. A network with two tanh units can represent the mean exactly and the noise nearly.
-    Its posterior therefore has one mode up to symmetries, and is nearly Gaussian near it.
+    The posterior of such a network therefore has one mode up to symmetries, and is nearly Gaussian near this mode.
     """
     return _density("mdn-bump", 6, _bump_targets, _bump, half_width=2.0)
 

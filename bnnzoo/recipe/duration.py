@@ -10,10 +10,10 @@ _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", re.ASCII)
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of a text such as `5m`.
+    """Return the number of seconds of a duration such as `5m`.
 
     Raises:
-        ValueError: for any other text, or for zero.
+        ValueError: if the text is not a duration, or if the duration is zero or infinite.
     """
     match = _TEXT.fullmatch(text)
     if match is None or not 0 < float(match[1]) < math.inf:

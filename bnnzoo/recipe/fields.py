@@ -1,4 +1,4 @@
-"""Fields of a part (a dataclass or an Equinox module): the values that each accepts, in words and by type."""
+"""Fields of a part (a dataclass or an Equinox module), with the type and a description of their values."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "tex
 _MOST_WHOLE = 2**53
 """Limit for integers. A larger number is a typing error, and float64 cannot distinguish it from its neighbours."""
 _SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
-"""The normal numbers of single precision; XLA rounds smaller ones to zero."""
+"""Smallest and largest positive normal number of single precision. XLA replaces smaller numbers by zero."""
 _COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], bool], str]] = {
     Gt: (">", operator.gt, "gt"),
     Ge: (">=", operator.ge, "ge"),
     Lt: ("<", operator.lt, "lt"),
     Le: ("<=", operator.le, "le"),
 }
-"""Sign, comparison and attribute of each kind of bound."""
+"""For each kind of bound: its sign in messages, its comparison, and the name of its attribute with the limit."""
 _TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 class TargetUnits:
     """Marker for a likelihood field in the units of the target: `Annotated[float, TargetUnits()]`.
 
-    With `--units data` its value is divided by the standard deviation of each target. With several targets it becomes
-    an array [target].
+    With `--units data` the value of the field is divided by the standard deviation of each target. With several targets
+    the value becomes an array [target].
     """
 
 
-_UNITS_HELP = "in units of the target's standard deviation, or with --units data in the data's"
+_UNITS_HELP = "in standard deviations of the target, or, with --units data, in the units of the data"
 
 
 class Field(NamedTuple):
-    """One option of a part, in words and by type."""
+    """One option of a part: its name, default, help text and accepted values."""
 
     name: str
     default: Any
@@ -78,7 +78,7 @@ class Accepts(NamedTuple):
 
     @property
     def type(self) -> str:
-        """Type of the values in words, such as "int|auto"; "text" if there is none."""
+        """Type of the values in words, such as "int|auto"; "text" if no type or choice can be written as text."""
         names = [kind.__name__ for kind in self.scalars]
         if self.items:
             names.append(f"{self.items.type},...")
@@ -99,7 +99,7 @@ class Accepts(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Description of the valid values, as the end of a sentence."""
+        """Description of the valid values, such as "a number > 0". In messages it follows "must be"."""
         ways = [" ".join([_WORDS[kind], *filter(None, [" and ".join(self.limits)])]) for kind in self.scalars]
         if self.items:
             ways.append(f"a list; each entry {self.items.description}")
@@ -111,7 +111,7 @@ class Accepts(NamedTuple):
         """Convert `raw` (text, or a Python value) to a value of the field.
 
         Raises:
-            ValueError: with the text "must be ...".
+            ValueError: if the value is invalid; the message says what the value must be.
         """
         if hasattr(raw, "item") and getattr(raw, "ndim", None) == 0:
             raw = raw.item()
@@ -162,7 +162,7 @@ def fields_of(cls: type) -> list[Field]:
     """Return the options of a dataclass: the fields of its constructor that do not start with `_`.
 
     Raises:
-        BnnzooError: if the annotations cannot be read, or if a field is called name.
+        BnnzooError: if the annotations cannot be read, or if a field has the name `name`.
     """
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
@@ -188,7 +188,7 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def accepts_of(annotation: Any) -> Accepts:
-    """Return the values that an annotation allows. Union members that text cannot express (array types) are ignored."""
+    """Return the values that an annotation allows. Array types in a union are ignored: text cannot express arrays."""
     scalars: list[type] = []
     choices: list[Any] = []
     bounds: list[Any] = []
@@ -231,22 +231,22 @@ def _to_single_precision(value: float) -> float:
     """Return the number in single precision, as samplers and likelihoods store it.
 
     Raises:
-        ValueError: if single precision cannot represent it.
+        ValueError: if the number is too large or too small for single precision.
     """
     if abs(value) > _LARGEST or 0 < abs(value) < _SMALLEST:
-        raise ValueError(f"must be 0, or from {_SMALLEST:.2g} to {_LARGEST:.2g} in size (got {value})")
+        raise ValueError(f"must be 0, or have an absolute value from {_SMALLEST:.2g} to {_LARGEST:.2g} (got {value})")
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
 def _scalar(kind: type, raw: str | int | float) -> Any:
-    """Return `raw` as a value of this type, or None. Booleans are not numbers."""
+    """Return `raw` as a value of the type `kind`, or None if it is not one. Booleans do not count as numbers."""
     if kind is bool:
         return raw if isinstance(raw, bool) else _TRUTHS.get(raw.strip().lower()) if isinstance(raw, str) else None
     if isinstance(raw, bool):
         return None
     if kind is str:
         return getattr(raw, "text", None) or str(raw)  # the text of the file, so that 1.10 and 007 stay as written
-    # Python accepts more than a recipe may hold: 1_0, and the digits of every script.
+    # Python also reads 1_0 and the digits of other scripts as numbers. A recipe must not contain them.
     if isinstance(raw, str) and ("_" in raw or not raw.isascii()):
         return None
     try:
@@ -261,7 +261,7 @@ def _scalar(kind: type, raw: str | int | float) -> Any:
 
 
 def _split_items(raw: Any, items: Accepts) -> list[Any]:
-    """Return several values from one: text is split at commas, except for a list of texts."""
+    """Return the entries of a list value. Text is split at commas, unless the entries are texts themselves."""
     if isinstance(raw, list | tuple):
         return list(raw)
     if isinstance(raw, str) and str not in items.scalars:

@@ -1,4 +1,4 @@
-"""Layers of a recipe: the content of one source, which is a recipe file, a shipped recipe, or a command's options."""
+"""Layers: the settings of one source, which is a recipe file, a shipped recipe, or the options of a command."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ class PartLayer:
 
 @dataclass(frozen=True)
 class Layer:
-    """The content of one source (a file or the options). `resolve` reports the `problems` of all layers together."""
+    """The settings of one source (a file or the options). `resolve` reports the `problems` of all layers together."""
 
     source: str
     run: Mapping[str, Value] = field(default_factory=dict)
     parts: Mapping[str, PartLayer] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
-    """The packages that offer the parts of the recipe."""
+    """The names of the packages that the recipe needs for its parts."""
     example: Layer | None = None
-    """The section for the recipe's own example; it does not apply to other data."""
+    """The settings of the section `example`. They apply only to the data of the example."""
     sweep: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
-    """The values of each option that varies between runs. `resolve` makes a single recipe and therefore refuses varying
-    options."""
+    """For each option that varies between runs: its values. `resolve` makes a single recipe, so it reports a layer with
+    such options as a problem."""
 
 
 def read_layer(source: str | Path) -> Layer:
-    """Read a recipe file, a pipe, or a shipped recipe by name (`tutorial`).
+    """Read the layer of a recipe file, of a pipe, or of a shipped recipe, which has a name such as `tutorial`.
 
     Raises:
-        UsageError: if it cannot be read at all.
+        UsageError: if the source cannot be read. Problems of single settings are in `problems` of the layer instead.
     """
     path = Path(source)
     looks_like_a_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml") or len(path.parts) > 1
@@ -180,7 +180,7 @@ def _sweep(node: yaml.Node, problems: list[str]) -> dict[str, tuple[Value, ...]]
 
 
 def _plain(node: yaml.Node, path: str, problems: list[str]) -> Value:
-    """Return a scalar or a flat list; report a problem for deeper values, which no recipe uses."""
+    """Return a scalar or a flat list. For a mapping or a nested list, add a line to `problems`."""
     if isinstance(node.value, list):
         if not any(isinstance(item.value, list | dict) for item in node.value):
             return Value([item.value for item in node.value], node.key_where)

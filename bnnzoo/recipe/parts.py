@@ -18,7 +18,7 @@ class Part:
     """A part of a recipe: its name in the zoo, its raw fields, and the place of each field.
 
     Attributes:
-        name: the name in the zoo. It is "" if only fields were given; they then apply to the default part.
+        name: the name in the zoo. It is "" if only fields were given; the fields then apply to the default part.
         fields: the raw value of each field.
         where: the place of each field, such as "mdn.yaml:3:5" or "--model.hidden".
     """
@@ -29,7 +29,7 @@ class Part:
 
 
 def build(cls: type, part: Part, prefix: str) -> Any:
-    """Return the part with validated fields.
+    """Return an instance of `cls` with the validated fields of `part`.
 
     Raises:
         UsageError: with one line for each problem: place, field and valid values.
@@ -47,7 +47,7 @@ def build_all(requests: Iterable[tuple[type, Part, str]]) -> list[Any]:
     """Build several parts and report all their problems together.
 
     Args:
-        requests: the class, the raw part and the prefix of each.
+        requests: for each part, its class, its raw values, and the prefix of its fields in messages, such as `model`.
 
     Raises:
         UsageError: with one line for each problem.
@@ -85,7 +85,7 @@ def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, An
 
 
 def unknown_key_message(name: str, known_names: Iterable[str]) -> str:
-    """Return the message for an unknown key, with a near name or all names."""
+    """Return the message for an unknown key. It proposes a similar name or, if there is none, lists all names."""
     known_names = list(known_names)
     for similar in near_names(name, known_names, 1):
         return f"unknown key; did you mean {similar!r}?"
@@ -95,7 +95,7 @@ def unknown_key_message(name: str, known_names: Iterable[str]) -> str:
 
 
 def part_from_object(name: str, part: Any) -> Part:
-    """Return an existing part with every field in the form of a recipe."""
+    """Convert an existing part to a `Part` with every field in the form of a recipe."""
     return Part(
         name,
         {field_written.name: plain(getattr(part, field_written.name)) for field_written in fields_of(type(part))},
@@ -106,7 +106,7 @@ def part_from_object(name: str, part: Any) -> Part:
 def plain(value: Any) -> Any:
     """Return the value of a field in the form of a recipe."""
     if isinstance(value, Real) and not isinstance(value, Integral):
-        return float(str(value))  # the shortest text of a float32, not its float64 digits
+        return float(str(value))  # the shortest decimal number of a float32, without further float64 digits
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -119,7 +119,7 @@ def _with_place(part: Part, prefix: str, name: str, text: str) -> str:
 
 
 def _name_field(message: str, part: Part, prefix: str) -> str:
-    """Return the constructor's error message with the field that it starts with, if it names one."""
+    """Return a constructor's error message with the place of the field or, if it starts with no field, of the part."""
     name, colon, text = message.partition(":")
     if colon and name in part.fields:
         return _with_place(part, prefix, name, text.strip())

@@ -1,7 +1,8 @@
 """Merging of options, recipe files and the zoo's own recipes into one `Recipe`.
 
-Precedence: option > later --config > earlier > the zoo's `model`, `sampler`, `model.sampler` recipes > defaults. The
-fields of the chosen parts stay raw here. `build` validates them later, because that imports the class of the part.
+The order of precedence is, highest first: options, later `--config` files, earlier `--config` files, the shipped recipe
+of the model and the sampler together, that of the sampler, that of the model, and the defaults. The fields of the parts
+are not validated here. `build` validates them later, because validation imports the class of the part.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ def resolve(
         layers: the config layers, earlier first.
         options: maps a run key ("chains"), a part ("likelihood") or a part's field ("sampler.step_size") to a raw
             value, or to a `Value` with its place; None means not given.
-        in_memory: whether the data are in memory. Like named data, they disable the shipped example.
-        complete: whether the layers are complete, as in a run's file; no shipped recipe is then added.
+        in_memory: whether the data are in memory. If so, the shipped example does not apply.
+        complete: whether the layers contain all settings, as in a run's file. If so, no shipped recipe is added.
 
     Raises:
         UsageError: with one line for each problem.
     """
     user = [*layers, option_layer(model, sampler, options or {})]
     parts, merged = _merge(user, in_memory, complete)
-    # A problem can occur twice: a recipe may be named and added below, and an example repeats its recipe's problems.
+    # A problem can occur twice. The user may name a shipped recipe that `_merge` adds too, and a recipe contains the
+    # problems of its example.
     problems = list(dict.fromkeys(problem for layer in merged for problem in layer.problems))
     swept_sources = [layer.source for layer in merged if layer.sweep]
     problems += [f"{source}: sweep: defines several runs; use bnnzoo zoo run {source}" for source in swept_sources]
@@ -99,16 +101,16 @@ def part_names(
     layers: Iterable[Layer] = (),
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """Return the name of each part that `resolve` would choose, or "" without a name. Nothing is checked."""
+    """Return the name of each part that `resolve` would choose; "" if no name is given. Nothing is checked."""
     parts, _ = _merge([*layers, option_layer(model, sampler, options or {})])
     return {kind: part.name for kind, part in parts.items()}
 
 
 def recipe_from(text: str, source: str = "recipe") -> Recipe:
-    """Return the recipe of a file's attribute `recipe`.
+    """Return the recipe that a run's file stores as text in its attribute `recipe`.
 
     Raises:
-        UsageError: in one line, because the user does not edit this text.
+        UsageError: if the text is invalid. The message is one line, because the user does not edit this text.
     """
     try:
         return resolve(None, None, [layer_of(yaml.parse(text, source), source)], complete=True)
@@ -129,12 +131,13 @@ def broken_recipes() -> list[str]:
 
 
 def _add_budget(values: dict[str, Any], run_part: Part, *, own_data: bool) -> list[str]:
-    """Add a time budget to runs on the user's own data without lengths.
+    """Add a time budget if the data are the user's own, and `warmup`, `draws` and `budget` are not given.
 
-    The number of draws that such data need is unknown, but a time limit is easy to choose.
+    The number of draws that such data need is unknown, but a time limit is easy to choose. If there is a budget,
+    `until` gets a default too.
 
     Returns:
-        A line that reports the problem if `until` is "budget" and there is no budget.
+        One line that reports the problem if `until` is "budget" and there is no budget; otherwise no line.
     """
     if own_data and not {"warmup", "draws", "budget"} & set(run_part.fields):
         values["budget"] = BUDGET
@@ -153,7 +156,7 @@ def _is_short(budget: str) -> bool:
 
 
 def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
-    """Return a line for each missing part, if a recipe names the package that offers it."""
+    """Return a line for each part that is not registered, if a recipe requires packages that are not installed."""
     required_packages = dict.fromkeys(package for layer in layers for package in layer.requires)
     if not required_packages:
         return []
@@ -167,9 +170,10 @@ def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
 
 
 def _merge(user: list[Layer], in_memory: bool = False, complete: bool = False) -> tuple[dict[str, Part], list[Layer]]:
-    """Return the merged parts and their layers, the lowest first.
+    """Return the merged parts, and all layers in order of increasing precedence.
 
-    An example applies only to its own data: the data that it names, or the data of the examples below it.
+    An example applies only if the run uses the data of the example. These are the data that the example names. If it
+    names none, they are the data of the last example before it that names data.
     """
     user_names = {kind: _last_name(kind, user) for kind in PARTS}
     paths = [] if complete else recipes_of(user_names["model"], user_names["sampler"])
@@ -194,7 +198,7 @@ def _last_name(kind: str, layers: list[Layer]) -> str:
 
 
 def _without_overridden_fields(layer: Layer, named: Mapping[str, str]) -> Layer:
-    """Return a shipped recipe without the fields of parts that the user replaced by another part."""
+    """Return a shipped recipe without fields of its default likelihood or prior, if the user names that part."""
     overridden = [
         kind_named
         for kind_named in ("likelihood", "prior")

@@ -1,4 +1,4 @@
-"""`Recipe`: all settings of a run, and their text."""
+"""All settings of a run (`Recipe`), and their conversion to a dictionary and to YAML."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ class Recipe:
     thin: Annotated[int, Ge(1), Doc("steps per kept draw")] = 1
     budget: Annotated[
         str | None,
-        Doc("time for start, warm-up and draws, such as 90s, 5m or 2h; it determines the lengths that are not given"),
+        Doc(
+            "time for start, warm-up and draws, such as 90s, 5m or 2h; warm-up, draws and thin are chosen for this "
+            "time, unless they are given"
+        ),
     ] = None
     until: Annotated[
         Literal["converged", "budget"] | None,
@@ -152,7 +155,7 @@ def as_dict(recipe: Recipe) -> dict[str, Any]:
 
 
 def to_yaml(recipe: Mapping[str, Any]) -> str:
-    """Return a recipe's dictionary as YAML that reads back identical, parts first, then run keys."""
+    """Return a recipe's dictionary as YAML: first the parts, then the run keys. Reading it gives the same values."""
     order = [*PARTS, *RUN_FIELDS]
     ordered_keys = [key for key in order if key in recipe]
     return yaml.write({key: recipe[key] for key in [*ordered_keys, *(key for key in recipe if key not in order)]})

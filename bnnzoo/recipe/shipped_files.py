@@ -12,16 +12,17 @@ from bnnzoo.plugins import builtin, registry
 
 
 def shipped(name: str) -> Path | None:
-    """Return the file of a recipe that the zoo or a plugin ships, or None."""
+    """Return the file of a recipe that the zoo or a plugin ships, or None if there is no such recipe."""
     entry = registry.get(registry.RECIPES, name)
     return _file(entry) if entry else None
 
 
 def recipes_of(model: str, sampler: str) -> list[Path]:
-    """Return the recipes shipped for a model, a sampler and the pair of them, lowest precedence first.
+    """Return the recipes shipped for a model, for a sampler and for both together, in order of increasing precedence.
 
-    They must come from the distribution that offers the part; the recipe of a pair may also come from the zoo. A
-    plugin's recipe with the name of another package's part therefore changes only runs that ask for it.
+    A recipe is returned only if the package that offers the part ships it. The recipe for both together may come from
+    the package of either part, or from the zoo. A plugin's recipe for a part of another package is therefore used only
+    if the user names the recipe.
     """
     parts = [entry for entry in (find_entry("models", model), find_entry("samplers", sampler)) if entry]
     owners = [(entry.name, [entry.distribution]) for entry in parts]
@@ -41,7 +42,7 @@ def recipes_of(model: str, sampler: str) -> list[Path]:
 def find_entry(kind: str, name: str) -> registry.Registered | None:
     """Return the entry with this name, or None if there is none or several.
 
-    An error is reported later, when the part is used.
+    If the name is ambiguous, the error is raised later, when the part is used.
     """
     try:
         return registry.get(kind, name)
@@ -52,8 +53,8 @@ def find_entry(kind: str, name: str) -> registry.Registered | None:
 def shipped_names() -> dict[str, str]:
     """Return the names and the summaries of all shipped recipes.
 
-    The summary is that of the plugin, or the first comment of the file. An unreadable recipe gives a warning and is
-    left out.
+    The summary comes from the plugin. If the plugin gives none, it is the first comment of the recipe file. An
+    unreadable recipe gives a warning and is left out.
     """
     entries_by_name = registry.entries(registry.RECIPES)
     summaries: dict[str, str] = {}
@@ -75,7 +76,7 @@ def _file(entry: registry.Registered) -> Path:
     if entry.distribution == registry.OWN:
         return builtin.RECIPES / path
     # `find_spec` locates a top-level package without importing it. A plugin with a single module has no folder of its
-    # own.
+    # own; its recipes are beside the module.
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     folder = folders[0] if folders else str(Path(spec.origin).parent) if spec and spec.origin else ""

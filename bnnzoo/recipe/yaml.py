@@ -1,7 +1,7 @@
-"""The YAML subset of recipes: YAML 1.2's plain values, within limits, each with its position.
+"""Reader and writer of recipes in a subset of YAML 1.2. The reader keeps the position of each value.
 
-Tags, merge keys and repeated keys are refused; size, depth and aliases are bounded. A recipe is only data, and errors
-give the line and the column.
+Tags, merge keys and repeated keys are errors. The size, the depth and the number of aliases are limited. Without tags,
+a recipe contains only data and no code. Error messages give the line and the column.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Node(NamedTuple):
 
 
 def read(path: Path) -> Node:
-    """Read the document in a file, or in a pipe, which can be read only once.
+    """Read the document in a file or in a pipe. The file is opened once, because a pipe cannot be read again.
 
     Raises:
-        UsageError: `FILE:LINE:COLUMN: problem`.
+        UsageError: if the file is unreadable or invalid; the message is `FILE:LINE:COLUMN: problem` where possible.
     """
     try:
         with path.open("rb") as file:
@@ -78,7 +78,7 @@ def parse(text: str, source: str) -> Node:
     """Parse the document in a text; `source` is its name in messages.
 
     Raises:
-        UsageError: `SOURCE:LINE:COLUMN: problem`.
+        UsageError: if the text is invalid; the message is `SOURCE:LINE:COLUMN: problem` where possible.
     """
     _refuse_long(text, source)
     reader = _Reader(source)
@@ -92,7 +92,7 @@ def parse(text: str, source: str) -> Node:
 
 
 def write(values: dict[str, Any]) -> str:
-    """Return values as YAML that reads back identical, in the given order.
+    """Return values as YAML in the given order. Reading the text gives the same values.
 
     Raises:
         UsageError: if the text is longer than `read` accepts.
@@ -108,7 +108,7 @@ def _refuse_long(text: str | bytes, source: str) -> None:
 
 
 class _Reader:
-    """Conversion of parser events to nodes. Aliases share a node, so that nothing is expanded."""
+    """Conversion of parser events to nodes. All aliases of an anchor share its node, so that nothing is copied."""
 
     def __init__(self, source: str):
         self.source = source
@@ -159,7 +159,7 @@ class _Reader:
         return self.anchors[event.anchor]._replace(where=where)
 
     def mapping(self, events: Iterator[Event], depth: int) -> dict[str, Node]:
-        """Return the items up to the end of a mapping, whose keys must be unique plain words."""
+        """Return the items of a mapping, whose keys must be unique plain words."""
         nodes: dict[str, Node] = {}
         for event in _until_end(events):
             if not isinstance(event, ScalarEvent):
@@ -178,7 +178,7 @@ class _Reader:
 
 
 def _until_end(events: Iterator[Event]) -> Iterator[Event]:
-    """Yield events up to the end of a sequence or a mapping; whoever takes one also takes the events inside it."""
+    """Yield events up to the end of a sequence or a mapping. The caller must also consume the events inside an item."""
     return itertools.takewhile(lambda event: not isinstance(event, CollectionEndEvent), events)
 
 
@@ -189,7 +189,7 @@ def _position(source: str, mark: Any) -> str:
 def _scalar(text: str, *, plain: bool) -> Any:
     """Convert a scalar by YAML 1.2's core schema.
 
-    1e-3 is a number, while no, 010 and 1_0 have no special YAML 1.1 meaning.
+    For example, 1e-3 is a number. The texts no, 010 and 1_0 do not have the special meanings of YAML 1.1.
     """
     if not plain:
         return text
@@ -241,6 +241,6 @@ def _text(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, int):
         return str(value)
-    # A NumPy scalar prints the shortest digits of its own precision, which read back identical.
+    # The text of a NumPy scalar has the fewest digits from which its precision reads the same number.
     text = str(value)
     return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}.get(text, text)

@@ -232,7 +232,7 @@ def test_bounds_are_explained_where_they_are_written_otherwise(tmp_path):
     censored = {"reading": Reading.from_options(censored=True)}
     message = refusal(written(tmp_path, "a,y\n" + rows("{s},{i}.5") + "1,~5\n2,9..1\n"), **censored)
     assert "write a number or a bound (<0.5, >100, 1..2)" in message
-    assert "('9..1'): an interval whose first end is not the smaller" in message
+    assert "('9..1'): an interval whose first end is not smaller than the second" in message
     path = written(tmp_path, "a,y\n" + rows("{s},{i}.5") + "1,<-999\n2,-999\n3,-999\n")
     codes = typed(loaded(path, **censored)[1], "--missing-code")
     with_codes = Reading.from_options(censored=True, missing_code=codes)

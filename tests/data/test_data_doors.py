@@ -48,7 +48,9 @@ def warnings_of(folder: Path, capsys, door: str, content: str) -> str:
 def test_codes_in_few_new_rows_are_questioned(folder, capsys):
     text = warnings_of(folder, capsys, "predict", "a,d,c\n-999,2024-01-11,red\n3,9999-12-31,red\n")
     assert "column a (-999 in 1 of 2 rows, training rows 0.5 to 100.5), column d (9999-12-31)" in text
-    assert "outside the training rows" in warnings_of(folder, capsys, "predict", "a,d,c\n9999,2024-01-11,red\n")
+    assert "outside the range of the training rows" in warnings_of(
+        folder, capsys, "predict", "a,d,c\n9999,2024-01-11,red\n"
+    )
     assert "outside" not in warnings_of(folder, capsys, "predict", "a,d,c\n99.5,2024-01-11,red\n250,2025-01-11,red\n")
 
 

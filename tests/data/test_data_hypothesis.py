@@ -19,7 +19,7 @@ from bnnzoo.errors import UsageError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*in every row"),
-    pytest.mark.filterwarnings("ignore:.*like a code for a missing cell"),  # a number may be -999
+    pytest.mark.filterwarnings("ignore:.*a code for a missing cell"),  # a number may be -999
 ]
 
 SETTINGS = settings(

@@ -552,7 +552,7 @@ def test_idx_round_trip(tmp_path, packed):
         (idx_bytes(np.zeros((0, 4, 5), np.uint8)), "empty; its header gives the shape [0, 4, 5]"),
         (idx_bytes(np.zeros((6, 4, 5), np.uint8))[:-1], "ends early"),
         (idx_bytes(np.zeros((6, 4, 5), np.uint8)) + b"x", "bytes left over"),
-        (b"\0\0\x08\x03" + b"\xff" * 12, "more than the file can hold"),
+        (b"\0\0\x08\x03" + b"\xff" * 12, "the file is too small for it"),
         (idx_bytes(np.zeros((5, 4, 5), np.uint8)), "x has 5 rows and y has 6"),
     ],
 )

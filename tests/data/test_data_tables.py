@@ -354,8 +354,8 @@ def test_data_sets_of_another_task_are_read_for_the_models():
     assert load_like(few, most.signature).y.tolist() == [1, 2, 1, 2]
     rows = load(np.arange(6.0).reshape(3, 2))
     regression = load((np.ones((3, 2)), np.array([1.5, 2.5, 3.5]))).signature
-    assert "the data have no inputs, because all columns are modelled" in message_of(load_like, rows, regression)
-    assert "the data have no inputs, because all columns are modelled" in message_of(load_like, rows, digits.signature)
+    assert "the data have no inputs, because every column is a target" in message_of(load_like, rows, regression)
+    assert "the data have no inputs, because every column is a target" in message_of(load_like, rows, digits.signature)
 
 
 @pytest.mark.parametrize("spec", [(), (np.ones(3),), (np.ones(3),) * 3, (pd.DataFrame({"a": [1.0]}),)])

@@ -109,7 +109,7 @@ def test_a_row_of_a_density_is_of_numbers(tmp_path):
     ):
         with pytest.raises(UsageError, match=message):
             load(data, task="density")
-    with pytest.raises(UsageError, match="the data have no inputs, because all columns are modelled"):
+    with pytest.raises(UsageError, match="the data have no inputs, because every column is a target"):
         load("two-moons", task="regression")
 
 

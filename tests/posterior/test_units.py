@@ -112,7 +112,7 @@ def test_a_note_states_the_scale_in_other_units(units, tmp_path, capsys):
     sd = np.std(4 * X[:, 0].astype(np.float64) + 2)
     if units:
         assert (
-            f"--likelihood.scale 0.3 is in the data's units, which is {0.3 / sd:.4g} times the standard dev"
+            f"--likelihood.scale 0.3 is in the data's units; it is {0.3 / sd:.4g} times the standard dev"
             in captured.err
         )
         assert "noise_scale       0.3\n" in captured.out

@@ -509,8 +509,8 @@ class Narrow:
 @pytest.mark.parametrize(
     ("field", "raw", "message"),
     [
-        ("step_size", "1e-50", "must be 0, or from 1.2e-38 to 3.4e+38 in size (got 1e-50)"),
-        ("step_size", 1e300, "must be 0, or from 1.2e-38 to 3.4e+38 in size (got 1e+300)"),
+        ("step_size", "1e-50", "must be 0, or have an absolute value from 1.2e-38 to 3.4e+38 (got 1e-50)"),
+        ("step_size", 1e300, "must be 0, or have an absolute value from 1.2e-38 to 3.4e+38 (got 1e+300)"),
         ("share", 0.999999999999, "must be < 1 in single precision (got 0.999999999999, which becomes 1.0)"),
     ],
 )

@@ -42,7 +42,7 @@ def check_column_names(names: Sequence[str], where: str, checked: Iterable[str] 
     Args:
         names: the names of all columns.
         where: the name of the table in error messages.
-        checked: the names of the columns in use, which alone are checked; the default is all columns.
+        checked: the names of the columns in use. Only these are checked; by default all columns are.
 
     Raises:
         UsageError: with the first invalid name.
@@ -114,12 +114,12 @@ def is_coarse(values: NDArray[Any], *, fraction: float = 0.05, origin: Literal["
     with np.errstate(over="ignore", invalid="ignore"):
         exact = exact - exact.min() if origin == "smallest" else exact
         rounding_errors = np.abs(exact - exact.astype(np.float32))
-        # `finite_float32` reports numbers that are infinite in float32.
+        # Numbers that are infinite in float32 are ignored here, because `finite_float32` reports them.
         return bool(np.max(rounding_errors, initial=0.0, where=np.isfinite(rounding_errors)) > fraction * exact.std())
 
 
 def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
-    """Return the positions of integers that have an equal neighbour in float64; this happens only beyond 2^53."""
+    """Return the positions of integers that float64 makes equal to another integer. This happens only beyond 2^53."""
     if values.dtype.kind not in "iuO" or not values.size or max(-int(values.min()), int(values.max())) <= 2**53:
         return np.zeros(0, np.int64)
     distinct, place = np.unique(values, return_inverse=True)
@@ -128,7 +128,7 @@ def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
 
 
 def lost_digits(number: Any) -> str:
-    """Return the problem of a number that `merged_positions` reports."""
+    """Return the description of the problem of a number that `merged_positions` finds."""
     return f"{number} and another whole number above 2^53 would become equal"
 
 

@@ -16,7 +16,8 @@ _SMALLEST = np.finfo(np.float32).tiny
 def adjacent(numbers: Any, *, up: bool) -> Any:
     """Return the next larger or the next smaller float32 numbers, as float64, without denormal numbers.
 
-    An open interval contains its inclusive ends if they are moved in this way. Only counts depend on it.
+    The likelihood uses open intervals. If an inclusive end is moved outwards in this way, the open interval contains
+    it. This makes a difference only for counts.
     """
     moved = np.nextafter(np.asarray(numbers, np.float32), np.float32(np.inf if up else -np.inf))
     is_denormal = (moved != 0) & (abs(moved) < _SMALLEST)
@@ -59,7 +60,7 @@ def uncensored_rows(y: Shaped[np.ndarray, "row ..."]) -> Bool[np.ndarray, " row"
 
 
 def are_bounds(y: Float[np.ndarray, "*row target bound"]) -> bool:
-    """Whether every target is a number or an interval that is infinite at one end at most."""
+    """Whether every target is a number, or an interval with at least one finite end."""
     low, high = y[..., 0], y[..., 1]
     return bool(np.all((low <= high) & (np.isfinite(low) | np.isfinite(high)) & (low < np.inf) & (high > -np.inf)))
 
@@ -68,7 +69,7 @@ def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row targe
     """Return an array of censored targets, [N, 2] for one target or [N, T, 2], as float32 [N, T, 2].
 
     The smallest and the largest value of a target are possible values, but the likelihood uses open intervals.
-    Therefore ends that differ are moved outwards to the adjacent numbers.
+    Therefore the two ends of an interval are moved outwards to the adjacent numbers.
 
     Raises:
         UsageError: if the shape is wrong, or with the first row that is not an interval.

@@ -15,8 +15,8 @@ Kind = Literal["number", "boolean", "date", "time", "text"]
 class Cells(NamedTuple):
     """One column with a known type.
 
-    numbers: [N] float64, nan if missing. Dates count days since 1970, times hours since midnight, text is a code into
-    `levels`.
+    numbers: [N] float64, nan if missing: days since 1970 for dates, hours since midnight for times, and positions in
+    `levels` for text.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Codes for missing cells: numbers that look like them (-999, or 9 beside a scale from 1 to 5), and unused options."""
+"""Codes for missing cells: numbers that look like codes, such as -999, and options whose codes no cell has."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ _FAR = 10.0
 _FEWEST_ROWS = 10
 """Minimal number of rows at which a value that occurs once can be distinguished from an ordinary outlier."""
 _LARGEST_SINGLE_CODE = -99.0
-"""Codes up to this value need not repeat if there are enough rows."""
+"""A code at or below this value may occur once, if there are enough rows."""
 _SMALLEST_SINGLE_HIGH_CODE = 999.0
-"""Codes from this value on need not repeat if there are enough rows."""
+"""A code at or above this value may occur once, if there are enough rows."""
 _ANY_ROWS = -999.0
-"""Codes up to this value need not repeat, for any number of rows."""
+"""A code at or below this value may occur once, for any number of rows."""
 _FEWEST_VALUES = 2
 """Minimal number of other values in a column with a code."""
 _ALWAYS_CODES = (-200.0, -32768.0, 32767.0, -2147483648.0, 2147483647.0, -1e20, 1e20, -1e30, 1e30, 9.96921e36)
 """Codes of instruments and file formats that are not repeated digits."""
 _SCALE_CODES = (7.0, 8.0, 9.0)
-"""Codes of questionnaires: refused, do not know, no answer. A 7 alone may be a step."""
+"""Codes of questionnaires: refused, do not know, no answer. A 7 without 8 or 9 may be a value of the scale."""
 _TOP_REPEATED, _TOP_ONCE = 0.1, 0.25
 """Minimal fraction of the rows with the largest value of a scale: for a repeated code, and for a code that occurs once.
 
-The largest value of counts is rarer.
+If the largest value is rarer, the column probably contains counts.
 """
 _TOP_ROWS = 4
 """Minimal number of rows with the largest value of a scale."""
 
 
 class Code(NamedTuple):
-    """A value that looks like a code for a missing cell."""
+    """A value that looks like a code for a missing cell, in `count` of `rows` cells; others are `low` to `high`."""
 
     column: str
     value: float
@@ -64,19 +64,20 @@ class Code(NamedTuple):
         return str(single) if single == self.value else f"{self.value:.10g}"
 
     def describe(self, others: str = "others") -> str:
-        """Return a text with the value, its frequency, and the range of the other values, which are called `others`."""
+        """Return a text with the value, its frequency and the range of the other values, which it calls `others`."""
         return (
             f"{self.column} ({self.text} in {self.count} of {self.rows} rows, {others} {self.low:g} to {self.high:g})"
         )
 
 
 def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
-    """Find values that look like codes and lie outside the other cells of a column; nan cells do not count.
+    """Find values that look like codes and lie outside the other values of a column. Cells with nan are ignored.
 
-    A code must repeat, with two exceptions. In a column of at least ten cells, numbers up to -99 or from 999 on may
-    occur once. -999, -9999 and so on may occur once in any column.
+    A code must occur more than once, with two exceptions. In a column of at least ten cells, numbers up to -99 or from
+    999 on and the codes of instruments and file formats may occur once. In any column, -999, -9999 and so on may occur
+    once.
 
-    It must lie more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is
+    A code must lie more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is
     enough that no other value is negative. For 7, 8 and 9 it is enough that the other values form a scale, see
     `_beside_a_scale`.
     """
@@ -108,10 +109,10 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
 
 
 def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray, " value"]) -> list[float]:
-    """Return the 7, 8 and 9 among the distinct values that lie beside a scale, such as 9 beside 1, 2, 3, 4, 5.
+    """Return the values 7, 8 and 9 if they may be codes beside a scale, such as 9 if the others are 1, 2, 3, 4, 5.
 
     The scale consists of all whole numbers from 0 or 1 to its largest value, which is at least two below the codes. The
-    largest value must be as frequent as in a scale; in a column of counts it is rarer.
+    largest value must be frequent, because in a column of counts it is rare.
     """
     rows, jumps = counts.sum(), np.flatnonzero(np.diff(values) != 1)
     if rows < _FEWEST_ROWS or values[0] not in (0.0, 1.0) or not jumps.size or not jumps[0]:
@@ -125,12 +126,12 @@ def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray,
 
 
 def doubts_of_codes(codes: Sequence[Code], targets: Sequence[str], *, instead: str = "") -> list[str]:
-    """Return doubts about values that look like codes, with the options that make them missing.
+    """Return doubts about values that look like codes, with the options that declare them as missing.
 
     Args:
         codes: the values.
         targets: the names of the targets.
-        instead: the remedy where the options of tables do not apply: arrays have no missing cells.
+        instead: the remedy for arrays, to which the options of tables do not apply.
     """
     doubts = []
     for are_targets in (False, True):
@@ -148,9 +149,9 @@ def doubts_of_codes(codes: Sequence[Code], targets: Sequence[str], *, instead: s
 
 
 def notes_of_unused_codes(frame: pd.DataFrame, reading: Reading, decimal: Any, where: str) -> list[str]:
-    """Return a note for each missing code that no cell of its columns holds, and warn of those that are lists.
+    """Return a note for each missing code that no cell of its columns has. If the code is a list, warn instead.
 
-    The others get no warning, because a part of a table need not hold every code of the whole.
+    Other codes give no warning, because a part of a table need not contain every code of the whole table.
 
     Args:
         frame: the columns in use, as the reader of the format returns them.
@@ -206,7 +207,7 @@ def _looks_like_a_code(value: float) -> bool:
 
 
 def _may_occur_once(value: float, *, enough: bool) -> bool:
-    """Whether a code of this size need not repeat; `enough`: the column has at least ten cells."""
+    """Whether a code with this value may occur once. `enough` says that the column has at least ten cells."""
     if value in _ALWAYS_CODES:
         return enough
     return value <= (_LARGEST_SINGLE_CODE if enough else _ANY_ROWS) or (enough and value >= _SMALLEST_SINGLE_HIGH_CODE)

@@ -1,6 +1,7 @@
 """Types of raw table columns: numbers, booleans, dates, times of day, or text with levels.
 
-docs/data.md states the rules. They use distinct cells only, and are the same for CSV, Parquet and data frames.
+docs/data.md states the rules. They use only the distinct cells of a column. They are the same for CSV, Parquet and data
+frames.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _floats(series: Any) -> Float[np.ndarray, " row"]:
 def _without_codes(values: Float[np.ndarray, " row"], dtype: Any, style: Style) -> Float[np.ndarray, " row"]:
     """Return the numbers, with nan for codes of missing cells.
 
-    For float32 columns the codes are rounded in the same way.
+    In a float32 column, the codes are rounded to float32 before the comparison.
     """
     code_values = np.array(style.code_numbers)
     is_float32 = getattr(dtype, "itemsize", 8) == 4 and getattr(dtype, "kind", "f") == "f"
@@ -99,7 +100,10 @@ def _without_codes(values: Float[np.ndarray, " row"], dtype: Any, style: Style) 
 
 
 def _as_integers(series: Any) -> NDArray[Any]:
-    """Return the numbers of an integer column, 0 where missing, as integers because float64 might not hold them."""
+    """Return the numbers of an integer column as integers, with 0 for missing cells; empty for other columns.
+
+    float64 might not represent the integers.
+    """
     import pandas as pd
 
     if not pd.api.types.is_integer_dtype(series.dtype):

@@ -1,4 +1,4 @@
-"""Doubts about columns that are valid but probably not as intended, as texts of warnings."""
+"""Doubts: texts of warnings about columns that are valid, but probably not as the user intended."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bnnzoo.data.columns.forms import WITH_UNIT
 from bnnzoo.finding import setting
 
 _FEWEST_IDENTIFIED = 20
-"""With fewer rows, all values may be distinct by chance."""
+"""Minimal number of rows for an identifier. With fewer rows, all values may be distinct by chance."""
 _FEWEST_NUMBERED = 3
-"""The same limit for a column with a name of row numbers."""
+"""The same minimal number for a column with a name that is usual for row numbers."""
 _ROW_NUMBERS = re.compile(
     r"unnamed: ?\d+|rownames?|row[ ._-]?(?:names?|id|no|nr|num(?:ber)?)?|index|level_0|\.\.\.1|#", re.I
 )
@@ -36,9 +36,10 @@ _FEWEST_VALUES = 2
 
 
 def doubts_of_inputs(cells: Sequence[Cells]) -> list[str]:
-    """Return doubts about constant columns and identifiers. A single input may differ in every row, such as a time.
+    """Return doubts about constant columns and identifiers.
 
-    Fewer rows are enough for a column with a usual name of row numbers.
+    A single input is never called an identifier: a time, for example, may differ in every row. For a column with a name
+    that is usual for row numbers, fewer rows are enough.
     """
     names_by_kind: dict[str, list[str]] = {"constant": [], "identifier": []}
     for column in cells:
@@ -83,7 +84,7 @@ def doubts_of_text(
     """Return doubts about text: amounts, names of columns, totals, levels that differ in case.
 
     Args:
-        categories: the columns of text that the user declared as levels.
+        categories: the columns that the user declared as categories.
         targets: the names of the targets.
         skip: a function that returns the option to leave out a row, counted from 0, or ""; None if rows were already
             left out.
@@ -100,7 +101,9 @@ def doubts_of_text(
                 f"column {name}: numbers with a unit ({unit}) are read as text, each as a category of its own; "
                 f"write plain numbers, or confirm the categories with {option}"
             )
-        doubts += [f"column {name}: {text}; write them alike if they are the same" for text in _twins(levels)]
+        doubts += [
+            f"column {name}: {text}; write them alike if they are the same" for text in _describe_similar(levels)
+        ]
         marks = [level for level in levels if not any(map(str.isalnum, level))]
         if name in targets and len(marks) == 1 and len(levels) > 1:
             code = setting("missing_code", f"{name}={marks[0]}")
@@ -125,7 +128,7 @@ def doubts_of_text(
     return doubts
 
 
-def _twins(levels: Sequence[str]) -> list[str]:
+def _describe_similar(levels: Sequence[str]) -> list[str]:
     """Return descriptions of categories that differ only in case, or in invisible or wide characters."""
     folded = Counter(level.casefold() for level in levels)
     twins = [level for level in levels if folded[level.casefold()] > 1]
@@ -151,8 +154,8 @@ def doubts_of_dates(cells: Sequence[Cells]) -> list[str]:
                 date = np.datetime64(int(day), "D")
                 code = setting("missing_code", f"{column.name}={date}")
                 doubts.append(
-                    f"column {column.name}: {date} is far from the other dates, like a code for a missing cell; to "
-                    f"read it as missing, use {code} with [[missing=median]] or drop"
+                    f"column {column.name}: {date} is far from the other dates, so it may be a code for a missing "
+                    f"cell; to read it as missing, use {code} with [[missing=median]] or drop"
                 )
         elif column.kind == "number" and _are_written_dates(present):
             doubts.append(
@@ -163,7 +166,7 @@ def doubts_of_dates(cells: Sequence[Cells]) -> list[str]:
 
 
 def sentinel_days(distinct: Float[np.ndarray, " distinct"]) -> list[float]:
-    """Return placeholder dates of a column, as days since 1970, that are far from its other dates.
+    """Return the placeholder dates of a column that are far from its other dates, as days since 1970.
 
     `distinct` are the sorted distinct dates of the column.
     """
@@ -177,7 +180,7 @@ def sentinel_days(distinct: Float[np.ndarray, " distinct"]) -> list[float]:
 
 
 def _are_written_dates(numbers: Float[np.ndarray, " distinct"]) -> bool:
-    """Whether all numbers, of several months, are dates written as YYYYMMDD."""
+    """Whether there are at least two numbers, and all are dates written as YYYYMMDD."""
     if numbers.size < _FEWEST_VALUES or numbers[0] < 19000101 or numbers[-1] > 21001231:
         return False
     if not np.array_equal(numbers, np.floor(numbers)):

@@ -24,7 +24,7 @@ CENSORED = "with bounds in place of numbers"
 
 
 MAX_MISSING_CODES = 3
-"""Maximal number of different cells for which a message names the missing codes."""
+"""Maximal number of different cells that a message proposes as missing codes."""
 _MOST_UNITS = 3
 """Maximal number of rows below a header that may hold units and widths."""
 
@@ -38,8 +38,8 @@ class Fault(NamedTuple):
         remedy: the advice; NAME stands for the column.
         row: the first affected row, from 1; 0 for the whole column.
         count: the number of affected rows.
-        coded: whether the cells may be codes and the column categorical.
-        codes: the cells if each may mean a missing value.
+        coded: whether the column may be categorical, with codes as its cells.
+        codes: the different cells with this fault, if each may stand for a missing cell; otherwise ().
     """
 
     description: str
@@ -61,7 +61,7 @@ class Faults:
         inputs: the columns that may be categories.
         targets: the columns that cannot be dropped.
         faults_by_column: the faults of each column.
-        notes: sentences about cells that are no faults.
+        notes: sentences for the user that do not describe faults.
     """
 
     table: AbstractTable
@@ -73,7 +73,7 @@ class Faults:
     _rows: dict[str, list[Int[np.ndarray, " some"]]] = field(default_factory=dict)
 
     def add(self, column: str, fault: Fault, rows: Int[np.ndarray, " some"] | None = None) -> None:
-        """Record a fault; only the first of each kind counts per column. `rows` (from 0) are the affected rows."""
+        """Record a fault; a column keeps the first fault of each kind. `rows` (from 0) are the affected rows."""
         column_faults = self.faults_by_column.setdefault(column, [])
         if fault.description not in [other.description for other in column_faults]:
             column_faults.append(fault)
@@ -148,7 +148,7 @@ class Faults:
         return with_names(remedy, columns)
 
     def _option_of_units(self, faults: Sequence[Fault]) -> str:
-        """Return the end of a remedy if the first rows have no numbers: they may hold units, or the header."""
+        """Return the end of a remedy if the faulty rows come first and have no numbers: units, or the header."""
         places = {(fault.row, fault.count) for fault in faults}
         row, count = places.pop()
         if places or row != 1 or count > _MOST_UNITS or any(map(self.table.has_number, range(count))):
@@ -162,7 +162,7 @@ class Faults:
         return f"; if {unit_rows}, leave {it} out with {units}; if row {count} is the header, use {above}"
 
     def _option_of_remark(self, faults: Sequence[Fault]) -> str:
-        """Return the end of a remedy if the cells are of one row, without numbers: it may be a remark."""
+        """Return the end of a remedy if all faults are in one row without numbers, which may be a remark."""
         rows = {fault.row for fault in faults}
         row = rows.pop()
         if rows or not row or any(fault.count > 1 for fault in faults) or self.table.has_number(row - 1):

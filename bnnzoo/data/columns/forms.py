@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from bnnzoo.data.columns.bounds import adjacent
 
 MISSING = frozenset({"", ".", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat", r"\n"})
-"""Words for a missing cell, in upper or lower case; \\N is that of MySQL and PostgreSQL."""
+"""Words for a missing cell, in upper or lower case. MySQL and PostgreSQL write \\N."""
 
 _DIGITS = r"[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 NUMBER = re.compile(rf"(?=.{{1,400}}\Z)(?:{_DIGITS}|[+\u2212-]?inf(?:inity)?)", re.IGNORECASE)
@@ -17,7 +17,7 @@ _INTERVAL = re.compile(
     rf"(?=.{{1,800}}\Z)(?:[\[(]\s?({_DIGITS})\s?[,;]\s?({_DIGITS})\s?[\])]|({_DIGITS})\s?\.\.\s?({_DIGITS}))"
 )
 LONG = re.compile(r"([+\u2212-]?[0-9]{16,400})(?:\.0*)?")
-"""Whole numbers that float64 may not hold exactly."""
+"""Whole numbers that float64 may not represent exactly."""
 BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
 TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
 DATE = re.compile(
@@ -138,7 +138,7 @@ class Style(NamedTuple):
         return None
 
     def _with_points(self, text: str) -> str:
-        """Return a bound with decimal points; empty if a file with decimal commas has a point: >1.000 may be 1000."""
+        """Return a bound with decimal points. With decimal commas, a point gives "", as >1.000 may be 1000."""
         if self.decimal != ",":
             return text
         return "" if "." in text.replace("..", "") else text.replace(",", ".")

@@ -44,7 +44,7 @@ def numeric_values(levels: Sequence[str]) -> list[float] | None:
 
 
 def merge_equal_levels(cells: Cells) -> Cells:
-    """Merge levels of equal value in a text column: 1 and 1.0 become the first of them."""
+    """Merge levels of equal value in a text column, such as 1 and 1.0; the first of them is kept."""
     values = numeric_values(cells.levels) or []
     first = {value: level for level, value in zip(reversed(cells.levels), reversed(values), strict=False)}
     if len(first) == len(values):

@@ -66,7 +66,7 @@ class Reading:
         decimal_mark: Any = "" if decimal is None else decimal
         if decimal_mark not in ("", ".", ","):
             raise UsageError(f"decimal: must be . or , (got {decimal!r})")
-        if decimal_mark == "." and separator_mark == ".":  # commas can be both: "1,5" in quotes
+        if decimal_mark == "." and separator_mark == ".":  # a comma can be both, if 1,5 is in quotes
             raise UsageError(f"separator and decimal: must differ (both are {separator_mark!r})")
         if encoding is not None:
             _check_encoding(encoding)
@@ -92,7 +92,7 @@ class Reading:
 
     @property
     def text_options(self) -> Reading:
-        """Options about the form of a text file only."""
+        """The reading with only the options about the form of a text file."""
         return dataclasses.replace(self, missing_code=(), censored=False)
 
     def check_codes(self, names: Sequence[str], where: str) -> None:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 class AbstractTable(abc.ABC):
     """Named columns. The constructor checks the form; `column_types.interpret` checks the cells.
 
-    The defaults are those of typed cells, which have no text notation to detect.
+    The default attributes and methods are for typed cells, where no notation of text must be detected.
 
     Attributes:
         where: the name of the table in messages.
         names: the names of the columns.
-        decimal: the decimal mark of numbers in text; "" if no option can change it from a point.
+        decimal: the decimal mark of numbers in text; "" means a point that no option can change.
         reading: the reading of the table, including detected options.
         note: the detected options that differ from the plain form; "" if there are none.
     """

@@ -37,7 +37,7 @@ _UNIX_DAY = np.timedelta64(1, "D")
 
 
 class TextColumn(NamedTuple):
-    """Distinct texts and, per row, the position of its text (`codes`, -1 for a missing cell)."""
+    """The distinct texts of a column and, for each row, the position of its text (`codes`; -1: a missing cell)."""
 
     name: str
     codes: Int[np.ndarray, " row"]
@@ -137,7 +137,7 @@ class TextColumn(NamedTuple):
     def _parsed(
         self, parse: Callable[[str], Any], shape: tuple[int, ...], description: str, problem: str, remedy: str
     ) -> Float[np.ndarray, "row ..."]:
-        """Return the value of each cell, nan if it is missing; report the cells of which `parse` returns None."""
+        """Return the value of each cell, nan if it is missing; report the cells for which `parse` returns None."""
         values = np.full((len(self.texts) + 1, *shape), np.nan)  # the last value is for code -1
         is_invalid = np.zeros(len(values), bool)
         for i, text in enumerate(self.texts):
@@ -189,12 +189,12 @@ class TextColumn(NamedTuple):
             self.faults.add(self.name, located_fault, rows)
 
     def _fault_of(self, text: str, fault: Fault) -> Fault:
-        """Return the fault of a cell that is not a number. Its problem is followed by a reason."""
+        """Return the fault of a cell that is not a number. The reason, if known, is added to its problem."""
         decimal = self.style.decimal
         if not self.style.censored and self.style.bounds(text) is not None:
             return Fault(CENSORED, "a bound, not a number", _BOUND_REMEDY)
         if self.style.censored and self.style.is_interval(text):
-            reason = "an interval whose first end is not the smaller"
+            reason = "an interval whose first end is not smaller than the second"
             return fault._replace(description="with intervals in the wrong order", problem=f"{fault.problem}: {reason}")
         if text == self.name:
             return fault._replace(
@@ -272,7 +272,10 @@ def refuse_merged(name: str, integers: NDArray[Any], faults: Faults) -> None:
 
 
 def _is_placeholder(text: str, present: Sequence[str]) -> bool:
-    """Whether the only text among numbers is a mark for a missing cell: ? or --, or ND beside three decimals."""
+    """Whether `text`, the only text among numbers, stands for a missing cell.
+
+    It does if it has no letters and digits (? or --), or if at least three numbers have decimals.
+    """
     return (
         not any(character.isalnum() for character in text)
         or sum(any(character in ".," for character in cell) for cell in present) > 2

@@ -1,10 +1,9 @@
 """The encoding of table columns as network inputs, fitted on the training table and stored in the run's file.
 
-Numbers and booleans are kept; if float32 could not distinguish numbers of a column, its smallest number is subtracted.
-Dates count days from the first one, times of day hours. Each level of a text column is an input of its own
-(`colour=red`). With
-`missing: median`, missing cells get the median of the training rows. Columns with missing cells in training get an
-indicator input (`age is missing`).
+Numbers and booleans are unchanged. If float32 could not distinguish the numbers of a column, the smallest of them is
+subtracted. A date becomes the number of days since the first date, and a time of day becomes hours. Each level of a
+text column becomes an input of its own (`colour=red`). With `missing: median`, missing cells get the median of the
+training rows, and each column with missing cells in training gets another input that marks them (`age is missing`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MOST_LEVELS = 100
 MOST_LETTERS = 200
 """Limit for the length of a level, for the same reason."""
 _COARSE = 1e-3
-"""Fraction of a column's sd by which float32 may change its numbers; beyond it the smallest number is subtracted."""
+"""Limit for the rounding error of float32, in sds of the column. Beyond it the smallest number is subtracted."""
 _NO_CATEGORIES = f"of text with more than {MOST_LEVELS} categories, or categories of more than {MOST_LETTERS} letters"
 MISSING_REMEDY = f"fill in missing cells with [[missing=median]], drop their rows with [[missing=drop]]{DROP_COLUMN}"
 
@@ -46,8 +45,8 @@ class Column:
         name: the name of the column.
         kind: the type of its cells.
         levels: the levels of a text column, each of which becomes one input.
-        origin: the first day of dates, in days since 1970; the smallest of numbers whose differences float32 would
-            lose.
+        origin: the number that is subtracted: the first date, in days since 1970, or the smallest number of a column
+            whose numbers float32 could not distinguish.
         median: the value that fills missing cells.
         was_missing: whether an indicator input marks missing cells.
         zoned: whether dates have a time zone.
@@ -123,7 +122,7 @@ class Encoding:
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Encoding:
-        """Return the encoding of numeric columns without gaps, which are unchanged; a file need not store it."""
+        """Return the encoding of numbers without missing cells, which are unchanged. A file need not store it."""
         return cls(tuple(Column(name) for name in names))
 
     @property
@@ -137,7 +136,7 @@ class Encoding:
         return self.columns[-1].name if self.columns and self.columns[-1].exposure else ""
 
     def makes_same_inputs(self, other: Encoding) -> bool:
-        """Whether another encoding makes the same inputs of a table, apart from medians."""
+        """Whether another encoding makes the same inputs from a table. Medians are not compared."""
         columns_of_both = [[replace(column, median=None) for column in encoding.columns] for encoding in (self, other)]
         return columns_of_both[0] == columns_of_both[1]
 
@@ -152,7 +151,7 @@ class Encoding:
         position = 0
         for column, column_cells in zip(self.columns, cells, strict=True):
             if column.kind == "text":
-                # A missing cell and an unseen level equal no code: all indicators are zero.
+                # A missing cell (nan) and an unseen level (-1) equal no code, so all inputs of the column are zero.
                 codes = np.arange(len(column.levels))
                 x[:, position : position + len(codes)] = column_cells.numbers[:, None] == codes
             else:
@@ -169,7 +168,7 @@ class Encoding:
         """Return this encoding with the medians of the training inputs, in which nan marks missing numbers.
 
         Raises:
-            UsageError: with a column of `where` that is missing in all training rows.
+            UsageError: if a column has no value in any training row; the message names the column of `where`.
         """
         if self.missing != "median":
             return self
@@ -237,7 +236,7 @@ class Encoding:
 def check_exposure(column: Cells, faults: Faults, *, missing: str) -> None:
     """Report exposures that are not positive and finite in float32 to `faults`.
 
-    Missing cells are reported too, with the remedy `missing`, unless that is empty: no median can replace an exposure.
+    If the remedy `missing` is not empty, missing cells are reported too, because no median can replace an exposure.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         values = column.numbers.astype(np.float32)
@@ -257,8 +256,8 @@ def check_exposure(column: Cells, faults: Faults, *, missing: str) -> None:
 def check_cells(cells: Sequence[Cells], faults: Faults, *, missing: str = "", empty: str = "use [[drop=NAME]]") -> None:
     """Report infinite cells and, if `missing` gives a remedy, missing cells to `faults`.
 
-    A column without any value is reported with the remedy `empty`, unless a model is already trained and its median is
-    known.
+    A column of a training table without any value is reported with the remedy `empty`. In new rows of a trained model
+    such a column is allowed if `missing` is empty.
     """
     for column in cells:
         with np.errstate(over="ignore"):
@@ -271,7 +270,7 @@ def check_cells(cells: Sequence[Cells], faults: Faults, *, missing: str = "", em
             problem = f"{value_text} is infinite in float32" if large else f"not finite ({value})"
             remedy = "rescale the column" if large else "correct it, or leave the cell empty"
             faults.add(column.name, Fault("with infinite numbers", problem, remedy, row + 1, int(infinite.sum())))
-        # Cells with another fault have no number either, and are not reported twice.
+        # Cells with another fault are nan too. They are not reported again.
         is_missing = column.is_missing & ~faults.recorded_rows(column.name, len(column.numbers))
         if is_missing.all() and not faults.trained:
             faults.add(column.name, Fault("without any value", "every cell is missing", empty))

@@ -20,14 +20,14 @@ from bnnzoo.finding import setting
 
 MOST_INFERRED_CLASSES = 20
 _FEWEST_ROWS = 30
-"""Rows from which on a warning is given if most classes have a single row."""
+"""Minimal number of rows for the warning that most classes have a single row."""
 MOST_CLASSES = 1000
 _LARGEST_LABEL = 2**53
 """Beyond this, float64 cannot distinguish adjacent whole numbers."""
 _TAIL = 0.25
-"""Minimal skewness of a distribution with a right tail; that of Poisson with mean 16."""
+"""Minimal skewness of counts. A Poisson distribution with mean 16 has this skewness."""
 TAKEN_AS_NUMBERS = "taken as numbers"
-"""Part of a note about an automatic choice; an explicit likelihood makes the note superfluous."""
+"""Part of a note about an automatic choice. If the user names a likelihood, the note is removed."""
 
 
 Task = Literal["regression", "classification", "density"]
@@ -81,7 +81,7 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
 
 
 def regression_targets(cells: Sequence[Cells]) -> Float[np.ndarray, "row target *bound"]:
-    """Return columns of numbers as [N, T] float32; censored ones as [N, T, 2], the smallest and the largest value."""
+    """Return columns of numbers as float32 [N, T]; if one is censored, as [N, T, 2] with the two ends of each cell."""
     if all(column.bounds is None for column in cells):
         return np.stack([column.numbers for column in cells], 1).astype(np.float32)
     bounds_by_column = [
@@ -173,8 +173,8 @@ def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
 def looks_like_counts(numbers: NDArray[Any]) -> bool:
     """Whether numbers may be counts: whole, not negative, with a long right tail that begins near zero.
 
-    Rounded amounts (prices in hundreds) are excluded by their common divisor, years and labels by the missing right
-    tail.
+    Rounded amounts, such as prices in hundreds, are excluded because they have a common divisor. Years and labels are
+    excluded because they have no right tail.
     """
     values = np.asarray(numbers, np.float64).reshape(-1)
     if np.unique(values).size < 3 or values.min() < 0 or values.max() >= _LARGEST_LABEL:
@@ -211,7 +211,7 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
 def check_labels(
     y: NDArray[Any], class_names: Sequence[str], where: str = "y", column: str = ""
 ) -> Int[np.ndarray, " row"]:
-    """Return the codes of new labels [N] in `class_names`. Classes need not all occur.
+    """Return the codes of new labels [N] in `class_names`. Not every class must occur.
 
     Raises:
         UsageError: with the first unknown label.
@@ -223,7 +223,7 @@ def check_labels(
 def recode(
     y: NDArray[Any], own_names: Sequence[str], class_names: Sequence[str], where: str
 ) -> Int[np.ndarray, " row"]:
-    """Convert targets to codes in `class_names`. They are codes in `own_names`, or numbers [N, 1] without names."""
+    """Convert targets to codes in `class_names`. They are codes in `own_names` or, if it is empty, numbers [N, 1]."""
     return check_labels(np.asarray(own_names)[y] if own_names else y[:, 0], class_names, where)
 
 
@@ -245,7 +245,9 @@ def codes_of(
     column: str,
     rows: Int[np.ndarray, " row"] | None = None,
 ) -> Int[np.ndarray, " row"]:
-    """Return the codes in `class_names` of the rows' `labels[index]`; `rows` are the row numbers if rows were left out.
+    """Return, for each row, the code of its label `labels[index]` in `class_names`.
+
+    If rows were left out, `rows` are the original numbers of the rows, from 0.
 
     Raises:
         UsageError: with the first unknown label.

@@ -40,8 +40,8 @@ class DelimitedTable(AbstractTable):
 
     Args:
         reading: the requested options; the others are detected.
-        trained: the reading of the training table, for a table of new rows; used if detection is ambiguous. Options
-            cannot be given then, so messages name none.
+        trained: the reading of the training table, if this is a table of new rows. It is used where detection is
+            ambiguous. Messages then name no options, because the user can give none.
     """
 
     def __init__(self, path: Path, reading: Reading = PLAIN, trained: Reading | None = None):
@@ -110,7 +110,7 @@ class DelimitedTable(AbstractTable):
         return cells_by_name
 
     def skip_option(self, *rows: int) -> str:
-        """Return the option that also skips rows, counted from 0 (-1 is the header); "" for new files."""
+        """Return the option that also skips these rows, counted from 0 (-1: the header); "" for a file of new rows."""
         if not self._text.has_options:
             return ""
         return self._text.skip_option(sorted(line for row in rows for line in self._lines_of(row)))
@@ -126,7 +126,7 @@ class DelimitedTable(AbstractTable):
         positions = [position_of_name[name] for name in names]
         columns = self._read_columns(positions, [position_of_name[name] for name in text_columns])
         # pandas infers the types of a long file in pieces: a column with numbers in some pieces loses the original
-        # text. Integers from 2^53 on beside a gap lose digits. These columns are read again as text.
+        # text. Integers from 2^53 on lose digits if a cell is missing. Both are read again as text.
         columns_to_reread = [
             i for i in positions if columns[i].dtype == object or (columns[i].dtype == float and _are_long(columns[i]))
         ]
@@ -200,7 +200,7 @@ class DelimitedTable(AbstractTable):
         """Refuse a table if most rows have a different number of fields than the first line.
 
         Rows with one more field may begin with row names, as R's write.table writes them, or end with a separator. In
-        other cases the first line is no header.
+        other cases the first line is probably not the header.
         """
         place = f"{self.where}: {count} rows do not have {self._num_fields} fields, as the header has"
         header = header_line(self._text.raw, self._text.delimiter)
@@ -218,7 +218,7 @@ class DelimitedTable(AbstractTable):
             raise UsageError(f"{place}; if the header is further down, leave out the lines above it with {option}")
 
     def _drop_empty_columns(self) -> tuple[str, ...]:
-        """Return the names without the nameless empty last columns of lines that end with separators."""
+        """Return the names without last columns that are empty and nameless, as if lines end with a separator."""
         names = list(self.names)
         while (
             len(names) > 1
@@ -230,7 +230,7 @@ class DelimitedTable(AbstractTable):
 
 
 def _are_long(numbers: pd.Series) -> bool:
-    """Whether numbers are whole and some are too large for float64 to hold exactly."""
+    """Whether all numbers are whole, and some are too large for float64 to represent exactly."""
     finite = numbers.to_numpy()
     finite = finite[np.isfinite(finite)]
     return bool(np.max(np.abs(finite), initial=0) >= 2**53) and np.array_equal(finite, np.floor(finite))

@@ -64,7 +64,7 @@ class DelimitedText(NamedTuple):
             yield Record(cells, end)
 
     def records(self, position: int, row: int = 0) -> Iterator[Record]:
-        """Yield the records of the rows from a position on, where row `row` (from 0) starts."""
+        """Yield the records from a position on, at which the row with the number `row` (from 0) starts."""
         try:
             for record in self.parse(position):
                 row += 1
@@ -76,7 +76,7 @@ class DelimitedText(NamedTuple):
             raise UsageError(f"{self.where}: row {row + 1}: {problem}; correct its quotes") from error
 
     def skip_option(self, lines: Collection[int]) -> str:
-        """Return the option that also skips these lines, counted from 1 without the lines that are already skipped."""
+        """Return the option that also skips these lines, counted from 1 among the lines that are not skipped yet."""
         kept_lines = itertools.filterfalse(self.skipped.__contains__, itertools.count(1))
         original_line = dict(enumerate(itertools.islice(kept_lines, max(lines)), 1))
         return setting("skip_rows", format_lines({*self.skipped, *(original_line[line] for line in lines)}))

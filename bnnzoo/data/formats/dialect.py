@@ -34,15 +34,15 @@ _SEPARATOR_LINE = re.compile(rb"sep=([^\r\n])\r?\n", re.IGNORECASE)
 def detect_dialect(
     raw: bytes, requested: Reading, default: Reading, usual: str, where: str, *, has_options: bool
 ) -> tuple[Reading, int]:
-    """Return the reading with separator and decimal mark, and the start of the header.
+    """Return the reading with separator and decimal mark, and the position in the text at which the header starts.
 
-    A line that names the separator is not the header.
+    If the first line names the separator (`sep=;`), the header starts after this line.
 
     Args:
         raw: the text.
         requested: the requested options.
         default: the reading that is used if detection is ambiguous.
-        usual: the separator that is usual for the name of the file.
+        usual: the separator that is usual for the suffix of the file.
         where: the name of the file in messages.
         has_options: whether messages may name options.
     """
@@ -144,7 +144,7 @@ def _cells(lines: Sequence[str], separator: str) -> set[str]:
 def _decimals(cells: Collection[str]) -> tuple[bool, bool]:
     """Whether some cells have a decimal comma, and whether some have a decimal point.
 
-    Possible thousands are ignored.
+    Cells that may have a thousands separator are ignored.
     """
     clear = [cell for cell in cells if not _THOUSANDS.fullmatch(cell)]
     return any(map(_WITH_COMMA.fullmatch, clear)), any(map(_WITH_POINT.fullmatch, clear))

@@ -66,15 +66,15 @@ def read_header(text: DelimitedText, start: int) -> tuple[tuple[str, ...], int]:
 
 
 def _one_column(text: DelimitedText, header: str, remedy: str) -> UsageError:
-    """Return the error for a header that is one column; new files have a remedy without options."""
+    """Return the error for a header with a single column. For a file of new rows, the remedy names no options."""
     remedy = remedy if text.has_options else "; separate its columns as in the training file"
     return UsageError(f"{text.where}: the header is one column, {header!r}{remedy}")
 
 
 def _check_remarks(text: DelimitedText, names: Sequence[str], start: int) -> None:
-    """Refuse remarks (lines that begin with #) above the header, with the option that skips them.
+    """Refuse remarks (lines that begin with #) above the header; the message names the option that skips them.
 
-    One line with # and as many fields as the next line is a header.
+    The last line with # is the header itself if it has as many fields as the next line.
     """
     if not names[0].startswith("#"):
         return
@@ -112,7 +112,8 @@ def is_number_cell(cell: str) -> bool:
 def check_names(names: Sequence[str], first_row: Sequence[str], where: str) -> None:
     """Refuse a first line that holds data and no names.
 
-    Numbers are names only if they count the columns (0, 1, ...), are years, or head text.
+    Consecutive numbers are accepted as names if they start with 0 or 1, or if there are three or more, such as years.
+    Other whole numbers are accepted if some names are text and the cells below the numbers are not numbers.
 
     Args:
         names: the cells of the first line.

@@ -47,12 +47,12 @@ class IdxFolder:
         return replace(train, test=self._test(train)).as_task(task)
 
     def inputs(self) -> tuple[NDArray[Any], str]:
-        """Return the images for prediction: t10k if they exist, else train."""
+        """Return the images for prediction: those of the t10k file if it exists, otherwise those of the train file."""
         images, _ = self._images()
         return images, self.where
 
     def labelled(self) -> UncheckedRows:
-        """Return these images with their labels."""
+        """Return the images of `inputs` with their labels."""
         images, part = self._images()
         labels = read_labels(self._folder, part)
         if labels is None:
@@ -121,7 +121,7 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
                 raise UsageError(f"{path}: empty; its header gives the shape {list(shape)}")
             if expected > _MOST_GZIP_SHRINKS * path.stat().st_size:
                 raise UsageError(
-                    f"{path}: its header gives the shape {list(shape)}, more than the file can hold; {damaged}"
+                    f"{path}: its header gives the shape {list(shape)}, but the file is too small for it; {damaged}"
                 )
             content = file.read(expected + 1)
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError

@@ -19,7 +19,7 @@ _PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
 def _labels_of_rows(schema: Any) -> set[str]:
-    """Return the columns that pandas wrote for the row index, under their own names; they are not data."""
+    """Return the names of the columns in which pandas stored the row index; these are not data."""
     try:
         return {name for name in schema.pandas_metadata["index_columns"] if isinstance(name, str)}
     except (TypeError, KeyError, ValueError):  # not written by pandas
@@ -37,7 +37,7 @@ class ParquetTable(AbstractTable):
             import pyarrow.parquet as pq
         except ImportError as error:
             raise UsageError(f"{self.where}: Parquet files need pyarrow; pip install 'bnnzoo[parquet]'") from error
-        # Damaged metadata raise the errors of all the libraries involved.
+        # Damaged metadata can raise errors of any of the libraries involved.
         self._errors = (OSError, ValueError, LookupError, TypeError, MemoryError, pa.ArrowException)
         try:
             with pq.ParquetFile(path) as file:

@@ -11,7 +11,7 @@ from pathlib import Path
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import setting
 
-_OTHERS = {
+_BINARY_FORMATS = {
     b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
     b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
 }
@@ -35,7 +35,7 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
         raw = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{where}: cannot be read ({error.strerror})") from error
-    for magic, problem in _OTHERS.items():
+    for magic, problem in _BINARY_FORMATS.items():
         if raw.startswith(magic):
             raise UsageError(f"{where}: {problem}")
     raw = _as_utf8(raw, encoding, where) if encoding else raw
@@ -67,7 +67,7 @@ def without_lines(raw: bytes, lines: Collection[int], where: str) -> bytes:
     """Return the text without some of its lines, counted from 1.
 
     Raises:
-        UsageError: if the file has fewer lines, or no others.
+        UsageError: if the file lacks one of the lines, or if no other lines are left.
     """
     if not lines:
         return raw
@@ -154,10 +154,10 @@ def _check_utf8(raw: bytes, where: str, *, has_options: bool) -> None:
     except UnicodeDecodeError as error:
         try:
             raw.decode("cp1252")
-            guess = "[[encoding=cp1252]] is that of Western Windows"
+            guess = "[[encoding=cp1252]] (Western Windows)"
         except UnicodeDecodeError:
-            guess = "for instance [[encoding=latin-1]]"
-        option = f", or name its encoding: {guess}" if has_options else ""
+            guess = "[[encoding=latin-1]]"
+        option = f", or name its encoding, for instance {guess}" if has_options else ""
         raise UsageError(
             f"{where}: {_line_place(raw, error.start)}: not UTF-8 (byte 0x{raw[error.start]:02x}); "
             f"save the file as UTF-8{option}"

@@ -39,14 +39,15 @@ def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
 
     Args:
         spec: the data.
-        task: `density` models all columns, or those of `target` or `columns`. It is also the task of data without
-            inputs: one array, an .npz file with only x or y, or a table whose columns are all targets. By default a
-            table is classification if its one target is text, booleans, or exactly the numbers 0..C-1 with 2 <= C <=
-            20; otherwise it is regression. For arrays the dtype of y decides.
+        task: `regression`, `classification` or `density`; by default the data determine it. `density` models all
+            columns, or only those of `target` or `columns`. Data without inputs always have this task: one array, an
+            .npz file with only x or y, or a table whose columns are all targets. The default of a table with one target
+            is classification if the target is text, booleans, or exactly the numbers 0..C-1 with 2 <= C <= 20. The
+            default of other tables is regression. For arrays the type of y determines the default.
         options: the options for tables, see `ColumnChoice`.
 
     Raises:
-        UsageError: if the data are invalid; the message covers all columns of a table.
+        UsageError: if the data are invalid; the message lists the problems of all columns of a table.
     """
     task = check_task(task)
     choice = ColumnChoice.from_options(**options)
@@ -99,11 +100,11 @@ def load_recipe_data(recipe: Recipe, spec: Spec = None) -> Dataset:
 
 
 def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = None) -> NDArray[Any]:
-    """Load inputs [N, *like.shape] of dtype `signature.dtype` for prediction.
+    """Load inputs [N, *signature.shape] of the type `signature.dtype` for prediction.
 
     The source is a file, a folder, a name, a data set, a data frame or an array x. Columns of tables are matched by
-    name, in any order; other columns are ignored. Arrays are matched by shape. An .npz file holds `x`, or only `arr_0`.
-    `unseen` overrides the option of the training run.
+    name, in any order; other columns are ignored. Arrays are matched by shape. An .npz file must contain `x`, or only
+    `arr_0`. The argument `unseen` replaces the option of the training run.
 
     Raises:
         UsageError: if the inputs do not match `signature`.
@@ -166,10 +167,12 @@ def load_like(spec: Spec, signature: Signature, *, unseen: Unseen | None = None)
 
 
 def _order_targets(y: Any, names: Sequence[str]) -> Any:
-    """Return a frame of targets in the order of the model's `names`, or unchanged if all its names differ.
+    """Return a frame of targets with its columns in the order of `names`, the targets of the model.
+
+    If no column has one of these names, the order is unchanged.
 
     Raises:
-        UsageError: if it has only some of the names, or additional ones.
+        UsageError: if only some of the names agree, or if the number of columns differs.
     """
     table = FrameTable(y, "y")
     if set(table.names) == set(names):
@@ -191,7 +194,7 @@ def _check_tabular(signature: Signature, where: str) -> None:
 
 
 def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDArray[Any]:
-    """Return the inputs of a data set, unchanged if its columns were encoded as in training."""
+    """Return the inputs of a data set. If its columns are encoded, they must be encoded as in training."""
     if data.encoding is None or data.encoding.is_plain:
         return _match(data.x, signature, data.name, unseen)
     if signature.encoding is None or not signature.encoding.makes_same_inputs(data.encoding):
@@ -202,7 +205,7 @@ def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDAr
 
 
 def _match(x: ArrayLike, signature: Signature, where: str, unseen: Unseen | None) -> NDArray[Any]:
-    """Return x [N, *like.shape] in the dtype of the training inputs. AbstractTable columns [N, columns] are encoded."""
+    """Return x [N, *signature.shape] in the type of the training inputs. Columns of a table [N, D] are encoded."""
     if signature.encoding is not None:
         return _encoded(x, signature, signature.encoding, where, unseen)
     inputs = as_inputs(x, where)

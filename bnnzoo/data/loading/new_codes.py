@@ -1,4 +1,4 @@
-"""Values of new rows that look like codes for missing cells beside the training rows, such as -999."""
+"""Warnings about values of new rows, such as -999, that look like codes for missing cells."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_ROWS = 20_000
 
 
 class _Pair(NamedTuple):
-    """One column of new rows and of training rows, in its own units."""
+    """One column: its values in the new rows and in the training rows, in original units."""
 
     name: str
     kind: str
@@ -33,13 +33,14 @@ class _Pair(NamedTuple):
 def warn_of_new_codes(
     x: NDArray[Any], y: NDArray[Any] | None, signature: Signature, trained: Callable[[str], NDArray[Any]], where: str
 ) -> None:
-    """Warn of values of new rows that look like codes for a missing cell and that no training row has.
+    """Warn about values of new rows that look like codes for a missing cell, and that no training row has.
 
     Args:
         x: the inputs of the new rows [N, D]; images are not tested.
-        y: the targets of the new rows; None if there are none. Classes are not tested, because they are known.
+        y: the targets of the new rows; None if there are none. Class labels are not tested.
         signature: the properties of the training data.
-        trained: returns the training rows' `x` or `y`. It is called only if a new value may be a code.
+        trained: a function that returns the training rows' `x` or `y`, by this name. It is called only if a new number
+            may be a code, or if there are dates.
         where: the name of the new rows in messages.
     """
     descriptions = []
@@ -51,13 +52,15 @@ def warn_of_new_codes(
             text for pair in _pairs(uncensored_targets(y), columns, "y", trained) if (text := _describe(pair))
         ]
     if descriptions:
-        text = f"{where}: {list_names(descriptions)}: outside the training rows, like a code for a missing cell; "
-        text += "if it is one, leave such rows out, or train with [[missing_code]] and [[missing=median]]"
+        text = (
+            f"{where}: {list_names(descriptions)}: outside the range of the training rows, so it may be a code for a "
+        )
+        text += "missing cell; if it is one, leave such rows out, or train with [[missing_code]] and [[missing=median]]"
         warnings.warn(text, BnnzooWarning, stacklevel=3)
 
 
 def _inputs(x: NDArray[Any], signature: Signature, trained: Callable[[str], NDArray[Any]]) -> Iterator[_Pair]:
-    """Yield the inputs that are numbers or dates. Levels, indicators and an exposure are checked elsewhere."""
+    """Yield the inputs whose new values may be codes: numbers and dates, but no levels, indicators or exposure."""
     columns = [(f"column {name}", "number", 0.0) for name in signature.feature_names]
     if signature.encoding is not None:
         columns = []
@@ -73,7 +76,7 @@ def _pairs(
     array: str,
     trained: Callable[[str], NDArray[Any]],
 ) -> Iterator[_Pair]:
-    """Yield the columns, each with a name, a kind and an origin, whose new values may be codes."""
+    """Yield the columns whose new values may be codes. `columns` are the name, kind and origin of each column."""
     for place, (name, kind, origin) in enumerate(columns):
         new = values[:, place].astype(np.float64) + origin
         if not new.size or kind not in ("number", "date"):
@@ -90,7 +93,7 @@ def _describe(pair: _Pair) -> str:
         days = sentinel_days(np.unique(np.append(pair.trained, pair.new)))
         days = [day for day in days if not np.isin(np.floor(pair.trained), day).any() and day in np.floor(pair.new)]
         return f"{pair.name} ({', '.join(str(np.datetime64(int(day), 'D')) for day in days)})" if days else ""
-    # A code in new rows need not repeat, because the training rows show what is usual.
+    # The new values are given twice, so that a code need not repeat: the training rows show the usual values.
     codes = find_codes(pair.name, np.concatenate([pair.trained, pair.new, pair.new]))
     codes = [code for code in codes if code.value not in pair.trained]
     codes = [code._replace(count=int((pair.new == code.value).sum()), rows=len(pair.new)) for code in codes]

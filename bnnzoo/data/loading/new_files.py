@@ -1,4 +1,4 @@
-"""Text files of new rows, read with the options of the training file unless they are written differently."""
+"""Text files of new rows. They are read with the options of the training file, unless they are written differently."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+")
 def open_like_training(path: Path, signature: Signature) -> DelimitedTable:
     """Return the table in a text file of new rows.
 
-    Separator and decimal mark are detected; if the file does not determine them, those of the training file are used. A
-    file in UTF-8 is read as UTF-8. A line that training skipped is skipped if it is no data row: it is above the
-    header, or has no number and no known level.
+    The separator and the decimal mark are detected. If they cannot be determined, those of the training file are used.
+    A file in UTF-8 is read as UTF-8, another file with the encoding of the training file. Lines that were skipped in
+    training are skipped too, unless they are data rows. A data row is below the header and has a number or a known
+    text level.
     """
     trained_reading = signature.reading.text_options
     encoding = "" if not trained_reading.encoding or is_utf8(path) else trained_reading.encoding
@@ -53,7 +54,7 @@ def _open_with_skipped_lines(
         try:
             shorter_table = DelimitedTable(path, _skip_lines(reading, lines), trained_reading)
         except UsageError:
-            return table  # its names are reported
+            return table  # the caller reports its unknown names
         return table if set(columns).isdisjoint(shorter_table.names) else shorter_table
     levels = {level for column in (signature.encoding.columns if signature.encoding else ()) for level in column.levels}
     lines_to_skip = {line for line in lines if line > 1 and not table.is_row(line - 2, levels)}
@@ -61,7 +62,7 @@ def _open_with_skipped_lines(
 
 
 def _begins_with_data(path: Path, reading: Reading, columns: Collection[str], lines: Collection[int]) -> bool:
-    """Whether the first line names a training column, and one of the skipped `lines` is absent or has a number."""
+    """Whether the first line names a training column, and one of the `lines` to skip does not exist or has a number."""
     text = read_text(path, reading.encoding, has_options=False).decode("utf-8").split("\n")
     names = {plain_name(cell) for cell in (*_CELLS.split(text[0]), *_CELLS_WITH_SPACES.split(text[0]))}
     if names.isdisjoint(columns):

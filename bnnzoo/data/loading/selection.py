@@ -22,7 +22,7 @@ class ColumnChoice(NamedTuple):
         target: the target columns (default: the last column).
         columns: the input columns (default: all but the targets).
         drop: the columns to leave out.
-        categories: the input columns whose cells are codes, of any content; each level becomes one input.
+        categories: the input columns whose cells are codes, even if they are numbers; each code becomes one input.
         missing: the treatment of missing cells: an error, leaving out the row, or the column's median.
         unseen: the treatment of unknown text levels in `load_inputs` and `load_like`.
         exposure: a column of positive numbers that multiply the rates of counts; "" for none.
@@ -40,13 +40,13 @@ class ColumnChoice(NamedTuple):
 
     @classmethod
     def from_options(cls, *, exposure: Any = None, **options: Any) -> ColumnChoice:
-        """Return the choice for the options. Names of columns become text, because those of a frame may be numbers."""
+        """Return the choice for the options. Column names become text, because names in a data frame may be numbers."""
         options |= {key: _names(options[key]) for key in ("target", "columns", "drop", "categories") if key in options}
         return cls(**options, exposure="".join(_names(exposure or "")))
 
 
 def _names(names: Any) -> tuple[str, ...]:
-    """Return one or several names as text."""
+    """Return a name, or several names, as a tuple of texts."""
     name_list = names if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
     return tuple(unicodedata.normalize("NFC", str(name)) for name in name_list)
 

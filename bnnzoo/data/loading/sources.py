@@ -27,7 +27,7 @@ READERS: dict[str, Callable[[Path], AbstractTable | NpzFile]] = {
     ".pq": ParquetTable,
     ".npz": NpzFile,
 }
-"""Readers of files by suffix: a table, or a class with the methods of `NpzFile`. `IdxFolder` reads folders."""
+"""Readers of files, by suffix. A reader is a table, or has the methods of `NpzFile`. `IdxFolder` reads folders."""
 _REMEDIES = {
     (".xlsx", ".xls", ".xlsm", ".ods"): "save the table as CSV",
     (".gz", ".zip", ".bz2", ".xz", ".zst"): "unpack it first",
@@ -37,7 +37,7 @@ _REMEDIES = {
 Spec = Any
 """A registered name, a path, a data frame, a `Dataset`, or arrays."""
 Source = AbstractTable | NpzFile | IdxFolder | Dataset | tuple[Any, Any]
-"""A reader of a file, a folder or a frame, a data set, or a pair of arrays."""
+"""A data set, a pair of arrays, or the reader of a file, a folder or a data frame."""
 
 
 def source_of(spec: Spec, reading: Reading = PLAIN, signature: Signature | None = None) -> Source:

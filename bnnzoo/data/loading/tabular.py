@@ -34,9 +34,9 @@ from bnnzoo.finding import setting, spell_settings, spelling
 
 
 def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, name: str, kind: str = "") -> Dataset:
-    """Return the training set of a table and a selection of its columns.
+    """Return the training set of the selected columns of a table.
 
-    `kind` is the kind of the targets, if `joined` determined it.
+    `kind` is the kind of the targets if `join_frame` determined it, otherwise "".
 
     Raises:
         UsageError: with one line for each kind of fault, which lists every affected column.
@@ -134,7 +134,7 @@ def new_inputs(
     """Return the inputs of a table for prediction. Training columns are matched by name; other columns are ignored.
 
     Raises:
-        UsageError: see `training_set`; also for levels that training did not see.
+        UsageError: see `training_set`; also for text levels that do not occur in the training rows.
     """
     return _new_rows(table, signature, {}, unseen)[0]
 
@@ -144,7 +144,7 @@ def new_rows(
 ) -> Dataset:
     """Return the inputs and targets of a table for testing. Rows with missing cells are left out if training did so.
 
-    `kind` is the kind of the targets, if `joined` determined it.
+    `kind` is the kind of the targets if `join_frame` determined it, otherwise "".
     """
     if signature.task == "density":
         x = new_inputs(table, signature, unseen)
@@ -226,7 +226,7 @@ def _read(
 
 
 def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDArray[np.bool_], str]:
-    """Return a mask of the rows without missing cells, and a sentence about the others.
+    """Return a mask of the rows without missing cells, and a sentence about the rows that are left out.
 
     Raises:
         UsageError: with the remedy `remedy`, if no row is complete.
@@ -242,7 +242,7 @@ def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDA
 
 
 def _keep_rows(column: Cells, keep: NDArray[np.bool_]) -> Cells:
-    """Return the cells of the training rows, without levels that only other rows have."""
+    """Return the cells of the rows in `keep`. Levels that occur only in other rows are removed."""
     if column.kind != "text":
         bounds = None if column.bounds is None else column.bounds[keep]
         return column._replace(numbers=column.numbers[keep], bounds=bounds)
@@ -284,11 +284,12 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
 
 
 def join_frame(spec: Any, reading: Reading, task: str | None) -> tuple[Any, tuple[str, ...], str]:
-    """Join a pair of a data frame of inputs and its targets (arrays, a series or a frame) into one frame.
+    """Join a pair (x, y), where x is a data frame and y an array, a series or a data frame, into one data frame.
 
     Returns:
-        The frame, the names of the targets, and their kind; any other `spec` is returned unchanged. The kind of text
-        targets outside a frame is "label" (class labels), as for arrays, even if the text looks like numbers or gaps.
+        The frame, the names of the targets, and the kind of the targets. Any other `spec` is returned unchanged, with
+        empty names and kind. The kind is "label" if y is text outside a data frame. Such text is a class label even if
+        it looks like a number or like a missing cell, as in pairs of arrays.
     """
     if not (isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[0])):
         return spec, (), ""
@@ -312,7 +313,7 @@ def join_frame(spec: Any, reading: Reading, task: str | None) -> tuple[Any, tupl
         target_arrays = array.T if array.ndim == 2 else [array]
         name = "y" if given_name is None else str(given_name)
         while given_name is None and _clashes(name, len(target_arrays), inputs.names):
-            name += "_"  # a target without a name takes the first free one
+            name += "_"  # a target without a name gets the first name that is free
         columns = {name if len(target_arrays) == 1 else f"{name}{i}": column for i, column in enumerate(target_arrays)}
         if task in (None, "classification") and pd.api.types.infer_dtype(array, skipna=True) == "string":
             kind = "label"
@@ -321,7 +322,7 @@ def join_frame(spec: Any, reading: Reading, task: str | None) -> tuple[Any, tupl
             raise UsageError(f"y: its name, {name}, is also the name of a column of x; rename it")
         if column.shape != (len(frame),):
             raise UsageError(
-                f"y: shape {list(column.shape)} for the {len(frame)} rows of x; they must have equally many rows"
+                f"y: shape {list(column.shape)} for the {len(frame)} rows of x; they must have the same number of rows"
             )
     for name, column in columns.items():
         frame[name] = column
@@ -333,7 +334,7 @@ def _clashes(name: str, count: int, taken_names: Sequence[str]) -> bool:
 
 
 def _check_labels_of_rows(x: Any, y: Any) -> None:
-    """Refuse rows whose pandas labels are the same in another order, because rows are paired by position."""
+    """Refuse x and y with the same pandas row labels in different orders, because rows are paired by position."""
     import pandas as pd
 
     if not (isinstance(x, pd.DataFrame) and isinstance(y, pd.Series | pd.DataFrame)) or len(x) != len(y):

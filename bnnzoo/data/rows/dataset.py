@@ -49,15 +49,16 @@ class Dataset:
         x: features [N, D] float32, or images [N, H, W] or [N, C, H, W], float32 or uint8.
         y: regression [N, T] float32; classification [N] int32 with labels 0..num_classes-1. A density has no inputs: x
             and y are both the rows [N, D], and the model may condition a column on others. Censored targets are [N, T,
-            2], the smallest and the largest possible value: equal for a known value, infinite without a limit.
+            2]: the smallest and the largest possible value. These are equal if the value is known. One of them is
+            infinite if there is no limit.
         task: regression, classification or density.
         feature_names: D names; () for images.
         target_names: T names; one for classification.
         class_names: the names of the labels; () for regression and density.
         name: the name of the data set in messages.
-        test: the test set that belongs to the data, if any; `split` prefers it to a random one.
-        encoding: the map from table columns to x. Before `split`, nan marks cells that training medians will fill.
-        notes: automatic choices while reading, as sentences.
+        test: the test set that belongs to the data, if any; `split` uses it instead of random rows.
+        encoding: the map from table columns to x. If medians replace missing cells, these are nan until `split`.
+        notes: sentences about choices that were made automatically when the data were read.
         left_out: a sentence about the omitted rows; empty if there are none.
         truth: a function from inputs [N, D] to noise-free targets, one column per branch [N, B]; for synthetic data
             with one target.
@@ -136,7 +137,7 @@ class Dataset:
         y, where = self.y, f"{self.name}: column {self.target_names[0]}"
         if self.task == "density":
             raise UsageError(
-                f"{self.name}: the data have no inputs, because all columns are modelled; {task} needs inputs "
+                f"{self.name}: the data have no inputs, because every column is a target; {task} needs inputs "
                 "and a target"
             )
         if task == "density":
@@ -152,7 +153,7 @@ class Dataset:
                 raise UsageError(f"{self.name}: {y.shape[1]} targets; classification needs one column of labels")
             labels, names = training_labels(y[:, 0], self.name, self.target_names[0])
             converted = replace(self, y=labels, task="classification", class_names=names)
-        # Notes about the targets describe the choice of the old task.
+        # Notes about the targets are removed, because they describe the choice of the old task.
         note_prefix = f"target {self.target_names[0]}: "
         converted = replace(converted, notes=tuple(note for note in self.notes if not note.startswith(note_prefix)))
         if self.test is None or task != "classification":
@@ -177,7 +178,7 @@ class Dataset:
 
 
 def _are_labels(y: NDArray[Any]) -> bool:
-    """Whether targets are classes: text, booleans, or integers with few distinct values or exactly 0..C-1."""
+    """Whether targets are classes: text, booleans, or integers with few distinct values or all the values 0..C-1."""
     if y.size != y.shape[0] or y.dtype.kind not in "biuUO":
         return False
     if y.dtype.kind not in "iu":
@@ -200,9 +201,10 @@ def from_arrays(
 ) -> Dataset:
     """Return a checked data set of x [N], [N, D], [N, H, W] or [N, C, H, W] and y [N] or [N, T].
 
-    Without `task`, one target of text, booleans or integers is a label. Integers must have at most 20 distinct values,
-    or be 0..C-1 with two rows each on average. Other targets are regression. For `density`, x and y are columns of one
-    row. `where` (a file name) starts error messages. `censored` targets are [N, 2] or [N, T, 2], see `Dataset`.
+    Without `task`, a single target is a class label if it is text, booleans or certain integers. The integers must have
+    at most 20 distinct values, or be exactly 0..C-1 (C up to 1000) with at least two rows per value on average.
+    Other targets are regression. For `density`, a row is the columns of x and of y. `where` (a file name) starts
+    error messages. `censored` targets are [N, 2] or [N, T, 2], see `Dataset`.
 
     Raises:
         UsageError: if the data are invalid.
@@ -224,7 +226,7 @@ def from_arrays(
     targets = label_array(y, f"{prefix}y")
     if targets.shape[0] != inputs.shape[0]:
         raise UsageError(
-            f"{prefix}x has {inputs.shape[0]} rows and y has {targets.shape[0]}; they must have equally many"
+            f"{prefix}x has {inputs.shape[0]} rows and y has {targets.shape[0]}; they must have the same number of rows"
         )
     if targets.ndim > 2 or 0 in targets.shape:
         raise UsageError(f"{prefix}y has shape {list(targets.shape)}; it must be [N] or [N, T]")
@@ -267,7 +269,9 @@ def _encoded_targets(
     """
     if task == "classification":
         if num_targets != 1:
-            raise UsageError(f"{prefix}y has shape {list(targets.shape)}; labels must be [N] (one-hot: y.argmax(1))")
+            raise UsageError(
+                f"{prefix}y has shape {list(targets.shape)}; labels must be [N]; for one-hot labels use y.argmax(1)"
+            )
         return training_labels(targets.reshape(-1), f"{prefix}y")
     numbers = numeric_array(targets, f"{prefix}y")
     columns = finite_float32(numbers, f"{prefix}y").reshape(-1, num_targets)

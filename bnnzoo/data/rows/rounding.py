@@ -12,14 +12,14 @@ _LARGEST = 2**22
 _COARSE = 0.02
 """Minimal step, in standard deviations, at which rounding matters to a density."""
 _FEWEST = 10
-"""Minimal number of rows; fewer may lie on a grid by chance."""
+"""Minimal number of rows. Fewer values may lie on a grid by chance."""
 
 
 def rounding_step(values: Float[np.ndarray, " row"]) -> float:
-    """Return the step of the grid of all values, in their units; 0 if there is no grid, or a fine one.
+    """Return the step of the grid on which all values lie, in their units; 0 if there is no grid, or a fine one.
 
-    At least half of the rows must share their value with another row. Measurements mostly have unique values, rounded
-    numbers rarely.
+    The result is also 0 if less than half of the rows share their value with another row. Measurements are mostly
+    unique, but rounded numbers rarely are.
     """
     numbers = np.asarray(values, np.float64)
     distinct, counts = np.unique(numbers, return_counts=True)
@@ -38,6 +38,6 @@ def rounding_step(values: Float[np.ndarray, " row"]) -> float:
 
 
 def is_on_grid(values: Float[np.ndarray, " row"], step: float, origin: float) -> bool:
-    """Whether all values are whole steps from the origin."""
+    """Whether all values differ from the origin by a whole number of steps."""
     steps = (np.asarray(values, np.float64) - origin) / step
     return bool(np.all(np.abs(steps - np.round(steps)) <= 1e-3))

@@ -40,8 +40,8 @@ class Scaler:
         """Compute means and population standard deviations of the training rows, for images over all pixels together.
 
         A censored target is represented by its finite end, or by the midpoint of its interval. Constant columns get sd
-        1, and an exposure keeps its units. Without `standardise` nothing changes, except that uint8 images are divided
-        by 255 (x_mean 0, x_sd 255).
+        1, and an exposure keeps its units. Without `standardise` the scaler changes nothing, except that uint8 images
+        are divided by 255 (x_mean 0, x_sd 255).
 
         Raises:
             UsageError: if float32 cannot represent the standard deviation of a column.
@@ -65,7 +65,7 @@ class Scaler:
         """Check a scaler from a file against the signature of its data.
 
         Raises:
-            ValueError: if a shape differs or a standard deviation is not a normal positive number.
+            ValueError: if a shape differs or if a standard deviation is not positive or is denormal.
         """
         inputs = signature.shape if len(signature.shape) == 1 else ()
         shapes = [inputs, inputs, (len(signature.target_names),), (len(signature.target_names),)]
@@ -90,9 +90,10 @@ class Scaler:
         return _scale(y, self.y_mean, self.y_sd, "standardised y")
 
     def log_units(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the difference between the log densities in the network's and in the original units, per row [N].
+        """Return, per row [N], the log density in the network's units minus the log density in original units.
 
-        It is the sum of log y_sd over the targets. Censored targets do not count, because they have a probability.
+        It is the sum of log y_sd over the targets. Censored targets do not count, because their likelihood is a
+        probability and has no units.
         """
         sds = np.log(self.y_sd.astype(np.float64))
         return (y[..., 0] == y[..., 1]) @ sds if y.ndim == 3 else np.full(len(y), sds.sum())
@@ -140,7 +141,7 @@ def _refuse_far(
 
 
 def _is_valid_divisor(sd: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Whether an sd is a valid divisor: a normal number of float32."""
+    """Whether an sd is a valid divisor: a positive float32 number that is not denormal."""
     return np.asarray(sd >= np.finfo(np.float32).tiny)
 
 

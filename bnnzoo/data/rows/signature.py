@@ -28,7 +28,7 @@ class Signature(NamedTuple):
         target_names: the names of the targets [T].
         task: the task of the model.
         class_names: the names of the classes; () for regression and density.
-        encoding: the encoding of table columns, if it is not trivial.
+        encoding: the encoding of table columns; None if every column is an input without changes.
         reading: the notation of the table's cells.
     """
 

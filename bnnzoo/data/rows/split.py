@@ -13,11 +13,12 @@ from bnnzoo.errors import UsageError
 
 
 def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Return the training set and the test set, which depend on the seed only.
+    """Return the training set and the test set. The same seed always gives the same split.
 
-    With `test_fraction` 0, every row is a training row and there is no test set. A data set with its own test set keeps
-    it for any other fraction. Otherwise ceil(test_fraction * N) random rows are the test set. They have the class
-    proportions of the data if both parts have room for every class. A class with a single row is always trained on.
+    With `test_fraction` 0, every row is a training row and there is no test set. For any other
+    fraction, a data set with its own test set keeps this test set. Otherwise ceil(test_fraction * N) random rows are
+    the test set. They have the class proportions of the data if both sets are large enough to contain every class. The
+    single row of a class is a training row, unless there are too few other rows.
 
     Raises:
         UsageError: if the fraction is invalid or leaves no training rows.
