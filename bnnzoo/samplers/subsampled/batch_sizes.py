@@ -17,8 +17,8 @@ START = (50, 20)
 """Batch size n and number of batches M before warm-up selects them. Runs without warm-up keep these values."""
 
 FULL_BATCH_UP_TO = 2000
-"""Number of data up to which a step uses all of them once. With half of them a step would cost half as much, but the
-chain would need about twice as many steps."""
+"""Number of data up to which a step uses all of them once. With half of them a step would cost half as much.
+Without control variates, however, the chain would move more slowly, and nothing would be saved."""
 
 _NUM_BATCHES = 20
 _FEWEST = 2 * _NUM_BATCHES
@@ -80,7 +80,7 @@ class Sizes(NamedTuple):
 
 
 def full_batch(num_data: int) -> Sizes:
-    """Return the sizes with which a step uses all data. The noise is then 0, and the step is an ordinary Metropolis step."""
+    """Return the sizes with which a step uses all data. It then has no noise and is an ordinary Metropolis step."""
     batches = max(m for m in range(1, _NUM_BATCHES + 1) if num_data % m == 0)
     return Sizes(num_data // batches, batches, True)
 
