@@ -21,7 +21,9 @@ Exactness = Literal["exact", "noise-corrected", "biased", "approximate"]
 
 
 class AbstractSampler(eqx.Module, Generic[S]):
-    """A sampling method. Its fields are hyperparameters; its methods are pure and, except `tune`, concern ONE chain.
+    """A sampling method, whose fields are its hyperparameters.
+
+    `init`, `step`, `warmup_step`, `settle` and `inspect` are pure functions of ONE chain. `tune` sees all chains.
 
     A state is any tree with the attribute `position`, the parameters theta of the draw. A sampler whose `headroom` is
     not empty also has `step_size` in its state, and warm-up adapts it.
@@ -37,14 +39,15 @@ class AbstractSampler(eqx.Module, Generic[S]):
     """Whether `findings` detects every known way in which a run can fail silently. If not, a run's `regime_ok` is not
     applicable."""
     inspect: ClassVar[Callable[..., Stats] | None] = None
-    """Method `inspect(posterior, state, *, key)` that computes diagnostics at a chain's last position which the
-    statistics of its steps cannot show. They are stored in the result file, and `findings` receives them with the
-    means. None for a sampler without such diagnostics."""
+    """Method `inspect(posterior, state, *, key)`, or None. It computes diagnostics at the last position of a chain that
+    cannot be computed from the statistics of the steps. They are stored in the result file, and `findings` receives
+    them together with the means of the statistics."""
     budget_field: ClassVar[str] = ""
-    """Name of a field that a time budget chooses by `fit_budget`, unless the user sets it."""
+    """Name of the field that `fit_budget` chooses in a run with a time budget, unless the user sets it; "" for none."""
     chain_state: ClassVar[tuple[str, ...]] = ()
     """State fields, beside the position, that a step after warm-up may change: momenta, counters, cached densities.
-    Paths such as `inner.momentum` are allowed. `check sampler` rejects a change of any other field as adaptation."""
+    Paths such as `inner.momentum` are allowed. If any other field changes, `check sampler` reports that the sampler
+    still adapts after warm-up."""
 
     @abc.abstractmethod
     def init(
@@ -96,10 +99,11 @@ class AbstractSampler(eqx.Module, Generic[S]):
         return self, states
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Return the distance of a step from each limit of the step size; warm-up moves the smallest mean to zero.
+        """Return a step's relative margin to each limit that bounds the step size.
 
-        The values are in units of the limit, so that -1 is the worst. The default is
-        `acceptance_rate / target_acceptance - 1` for samplers with that field. An empty array means no adaptation.
+        A margin is positive if the limit is satisfied and negative if it is exceeded. Warm-up adapts the step size
+        until the smallest of the mean margins is 0. For samplers with the field `target_acceptance` the default is
+        `acceptance_rate / target_acceptance - 1`. An empty array means that warm-up does not adapt the step size.
         """
         target = getattr(self, "target_acceptance", None)
         if target is None or "acceptance_rate" not in stats:
@@ -107,7 +111,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
         return jnp.reshape(stats["acceptance_rate"] / target - 1, (1,))
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject a posterior that this sampler cannot run on. Called on the host, before anything compiles.
+        """Refuse a posterior that this sampler cannot run on. This is called on the host, before anything is compiled.
 
         Raises:
             UsageError: if the posterior is not supported; the message names the remedy.
@@ -115,22 +119,26 @@ class AbstractSampler(eqx.Module, Generic[S]):
         del posterior
 
     def failure(self, stats: dict[str, np.ndarray]) -> str:
-        """Return why the run must end, given a chunk's statistics [chain, draw]; empty if the run can continue."""
+        """Return the reason why the run must end; an empty string if it can continue.
+
+        Args:
+            stats: the statistics of a chunk of draws, each of shape [chain, draw].
+        """
         del stats
         return ""
 
     @property
     def gradients(self) -> int:
-        """Maximum number of gradients over all the data of a step."""
+        """Maximum number of gradients that a step computes, each over all the data."""
         return 1
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the per-datum likelihood or gradient evaluations of a step.
+        """Return the number of evaluations in a step: likelihoods or gradients, each of a single datum.
 
         Args:
             posterior: the target distribution.
             means: the means of the statistics.
-            warmup: whether it is a step of warm-up.
+            warmup: whether the step is one of warm-up.
         """
         del warmup
         return posterior.num_data * means.get("n_steps", float(self.gradients))
@@ -141,7 +149,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
         Args:
             posterior: the target distribution.
             thetas: the initial positions.
-            gradients: affordable number of gradients over all the data of a step.
+            gradients: number of gradients that a step can afford, each over all the data.
         """
         del posterior, thetas, gradients
         raise NotImplementedError(f"{type(self).__name__} has no field that a budget chooses")
@@ -158,16 +166,26 @@ class AbstractSampler(eqx.Module, Generic[S]):
 
     @property
     def mode_field(self) -> str:
-        """Name of the state's field about which predictions linearise the network in theta; "" for no linearisation."""
+        """Name of the state field that holds the position at which predictions linearise the network; "" for none."""
         return ""
 
     def remark(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
-        """Return a sentence for the user, given the means over chains of the values of `inspect`; "" for none."""
+        """Return a sentence for the user about the diagnostics of `inspect`; "" for none.
+
+        Args:
+            posterior: the target distribution.
+            means: the mean of each diagnostic over the chains.
+        """
         del posterior, means
         return ""
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
-        """Return the problems found in a chain, most severe first, given the means of its statistics over all steps."""
+        """Return the problems found in a chain, most severe first.
+
+        Args:
+            posterior: the target distribution.
+            means: the mean of each statistic over all steps of the chain, and the diagnostics of `inspect`.
+        """
         del posterior, means
         return ()
 

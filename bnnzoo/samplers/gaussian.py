@@ -11,18 +11,21 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 _LOG2 = (1.44269477, -0.721310723, 0.480073749, -0.353454683, 0.256179705, -0.155599968, 0.063787596, -0.0123706428)
-"""Coefficients of log2(1 + t) / t for t in [0, 1] in powers of t, accurate to 2e-7."""
+"""Coefficients of a polynomial in t that approximates log2(1 + t) / t for t in [0, 1], with errors of at most 2e-7."""
 _NUMERATOR = (0.868729182, 0.776701334, 0.150229322, 0.00571915948, 1.9447233e-05)
 _DENOMINATOR = (1.0, 1.24054884, 0.397562891, 0.0322136545, 0.000431396834)
-"""Rational function of l = -log2 p for x / l, where x is the upper quantile of N(0, 1) at p/2; accurate to 2.5e-6."""
+"""Coefficients of a rational function of l = -log2 p that approximates x / l, with errors of at most 2.5e-6.
+
+x is the value that a draw from N(0, 1) exceeds with probability p / 2.
+"""
 
 
 def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Float[Array, "..."]:
-    """Draw independent N(0, 1) values, up to 6.2 in absolute value, on a grid of 2^-31 in probability.
+    """Draw independent N(0, 1) values, of at most 6.2 in absolute value.
 
-    Value i of a key is a hash of i. One bit is the sign; the other 31 are the probability of a larger absolute value.
-    Floats represent small probabilities precisely, so the tails have float32 resolution. Double precision, where
-    speed matters less, uses `jax.random.normal`.
+    Value i of a key is computed from a hash of i with 32 bits. One bit is the sign. The other 31 bits are the
+    probability of a larger absolute value, on a grid of 2^-31. Floats represent small probabilities precisely, so the
+    tails have float32 resolution. For double precision, where speed matters less, `jax.random.normal` is used.
     """
     if dtype != jnp.float32:
         return jax.random.normal(key, shape, dtype)
@@ -38,11 +41,11 @@ def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) ->
 
 
 def hash_counters(count: int, *, key: PRNGKeyArray) -> UInt32[Array, " count"]:
-    """Return a distinct word for each of 0, 1, ..., count - 1; for every key the map is a bijection.
+    """Return a hash of each number 0, 1, ..., count - 1. For a given key, different numbers have different hashes.
 
-    Wellons' `triple32`, an avalanche of three products, with one word of the key added before the first product and one
-    after it. The two words come from Threefry, so that JAX's checks register the use of the key, and keys that differ
-    in one bit have unrelated words.
+    The hash is Wellons' `triple32`, which has three multiplications. One word of the key is added before the first
+    multiplication, and another one after it. The two words come from Threefry, so that JAX's checks register the use of
+    the key, and keys that differ in one bit have unrelated words.
     """
     first, second = jax.random.bits(key, (2,), jnp.uint32)
     x = lax.iota(jnp.uint32, count) + first

@@ -18,11 +18,12 @@ S = TypeVar("S")
 def metropolis(
     log_ratio: Float[Array, ""], *, key: PRNGKeyArray
 ) -> tuple[Bool[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-    """Accept with probability min(1, exp(log_ratio)); a NaN ratio rejects.
+    """Accept a proposal with probability min(1, exp(log_ratio)), or 0 if the ratio is NaN.
 
     Returns:
-        accepted, the acceptance probability, and diverging (the log ratio is NaN or +inf). A log ratio of -inf is an
-        ordinary rejection: the proposal has density 0, for example beyond a bound.
+        Three values: whether the proposal is accepted, the acceptance probability, and whether the step is diverging,
+        which means that the log ratio is NaN or +inf. A log ratio of -inf is an ordinary rejection: the proposal has
+        density 0, for example beyond a bound.
     """
     diverging = jnp.isnan(log_ratio) | (log_ratio == jnp.inf)
     # The exponential of the minimum, not the minimum of the exponential: a large ratio would overflow and make its
@@ -34,7 +35,7 @@ def metropolis(
 def metropolis_statistics(
     posterior: AbstractPosterior, state: Any, accepted: Array, rate: Array, diverging: Array
 ) -> dict[str, Array]:
-    """Return the statistics of an accept step on all data from the next state, with its density and step size."""
+    """Return the statistics of a Metropolis step on all data, where `state` is the state after the step."""
     return {
         "lp": state.log_prior + posterior.likelihood_power * jnp.sum(state.log_likelihoods),
         "accepted": accepted,
@@ -72,7 +73,8 @@ def replace(state: S, **values: Any) -> S:
     """Return a state with new values for the named attributes, as in `replace(state, step_size=eta)`.
 
     The state may be a NamedTuple, an Equinox module or a registered dataclass. Unlike `dataclasses.replace` this runs
-    no `__init__`, whose shape checks would reject the stacked states of all chains. It also reaches through properties.
+    no `__init__`, whose shape checks would fail for the stacked states of all chains. A name may also be a property
+    that returns one of the state's arrays.
 
     Raises:
         AttributeError: if the state lacks one of the names.

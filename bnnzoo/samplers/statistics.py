@@ -14,8 +14,8 @@ class Statistic(NamedTuple):
 
     name: str
     reduce: Reduce = "last"
-    """Reduction of a thinned draw's steps: their mean, or the value of the last step. Over a single step the mean of
-    a boolean statistic is a boolean; over several steps it is the fraction of steps that are true."""
+    """Value that is stored if a draw consists of several steps: their mean, or the value of the final step. The mean of
+    a boolean statistic is the fraction of steps that are true; for a single step it stays a boolean."""
     label: str = ""
     """Axis label of the statistic's plot; a statistic without a label is recorded but not plotted."""
     limit: float | None = None
@@ -23,15 +23,15 @@ class Statistic(NamedTuple):
     limit_label: str = ""
     """Label of the limit's line in the plot."""
     limit_unless: str = ""
-    """Name of a number that `AbstractSampler.inspect` computes from all rows.
+    """Name of a diagnostic that `AbstractSampler.inspect` computes from all rows.
 
-    If it is present, it is tested instead of this statistic.
+    If a run has this diagnostic, it is tested instead of the statistic.
     """
 
 
 @runtime_checkable
 class Reports(Protocol):
-    """A sampler, of which only the declared statistics are used."""
+    """An object that declares the statistics of its steps, such as a sampler."""
 
     statistics: ClassVar[tuple[Statistic, ...]]
 
@@ -47,7 +47,7 @@ TREE_DEPTH = Statistic("tree_depth", "mean", "tree depth")
 ENERGY = Statistic("energy")
 
 METROPOLIS = (ACCEPTANCE_RATE, ACCEPTED, DIVERGING, STEP_SIZE)
-"""Statistics that every accept step can report."""
+"""Statistics that every Metropolis step can report."""
 
 
 def reductions(sampler: Reports) -> dict[str, Reduce]:

@@ -355,7 +355,7 @@ def test_the_influence_of_a_row_excludes_its_control_variate(order):
     """
     posterior = parabolas([1.0, 3.0], [1.1, 0.2], power=0.5)
     anchor = order and make_anchor(posterior, jnp.asarray([0.3]), second=order == "second")
-    result = _influence._differences(posterior, at([0.4], anchor), jnp.asarray([1.0]))
+    result = _influence._log_likelihood_differences(posterior, at([0.4], anchor), jnp.asarray([1.0]))
     expected = [-c * ((1.0 - m) ** 2 - (0.4 - m) ** 2) / 2 for c, m in ((1.0, 1.1), (3.0, 0.2))]
     if order:
         expected = [d - 0.6 * c * (m - 0.3) for d, (c, m) in zip(expected, ((1.0, 1.1), (3.0, 0.2)), strict=True)]
@@ -391,7 +391,7 @@ def test_the_share_of_the_curvature_that_is_lost():
         anchor = None if anchor is None else make_anchor(posterior, jnp.full(dim, 0.3), second=anchor == "second")
         rows = _influence_of(unseen, [[0.0] * dim])
         return np.asarray(
-            _influence._lost_fraction(posterior, at([0.4] * dim, anchor), rows, TWICE, jnp.ones(dim)), float
+            _influence._unseen_fraction(posterior, at([0.4] * dim, anchor), rows, TWICE, jnp.ones(dim)), float
         )
 
     np.testing.assert_allclose(share([3.0, 1.0], [0.5, 0.0]), [1.5 / 5, 4 * 5], rtol=1e-5)
@@ -626,7 +626,7 @@ def test_lost_curvature_is_measured_in_units_of_the_full_preconditioner():
     @jax.jit
     def look(along: Any) -> Any:
         directions = _influence._directions(posterior, state.position, SHAPE, rows)
-        share, total = _influence._lost_fraction(posterior, state, rows, SHAPE, along)
+        share, total = _influence._unseen_fraction(posterior, state, rows, SHAPE, along)
         return directions, share, total, _influence._mean_shift(posterior, state, rows, SHAPE)
 
     def bend(weights: Any, along: np.ndarray) -> float:

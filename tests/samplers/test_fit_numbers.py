@@ -974,7 +974,7 @@ def test_twenty_acceptances_must_be_promised(monkeypatch):
         Rejection(**fields).check(of_size(2, num_data))
 
     check(10, math.log10(20.001e-6))
-    with pytest.raises(UsageError, match=r"with probability 2\.0e-05 \(estimated from 16384\)"):
+    with pytest.raises(UsageError, match=r"with probability 2\.0e-05 \(estimated from 16384 draws\)"):
         check(10, math.log10(19.999e-6))
     check(10, math.log10(0.0201), max_proposals=1000)
     for log10, probability in ((-29.5, "3.2e-30"), (-30.5, "1e-3[01]"), (-999.0, "1e-999"), (-1001.0, "0")):

@@ -330,8 +330,8 @@ class Bent(eqx.Module):
 @pytest.mark.parametrize(
     ("likelihood", "prior", "network", "message"),
     [
-        (StudentT(), Normal(), None, "requires a last layer"),
-        (Gaussian(scale=0.3), LaplacePrior(), None, "requires a last layer"),
+        (StudentT(), Normal(), None, "a normal prior of the last layer"),
+        (Gaussian(scale=0.3), LaplacePrior(), None, "a normal prior of the last layer"),
         (Gaussian(), Normal(), Bent(eqx.nn.Linear(1, 1, key=jax.random.key(0))), "not affine in layer_weight"),
     ],
 )

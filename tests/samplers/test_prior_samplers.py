@@ -134,7 +134,7 @@ def test_rejection_refuses_what_it_cannot_do():
         Importance().check(skewed().posterior)
     with pytest.raises(UsageError, match=r"accepted with probability 1e-\d\d"):
         Rejection().check(gaussian().posterior)
-    with pytest.raises(UsageError, match=r"probability \S+ \(estimated from 16384\).*max_proposals=1000;"):
+    with pytest.raises(UsageError, match=r"probability \S+ \(estimated from 16384 draws\).*max_proposals=1000;"):
         Rejection(max_proposals=1000).check(small_network().posterior)
     Rejection().check(small_network().posterior)
 

@@ -12,9 +12,10 @@ from bnnzoo.posterior import AbstractPosterior
 
 _STEPS = 10
 _MIN_STEP_FRACTION = 2.0**-10
-"""Smallest fraction of a step that is tried by halving. If no fraction increases the density, no step is made."""
+"""Smallest fraction of a step that is tried by repeated halving. If no fraction increases the density, no step is made.
+"""
 _TOLERANCE = 1e-4
-"""Squared distance per parameter, in standard deviations, below which another pass over the data is not worthwhile."""
+"""Squared distance to the mode, per parameter and in standard deviations, below which the ascent ends."""
 
 
 @runtime_checkable
@@ -39,17 +40,17 @@ class _Climb(NamedTuple):
 
 
 def slope(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
-    """Return F' grad log p, the distance to the mode in standard deviations if F F' matches the curvature."""
+    """Return F' grad log p. If F F' is the inverse curvature, it is the vector to the mode in standard deviations."""
     return factor.project(jax.grad(posterior.log_density)(theta))
 
 
 def climb_to_mode(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
-    """Return the mode above theta, or a position ten steps nearer to it.
+    """Return the mode that an ascent from theta reaches, or the position after ten steps.
 
     The method is conjugate gradients (Polak and Ribiere 1969) in units of F. If F F' is the inverse of minus the
-    Hessian, the first step is Newton's. A step goes to the maximum of a parabola fitted to the density along its
-    direction, or is halved until the density increases. The increase is summed over per-datum differences, because the
-    difference of two float32 totals over many data would be dominated by rounding.
+    Hessian, the first step is a Newton step. Each step first goes to the maximum of a parabola with the slope and the
+    curvature along its direction. If the density does not increase enough, the step is halved. The increase is a sum of
+    per-datum differences, because the difference of two float32 totals over many data would be dominated by rounding.
     """
 
     def ascend(state: _Climb) -> _Climb:
@@ -66,7 +67,8 @@ def climb_to_mode(posterior: AbstractPosterior, theta: Float[Array, " dim"], fac
         directional_curvature = -step @ jax.jvp(jax.grad(posterior.log_density), (state.theta,), (step,))[1]
         directional_slope = state.slope @ state.direction
         best = jnp.where(directional_curvature > 0, directional_slope / directional_curvature, 1.0)
-        # Require a quarter of the increase that the slope predicts; at the maximum of a parabola it is a half.
+        # Require a quarter of the increase that the slope alone predicts. At the maximum of a parabola the increase is
+        # half of this prediction.
         step_length = jax.lax.while_loop(
             lambda s: (s > _MIN_STEP_FRACTION * best) & ~(rise(s) >= s * directional_slope / 4), lambda s: s / 2, best
         )

@@ -1,4 +1,7 @@
-"""Control variates: a Taylor polynomial of the log-likelihood at an anchor, so that mini-batches estimate the rest."""
+"""Control variates: Taylor polynomials of the log-likelihoods at an anchor.
+
+The sum of the polynomials over all data is known, so that mini-batches only estimate the sum of the remainders.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,15 @@ SECOND_ORDER_UP_TO = 2000
 """Number of parameters up to which a Hessian is affordable."""
 
 _ROWS, _COLUMNS = 4096, 64
-"""Data and columns of a Hessian that are processed together, which bounds its memory."""
+"""Numbers of data and of Hessian columns that are processed together. They limit the memory."""
 
 
 class Anchor(eqx.Module):
-    """A point, and the derivatives there of the sum of all data's log-likelihoods, without prior and power.
+    """A point with the derivatives of the sum of all log-likelihoods there, without the prior and the likelihood power.
 
-    With a Hessian the Taylor polynomial is of second order, without one (None) of first order. Bardenet, Doucet and
-    Holmes 2017, J. Mach. Learn. Res. 18(47), use it for Metropolis-Hastings on mini-batches.
+    If the Hessian is known, the Taylor polynomial is of second order. If it is None, the polynomial is of first order.
+    Bardenet, Doucet and Holmes 2017, J. Mach. Learn. Res. 18(47), use such polynomials for Metropolis-Hastings on
+    mini-batches.
     """
 
     point: Float[Array, " dim"]
@@ -42,11 +46,12 @@ class Anchor(eqx.Module):
         end: Float[Array, " dim"],
         batch,
     ) -> Float[Array, " batch"]:
-        """Return q_i of each datum of a batch, the change of its polynomial from `start` to `end`.
+        """Return q_i for each datum i of a batch: the change of its Taylor polynomial from `start` to `end`.
 
-        q_i = m . g_i + m' H_i (c - point), with the move m = end - start and the middle c = (start + end) / 2. This is
-        the difference of two quadratics without their cancellation. It needs one `jax.jvp` at the anchor, or a jvp of a
-        jvp.
+        q_i = m . g_i + m' H_i (c - point), with the move m = end - start and the middle c = (start + end) / 2. g_i and
+        H_i are the gradient and the Hessian of the log-likelihood at the anchor. This formula loses no digits by
+        cancellation, unlike the difference of two polynomials. It needs one `jax.jvp` for first order, and a jvp of a
+        jvp for second order.
         """
         displacement = end - start
 
@@ -70,7 +75,7 @@ class Anchor(eqx.Module):
         return anchor_slope + curvature_term
 
     def whole_part(self, start: Float[Array, " dim"], end: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the sum of q_i over all data, without evaluating them."""
+        """Return the sum of q_i over all data, from the stored derivatives."""
         return (end - start) @ self.slope((start + end) / 2)
 
     def slope(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
@@ -81,7 +86,10 @@ class Anchor(eqx.Module):
 
 
 def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, second: bool) -> Anchor:
-    """Return the anchor at `theta`. It costs two passes over the data; at second order one more for every parameter."""
+    """Return the anchor at `theta`.
+
+    It costs as much as two passes over the data. Second order costs one more pass for every parameter.
+    """
 
     def total(t: Float[Array, " dim"]) -> Float[Array, ""]:
         return jnp.sum(posterior.log_likelihoods(t))
@@ -90,9 +98,10 @@ def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, se
 
 
 def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor:
-    """Return the next anchor of a chain at `theta`: one Newton step away if that is uphill, else at `theta` itself.
+    """Return the next anchor of a chain at `theta`.
 
-    The step uses the old anchor's Hessian. Without a Hessian there is no step.
+    If the old anchor has a Hessian, a Newton step from `theta` is tried. The anchor is at the end of this step if the
+    log posterior density is larger there, otherwise at `theta` itself.
     """
     if anchor.hessian is None:
         return make_anchor(posterior, theta, second=False)
@@ -105,7 +114,11 @@ def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array
 
 
 def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor: Anchor) -> Preconditioner:
-    """Return the preconditioner with the precision at a fixed anchor; unchanged without a Hessian or if not concave."""
+    """Return the preconditioner with the precision of the posterior at a fixed anchor.
+
+    Without a Hessian the preconditioner is unchanged. If the log posterior is not concave at the anchor, the precision
+    is the identity.
+    """
     if anchor.hessian is None or shape.factor.ndim == 0:
         return shape
     precision = jnp.diag(prior_precision(posterior, anchor.point)) - posterior.likelihood_power * anchor.hessian
@@ -118,7 +131,7 @@ def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor:
 
 
 def refuse_large(order: Order, posterior: AbstractPosterior) -> None:
-    """Reject a second-order polynomial whose Hessian is not affordable.
+    """Refuse a second-order polynomial whose Hessian is not affordable.
 
     Raises:
         UsageError: if there are too many parameters; the message names the remedy.
@@ -150,13 +163,13 @@ def _hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float
 def drift_estimator(
     posterior: AbstractPosterior, anchor: Anchor | None, batch: Any, weights: Float[Array, " batch"] | None
 ) -> Callable[[Float[Array, " dim"]], Float[Array, " dim"]]:
-    """Return an estimate of the log posterior's gradient as a function of theta, fixed within a step.
+    """Return a function of theta that estimates the gradient of the log posterior. It does not change within a step.
 
     Args:
         posterior: the target distribution.
-        anchor: the control variate; None for none.
-        batch: data of the estimate; None if the anchor's polynomial is of second order and needs none.
-        weights: weight of each datum in means over the batch; None if all weigh the same.
+        anchor: the anchor of the control variate; None without a control variate.
+        batch: data of the estimate; None to use only the anchor's polynomial.
+        weights: weight of each datum in means over the batch; None if all weights are equal.
     """
     prior, power = jax.grad(posterior.log_prior), posterior.likelihood_power
     if batch is None and anchor is not None:

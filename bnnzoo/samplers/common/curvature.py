@@ -1,4 +1,4 @@
-"""The curvature of the log posterior at a point, and the Gaussian with that precision."""
+"""The curvature of the log posterior at a point, and the Gaussian that has this curvature as its precision."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from bnnzoo.samplers.common.triangle import join_factors, triangle
 
 Kind = Literal["ggn", "fisher", "hessian"]
 _ELEMENTS = 2**22
-"""Numbers in one block of derivatives, which bounds their memory."""
+"""Number of elements in a block of derivatives, which limits the memory."""
 
 
 class Matrix(eqx.Module):
-    """The map of a matrix eps to left (scale * eps) right'; left and right are orthogonal."""
+    """The linear map of a matrix eps to left (scale * eps) right', with orthogonal matrices left and right."""
 
     left: Float[Array, "row row"]
     right: Float[Array, "column column"]
@@ -36,7 +36,7 @@ class Kronecker(eqx.Module):
     blocks: tuple[Matrix, ...]
 
     def correlate(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Transform a draw from N(0, I)."""
+        """Return F eps, which maps N(0, I) to this Gaussian."""
         block_parts = self._matrices(eps)
         parts = [block.left @ (block.scale * part) @ block.right.T for block, part in block_parts]
         return jnp.concatenate([jnp.ravel(part) for part in parts])
@@ -48,7 +48,7 @@ class Kronecker(eqx.Module):
         return jnp.concatenate([jnp.ravel(part) for part in parts])
 
     def _matrices(self, vector: Float[Array, " dim"]) -> list[tuple[Matrix, Float[Array, "row column"]]]:
-        """Return each block with its part of the vector as a matrix."""
+        """Return each block, together with its part of the vector in the form of a matrix."""
         ends = list(accumulate(block.scale.size for block in self.blocks))
         parts = jnp.split(vector, ends[:-1])
         return [(block, part.reshape(block.scale.shape)) for block, part in zip(self.blocks, parts, strict=True)]
@@ -60,11 +60,12 @@ class Kronecker(eqx.Module):
 
 
 def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Factor:
-    """Return the Gaussian with the full precision beta sum_i R_i' R_i + that of the prior, R_i the rows of `_rows`.
+    """Return the Gaussian with the full precision matrix.
 
-    In units of the prior the precision is T'T, where T is the triangular factor of the rows and of I. The product is
-    never formed. For `hessian` it is minus the Hessian of the log density; a direction without curvature gets a
-    millionth of the largest curvature.
+    It is beta sum_i R_i' R_i plus the prior's precision, where R_i are the rows that `_rows` returns for datum i. In
+    units of the prior the precision is T'T, where T is the triangular factor of these rows and of I. The product is
+    never computed. For `hessian` the precision is minus the Hessian of the log density, but its eigenvalues are at
+    least a millionth of the largest one.
     """
     if kind == "hessian":
         precision = _columns(posterior, theta)
@@ -88,7 +89,7 @@ def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) 
 
 
 def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Factor:
-    """Return the Gaussian with the diagonal of the precision."""
+    """Return the Gaussian whose precision is the diagonal of the precision matrix."""
     if kind == "hessian":
         return Factor(jax.lax.rsqrt(_floor_eigenvalues(jnp.diag(_columns(posterior, theta)))))
     total = _sum(posterior, theta, kind, lambda rows: jnp.sum(rows**2, 0))
@@ -98,11 +99,14 @@ def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Ki
 def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Kronecker:
     """Return the Gaussian whose precision approximates sum_i R_i' R_i by a Kronecker product in each block.
 
-    With G the rows R as matrices, L = sum G G' and R = sum G' G: L (x) R / trace is the first step of the power
-    iteration to the nearest Kronecker product (Van Loan and Pitsianis 1993), and has the right trace. For dense layers
-    it replaces K-FAC's factors (Ritter, Botev and Barber 2018). The prior's precision is added to the eigenvalues, as
-    its mean over the block. L and R are stored as triangular factors, whose singular values are the square roots of
-    their eigenvalues. A factor too large for a block of rows is stored as itself, with a ridge for float32 rounding.
+    A block is an array of parameters. Let the matrices G be its part of each row of R_i, in the shape of the array. Let
+    A = sum G G' and B = sum G' G. Then A (x) B / tr A is the first step of the power iteration to the nearest Kronecker
+    product (Van Loan and Pitsianis 1993), and it has the right trace. For dense layers it replaces K-FAC's factors
+    (Ritter, Botev and Barber 2018). The mean of the prior's precision over the block is added to the eigenvalues.
+
+    A and B are stored as triangular factors, whose singular values are the square roots of the eigenvalues. If the data
+    that are processed together have too few rows for a triangular factor, the matrix itself is stored, with a ridge
+    against float32 rounding.
     """
     blocks, rows_per_datum = posterior.layout.blocks, num_rows(posterior, kind)
     longest = max(-(-max(a, b) // min(a, b)) for a, b in map(_sides, blocks))
@@ -166,7 +170,7 @@ def kronecker_work(layout: Layout, num_rows: int) -> float:
 
 
 def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
-    """Return the rows per datum: its outputs for the Gauss-Newton matrix, one gradient for the Fisher information."""
+    """Return the number of rows per datum: one per output for the Gauss-Newton matrix, else one."""
     if kind != "ggn":
         return 1
     return jax.eval_shape(lambda: posterior.outputs(jnp.zeros(posterior.layout.dim), _first(posterior).x)).shape[1]
@@ -194,10 +198,10 @@ def _first(posterior: AbstractPosterior) -> Any:
 
 
 def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """Return the prior's precision; for the likelihood's own parameters also that of the data.
+    """Return the diagonal of the prior's precision, to which the curvature of the likelihood's own parameters is added.
 
-    A flat or pointed prior has no curvature. Its precision is at least one over its variance, so that draws are no
-    wider than the prior.
+    A prior that is flat or has a kink has no curvature. The precision is therefore at least the inverse of the prior's
+    variance, so that draws are no wider than the prior.
     """
     base, inner = prior_precision(posterior, theta), posterior.layout.network.dim
     prior = posterior.fixed_prior()
@@ -217,9 +221,9 @@ def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Ar
 def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any, kind: Kind) -> Float[Array, "row dim"]:
     """Return rows R_i such that R_i' R_i is the curvature that one datum adds.
 
-    `ggn`: U' J, where J is the Jacobian of the outputs and U U' is minus the Hessian of log p(y | output) without its
-    negative part: the generalised Gauss-Newton matrix (Schraudolph 2002). `fisher`: the gradient of the datum's
-    log-likelihood.
+    For `fisher` the single row is the gradient of the datum's log-likelihood. For `ggn`, the generalised Gauss-Newton
+    matrix (Schraudolph 2002), the rows are U' J. J is the Jacobian of the outputs, and U U' is the Hessian of
+    -log p(y | output), with its negative eigenvalues set to 0.
     """
     inner = posterior.layout.network.dim
     if kind == "fisher":
@@ -236,7 +240,7 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
 
 
 def _block(dim: int, rows_per_datum: int, min_data: int) -> int:
-    """Return the number of data that are processed together, given the rows `rows_per_datum` of a datum."""
+    """Return the number of data that are processed together, at least `min_data`."""
     return max(1, min_data, _ELEMENTS // (dim * rows_per_datum))
 
 
@@ -249,7 +253,10 @@ def _sum(
     add: Callable[[PyTree, PyTree], PyTree] = passes.add_trees,
     min_data: int = 1,
 ) -> PyTree:
-    """Combine `summary` of the rows of all data by `add`, in blocks of `min_data` data or more."""
+    """Compute `summary` of the rows of each block of data, and combine the results by `add`.
+
+    A block has at least `min_data` data.
+    """
     size = _block(len(theta), num_rows(posterior, kind), min_data)
 
     def part(batch: Any, weights: Float[Array, " batch"]) -> PyTree:

@@ -1,8 +1,8 @@
-"""Directions of the parameters that the data determine, with more curvature than the prior alone.
+"""Directions of the parameters that the data determine, because they add curvature to that of the prior.
 
 In units of the prior the posterior's precision is I + A, where A is the generalised Gauss-Newton matrix of the data. In
-a direction with eigenvalue 1 of I + A, the posterior has the prior's standard deviation, even with very many data. With
-eigenvalue 10 000 it has a hundredth of it.
+a direction with eigenvalue 1 of I + A, the posterior has the prior's standard deviation, even with very many data. In a
+direction with eigenvalue 10 000, its standard deviation is a hundredth of the prior's.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MOST_DIRECTIONS = 1024
 _FEWEST_DIRECTIONS, _ITERATIONS = 128, 4
 _PROBES, _SOLVER_STEPS = 8, 40
 _WORK = 4e9
-"""Squared parameters times rows from which the matrix is computed; more rows are represented by a random subset."""
+"""Limit of rows times squared number of parameters. Beyond it a random subset of the rows represents all rows."""
 _ROWS, _COLUMNS = 4096, 32
-"""Rows and columns of a Gauss-Newton product that are processed together, which bounds its memory."""
+"""Numbers of rows and columns of a Gauss-Newton product that are processed together. They limit the memory."""
 _ROUNDS = 4
 _NEAR = 0.04
 """Squared distance to the mode, per parameter and in standard deviations, at which the ascent ends."""
@@ -47,15 +47,15 @@ class Spectrum(NamedTuple):
     vectors: Float[np.ndarray, "parameter direction"]
     """Orthonormal eigenvectors, in units of the prior."""
     total: float
-    """Effective number of parameters: the sum of 1 - 1 / eigenvalue over all directions, computed or not."""
+    """Effective number of parameters: the sum of 1 - 1 / eigenvalue over all directions, also those not in `values`."""
     factor: climb.Factor
-    """Factor of the Gaussian with this precision over all parameters, the likelihood's own ones included."""
+    """Factor of the Gaussian with this precision. It covers all parameters, also those of the likelihood."""
 
     def variance_fraction(self, num_directions: int) -> float:
         """Return the fraction of the function's variance at the data that the first directions contribute.
 
-        In the linearised network with a Gaussian posterior, the sum over the data of the outputs' variances, in units
-        of the noise, is the trace of A (I + A)^-1. An eigenvalue e of I + A contributes 1 - 1 / e.
+        A linearised network has a Gaussian posterior. The variances of its outputs, in units of the noise and summed
+        over the data, are the trace of A (I + A)^-1. An eigenvalue e of I + A contributes 1 - 1 / e to it.
         """
         return float(np.sum(1 - 1 / self.values[:num_directions])) / max(self.total, np.finfo(float).tiny)
 
@@ -72,13 +72,13 @@ class Mode(NamedTuple):
 def find_mode(
     posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, smallest: float, key: PRNGKeyArray
 ) -> Mode:
-    """Climb from a trained network to the mode and return it with the eigenvalues of at least `smallest` there.
+    """Return the mode near a trained network, with the eigenvalues there that are at least `smallest`.
 
     Args:
         posterior: the posterior of the whole network.
-        theta: the trained parameters.
+        theta: the trained parameters, from which the ascent to the mode begins.
         smallest: smallest eigenvalue of interest.
-        key: random key of the rows and the starting vectors.
+        key: random key for the subset of rows and for the subspace iteration.
     """
     position, spectrum = jnp.asarray(theta), compute_spectrum(posterior, theta, smallest=smallest, key=key)
     distance = math.inf
@@ -94,10 +94,11 @@ def find_mode(
 def compute_spectrum(
     posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, smallest: float, key: PRNGKeyArray
 ) -> Spectrum:
-    """Return the eigenvalues of at least `smallest`, exact or by subspace iteration, with some smaller ones.
+    """Return all eigenvalues that are at least `smallest`, and some smaller ones.
 
-    Many rows are represented by a random subset of them. The subspace then belongs to the subset, which is valid,
-    because any subspace may be sampled.
+    With up to `EXACT_UP_TO` parameters they are exact. With more parameters they come from subspace iteration, and
+    there are at most `MOST_DIRECTIONS`. If there are many rows, a random subset represents them. The directions are
+    then those of the subset. This is valid, because any subspace may be sampled.
     """
     dim = posterior.layout.dim
     num_rows = max(4 * dim, int(_WORK / dim**2), _ROWS)
@@ -113,7 +114,7 @@ def _exact(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"]) -> Spe
     size = posterior.layout.network.dim
     _, sd = normal_moments(posterior.prior, posterior.layout.network)
     vectors, lengths, _ = np.linalg.svd(np.asarray(factor.factor, np.float64)[:size, :size] / sd[:, None])
-    # The singular values are the spreads in units of the prior.
+    # The singular values are the posterior's standard deviations in units of the prior.
     values = np.maximum(lengths**-2.0, 1.0)[::-1]
     return Spectrum(values, vectors[:, ::-1], float(np.sum(1 - 1 / values)), factor)
 
@@ -142,8 +143,8 @@ def _iterated(
 ) -> Spectrum:
     """Return the largest eigenvalues by randomised subspace iteration (Halko, Martinsson and Tropp 2011).
 
-    The number of columns doubles until the smallest eigenvalue found is below `smallest`. The effective number of
-    parameters in the other directions is Hutchinson's estimate of a trace.
+    The number of directions doubles until one of their eigenvalues is below `smallest`, or until `MOST_DIRECTIONS` is
+    reached. For the other directions, the effective number of parameters is Hutchinson's estimate of a trace.
     """
     layout = posterior.layout
     _, sd = normal_moments(posterior.prior, layout.network)
@@ -190,10 +191,10 @@ def _solve(operator, columns: Float[np.ndarray, "parameter column"]) -> Float[np
         image = operator(direction)
         step = square / np.maximum(np.sum(direction * image, 0), np.finfo(float).tiny)
         solution, residual = solution + step * direction, residual - step * image
-        square, last = np.sum(residual**2, 0), square
+        square, previous_square = np.sum(residual**2, 0), square
         if np.all(square < 1e-6 * start):
             break
-        direction = residual + square / np.maximum(last, np.finfo(float).tiny) * direction
+        direction = residual + square / np.maximum(previous_square, np.finfo(float).tiny) * direction
     return solution
 
 
@@ -224,7 +225,7 @@ def _product(
 
 
 def _random_rows(posterior: NetworkPosterior, count: int, *, key: PRNGKeyArray) -> NetworkPosterior:
-    """Return the posterior on a random subset of its rows, each of which counts for several."""
+    """Return the posterior on a random subset of its rows, with a likelihood power that replaces the other rows."""
     if count >= posterior.num_data:
         return posterior
     power = np.float32(float(posterior.likelihood_power) * posterior.num_data / count)

@@ -14,9 +14,9 @@ _PAIRS = 64
 """Number of pairs of mini-batches. The variance that they estimate has a relative error of 18 %."""
 _STABLE = 0.5
 STARTS = 4
-"""Number of chains whose curvature is computed. For a large network each costs as much as hundreds of steps."""
+"""Number of chains at which the curvature is computed. For a large network each costs as much as hundreds of steps."""
 _BATCHES, _ITERATIONS = 4, 10
-"""Mini-batches and iterations of the power iteration. Its error is smaller than the safety factor of the step size."""
+"""Numbers of mini-batches and of power iterations. The error is smaller than the safety factor of the step size."""
 
 
 class GradientNoise(NamedTuple):
@@ -37,10 +37,11 @@ def gradient_noise(
 ) -> GradientNoise:
     """Estimate curvature and noise from gradients of new mini-batches at `theta`.
 
-    The curvature is taken along random signs (Hutchinson 1990).
+    The curvature is computed along random vectors of signs (Hutchinson 1990).
 
     Args:
-        gradient: the log posterior's gradient at a point, estimated on the mini-batch of a key.
+        gradient: function of a point and a key. It estimates the gradient of the log posterior at the point, on the
+            mini-batch that the key selects.
         theta: the point.
         metric: G, a diagonal or a number.
         key: random key.
@@ -66,10 +67,11 @@ def worst_directions(
     *,
     key: PRNGKeyArray,
 ) -> GradientNoise:
-    """Estimate curvature and noise along the stiffest and along the noisiest direction, [direction, pair].
+    """Estimate curvature and noise in two directions: that of the largest curvature, and that of the largest noise.
 
-    The directions are those of the largest eigenvalues of G A and G V, by power iteration. The directions and the
-    numbers are computed from different mini-batches, so that the selection does not inflate the numbers.
+    The results have the shape [direction, pair]. The directions belong to the largest eigenvalues of G A and G V, and
+    are computed by power iteration. The estimates use other mini-batches than the directions, so that the choice of the
+    directions does not inflate them.
     """
     root = jnp.sqrt(metric)
     key_start, key_stiff, key_noisy, key_pairs = jax.random.split(key, 4)
@@ -122,9 +124,9 @@ def greatest_curvature(
     *,
     key: PRNGKeyArray,
 ) -> Float[Array, ""]:
-    """Return the largest eigenvalue of G A in absolute value over a few mini-batches, by power iteration from below.
+    """Return the largest absolute eigenvalue of G A over a few mini-batches. Power iteration approaches it from below.
 
-    It uses mini-batches instead of all data, because a step uses a mini-batch, whose curvature is larger.
+    It uses mini-batches, because a step uses one, and because their largest curvature exceeds that of all data.
     """
     root = jnp.sqrt(metric)
 
@@ -141,11 +143,9 @@ def greatest_curvature(
 
 
 def stable_power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
-    """Return the largest power of ten whose product with these curvatures is at most 1/2.
+    """Return the largest power of ten whose product with each of these curvatures is at most 1/2.
 
-    Steps are unstable from a product of 2 on.
-
-    A curvature that is zero or not finite imposes no limit.
+    A step is unstable if the product is 2 or more. A curvature that is zero or not finite imposes no limit.
     """
     with np.errstate(divide="ignore"):
         power = np.floor(np.log10(_STABLE / np.asarray(steepest, float)))
@@ -155,7 +155,7 @@ def stable_power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
 def jackknife(
     function: Callable[[Float[Array, ""], Float[Array, ""]], Float[Array, ""]], noise: GradientNoise
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return a function of the mean curvature and variance, and its jackknife standard error over the pairs."""
+    """Return a function's value at the mean curvature and variance, and its jackknife standard error over the pairs."""
     leave_one_out_means = [(jnp.sum(values) - values) / (_PAIRS - 1) for values in noise]
     leave_one_out_values = jax.vmap(function)(*leave_one_out_means)
     error = jnp.sqrt((_PAIRS - 1) * jnp.mean((leave_one_out_values - jnp.mean(leave_one_out_values)) ** 2))

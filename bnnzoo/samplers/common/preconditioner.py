@@ -46,11 +46,12 @@ class Factor(AbstractFactor):
 
 
 class Preconditioner(AbstractFactor):
-    """The covariance C = F F'. Its precision averages the Fisher information at the ends of the windows so far.
+    """The covariance C = F F'. Its precision is a mean of the Fisher information at the ends of warm-up windows.
 
     The k-th window has weight k, because a chain may be far from the posterior in early windows. The Fisher information
-    is sum_i g_i g_i' over the data, plus the prior's curvature. It is positive definite everywhere, and its average
-    over the posterior is the best linear preconditioner of a Langevin proposal (Titsias 2023, arXiv 2305.14442).
+    is sum_i g_i g_i' over the data, plus the prior's curvature; g_i is the gradient of the log-likelihood of datum i.
+    It is positive definite everywhere, and its average over the posterior is the best linear preconditioner of a
+    Langevin proposal (Titsias 2023, arXiv 2305.14442).
     """
 
     factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -76,14 +77,16 @@ def update_precision(
     theta: Float[Array, " dim"],
     hessian: Float[Array, "dim dim"] | None = None,
 ) -> Preconditioner:
-    """Return the preconditioner with the curvature at `theta` in its precision; `pool_chains` updates the factor.
+    """Return the preconditioner after the curvature at `theta` is added to the mean that is its precision.
+
+    The factor stays unchanged: `pool_chains` updates it.
 
     Args:
         preconditioner: the present preconditioner.
         posterior: the target distribution.
         theta: the position of the chain.
-        hessian: Hessian of the sum of log-likelihoods, if known. It replaces the Fisher information if the log
-            posterior is concave with it.
+        hessian: Hessian of the sum of log-likelihoods, if known. It is used instead of the Fisher information if it
+            shows that the log posterior is concave.
     """
     ndim = preconditioner.factor.ndim
     if ndim == 0:
@@ -104,7 +107,7 @@ def update_precision(
 def or_diagonal(
     preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]
 ) -> Preconditioner:
-    """Return the preconditioner if it has a shape, else one from the curvature's diagonal at `theta`."""
+    """Return the preconditioner; if it is a single number, return one from the diagonal of the curvature at `theta`."""
     if preconditioner.factor.ndim:
         return preconditioner
     empty = Preconditioner(jnp.ones_like(theta), jnp.zeros_like(theta), jnp.zeros((), theta.dtype))
@@ -141,12 +144,13 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
 
 
 def pool_chains(states: S, *, final: bool, power: int) -> S:
-    """Return the states with a common step size, the median, and a common preconditioner of the mean precision.
+    """Return the states with a common step size and a common preconditioner.
 
-    The curvature in one chain's region may be wrong in the next region; all chains together cover more. The step
-    size is in the preconditioner's units. When those change, it is rescaled to keep the geometric mean of the
-    distances, because a short warm-up would otherwise end before it has readapted. At the end of the last window the
-    preconditioner stays unchanged.
+    The step size is the median over the chains. The preconditioner has the mean of their precisions: the curvature in
+    the region of one chain may be wrong elsewhere, and all chains together cover more. The step size is in units of the
+    preconditioner. If these units change, the step size is rescaled such that the geometric mean of the distances in
+    all directions stays the same. Otherwise a short warm-up could end before the step size has adapted again. At the
+    end of the last window the preconditioner stays unchanged.
     """
     typed_states: Any = states
     step_size, shapes = jnp.median(typed_states.step_size), typed_states.preconditioner
@@ -183,7 +187,7 @@ def _factor(
 
 
 def prior_precision(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """Return minus the diagonal of the log prior's Hessian, kept positive; exact if the prior is independent."""
+    """Return minus the diagonal of the log prior's Hessian, but at least 1e-3. It is exact for an independent prior."""
     _, curvature = jax.jvp(jax.grad(posterior.log_prior), (theta,), (jnp.ones_like(theta),))
     return jnp.maximum(-curvature, 1e-3)
 

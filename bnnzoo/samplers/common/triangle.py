@@ -39,7 +39,7 @@ def factor_over_data(
 
     Args:
         posterior: the target distribution.
-        rows: function of a batch and its weights that returns the rows; those of a datum with weight 0 must be 0.
+        rows: function of a batch and its weights that returns the rows. Rows of a datum with weight 0 must be 0.
         size: number of data in a block.
     """
     return posterior.sum_over_data(lambda batch, weights: triangle(rows(batch, weights)), rows=size, add=join_factors)

@@ -18,7 +18,7 @@ from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, Statistic
 
 
 class ImportanceState(eqx.Module):
-    """State of a chain: the last draw, and the fitted proposal if there is one."""
+    """State of a chain: its latest draw, and the fitted proposal if there is one."""
 
     position: Float[Array, " dim"]
     fit: proposals.Gaussian | None = None
@@ -27,21 +27,26 @@ class ImportanceState(eqx.Module):
 class Importance(AbstractSampler[ImportanceState]):
     """Independent draws from a proposal q, with weights that give averages over the posterior.
 
-    Owen, Monte Carlo theory, chapter 9. theta ~ q, log w = log prior(theta) + beta sum_i l_i(theta) - log q(theta)
-    (the statistic `log_weight`). q is the prior, which then cancels, a Gaussian fitted to the posterior by each chain
-    before its first draw, or in Python a user's density (`sample`, `log_prob`). E f is estimated by sum_s w_s
-    f(theta_s) / sum_s w_s, which is consistent with a bias of O(1 / draws): approximate. An unweighted draw is a draw
-    from q. The mean of w is an unbiased estimate of the evidence.
+    Owen, Monte Carlo theory, chapter 9. A draw theta ~ q has the weight w. With beta the likelihood power and l_i the
+    log-likelihood of datum i,
+
+        log w = log prior(theta) + beta sum_i l_i(theta) - log q(theta)
+
+    is the statistic `log_weight`. There are three kinds of proposals: the prior, which then cancels in the weight; a
+    Gaussian that each chain fits to the posterior before its first draw; and, in Python, a user's density with `sample`
+    and `log_prob`. The expectation E f is estimated by sum_s w_s f(theta_s) / sum_s w_s. This estimate is consistent,
+    but has a bias of O(1 / draws), so the method is approximate. Without its weight, a draw is from q and not from the
+    posterior. The mean of w is an unbiased estimate of the evidence.
     """
 
     exactness: ClassVar[Exactness] = "approximate"
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, Statistic("log_weight"))
     guarded: ClassVar[bool] = True
-    """The tail of the weights of all chains together shows failures."""
+    """The tail of the weights, which is tested over all chains together, shows failures."""
 
     proposal: Annotated[
         proposals.NamedProposal | proposals.Density,
-        Doc("proposal: the prior, a Gaussian with a pilot's moments, or a Gaussian with the curvature at a mode"),
+        Doc("prior; gaussian: with mean and covariance of a pilot chain; laplace: with mode and curvature there"),
     ] = "prior"
     proposal_scale: Annotated[
         Number, Gt(0), Doc("factor by which the standard deviations of a fitted proposal are multiplied")
@@ -74,5 +79,5 @@ class Importance(AbstractSampler[ImportanceState]):
         }
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Raise a UsageError if the proposal distribution cannot be used."""
+        """Refuse a proposal distribution that cannot be used."""
         proposals.check(self.proposal, posterior, "importance")

@@ -19,13 +19,13 @@ from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
 
 NamedProposal = Literal["prior", "gaussian", "laplace"]
 _MAX_DIM = 500
-"""Largest number of parameters for a fitted Gaussian. With more, no independent draw is near the posterior."""
+"""Largest number of parameters for a fitted Gaussian. Beyond it, no independent draw is near the posterior."""
 _ASCENT = 60
 _STRIDES = (2.0, *(2.0**-i for i in range(12)), 0.0)
 _ACCEPTANCE = 0.574
-"""Target acceptance of the pilot, optimal for a Langevin proposal (Roberts and Rosenthal 1998)."""
+"""Target acceptance rate of the pilot chain, which is optimal for a Langevin proposal (Roberts and Rosenthal 1998)."""
 _SHRINKAGE = 10
-"""Weight of the Laplace fit relative to the pilot, in draws per parameter."""
+"""Weight of the Laplace fit in the pilot's covariance: per parameter, the fit counts as this number of draws."""
 
 
 @runtime_checkable
@@ -37,7 +37,7 @@ class Density(Protocol):
         ...
 
     def log_prob(self, value: Any) -> Any:
-        """Return the log density: a number, or one value per parameter, which are summed."""
+        """Return the log density, as one number or as one value per parameter. Such values are summed."""
         ...
 
 
@@ -91,14 +91,15 @@ def fit_proposal(
     pilot: int,
     key: PRNGKeyArray,
 ) -> Gaussian | None:
-    """Return the Gaussian proposal of this name, fitted from a chain's start; None if nothing is fitted.
+    """Fit a Gaussian proposal from the initial position of a chain. Return None if the proposal is not fitted.
 
     Args:
         proposal: a name, or a user's density.
         posterior: the target distribution.
         theta: the initial position of the chain.
-        scale: factor of the fit's standard deviations. Tails must not be lighter than the posterior's.
-        pilot: number of steps of the chain that `gaussian` estimates its moments from.
+        scale: factor by which the fitted standard deviations are multiplied. It is larger than 1 if the tails must be
+            heavier than those of the fit.
+        pilot: number of steps of the pilot chain, from which `gaussian` estimates mean and covariance.
         key: random key.
     """
     if not isinstance(proposal, str) or proposal == "prior":
@@ -124,14 +125,17 @@ def draw(posterior: AbstractPosterior, density: Density | None, *, key: PRNGKeyA
 def log_prior_ratio(
     posterior: AbstractPosterior, density: Density | None, theta: Float[Array, " dim"]
 ) -> Float[Array, ""]:
-    """Return log prior - log q, the weight without the likelihood. It is 0 if the prior is the proposal."""
+    """Return log prior - log q, the log weight without the likelihood. It is 0 if the prior is the proposal."""
     if density is None:
         return jnp.zeros((), theta.dtype)
     return posterior.log_prior(theta) - jnp.sum(jnp.asarray(density.log_prob(theta)))
 
 
 def laplace(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Gaussian:
-    """Return the Gaussian with the log density's curvature at the mode above `theta`, never wider than the prior."""
+    """Return the Laplace approximation at the mode that an ascent from `theta` reaches.
+
+    In no direction is it wider than the widest parameter of the prior.
+    """
     mode = climb_by_newton(posterior.log_density, theta)
     values, vectors = _curvature(posterior.log_density, mode)
     values = jnp.maximum(values, jnp.maximum(jnp.min(prior_precision(posterior, mode)), 1e-6 * values[-1]))
@@ -139,7 +143,10 @@ def laplace(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Gaussi
 
 
 def climb_by_newton(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """Ascend to a maximum by Newton steps with absolute curvature and a line search over fixed step lengths."""
+    """Ascend to a maximum by Newton steps with the absolute values of the eigenvalues.
+
+    Each step tries a few fixed lengths and takes the best one.
+    """
 
     def step(_: Any, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
         values, vectors = _curvature(function, theta)
@@ -158,9 +165,10 @@ def _curvature(function: Callable[[Array], Array], theta: Float[Array, " dim"]) 
 
 
 def _moments(posterior: AbstractPosterior, start: Gaussian, steps: int, *, key: PRNGKeyArray) -> Gaussian:
-    """Estimate mean and covariance from the second half of a Langevin chain, in units of its starting Gaussian.
+    """Return the Gaussian with the mean and the covariance of the second half of a Langevin chain.
 
-    The step size adapts to the acceptance during the first half.
+    The chain begins at the mean of the Gaussian `start` and moves in its units. During the first half the step size is
+    adapted to the target acceptance rate.
     """
     dim, dtype = len(start.mean), start.mean.dtype
 

@@ -24,7 +24,8 @@ from bnnzoo.samplers.kernel import choose, replace
 from bnnzoo.samplers.statistics import ACCEPTED, DIVERGING, LOG_DENSITY, N_STEPS, Statistic
 
 _PILOT = 2**14
-"""Largest number of proposals of the pilot; fewer if there are many data."""
+"""Largest number of proposals from which the acceptance probability is estimated; it is smaller if there are many data.
+"""
 _PILOT_ELEMENTS = 2**22
 _FEWEST = 20.0
 """Smallest expected number of acceptances in `max_proposals` proposals.
@@ -33,15 +34,15 @@ With fewer, a run would probably fail at some draw.
 """
 _SEARCH, _CLIMBERS = 4096, 8
 _MARGIN = 0.01
-"""Safety margin, in nats, that is added to a searched bound. It reduces the number of acceptances by a hundredth."""
+"""Safety margin, in nats, that is added to a bound from a search. It reduces the acceptance probability by 1 %."""
 _ROUNDING = 1e-3
 """Tolerance, in nats, by which a proposal may exceed the bound, because a float32 sum has rounding errors."""
 
 
 class RejectionState(eqx.Module):
-    """State of a chain: the last draw, the bound, and the fitted proposal if there is one.
+    """State of a chain: its latest draw, the bound, and the fitted proposal if there is one.
 
-    The bound k of prior x likelihood^beta / q is log k = log_bound + beta sum_i bounds_i.
+    The bound k is an upper limit of prior x likelihood^beta / q, with log k = log_bound + beta sum_i bounds_i.
     """
 
     position: Float[Array, " dim"]
@@ -54,15 +55,19 @@ class RejectionState(eqx.Module):
 class Rejection(AbstractSampler[RejectionState]):
     """Independent draws from the posterior: theta ~ q, accepted with probability prior L^beta / (k q).
 
-    von Neumann 1951. q is the prior, a Gaussian fitted to the posterior by each chain before its first draw, or in
-    Python a user's density (`sample`, `log_prob`). k must bound prior L^beta / q. For the prior as proposal the bound
-    is proved: sum_i m_i, with m_i the largest likelihood of datum i at any theta; only likelihoods with such a bound
-    can be used. Otherwise log k is given (`log_bound`), or searched for: the largest ratio among 4096 proposals and an
-    ascent from the best of them. It is not proved that no ratio is larger, so the draws are then approximate. Every
-    proposal is compared with k, whether or not it is used. A proposal above it ends the run with an error that gives
-    the excess.
+    von Neumann 1951. L is the likelihood, and beta is its power. There are three kinds of proposals q: the prior; a
+    Gaussian that each chain fits to the posterior before its first draw; and, in Python, a user's density with `sample`
+    and `log_prob`. The bound k must be at least as large as the ratio prior L^beta / q at every theta:
 
-    A step proposes until one proposal is accepted. After `max_proposals` proposals the run ends with an error.
+    - For the prior as proposal the bound is proved. log k is beta times the sum over the data of the largest
+      log-likelihood that a datum has at any theta. The likelihood must have such a maximum.
+    - The user can give log k (`log_bound`).
+    - Otherwise log k is the largest log ratio among 4096 proposals and at the ends of ascents from the best of them. It
+      is not proved that no ratio is larger, so the draws are then approximate.
+
+    Every proposal is compared with k, whether or not it is used. If the ratio of a proposal is larger than k, the run
+    ends with an error that states the excess. A step proposes until one proposal is accepted. If none of
+    `max_proposals` proposals is accepted, the run ends with an error.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -75,14 +80,17 @@ class Rejection(AbstractSampler[RejectionState]):
 
     block: Annotated[int, Ge(1), Doc("number of proposals that are evaluated together")] = 64
     max_proposals: Annotated[
-        int, Ge(1), Le(10**9), Doc("largest number of proposals per draw; after it the run ends with an error")
+        int,
+        Ge(1),
+        Le(10**9),
+        Doc("largest number of proposals per draw; if all are rejected, the run fails"),
     ] = 1_000_000
     proposal: Annotated[
         _proposal.NamedProposal | _proposal.Density,
-        Doc("proposal: the prior, a Gaussian with a pilot's moments, or a Gaussian with the curvature at a mode"),
+        Doc("prior; gaussian: with mean and covariance of a pilot chain; laplace: with mode and curvature there"),
     ] = "prior"
     log_bound: Annotated[
-        Number | Literal["auto"], Doc("log k; auto: proved for the prior, otherwise found by a search")
+        Number | Literal["auto"], Doc("log of the bound k; auto: proved for the prior, otherwise found by a search")
     ] = eqx.field(converter=as_number, default="auto")
     proposal_scale: Annotated[
         Number, Gt(0), Doc("factor by which the standard deviations of a fitted proposal are multiplied")
@@ -121,7 +129,7 @@ class Rejection(AbstractSampler[RejectionState]):
             thetas, log_ratios, accepted = _proposals(
                 self, posterior, state, self.block, key=jax.random.fold_in(key, tried)
             )
-            # Take the first accepted in order, so that the choice depends on nothing but acceptance.
+            # Take the first accepted proposal, so that the choice depends only on the acceptances.
             first_accepted = jnp.argmax(accepted)
             new_tries = jnp.where(accepted[first_accepted], first_accepted + 1, self.block)
             return (
@@ -167,7 +175,7 @@ class Rejection(AbstractSampler[RejectionState]):
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject likelihoods without a bound, unsuitable proposals, and an acceptance probability that is too small."""
+        """Refuse a likelihood without a bound, an unsuitable proposal, or too small an acceptance probability."""
         if self._is_bound_proved and not math.isfinite(_bounds(posterior)):
             raise UsageError(
                 "sampler rejection: this likelihood has no upper bound; fix its scale "
@@ -183,7 +191,7 @@ class Rejection(AbstractSampler[RejectionState]):
             rate = f"{10**log10_rate:.1e}" if log10_rate > -30 else rounded_rate
             raise UsageError(
                 f"sampler rejection: a draw of the {'prior' if is_prior_proposal else 'proposal'} is accepted with "
-                f"probability {rate} (estimated from {proposals}), too small for "
+                f"probability {rate} (estimated from {proposals} draws), too small for "
                 f"{setting('sampler.max_proposals', self.max_proposals)}; use nuts, fewer data, "
                 + ("or a narrower prior" if is_prior_proposal else "or another [[sampler.proposal_scale]]")
             )
@@ -219,10 +227,10 @@ def _proposals(
 
 
 def _log_uniform(head: Float[Array, ""], tail: Float[Array, ""]) -> Float[Array, ""]:
-    """Return the log of a uniform number in (0, 1) on a grid of 2^-46, from two on float32's grid of 2^-23.
+    """Return the log of a uniform number in (0, 1) on a grid of 2^-46, from two uniform numbers on a grid of 2^-23.
 
-    In float64 the grids are 2^-104 and 2^-52. On the coarse grid alone, acceptance probabilities below e^-13 would be
-    rounded visibly, and below e^-16 nothing would ever be accepted.
+    The coarse grid is that of float32. On this grid alone, acceptance probabilities below e^-13 would be rounded
+    visibly, and below e^-16 nothing would ever be accepted. In float64 the grids are 2^-104 and 2^-52.
     """
     grid = jnp.finfo(head.dtype).eps
     return jnp.log((1 - head - grid) + grid * (1 - tail - grid / 2))
@@ -238,7 +246,7 @@ def _log_ratio(
 def _largest_log_ratio(
     sampler: Rejection, posterior: AbstractPosterior, state: RejectionState, *, key: PRNGKeyArray
 ) -> Float[Array, ""]:
-    """Search for the largest log ratio among many proposals, and by ascent from the best of them."""
+    """Return the largest log ratio among many proposals and at the ends of ascents from the best of them."""
     keys = jax.random.split(key, _SEARCH // 64)
     blocks = jax.lax.map(lambda k: _proposals(sampler, posterior, state, 64, key=k)[:2], keys)
     thetas, log_ratios = blocks[0].reshape(_SEARCH, -1), jnp.nan_to_num(blocks[1].reshape(-1), nan=-jnp.inf)
@@ -255,7 +263,7 @@ def _bounds(posterior: AbstractPosterior) -> Float[Array, ""]:
 
 @eqx.filter_jit
 def _pilot(sampler: Rejection, posterior: AbstractPosterior, count: int, key: PRNGKeyArray) -> Float[Array, ""]:
-    """Return the log of the mean acceptance probability of `count` proposals, for a chain with an arbitrary start."""
+    """Return the log of the mean acceptance probability of `count` proposals of a chain from a random position."""
     state = sampler.init(posterior, posterior.start(key=key), num_warmup=0, key=key)
     keys = jax.random.split(key, count // 64)
     log_ratios = jax.lax.map(lambda k: _proposals(sampler, posterior, state, 64, key=k)[1], keys)

@@ -1,1 +1,1 @@
-"""Markov chains on all data."""
+"""Markov chains whose steps use all data."""

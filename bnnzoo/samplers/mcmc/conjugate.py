@@ -1,4 +1,4 @@
-"""Known conditional distributions: of a last layer under Gaussian noise and a normal prior, and of the noise scales."""
+"""Draws from known conditionals: of the last layer (for Gaussian noise and a normal prior), and of the noise scales."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bnnzoo.samplers.kernel import standard_normal
 from bnnzoo.samplers.mcmc.log_scale import draw_log_scale
 
 _ROWS = 1024
-"""Rows whose derivatives are computed together."""
+"""Number of rows whose derivatives are computed together."""
 
 
 class Conjugate(NamedTuple):
-    """Positions in theta of the parameters that are drawn from their conditionals; empty if those are unknown."""
+    """Slices of theta that are drawn from their conditionals. A slice is empty if the conditional is unknown."""
 
     layer: slice
     scale: slice
@@ -43,7 +43,10 @@ class Conjugate(NamedTuple):
 
 
 def conjugate(posterior: AbstractPosterior) -> Conjugate:
-    """Return the parameters that likelihood and prior make conjugate. `is_affine` tests the outputs separately."""
+    """Return the parameters whose conditionals are known for this likelihood and this prior.
+
+    The conditional of the last layer also requires outputs that are affine in its parameters, which `is_affine` tests.
+    """
     no_parameters = slice(0, 0)
     if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.likelihood, Gaussian):
         return Conjugate(no_parameters, no_parameters)
@@ -59,7 +62,7 @@ def conjugate(posterior: AbstractPosterior) -> Conjugate:
 
 @eqx.filter_jit
 def is_affine(posterior: NetworkPosterior) -> Bool[Array, ""]:
-    """Whether outputs are affine in the last layer's parameters, by a second difference on a few rows."""
+    """Whether the outputs are affine in the last layer's parameters, tested by a second difference on a few rows."""
     layer = conjugate(posterior).layer
     key_theta, key_move = jax.random.split(jax.random.key(0))
     theta = posterior.start(key=key_theta)
@@ -73,13 +76,14 @@ def draw_layer(
 ) -> Float[Array, " dim"]:
     """Return theta with the layer w drawn from N(P^-1 b, P^-1), its conditional given the rest.
 
-    With outputs f_it = f_it0 + J_it w, noise s_t and prior N(m, diag(v)):
+    Let f_it = f_it0 + J_it w be output t of datum i, s_t the noise scale of target t, N(m, diag(v)) the prior of w, and
+    beta the likelihood power. Then
 
         P = beta sum_it J_it' J_it / s_t^2 + diag(1 / v),   b = beta sum_it J_it' (y_it - f_it0) / s_t^2 + m / v
 
-    P = T'T is never formed. T is the triangular factor of the rows J_it sqrt(beta) / s_t and diag(1 / sqrt(v)). The
-    draw is w + T^-1 (z + eps), where z results from applying T's reflections to the residuals y - f and m - w at the
-    present w.
+    P is never computed. It equals T'T, where T is the triangular factor of the rows J_it sqrt(beta) / s_t and
+    diag(1 / sqrt(v)). The draw is w + T^-1 (z + eps), where w is the present value and eps ~ N(0, I). To get z, the
+    Householder reflections that give T are applied to the residuals y - f and m - w, scaled like the rows.
     """
     size, current = layer.stop - layer.start, theta[layer]
     likelihood: Any = posterior.likelihood_at(theta)
@@ -113,8 +117,9 @@ def draw_scale(
     """Return theta with each noise scale s drawn from its conditional given the rest.
 
     The prior is s ~ HalfNormal(1). Let S be the sum of the K squared residuals with scale s (K = N if every target has
-    its own). Then u = log s has a density proportional to exp(-(beta K - 1) u - beta S e^(-2u) / 2 - e^(2u) / 2), drawn
-    by `log_scale`. Given the rest, the scales of targets are independent. A scale that cannot be drawn is NaN.
+    its own scale). Then u = log s has a density proportional to exp(-(beta K - 1) u - beta S e^(-2u) / 2 - e^(2u) / 2).
+    `draw_log_scale` draws from it. Given the rest, the scales of different targets are independent. A scale that cannot
+    be drawn is NaN.
     """
     number = scale.stop - scale.start
 

@@ -38,14 +38,15 @@ class GibbsState(eqx.Module):
 class Gibbs(AbstractSampler[GibbsState]):
     """Draws from the posterior. A step updates the blocks of theta in order, each by random-walk Metropolis.
 
-    Tierney 1994, section 2.4. For every block b in turn, theta' equals theta except for
-    theta'_b = theta_b + eta_b eps, and is accepted with min(1, e^-Delta) over all data. Warm-up changes each log eta_b
-    by t^-0.6 (acceptance - target) (Robbins and Monro 1951); then they are fixed.
+    Tierney 1994, section 2.4. For every block b in turn, the proposal theta' changes only this block:
+    theta'_b = theta_b + eta_b eps. It is accepted with probability min(1, e^-Delta), where Delta is the decrease of the
+    log posterior density over all data. Step t of warm-up adds t^-0.6 (acceptance - target) to each log eta_b (Robbins
+    and Monro 1951). After warm-up each eta_b is fixed.
 
-    `conditionals: conjugate` draws parameters with a known conditional from it (Geman and Geman 1984), after the other
-    blocks. These are the last layer under Gaussian noise and a normal prior, a multivariate normal, and the noise
-    scale, whose square has a generalised inverse Gaussian distribution (`conjugate`). Such a draw is always accepted,
-    unless it is not finite: it then counts as rejected and as `diverging`.
+    `conditionals: conjugate` updates the other blocks first. Then it draws the parameters with a known conditional from
+    this conditional (Geman and Geman 1984; see `conjugate`). For Gaussian noise and a normal prior, the last layer has
+    a multivariate normal distribution. The square of the noise scale has a generalised inverse Gaussian distribution.
+    Such a draw is always accepted, unless it is not finite: it then counts as rejected and as `diverging`.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -59,7 +60,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         Literal["metropolis", "conjugate"],
         Doc("conjugate: draw the last layer and the noise scale from their conditionals, if these are known"),
     ] = "metropolis"
-    step_size: Annotated[Number, Gt(0), Doc("initial eta of every block")] = number(0.01)
+    step_size: Annotated[Number, Gt(0), Doc("initial step size (eta) of every block")] = number(0.01)
     target_acceptance: Annotated[
         Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up, which tunes each eta")
     ] = number(0.35)
@@ -94,21 +95,21 @@ class Gibbs(AbstractSampler[GibbsState]):
         return numbers
 
     def _count(self, posterior: AbstractPosterior) -> int:
-        """Return the number of blocks that move by Metropolis."""
+        """Return the number of blocks that are updated by Metropolis steps."""
         return int(self.block_indices(posterior).max()) + 1
 
     def _conjugate_parameters(self, posterior: AbstractPosterior) -> Conjugate:
         return conjugate(posterior) if self.conditionals == "conjugate" else Conjugate(slice(0, 0), slice(0, 0))
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject `conditionals: conjugate` if no conditional is known, or outputs are not affine in the last layer."""
+        """Refuse `conditionals: conjugate` if no conditional is known, or outputs are not affine in the last layer."""
         if self.conditionals == "metropolis":
             return
         conjugate_parameters = conjugate(posterior)
         if not conjugate_parameters.is_any_known:
             raise UsageError(
-                "[[sampler.conditionals=conjugate]]: requires a last layer with [[likelihood=gaussian]] and a "
-                "normal prior, or a learned scale of gaussian; use [[sampler.conditionals=metropolis]]"
+                "[[sampler.conditionals=conjugate]]: requires [[likelihood=gaussian]], and a normal prior of the last "
+                "layer or a learned noise scale; use [[sampler.conditionals=metropolis]]"
             )
         if conjugate_parameters.layer.stop and isinstance(posterior, NetworkPosterior) and not is_affine(posterior):
             first = posterior.layout.name_of(conjugate_parameters.layer.start)
@@ -134,7 +135,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         return state, stats
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Return no headroom, because the sweep adapts its own step sizes."""
+        """Return an empty array, because `warmup_step` adapts the step sizes itself."""
         del stats
         return jnp.zeros((0,))
 
@@ -180,7 +181,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         )
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Count one pass per block, and those of the conditional draws."""
+        """Count one pass over the data for each block, and the passes of the draws from conditionals."""
         del means, warmup
         conjugate_parameters = self._conjugate_parameters(posterior)
         # A draw of the layer evaluates outputs and their derivatives; a draw of the scale evaluates outputs. One more
@@ -192,7 +193,10 @@ class Gibbs(AbstractSampler[GibbsState]):
 def _draw_conditionals(
     posterior: Any, conjugate_parameters: Conjugate, start: Any, *, key: PRNGKeyArray
 ) -> tuple[Any, Bool[Array, ""]]:
-    """Return the position after the conditional draws and its densities; revert and return True if not finite."""
+    """Return the position and its densities after the draws from conditionals, and whether these are not finite.
+
+    If they are not finite, the position and the densities are those of `start`.
+    """
     key_layer, key_scale = jax.random.split(key)
     theta = start[0]
     if conjugate_parameters.layer.stop:

@@ -18,9 +18,9 @@ from bnnzoo.samplers.mcmc import numpyro_kernels
 class Hmc(numpyro_kernels.AbstractHamiltonianSampler):
     """Draws from the posterior: `num_steps` leapfrog steps of H = -log p(theta) + p' M^-1 p / 2, then Metropolis.
 
-    Duane et al. 1987. The jitter follows Neal 2011, section 3.2: on a Gaussian target a trajectory of fixed length may
-    be nearly a whole number of periods of some direction, which then hardly moves. NumPyro adapts the step size and a
-    diagonal M over the whole warm-up.
+    Duane et al. 1987. NumPyro adapts the step size and a diagonal M over the whole warm-up. The jitter follows Neal
+    2011, section 3.2. On a Gaussian target each direction oscillates with its own period. If all trajectories had the
+    same length, it could be close to a multiple of such a period, and the chain would hardly move in that direction.
     """
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)

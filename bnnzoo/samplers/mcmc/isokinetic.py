@@ -12,7 +12,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.kernel import density
 
 _B = 0.1931833275037836
-"""Coefficient of McLachlan 1995, with the least error among the splittings B A B A B."""
+"""Coefficient of McLachlan 1995, which has the smallest error among the splittings of the form B A B A B."""
 _SPLITTING = ((_B, 0.5), (1 - 2 * _B, 0.5))
 GRADIENTS = len(_SPLITTING)
 """Number of gradients of a step."""
@@ -31,10 +31,10 @@ class Point(NamedTuple):
 def integrate(
     posterior: AbstractPosterior, point: Point, *, step_size: Float[Array, ""], scale: Float[Array, " dim"]
 ) -> tuple[Point, Float[Array, ""]]:
-    """Make one step of the splitting and return the end point and the kinetic energy gained.
+    """Make one step of the splitting, and return the end point and the gain of kinetic energy.
 
     Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549, equation 13. `scale` holds the standard deviations
-    of the metric; the step size is in their units.
+    of the metric, and the step size is in units of them.
     """
     theta, u, log_prior, log_likelihoods, gradient = point
     kinetic = jnp.zeros_like(log_prior)
@@ -48,7 +48,7 @@ def integrate(
 
 
 def check_dim(posterior: AbstractPosterior) -> None:
-    """Reject posteriors with one parameter, which have no direction to turn to.
+    """Refuse a posterior with a single parameter, because a direction cannot turn in one dimension.
 
     Raises:
         UsageError: if there are fewer than two parameters.
@@ -65,10 +65,11 @@ def normalise(vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
 def turn(
     u: Float[Array, " dim"], gradient: Float[Array, " dim"], time: Float[Array, ""]
 ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
-    """Return the direction after `time` under a constant gradient, and the kinetic energy gained.
+    """Return the direction after `time` under a constant gradient, and the gain of kinetic energy.
 
-    With e = g/|g|, d = time |g| / (dim - 1), z = exp(-d), u turns to the direction of 2 z u + (1-z) (1+z + u'e (1-z))
-    e. This is the direction of u + (sinh d + u'e (cosh d - 1)) e, written without numbers that overflow.
+    Let g be the gradient, e = g / |g|, d = time |g| / (dim - 1) and z = exp(-d). The new direction is that of
+    u + (sinh d + u'e (cosh d - 1)) e. It is computed as that of 2 z u + (1-z) (1+z + u'e (1-z)) e, which is the same
+    direction but cannot overflow.
     """
     num_other_axes = u.shape[0] - 1
     size = jnp.maximum(jnp.linalg.norm(gradient), jnp.finfo(u.dtype).tiny)

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 _MOST_TRIES = 1000
-"""Largest number of proposals. Each is accepted with probability 1 - 1/e or more, so all fail with e^-1000 or less."""
+"""Largest number of proposals. Each is accepted with probability 1 - 1/e or more, so the probability that none is
+accepted is at most e^-1000."""
 _HALVINGS = 20
 """Bisections in the search for a tangent point. An inexact point affects only the efficiency."""
 
@@ -93,6 +94,6 @@ def _psi(w: Float[Array, ""], a: Float[Array, ""], b: Float[Array, ""]) -> Float
 
 
 def _exp_minus_linear(w: Float[Array, ""]) -> Float[Array, ""]:
-    """Return e^w - 1 - w, by its series where the direct form cancels."""
+    """Return e^w - 1 - w. For small w, where this formula loses digits by cancellation, its series is used."""
     series = w * w / 2 * (1 + w / 3 * (1 + w / 4 * (1 + w / 5 * (1 + w / 6))))
     return jnp.where(jnp.abs(w) < 0.25, series, jnp.expm1(w) - w)

@@ -24,10 +24,11 @@ from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 _SHORT_FRACTION, _SHORT_FACTOR = 1 / 8, 1 / 8
 """Fraction of draws with short steps, and the factor of their step size."""
 _FEWEST_STEPS, _MOST_STEPS = 4, 512
-"""Shortest and longest trajectory that a budget may choose.
+"""Fewest and most steps of a trajectory that a time budget may choose.
 
-Short trajectories make a random walk along directions much wider than the narrowest one. On a network that fits almost
-without noise, the longest affordable trajectories gave the most effective draws (`benchmarks/trajectories.py`).
+With short trajectories a chain makes a random walk in the directions that are much wider than the narrowest one. On a
+network that fits almost without noise, the longest affordable trajectories gave the largest effective sample size
+(`benchmarks/trajectories.py`).
 """
 
 
@@ -46,12 +47,16 @@ class Mams(AbstractSampler[MamsState]):
     """Draws from the posterior: `num_steps` steps of the isokinetic integrator of `mclmc`, then Metropolis.
 
     The Metropolis-adjusted microcanonical sampler: Robnik, Cohn-Gordon and Seljak 2025, arXiv 2503.01707. Each draw
-    begins in a direction that is uniform on the sphere. The integrator is reversible and its change of volume known, so
-    the end point is accepted with probability min(1, exp(-W)), where W is the sum of the potential and the kinetic
-    energy gained. Each draw's step size is multiplied by a factor uniform in 1 +- `jitter`, so that no direction
-    returns to its beginning. One draw in eight uses an eighth of the step size. Otherwise a chain in a region that is
-    too narrow for its steps, such as one with a small noise scale, would reject every proposal. Warm-up adapts the step
-    size, and a diagonal metric to the variances of the chains, pooled over all chains.
+    begins in a direction that is uniform on the sphere. The integrator is reversible, and its change of volume is
+    known. The end point is accepted with probability min(1, exp(-W)), where W is the gain of potential energy plus the
+    gain of kinetic energy.
+
+    The step size of a draw is multiplied by two random factors. The first is uniform in 1 +- `jitter`; without it, a
+    trajectory could return to its start in some direction. The second is 1/8 with probability 1/8, else 1. Without it,
+    a chain in a region that is too narrow for its steps, such as one with a small noise scale, would reject every
+    proposal.
+
+    Warm-up adapts the step size. It also sets a diagonal metric to the mean over the chains of their variances.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -61,7 +66,7 @@ class Mams(AbstractSampler[MamsState]):
     budget_field: ClassVar[str] = "num_steps"
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
-    num_steps: Annotated[int, Ge(1), Doc("integrator steps per draw, two gradients each; chosen by a budget")] = 16
+    num_steps: Annotated[int, Ge(1), Doc("integrator steps per draw; a time budget chooses the number")] = 16
     jitter: Annotated[
         Number, Ge(0), Lt(1), Doc("each draw multiplies the step size by a uniform number in 1 +- jitter")
     ] = number(0.2)
@@ -73,7 +78,7 @@ class Mams(AbstractSampler[MamsState]):
         return isokinetic.GRADIENTS * self.num_steps
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return the steps of trajectories of about `gradients` gradients, at least `_FEWEST_STEPS`."""
+        """Return the number of steps of a trajectory with about `gradients` gradients, at least `_FEWEST_STEPS`."""
         del posterior, thetas
         affordable_steps = min(max(gradients / isokinetic.GRADIENTS, _FEWEST_STEPS), _MOST_STEPS)
         # A power of two, so that a measured time that differs by some percent gives the same trajectories.
@@ -130,6 +135,6 @@ class Mams(AbstractSampler[MamsState]):
     def tune(
         self, posterior: AbstractPosterior, states: MamsState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[MamsState], MamsState]:
-        """Pool the metric over all chains; after the last window each chain keeps its own step size."""
+        """Pool metric and step size over all chains, except after the last window: each chain then keeps its own."""
         del posterior, key, num_steps
         return self, states if final else share_metric(states)

@@ -20,8 +20,8 @@ from bnnzoo.samplers.mcmc.isokinetic import Point
 from bnnzoo.samplers.mcmc.metric import Metric, share_metric, update_metric
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
 
-_GUARD = 1000.0
-"""Largest squared energy error of a step that is taken, relative to the target value."""
+_MAX_RELATIVE_ERROR = 1000.0
+"""Largest squared energy error of a step that is taken, divided by its target value."""
 _MEMORY = (150 - 1.0) / (150 + 1.0)
 _TRUST = 1.5
 
@@ -39,7 +39,7 @@ class MclmcState(eqx.Module):
     metric: Metric
     weight: Float[Array, ""]
     excess: Float[Array, ""]
-    """Weighted sum of squared energy errors relative to the target, each rescaled to a step size of 1."""
+    """Weighted sum of squared energy errors, each divided by its target value and rescaled to a step size of 1."""
 
 
 class Mclmc(AbstractSampler[MclmcState]):
@@ -47,15 +47,18 @@ class Mclmc(AbstractSampler[MclmcState]):
 
     Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549. For networks Sommer et al. 2025, arXiv 2502.06335,
     start each chain at a member of a deep ensemble, as `init: map` does. The direction u turns towards the gradient g
-    of log p, by their equation 13, whose flow is exact where g is constant. theta follows u:
+    of log p, and theta moves along u:
 
         du/dt = (I - u u') g / (dim - 1),   dtheta/dt = u
 
-    There is no accept step: the bias grows with `energy_variance`. In warm-up the step size is adapted to that value by
-    Var[E] ~ step^6 (their section on tuning). A diagonal metric is adapted to the variances of the chains; step sizes
-    are in its units. The direction is forgotten over a path of `length` sqrt(dim). A step that is not finite, or whose
-    energy error
-    is far out of range, is not taken: the chain stays, with a new random direction, and the draw is marked `diverging`.
+    The first equation is solved exactly for a constant g (equation 13 of Robnik et al.). The chain forgets its
+    direction over a path of `length` sqrt(dim). There is no accept step, so the draws have a bias, which grows with
+    `energy_variance`. Warm-up adapts the step size to this variance of the energy error per parameter, with the rule
+    Var[E] ~ step^6 (section on tuning of the same paper). Warm-up also sets a diagonal metric to the variances of the
+    chains; step sizes are in its units.
+
+    If a step is not finite, or if its energy error is far too large, the step is not taken. The chain then stays where
+    it is and gets a new random direction, and the draw is marked `diverging`.
     """
 
     exactness: ClassVar[Exactness] = "biased"
@@ -67,7 +70,7 @@ class Mclmc(AbstractSampler[MclmcState]):
     length: Annotated[
         Number, Gt(0), Doc("length over which the direction is forgotten, in units of sqrt(dim) standard deviations")
     ] = number(1.0)
-    energy_variance: Annotated[Number, Gt(0), Doc("variance of a step's energy error per parameter")] = number(5e-4)
+    energy_variance: Annotated[Number, Gt(0), Doc("target variance of the energy error per parameter")] = number(5e-4)
 
     @property
     def gradients(self) -> int:
@@ -102,7 +105,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         change = posterior.likelihood_power * jnp.sum(end.log_likelihoods - state.log_likelihoods)
         error = kinetic - (end.log_prior - state.log_prior + change)
         # If the gradient or the direction is NaN, so is the kinetic energy, and the step is not taken.
-        is_taken = jnp.square(error) <= _GUARD * self.energy_variance * dim
+        is_taken = jnp.square(error) <= _MAX_RELATIVE_ERROR * self.energy_variance * dim
         fresh_direction = isokinetic.normalise(standard_normal(direction, key=fresh_key))
         stopped = start._replace(direction=fresh_direction)
         next_state = replace(state, **choose(is_taken, end, stopped)._asdict())
@@ -120,7 +123,8 @@ class Mclmc(AbstractSampler[MclmcState]):
         """Make one step and adapt the step size to `energy_variance`."""
         next_state, stats = self.step(posterior, state, key=key)
         has_failed = stats["diverging"]
-        # xi / step^6 is the squared error at a step size of 1; errors far from the target have a small weight.
+        # xi is the squared error divided by its target, and xi / step^6 the same at a step size of 1. Errors far from
+        # the target have a small weight.
         log_xi = jnp.log(stats["energy_error"] ** 2 / (state.position.shape[0] * self.energy_variance) + 1e-8)
         step_weight = jnp.where(has_failed, 0.0, jnp.exp(-((log_xi / (6 * _TRUST)) ** 2) / 2))
         error_at_unit_step = jnp.exp(jnp.clip(log_xi - 6 * jnp.log(state.step_size), -80.0, 80.0))
@@ -129,7 +133,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         wanted_step_size = (excess / jnp.maximum(weight, 1e-30)) ** (-1 / 6)
         step_size = jnp.clip(wanted_step_size, 0.5 * state.step_size, 2 * state.step_size)
         step_size = jnp.where(has_failed, 0.8 * state.step_size, jnp.where(weight > 0, step_size, state.step_size))
-        # After a failure the means are reset, because they do not apply to shorter steps.
+        # After a failed step the weighted sums are reset, because they do not apply to shorter steps.
         weight, excess = jnp.where(has_failed, 0.0, weight), jnp.where(has_failed, 0.0, excess)
         metric = state.metric.with_position(next_state.position)
         return replace(next_state, step_size=step_size, metric=metric, weight=weight, excess=excess), stats

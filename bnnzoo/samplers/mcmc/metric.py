@@ -12,9 +12,9 @@ from jaxtyping import Array, Float
 S = TypeVar("S")
 
 _LEAST_COUNT = 50
-"""Smallest number of positions for a variance.
+"""Smallest number of positions from which variances are computed.
 
-If a window has fewer, its positions are combined with those of the next window.
+If a window has fewer positions, they are combined with those of the next window.
 """
 _PRIOR_COUNT = 5.0
 _PRIOR_VARIANCE = 1e-3
@@ -43,9 +43,9 @@ class Metric(eqx.Module):
         return Metric(self.inverse_mass, count, mean, self.squares + change * (theta - mean))
 
     def updated(self) -> Metric:
-        """Return the metric whose inverse mass is the variances, shrunk towards 1e-3 as in Stan; its moments are empty.
+        """Return the metric with the variances of the positions as inverse mass, and with empty moments.
 
-        If the positions are too few or not finite, nothing changes.
+        The variances are shrunk towards 1e-3, as in Stan. If the positions are too few or not finite, nothing changes.
         """
         weight = self.count / (self.count + _PRIOR_COUNT)
         variance = weight * self.squares / jnp.maximum(self.count, 1.0) + (1 - weight) * _PRIOR_VARIANCE
@@ -57,7 +57,10 @@ class Metric(eqx.Module):
 def rescale_step_size(
     step_size: Float[Array, "*chain"], old: Float[Array, "*chain dim"], new: Float[Array, "*chain dim"]
 ) -> Float[Array, "*chain"]:
-    """Return the step size in the new metric's units that moves the same distance, in the geometric mean."""
+    """Return the step size in the units of the new metric, such that a step moves as far as before.
+
+    The change of the distance differs between the coordinates. Its geometric mean is 1.
+    """
     return step_size * jnp.exp(jnp.mean(jnp.log(old) - jnp.log(new), -1) / 2)
 
 
@@ -73,9 +76,10 @@ def update_metric(state: S) -> S:
 
 
 def share_metric(states: S) -> S:
-    """Return states with a common inverse mass, the mean of the variances of the chains, each within its own mode.
+    """Return the states with a common inverse mass and a common step size.
 
-    The step size becomes the median of all chains. A state must have `metric` and `step_size`.
+    The inverse mass is the mean over the chains of their own variances, so differences between modes do not enlarge it.
+    The step size is the median over the chains. A state must have `metric` and `step_size`.
     """
     typed_states: Any = states
     old_inverse_mass = typed_states.metric.inverse_mass

@@ -1,4 +1,4 @@
-"""NumPyro's Hamiltonian kernels as samplers in the project's own loop."""
+"""Samplers that run NumPyro's Hamiltonian kernels in the sampling loop of bnnzoo."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
     ) -> HamiltonianState:
         """Return the state of NumPyro's kernel at `theta`."""
         inner = self.kernel(posterior).init(key, num_warmup, theta, (), {})
-        return HamiltonianState(_strong(inner), num_warmup)
+        return HamiltonianState(_without_weak_types(inner), num_warmup)
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Return no headroom, because the kernel adapts its own step size and mass matrix."""
+        """Return an empty array, because the kernel adapts its step size and mass matrix itself."""
         del stats
         return jnp.zeros((0,))
 
@@ -68,18 +68,18 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
 def step(
     kernel: HMC, state: HamiltonianState, *, jitter: Number = 0.0, key: PRNGKeyArray
 ) -> tuple[HamiltonianState, Stats]:
-    """Make one transition with the step's own key and a step size multiplied by a factor uniform in 1 +- jitter.
+    """Make one transition with the given key, and with a step size that is multiplied by a random factor.
 
-    The factor is independent of the state, so that the target stays invariant. The step size that is adapted and
-    reported does not include it. `kernel.init` is needed only to fill the kernel's closures, so it is traced for
-    shapes.
+    The factor is uniform in 1 +- jitter and independent of the state, so that the target stays invariant. The adapted
+    and the reported step size do not include it. NumPyro requires a call of `kernel.init` before `kernel.sample`,
+    because it sets variables that `sample` uses. Tracing this call for shapes is enough.
     """
     jax.eval_shape(lambda k, z: kernel.init(k, state.num_warmup, z, (), {}), key, state.position)
     adapted = state.inner.adapt_state
     key, key_jitter = jax.random.split(key)
     factor = 1 + jitter * jax.random.uniform(key_jitter, (), adapted.step_size.dtype, -1.0, 1.0)
     old = state.inner._replace(rng_key=key, adapt_state=adapted._replace(step_size=adapted.step_size * factor))
-    new = _strong(kernel.sample(old, (), {}))
+    new = _without_weak_types(kernel.sample(old, (), {}))
     adapting = state.inner.i < state.num_warmup
     step_size = jnp.where(adapting, new.adapt_state.step_size, adapted.step_size)
     new = new._replace(adapt_state=new.adapt_state._replace(step_size=step_size))
@@ -113,11 +113,12 @@ def potential(posterior: AbstractPosterior) -> Callable[[Float[Array, " dim"]], 
     return energy
 
 
-def _strong(state: Any) -> Any:
-    """Return the state without weak types, which would change the types of the loop's carry."""
+def _without_weak_types(state: Any) -> Any:
+    """Return the state without JAX's weak types, because the types of a loop's carry must not change."""
 
-    def strong(a: Any) -> Array:
-        a = jnp.asarray(a)
-        return a if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else jax.lax.convert_element_type(a, a.dtype)
+    def convert(leaf: Any) -> Array:
+        leaf = jnp.asarray(leaf)
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return leaf if is_key else jax.lax.convert_element_type(leaf, leaf.dtype)
 
-    return jax.tree.map(strong, state)
+    return jax.tree.map(convert, state)

@@ -23,9 +23,9 @@ _LEAST_DEPTH = 4
 class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
     """Draws from the posterior: Hamiltonian trajectories that stop before they turn back.
 
-    Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix. Before that,
-    steps are often far too small, and trees grow to their limit without moving far. The limit is therefore lower in
-    warm-up.
+    Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix in warm-up. Until
+    they are adapted, the steps are often far too small. A trajectory (tree) then reaches its maximum depth without
+    moving far. The maximum depth is therefore smaller in warm-up.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (*numpyro_kernels.STATISTICS, TREE_DEPTH)
@@ -46,7 +46,7 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
         return 2**self.max_tree_depth - 1
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
+        """Return the largest tree depth with at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
         del posterior, thetas
         return int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
 

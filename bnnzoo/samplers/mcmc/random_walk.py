@@ -30,10 +30,11 @@ class RandomWalkState(eqx.Module):
 
 
 class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState]):
-    """Draws from the posterior. theta' = theta + eta F eps, accepted with min(1, e^-Delta) over all data.
+    """Draws from the posterior. theta' = theta + eta F eps, accepted with probability min(1, e^-Delta).
 
-    Metropolis et al. 1953. F F' is the preconditioner learned in warm-up (I without warm-up). The state stores the
-    log-likelihood of each datum, so that Delta is a sum of differences rather than a difference of sums.
+    Metropolis et al. 1953. F F' is the preconditioner learned in warm-up (I without warm-up). Delta is the decrease of
+    the log posterior density over all data. The state stores the log-likelihood of each datum, so that Delta is a sum
+    of differences and not a difference of sums, which would have larger rounding errors.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -72,7 +73,7 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
         change = jnp.sum(log_likelihoods - state.log_likelihoods)
         log_ratio = log_prior - state.log_prior + posterior.likelihood_power * change
         accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
-        # Select only the leaves that move; a select of the preconditioner would cost more than a small network.
+        # Select only the leaves that change. To select the preconditioner too would cost more than a small network.
         next_values = choose(
             accepted,
             (proposal, log_prior, log_likelihoods),

@@ -1,1 +1,1 @@
-"""Markov chains on gradients of mini-batches, without an accept step."""
+"""Markov chains that follow mini-batch gradients, without an accept step."""

@@ -1,8 +1,11 @@
 """Automatic step size, batch size and control variate for samplers that use mini-batch gradients.
 
-A short pilot run measures the curvature and the noise of the gradient. Among the batch sizes and control variates
-that are not fixed, the choice maximises the distance per cost of a step. The step size is the largest that is
-predicted to widen the posterior's stiffest direction by no more than `TARGET`.
+A short pilot run measures the curvature of the log posterior and the noise of its mini-batch gradient. Then the batch
+size and the control variate are chosen, unless the user fixed them. The choice is the one with which a step moves
+farthest for its cost.
+
+The stiffest direction is the one with the largest curvature, in which the posterior is narrowest. The step size is the
+largest one for which the predicted variance in this direction is at most `TARGET` times the posterior's.
 """
 
 from __future__ import annotations
@@ -24,18 +27,20 @@ from bnnzoo.samplers.common.control_variate import ORDER
 from bnnzoo.samplers.common.gradient_noise import STARTS, gradient_noise, greatest_curvature
 
 TARGET = 1.08
-"""Predicted variance of the stiffest direction, relative to the posterior's.
+"""Largest predicted variance of the draws in the stiffest direction, divided by the posterior's variance there.
 
-The ratio of average directions is closer to 1.
+In an average direction this ratio is closer to 1.
 """
 _PILOT_RATIO, _PILOT_LENGTH = 1.5, 0.2
-"""Limits of the pilot's step size. They are larger than the run's, because the pilot is short and must move as far
-from its anchor as the run will."""
+"""Limits of the pilot's step size: the largest ratio of variances, and the largest product of step size and curvature.
+
+The ratio may be larger than `TARGET`, because the pilot is short and must move as far from its anchor as the run will.
+"""
 _PILOT_STEPS, _STAGES = 100, 6
 _PILOT_ROWS = 256
 _MOST_ROWS = 8192
 _ROW_OVERHEAD = 256
-"""Overhead of a step, in rows."""
+"""Fixed cost of a step, as the number of rows whose gradients cost as much."""
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
 _LENGTHS = np.logspace(-9, 0, 181)
 """Candidate step sizes, in units of the stiffest direction's variance."""
@@ -85,17 +90,19 @@ def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Arra
     if not length > 0:
         return {}
     open_fields = {name: value for name, value in fields.items() if getattr(sampler, name) == "auto"}
-    return {"step_size": _round_down(length / stiffest), **open_fields}
+    return {"step_size": _round_down_to_two_digits(length / stiffest), **open_fields}
 
 
 def longest_step(sampler: Any, relative_noise: float, num_data: int, target: float) -> float:
-    """Return the largest eta a whose stationary variance is at most `target` times the posterior's; 0 if none is.
+    """Return the largest eta a with a stationary variance of at most `target` times the posterior's; 0 for none.
+
+    eta is the step size, and a is the curvature.
 
     Args:
         sampler: a sampler with `variance_ratio`.
-        relative_noise: V / a, the variance of the gradient over the curvature.
+        relative_noise: V / a, the variance of the mini-batch gradient divided by the curvature.
         num_data: number of data.
-        target: largest admissible ratio of variances.
+        target: largest ratio of variances that is accepted.
     """
     is_within_target = np.asarray(_ratios(sampler, jnp.asarray(relative_noise), num_data)) <= target
     return float(_LENGTHS[is_within_target].max(initial=0.0))
@@ -120,7 +127,7 @@ def _sizes(sampler: Any, num_data: int, min_size: int) -> Iterator[int]:
 
 
 def _batch_mean_variance(sampler: Any, size: int, num_data: int) -> float:
-    """Return the variance of the mean of a batch, up to a factor."""
+    """Return the variance of the mean over a batch, up to a factor that does not depend on the batch size."""
     return 1 / size - (0.0 if sampler.sampling == "replacement" else 1 / num_data)
 
 
@@ -130,7 +137,10 @@ def _batch_mean_variance(sampler: Any, size: int, num_data: int) -> float:
 def _pilot(
     sampler: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], key: PRNGKeyArray
 ) -> PilotMeasurement:
-    """Measure curvature and noise at the ends of short runs from `thetas`, each with its anchor at its start."""
+    """Measure curvature and noise in short runs from `thetas`.
+
+    A run has several stages. At the beginning of a stage the anchor moves to the position of the chain.
+    """
 
     def gradient(theta: Float[Array, " dim"], anchor: Any, key: PRNGKeyArray) -> Float[Array, " dim"]:
         return sampler.gradient(posterior, theta, anchor, sampler.batch(posterior, key=key))[1]
@@ -161,7 +171,8 @@ def _pilot(
             def step(number: Array, state: Any) -> Any:
                 return stage_sampler.warmup_step(posterior, state, key=jax.random.fold_in(key_steps, number))[0]
 
-            # After training a chain is several standard deviations from the mode, where an anchor would be noisy.
+            # After training a chain is several standard deviations from the mode. Control variates with an anchor there
+            # would be noisy, so each stage moves the anchor.
             state = sampler.settle(posterior, state, final=False, key=key_settle)
             state = jax.lax.fori_loop(0, steps, step, state)
             measurement = measure(state, key_measure)
@@ -170,9 +181,9 @@ def _pilot(
             eta = jnp.minimum(length, _PILOT_LENGTH) / measurement.stiffest
             return (state, jnp.where(jnp.isfinite(eta), eta, 0.0).astype(start_eta.dtype)), measurement
 
-        # The first stage measures the curvature, which gives a step size. The anchor of each later stage is closer to
-        # the mode. A stage with short steps measures little noise near its anchor, so the next stage takes longer
-        # steps. The largest noise of the last three stages is used.
+        # The first stage makes no steps: it measures the curvature, which gives a step size. The anchor of each later
+        # stage is closer to the mode. A stage with short steps stays near its anchor and measures little noise there,
+        # so the next stage takes longer steps. The largest noise of the last three stages is used.
         stages = (jnp.asarray([0, *[_PILOT_STEPS] * _STAGES]), jax.random.split(key_stages, _STAGES + 1))
         _, measurement = jax.lax.scan(stage, (state, start_eta), stages)
         return PilotMeasurement(
@@ -185,7 +196,7 @@ def _pilot(
     return jax.lax.map(run, (thetas, jax.random.split(key, len(thetas))))
 
 
-def _round_down(value: float) -> float:
-    """Round down to two digits, so that small differences in rounding between machines do not matter."""
+def _round_down_to_two_digits(value: float) -> float:
+    """Round down to two digits, so that rounding errors, which differ between machines, rarely change the result."""
     power = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.floor(value / power) * power:.2g}")

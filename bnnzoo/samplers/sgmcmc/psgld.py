@@ -30,23 +30,27 @@ class PsgldState(eqx.Module):
 
 
 class Psgld(AbstractStochasticGradientSampler[PsgldState]):
-    """Draws near the posterior: SGLD with a step size for each parameter, given by the size of its gradients.
+    """Draws near the posterior: SGLD in which parameters with larger gradients take smaller steps.
 
-    Li et al. 2016 (arXiv 1512.07666), the preconditioner of RMSprop. With g the mini-batch gradient over N:
+    Li et al. 2016 (arXiv 1512.07666), with the preconditioner of RMSprop. Let g be the mini-batch gradient divided by
+    the number of data N. A step is
 
         v <- alpha v + (1 - alpha) g^2;  G = 1 / (damping + sqrt(v))
         theta' = theta + eta_t G grad log p_batch(theta) + sqrt(2 eta_t G) eps
 
-    Li et al. update v throughout the run and omit the term Gamma = div G that this requires. Here v changes only in
+    Li et al. update v throughout the run. This requires a term Gamma = div G, which they omit. Here v changes only in
     warm-up, so that Gamma is 0. (Without warm-up v comes from one batch at the initial position.) The remaining bias is
-    that of
-    `sgld`: for a Gaussian target of precision a and gradient noise V the variance is
-    (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
+    the same as for `sgld`: for a Gaussian target of precision a and a gradient of variance V, the variance of the draws
+    is (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
     """
 
-    alpha: Annotated[Number, Gt(0), Lt(1), Doc("fraction of v that a warm-up step keeps")] = number(0.99)
+    alpha: Annotated[Number, Gt(0), Lt(1), Doc("fraction of the mean squared gradient that a warm-up step keeps")] = (
+        number(0.99)
+    )
     damping: Annotated[
-        Number, Gt(0), Doc("number added to sqrt(v); it bounds the step of parameters with small gradients")
+        Number,
+        Gt(0),
+        Doc("number added to the root mean square gradient; it bounds the steps where gradients are small"),
     ] = number(0.01)
 
     def init(
@@ -89,5 +93,5 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
         return PsgldState(position, square, state.count + 1, state.anchor), stats
 
     def metric(self, state: PsgldState) -> Float[Array, " dim"]:
-        """Return G."""
+        """Return G, the factor of each parameter's step size."""
         return 1 / (self.damping + jnp.sqrt(state.square))

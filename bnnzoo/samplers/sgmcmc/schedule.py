@@ -12,7 +12,7 @@ from bnnzoo.posterior.hyperparameter import Number
 Schedule = Literal["constant", "decreasing", "cyclical"]
 
 _TYPICAL = 256
-"""Steps that represent all steps of a schedule."""
+"""Number of steps that represent all steps of a schedule."""
 
 
 def scheduled_step_size(
@@ -26,9 +26,12 @@ def scheduled_step_size(
 ) -> Float[Array, ""]:
     """Return the step size of step `count`, counted from 0 at the start of warm-up.
 
-    decreasing: eta (1 + t / delay)^-decay, Welling and Teh 2011. cyclical: eta (1 + cos(pi (t mod cycle) / cycle)) / 2,
-    Zhang et al. 2020 (arXiv 1902.03932). Each cycle begins with steps long enough to leave a mode and ends with steps
-    near 0.
+    Let t be the number of the step.
+
+    - `constant`: eta.
+    - `decreasing` (Welling and Teh 2011): eta (1 + t / delay)^-decay.
+    - `cyclical` (Zhang et al. 2020, arXiv 1902.03932): eta (1 + cos(pi (t mod cycle) / cycle)) / 2. At the beginning of
+      each cycle the steps are long enough to leave a mode; at its end they are near 0.
     """
     if schedule == "constant":
         return eta
@@ -41,12 +44,12 @@ def scheduled_step_size(
 def typical_steps(
     schedule: Schedule, count: UInt32[Array, ""], *, cycle: int, exploration: Number
 ) -> UInt32[Array, " step"]:
-    """Return evenly spaced steps of a cycle without its exploration, or of all steps that were made.
+    """Return the numbers of some steps, evenly spaced, that represent the steps whose draws a run keeps.
 
-    They represent the steps whose draws a run keeps. All steps include warm-up, because the state does not distinguish
-    its steps.
+    For a cyclical schedule they are from one cycle, without its exploration part. For other schedules they are from all
+    `count` steps so far. These include warm-up, because the state does not record where warm-up ended.
     """
-    parts = (jnp.arange(_TYPICAL) + 0.5) / _TYPICAL
+    fractions = (jnp.arange(_TYPICAL) + 0.5) / _TYPICAL
     if schedule == "cyclical":
-        return (cycle * (exploration + (1 - exploration) * parts)).astype(jnp.uint32)
-    return (count.astype(parts.dtype) * parts).astype(jnp.uint32)
+        return (cycle * (exploration + (1 - exploration) * fractions)).astype(jnp.uint32)
+    return (count.astype(fractions.dtype) * fractions).astype(jnp.uint32)

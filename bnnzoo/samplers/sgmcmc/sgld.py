@@ -32,13 +32,14 @@ class SgldState(eqx.Module):
 class Sgld(AbstractStochasticGradientSampler[SgldState]):
     """Draws near the posterior: theta' = theta + eta_t grad log p_batch(theta) + sqrt(2 eta_t) eps, no accept step.
 
-    Welling and Teh 2011. The batch's log-likelihood is scaled by num_data / batch_size. The draws are biased: for a
-    Gaussian target of precision a and gradient noise V the variance is (1 + eta V / 2) / (a (1 - eta a / 2)), not 1 /
-    a.
+    Welling and Teh 2011. The batch's log-likelihood is multiplied by num_data / batch_size. The draws are biased: for a
+    Gaussian target of precision a and a gradient of variance V, their variance is (1 + eta V / 2) / (a (1 - eta a / 2))
+    instead of 1 / a.
 
-    With a cyclical step size the first fraction `exploration` of every cycle has no noise: gradient descent with large
-    steps, towards another mode (Zhang et al. 2020, arXiv 1902.03932, algorithm 1). A step that begins in this part
-    completes it and then makes one noisy step, so that every draw comes from the sampling part.
+    With a cyclical step size each cycle begins with an exploration part, the fraction `exploration` of its steps. These
+    are large gradient steps without noise, which lead to another mode (Zhang et al. 2020, arXiv 1902.03932, algorithm
+    1). If a step of the sampler begins in the exploration part, it first makes all remaining steps of this part, and
+    then one noisy step. Every draw therefore comes from the rest of the cycle.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (*AbstractStochasticGradientSampler.statistics, N_STEPS)
@@ -58,7 +59,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         return SgldState(theta, jnp.zeros((), jnp.uint32), self.anchor(posterior, theta))
 
     def step(self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray) -> tuple[SgldState, Stats]:
-        """Make one Langevin step, after the exploration of the cycle if the chain is in it."""
+        """Make one Langevin step. If the chain is in the exploration part of a cycle, complete this part first."""
         key_batch, key_noise, key_explore = jax.random.split(key, 3)
         explored_stats: Stats = {}
         if self.schedule == "cyclical":
@@ -77,7 +78,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     def _explore(
         self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray
     ) -> tuple[SgldState, Int[Array, ""]]:
-        """Complete the part without noise if the chain is in it. Return the state and the number of steps made."""
+        """Complete the exploration part if the chain is in it. Return the state and the number of steps made."""
 
         def is_exploring(carry: Any) -> Bool[Array, ""]:
             state, num_steps = carry
@@ -95,7 +96,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         return jax.lax.while_loop(is_exploring, descend, (state, jnp.zeros((), jnp.int32)))
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject an exploration without a cyclical schedule, or one that leaves no step to draw from."""
+        """Refuse an exploration without a cyclical schedule, or one that leaves no step of a cycle for draws."""
         super().check(posterior)
         if self.exploration > 0 and self.schedule != "cyclical":
             raise UsageError("[[sampler.exploration]]: requires [[sampler.schedule=cyclical]]; add it")

@@ -22,20 +22,20 @@ from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradien
 
 
 class _Sweep(NamedTuple):
-    """The response to gradient errors at one place of a sweep, up to the variance of the errors."""
+    """Response of position and momentum to gradient errors of variance 1, after some steps of a sweep."""
 
     power: Float[Array, "2 2"]
-    """Power of the step matrix: the remaining response to earlier sweeps."""
+    """Power of the step matrix, which maps the response before the sweep to its remainder after these steps."""
     mean: Float[Array, "2"]
-    """Mean of the responses to the batches."""
+    """Mean over the batches of the responses to their errors."""
     spread: Float[Array, "2 2"]
-    """Sum of their squares about the mean."""
+    """Sum over the batches of the outer square of the response minus this mean."""
     first: Float[Array, "2"]
-    """Response to the first use of the batch that is next on the way back."""
+    """Response to the first use of a batch: on the way back, of the batch that comes next."""
     within: Float[Array, ""]
-    """Sum over the places so far of the position's variance due to errors of this sweep."""
+    """Sum over the steps so far of the position's variance due to the errors of this sweep."""
     power_squares: Float[Array, "2 2"]
-    """Sum over the places so far of the outer square of the first row of `power`."""
+    """Sum over the steps so far of the outer square of the first row of `power`."""
 
 
 class SmsUbuState(eqx.Module):
@@ -53,10 +53,12 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     """Draws near the posterior: Langevin dynamics with momentum, with the batches taken in order and then in reverse.
 
     Paulin, Whalley, Chada and Leimkuhler 2024 (arXiv 2410.19780). The rows are split at random into floor(N / n)
-    batches. A step takes the next batch, forwards and then backwards; after both, a new split is drawn (rows that are
-    left over are not used before the new split). The errors of the batches' gradients thereby cancel over a sweep, to
-    second order in the step size. Let h = sqrt(2 eta_t), c = exp(-gamma h) the fraction of the momentum that is kept,
-    and U the exact flow of dtheta = p dt, dp = -gamma p dt + sqrt(2 gamma) dW for a time h / 2. A step is
+    batches of n rows; the remaining rows are not used with this split. Each step uses one batch. A sweep uses all
+    batches in order, and then all in reverse order. Then a new random split is drawn. Within a sweep the errors of the
+    batches' gradients cancel, to second order in the step size.
+
+    Let h = sqrt(2 eta_t), and let c = exp(-gamma h) be the fraction of the momentum that is kept. Let U be the exact
+    solution of dtheta = p dt, dp = -gamma p dt + sqrt(2 gamma) dW over a time of h / 2. A step is
 
         U;  p <- p + h grad log p_batch(theta);  U
     """
@@ -105,10 +107,14 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     def _flow(
         self, time: Float[Array, ""], theta: Float[Array, " dim"], p: Float[Array, " dim"], *, key: PRNGKeyArray
     ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
-        """Return theta and p after free motion with friction and noise; a = gamma time, for any step size."""
+        """Return theta and p after motion with friction and noise, but without a force.
+
+        a = gamma time follows from `momentum` alone, whatever the step size.
+        """
         a = -jnp.log(jnp.asarray(self.momentum, time.dtype)) / 2
         decayed_fraction = -jnp.expm1(-a)
-        # Variance of the position's noise, 2 a - 3 + 4 e^-a - e^-2a, by its series where the direct form cancels.
+        # Variance of the position's noise, 2 a - 3 + 4 e^-a - e^-2a. For small a this formula loses its digits by
+        # cancellation, so its series is used.
         series, term = jnp.zeros_like(a), a**2 / 2
         for k in range(3, 13):
             term = -term * a / k
@@ -121,11 +127,12 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         return theta + time / a * (decayed_fraction * p + noise_theta), (1 - decayed_fraction) * p + noise_p
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
-        """Return the variance ratio of a step's linear map on a Gaussian target, with the batches' errors.
+        """Return the stationary variance divided by that of a Gaussian target, with the errors of the gradients.
 
-        theta is in units of the target's standard deviation, and h = sqrt(2 eta a). Without errors the stationary
-        covariance is I + E with E = S E S' + the excess over I after one step from I. Its orders of h are cancelled
-        analytically, because their float32 difference would be dominated by rounding.
+        theta is in units of the target's standard deviation, and h = sqrt(2 eta a). On a Gaussian target a step is a
+        linear map S plus noise. Without gradient errors the stationary covariance is I + E, where E = S E S' + D. D is
+        the covariance after one step from the covariance I, minus I. The low orders of h in D are cancelled
+        analytically, because a float32 difference would be dominated by rounding errors.
         """
         h = jnp.sqrt(2 * length)
         a = -jnp.log(jnp.asarray(self.momentum, h.dtype)) / 2
@@ -147,10 +154,11 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     def _batch_error_variance(
         self, step: Float[Array, "2 2"], push: Float[Array, "2"], num_data: int
     ) -> Float[Array, ""]:
-        """Return the variance of the response to batches' errors of variance 1, as a mean over the places of a sweep.
+        """Return the variance of the position due to gradient errors of variance 1, as a mean over a sweep's steps.
 
-        For M disjoint batches of n out of N data the errors have the correlation -n / (N - n). With B the responses [2,
-        M] to each batch's error at a place of the sweep, and b the mean of its columns, the covariance is
+        The gradient errors of M disjoint batches of n out of N data have the correlation -n / (N - n). After some step
+        of the sweep, let B_k be the response of position and momentum to the error of batch k, and b the mean of all
+        B_k. The covariance is
 
             N / (N - n) sum_k (B_k - b)(B_k - b)' + M (N - M n) / (N - n) b b'
         """
@@ -162,8 +170,8 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         sweep_factor = batches * (num_data - batches * size) / num_other_rows
 
         def next_place(carry: _Sweep, is_way_back: Bool[Array, ""]) -> tuple[_Sweep, None]:
-            # On the way back each batch already has a response from the way forwards. For the last batch it was just
-            # made; for each earlier batch it is two steps older.
+            # On the way back there already is a response to the first use of the batch. The last batch was first used
+            # one step before. For each earlier batch the first use is two steps further back.
             earlier_response = step @ (jnp.where(is_way_back, carry.first, 0.0) - carry.mean)
             mean = step @ carry.mean + push / batches
             cross_term = jnp.outer(earlier_response, push)
@@ -185,7 +193,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         return (end.within + jnp.sum(across_sweeps * end.power_squares)) / (2 * batches)
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject batches that exceed the data."""
+        """Refuse a batch that has more rows than the data."""
         super().check(posterior)
         rows = self.batch_rows(posterior.num_data)
         if rows > posterior.num_data:

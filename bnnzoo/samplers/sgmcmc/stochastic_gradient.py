@@ -28,20 +28,21 @@ S = TypeVar("S")
 _STEP_SIZE, _ROWS = 1e-5, 50
 """Step size and batch size if they are `auto` and no pilot run chose them."""
 _STEP_FRACTIONS = np.logspace(-8, 1, 181, dtype=np.float32)
-"""Fractions of a step size, among which the largest nearly unbiased one is selected."""
+"""Factors of the step size that are tried in the search for the largest step size with a small bias."""
 
 
 class AbstractStochasticGradientSampler(AbstractSampler[S]):
     """A sampler whose steps follow a mini-batch gradient. Its state has `position`, `count` and `anchor`.
 
-    The gradient is grad log p(theta) + beta (N / n) sum_batch grad l_i(theta). A control variate subtracts the gradient
-    of every datum's Taylor polynomial at an anchor and adds their sum over all data (first order: Baker et al. 2019,
-    Stat. Comput. 29, 599). The estimate stays unbiased, and only the remainder of the polynomial is noisy. The anchor
-    is the chain's position at the ends of warm-up windows (at second order a Newton step further), or the initial
-    position without warm-up.
+    The gradient is grad log p(theta) + beta (N / n) sum_batch grad l_i(theta), where l_i is the log-likelihood of datum
+    i, and beta is the likelihood power. A control variate subtracts from grad l_i the gradient of a Taylor polynomial
+    of l_i at an anchor, and adds the sum of these gradients over all data (first order: Baker et al. 2019, Stat.
+    Comput. 29, 599). The estimate stays unbiased, and only the remainder of the polynomial is noisy. The anchor is the
+    initial position. At the end of each warm-up window it moves to the position of the chain (at second order, one
+    Newton step further).
 
-    If the user sets the step size, or without warm-up, `auto` means a batch of 50 rows (of all rows if there are fewer
-    and rows may not repeat), no control variate, and a step size of 1e-5.
+    If the user sets the step size, or if there is no warm-up, there is no pilot run. `auto` then means a batch of 50
+    rows, no control variate, and a step size of 1e-5. (With fewer than 50 rows, `sampling: disjoint` uses all rows.)
     """
 
     exactness: ClassVar[Exactness] = "biased"
@@ -83,7 +84,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return jnp.mean(jax.vmap(lambda step: self.eta(step, like))(steps))
 
     def batch_rows(self, num_data: int) -> int:
-        """Return the number of rows in a mini-batch. Without replacement, `auto` is at most the number of rows."""
+        """Return the number of rows in a mini-batch. Without replacement, `auto` uses at most all rows of the data."""
         if not isinstance(self.batch_size, str):
             return self.batch_size
         return _ROWS if self.sampling == "replacement" else min(_ROWS, num_data)
@@ -94,7 +95,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Return the choices of a pilot run if the step size is `auto`, else nothing."""
+        """Return the values of the `auto` fields from a pilot run; empty if the user set the step size."""
         return choose_fields(self, posterior, thetas) if isinstance(self.step_size, str) else {}
 
     def anchor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor | None:
@@ -131,19 +132,19 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return lp_estimate, gradient
 
     def metric(self, state: S) -> Float[Array, " dim"] | Float[Array, ""]:
-        """Return G of the proposal: a step moves by eta_t G times the gradient."""
+        """Return the metric G: without its noise, a step moves by eta_t G times the gradient."""
         del state
         return jnp.ones(())
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
-        """Return the stationary variance relative to a Gaussian target's, with precision a and gradient variance V.
+        """Return the stationary variance of the draws, divided by the variance of a Gaussian target.
 
-        The default is that of theta' = theta + eta grad + sqrt(2 eta) eps, (1 + eta V / 2) / (1 - eta a / 2). It is
-        infinite if the step is unstable.
+        The default is (1 + eta V / 2) / (1 - eta a / 2), which holds for theta' = theta + eta grad + sqrt(2 eta) eps.
+        It is infinite if the step is unstable.
 
         Args:
-            length: eta a.
-            noise: eta V.
+            length: eta a, the step size times the precision of the target.
+            noise: eta V, the step size times the variance of the mini-batch gradient.
             num_data: number of data from which the batches are drawn.
         """
         del num_data
@@ -152,9 +153,11 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
         """Estimate the chain's bias from the curvature and the gradient noise at the last position.
 
-        `variance_ratio` uses their means over theta's coordinates, so it is the ratio of an average direction.
-        `variance_ratio_worst` is the ratio of the stiffest or the noisiest direction, whichever is larger. The step
-        size is the mean over the schedule. At the step size `unbiased_step_size` neither ratio exceeds `TARGET`.
+        A variance ratio is the variance of the draws divided by the posterior's. `variance_ratio` belongs to an average
+        direction: it uses the means of curvature and noise over the coordinates of theta. `variance_ratio_worst` is the
+        largest of three ratios: in the average direction, in the direction of the largest curvature, and in that of the
+        largest noise. Both use the mean step size of the schedule. `unbiased_step_size` is the largest tested value of
+        `step_size` with which none of the three ratios exceeds `TARGET`.
         """
         typed_state: Any = state
         metric, eta = self.metric(state), self.mean_eta(typed_state.count, typed_state.position)
@@ -169,7 +172,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         noise = gradient_noise(gradient, typed_state.position, metric, key=key_mean)
         value, error = jackknife(ratio, noise)
         worst_noise = worst_directions(gradient, typed_state.position, metric, key=key_worst)
-        # With noise, the estimated curvature of a flat direction may be negative; it is set to at least 0.
+        # Because of the noise, the estimated curvature of a flat direction may be negative. It is then set to 0.
         curvature = jnp.append(jnp.maximum(jnp.mean(worst_noise.curvature, 1), 0.0), jnp.mean(noise.curvature))
         variance = jnp.append(jnp.mean(worst_noise.variance, 1), jnp.mean(noise.variance))
 
@@ -187,12 +190,12 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         }
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Count one gradient per datum, and its derivatives at the anchor."""
+        """Count one gradient for each row of the batch, and the row's derivatives at the anchor."""
         del warmup
         return self.batch_rows(posterior.num_data) * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject batches without replacement that exceed the data, and Hessians that are not affordable."""
+        """Refuse a batch without replacement that exceeds the data, and a Hessian that is not affordable."""
         rows = self.batch_rows(posterior.num_data)
         if self.sampling == "disjoint" and rows > posterior.num_data:
             raise UsageError(

@@ -14,21 +14,22 @@ from scipy.special import ndtri
 from bnnzoo.samplers.base import Stats
 
 START = (50, 20)
-"""n and M before warm-up selects them, and for runs without warm-up."""
+"""Batch size n and number of batches M before warm-up selects them. Runs without warm-up keep these values."""
 
 FULL_BATCH_UP_TO = 2000
-"""Number of data up to which a step uses all of them once. Half of them would cost half a step and save nothing."""
+"""Number of data up to which a step uses all of them once. With half of them a step would cost half as much.
+Without control variates, however, the chain would move more slowly, and nothing would be saved."""
 
 _NUM_BATCHES = 20
 _FEWEST = 2 * _NUM_BATCHES
-"""Smallest number of data per step. Fewer save nothing, and their variance has too few degrees of freedom."""
+"""Smallest number of data per step. Fewer data hardly save time, and their variance has too few degrees of freedom."""
 
 _SKEW_BIAS = 0.005
-"""Mean bias due to skewness above which more data are used: a third of the guard's limit."""
+"""Mean bias due to skewness above which more data are used: a third of `regime.MAX_SKEW_BIAS`."""
 
 
 class WarmupMeans(eqx.Module):
-    """Means over a window of one chain's warm-up. A step's weight is its number, because the step size is adapting."""
+    """Means over a warm-up window of one chain. The k-th step has weight k, because the step size is still adapted."""
 
     count: Float[Array, ""]
     sigma2: Float[Array, ""]
@@ -50,7 +51,7 @@ class WarmupMeans(eqx.Module):
             return old + (new - old) * weight
 
         sigma2 = jnp.minimum(jnp.nan_to_num(stats["sigma2"], nan=jnp.inf), largest_sigma2)
-        # A step that was not finite was rejected; weighted by its acceptance, its skewness counts 0.
+        # A step that is not finite is rejected. `skew_bias` is weighted by the acceptance, so such a step counts as 0.
         skew_bias = jnp.where(jnp.isfinite(stats["skew_bias"]), stats["skew_bias"], 0.0)
         return WarmupMeans(
             count,
@@ -79,13 +80,16 @@ class Sizes(NamedTuple):
 
 
 def full_batch(num_data: int) -> Sizes:
-    """Return the sizes that use all data. The noise is then 0, and a step is ordinary Metropolis."""
+    """Return the sizes with which a step uses all data. It then has no noise and is an ordinary Metropolis step."""
     batches = max(m for m in range(1, _NUM_BATCHES + 1) if num_data % m == 0)
     return Sizes(num_data // batches, batches, True)
 
 
 def initial_sizes(size: int | str, batches: int | str, sampling: str, num_data: int) -> Sizes:
-    """Return n and M as given. Until warm-up chooses, `auto` without replacement is at most the number of data."""
+    """Return the given n and M, and for `auto` the values before warm-up selects them.
+
+    Without replacement these values use each datum at most once.
+    """
     number = START[1] if isinstance(batches, str) else batches
     disjoint = sampling == "disjoint"
     if not isinstance(size, str):
@@ -113,25 +117,26 @@ def resize_batches(
 ) -> Sizes:
     """Return the batches at which acceptance and sigma2 reach their targets at the same step size.
 
-    The step size is the largest that satisfies both limits. If sigma2 limits it, more data allow a larger step; if
-    acceptance limits it, fewer data suffice. For a proposal whose noise-free log ratio has variance l^2 the acceptance
-    is 2 Phi(-sqrt(l^2 + sigma2) / 2), which gives the present l^2 and its value at the targets. sigma2 is taken as
-    proportional to l^2 / K, or to l^2 (1 / K - 1 / N) if no datum is used twice. For a proposal whose sigma2 grows
-    faster, K converges over several windows.
+    The step size is the largest that satisfies both limits. If sigma2 limits it, more data allow a larger step. If the
+    acceptance limits it, fewer data suffice. Let l^2 be the variance of the log ratio without its noise. The acceptance
+    is then 2 Phi(-sqrt(l^2 + sigma2) / 2), which gives the present l^2 and its value at the targets. With K data per
+    step, sigma2 is assumed to be proportional to l^2 / K, or to l^2 (1 / K - 1 / N) if no datum is used twice. For a
+    proposal whose sigma2 grows faster than l^2, K converges over several windows.
 
     Args:
-        current: batches of the window.
+        current: batch sizes of the window that has ended.
         means: means of all chains, each [chain].
         num_data: number of data, N.
-        sampling: `auto` uses no datum twice from N / 2 on, and then all N if the budget allows it.
+        sampling: with `auto` no datum is used twice if K exceeds N / 2. A step then uses all N data, if the budget
+            allows it.
         target_acceptance: acceptance to reach.
         target_sigma2: mean sigma2 to reach.
-        least_factor: smallest factor of change. It is 2 for a proposal that uses plain mini-batch gradients, which also
-            benefit from a larger batch.
+        least_factor: smallest factor by which K changes. It is 2 for a proposal with mini-batch gradients and without
+            a control variate, because larger batches also improve these gradients.
         budget: largest K, unless the given sizes require more.
         size: n if it is fixed; then only M changes.
         batches: M if it is fixed; then only n changes.
-        fewest: number of batches that the variance requires if some data are left out.
+        fewest: number of batches that the estimate of the variance requires, if a step does not use all data.
     """
     sigma2, acceptance, skew_bias = (float(np.mean(v)) for v in (means.sigma2, means.acceptance, means.skew_bias))
     noise_room_at_target = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
@@ -141,7 +146,7 @@ def resize_batches(
     )
     floor = 1 / num_data if current.disjoint else 0.0
     wanted_data = 1 / (floor + (1 / current.num_used - floor) / float(np.clip(factor, 1 / 16, 4.0)))
-    # Powers of two limit the number of programs to compile, one for every size.
+    # Every size needs its own compiled program. Powers of two limit their number.
     steps = math.floor(math.log2(max(wanted_data, _FEWEST) / _FEWEST) + 0.75)
     num_used = min(_FEWEST * 2**steps, budget, num_data)
     disjoint = sampling == "disjoint" or (sampling == "auto" and 2 * num_used > num_data)
@@ -151,7 +156,7 @@ def resize_batches(
         num_used = num_data
     if size is None:
         sizes = split_batches(num_used, batches, disjoint=disjoint)
-        # One batch of all data suffices, but one batch of fewer data has no variance.
+        # One batch suffices if it has all data. With fewer data the variance needs more than one batch.
         sizes = current if sizes.batches < fewest and current.num_used == num_data else sizes
     else:
         max_batches = num_data // size if disjoint else num_used

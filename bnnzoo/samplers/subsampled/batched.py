@@ -13,8 +13,9 @@ from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
 class Batched(AbstractPenalty):
     """Draws from no known distribution: `Penalty` with the penalty switched off, for comparison.
 
-    Accept with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)), with the batch estimate of delta used
-    as if it were exact. The draws are wider than the posterior, and the excess grows as the batches become smaller.
+    A proposal is accepted with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)). The batch estimate of
+    delta is used as if it were exact. The draws are wider than the posterior. The smaller the batches, the wider they
+    are.
     """
 
     exactness: ClassVar[Exactness] = "biased"

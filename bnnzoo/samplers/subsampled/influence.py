@@ -1,8 +1,8 @@
 """The influence of single rows on mini-batch steps, and the fraction of the curvature that the steps miss.
 
-The statistics of a batch describe the rows that it drew. A row may be drawn once in a thousand steps and then alone
-determine the result of the step. No average over steps shows such a row, or a row that was never drawn. The functions
-here detect both by evaluating every row for a few of the chain's own proposals.
+The statistics of a step describe only the rows that the step drew. A row may be drawn once in a thousand steps, and
+then alone determine the result of that step. Averages over steps do not show such a row, nor a row that was never
+drawn. The functions here detect both, because they evaluate every row for a few proposals of the chain.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.common import preconditioner
 
 _ROWS = 64
-"""Largest number of rows that define a direction: the rows with the largest loss."""
+"""Largest number of rows that define directions: the rows whose effect the steps miss most."""
 _DIRECTIONS = 3
 _PROPOSALS = 8
-"""Proposals of one evaluation in warm-up.
+"""Number of proposals for which every row is evaluated, at the end of a warm-up window.
 
-The final evaluation uses twice as many, with `_STEPS_BETWEEN` steps between them.
+The evaluation after the final draw uses twice as many proposals, with `_STEPS_BETWEEN` steps between them.
 """
 _STEPS_BETWEEN = 25
 _FAR = 1e10
-"""Value that replaces an infinite difference; its square is still finite."""
+"""Value that replaces an infinite difference. Its square is still finite."""
 _ELEMENTS = 2**22
-"""Largest number of elements in the gradients of those rows."""
+"""Largest number of elements in the gradients of the rows that define directions."""
 
 
 class Influence(NamedTuple):
     """The effect of each row on a step, over a few proposals."""
 
     square: Float[Array, " num_data"]
-    """Mean square of the row's difference beta d_i."""
+    """Mean square of the difference of the row's log-likelihood, times the likelihood power."""
     unseen: Float[Array, " num_data"]
     """Fraction of the difference that the acceptance misses.
 
@@ -55,7 +55,7 @@ def row_influence(
     steps_between: int,
     key: PRNGKeyArray,
 ) -> Influence:
-    """Return the influence of every row on some proposals of the penalty along a chain.
+    """Return the influence of every row on some of the sampler's proposals along a chain.
 
     Args:
         sampler: a sampler with the methods of `AbstractPenalty`.
@@ -71,17 +71,17 @@ def row_influence(
     disjoint = sizes.disjoint
 
     def add_proposal(i: Array, carry: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
-        state, square, lost, at = carry
+        state, square, unseen_square, positions = carry
         key_steps, key_proposal = jax.random.split(jax.random.fold_in(key, i))
-        step = lambda j, at: sampler.step(posterior, at, key=jax.random.fold_in(key_steps, j))[0]  # noqa: E731
+        step = lambda j, state: sampler.step(posterior, state, key=jax.random.fold_in(key_steps, j))[0]  # noqa: E731
         state = jax.lax.fori_loop(0, steps_between, step, state)
         proposal, _, _ = sampler._propose(posterior, state, key=key_proposal)
-        d = jnp.clip(jnp.nan_to_num(_differences(posterior, state, proposal)), -_FAR, _FAR)
+        d = jnp.clip(jnp.nan_to_num(_log_likelihood_differences(posterior, state, proposal)), -_FAR, _FAR)
         return (
             state,
             square + d**2,
-            lost + d * (d - effective_contribution(d, draw_probability, disjoint=disjoint)),
-            at.at[i].set(state.position),
+            unseen_square + d * (d - effective_contribution(d, draw_probability, disjoint=disjoint)),
+            positions.at[i].set(state.position),
         )
 
     zero = jnp.zeros((posterior.num_data,), state.position.dtype)
@@ -93,10 +93,12 @@ def row_influence(
     return Influence(square / proposals, jnp.clip(unseen_square / jnp.maximum(square, tiny), 0.0, 1.0), positions)
 
 
-def _differences(posterior: AbstractPosterior, state: Any, proposal: Float[Array, " dim"]) -> Float[Array, " num_data"]:
-    """Return for every row the difference of its log-likelihood, times the likelihood power, in a proposed step.
+def _log_likelihood_differences(
+    posterior: AbstractPosterior, state: Any, proposal: Float[Array, " dim"]
+) -> Float[Array, " num_data"]:
+    """Return the difference of each row's log-likelihood between a proposal and the current position.
 
-    The difference is that between the proposal and the current position. A control variate is subtracted from it.
+    If there is a control variate, it is subtracted. The differences are multiplied by the likelihood power.
     """
     d = posterior.log_likelihoods(proposal) - posterior.log_likelihoods(state.position)
     if state.anchor is not None:
@@ -126,7 +128,8 @@ def effective_contribution(
 
     def factor(b: Float[Array, " num_data"]) -> Float[Array, " num_data"]:
         x = b - half_penalty
-        # log(1 - drawn + drawn e^x): the first form is exact where the second overflows, the second where x is small.
+        # log(1 - p + p e^x), with p = draw_probability. The form for large x does not overflow, and the form for small
+        # x has no cancellation.
         large_form = jnp.logaddexp(jnp.log1p(-draw_probability), jnp.log(draw_probability) + x)
         return jnp.where(jnp.abs(x) > 5, large_form, jnp.log1p(draw_probability * jnp.expm1(jnp.clip(x, -5.0, 5.0))))
 
@@ -134,11 +137,12 @@ def effective_contribution(
 
 
 def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Stats:
-    """Return the biases due to the rows whose effect the steps miss, each in its worst direction.
+    """Return the biases due to the rows whose effect the steps miss, and the number of rows that a step needs.
 
-    `unseen` is the missed fraction s of the log posterior's curvature; it inflates a variance by 1 / (1 - s).
-    `unseen_shift` is the shift of a mean due to the missed gradient, in standard deviations. `rows_needed` is the
-    number of rows with which a step has sigma2 = 1, for the proposals in use.
+    `unseen` is the fraction s of the log posterior's curvature that the steps miss; it multiplies a variance by
+    1 / (1 - s). `unseen_shift` is the shift of a mean due to the gradient that the steps miss, in standard deviations.
+    Each is the value in the direction where it is largest. `rows_needed` is the number of rows with which a step has
+    sigma2 = 1, for the proposals in use.
     """
     sizes = sampler.plan(posterior.num_data)
     if sizes.disjoint and sizes.num_used == posterior.num_data:
@@ -148,8 +152,8 @@ def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: 
         return {"unseen": zero, "unseen_shift": zero, "rows_needed": _rows_needed(rows, state)}
     rows = row_influence(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=_STEPS_BETWEEN, key=key)
     shape = preconditioner.or_diagonal(state.preconditioner, posterior, state.position)
-    curvature = _directions(posterior, state.position, shape, rows)
-    fractions, _ = jax.lax.map(lambda direction: _lost_fraction(posterior, state, rows, shape, direction), curvature)
+    directions = _directions(posterior, state.position, shape, rows)
+    fractions, _ = jax.lax.map(lambda direction: _unseen_fraction(posterior, state, rows, shape, direction), directions)
     return {
         "unseen": jnp.max(jnp.abs(fractions)),
         "unseen_shift": _mean_shift(posterior, state, rows, shape),
@@ -158,10 +162,11 @@ def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: 
 
 
 def _rows_needed(rows: Influence, state: Any) -> Float[Array, ""]:
-    """Return K1, with which K rows drawn with replacement give sigma2 = K1 / K.
+    """Return K1, the number of rows with which a step has sigma2 = 1.
 
-    K1 is the mean over the proposals of sum_i d_i^2 / p_i, where p_i is the probability to draw row i. The square of
-    the sum of all differences, which is of order 1, is neglected.
+    K rows that are drawn with replacement give sigma2 = K1 / K. K1 is the mean over the proposals of
+    sum_i d_i^2 / p_i, where d_i is the difference of row i, and p_i the probability to draw it. The square of the sum
+    of all differences, which is of order 1, is neglected.
     """
     probabilities = 1 / rows.square.shape[0] if state.rows is None else state.rows.probabilities
     return jnp.sum(rows.square / probabilities)
@@ -170,16 +175,16 @@ def _rows_needed(rows: Influence, state: Any) -> Float[Array, ""]:
 def _directions(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], shape: preconditioner.Preconditioner, rows: Influence
 ) -> Float[Array, "direction dim"]:
-    """Return the directions of the largest curvature of those rows whose effect the steps miss most.
+    """Return the directions in which the rows whose effect the steps miss most have the largest curvature.
 
-    The directions are in whitened coordinates, those of the proposal's covariance.
+    The directions are in the coordinates in which the covariance of the proposal is I.
     """
     count = min(posterior.num_data, _ROWS, max(4, _ELEMENTS // theta.shape[0]))
     worst = jax.lax.top_k(rows.square * rows.unseen, count)[1]
     batch = jax.tree.map(lambda leaf: leaf[:, None], posterior.take(worst))
 
     def weighted_slope(row, weight: Float[Array, ""]) -> Float[Array, " dim"]:
-        """Return a vector whose outer square is the row's lost curvature. It is exact for a curvature of rank one."""
+        """Return a vector whose outer square is the row's unseen curvature. It is exact for a curvature of rank one."""
         slope = shape.project(jax.grad(lambda t: posterior.log_likelihood(t, row)[0])(theta))
         length = jnp.maximum(jnp.sum(slope**2), jnp.finfo(slope.dtype).tiny)
         curvature = _directional_curvature(posterior, theta, shape.correlate(slope / jnp.sqrt(length)), row)[0]
@@ -190,14 +195,14 @@ def _directions(
     return vectors.T[::-1][:_DIRECTIONS] @ weighted_slopes
 
 
-def _lost_fraction(
+def _unseen_fraction(
     posterior: AbstractPosterior,
     state: Any,
     rows: Influence,
     shape: preconditioner.Preconditioner,
     direction: Float[Array, " dim"],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return the fraction of the log posterior's curvature that steps miss in a whitened direction, and the total."""
+    """Return the fraction of the log posterior's curvature in a direction that steps miss, and the total curvature."""
     theta, anchor, step = state.position, state.anchor, shape.correlate(direction)
     curvatures = posterior.over_data(lambda row: _directional_curvature(posterior, theta, step, row))
     prior = preconditioner.prior_precision(posterior, theta)
@@ -207,38 +212,41 @@ def _lost_fraction(
         curvatures = curvatures - posterior.over_data(
             lambda row: _directional_curvature(posterior, anchor.point, step, row)
         )
-    lost_curvature = posterior.likelihood_power * jnp.sum(rows.unseen * curvatures)
-    total = jnp.maximum(total, jnp.abs(lost_curvature) + jnp.finfo(lost_curvature.dtype).tiny)
-    return lost_curvature / total, total
+    unseen_curvature = posterior.likelihood_power * jnp.sum(rows.unseen * curvatures)
+    total = jnp.maximum(total, jnp.abs(unseen_curvature) + jnp.finfo(unseen_curvature.dtype).tiny)
+    return unseen_curvature / total, total
 
 
 def _mean_shift(
     posterior: AbstractPosterior, state: Any, rows: Influence, shape: preconditioner.Preconditioner
 ) -> Float[Array, ""]:
-    """Return the largest shift of a mean, in standard deviations, due to the lost gradient sum_i unseen_i grad l_i.
+    """Return the largest shift of a mean, in standard deviations, due to the unseen gradient sum_i unseen_i grad l_i.
 
-    At a position of the chain, the lost gradient differs from its value at the posterior's mean. The difference is
-    about the lost fraction of the curvature times the total gradient. Both are known, so the difference is subtracted.
+    At a position of the chain, the unseen gradient differs from its value at the posterior's mean. The difference is
+    about the unseen fraction of the curvature times the total gradient. Both are known, so the difference is
+    subtracted.
     """
 
     def slopes_at(position: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
-        def lost(end: Float[Array, " dim"]) -> Float[Array, ""]:
-            each = posterior.log_likelihoods(end)
+        def unseen_log_likelihood(end: Float[Array, " dim"]) -> Float[Array, ""]:
+            log_likelihoods = posterior.log_likelihoods(end)
             if state.anchor is not None:
                 part = state.anchor.batch_part
-                each = each - posterior.over_data(lambda batch: part(posterior, position, end, batch))
-            return posterior.likelihood_power * jnp.sum(rows.unseen * each)
+                log_likelihoods = log_likelihoods - posterior.over_data(
+                    lambda batch: part(posterior, position, end, batch)
+                )
+            return posterior.likelihood_power * jnp.sum(rows.unseen * log_likelihoods)
 
-        return shape.project(jax.grad(lost)(position)), shape.project(jax.grad(posterior.log_density)(position))
+        unseen_gradient = jax.grad(unseen_log_likelihood)(position)
+        return shape.project(unseen_gradient), shape.project(jax.grad(posterior.log_density)(position))
 
-    lost_slope, full_slope = (
-        jnp.mean(log_likelihoods, 0) for log_likelihoods in jax.lax.map(slopes_at, rows.positions)
-    )
-    lost_fraction, total = _lost_fraction(posterior, state, rows, shape, lost_slope)
-    slope, length = lost_slope @ lost_slope - lost_fraction * (full_slope @ lost_slope), lost_slope @ lost_slope
+    unseen_slope, full_slope = (jnp.mean(slopes, 0) for slopes in jax.lax.map(slopes_at, rows.positions))
+    unseen_fraction, total = _unseen_fraction(posterior, state, rows, shape, unseen_slope)
+    length = unseen_slope @ unseen_slope
+    slope = length - unseen_fraction * (full_slope @ unseen_slope)
     # If the log posterior is flat at this position, the proposal's scale is a better estimate of the posterior's width.
     curvature = jnp.maximum(total, length / 4 + jnp.finfo(length.dtype).tiny)
-    return jnp.abs(slope) / jnp.sqrt(curvature) / jnp.maximum(1 - lost_fraction, 0.1)
+    return jnp.abs(slope) / jnp.sqrt(curvature) / jnp.maximum(1 - unseen_fraction, 0.1)
 
 
 def _directional_curvature(

@@ -48,9 +48,9 @@ class PenaltyState(eqx.Module):
     anchor: Anchor | None
     seen: WarmupMeans
     auto: Bool[Array, " 3"]
-    """Whether warm-up chooses n, whether it chooses M, and whether it chooses `sampling`."""
+    """Three flags: whether warm-up chooses n, whether it chooses M, and whether it chooses `sampling`."""
     rows: RowProbabilities | None
-    """Probabilities of the rows; None if rows are drawn uniformly."""
+    """Probabilities with which the rows are drawn; None if they are all equal."""
 
 
 class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
@@ -75,7 +75,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     ] = "auto"
     budget: Annotated[int, Ge(40), Doc("largest number of rows per step, n x M, that auto selects")] = 10_000
     variance: Annotated[
-        Literal["pooled", "batch-means"], Doc("estimate of sigma2: from the spread over rows, or over batch means")
+        Literal["pooled", "batch-means"],
+        Doc("estimate of sigma2, the variance of the noise: from the spread over rows, or over batch means"),
     ] = "pooled"
     control_variate: Annotated[
         Literal["auto", "none", "first", "second"],
@@ -93,7 +94,10 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Choose a second-order control variate and hmc if the mode is known and steps use mini-batches."""
+        """Choose a second-order control variate and hmc proposals for the fields that are `auto`.
+
+        This requires that the posterior has a known centre and that steps use mini-batches.
+        """
         del thetas
         if posterior.centre() is None or self._uses_all_data(posterior.num_data):
             return {}
@@ -107,7 +111,10 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return batch_sizes.initial_sizes(self.batch_size, self.num_batches, self.sampling, num_data)
 
     def _uses_all_data(self, num_data: int) -> bool:
-        """Whether `auto` uses all data from the start. With a control variate a few dozen data suffice."""
+        """Whether sizes and sampling are `auto` and the data are so few that each step uses all of them.
+
+        It is false with a control variate, because a few dozen data then suffice.
+        """
         free = self.batch_size == self.num_batches == self.sampling == "auto" and self.order == "none"
         return free and num_data <= min(batch_sizes.FULL_BATCH_UP_TO, self.budget)
 
@@ -143,7 +150,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         if rows is not None:
             influence = _influence.row_influence(self, posterior, state, steps_between=0, key=key)
             rows = row_probabilities.update_probabilities(rows, influence.square)
-        if state.anchor is not None and posterior.centre() is not None:  # neither anchor nor curvature changes
+        if state.anchor is not None and posterior.centre() is not None:  # anchor and curvature stay those of the centre
             shape = known_precision(state.preconditioner, posterior, state.anchor)
             return replace(state, preconditioner=shape, rows=rows)
         anchor = None if state.anchor is None else next_anchor(state.anchor, posterior, state.position)
@@ -184,7 +191,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
             current = resized
         fields = current.fields()
         if self.sampling == "importance":
-            fields.pop("sampling")  # rows drawn by their influence may repeat for any sizes
+            fields.pop("sampling")  # rows that are drawn by their influence may repeat, whatever the sizes
         return dataclasses.replace(self, proposal=proposal, **fields), states
 
     def warmup_step(
@@ -235,7 +242,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def _batch(
         self, posterior: AbstractPosterior, rows: RowProbabilities | None, *, key: PRNGKeyArray
     ) -> tuple[Any, Float[Array, " used"] | None]:
-        """Return the data of a step and their weights in a mean; None if all weigh the same."""
+        """Return the data of a step and their weights in a mean. The weights are None if they are all equal."""
         sizes = self.plan(posterior.num_data)
         if rows is not None:
             return rows.minibatch(posterior, sizes.num_used, key=key)
@@ -293,7 +300,10 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return self.correction > 0
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Return the relative margins of acceptance and sigma2, the latter capped so that one outlier counts once."""
+        """Return the relative margins of acceptance and sigma2.
+
+        The margin of sigma2 is at least -9, so that a single outlier does not dominate the mean.
+        """
         acceptance = stats["acceptance_rate"] / self.target_acceptance - 1
         sigma2 = jnp.nan_to_num(stats["sigma2"], nan=jnp.inf)
         return jnp.stack([acceptance, 1 - jnp.minimum(sigma2 / self.target_sigma2, 10.0)])
@@ -316,7 +326,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         refuse_large(self.order, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Count two likelihoods a datum, its derivatives at the anchor along the move, and a proposal's gradients."""
+        """Count two likelihoods per datum, its derivatives at the anchor, and the gradients of the proposal."""
         del warmup
         order, gradients = ORDER[self.order], 0.0
         if self.resolved_proposal(posterior.num_data) != "random-walk" and order < 2:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 
 class Difference(NamedTuple):
-    """An estimate of L(theta') - L(theta) from a batch of per-datum differences."""
+    """An estimate of delta = L(theta') - L(theta) from the data of a step; L is minus the log posterior density."""
 
     delta: Float[Array, ""]
     sigma2: Float[Array, ""]
@@ -27,21 +27,23 @@ def estimate_difference(
 ) -> Difference:
     """Return delta and its variance from the per-datum differences of a step's K data.
 
-    All batches have the same size. With replacement Var(delta) = beta^2 N^2 s^2 / K. Disjoint batches multiply it by
-    1 - K/N, and the third cumulant by (1 - K/N) (1 - 2 K/N), as for means over subsets of size K. All data, each used
-    once, have no noise. Differences drawn with probabilities p_i must be divided by N p_i and need no other change.
+    All batches have the same size. Let s^2 be the variance of the differences, N the number of all data and beta the
+    likelihood power. With replacement Var(delta) = beta^2 N^2 s^2 / K. If no datum is used twice, the variance is
+    multiplied by 1 - K/N, and the third cumulant by (1 - K/N) (1 - 2 K/N), as for means over subsets of size K. If all
+    data are used once, there is no noise. If data are drawn with probabilities p_i, the caller must divide their
+    differences by N p_i.
 
     Args:
         d: the differences, [K].
-        known_change: change of the log prior and of the control variate, which has no noise.
+        known_change: change of the log prior and of the control variate's sum over all data. It has no noise.
         scale: beta N.
-        unused_fraction: remaining fraction of the variance, 1 - K/N if no datum is used twice.
-        groups: number of batches if the variance is taken over batch means; None for single data.
+        unused_fraction: factor of the variance: 1 - K/N if no datum is used twice, else 1.
+        groups: number of batches, to estimate the variance from batch means; None to estimate it from single data.
     """
     num_used, mean = d.shape[0], jnp.mean(d)
     centred = d - mean
     second_moment = jnp.mean(centred**2)
-    # Scaled before the cube is taken, because the cube of a small spread underflows float32.
+    # Divide by the spread before the cube is taken, because the cube of a small number underflows float32.
     spread = jnp.sqrt(jnp.maximum(second_moment, jnp.finfo(d.dtype).tiny))
     skewness = jnp.mean((centred / spread) ** 3) / num_used**0.5
     if groups is None:
@@ -60,10 +62,9 @@ def estimate_difference(
 def noise_penalty(sigma2: Float[Array, ""], dof: Any, terms: int) -> Float[Array, ""]:
     """Return the penalty u of an estimated variance `sigma2`, from the first `terms` terms of its series.
 
-    The expectation of exp(-u) over the estimates is exp(-sigma^2 / 2), where sigma^2 is the true variance.
-
-    Ceperley and Dewing 1999, equation 42: -log 0F1(; dof/2; -dof sigma2 / 4). Beyond sigma2 = dof/4 the closed form is
-    meaningless; the truncated series remains positive and finite and is used unchanged.
+    The whole series is -log 0F1(; dof/2; -dof sigma2 / 4) (Ceperley and Dewing 1999, equation 42). With it, the
+    expectation of exp(-u) over the estimates is exp(-sigma^2 / 2), where sigma^2 is the true variance. For sigma2 above
+    dof/4 this closed form is meaningless. The first terms remain positive and finite, and are used there too.
     """
     m = dof + 1.0
     series = (sigma2 / 2, sigma2**2 / (4 * (m + 1)), sigma2**3 / (3 * (m + 1) * (m + 3)))

@@ -22,11 +22,14 @@ class Penalty(AbstractPenalty):
         sigma2 = estimate of Var(delta)
         accept with probability min(1, exp(-delta - u) q(theta|theta') / q(theta'|theta))
 
-    The penalty is u = sigma2/2 + sigma2^2/(4(m+1)) + sigma2^3/(3(m+1)(m+3)), m = dof + 1. Its later terms correct for
-    sigma2 being an estimate. A control variate subtracts from every d_i the Taylor polynomial of the log-likelihood at
-    an anchor and adds its sum over all data, so that only the remainder is noisy. The anchor moves at the ends of
-    warm-up windows and is then frozen. Langevin and hmc proposals take gradients from the polynomial (second order) or
-    from another mini-batch, independent of the acceptance's and the same for the reverse move.
+    The penalty is u = sigma2/2 + sigma2^2/(4(m+1)) + sigma2^3/(3(m+1)(m+3)), m = dof + 1. Its second and third terms
+    are needed because sigma2 is only an estimate of the variance.
+
+    A control variate subtracts from every d_i the change of a Taylor polynomial of l_i at an anchor, and adds the sum
+    of these changes over all data. Only the remainder is then noisy. The anchor moves at the ends of warm-up windows,
+    and is fixed after warm-up. Langevin and hmc proposals use gradients: those of the polynomial if it is of second
+    order, otherwise those of another mini-batch. This mini-batch is independent of the batches for the acceptance, and
+    the reverse move uses the same one.
     """
 
     exactness: ClassVar[Exactness] = "noise-corrected"
@@ -34,13 +37,17 @@ class Penalty(AbstractPenalty):
     correction: Annotated[int, Ge(0), Le(3), Doc("number of terms of the penalty; 0 switches it off (biased)")] = 3
     proposal: Annotated[
         Literal["auto", "random-walk", "langevin", "hmc"],
-        Doc("theta + eta F eps, theta + eta C grad + sqrt(2 eta) F eps, or leapfrog steps; auto: hmc on all data"),
+        Doc(
+            "random-walk: theta + eta F eps; langevin: theta + eta C grad + sqrt(2 eta) F eps; hmc: leapfrog steps; "
+            "auto: hmc if a step uses all data or a subspace is sampled, else random-walk"
+        ),
     ] = "auto"
     sampling: Annotated[
         Literal["auto", "replacement", "disjoint", "importance"],
         Doc(
-            "rows drawn uniformly, with replacement or none twice in a step (auto: with automatic sizes, none twice if "
-            "a step uses half of the rows or more); or influential rows more often"
+            "replacement: rows are drawn independently; disjoint: no row is used twice in a step; importance: "
+            "influential rows are drawn more often; auto: disjoint if automatic sizes exceed half of the rows, else "
+            "replacement"
         ),
     ] = "auto"
 

@@ -20,15 +20,14 @@ MAX_SIGMA2 = 2.0
 MAX_SKEW_BIAS = 0.015
 """Largest mean of acceptance x |skewness| sigma^3 / 6.
 
-Below it, with outliers or lognormal data, the errors of mean and variance are a few percent. At 0.03 to 0.04 the error
-of the mean is 0.15 to 0.35 standard deviations
-(`tests/samplers/test_batch_invariance.py`)."""
+Below it, the errors of mean and variance are a few percent, in tests with outliers and with lognormal data. At 0.03 to
+0.04 the error of the mean is 0.15 to 0.35 standard deviations (`tests/samplers/test_batch_invariance.py`)."""
 
 MAX_STEP_SKEW = 0.05
 """Bias due to skewness above which a single step counts as biased."""
 
 MIN_ACCEPTANCE = 0.01
-"""Smallest acceptance; below it a chain hardly moves."""
+"""Smallest acceptance rate. Below it a chain hardly moves."""
 
 MAX_UNSEEN = 0.09
 """Largest fraction of the curvature, in the worst direction, that comes from rows whose effect steps miss.
@@ -43,10 +42,11 @@ The means of single weights shift about half as much (`benchmarks/guard.py`).
 """
 
 WARMUP = 500
-"""Number of warm-up steps that the advice names if a given step size is too large."""
+"""Number of warm-up steps that the advice recommends if the user's step size is too large."""
 
 _EXACT = "unseen_shift"
-"""Diagnostic from all rows that replaces the mini-batch estimate, which is unreliable if the noise has heavy tails."""
+"""Name of the diagnostic from all rows. It replaces the bias that is estimated from the skewness of mini-batches, which
+is unreliable if the noise has heavy tails."""
 
 STATISTICS = (
     Statistic("sigma2", "mean", "σ² of the log ratio", MAX_SIGMA2, "limit of the mean"),
@@ -62,7 +62,7 @@ STATISTICS = (
     Statistic("regime_dof", "mean"),
     Statistic("regime_skew", "mean"),
 )
-"""Statistics of the penalty's steps beyond their acceptance and the log density."""
+"""Statistics of the penalty's steps, in addition to the acceptance rate and the log density."""
 
 
 def noise_statistics(difference: Difference, penalty: Float[Array, ""], rate: Float[Array, ""]) -> Stats:
@@ -99,10 +99,11 @@ def regime(
         sizes: batches of a step.
         num_data: number of data.
         budget: largest number of data that a step may use.
-        tuned: whether warm-up adapted the step size; with more data it would then find a larger one.
-        target_sigma2: mean sigma2 that warm-up aims at.
-        pooled: whether sigma2 is estimated from the spread over data.
-        langevin: whether sigma2 is proportional to the step size, rather than to its square.
+        tuned: whether warm-up adapted the step size. With more data per step it would then choose a larger step size,
+            so that the noise would stay the same.
+        target_sigma2: mean sigma2 at which warm-up aims.
+        pooled: whether sigma2 is estimated from the spread over data, and not over batch means.
+        langevin: whether sigma2 is proportional to the step size, and not to its square.
         importance: whether rows are drawn by their influence.
     """
     eta = means["step_size"]
@@ -174,7 +175,13 @@ def _exceeded_limits(
             MAX_UNSEEN,
             row_advice,
         ),
-        ("shift", "unseen_shift", "shift of a mean, in sd, from rows that no step uses", MAX_SHIFT, row_advice),
+        (
+            "shift",
+            "unseen_shift",
+            "shift of a mean, in sd, from rows without effect on the steps",
+            MAX_SHIFT,
+            row_advice,
+        ),
     )
     replaced_limits = {statistic.name for statistic in STATISTICS if statistic.limit_unless in means}
     return [
@@ -185,22 +192,22 @@ def _exceeded_limits(
 
 
 def _untuned_noise_advice(sizes: Sizes, excess: float, num_data: int, shorter_steps: str, all_data: str) -> str:
-    """Return advice for noise whose variance is `excess` times too large, if the step size was given."""
+    """Return advice for noise whose variance is `excess` times too large, if the user gave the step size."""
     if 2 * sizes.num_used * excess <= num_data:
         return f"use {_more_batches_setting(sizes, excess, num_data)}, or {shorter_steps}"
     return f"{all_data}; or use {shorter_steps}" if all_data else f"use {shorter_steps}"
 
 
 def _all_data_setting(num_data: int) -> str:
-    """Return the options with which a step uses every datum once, except for fewer than twenty."""
+    """Return the options with which a step uses every datum once, except for a remainder of fewer than twenty data."""
     batches = min(20, num_data)
     sizes = {"batch_size": num_data // batches, "num_batches": batches}
     return " ".join(setting(f"sampler.{name}", value) for name, value in {"sampling": "disjoint", **sizes}.items())
 
 
 def _more_batches_setting(sizes: Sizes, factor: float, num_data: int) -> str:
-    """Return the option with which a step's noise variance is `factor` smaller."""
-    # Without replacement the variance also depends on the fraction of the data that is left out.
+    """Return the option that divides the noise variance of a step by `factor`."""
+    # Without replacement the variance also depends on the fraction of the data that a step does not use.
     disjoint_correction = 1 / num_data if sizes.disjoint else 0.0
     num_used = 1 / (disjoint_correction + (1 / sizes.num_used - disjoint_correction) / factor)
     return setting("sampler.num_batches", math.ceil(num_used / sizes.size))

@@ -13,10 +13,10 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.permutation import integers_below
 
 _UNIFORM = 0.5
-"""Fraction a of the draws that is uniform. No row's weight exceeds 1 / a times its weight in a uniform batch."""
+"""Fraction a of the draws that are uniform. A row's weight is at most 1 / a times its weight in a uniform batch."""
 _TOTAL_COUNT = 2.0**31
-"""Total of the integer counts over all rows. With ratios of integers the weight of a draw matches its probability
-exactly. A float32 sum over a million rows would be off by a tenth of a row's own probability."""
+"""Approximate sum of the integer counts over all rows. With integers the weight of a draw matches its probability
+exactly. The error of a float32 sum over a million rows would be a tenth of the probability of a row."""
 
 
 class RowProbabilities(eqx.Module):
@@ -50,7 +50,10 @@ class RowProbabilities(eqx.Module):
         return jax.lax.optimization_barrier((posterior.take(rows), weights))
 
     def draw(self, size: int, *, key: PRNGKeyArray) -> tuple[Int[Array, " size"], Float[Array, " size"]]:
-        """Draw `size` independent rows with weights 1 / (N p_i): N times a weighted mean estimates the sum over all."""
+        """Draw `size` independent rows, with weights 1 / (N p_i).
+
+        N times the weighted mean of a quantity estimates its sum over all N rows.
+        """
         place = integers_below(self.total, size, key=key)
         rows = jnp.searchsorted(self.starts, place, side="right") - 1
         scale = self.total.astype(float) / self.counts.shape[0]
@@ -65,11 +68,13 @@ def uniform(num_data: int) -> RowProbabilities:
 def update_probabilities(rows: RowProbabilities, square: Float[Array, " num_data"]) -> RowProbabilities:
     """Return the probabilities after another evaluation of the mean squares s of the rows' differences.
 
-    One evaluation gives p_i = (1 - a) s_i / sum s + a / N. The k-th evaluation has weight k in the mean, because a
-    chain may be far from the posterior at first. For a move of length eta in units of the posterior, s_i is about eta^2
-    h_i, where h_i is the row's leverage. Probabilities proportional to the square root of h_i would minimise the
-    variance. Probabilities proportional to h_i keep the *largest* term d_i / (K p_i) small, which determines the
-    skewness of the noise.
+    One evaluation gives p_i = (1 - a) s_i / sum_j s_j + a / N, with a = `_UNIFORM`. The probabilities are a mean over
+    the evaluations. The k-th one has weight k, because a chain may be far from the posterior at first.
+
+    For a move of eta posterior standard deviations, s_i is about eta^2 h_i, where h_i is the leverage of the row.
+    Probabilities proportional to the square root of h_i would minimise the variance of the noise. Probabilities
+    proportional to h_i are better for its skewness: this depends on the *largest* term d_i / (K p_i), which they keep
+    small.
     """
     total, num_data = jnp.sum(square), square.shape[0]
     fractions = jnp.where(total > 0, square / jnp.maximum(total, jnp.finfo(square.dtype).tiny), 1 / num_data)
@@ -82,7 +87,10 @@ def update_probabilities(rows: RowProbabilities, square: Float[Array, " num_data
 
 @jax.jit
 def pool_chains(chain_probabilities: RowProbabilities) -> RowProbabilities:
-    """Return the mean probabilities of all chains [chain, num_data], because all chains use the same rows."""
+    """Return the probabilities [chain, num_data] with each chain's replaced by their mean over all chains.
+
+    All chains use the same rows, so their evaluations can be combined.
+    """
     pooled = _from_probabilities(
         jnp.mean(jax.vmap(lambda rows: rows.probabilities)(chain_probabilities), 0), chain_probabilities.looks[0]
     )

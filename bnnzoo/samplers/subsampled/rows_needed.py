@@ -1,7 +1,7 @@
-"""K1, the number of rows with which a step of the penalty has a log ratio of variance 1.
+"""K1, the number of rows with which the noise of the log ratio in a step has variance 1.
 
-With differences e_i of the log-likelihoods, minus their control variates if there are any, K rows drawn with
-replacement give sigma2 = K1 / K, where K1 = beta^2 N^2 Var_i(e_i).
+Let e_i be the difference of the log-likelihood of row i, minus its control variate if there is one. K rows that are
+drawn with replacement give sigma2 = K1 / K, where K1 = beta^2 N^2 Var_i(e_i).
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.common.control_variate import Anchor
 
 _PAIRS, _ROWS = 16, 4096
-"""Pairs of positions, and rows at which their differences are evaluated."""
+"""Number of pairs of positions, and number of rows for which the differences are evaluated."""
 
 
 def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> str:
-    """Return a sentence on the rows that a step needs and uses; if mini-batches save no time, it names an alternative.
+    """Return a sentence on the numbers of rows that a step needs and uses.
+
+    If mini-batches save no time, the sentence recommends another sampler.
 
     Args:
         sampler: a sampler with the methods of `AbstractPenalty`.
@@ -43,7 +45,7 @@ def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> 
     # A gradient costs twice as much as a likelihood; a step on all rows needs one for each of its leapfrog steps.
     num_gradients = {"hmc": (1 + sampler.num_steps) / 2}.get(proposal, 1.0)
     cost = sampler.evaluations(posterior, {"n_steps": num_gradients})
-    return f"{text}, and one on all rows would cost about {2 * num_data * num_gradients / cost:.2g} times as much"
+    return f"{text}; a step on all rows would cost about {2 * num_data * num_gradients / cost:.2g} times as much"
 
 
 def near_centre(
@@ -52,8 +54,8 @@ def near_centre(
     """Predict K1 of a second-order control variate at the posterior's centre, for independent proposals.
 
     Args:
-        posterior: a posterior of a subspace, whose coordinates are in standard deviations.
-        is_sampled: the coordinates that move; the others stay at the centre.
+        posterior: the posterior of a subspace, whose coordinates are in units of their standard deviations.
+        is_sampled: mask of the coordinates that are sampled; the others stay at the centre.
         key: random key.
     """
     centre = posterior.centre()

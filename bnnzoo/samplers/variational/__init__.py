@@ -1,1 +1,1 @@
-"""Approximations by training: fitted distributions and ensembles."""
+"""Approximate methods that train networks: fitted distributions and ensembles."""

@@ -25,9 +25,10 @@ from bnnzoo.samplers.statistics import DIVERGING, Statistic
 from bnnzoo.samplers.variational import pre_activations, training
 
 _PAIRS = 2
-"""Pairs of antithetic draws, each with two passes over all data. The noise due to their small number is subtracted."""
-_FARTHEST = 0.25
-"""Largest mean squared distance to the best mean per parameter: half a standard deviation, squared."""
+"""Number of pairs of antithetic draws. A pair costs two passes over all data. The noise due to the small number of
+pairs is subtracted."""
+_MAX_DISTANCE = 0.25
+"""Largest squared distance to the best mean, per parameter and in standard deviations: 0.5 squared."""
 
 
 class BbbState(eqx.Module):
@@ -40,7 +41,7 @@ class BbbState(eqx.Module):
     seed: UInt32[Array, ""]
     """Seed of the random partitions of the rows."""
     first: Float[Array, ""]
-    """Warm-up step from which mean and rho are averaged."""
+    """Number of warm-up steps before the averages of mean and rho begin."""
     average: tuple[Float[Array, " dim"], Float[Array, " dim"]]
     """Averages of mean and rho."""
 
@@ -48,19 +49,25 @@ class BbbState(eqx.Module):
 class Bbb(training.AbstractTrainedSampler[BbbState]):
     """Independent draws from q = N(mean, diag(softplus(rho)^2)), the Gaussian that minimises KL(q || posterior).
 
-    Blundell, Cornebise, Kavukcuoglu and Wierstra 2015, Weight Uncertainty in Neural Networks. Warm-up uses Adam on
-    mini-batches of n rows; M = ceil(N/n) of them are a pass, and the i-th of a pass (i = 1..M) minimises
+    Blundell, Cornebise, Kavukcuoglu and Wierstra 2015, Weight Uncertainty in Neural Networks. Warm-up trains q by Adam
+    on mini-batches of n rows. A pass over the data has M = ceil(N/n) batches. The step on batch i of a pass (i = 1..M)
+    reduces
 
         F_i / N = [ M pi_i KL(q || prior) - beta (N/n) sum_batch E_q log p(y | x, theta) ] / N
 
-    The expectation is the mean of `samples` draws of q. A batch is drawn independently, or is the next part of the
-    pass's random partition of the rows (their equation 9, with M for N/n, as the last part may be smaller). pi_i is
-    1/M, or Blundell's 2^(M-i) / (2^M - 1), which puts the KL on the first batches of a pass. The KL is in closed form
-    if NumPyro implements it (normal priors). Otherwise only the entropy of q is, and the log prior is sampled. `local`
-    draws the pre-activations of dense layers for each datum (`pre_activations`) instead of one theta for the batch: the
-    same expectation with less noise. Draws use the average of mean and rho over the end of warm-up (Polyak and Juditsky
-    1992): its second half at a constant rate, its last eighth at a falling rate. The target is q, which is too narrow
-    where the posterior is correlated.
+    - `samples`: the expectation E_q is estimated by the mean over this number of draws of q.
+    - `sampling`: with `replacement` the rows of a batch are drawn independently. With `partition` each pass uses a new
+      random partition of the rows (equation 9 of Blundell et al.). N/n is then replaced by M, because the last batch
+      may be smaller.
+    - `kl_weights`: pi_i is 1/M, or 2^(M-i) / (2^M - 1) with `blundell`, which gives the first batches of a pass almost
+      the whole KL.
+    - `reparameterisation`: with `local` the pre-activations of dense layers are drawn for each datum
+      (`pre_activations`), instead of one theta for the batch. The expectation is the same, with less noise.
+
+    The KL is computed in closed form if NumPyro has one (normal priors). Otherwise only the entropy of q is in closed
+    form, and the log prior is evaluated at a draw of q. At the end of warm-up, mean and rho are replaced by their
+    averages (Polyak and Juditsky 1992) over its second half if the learning rate is constant, and over its last eighth
+    if the rate falls. The draws are from q, which is too narrow where the posterior is correlated.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
@@ -78,7 +85,7 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     samples: Annotated[int, Ge(1), Doc("number of draws of q for the expectation in a step")] = 1
     sampling: Annotated[
         Literal["replacement", "partition"],
-        Doc("rows of a batch: drawn independently, or a part of a random partition, a new one for each pass"),
+        Doc("rows of a batch: drawn independently, or part of a random partition that is new for each pass"),
     ] = "replacement"
     kl_weights: Annotated[Literal["uniform", "blundell"], Doc("weights of the KL over the batches of a pass")] = (
         "uniform"
@@ -91,7 +98,8 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         del posterior
         rho = jnp.full_like(theta, jnp.log(jnp.expm1(self.scale)))
         adam = training.Adam.start((theta, rho), num_warmup, constant=self.schedule == "constant")
-        # At a large rate q still moves, and an average lags behind it. A falling rate is small only near the end.
+        # While the rate is large, q still moves, and an average would lag behind it. A falling rate is small only near
+        # the end of warm-up.
         averaged = num_warmup - num_warmup // 2 if self.schedule == "constant" else -(-num_warmup // 8)
         first = jnp.asarray(num_warmup - averaged, adam.done.dtype)
         return BbbState(theta, theta, rho, adam, jax.random.bits(key, dtype=jnp.uint32), first, (theta, rho))
@@ -131,8 +139,8 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     def settle(self, posterior: AbstractPosterior, state: BbbState, *, final: bool, key: PRNGKeyArray) -> BbbState:
         """Replace mean and rho by their averages at the end of warm-up.
 
-        Adam's iterates fluctuate with the noise of the batches, which does not shrink with the width of the posterior.
-        The error of their mean does.
+        Adam's iterates fluctuate because of the noise of the batches. For a narrow posterior these fluctuations can be
+        larger than its width. The averages have a much smaller error.
         """
         del posterior, key
         if not final:
@@ -141,10 +149,10 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         return replace(state, mean=mean, rho=rho)
 
     def inspect(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> Stats:
-        """Compute `mean_distance`, the squared distance to the best mean in standard deviations of q, summed.
+        """Estimate `mean_distance`, the squared distance of q's mean to the best mean, in standard deviations of q.
 
-        It is about 0 at the best mean. It is estimated from E_q of the gradient over all data, on pairs
-        theta = mean +- scale eps; their noise is subtracted.
+        It is a sum over the parameters, and about 0 at the best mean. The estimate uses the expectation under q of the
+        gradient over all data, from pairs theta = mean +- scale eps. The noise of these pairs is subtracted.
         """
         scale = jax.nn.softplus(state.rho)
         slope = jax.grad(posterior.log_density)
@@ -160,11 +168,11 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         """Report a mean that is too far from the best mean."""
         distance = means.get("mean_distance", 0.0) / posterior.layout.dim
-        if distance <= _FARTHEST:
+        if distance <= _MAX_DISTANCE:
             return ()
         label = "squared distance to the best mean, per parameter, in standard deviations"
         advice = f"use more {setting('warmup')}, or a larger {setting('sampler.batch_size')}"
-        return (Finding("validity", "mean", label, distance, _FARTHEST, advice),)
+        return (Finding("validity", "mean", label, distance, _MAX_DISTANCE, advice),)
 
     def step(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> tuple[BbbState, Stats]:
         """Draw theta from q."""
@@ -178,7 +186,7 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     def _rows(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
     ) -> tuple[Any, Float[Array, " batch"] | None]:
-        """Return the rows of a step and their weights in means; None if all weigh the same."""
+        """Return the rows of a step and their weights in a mean. The weights are None if they are all equal."""
         if self.sampling == "replacement":
             return training.batch(posterior, self.batch_size, key=key), None
         total = posterior.num_data
@@ -186,7 +194,7 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         steps_done = state.adam.done.astype(jnp.uint32)
         pass_key = jax.random.fold_in(jax.random.key(state.seed), steps_done // batches)
         first_row = steps_done % batches * size
-        # The last part overlaps the one before it; rows of the overlap have weight 0.
+        # The last batch of a pass overlaps the batch before it. Rows of the overlap have weight 0.
         start = jnp.minimum(first_row, total - size)
         is_new = start + jnp.arange(size, dtype=jnp.uint32) >= first_row
         rows = posterior.take(distinct_indices(size, total, start=start, key=pass_key))
@@ -202,7 +210,7 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         *,
         key: PRNGKeyArray,
     ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
-        """Return a draw of q, and a sample of the expected log-likelihood per datum times the likelihood power."""
+        """Return a draw of q, and an estimate of the expected log-likelihood per datum, times the likelihood power."""
         key_theta, key_local = jax.random.split(key)
         theta = mean + scale * standard_normal(mean, key=key_theta)
         if self.reparameterisation == "local" and isinstance(posterior, NetworkPosterior):
@@ -234,6 +242,6 @@ def kl(
 
 
 def blundell_weight(steps_done: Float[Array, ""], batches: int) -> Float[Array, ""]:
-    """Return 2^(M-i) / (2^M - 1), computed as 2^-i / (1 - 2^-M): the powers themselves overflow float32 at M = 128."""
+    """Return 2^(M-i) / (2^M - 1). It is computed as 2^-i / (1 - 2^-M), because 2^M overflows float32 at M = 128."""
     i = jnp.mod(steps_done, batches) + 1
     return jnp.exp2(-i) / (1 - 2.0**-batches)

@@ -21,7 +21,7 @@ from bnnzoo.samplers.variational import training
 
 
 class DropoutState(eqx.Module):
-    """State of a chain: the last draw, and the training."""
+    """State of a chain: its latest draw, and the training."""
 
     position: Float[Array, " dim"]
     point: Float[Array, " dim"]
@@ -32,11 +32,11 @@ class DropoutState(eqx.Module):
 class Dropout(training.AbstractTrainedSampler[DropoutState]):
     """Draws of networks with randomly dropped units: theta = point * mask / (1 - p), with a new mask for every draw.
 
-    Gal and Ghahramani 2016, Dropout as a Bayesian Approximation. A mask drops each input of a layer with probability p,
-    that is, columns of every weight matrix. The first sampled matrix is excluded unless it is the only one. Dense
-    layers lose units, convolutions channels; biases are kept. The target is the distribution of point * mask / (1 - p).
-    Only the centre of this approximation is fitted. Warm-up trains the point by Adam, with `masks` masks per batch,
-    each for an equal part of it:
+    Gal and Ghahramani 2016, Dropout as a Bayesian Approximation. A mask drops each input of a layer with probability p:
+    it sets columns of the weight matrices to 0. The first sampled matrix has no mask, unless it is the only one. In
+    dense layers the mask drops units, in convolutions channels. It keeps all biases. The draws are from the
+    distribution of point * mask / (1 - p), of which only the point is fitted. Warm-up trains the point by Adam. A batch
+    has `masks` equal parts, each with its own mask:
 
         rate_t Adam( -grad [ log p(point) + beta (N/n) sum_batch log p(y_i | x_i, point * mask / (1 - p)) ] / N )
     """
@@ -44,7 +44,7 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
     rate: Annotated[Number, Gt(0), Lt(1), Doc("p: probability that a unit is dropped")] = number(0.1)
     learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam; it falls to 0 over warm-up")] = number(5e-3)
     batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
-    masks: Annotated[int, Ge(1), Doc("number of masks per warm-up step, each for its part of the batch")] = 8
+    masks: Annotated[int, Ge(1), Doc("number of masks per warm-up step, each for an equal part of the batch")] = 8
 
     def __check_init__(self) -> None:
         if self.batch_size % self.masks:
@@ -53,7 +53,7 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
             )
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject networks without a weight matrix whose inputs can be dropped."""
+        """Refuse a network without a weight matrix whose inputs can be dropped."""
         if not _droppable_weights(posterior.layout):
             raise UsageError(
                 "sampler dropout: no sampled parameter is a weight matrix, so there are no units to drop; "

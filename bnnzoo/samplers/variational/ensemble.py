@@ -26,9 +26,9 @@ class Ensemble(training.AbstractTrainedSampler[EnsembleState]):
     """One trained network per chain; every draw of a chain is that network.
 
     Lakshminarayanan, Pritzel and Blundell 2017, Simple and Scalable Predictive Uncertainty Estimation using Deep
-    Ensembles. Each chain has its own initial position and maximises the log posterior density. The target is an equally
-    weighted mixture of point masses at modes. `--init map` already trains each chain, with early stopping, so that no
-    warm-up is needed. Warm-up continues with Adam on mini-batches of all training rows:
+    Ensembles. Each chain has its own initial position and maximises the log posterior density. The predictions are an
+    equally weighted mixture over the trained networks. `--init map` already trains each chain, with early stopping, so
+    that no warm-up is needed. If there is a warm-up, it continues with Adam on mini-batches of all training rows:
 
         theta' = theta - rate_t Adam( -grad [ log p(theta) + beta (N/n) sum_batch log p(y_i | x_i, theta) ] / N )
     """

@@ -26,17 +26,18 @@ from bnnzoo.samplers.variational import training
 _FULL_UP_TO = 1000
 _MOST_FULL = 5000
 _MOST_WORK = 1e12
-_FARTHEST = 0.25
-"""Largest mean squared distance to the mode per parameter: half a standard deviation, squared.
+_MAX_DISTANCE = 0.25
+"""Largest squared distance to the mode, per parameter and in standard deviations: 0.5 squared.
 
-In the curved valleys of networks steps are too short, so up to a tenth remains after any number of steps.
+The posterior of a network has curved valleys, in which steps are short. Values of up to 0.1 therefore remain after any
+number of steps.
 """
 
 Factor = _curvature.Factor | _curvature.Kronecker
 
 
 class LaplaceState(eqx.Module):
-    """State of a chain: the last draw, the Gaussian, and the training."""
+    """State of a chain: its latest draw, the Gaussian, and the training."""
 
     position: Float[Array, " dim"]
     mode: Float[Array, " dim"]
@@ -47,21 +48,21 @@ class LaplaceState(eqx.Module):
 class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     """Independent draws from the Gaussian at a mode of the posterior with the posterior's curvature there.
 
-    MacKay 1992; for deep networks Daxberger et al. 2021, Laplace Redux. The target is N(mode, P^-1), with
-    P = beta sum_i J_i' H_i J_i + the prior's curvature. J_i is the Jacobian of the outputs, and H_i is minus the
-    Hessian of log p(y_i | output) (the generalised Gauss-Newton matrix). Alternatives are the gradients' outer products
-    (`fisher`) and minus the Hessian of the log density (`hessian`), which exists for any posterior. P is full,
-    Kronecker-factored by blocks, or diagonal. The likelihood's own parameters are independent of the others, with their
-    exact curvature.
+    MacKay 1992; for deep networks Daxberger et al. 2021, Laplace Redux. The Gaussian is N(mode, P^-1). By default
+    P = beta sum_i J_i' H_i J_i + the prior's curvature: the generalised Gauss-Newton matrix. J_i is the Jacobian of the
+    outputs. H_i is the Hessian of -log p(y_i | output), with its negative eigenvalues set to 0. `curvature: fisher`
+    replaces the sum by that of the outer products of the gradients. `curvature: hessian` uses minus the Hessian of the
+    log density, which exists for any posterior. P is full, Kronecker-factored by blocks, or diagonal. With `ggn` and
+    `fisher`, the likelihood's own parameters are independent, with the diagonal of their exact Hessian.
 
-    Warm-up continues the initial training towards the mode by Adam. At its end, or immediately with `--warmup 0`, up to
-    ten steps over all data reach the mode, and P is computed there. (Adam alone has an error due to the noise of its
-    batches, which does not shrink with the width of the posterior.) Use `--stochastic last` for last layers. A prior
-    that is flat or has a kink at the mode has no curvature there; one over its variance is used instead.
+    Warm-up, if there is one, continues the initial training towards the mode by Adam. Then up to ten steps that use all
+    data lead to the mode, and P is computed there. (With Adam alone, the noise of the batches would cause an error,
+    which may be larger than the width of a narrow posterior.) Use `--stochastic last` for last layers. A prior that is
+    flat or has a kink at the mode has no curvature there. The inverse of its variance is then used instead.
 
-    Predictions use the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode), because P is the
-    posterior precision of that model (Immer, Korzepa and Bauer 2021). `network` uses f(x, theta) itself, which is too
-    wide where P is small.
+    P is the posterior precision of the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode).
+    Predictions therefore use this linear model (Immer, Korzepa and Bauer 2021). With `predictive: network` they use
+    f(x, theta) itself. They are then too wide where P is small.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("log_q"))
@@ -81,7 +82,7 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject combinations of posterior, curvature and covariance that have no Gaussian or are too large."""
+        """Refuse combinations of posterior, curvature and covariance that give no Gaussian or are too large."""
         if not posterior.has_outputs:
             if self.curvature != "hessian":
                 raise UsageError(
@@ -92,8 +93,8 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
                 raise UsageError("sampler laplace: only networks can be linearised; use [[sampler.predictive=network]]")
         elif (prior := posterior.fixed_prior()) is None:
             raise UsageError(
-                "sampler laplace: a prior with sampled scales has no mode (its density is unbounded as they "
-                "shrink); use another [[prior]], or nuts"
+                "sampler laplace: with a prior whose scales are sampled there is no mode (the density is unbounded if "
+                "the scales go to 0); use another [[prior]], or nuts"
             )
         else:
             prior.distribution(posterior.layout.network)  # raises if the weights are dependent
@@ -148,14 +149,15 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     def inspect(self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray) -> Stats:
         """Compute `mode_distance` and `log_evidence` at the chain's Gaussian.
 
-        `mode_distance` is |F' g|^2, the squared distance to the mode in standard deviations; it is 0 at the mode.
-        `log_evidence` is the log integral of the Gaussian with the point's value, its curvature and, if that is small,
-        its slope. Far from a mode a Gaussian with the slope would overestimate the integral.
+        `mode_distance` is |F' g|^2, where g is the gradient of the log density and F F' the covariance. It is the
+        squared distance to the mode in standard deviations, and 0 at the mode. `log_evidence` is the log of the
+        integral of a Gaussian that has the same value and curvature as the density there. If `mode_distance` is small,
+        it also has the same slope. Far from a mode a Gaussian with the slope would overestimate the integral.
         """
         del key
         log_volume = self._log_volume(state)
         distance = jnp.sum(climb.slope(posterior, state.mode, state.factor) ** 2)
-        height_to_mode = jnp.where(distance <= _FARTHEST * len(state.mode), distance / 2, 0.0)
+        height_to_mode = jnp.where(distance <= _MAX_DISTANCE * len(state.mode), distance / 2, 0.0)
         return {
             "log_evidence": posterior.log_density(state.mode) + height_to_mode + log_volume,
             "mode_distance": distance,
@@ -168,12 +170,12 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
         """Report a position that is too far from the mode."""
         distance = means.get("mode_distance", 0.0) / posterior.layout.dim
-        if distance <= _FARTHEST:
+        if distance <= _MAX_DISTANCE:
             return ()
         label = "squared distance to the mode, per parameter, in standard deviations"
-        smooth = f"a smooth {setting('prior')} and activation, because there is no such mode at a kink"
+        smooth = f"a smooth {setting('prior')} and activation, because at a kink the gradient is not 0"
         advice = f"use more {setting('warmup')}, or {smooth}"
-        return (Finding("validity", "mode", label, distance, _FARTHEST, advice),)
+        return (Finding("validity", "mode", label, distance, _MAX_DISTANCE, advice),)
 
     @property
     def mode_field(self) -> str:

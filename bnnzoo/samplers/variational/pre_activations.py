@@ -42,9 +42,9 @@ def outputs(
 ) -> Float[Array, "batch output"]:
     """Return outputs of the network for theta ~ N(mean, diag(scale^2)), with independent noise for each datum.
 
-    Kingma, Salimans and Welling 2015. In every `eqx.nn.Linear` the pre-activations are drawn. All other parameters are
-    those of `draw`, shared by the batch. The distribution of one datum's outputs is exact if each layer is used once
-    per datum.
+    Kingma, Salimans and Welling 2015. In every `eqx.nn.Linear` the pre-activations are drawn for each datum. All other
+    parameters are those of `draw`, the same for the whole batch. The distribution of one datum's outputs is exact if
+    each layer is used once per datum.
     """
     # Parameters that are not sampled have scale 0.
     zero_network = jax.tree.map(

@@ -24,7 +24,7 @@ from bnnzoo.samplers.variational import training
 
 
 class SwagState(eqx.Module):
-    """State of a chain: the last draw or position of descent, and the moments of the snapshots."""
+    """State of a chain: its position (of the descent in warm-up, then its draw), and the moments of the snapshots."""
 
     position: Float[Array, " dim"]
     velocity: Float[Array, " dim"]
@@ -35,30 +35,31 @@ class SwagState(eqx.Module):
     mean: Float[Array, " dim"]
     variance: Float[Array, " dim"]
     deviations: Float[Array, "rank dim"]
-    """Deviations of the last snapshots from the running mean at their time, newest first."""
+    """Deviations of the latest snapshots from the running mean at the time of the snapshot, newest first."""
 
 
 class Swag(training.AbstractTrainedSampler[SwagState]):
     """Draws from a Gaussian fitted to the path of stochastic gradient descent, with low-rank plus diagonal covariance.
 
-    Maddox, Garipov, Izmailov, Vetrov and Wilson 2019, A Simple Baseline for Bayesian Uncertainty in Deep Learning;
-    with several chains Multi-SWAG (Wilson and Izmailov 2020). Warm-up is descent with momentum at a constant rate on
-    mini-batches. In its second half every `interval`-th position is a snapshot. The state stores the snapshots' mean,
-    their variance by coordinate, and the last K = `rank` deviations D_k of a snapshot from the running mean. A draw is
+    Maddox, Garipov, Izmailov, Vetrov and Wilson 2019, A Simple Baseline for Bayesian Uncertainty in Deep Learning. With
+    several chains it is Multi-SWAG (Wilson and Izmailov 2020). Warm-up is gradient descent on mini-batches, with
+    momentum and a constant learning rate. In its second half every `interval`-th position is a snapshot. The state
+    stores the mean of the snapshots and the variance of each coordinate. For the latest K = `rank` snapshots it also
+    stores D_k, the deviation from the running mean. A draw is
 
         theta = mean + sqrt(variance / 2) eps_1 + sum_k D_k eps_2k / sqrt(2 (K - 1)),   eps ~ N(0, I)
 
-    The target is that Gaussian. Its width is determined by the noise of the descent: it depends on the learning rate
-    and the batch size, not only on the posterior.
+    The noise of the descent determines the width of this Gaussian. The width therefore depends on the learning rate and
+    the batch size, not only on the posterior.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("snapshots"))
     guarded: ClassVar[bool] = True
     budget_field: ClassVar[str] = "learning_rate"
 
-    learning_rate: Annotated[
-        Number, Gt(0), Doc("constant learning rate of the descent, for the mean loss of a row")
-    ] = number(5e-3)
+    learning_rate: Annotated[Number, Gt(0), Doc("constant learning rate of the descent on the mean loss per row")] = (
+        number(5e-3)
+    )
     momentum: Annotated[Number, Ge(0), Lt(1), Doc("momentum of the descent")] = number(0.9)
     batch_size: Annotated[
         int,
@@ -97,11 +98,14 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
         }
 
     def _size(self, posterior: AbstractPosterior) -> int:
-        """Return the batch size, at most half the data, because the noise of batches sets the width of the draws."""
+        """Return the batch size. It is at most half of the data, because a batch of all data would have no noise."""
         return min(self.batch_size, max(1, posterior.num_data // 2))
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> float:
-        """Return a stable learning rate, given that momentum makes the effective rate / (1 - momentum)."""
+        """Return a learning rate, at most `learning_rate`, at which the descent is stable.
+
+        Momentum makes the effective learning rate larger by the factor 1 / (1 - momentum).
+        """
         del gradients
         key = jax.random.key(0)
 
@@ -148,7 +152,7 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
 
 
 def _with_snapshot(state: SwagState) -> SwagState:
-    """Return the state after one more snapshot, by Welford's update, in which the variance cannot become negative."""
+    """Return the state after one more snapshot. With Welford's update the variance cannot become negative."""
     count = state.snapshots + 1
     change = state.position - state.mean
     mean = state.mean + change / count

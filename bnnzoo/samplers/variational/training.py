@@ -1,4 +1,4 @@
-"""Training during warm-up, for methods that fit a network or a distribution of networks and then draw from it."""
+"""Training in warm-up, for methods that first fit a network or a distribution of networks and then draw from it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Adam(eqx.Module):
     def descend(
         self, parameters: PyTree, gradient: PyTree, learning_rate: Number
     ) -> tuple[Adam, PyTree, Bool[Array, ""]]:
-        """Make one step, unless the gradient is not finite. Return state, parameters and whether it was finite."""
+        """Make one step if the gradient is finite. Return Adam's state, the parameters, and whether it is finite."""
         finite = jnp.isfinite(sum(jnp.sum(leaf) for leaf in jax.tree.leaves(gradient)))
         direction, moments = _ADAM.update(gradient, self.moments)
         rate = learning_rate * (1 + jnp.cos(jnp.pi * self.done / self.total)) / 2
@@ -67,14 +67,14 @@ class Adam(eqx.Module):
 def step(
     posterior: AbstractPosterior, adam: Adam, parameters: P, loss: Callable[[P], Float[Array, ""]], rate: Number
 ) -> tuple[Adam, P, Stats]:
-    """Make one step of Adam on a mini-batch loss per datum. Return its state, the parameters and the statistics."""
+    """Make one step of Adam on the mini-batch loss per datum. Return Adam's state, parameters and statistics."""
     value, gradient = jax.value_and_grad(loss)(parameters)
     adam, parameters, finite = adam.descend(parameters, gradient, rate)
     return adam, parameters, {"lp_estimate": -posterior.num_data * value, "diverging": ~finite}
 
 
 def draw_statistics(position: Float[Array, " dim"]) -> Stats:
-    """Return the statistics of a draw that was made without a density."""
+    """Return the statistics of a draw for which no density was computed."""
     return {"diverging": ~jnp.isfinite(jnp.sum(position))}
 
 
