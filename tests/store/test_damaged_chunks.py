@@ -92,8 +92,8 @@ def _changed(file: h5py.File) -> None:
 @pytest.mark.parametrize(
     ("change", "expected_message"),
     [
-        (_without("sample_stats/lp"), "sample_stats/lp is missing, but float32[] in"),
-        (_without("warmup_sample_stats/lp"), "warmup_sample_stats/lp is missing, but float32[] in"),
+        (_without("sample_stats/lp"), "sample_stats/lp is missing here and float32[] in"),
+        (_without("warmup_sample_stats/lp"), "warmup_sample_stats/lp is missing here and float32[] in"),
         (_without("sample_stats"), "is missing"),
         (_without("observed_data"), "observed_data/y is missing"),
         (_changed, "constant_data/x differs from that of"),
