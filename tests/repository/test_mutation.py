@@ -1,4 +1,4 @@
-"""The mutation gate: every known mistake fails the test that is assigned to it (`mutants.py` makes them)."""
+"""The mutation gate: every known mistake fails the test that is assigned to it (`tools/mutants.py` makes them)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mutants import MUTANTS, Mutant
+from tools.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
 
 
 def _failures(mutant: Mutant | None, tests: tuple[str, ...]) -> list[str]:
     """Return the tests that fail by an assertion with a mistake; any other failure is an error."""
-    quiet = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "mutants", "--tb=line"]
+    quiet = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tools.mutants", "--tb=line"]
     process = subprocess.run(
         [sys.executable, "-m", "pytest", *quiet, "-m", "", *tests],
         cwd=ROOT,

@@ -1,12 +1,12 @@
-"""The mistakes of `mutator.py`: every changed source is valid and different, and no text is changed."""
+"""The mistakes of `tools/mutator.py`: every changed source is valid and different, and no text is changed."""
 
 from __future__ import annotations
 
 import ast
 
-import machine_mutants
-from machine_mutants import ROOT, TESTS
-from mutator import changes
+from tools import machine_mutants
+from tools.machine_mutants import ROOT, TESTS
+from tools.mutator import changes
 
 SOURCE = '''
 """Words: 1 + 1."""

@@ -17,8 +17,8 @@ START = (50, 20)
 """Batch size n and number of batches M before warm-up selects them. Runs without warm-up keep these values."""
 
 FULL_BATCH_UP_TO = 2000
-"""Number of data up to which a step uses all of them once. With half of them a step would cost half as much.
-Without control variates, however, the chain would move more slowly, and nothing would be saved."""
+"""Number of data up to which a step uses all of them once. With half of them a step would cost half as much, but the
+noise of the log-likelihood ratio would make the chain move more slowly."""
 
 _NUM_BATCHES = 20
 _FEWEST = 2 * _NUM_BATCHES

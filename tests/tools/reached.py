@@ -1,7 +1,7 @@
 """Measure which tests reach which line, and their times, so that a mutant first meets a test that may detect it.
 
-This is a pytest plugin (`-p reached`): `--reached FILE` writes the result as JSON; `--first FILE` runs the tests that
-FILE names first.
+This is a pytest plugin (`-p tools.reached`): `--reached FILE` writes the result as JSON; `--first FILE` runs the
+tests that FILE names first.
 """
 
 from __future__ import annotations

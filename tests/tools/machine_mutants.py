@@ -1,6 +1,7 @@
 """Rule-based mistakes (`mutator.py`) in samplers and diagnostics, and whether a test detects them.
 
-    python tests/machine_mutants.py TABLE [--sample 300] [--seed 0] [--minutes 120] [--jobs 1] [--only 'samplers/*']
+    PYTHONPATH=tests python -m tools.machine_mutants TABLE [--sample 300] [--seed 0] [--minutes 120] [--jobs 1]
+        [--only 'samplers/*']
 
 TABLE has one line per mutant and can be continued: mutants in it are not run again, a larger sample extends a smaller
 one, and a change of a source leaves the sample of all other sources unchanged. Each mutant runs in its own process, on
@@ -36,9 +37,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mutator import Change, changes
+from tools.mutator import Change, changes
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EQUIVALENT = Path(__file__).parent / "equivalent_mutants.toml"
 
 SAME = ("module", "text", "before", "after")
@@ -218,7 +219,7 @@ class Tree:
 
     def pytest(self, tests: list[str], timeout: float, *options: str) -> tuple[int | None, str]:
         """Run pytest; return the exit code (None after a timeout) and the output."""
-        arguments = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "reached", "--tb=no", "--hypothesis-seed=0"]
+        arguments = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tools.reached", "--tb=no", "--hypothesis-seed=0"]
         arguments += [*options, *tests]
         paths = os.pathsep.join([str(self.root), str(self.root / "tests")])
         process = subprocess.Popen(

@@ -1,7 +1,7 @@
 """The known mistakes: each replaces a correct function by a wrong one.
 
-As a pytest plugin (`-p mutants`) it applies the mistake that BNNZOO_MUTANT names, before any test is imported. Mistakes
-change arguments and results of functions, so the table below stays valid if the source is rewritten.
+As a pytest plugin (`-p tools.mutants`) it applies the mistake that BNNZOO_MUTANT names, before any test is imported.
+Mistakes change arguments and results of functions, so the table below stays valid if the source is rewritten.
 """
 
 from __future__ import annotations
