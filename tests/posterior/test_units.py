@@ -126,7 +126,7 @@ def test_a_note_states_the_scale_in_other_units(units, tmp_path, capsys):
 
 def test_help_and_info_state_the_units(capsys):
     assert cli.run(["info", "likelihood", "gaussian"]) == 0
-    assert "with --units data in the data's" in capsys.readouterr().out
+    assert "with --units data, in the units of the data" in capsys.readouterr().out
     assert cli.run(["sample", "linear", "nuts", "--help"]) == 0
     assert "--units" in capsys.readouterr().out
 

@@ -93,7 +93,7 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
                 raise UsageError("sampler laplace: only networks can be linearised; use [[sampler.predictive=network]]")
         elif (prior := posterior.fixed_prior()) is None:
             raise UsageError(
-                "sampler laplace: with a prior whose scales are sampled there is no mode (the density is unbounded if "
+                "sampler laplace: a posterior with sampled prior scales has no mode (the density is unbounded if "
                 "the scales go to 0); use another [[prior]], or nuts"
             )
         else:
