@@ -69,7 +69,7 @@ NOT_TYPED: dict[tuple[str, str], str] = {
     ("docs/command-line.md", "bnnzoo new model waves --into ~/plugins"): "writes into the home folder",
     (
         "docs/correctness.md",
-        "PYTHONPATH=tests python -m tools.machine_mutants mutants.jsonl --sample 300 --minutes 120",
+        "python -m tests.tools.machine_mutants mutants.jsonl --sample 300 --minutes 120",
     ): "takes two hours",
     ("docs/gallery.md", "bnnzoo sample --config mnist-mlp-ensemble --chains 1 --data mnist -o descent.nc"): _MNIST,
     ("docs/gallery.md", "bnnzoo sample --config mnist-mlp-sgld --data mnist -o mnist.nc"): _MNIST,

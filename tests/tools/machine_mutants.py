@@ -1,6 +1,6 @@
 """Rule-based mistakes (`mutator.py`) in samplers and diagnostics, and whether a test detects them.
 
-    PYTHONPATH=tests python -m tools.machine_mutants TABLE [--sample 300] [--seed 0] [--minutes 120] [--jobs 1]
+    python -m tests.tools.machine_mutants TABLE [--sample 300] [--seed 0] [--minutes 120] [--jobs 1]
         [--only 'samplers/*']
 
 TABLE has one line per mutant and can be continued: mutants in it are not run again, a larger sample extends a smaller
@@ -37,7 +37,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tools.mutator import Change, changes
+from .mutator import Change, changes
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENT = Path(__file__).parent / "equivalent_mutants.toml"
