@@ -40,7 +40,11 @@ def damaged(run: bnnzoo.Run, group: str, **change: Any) -> xr.DataTree:
     ("group", "change", "message"),
     [
         ("posterior", lambda old: {"bias": None}, "posterior/bias is missing"),
-        ("posterior", lambda old: {"a": old["bias"], "z": old["bias"]}, "posterior/a is not a parameter of the model in the file"),
+        (
+            "posterior",
+            lambda old: {"a": old["bias"], "z": old["bias"]},
+            "posterior/a is not a parameter of the model in the file",
+        ),
         (
             "posterior",
             lambda old: {"bias": old["bias"][..., None]},

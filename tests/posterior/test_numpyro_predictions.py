@@ -141,7 +141,7 @@ def test_another_posterior_is_not_taken_for_the_one_that_was_sampled(regression)
     other = bnnzoo.open(run.path, model=NumpyroPosterior.of(line, *_rows(40, seed=3)))
     with pytest.raises(
         UsageError,
-        match="was sampled with data that differ from those of the given posterior; give the posterior that was sampled",
+        match=r"was sampled with data that differ from those of the given posterior; give the posterior",
     ):
         other.predict(_rows(7)[0])
 
