@@ -182,7 +182,7 @@ def test_the_final_inspection_is_summarised_by_mean_or_half_of_the_worst():
     assert diagnostics.of_inspection("{}") == {}
     alone = diagnostics.of_inspection('{"variance_ratio": [1.0, 2.0]}')
     assert alone == {"variance_ratio": 1.5}
-    assert outcome.bias(alone).endswith("direction is 1.5 times that of the posterior")
+    assert outcome.bias(alone).endswith("direction is 1.5 times the variance of the posterior")
 
 
 RECORD: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": False}
@@ -471,7 +471,7 @@ def test_values_at_their_limit_pass_and_messages_state_the_numbers():
     biased = {**GOOD, "exactness": "biased"}
     assert "and no number here measures the difference" in findings.answer_ran(biased, ()).text
     measured = findings.answer_ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).text
-    assert "direction is 1.25 ± 0.1 times that of the posterior" in measured
+    assert "direction is 1.25 ± 0.1 times the variance of the posterior" in measured
     assert "the variance of an average direction is 1.5 times" in outcome.verdict(
         {"exactness": "biased", "variance_ratio": 1.5}, ()
     )
