@@ -294,7 +294,8 @@ def test_a_run_of_other_plugins_predicts_with_a_warning(regression):
     opened = bnnzoo.open(run.path)
     opened.posterior.attrs["plugins"] = json.dumps({"bnnzoo": "0.0.1"})
     with pytest.warns(
-        BnnzooWarning, match=r"run\.nc: was made with other plugins than are installed here: bnnzoo was 0\.0\.1, is "
+        BnnzooWarning,
+        match=r"run\.nc: was made with plugins that differ from the installed plugins: bnnzoo was 0\.0\.1, is ",
     ):
         opened.predict(np.zeros((1, 2)))
 
