@@ -116,7 +116,7 @@ def check_finite(draws: Float[np.ndarray, "some dim"], posterior: Predicting | N
 def _rows(tree: xr.DataTree, path: Path | None, signature: Signature) -> Mapping[str, tuple[int, ...]]:
     """Return the expected shapes of inputs and targets.
 
-    The shape of a row comes from the signature. The number of rows is that of the inputs in the file.
+    The shape of a row comes from the signature. The number of rows is the length of the inputs in the file.
 
     Raises:
         DamagedError: if the file has test inputs or test targets, but no test rows.

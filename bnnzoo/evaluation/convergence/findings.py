@@ -154,7 +154,7 @@ def _gate_checks(
             smaller_step,
         ),
         "surprise": (
-            "negative log probability of the labels, divided by that of random guessing",
+            "negative log probability of the labels, divided by its value for random guessing,",
             limits.implausible,
             smaller_step,
         ),

@@ -96,7 +96,7 @@ def rhat_and_limit(values: Float[np.ndarray, "chain draw"], false_alarm: float) 
 def normal_scores(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw value"]:
     """Replace each value by the normal score of its rank among all draws of the quantity.
 
-    The scores are those of Blom, as in Vehtari et al. 2021.
+    The scores are computed by Blom's formula, as in Vehtari et al. 2021.
     """
     chains, draws, size = values.shape
     ranks = stats.rankdata(values.reshape(-1, size), axis=0).reshape(values.shape)

@@ -1,6 +1,6 @@
 """Conformal Bayes: sets of targets for new rows, from the log likelihoods of draws.
 
-The method is that of Fong and Holmes (2021, "Conformal Bayesian computation", NeurIPS). Let theta_t be draws of the
+The method is by Fong and Holmes (2021, "Conformal Bayesian computation", NeurIPS). Let theta_t be draws of the
 posterior given n training rows, and let y be a candidate for the target of a new row with inputs x. The weight of draw
 t for this candidate is w_t(y), proportional to p(y | x, theta_t)^power, with the sum 1. With these weights, the draws
 represent the posterior given all n + 1 rows. The score of a row is its posterior predictive density, in units of the
