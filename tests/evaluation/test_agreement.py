@@ -40,7 +40,11 @@ def damaged(run: bnnzoo.Run, group: str, **change: Any) -> xr.DataTree:
     ("group", "change", "message"),
     [
         ("posterior", lambda old: {"bias": None}, "posterior/bias is missing"),
-        ("posterior", lambda old: {"a": old["bias"], "z": old["bias"]}, "posterior/a is not a parameter of its model"),
+        (
+            "posterior",
+            lambda old: {"a": old["bias"], "z": old["bias"]},
+            "posterior/a is not a parameter of the model in the file",
+        ),
         (
             "posterior",
             lambda old: {"bias": old["bias"][..., None]},
@@ -84,7 +88,7 @@ def test_a_given_posterior_may_lack_sites_but_not_add_any(regression):
     for changed in (more, fewer):
         changed.attrs.update(tree.attrs)
     agreement.check(more, None, model)
-    with pytest.raises(UsageError, match="the run: has no site weight, but the given posterior has"):
+    with pytest.raises(UsageError, match="the run: has no draws of the site weight of the given posterior"):
         agreement.check(fewer, None, model)
 
 

@@ -332,7 +332,7 @@ def test_an_estimator_of_numbers(make):
         assert intervals.shape == (2, 2)
         np.testing.assert_allclose(intervals[:, 1] - intervals[:, 0], 2.56, rtol=0.35)
     several = BayesianRegressor("linear", "nuts", **SHORT).fit(x[:60], np.stack([y, -y], 1)[:60])
-    with pytest.raises(UsageError, match="there are several targets; give rows"):
+    with pytest.raises(UsageError, match="the run predicts several targets; give rows"):
         several.predict_interval(x[:2])
     intervals = several.predict_interval(x[:2], calibration=(x[60:], np.stack([y, -y], 1)[60:]))
     assert intervals.shape == (2, 2, 2)
@@ -342,7 +342,7 @@ def test_an_estimator_of_numbers(make):
 @quiet
 def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypatch):
     run, x = make("line.nc"), [[0.0]]
-    message = r"draws by sgld are biased, and these intervals need exact draws; give rows .* with calibration=\"FILE\""
+    message = r"sgld are biased, but intervals without calibration rows need exact draws; .* with calibration=\"FILE\""
     biased = make("biased.nc", "sgld")
     with pytest.raises(UsageError, match=message):
         biased.predict_interval(x)
@@ -361,16 +361,16 @@ def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypat
     training = run.predictor.record.training_rows()
     with pytest.raises(UsageError, match="calibration: most of the rows are training rows"):
         run.predict_interval(x, calibration=training)
-    with pytest.raises(UsageError, match="calibration: is for conformal intervals only"):
+    with pytest.raises(UsageError, match="calibration: is supported for conformal intervals only"):
         run.predict_interval(x, interval="bayesian", calibration="test")
-    with pytest.raises(UsageError, match="calibration: most of the rows are those whose coverage is measured"):
+    with pytest.raises(UsageError, match="calibration: most of the rows are also the rows whose coverage is measured"):
         run.evaluate(save=False, interval="conformal", calibration="test")
     with pytest.raises(UsageError, match=r"level: requires interval=\"conformal\" or"):
         run.predict(x, level=0.8)
     with pytest.raises(UsageError, match=r"calibration: requires interval=\"conformal\" or"):
         run.evaluate(save=False, calibration="test")
     monkeypatch.setattr(full_conformal.loo, "smooth_weights", lambda ratios, efficiency: (ratios, 0.9))
-    with pytest.raises(UsageError, match=r"importance weights of the draws are unreliable, Pareto k 0.90 \(limit 0"):
+    with pytest.raises(UsageError, match=r"importance weights of the draws are unreliable: Pareto k is 0.90 \(limit 0"):
         run.predict_interval(x)
 
 

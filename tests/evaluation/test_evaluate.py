@@ -574,7 +574,7 @@ def test_compare_refuses_other_data(folder, tmp_path, capsys):
         ({"exactness": "noise-corrected", "regime_ok": 1}, "all", ""),
         ({"exactness": "noise-corrected", "regime_ok": 0}, "all", "its regime"),
         ({"exactness": "biased", "regime_ok": "not-applicable"}, "all", "the sampler is biased"),
-        ({"exactness": "exact", "regime_ok": "not-applicable"}, "last", "including the one left out"),
+        ({"exactness": "exact", "regime_ok": "not-applicable"}, "last", "including the row that is left out"),
     ],
 )
 def test_leave_one_out_has_a_caveat_for_biased_draws(attributes, stochastic, why):

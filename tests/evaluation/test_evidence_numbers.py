@@ -32,7 +32,10 @@ def test_reasons_to_distrust_a_run_of_a_path():
     assert estimators._distrust_reason(attributes) == ""
     assert estimators._distrust_reason({"regime_ok": "not-applicable", "exactness": "exact"}) == ""
     assert estimators._distrust_reason(attributes | {"converged": 0, "regime_ok": 0}) == "has not converged"
-    assert estimators._distrust_reason(attributes | {"regime_ok": 0}) == "is outside its sampler's regime"
+    assert (
+        estimators._distrust_reason(attributes | {"regime_ok": 0})
+        == "is outside the regime in which its sampler is valid"
+    )
     assert estimators._distrust_reason(attributes | {"exactness": "biased"}) == "uses a biased sampler"
 
 
@@ -113,7 +116,7 @@ def test_runs_of_a_path_draw_from_one_posterior_but_for_its_power(change, differ
     estimators._check_same(first, record("b.nc", likelihood_power=0.5, seed=7, draws=3, thin=2, sampler=sampler))
     with pytest.raises(UsageError, match=f"^b.nc: evidence: differs from a.nc in {differs}"):
         estimators._check_same(first, record("b.nc", **change))
-    with pytest.raises(UsageError, match=r"^b\.nc: evidence: was trained on other rows than a\.nc"):
+    with pytest.raises(UsageError, match=r"^b\.nc: evidence: has other training rows than a\.nc"):
         estimators._check_same(first, record("b.nc", sha="other"))
     with pytest.raises(UsageError, match=r"^a\.nc: evidence: only some parameters are sampled"):
         estimators._check_same(record("a.nc", stochastic="last"), record("b.nc", stochastic="last"))
@@ -238,6 +241,7 @@ def test_a_lower_bound_is_the_best_chains_and_says_how_far_below_it_is(tail, is_
     gap = float(np.log(np.mean(np.exp(best))) - best.mean())
     assert result.gap == (pytest.approx(gap) if is_known else None)
     assert result.trusted is is_known
-    gap_text = f"{gap:.3g} by the draws' weights" if is_known else "unknown, because a few draws have all the weight"
-    assert result.meaning.startswith("a lower bound, the best of 2 chains'")
-    assert result.meaning.endswith(f"larger by KL(q || posterior), {gap_text}")
+    unknown = "unknown, because a few draws have most of the weight"
+    gap_text = f"{gap:.3g}, estimated from the weights of the draws" if is_known else unknown
+    assert result.meaning.startswith("a lower bound, the best of 2 chains;")
+    assert result.meaning.endswith(f"larger by KL(q || posterior), which is {gap_text}")

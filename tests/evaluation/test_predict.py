@@ -294,7 +294,8 @@ def test_a_run_of_other_plugins_predicts_with_a_warning(regression):
     opened = bnnzoo.open(run.path)
     opened.posterior.attrs["plugins"] = json.dumps({"bnnzoo": "0.0.1"})
     with pytest.warns(
-        BnnzooWarning, match=r"run\.nc: was made with other plugins than are installed here: bnnzoo was 0\.0\.1, is "
+        BnnzooWarning,
+        match=r"run\.nc: was made with plugins that differ from the installed plugins: bnnzoo was 0\.0\.1, is ",
     ):
         opened.predict(np.zeros((1, 2)))
 
@@ -521,7 +522,7 @@ def test_kept_predictions_are_found_by_their_inputs():
     predictor = Predictor(Record(tree, None))
     predictor._restored_model = SimpleNamespace(kept_rows=X)
     np.testing.assert_array_equal(predictor.inputs(X[[3, 1, 1, 4]]), [3, 1, 1, 4])
-    with pytest.raises(UsageError, match=r"at 5 inputs and no parameters, and row 3 is none of these inputs"):
+    with pytest.raises(UsageError, match=r"only predictions at 5 inputs, and row 3 is none of these inputs"):
         predictor.inputs(np.concatenate([X[:2], X[:2] + 1]))
 
 

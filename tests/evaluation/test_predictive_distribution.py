@@ -250,7 +250,7 @@ def test_inapplicable_methods_are_refused(run):
     assert (len(distribution), distribution.target_names) == (1, ("y",))
     with pytest.raises(UsageError, match=r"quantile: q must be above 0 and below 1 \(got \[1.0\]\)"):
         distribution.quantile(1.0)
-    with pytest.raises(UsageError, match=r"probabilities: is for classes; for numbers use mean"):
+    with pytest.raises(UsageError, match=r"probabilities: is supported for classes only; use mean"):
         _ = distribution.probabilities
     with pytest.raises(UsageError, match=r"y has shape \[4\], which cannot be broadcast against \[2\]; put"):
         run.predictive([[0.0], [1.0]]).cdf(np.zeros(4))
@@ -313,10 +313,10 @@ def test_classes_of_a_run_and_of_an_estimator():
         np.testing.assert_allclose((samples == label).mean(0), distribution.probabilities[:, number], atol=0.04)
     by_name = estimator.run_.predictive(x[:5])
     assert set(by_name.mode) <= {"2", "9", "10"}
-    with pytest.raises(UsageError, match=r"mean: is for targets of regression; for classes use probabilities"):
+    with pytest.raises(UsageError, match=r"mean: is not supported for classes; use probabilities"):
         _ = distribution.mean
     for member in ("cdf", "quantile", "interval"):
-        with pytest.raises(UsageError, match=f"{member}: is for targets of regression"):
+        with pytest.raises(UsageError, match=f"{member}: is not supported for classes"):
             getattr(distribution, member)(0.5)
     with pytest.raises(UsageError, match=r"unknown class 3; the classes are \[2, 9, 10\]"):
         distribution.log_prob(3)

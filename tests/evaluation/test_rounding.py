@@ -100,8 +100,8 @@ def test_runs_on_rounded_targets_are_compared_by_the_probability_of_a_step():
 @pytest.mark.parametrize(
     ("scale", "over", "step", "message"),
     [
-        (6e-4, 3e-4, 1.0, "less than half the step of 1 between its values: nll cannot compare such predictions"),
-        (2e-3, 3e-3, 0.0, r"the noise scale of y is 0.002 (0.3 % of its sd): the data seem free of noise"),
+        (6e-4, 3e-4, 1.0, "less than half of the rounding step 1 of the target: nll cannot compare such predictions"),
+        (2e-3, 3e-3, 0.0, r"the noise scale of y is 0.002 (0.3 % of the target's sd): the data seem free of noise"),
         (0.3, 0.2, 0.0, ""),
         (0.6, 0.4, 1.0, ""),
     ],

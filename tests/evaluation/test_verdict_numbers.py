@@ -30,22 +30,22 @@ def test_the_numbers_of_a_calibration_of_intervals():
     # The distribution function is 3/4 at 0.3. Central intervals of 0.2, 0.4, 0.6 and 0.8 hold 1/4, 2/4, 3/4 and all.
     assert result.gap == pytest.approx(0.45)
     assert (result.low, result.high) == (0.0, 1.0)
-    assert result.direction == "predictions too high: 75 % of targets lie below their 30 % quantile"
+    assert result.direction == "predictions too high: 75 % of the targets lie below the predicted 30 % quantile"
     many = calibration_distance.of_intervals(np.repeat(pit, 100, 0))
     assert (many.low, many.high) == (pytest.approx(0.45 - half / 10), pytest.approx(0.45 + half / 10))
     both = calibration_distance.of_intervals(np.repeat(np.hstack([pit, pit]), 100, 0))
     assert both.high - both.gap == pytest.approx(np.sqrt(np.log(2 * 4 / 0.01) / 800))
     assert both.direction.startswith("predictions of target 1 too high")
     low = calibration_distance.of_intervals(1 - pit)
-    assert low.direction == "predictions too low: 25 % of targets lie below their 70 % quantile"
+    assert low.direction == "predictions too low: 25 % of the targets lie below the predicted 70 % quantile"
     wide = calibration_distance.of_intervals(np.array([0.4, 0.45, 0.55, 0.6])[:, None])
-    assert wide.direction == "intervals too wide: those of 20 % contain 100 % of the targets"
+    assert wide.direction == "intervals too wide: 20 % intervals contain 100 % of the targets"
     narrow = calibration_distance.of_intervals(np.array([0.1, 0.1, 0.9, 0.95])[:, None])
-    assert narrow.direction == "intervals too narrow: those of 80 % contain 0 % of the targets"
+    assert narrow.direction == "intervals too narrow: 80 % intervals contain 0 % of the targets"
     assert (low.gap, wide.gap, narrow.gap) == (pytest.approx(0.45), pytest.approx(0.8), pytest.approx(0.8))
     # If both curves have the same deviation, the width is named.
     last = calibration_distance.of_intervals(np.ones((3, 1)))
-    assert last.direction == "intervals too narrow: those of 100 % contain 0 % of the targets"
+    assert last.direction == "intervals too narrow: 100 % intervals contain 0 % of the targets"
 
 
 @pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 1.3), (1.3, 1), (0.8, 0.8), (1.3, 1.3), (5, 1), (1, 5)])
@@ -182,7 +182,7 @@ def test_the_final_inspection_is_summarised_by_mean_or_half_of_the_worst():
     assert diagnostics.of_inspection("{}") == {}
     alone = diagnostics.of_inspection('{"variance_ratio": [1.0, 2.0]}')
     assert alone == {"variance_ratio": 1.5}
-    assert outcome.bias(alone).endswith("direction is 1.5 times that of the posterior")
+    assert outcome.bias(alone).endswith("direction is 1.5 times the variance of the posterior")
 
 
 RECORD: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": False}
@@ -471,7 +471,7 @@ def test_values_at_their_limit_pass_and_messages_state_the_numbers():
     biased = {**GOOD, "exactness": "biased"}
     assert "and no number here measures the difference" in findings.answer_ran(biased, ()).text
     measured = findings.answer_ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).text
-    assert "direction is 1.25 ± 0.1 times that of the posterior" in measured
+    assert "direction is 1.25 ± 0.1 times the variance of the posterior" in measured
     assert "the variance of an average direction is 1.5 times" in outcome.verdict(
         {"exactness": "biased", "variance_ratio": 1.5}, ()
     )

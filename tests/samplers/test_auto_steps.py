@@ -74,17 +74,19 @@ def test_a_predicted_variance_above_its_limit_is_not_converged_and_names_the_ste
     )
     bad = findings.gate_findings(good | {"variance_ratio": 201.0, "unbiased_step_size": 2.34e-8})
     verdict = outcome.verdict(good, bad)
-    assert verdict.startswith("not settled: predicted variance over the posterior's 201, trusted up to 1.1; use ")
+    assert verdict.startswith(
+        "not settled: variance ratio (predicted variance of the draws / posterior variance) 201, trusted up to 1.1; "
+    )
     assert "--sampler.step-size 2.3e-08" in verdict
     assert "--sampler" not in outcome.verdict(good, findings.gate_findings(good | {"variance_ratio": 1.1}))
     # No step size helps chains that have diverged; the result is 0.
     diverged = outcome.verdict(
         good, findings.gate_findings(good | {"variance_ratio": np.inf, "unbiased_step_size": 0.0})
     )
-    assert "use a smaller --sampler.step-size (auto if another was given), or an exact sampler" in diverged
+    assert "use a smaller --sampler.step-size (or auto if you gave a number), or an exact sampler" in diverged
     first = findings.gate_findings(good | {"variance_ratio_worst": 1.3, "unbiased_step_size": 2.34e-8})
     verdict = outcome.verdict(good, first)
-    assert verdict.startswith("not settled: predicted variance over the posterior's, in the stiffest or noisiest")
+    assert verdict.startswith("not settled: variance ratio in the worst direction")
     assert not findings.gate_findings(good | {"variance_ratio_worst": 1.2})
 
 

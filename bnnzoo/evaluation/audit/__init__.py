@@ -1,1 +1,1 @@
-"""Audit of a run by exact chains that start at its draws."""
+"""Audit of a run: tests with exact Markov chains that start at the draws of the run."""

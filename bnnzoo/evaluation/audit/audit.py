@@ -1,4 +1,8 @@
-"""Audit of a run: start exact chains at its draws and test whether they stay in the distribution of the run."""
+"""Audit of a run: start exact Markov chains at draws of the run and test whether their distribution changes.
+
+An exact chain preserves the posterior. If the draws of the run are from the posterior, the distribution of the chains
+therefore stays the same.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +30,22 @@ from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.predicting import Predicting
 
 SHARE, LEAST_SECONDS = 0.5, 20.0
-"""Default time of the exact chains: this fraction of the run's time, but at least this number of seconds."""
+"""Default duration of the exact chains: this fraction of the duration of the run, but at least these seconds."""
 FEWEST_STEPS, FIRST_STEPS, MOST_STEPS = 8, 32, 4096
+"""Smallest and largest number of steps in the first round, and limit of the number of steps of each chain."""
 _SNAPSHOTS = 32
-"""Snapshots in the second half of the exact chains' steps, from which their means and sds are estimated."""
+"""Largest number of snapshots in the last round, which is the second half of the steps of the exact chains.
+
+The means and sds of the exact chains are estimated from the snapshots.
+"""
 _MOST_DRAWS = 8000
-"""Largest number of a run's draws, evenly spaced, from which its means and sds are computed."""
+"""Largest number of draws of the run, evenly spaced, from which the means and sds of the run are computed."""
 _DENSITY_DRAWS = 1000
-"""Largest number of draws whose log density contributes to the estimate of the effective sample size."""
+"""Largest number of draws at which the log density is computed for the estimate of the effective sample size."""
 _MARGIN = 4.5
-"""More steps are useful while this multiple of a bias's standard error exceeds the tolerance."""
+"""More steps are useful while this multiple of the standard error of a bias exceeds the tolerance."""
 _PILOTS = 16
+"""Largest number of draws that are used to tune the exact chains."""
 
 Values = dict[str, Float[np.ndarray, "..."]]
 
@@ -49,12 +58,12 @@ def of_run(
     tolerance: float = TOLERANCE,
     seed: int = 0,
 ) -> Audit:
-    """Start exact chains from thinned draws of a run; test for drift, and bound the bias of means and sds.
+    """Audit a run: start exact chains at some of its draws, test for drift, and bound the bias of means and sds.
 
     Args:
         predictor: the run.
-        chains: largest number of exact chains; fewer are used if the effective number of draws is smaller.
-        seconds: approximate duration; by default half of the run's, and at least 20.
+        chains: largest number of exact chains; the number is at most half of the effective number of draws.
+        seconds: approximate duration of the audit; by default half of the duration of the run, and at least 20.
         tolerance: the largest bias that may remain possible in a run that passes.
         seed: seed of the exact chains.
 
@@ -66,11 +75,11 @@ def of_run(
     if not record.names_a_model:
         raise UsageError(
             "audit: not supported for a posterior made in Python, because chains must start from named "
-            "parameters of a model; run nuts on it with another seed, and compare the two runs"
+            "parameters of a model; run nuts on this posterior with another seed, and compare the two runs"
         )
     if record.keeps_predictions:
         raise UsageError(
-            "audit: not supported for a run that keeps predictions, because chains must start from its "
+            "audit: not supported for a run that keeps predictions, because chains must start from draws of the "
             "parameters; sample again with [[keep=draws]]"
         )
     if record.weights is not None:
@@ -110,13 +119,14 @@ def of_draws(
     tolerance: float = TOLERANCE,
     seed: int = 0,
 ) -> Audit:
-    """Audit draws of a posterior, on their natural scale.
+    """Audit draws of a posterior; the other arguments are those of `of_run`.
 
     Args:
-        draws: draws, each followed by the point of linearisation if the predictions are linearised.
-        x: inputs, in the form that the network takes, at which predictions are compared.
-        predicting: makes the predictions; by default the posterior itself.
-        are_chains: whether the draws of a chain are dependent.
+        posterior: the posterior, which the exact chains preserve.
+        draws: draws on their natural scale, each followed by the point of linearisation if predictions are linearised.
+        x: inputs at which predictions are compared, in the form that the network takes.
+        predicting: the posterior that makes the predictions; by default `posterior`.
+        are_chains: whether the draws of a chain are dependent, as in a Markov chain.
         run_seconds: duration of the run, in seconds.
 
     Raises:
@@ -172,7 +182,7 @@ def of_draws(
 def _biases(
     moments: Mapping[str, bias.Moments], run: Values, starts: Values, snapshot_values: Values
 ) -> dict[str, Biases]:
-    """Estimate the biases of all functions that vary, by name."""
+    """Estimate the biases of the mean and the sd of every function that varies, by name of the function."""
     biases_by_name = {}
     for name, varying_values in varying(run, snapshot_values).items():
         if len(varying_values):
@@ -194,14 +204,18 @@ def _seconds_per_step(kernel: drift.Kernel, posterior: NetworkPosterior, starts:
 def _first_steps(step_seconds: float, end_time: float) -> int:
     """Return the number of steps of the first round, a power of two.
 
-    It depends on the speed of the machine, never on a result of the audit.
+    The number depends on the speed of the machine, never on a result of the audit.
     """
     affordable_steps = max(1.0, (end_time - time.perf_counter()) / step_seconds) if step_seconds else float(FIRST_STEPS)
     return int(np.clip(2 ** int(np.log2(affordable_steps)), FEWEST_STEPS, FIRST_STEPS))
 
 
 def _more_steps_help(biases: Mapping[str, Biases], tolerance: float) -> bool:
-    """Whether the exact chains remember their starts, or have too large errors compared with those of the draws."""
+    """Whether more steps of the exact chains may make the audit conclusive.
+
+    They may if a function of the exact chains still depends on the starts. They may also if the standard error of a
+    bias is too large for the tolerance, and the exact chains contribute much of this error.
+    """
     for function_biases in biases.values():
         if np.any(function_biases.remembered > bias.MAX_REMEMBERED):
             return True
@@ -212,7 +226,7 @@ def _more_steps_help(biases: Mapping[str, Biases], tolerance: float) -> bool:
 
 
 def _natural(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]) -> Float[np.ndarray, "unit dim"]:
-    """Return positions on their natural scale, as in a run file."""
+    """Convert positions from the sampled scale to the natural scale, on which a run file stores draws."""
     natural = posterior.natural(thetas)
     flat = np.concatenate([natural[b.name].reshape(len(thetas), -1) for b in posterior.layout.blocks], 1)
     return flat.astype(thetas.dtype)
@@ -221,7 +235,11 @@ def _natural(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"])
 def functions(
     posterior: NetworkPosterior, estimands: Estimands, thetas: Float[np.ndarray, "unit dim"]
 ) -> dict[str, Float[np.ndarray, "unit value"]]:
-    """Return the test functions at each position: the estimands, and log densities of training rows, prior and both."""
+    """Return the values of all test functions at each position, by name.
+
+    The test functions are the estimands, the log density of the training rows, the log prior density, and the log
+    posterior density (without its constant).
+    """
     density = densities(posterior, thetas)
     return estimands(_natural(posterior, thetas)) | {
         "the training rows' log density": density[:, :1],
@@ -246,14 +264,19 @@ def densities(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]
 def with_squares(
     values: Mapping[str, Float[np.ndarray, "unit value"]], centre: Mapping[str, Float[np.ndarray, " value"]]
 ) -> dict[str, Float[np.ndarray, "unit value"]]:
-    """Return the functions, and squares of some about their centre, which drift if an sd is wrong."""
+    """Add the squared deviations from a centre to the functions; they drift if the sd of the draws is wrong.
+
+    Args:
+        values: values of the functions, by name.
+        centre: the centre of each function whose squared deviations are added.
+    """
     with np.errstate(invalid="ignore"):
         spreads = {f"the spread of {name}": (values[name] - middle) ** 2 for name, middle in centre.items()}
     return dict(values) | spreads
 
 
 def _thin_draws(predictor: Predictor) -> Predictor:
-    """Return the same run with at most 8000 draws, evenly spaced in each chain."""
+    """Return the same run with about 8000 draws or fewer, evenly spaced in each chain."""
     thinned = thinning.for_diagnosis(predictor)
     chains, count = thinned.record.shape
     stride = -(-chains * count // _MOST_DRAWS)
@@ -268,9 +291,11 @@ def _select_starts(
     are_chains: bool,
     max_starts: int,
 ) -> tuple[Int[np.ndarray, " start"], Int[np.ndarray, " pilot"]]:
-    """Select nearly independent starts, evenly spaced over all chains, and other draws for tuning.
+    """Return the indices of nearly independent draws as starts, and of other draws as pilots for tuning.
 
-    A value that is constant over the draws, such as a fixed noise scale, does not enter the effective sample size.
+    The starts are evenly spaced over all chains. Their number is at most half of the smallest effective sample size of
+    the functions, and at least two. A function that is constant over the draws, such as a fixed noise scale, is
+    ignored. If no other draws are left, the starts are also the pilots.
 
     Raises:
         UsageError: if there are fewer than two different draws.
@@ -291,7 +316,7 @@ def _select_starts(
         tested_values.append(densities(posterior, thetas).reshape(*density_draws.shape[:2], -1))
         moving_values = [values for values in tested_values if values.shape[2] and np.ptp(values, axis=(0, 1)).any()]
         effective_draws = min((convergence(values)["ess_bulk"] for values in moving_values), default=0.0)
-    # At half of the effective number, neighbouring starts are almost independent.
+    # With half as many starts as effective draws, neighbouring starts are almost independent.
     number = int(min(max_starts, total, max(effective_draws / 2, 2)))
     starts = ((np.arange(number) + 0.5) * total / number).astype(int)
     other_draws = np.setdiff1d(np.arange(total), starts)

@@ -1,4 +1,4 @@
-"""Result of an audit: passed, drifted or undecided, with the numbers behind the decision and a one-line verdict."""
+"""Result of an audit: passed, drifted or undecided, the numbers that support it, and a verdict in one line."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from bnnzoo.evaluation.audit.estimands import PREDICTIONS
 from bnnzoo.finding import spell_settings, spelling
 
 LEVEL = 1e-3
-"""Probability that correct draws are reported as drifted."""
+"""Probability that an audit reports correct draws as drifted."""
 TOLERANCE = 0.2
-"""Largest bias that may remain possible in an audit that passes: of a mean in the posterior's sd, of an sd relative.
+"""Largest bias that may remain possible in an audit that passes.
 
-Half of it is the limit for the sd of all predictions together, which is estimated more precisely than a single sd.
+The bias of a mean is measured in posterior standard deviations. The bias of an sd is relative to the posterior's sd.
+The sd of all predictions together has half of this limit, because it is estimated more precisely than a single sd.
 """
 _LEAST_P = 1e-6
-"""Smallest p-value that is reported; the tail below it is not known precisely."""
+"""Smallest p-value that is reported exactly; smaller p-values are not known precisely."""
 
 
 class Effort(NamedTuple):
-    """Effort of an audit: number of exact chains, steps and acceptance rate of each, and duration."""
+    """Effort of an audit: number of exact chains, steps of each chain, acceptance rate, and duration in seconds."""
 
     chains: int
     steps: int
     acceptance: float
     seconds: float
     cost: float
-    """Duration of the audit divided by that of the run."""
+    """Duration of the audit divided by the duration of the run."""
 
 
 Outcome = Literal["passed", "drifted", "undecided"]
@@ -43,29 +44,33 @@ class Audit:
     """Result of an audit.
 
     Attributes:
-        outcome: `passed`: every bias is within `tolerance`. `drifted`: the draws are not from the posterior.
-            `undecided`: neither is shown.
-        p: probability of a drift or bias of at least this size if the draws are correct; below `level` the outcome is
-            `drifted`.
-        drifted: the function with the strongest evidence of drift.
-        score: test statistic of that function, about standard normal for correct draws. It is negative if the function
-            decreased on the exact chains.
-        bias_sd: bias of the sd of predictions between draws, (run - exact) / exact: 0.1 is a tenth too wide.
+        outcome: `passed` if every bias is within `tolerance`; `drifted` if the draws are not from the posterior;
+            `undecided` if the audit shows neither.
+        p: probability of a drift or bias of at least this size if the draws are correct; if it is below `level`, the
+            outcome is `drifted`.
+        drifted: name of the function with the strongest evidence of a drift or bias.
+        score: test statistic of the function `drifted`, about standard normal for correct draws. It is negative if the
+            function is smaller on the exact chains than in the run.
+        bias_sd: relative bias of the sd of the predictions between draws, (run - exact) / exact. The value 0.1 means
+            that the run's sd is 10 % too large.
         bias_sd_se: standard error of `bias_sd`.
-        bias_sd_bound: the bias is within plus or minus this bound with 95 % confidence.
+        bias_sd_bound: upper confidence bound (95 %) for the absolute value of this bias.
         bias_sd_lowest, bias_sd_highest: lowest and highest bias of the sd of a single prediction. The predictions are
             at rows, and half way between rows, where the data may have a gap.
-        bias_bound: upper bound for the bias of any mean (in sds) and of any sd (relative), with 95 % confidence each.
-        bias_bound_of: the function whose mean or sd has this bound.
-        detectable: the bias that is detected with 95 % probability in every function.
-        limited_by: `draws` if the run's own Monte Carlo error limits the power, else `chains`.
-        remembered: largest fraction of a starting value that remains in the later values of a function. Above 0.1, a
-            component of the function may not have moved at all, and a bias of this component is not visible.
-        moved: fraction of the starts that the exact chains have forgotten; near 0 they hardly moved.
-        chains, steps, acceptance: number of exact chains, and steps and acceptance rate of each.
-        cost: `seconds` divided by the seconds of the run.
-        seconds: duration of the audit.
-        tolerance, level: limits of the bias and of the p-value.
+        bias_bound: largest upper confidence bound (95 %) for the absolute bias of a mean (in sds) or of an sd
+            (relative).
+        bias_bound_of: name of the function whose mean or sd has this bound.
+        detectable: size of a bias that the audit detects with 95 % probability, in whichever function it is.
+        limited_by: `draws` if the Monte Carlo error of the run limits the power of the audit, `chains` if the error of
+            the exact chains does.
+        remembered: fraction of a starting value that remains in the later values of a function, the largest of all
+            functions. It is a lower confidence bound (95 %). If it is above 0.1, a component of the function may not
+            have moved at all, and a bias of this component is not visible.
+        moved: fraction of their starts that the exact chains have forgotten; near 0, the chains have hardly moved.
+        chains, steps, acceptance: number of exact chains, number of steps of each chain, and acceptance rate.
+        cost: `seconds` divided by the duration of the run in seconds.
+        seconds: duration of the audit in seconds.
+        tolerance, level: limit of the biases, and limit of the p-value.
     """
 
     outcome: Outcome
@@ -106,21 +111,22 @@ class Audit:
         width = ""
         if np.isfinite(self.bias_sd_se):
             side = "wide" if self.bias_sd > 0 else "narrow"
-            width = f"; predictions are {abs(self.bias_sd):.0%} ± {self.bias_sd_se:.0%} too {side}"
+            width = f"; the predictions are {abs(self.bias_sd):.0%} ± {self.bias_sd_se:.0%} too {side}"
         p = f"p = {self.p:.1g}" if self.p > _LEAST_P else f"p < {_LEAST_P:g}"
         if self.outcome == "drifted":
             way = "fell" if self.score < 0 else "rose"
             if np.isfinite(self.bias_sd_lowest):
-                width += f", each input's by {self.bias_sd_lowest:+.0%} to {self.bias_sd_highest:+.0%}"
+                width += f" (from {self.bias_sd_lowest:+.0%} to {self.bias_sd_highest:+.0%} at single inputs)"
             return (
-                "drifted: the draws are not from the posterior: exact chains that start at them move "
+                "drifted: the draws are not from the posterior: on exact chains that start at the draws, "
                 f"{self.drifted} {way} ({p}){width}"
             )
         power = f"a bias of {self.detectable:.0%} is detected with 95 % probability"
         if self.outcome == "passed":
             return (
-                f"passed: no bias exceeds {self.bias_bound:.0%} of an sd (limit {self.tolerance:.0%}), and that "
-                f"of the sd of all predictions does not exceed {self.bias_sd_bound:.0%} (limit "
+                f"passed: no bias of a mean or an sd exceeds {self.bias_bound:.0%} of the sd (limit "
+                f"{self.tolerance:.0%}), and the bias of the sd of all predictions is at most "
+                f"{self.bias_sd_bound:.0%} (limit "
                 f"{self.tolerance / 2:.0%}); {power}, by {self.chains} exact chains of {self.steps} steps{width}"
             )
         if not np.isfinite(self.bias_bound):
@@ -130,8 +136,8 @@ class Audit:
             )
         if self.remembered > bias.MAX_REMEMBERED:
             return (
-                f"undecided: the exact chains remember {self.remembered:.0%} of their starts (limit "
-                f"{bias.MAX_REMEMBERED:.0%}), so some functions may not have moved{width}; "
+                f"undecided: the exact chains remember at least {self.remembered:.0%} of their starts (limit "
+                f"{bias.MAX_REMEMBERED:.0%}), so some biases may be invisible{width}; "
                 f"{_REMEDIES['chains']}"
             )
         bound, limit, quantity = self.bias_bound, self.tolerance, self.bias_bound_of
@@ -143,7 +149,7 @@ class Audit:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return all numbers and the verdict as a flat dictionary."""
+        """Return the verdict and all numbers as a flat dictionary."""
         return {"verdict": self.verdict, **asdict(self)}
 
 
@@ -162,13 +168,19 @@ def decide(
     *,
     tolerance: float = TOLERANCE,
 ) -> Audit:
-    """Return `drifted` if the test or a bias is significant, `passed` if all biases are within the tolerance.
+    """Decide the outcome of an audit.
+
+    The outcome is `drifted` if the drift test or a bias is significant. Otherwise it is `passed` if all biases are
+    within the tolerance, the audit would detect a bias of the size of the tolerance, and the exact chains have
+    forgotten their starts. Otherwise it is `undecided`.
 
     Args:
-        test: the drift test.
+        test: result of the drift test.
         biases: biases of the functions that vary, by name.
-        pooled_sd: bias of the sd of all predictions at the rows together, and its standard error.
-        moved: fraction of the starts that the exact chains have forgotten.
+        pooled_sd: bias of the sd of all predictions at the rows together, and the standard error of this bias.
+        moved: fraction of their starts that the exact chains have forgotten.
+        effort: number of exact chains and steps, acceptance rate and duration.
+        tolerance: largest bias that may remain possible in an audit that passes.
     """
     p, name, score = test.p_value, test.function, test.score
     tests = sum(int(function_biases.testable.sum()) for function_biases in biases.values())
@@ -179,7 +191,7 @@ def decide(
             means = len(function_biases.values) // 2
             p, score = bias_p_value, -float(function_biases.scores[largest])
             name = function_name if largest < means else f"the spread of {function_name}"
-    p = min(1.0, 2 * p)  # two tests: of drift, and of bias
+    p = min(1.0, 2 * p)  # correction for two tests: the test for drift and the test for bias
     bounds = {function_name: float(np.max(function_biases.bounds)) for function_name, function_biases in biases.items()}
     bound_of = max(bounds, key=lambda function_name: bounds[function_name]) if bounds else "the predictions"
     bound = bounds.get(bound_of, np.inf)
@@ -200,7 +212,7 @@ def decide(
         np.nan_to_num(abs(pooled_sd[0]) + bias.one_sided_margin(degrees_of_freedom) * pooled_sd[1], nan=np.inf)
     )
     remembered = max((float(np.max(function_biases.remembered)) for function_biases in biases.values()), default=1.0)
-    # Chains that start from a dozen draws or fewer have no p-value below the level.
+    # With fewer than a dozen chains, the drift test cannot give a p-value below the level.
     is_conclusive = (
         pooled_bound <= tolerance / 2
         and effort.chains >= drift.FEWEST_FLIPPED

@@ -1,4 +1,4 @@
-"""Bias of a run's means and standard deviations, estimated from exact chains that start at its draws."""
+"""Bias of the means and standard deviations of a run, estimated from exact chains that start at draws of the run."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ from scipy import stats
 from bnnzoo.evaluation.formulas.rhat import FEWEST
 
 FEWEST_ESS = 100.0
-"""Smallest effective sample size of the run at which the error of its mean is precise enough for a test."""
+"""Smallest effective sample size of the run; with a smaller one, the error of a mean is too imprecise for a test."""
 _LEAST_FORGOTTEN = 1e-3
-"""Smallest forgotten fraction of a start; a chain that moved less contains no information about the posterior."""
+"""Lower bound of the forgotten fraction of a start, by which estimates are divided.
+
+A chain that forgot less of its start contains no information about the posterior.
+"""
 _FEWEST_UNITS = 4
+"""Smallest number of exact chains from which biases are estimated."""
 _MOST_GROUPS = 64
-"""Number of groups of exact chains in the jackknife, which leaves out one group at a time."""
+"""Largest number of groups of exact chains in the jackknife, which leaves out one group at a time."""
 _CONFIDENCE = 0.95
 MAX_REMEMBERED = 0.1
-"""The largest fraction of a start that may be left in a function's later values.
+"""Largest fraction of a start that may remain in the later values of a function.
 
-`estimate` assumes one rate of forgetting. A chain may never forget a component of the function, such as the mode that
-it is in. Such a component causes neither a visible drift nor a visible bias. The remembered fraction is its fraction of
-the variance."""
+`estimate` assumes that all components of a function are forgotten at the same rate. But a chain may never forget some
+component, such as the mode in which the chain is. Such a component causes neither a visible drift nor a visible bias.
+The remembered fraction then shows the fraction of the function's variance that this component has.
+"""
 
 
 class Moments(NamedTuple):
-    """Mean and standard deviation of each function over a run's draws, with their Monte Carlo errors."""
+    """Mean and sd of each function over the draws of a run, their Monte Carlo errors, and the bulk ESS."""
 
     mean: Float[np.ndarray, " value"]
     mean_error: Float[np.ndarray, " value"]
@@ -40,15 +45,18 @@ class Moments(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Biases:
-    """Bias of each function's mean and sd: (run - exact) / exact sd, and (run - exact) / exact.
+    """Bias of the mean and of the sd of each function.
+
+    The bias of a mean is (run mean - exact mean) / exact sd. The bias of an sd is (run sd - exact sd) / exact sd.
 
     Attributes:
-        values: the biases of all means, then of all sds; NaN where they cannot be estimated.
-        run_errors, exact_errors: standard errors from the run's draws and from the exact chains.
+        values: the biases of the means of all functions, then of their sds; NaN where a bias cannot be estimated.
+        run_errors, exact_errors: parts of the standard errors that come from the draws of the run and from the exact
+            chains.
         units: number of exact chains; it determines the degrees of freedom of the t distribution of a bias.
-        testable: whether a test of each bias keeps its level.
-        remembered: upper 95 % confidence bound for the fraction of a start that remains in the later values of each
-            function.
+        testable: whether the error of each bias is known well enough for a test with the nominal level.
+        remembered: lower confidence bound (95 %) for the fraction of a starting value that remains in the later values
+            of each function; 1 if it cannot be estimated.
     """
 
     values: Float[np.ndarray, " bias"]
@@ -65,24 +73,24 @@ class Biases:
 
     @property
     def bounds(self) -> Float[np.ndarray, " bias"]:
-        """The larger end, in absolute value, of the 90 % interval of each bias."""
+        """Upper confidence bound (95 %) for the absolute value of each bias; infinite if it is unknown."""
         margins = one_sided_margin(degrees_of_freedom(self.units)) * self.errors
         return np.nan_to_num(np.abs(self.values) + margins, nan=np.inf)
 
     @property
     def detectable(self) -> Float[np.ndarray, " bias"]:
-        """Smallest bias that is significant at the level 0.05 in 95 % of all repetitions."""
+        """Smallest bias that would be significant at the level 0.05 in 95 % of all repetitions of the audit."""
         factors = stats.t.ppf([(1 + _CONFIDENCE) / 2, _CONFIDENCE], degrees_of_freedom(self.units))
         return np.nan_to_num(float(factors.sum()) * self.errors, nan=np.inf)
 
     @property
     def scores(self) -> Float[np.ndarray, " bias"]:
-        """Each bias divided by its standard error; 0 where it is not testable."""
+        """Each bias divided by its standard error; 0 for a bias that is not testable."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.testable & (self.errors > 0), self.values / self.errors, 0.0)
 
     def p_value(self, tests: int) -> float:
-        """Return the p-value of the largest score among `tests` tests of correct draws (Bonferroni)."""
+        """Return the p-value of the largest absolute score, with a Bonferroni correction for `tests` tests."""
         if not self.testable.any():
             return 1.0
         largest = float(np.max(np.abs(self.scores)))
@@ -90,22 +98,30 @@ class Biases:
 
 
 def degrees_of_freedom(units: int) -> int:
-    """Return the degrees of freedom of a jackknife over `units` chains."""
+    """Return the degrees of freedom of a jackknife over `units` exact chains."""
     return max(min(units, _MOST_GROUPS) - 1, 1)
 
 
 def one_sided_margin(freedom: int) -> float:
-    """Return the number of standard errors that an estimate exceeds on one side with 5 % probability."""
+    """Return the 95 % quantile of the t distribution: the margin of a one-sided bound in standard errors.
+
+    Args:
+        freedom: degrees of freedom.
+    """
     return float(stats.t.ppf(_CONFIDENCE, freedom))
 
 
 def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
-    """Return the moments of a run's draws. If no chain moves, each chain counts as one draw."""
+    """Return the moments of each function over the draws of a run.
+
+    If no chain moves, each chain counts as one independent draw. With fewer than four draws per chain, the errors are
+    infinite and the effective sample sizes 0.
+    """
     values = np.asarray(values, float)
     if np.all(values == values[:, :1]):
         values = values[:, 0][None]
     count = values.shape[0] * values.shape[1]
-    with np.errstate(invalid="ignore"):  # infinite log sds, which `varying` leaves out
+    with np.errstate(invalid="ignore"):  # log sds may be infinite; `varying` leaves them out later
         mean, sd = values.mean((0, 1)), values.std((0, 1), ddof=min(1, count - 1))
     if values.shape[1] < FEWEST:
         error = np.full_like(mean, np.inf)
@@ -116,7 +132,7 @@ def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = [np.asarray(array_stats.mcse(values, method=method, **axes)) for method in ("mean", "sd")]
         ess = np.asarray(array_stats.ess(values, method="bulk", **axes))
-    # A constant value has no error, and its effective sample size is the number of draws.
+    # The mean of a constant function has no error, and its effective sample size is the number of draws.
     is_constant = sd == 0
     errors = [np.where(is_constant, 0.0, error) for error in errors]
     return Moments(mean, errors[0], sd, errors[1], np.where(is_constant, count, ess))
@@ -127,17 +143,21 @@ def estimate(
     starts: Float[np.ndarray, "unit value"],
     later: Float[np.ndarray, "snapshot unit value"],
 ) -> Biases:
-    """Estimate the biases of a run's moments.
+    """Estimate the biases of the mean and the sd of each function over the draws of a run.
 
-    A chain that preserves the posterior, with mean m and variance V, forgets its start X. After some steps its values
-    have the mean m + b (E X - m) and the variance V + c (Var X - V). Here b is the slope of later values on starts, and
-    c the slope of their squares. It is b^2 for an autoregression, and b for a chain that either stays or forgets
-    everything. These two equations give m and V. Their errors come from a jackknife over the chains.
+    Let m and V be the mean and the variance of a function under the posterior, and X the value at the start of an exact
+    chain. The chain gradually forgets X. After some steps, the mean over chains is m + b (E X - m), and the variance
+    over chains is V + c (Var X - V). The number b is the slope in a regression of later values on starting values. The
+    number c is the same slope for squared deviations from the mean. For an autoregression c is b^2. For a chain that
+    either stays or forgets everything in one step, c is b. The two equations are solved for m and V. The errors come
+    from a jackknife over the chains.
+
+    With fewer than four chains, the biases are NaN.
 
     Args:
-        run: moments of the run's draws.
-        starts: values at the run's draws from which the chains start.
-        later: values of the same chains at later steps, which are averaged.
+        run: moments of the functions over the draws of the run.
+        starts: values of the functions at the draws where the exact chains start.
+        later: values of the functions on the same chains at later steps.
     """
     units, count = starts.shape
     if units < _FEWEST_UNITS:
@@ -162,7 +182,7 @@ def estimate(
 
 
 def _without_each_group(units: int) -> list[Bool[np.ndarray, " unit"]]:
-    """Return the units of the jackknife's samples, each of which leaves out one group."""
+    """Return the samples of the jackknife: for each group of exact chains, a mask that leaves out this group."""
     groups = np.arange(units) * min(units, _MOST_GROUPS) // units
     return [groups != group for group in np.unique(groups)]
 
@@ -170,7 +190,7 @@ def _without_each_group(units: int) -> list[Bool[np.ndarray, " unit"]]:
 def _jackknife(
     leave_one_out_values: Sequence[Float[np.ndarray, " value"]] | Sequence[float],
 ) -> Any:
-    """Return the standard errors of estimates, or of one estimate, from the estimates that leave out one group each."""
+    """Return jackknife standard errors, from the estimates that are computed without each of the groups."""
     return np.sqrt((len(leave_one_out_values) - 1) * np.var(leave_one_out_values, 0))
 
 
@@ -179,7 +199,11 @@ def pooled_sd(
     starts: Float[np.ndarray, "unit value"],
     later: Float[np.ndarray, "snapshot unit value"],
 ) -> tuple[float, float]:
-    """Return the bias of the root of the functions' total variance, (run - exact) / exact, and its standard error."""
+    """Return the relative bias of the pooled sd of all functions, and the standard error of this bias.
+
+    The pooled sd is the square root of the sum of the variances of the functions. The bias is (run - exact) / exact.
+    With fewer than four chains, both numbers are NaN.
+    """
 
     def total_sd(is_included: Bool[np.ndarray, " unit"]) -> float:
         return float(np.sqrt(np.sum(_exact_moments(starts[is_included], later[:, is_included])[1] ** 2)))
@@ -192,13 +216,16 @@ def pooled_sd(
     with np.errstate(all="ignore"):
         ratio = run_sd / total_sd(np.ones(units, bool))
         ratios = [run_sd / total_sd(is_kept) for is_kept in _without_each_group(units)]
-        # The errors are added, not squared: predictions at neighbouring rows are dependent.
+        # The errors of the functions are added, not their squares: predictions at neighbouring rows are dependent.
         run_error = ratio * float(np.sum(run.sd * run.sd_error)) / run_sd**2 if run_sd else np.nan
     return ratio - 1, float(np.hypot(run_error, _jackknife(ratios)))
 
 
 def forgotten_fraction(starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "unit value"]) -> float:
-    """Return one minus the slope of later values on starts, over all functions; 0 if nothing moved."""
+    """Return 1 - slope, for the slope of later values on starting values over all functions.
+
+    The result is 0 if no chain moved, or if all starts are equal.
+    """
     start, end = (np.asarray(values, float) - np.mean(values, 0, dtype=float) for values in (starts, later))
     spread = float(np.sum(start**2))
     return 1 - float(np.clip(np.sum(start * end) / spread, 0.0, 1.0)) if spread > 0 else 0.0
@@ -216,7 +243,7 @@ def _relative_biases(
 def _exact_moments(
     starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
 ) -> tuple[Float[np.ndarray, " value"], Float[np.ndarray, " value"]]:
-    """Return the posterior's mean and sd of each function, from the two equations of `estimate`."""
+    """Return the posterior mean and sd of each function: the solution of the two equations in `estimate`."""
     slope = _slope(starts, later)
     mean = (later.mean((0, 1)) - slope * starts.mean(0)) / np.maximum(1 - slope, _LEAST_FORGOTTEN)
     variance_slope = _slope((starts - starts.mean(0)) ** 2, (later - later.mean(1, keepdims=True)) ** 2)
@@ -230,7 +257,10 @@ def _exact_moments(
 def _slope(
     starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "snapshot unit value"]
 ) -> Float[np.ndarray, " value"]:
-    """Return the slope of later values on starts, averaged over the snapshots, from 0 (forgotten) to 1."""
+    """Return the slope of later values on starting values, averaged over the snapshots.
+
+    The slope is clipped to the range from 0 (the starts are forgotten) to 1 (nothing moved).
+    """
     centred = starts - starts.mean(0)
     spread = np.maximum(np.sum(centred**2, 0), np.finfo(float).tiny)
     return np.clip(np.sum(centred * later.mean(0), 0) / spread, 0.0, 1.0)

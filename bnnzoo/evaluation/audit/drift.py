@@ -1,8 +1,8 @@
-"""Drift test: run short exact chains from draws and test which functions change; correct draws have no change.
+"""Drift test: run short exact chains from draws and test whether the values of some functions change systematically.
 
-A draw of the posterior and the end of a reversible chain from it are exchangeable. So the differences of any functions
-of the two change sign together with probability one half. The only assumption of the test is that the draws are
-independent.
+Let a reversible chain start at a draw of the posterior. Then its start and its end are exchangeable. The differences
+f(end) - f(start) of all functions f therefore have their signs or the opposite signs with equal probability. The only
+assumption of the test is that the draws are independent.
 """
 
 from __future__ import annotations
@@ -26,40 +26,47 @@ from bnnzoo.samplers.kernel import replace
 LEAPFROGS = 10
 """Largest number of leapfrog steps of a proposal."""
 FULL_UP_TO = 20_000
-"""Largest number of rows for which a step evaluates the likelihood of all rows."""
+"""Largest number of rows at which every step uses all rows; with more rows, mini-batches are tried first."""
 _SECOND_ORDER_UP_TO = 500
-"""Largest number of parameters for a control variate instead of all rows; its Hessian takes one pass per parameter."""
+"""Largest number of parameters at which mini-batches with a control variate are tried.
+
+The control variate needs a Hessian, which takes one pass over the data per parameter.
+"""
 _PILOTS, _ROUNDS, _STEPS_A_ROUND = 16, 16, 4
 _INSPECTED, _STEPS_INSPECTED = 4, 100
-"""Number of pilot chains at which steps on mini-batches are compared with all rows, and number of their steps."""
+"""Number of pilot chains in which steps on mini-batches are compared with all rows, and steps of each chain."""
 _ACCEPTANCE = 0.7
+"""Acceptance rate to which the step size is tuned."""
 _SHORTEST = 1 / 8
-"""Shortest step size relative to the longest; the logarithm of a step size is uniform between the two."""
+"""Ratio of the smallest and the largest step size; the logarithm of a step size is uniform between both."""
 _FLIPS = 9_999
+"""Number of random sign flips, from which the distribution of the test statistic is estimated."""
 FEWEST_FLIPPED = 12
-"""Fewest units for which random sign flips can give a p-value below the level."""
+"""Smallest number of chains for which random sign flips can give a p-value below the level of an audit."""
 _ELEMENTS = 2**24
 """Largest product of rows, parameters and chains that are advanced together."""
 
 
 class Kernel(NamedTuple):
-    """Reversible transition kernel that preserves the posterior, tuned before it sees any start."""
+    """Reversible transition kernel that preserves the posterior; it is tuned before the exact chains start."""
 
     sampler: Penalty
     state: Any
-    """State of one chain; its position is replaced by a start."""
+    """State of one chain, in which the position is replaced by the start of an exact chain."""
     acceptance: float
 
 
 def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot dim"], *, key: PRNGKeyArray) -> Kernel:
-    """Tune a kernel: Hamiltonian steps over all rows; for many rows and few parameters, steps with the noise penalty.
+    """Tune a transition kernel of Hamiltonian steps.
 
-    The penalised steps use mini-batches with a control variate, and draw influential rows more often. If they still
-    miss the effect of some rows, their chains are not exact, and every step uses all rows instead.
+    For many rows and few parameters, the steps use mini-batches with a control variate and the noise penalty, and draw
+    influential rows more often. If an inspection shows that some rows have no effect on such steps, chains of these
+    steps are not exact. Then, and in all other cases, every step uses all rows.
 
     Args:
         posterior: the target.
-        pilots: positions for tuning step size and proposal; none of them may be used as a start.
+        pilots: positions for tuning the step size and the proposal. They should not be starts, because the drift test
+            requires a kernel that does not depend on the starts.
         key: PRNG key.
     """
     total, dim = posterior.num_data, posterior.layout.dim
@@ -83,15 +90,15 @@ def _tuned(
     settled: int,
     key: PRNGKeyArray,
 ) -> tuple[Kernel, Float[Array, "pilot dim"]]:
-    """Return a kernel with a tuned step size, and the last positions of the pilots.
+    """Return a kernel with a tuned step size, and the final positions of the pilots.
 
-    Curvature and row probabilities are measured at the first `settled` pilots.
+    The curvature and the probabilities of the rows are measured at the first `settled` pilots.
     """
     key_settle, key_steps = jax.random.split(key)
     positions = jnp.asarray(pilots[:_PILOTS], posterior.dtype)
     states = _settle_pilots(sampler, posterior, positions[:settled], None, key_settle)
     log_eta, acceptance, number, state = float(np.log(0.3)), 0.0, 0, _first(states)
-    # Extra rounds only shorten the step, so that the kernel returned here moves.
+    # If the acceptance rate is still too low, further rounds shorten the step, so that the returned kernel moves.
     while number < _ROUNDS or (acceptance < _ACCEPTANCE / 2 and number < 2 * _ROUNDS):
         if number == _ROUNDS // 2:
             # Pilots that started far from the posterior are now closer to it, so the curvature is measured again.
@@ -112,11 +119,11 @@ def _tuned(
 def problems_of(
     kernel: Kernel, posterior: AbstractPosterior, positions: Float[Array, "pilot dim"], *, key: PRNGKeyArray
 ) -> tuple[Finding, ...]:
-    """Return the sampler's own findings about its steps, after a pass over all rows; empty if the steps are right.
+    """Run pilot chains, inspect them with a pass over all rows, and return the problems that the sampler finds.
 
-    Batch statistics do not show a row if every step that draws it is rejected. The pass over all rows shows it. Steps
-    have the median
-    size of those of `_advance_all`: the longest are mostly rejected for any rows.
+    If every step that draws some row is rejected, the statistics of the batches do not show this row. The pass over all
+    rows shows it. The steps have the median of the step sizes in `_advance_all`, because the largest step sizes are
+    often rejected for any rows.
     """
     state = replace(kernel.state, step_size=kernel.state.step_size * _SHORTEST**0.5)
     keys = jax.random.split(key, len(positions))
@@ -142,20 +149,20 @@ def problems_of(
 
     step_stats, inspections = inspect_all(kernel.sampler, posterior, state)
     means = {name: float(np.mean(values)) for name, values in step_stats.items()}
-    # One inspection is noisy, so half of the largest value is used, as in a run.
+    # One inspection is noisy, so half of the largest value is used if it exceeds the mean, as in a run.
     means |= {name: float(max(np.mean(values), np.max(values) / 2)) for name, values in inspections.items()}
     return kernel.sampler.findings(posterior, means)
 
 
 def _first(states: Any) -> Any:
-    """Return the state of the first of several chains that share everything but their positions."""
+    """Return the state of the first chain; the chains share everything except their positions."""
     return jax.tree.map(lambda leaf: leaf[0], states)
 
 
 def advance(
     kernel: Kernel, posterior: AbstractPosterior, starts: Float[np.ndarray, "unit dim"], *, steps: int, key: Any
 ) -> tuple[Float[np.ndarray, "unit dim"], float]:
-    """Return the positions after `steps` steps from each start, and the mean acceptance rate."""
+    """Return the position of each chain after `steps` steps from its start, and the mean acceptance rate."""
     positions = jnp.asarray(starts, posterior.dtype)
     keys = jax.random.split(key, len(starts))
     ends, rates, _ = _advance_all(kernel.sampler, posterior, kernel.state, positions, keys, jnp.asarray(steps))
@@ -171,14 +178,14 @@ def trace(
     snapshots: int,
     key: PRNGKeyArray,
 ) -> Iterator[tuple[Float[np.ndarray, "unit dim"], float]]:
-    """Yield the positions of all chains, and their mean acceptance rate, at evenly spaced numbers of steps.
+    """Yield the positions of all chains at evenly spaced steps, and the mean acceptance rate since the last snapshot.
 
     Args:
         kernel: the tuned kernel.
         posterior: the target.
         starts: initial positions.
-        steps: total steps of each chain; a multiple of `snapshots`.
-        snapshots: number of results to yield.
+        steps: total number of steps of each chain; a multiple of `snapshots`.
+        snapshots: number of snapshots to yield.
         key: PRNG key.
     """
     positions = starts
@@ -191,7 +198,10 @@ def trace(
 def _settle_pilots(
     sampler: Penalty, posterior: AbstractPosterior, positions: Array, states: Any, key: PRNGKeyArray
 ) -> Any:
-    """Return states of all pilots with a shared estimate of the curvature and one common anchor."""
+    """Return states of all pilots that share one estimate of the curvature and one anchor.
+
+    The anchor is the point about which the control variate expands the log-likelihood.
+    """
     keys = jax.random.split(key, len(positions))
 
     @eqx.filter_jit
@@ -220,9 +230,10 @@ def _advance_all(
     keys: Any,
     steps: Array,
 ) -> tuple[Float[Array, "unit dim"], Float[Array, " unit"], Float[Array, " unit"]]:
-    """Advance all chains, which share `state` but for their positions.
+    """Advance all chains; return their positions, acceptance rates, and mean variances of the log acceptance ratio.
 
-    The number of steps is an argument, so a new number does not recompile.
+    The chains share `state` except for their positions. The number of steps is a traced argument, so that another
+    number of steps needs no new compilation.
     """
     shared = state
 
@@ -233,8 +244,8 @@ def _advance_all(
         def step(i: Array, carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
             state, rate, sigma2 = carry
             key_size, key_step = jax.random.split(jax.random.fold_in(key, i))
-            # The factor does not depend on the position, so the step stays reversible. Where the posterior is narrow,
-            # only short steps are accepted, and without them a chain would get stuck.
+            # The random factor does not depend on the position, so the step stays reversible. In a narrow region of the
+            # posterior, only short steps are accepted; without short steps a chain would get stuck there.
             factor = _SHORTEST ** jax.random.uniform(key_size, (), position.dtype)
             scaled_state = replace(state, step_size=state.step_size * factor)
             next_state, step_stats = sampler.step(posterior, scaled_state, key=key_step)
@@ -253,27 +264,32 @@ def _advance_all(
 
 
 class Drift(NamedTuple):
-    """Change of the functions between starts and ends."""
+    """Result of the test whether functions change between the starts and the ends of the exact chains."""
 
     p_value: float
     function: str
-    """Function of theta with the strongest evidence of a change."""
+    """Name of the function of theta with the strongest evidence of a change."""
     score: float
-    """Signed-rank statistic of that function, about standard normal without drift; negative if it decreased."""
+    """Signed-rank statistic of this function, about standard normal without drift; negative if the function fell."""
 
 
 def find_drift(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *, seed: int = 0) -> Drift:
-    """Test whether any of the functions [unit, value] drifts, with one p-value for all.
+    """Test whether any of the functions drifts, with one p-value for all functions.
 
-    The statistic is the largest of all signed-rank statistics (Wilcoxon 1945). Its distribution comes from random sign
-    flips, the same flip for all functions of a unit. With fewer than a dozen units, a t-test of each function with a
-    Bonferroni correction is used instead.
+    The statistic is the largest absolute signed-rank statistic of all functions (Wilcoxon 1945). Its distribution
+    without drift is estimated by random sign flips. A flip changes the signs of all functions of a chain together. With
+    fewer than a dozen chains, the p-value comes from a t-test of each function, with a Bonferroni correction.
+
+    Args:
+        starts: values [chain, value] of each function at the starts, by name.
+        ends: values of the same functions at the ends of the chains.
+        seed: seed of the sign flips.
     """
     names = [name for name, values in starts.items() for _ in range(values.shape[1])]
     start_values, end_values = (
         np.concatenate([np.asarray(values[name], float) for name in starts], 1) for values in (starts, ends)
     )
-    with np.errstate(invalid="ignore"):  # infinite at both: no difference
+    with np.errstate(invalid="ignore"):  # infinity at the start and at the end counts as no difference
         difference = np.nan_to_num(end_values - start_values, posinf=1e300, neginf=-1e300)
     has_moved = np.any(difference != 0, 0)
     if not has_moved.any():
@@ -285,7 +301,7 @@ def find_drift(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray],
     largest_score = int(np.argmax(np.abs(scores)))
     units = len(difference)
     if units < FEWEST_FLIPPED:
-        # A single unit has no standard deviation for a test.
+        # A single chain has no standard deviation, so it cannot be tested.
         tests: Any = stats.ttest_1samp(difference, 0.0, axis=0) if units > 1 else None
         p = 1.0 if tests is None else min(1.0, float(np.nanmin(tests.pvalue)) * len(names))
         return Drift(p, names[largest_score], float(scores[largest_score]))

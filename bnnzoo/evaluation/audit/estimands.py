@@ -1,4 +1,4 @@
-"""Functions of the parameters that an audit checks: predictions, noise, and identified parameters."""
+"""Functions of the parameters that an audit tests: predictions, noise, and parameters that the data identify."""
 
 from __future__ import annotations
 
@@ -22,21 +22,26 @@ BETWEEN = "{} between the rows"
 PREDICTIONS = (MEANS, LOG_ODDS, BETWEEN.format(MEANS), BETWEEN.format(LOG_ODDS))
 LOG_SDS, OWN_PARAMETERS, WEIGHTS = "predictive log sds", "parameters of likelihood and prior", "weights"
 _PROBES = 10
+"""Largest number of inputs at which predictions are tested."""
 _MOST_WEIGHTS = 1000
+"""Largest number of weights that are tested, evenly spaced."""
 _SMALLEST_PROBABILITY = 1e-6
-"""Smallest probability; log odds beyond it are rounding error in float32."""
+"""Smallest probability from which log odds are computed; smaller ones are dominated by float32 rounding."""
 _LINEAR_TOLERANCE = 1e-3
-"""Deviation from linearity, relative to the change of the outputs, that exceeds float32 rounding."""
+"""Largest deviation from linearity, relative to the change of the outputs; it allows for float32 rounding."""
 
 
 def audited_inputs(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
-    """Return the ten inputs, evenly spaced over the rows, at which predictions are checked."""
+    """Return at most ten inputs, evenly spaced over the rows of the file, at which predictions are tested."""
     rows = predictor.record.probes(np.iinfo(np.int32).max)
     return rows[evenly(len(rows), _PROBES)]
 
 
 def halfway(rows: Shaped[np.ndarray, "probe ..."]) -> Shaped[np.ndarray, "pair ..."]:
-    """Return inputs half way between distant probes, where the data may have a gap; none for integers or images."""
+    """Return inputs half way between two probes that are far apart in the file, where the data may have a gap.
+
+    The result is empty for images, and for inputs that are whole numbers.
+    """
     if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.floating):
         return rows[:0]
     half = len(rows) // 2
@@ -44,11 +49,14 @@ def halfway(rows: Shaped[np.ndarray, "probe ..."]) -> Shaped[np.ndarray, "pair .
 
 
 class Estimands:
-    """Functions of theta that an audit checks, by name, each an array [draw, value].
+    """Functions of theta that an audit tests.
 
-    Predictions at the probes: means and log sds, or log odds of the classes; and half way between probes. The
-    parameters of likelihood and prior as they are sampled. The weights (at most 1000), where the outputs are linear in
-    them and the data identify each.
+    A call returns the values of the functions by name, each as an array [draw, value]. The functions are:
+
+    - Predictive means and log sds at the probes, or log odds of the classes. A probe is an input of the data.
+    - Predictive means, or log odds, half way between probes.
+    - Parameters of the likelihood and the prior, on the scale on which they are sampled.
+    - At most 1000 weights, if the outputs of the network are linear in the weights and the data identify each weight.
     """
 
     def __init__(
@@ -62,9 +70,10 @@ class Estimands:
 
         Args:
             posterior: the posterior whose draws are audited.
-            predicting: makes the predictions; for a Laplace approximation, it takes draws that are followed by modes.
-            x: inputs in the form that the network takes.
-            example: draws on their natural scale that are used to test whether the outputs are linear.
+            predicting: the posterior that makes the predictions. For a Laplace approximation, it takes draws that are
+                followed by the mode of their chain.
+            x: the probes, in the form that the network takes.
+            example: some draws on their natural scale, which are used to test whether the outputs are linear.
         """
         self._posterior, self._predicting, self._x = posterior, predicting, x
         self._between = halfway(x)
@@ -76,16 +85,16 @@ class Estimands:
 
     @property
     def first(self) -> str:
-        """Name of the predictions at the probes."""
+        """Name of the function with the predictions at the probes."""
         return LOG_ODDS if self._posterior.task == "classification" else MEANS
 
     @property
     def between(self) -> str:
-        """Name of the predictions between the probes."""
+        """Name of the function with the predictions between the probes."""
         return BETWEEN.format(self.first)
 
     def __call__(self, draws: Float[np.ndarray, "draw both"]) -> dict[str, Float[np.ndarray, "draw value"]]:
-        """Return the values at draws on their natural scale; a draw may be followed by its mode."""
+        """Return the values of the functions at draws on their natural scale; a draw may be followed by a mode."""
         values = {self.first: self._predictions(draws, self._x)}
         if len(self._between):
             values[self.between] = self._predictions(draws, self._between)
@@ -105,7 +114,7 @@ class Estimands:
     ) -> Float[np.ndarray, "draw value"]:
         means = per_draw.functions(self._predicting, draws, x).astype(float)
         if self._posterior.task == "classification":
-            # Two classes have one free probability.
+            # Of the probabilities of two classes, only one is free.
             chances = np.clip(means[..., 1:] if means.shape[2] == 2 else means, _SMALLEST_PROBABILITY, 1)
             means = np.log(chances) - np.log(np.clip(1 - chances, _SMALLEST_PROBABILITY, 1))
         return means.reshape(len(draws), -1)
@@ -120,13 +129,16 @@ def is_linear(
 ) -> bool:
     """Whether the outputs are linear in the weights and no permutation of weights leaves the likelihood unchanged.
 
-    The test compares the outputs half way between two draws with the mean of the outputs at the draws.
+    The test compares the outputs half way between two draws with the mean of the outputs at both draws. For a mixture
+    of several components, the result is false, because a permutation of the components has the same likelihood.
 
     Args:
+        posterior: the posterior whose draws are audited.
         draws: draws on their natural scale.
-        x: inputs of `predicting`.
-        predicting: computes the outputs; by default the posterior itself. If only a part of the network is sampled, the
-            posterior takes the features of that part, and `predicting` takes inputs.
+        x: inputs in the form that `predicting` takes.
+        predicting: the posterior that computes the outputs; by default `posterior`. They differ if only a part of the
+            network is sampled: `posterior` then takes the inputs of this part, and `predicting` the inputs of the
+            network.
     """
     likelihood = uncensored(posterior.likelihood)
     if len(draws) < 2 or (isinstance(likelihood, Mixture | MixturePerTarget) and likelihood.components > 1):
@@ -145,9 +157,10 @@ def is_linear(
 def varying(
     run: dict[str, Float[np.ndarray, "..."]], snapshot_values: dict[str, Float[np.ndarray, "..."]]
 ) -> dict[str, Int[np.ndarray, " value"]]:
-    """Return the indices of the values of each function that vary in the run or on the exact chains.
+    """Return, for each function, the indices of the values that vary in the run or on the exact chains.
 
-    The log sds of a likelihood with heavy tails are left out: they are infinite at some draws and have no mean.
+    A predictive log sd that is not finite at some draw is left out, because it has no mean. An example is the log sd of
+    a likelihood with heavy tails.
     """
 
     def is_varying(values: Float[Any, "..."]) -> Any:

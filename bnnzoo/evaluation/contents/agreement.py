@@ -1,4 +1,4 @@
-"""Consistency of a run file: its arrays must have the names, types and shapes that its attributes imply.
+"""Checks of a run file: its arrays must have the names, types and shapes that its attributes imply.
 
 Later computations rely on these checks.
 """
@@ -22,16 +22,21 @@ from bnnzoo.store import schema
 
 
 def check(tree: xr.DataTree, path: Path | None, model: RestoredModel) -> None:
-    """Check names, types and shapes. Only small arrays are read.
+    """Check the names, types and shapes of the arrays in the file, without reading the draws.
+
+    Args:
+        tree: contents of the file.
+        path: path of the file, for messages; None for a run in memory.
+        model: the model that the file names, or the posterior that the user gave.
 
     Raises:
-        DamagedError: if they are inconsistent; the message names the file and the variable.
-        UsageError: if the given posterior is not the one that was sampled.
+        DamagedError: if an array is missing, or its name, type or shape is wrong; the message names file and array.
+        UsageError: if the posterior that the user gave is not the posterior that was sampled.
     """
     is_given = bool(model.data_sha256)
     if is_given and tree.attrs.get("data_sha256") != model.data_sha256:
         raise UsageError(
-            f"{path or 'the run'}: was sampled from other data than the given posterior has; give the "
+            f"{path or 'the run'}: was sampled with data that differ from those of the given posterior; give the "
             "posterior that was sampled"
         )
     if schema.POSTERIOR not in tree.children:
@@ -43,15 +48,15 @@ def check(tree: xr.DataTree, path: Path | None, model: RestoredModel) -> None:
     if is_given and not names_in_file >= set(blocks):
         unmatched_name = sorted(set(blocks) - names_in_file)[0]
         raise UsageError(
-            f"{path or 'the run'}: has no site {unmatched_name}, but the given posterior has; give the posterior "
-            "that was sampled"
+            f"{path or 'the run'}: has no draws of the site {unmatched_name} of the given posterior; give the "
+            "posterior that was sampled"
         )
     if not is_given and names_in_file != set(blocks):
         unmatched_name = sorted(names_in_file ^ set(blocks))[0]
         raise _damaged(
             path,
             f"posterior/{unmatched_name}",
-            "is missing" if unmatched_name in blocks else "is not a parameter of its model",
+            "is missing" if unmatched_name in blocks else "is not a parameter of the model in the file",
         )
     shapes: dict[str, tuple[Any, ...]] = {
         f"posterior/{name}": (*chain_draw_sizes, *block.shape) for name, block in blocks.items()
@@ -60,10 +65,10 @@ def check(tree: xr.DataTree, path: Path | None, model: RestoredModel) -> None:
         shapes |= {f"{schema.SAMPLE_STATS}/{name}": chain_draw_sizes for name in tree[schema.SAMPLE_STATS].data_vars}
     shapes |= _rows(tree, path, model.signature)
     points = {f"constant_data/{schema.LINEARISED_AT}{n}": (chain_draw_sizes[0], *b.shape) for n, b in blocks.items()}
-    # Either all blocks have a point of linearisation or none has; a partial set cannot be used.
+    # A file stores a point of linearisation for all blocks or for none; the loop below reports a missing one.
     if any(_variable(tree, name) is not None for name in points):
         if not model.linearised:
-            raise _damaged(path, next(iter(points)), "belongs to another sampler")
+            raise _damaged(path, next(iter(points)), "belongs to another sampler than the recipe names")
         shapes |= points
     for name, shape in shapes.items():
         variable = _variable(tree, name)
@@ -74,8 +79,8 @@ def check(tree: xr.DataTree, path: Path | None, model: RestoredModel) -> None:
         if variable.shape != shape or not has_right_type:
             expected = f"{model.precision if is_draw else 'numbers '}{list(shape)}"
             raise _damaged(path, name, f"is {variable.dtype}{list(variable.shape)}, expected {expected}")
-        # Values are addressed by position. A transposed array may have the right shape, so the dimensions are checked
-        # too.
+        # The values are read by position. An array whose chains and draws are swapped may have the right shape, so the
+        # names of the dimensions are checked too.
         if is_draw and variable.dims[:2] != schema.SAMPLED:
             raise _damaged(
                 path, name, f"has the dimensions {', '.join(map(str, variable.dims))}, expected chain, draw first"
@@ -83,13 +88,13 @@ def check(tree: xr.DataTree, path: Path | None, model: RestoredModel) -> None:
 
 
 def check_finite(draws: Float[np.ndarray, "some dim"], posterior: Predicting | None, path: Path | None) -> None:
-    """Check that draws hold no non-finite network weight and no invalid scale.
+    """Check that the network weights are finite, and that the other parameters have possible values.
 
-    On its natural scale, a parameter may underflow to 0 or overflow to infinity. Draws of an unknown posterior are not
-    checked.
+    The other parameters are those of the likelihood and of the prior. On its natural scale, such a parameter may
+    underflow to 0 or overflow to infinity, which is allowed. Draws of a posterior that has no network are not checked.
 
     Raises:
-        DamagedError: if they do; the message names the file.
+        DamagedError: if a weight is not finite or another parameter is impossible; the message names the file.
     """
     if not isinstance(posterior, NetworkPosterior):
         return
@@ -109,7 +114,13 @@ def check_finite(draws: Float[np.ndarray, "some dim"], posterior: Predicting | N
 
 
 def _rows(tree: xr.DataTree, path: Path | None, signature: Signature) -> Mapping[str, tuple[int, ...]]:
-    """Return the expected shapes of the data: rows as in the signature, and equally many inputs and targets."""
+    """Return the expected shapes of inputs and targets.
+
+    The shape of a row comes from the signature. The number of rows is the length of the inputs in the file.
+
+    Raises:
+        DamagedError: if the file has test inputs or test targets, but no test rows.
+    """
     targets = signature.target_shape
     shapes: dict[str, tuple[int, ...]] = {}
     for x, y in (("constant_data/x", "observed_data/y"), ("constant_data/x_test", "constant_data/y_test")):

@@ -1,4 +1,7 @@
-"""Draws of all chains, one chain after the other, as rows of theta; few are cached, many are read on request."""
+"""Draws of all chains, one chain after the other, as rows of theta.
+
+Small runs are read once and cached. Large runs are read again for each request.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,24 @@ from jaxtyping import Float, Int
 from bnnzoo.evaluation.contents.record import Record
 
 IN_MEMORY_BYTES = 2**28
-"""Largest size of draws that are read once and cached; larger ones are read again for each request."""
+"""Largest size of the draws of a run that are read once and cached; larger runs are read again for each request."""
 _PIECE_BYTES = 2**26
-"""Largest size of one piece of draws; JAX holds a second copy of it, and the results."""
+"""Largest size of one piece of draws. In addition, the memory must hold JAX's copy of the piece and the results."""
 
 Index = slice | Int[np.ndarray, " some"]
 
 
 class Draws:
-    """Draws indexed by a slice or by integers: `draws[2:5]` is [3, dim], each block flattened, on its natural scale.
+    """Draws that are read from the file when they are indexed by a slice or by integers.
+
+    `draws[2:5]` is an array [3, dim] with one draw of all parameters per row. The values of the blocks of parameters
+    follow each other, on their natural scale.
 
     Args:
         record: the run file.
         names: names of the blocks of theta, in order.
-        check: is called with the values read, and raises an error if they are invalid.
-        modes: one point per chain, which is appended to each of its draws.
+        check: function that is called with the draws that were read, and raises an error if they are invalid.
+        modes: one point per chain, which is appended to each draw of the chain.
     """
 
     def __init__(
@@ -52,7 +58,7 @@ class Draws:
 
     @property
     def piece(self) -> int:
-        """Number of draws per request that fits into memory."""
+        """Largest number of draws that fits into one piece in memory, at least 1."""
         return max(1, min(len(self), _PIECE_BYTES // self.row_bytes))
 
     @property
@@ -64,7 +70,7 @@ class Draws:
         return self._read(np.arange(len(self)))
 
     def _read(self, numbers: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some dim"]:
-        """Read draws chain by chain, each draw once and in order, because HDF5 is slow at any other access."""
+        """Read draws chain by chain, each draw once and in ascending order, because HDF5 is slow in any other order."""
         chain, draw = np.divmod(numbers, self._count)
         draws = np.empty((len(numbers), sum(self.widths)), self._dtype)
         for chain_number in np.unique(chain):
@@ -79,14 +85,17 @@ class Draws:
 
 
 def draw_slices(draws: Draws | Float[np.ndarray, "draw dim"], count: int) -> list[slice]:
-    """Return pieces of `count` draws that fit into memory; all pieces but the last have the same length."""
+    """Split the range of `count` draws into slices that fit into memory; only the last slice may be shorter."""
     max_draws = draws.piece if isinstance(draws, Draws) else len(draws)
     length = max(1, -(-count // max(1, -(-count // max_draws))))
     return [slice(start, min(count, start + length)) for start in range(0, count, length)]
 
 
 def _as_slice(index: Index) -> Index:
-    """Return equally spaced integers as a slice, which gives a view instead of a copy and one read instead of many."""
+    """Convert equally spaced ascending integers to a slice; return other integers unchanged.
+
+    A slice of an array is a view without a copy. A slice of a variable in a file is read in one step.
+    """
     if isinstance(index, slice) or len(index) == 0:
         return index
     step = int(index[1] - index[0]) if len(index) > 1 else 1

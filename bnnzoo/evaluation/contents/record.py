@@ -1,4 +1,7 @@
-"""Contents of a run file: its tree of draws, statistics and rows. NumPy only; opening a file does not start JAX."""
+"""Contents of a run file: draws, statistics and data rows.
+
+This module does not import JAX, so that opening a file does not initialise JAX.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from bnnzoo.store import schema
 
 _LIMIT = ("limit", "limit_label")
 _GROUP_BYTES = 2**25
-"""Largest size of an array with one number per draw and row; a larger one keeps every k-th draw."""
+"""Largest size of an array with one number per draw and row; a larger array is computed for every k-th draw only."""
 
 
 class Record:
@@ -37,7 +40,7 @@ class Record:
 
     @property
     def name(self) -> str:
-        """Name of the run in messages: its file, or "the run" for one in memory."""
+        """Name of the run in messages: the path of its file, or "the run" for a run in memory."""
         return "the run" if self.path is None else str(self.path)
 
     @property
@@ -50,9 +53,10 @@ class Record:
 
     @property
     def doubt(self) -> str:
-        """Headline of the verdict if the run has not converged or the data rule out its predictions; else empty.
+        """Beginning of the verdict, if the run has not converged or its predictions are implausible; else empty.
 
-        Implausible predictions and a remark on the noise scale are added, because they concern what the caller reads.
+        If the verdict has further reasons, the text also says that the predictions are implausible, adds a remark on
+        the noise scale, and says where all reasons can be read.
         """
         attributes = self.attributes
         if attributes.get("converged") != 0 and not attributes.get("absurd"):
@@ -69,18 +73,22 @@ class Record:
 
     @property
     def verdict(self) -> str:
-        """Verdict in the file, in the words of the command line or of Python; empty if there is none."""
+        """Verdict in the file, with settings spelled for the command line or for Python; empty without a verdict."""
         attributes = self.attributes
         return str((spelling() == "keywords" and attributes.get("verdict_in_python")) or attributes.get("verdict", ""))
 
     @property
     def names_a_model(self) -> bool:
-        """Whether the file specifies the model; a posterior defined in Python cannot be stored."""
+        """Whether the file specifies the model; a posterior that was made in Python cannot be stored in a file."""
         return "signature" in self.tree.attrs
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of chains and number of draws per chain."""
+        """Number of chains and number of draws per chain.
+
+        Raises:
+            BnnzooError: if the run has no draws yet.
+        """
         sizes = self.tree["posterior"].sizes if "posterior" in self.tree.children else {}
         if not sizes.get("draw", 0):
             raise BnnzooError(f"{self.name}: has no draws yet; continue it with bnnzoo resume {quoted(self.path)}")
@@ -92,18 +100,18 @@ class Record:
 
     @property
     def thin(self) -> int:
-        """Steps of the sampler between two draws."""
+        """Number of steps of the sampler from one recorded draw to the next."""
         return self._recipe.thin if self.names_a_model else 1
 
     @property
     def variables(self) -> list[str]:
-        """Names of the blocks of parameters, in arbitrary order; the model defines the order of theta."""
+        """Names of the blocks of parameters, in arbitrary order; only the model knows their order in theta."""
         return [str(name) for name in self.tree["posterior"].data_vars]
 
     def draws_of(
         self, name: str, chain: int, index: slice | Int[np.ndarray, " some"]
     ) -> Shaped[np.ndarray, "some ..."]:
-        """Read some draws of one chain and one block of parameters, on its natural scale, and nothing else."""
+        """Read some draws of one chain and one block of parameters, on the natural scale of the block."""
         # A shallow copy of a variable has its own cache, so the tree does not retain the values read here.
         variable = self.tree["posterior"][name].variable.copy(deep=False)
         return self._read(variable[chain, index], name)
@@ -111,7 +119,7 @@ class Record:
     def thinned(self, stride: int, most_rows: int | None = None) -> Record:
         """Return a record with every `stride`-th draw of each chain and at most `most_rows` test rows.
 
-        The test rows are evenly spaced. Nothing is read.
+        The test rows are evenly spaced. No array is read from the file.
         """
         groups = {str(name): node.to_dataset() for name, node in self.tree.children.items()}
         for name in {schema.POSTERIOR, schema.SAMPLE_STATS} & set(groups):
@@ -133,10 +141,10 @@ class Record:
 
     @functools.cached_property
     def statistics(self) -> dict[str, Shaped[np.ndarray, "chain draw"]]:
-        """Statistics of the sampler's steps, by name.
+        """Statistics of the steps of the sampler, by name.
 
         Raises:
-            DamagedError: if a statistic is not one number per draw.
+            DamagedError: if a statistic does not have one number per draw.
         """
         return self._step_statistics(schema.SAMPLE_STATS)
 
@@ -156,9 +164,10 @@ class Record:
 
     @property
     def declarations(self) -> dict[str, dict[str, Any]]:
-        """Declaration of each statistic by its sampler: reduce, long_name, limit and limit_label, where present.
+        """Declarations of the statistics by the sampler, by name of the statistic.
 
-        A limit is omitted if the final check over all rows tested a different number in its place.
+        A declaration may have the fields `reduce` (such as "mean"), `long_name`, `limit` and `limit_label`. Both limit
+        fields are left out if the inspection at the end of the run measured the number that `limit_unless` names.
         """
         inspected = json.loads(self.attributes.get("inspected", "{}"))
         declarations = json.loads(self.attributes.get("statistics", "{}"))
@@ -173,32 +182,41 @@ class Record:
 
     @property
     def averaged(self) -> list[str]:
-        """Names of the statistics whose mean over the run is meaningful."""
+        """Names of the statistics that the sampler summarises by their mean over the run."""
         return [name for name, declaration in self.declarations.items() if declaration["reduce"] == "mean"]
 
     @functools.cached_property
     def weights(self) -> Float[np.ndarray, " draw"] | None:
-        """Weights of all chains' draws, which sum to one; None if all are equal."""
+        """Weights of the draws of all chains, with the sum 1; None if the sampler does not weight its draws.
+
+        Raises:
+            DamagedError: if a log weight is NaN or infinite, or if all are -infinity.
+        """
         if "log_weight" not in self.statistics:
             return None
         logs = self.statistics["log_weight"]
-        # The maximum of an array that holds a NaN is NaN, which fails both comparisons.
+        # If a log weight is NaN, the maximum is NaN, and both comparisons are false.
         if not -np.inf < logs.max() < np.inf:
             raise DamagedError(
-                f"{self.name}: damaged: sample_stats/log_weight contains values that are not log weights"
+                f"{self.name}: damaged: sample_stats/log_weight contains invalid log weights (NaN, infinity, or only "
+                "-infinity)"
             )
         return special.softmax(logs.astype(np.float64).reshape(-1))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Problems that the sampler itself found in the run."""
+        """Problems that the sampler itself reported for the run."""
         return from_json(self.attributes.get("findings", "[]"))
 
     def array(self, group: str, name: str) -> Shaped[np.ndarray, "..."]:
-        """Read one variable. Data must be finite, except for the open ends of censored targets.
+        """Read one variable of a group.
+
+        Inputs and targets must be finite, but a bound of a censored target may be infinite. Draws and statistics are
+        not checked here.
 
         Raises:
-            DamagedError: if the numbers are not finite or cannot be read; the message names the file.
+            DamagedError: if an input or target is not finite, or if the variable cannot be read; the message names the
+                file.
         """
         values = self._read(self.tree[f"{group}/{name}"], name)
         if (group, name) == (schema.OBSERVED_DATA, "y"):
@@ -212,14 +230,15 @@ class Record:
     def _read(self, variable: Any, name: str) -> np.ndarray:
         try:
             return np.asarray(variable.values)
-        except OSError as error:  # HDF5's checksum does not match: the file differs from what was written
+        except OSError as error:  # the checksum of HDF5 does not match: the file was changed after it was written
             raise DamagedError(f"{self.name}: damaged: {name} was changed after it was written") from error
 
     @property
     def has_training_rows(self) -> bool:
-        """Whether the model can be evaluated at the training rows; rows of a federated run stay with their parties.
+        """Whether the file has training rows at which the model can be evaluated.
 
-        The value is also true for a damaged file without `constant_data`, so that reading it raises an error.
+        The value is false for a run that keeps predictions. It is also false for a federated run, whose rows stay with
+        the parties. It is true for a damaged file without `constant_data`, so that reading the rows raises an error.
         """
         constant = self.tree.children.get("constant_data")
         return not self.keeps_predictions and (constant is None or "x" not in constant or constant["x"].shape[0] > 0)
@@ -230,16 +249,21 @@ class Record:
         return self.names_a_model and self._recipe.keep == "predictions"
 
     def require_training_rows(self, operation: str) -> None:
-        """Refuse the operation `operation`, which requires the training rows, if the file has none.
+        """Raise an error if the file has no training rows.
+
+        Args:
+            operation: the operation that requires them, for the message.
 
         Raises:
             UsageError: if the file has no training rows.
         """
         if not len(self.array("constant_data", "x")):
-            raise UsageError(f"{operation} needs the training rows, but those of this run stayed with their parties")
+            raise UsageError(
+                f"{operation} needs the training rows, but the training rows of this run stayed with their parties"
+            )
 
     def training_rows(self, max_rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and targets of the training rows, or of at most `max_rows` of them, evenly spaced."""
+        """Return inputs and targets of the training rows; with `max_rows`, of at most so many evenly spaced rows."""
         x, y = self.array("constant_data", "x"), self.array("observed_data", "y")
         if max_rows is None:
             return x, y
@@ -255,7 +279,7 @@ class Record:
         """Return inputs and targets of the held-out rows.
 
         Raises:
-            UsageError: if there are none.
+            UsageError: if the run has no held-out rows.
         """
         if not self.has_test_rows:
             raise UsageError("the run has no test rows ([[test_fraction=0]]); give test rows with [[data]]")
@@ -264,23 +288,26 @@ class Record:
     def probes(self, count: int) -> np.ndarray:
         """Return the first `count` inputs of the file at which predictions can be made.
 
-        These are the kept rows of a run that keeps predictions, else the test rows, else the training rows.
+        For a run that keeps predictions, they are the inputs of these predictions. Otherwise they are test rows, or
+        training rows if the run has no test rows.
         """
         name = schema.KEPT_ROWS if self.keeps_predictions else "x_test" if self.has_test_rows else "x"
         return self.array("constant_data", name)[:count]
 
     def kept_numbers(self, x: Shaped[np.ndarray, "row ..."]) -> Int[np.ndarray, " row"]:
-        """Return the numbers of these inputs among those at which the run kept predictions, found by their bytes.
+        """Return the position of each input `x` among the inputs at which the run kept predictions.
+
+        Two inputs are the same if their bytes are equal.
 
         Raises:
-            UsageError: if the run kept no predictions at one of them.
+            UsageError: if the run kept no predictions at one of the inputs.
         """
         numbers = [self._kept_numbers.get(np.ascontiguousarray(row).tobytes(), -1) for row in x]
         if -1 in numbers:
             count = len(self.array(schema.CONSTANT_DATA, schema.KEPT_ROWS))
             raise UsageError(
-                f"{self.name} keeps predictions at {count} inputs and no parameters, and row {numbers.index(-1) + 1} "
-                "is none of these inputs; sample again with these inputs as [[keep_at]], or with [[keep=draws]]"
+                f"{self.name} keeps no parameters, only predictions at {count} inputs, and row {numbers.index(-1) + 1} "
+                "is none of these inputs; sample again with the new inputs as [[keep_at]], or with [[keep=draws]]"
             )
         return np.array(numbers, np.int32)
 
@@ -290,14 +317,18 @@ class Record:
         return {np.ascontiguousarray(row).tobytes(): number for number, row in enumerate(rows)}
 
     def kept_draws(self, numbers: int) -> Int[np.ndarray, " kept_draws"]:
-        """Return every k-th draw of a chain, with k such that `numbers` floats per draw fit into 32 MB."""
+        """Return the indices of every k-th draw of a chain.
+
+        The stride k is the smallest one for which an array of all chains with `numbers` floats per draw takes about
+        32 MB or less.
+        """
         chains, count = self.shape
         return np.arange(0, count, -(-count * 4 * chains * numbers // _GROUP_BYTES))
 
     def add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        """Write the groups of `evaluate.groups` into the file.
+        """Write the groups of predictions that `evaluate.groups` returns into the file.
 
-        The coordinate `draw` of a group gives the draws it was computed from.
+        The coordinate `draw` of a group lists the draws from which the group was computed.
         """
         assert self._file is not None
         inputs = [str(name) for name in tuple(self.tree["constant_data"]["x"].dims)[1:]]

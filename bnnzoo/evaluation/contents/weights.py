@@ -1,4 +1,4 @@
-"""Statistics of the parameters over the draws, block by block, in one pass."""
+"""Statistics of each block of parameters over the draws, computed in one pass over the draws."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from bnnzoo.evaluation.contents.record import evenly
 from bnnzoo.evaluation.formulas.rhat import worst_rhat
 
 _STANDSTILL = 10
+"""Smallest number of consecutive equal draws that makes a stuck chain."""
 _MAX_SAMPLED_WEIGHTS = 50
-"""Largest number of weights of a block whose R-hats are computed."""
+"""Largest number of weights of a block, evenly spaced, whose R-hats are computed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A block of parameters over the draws: its squared norm, its sum, and some of its weights."""
+    """A block of parameters over the draws: the squared norm, the sum of the weights, and some of the weights."""
 
     size: int
     squares: Float[np.ndarray, "chain draw"]
@@ -29,10 +30,13 @@ class Block:
     sampled_weights: Float[np.ndarray, "chain draw weight"]
 
     def row(self) -> dict[str, int | float]:
-        """Return the size, the mean Euclidean norm, mean and sd over weights and draws, and R-hats.
+        """Return one row of a table of blocks.
 
-        `rhat` is the largest over at most 50 evenly spaced weights. `rhat_norm` is that of the norm, which does not
-        depend on the order of a layer's units.
+        - `parameters`: number of weights in the block.
+        - `norm`: mean over the draws of the Euclidean norm of the block.
+        - `mean`, `sd`: mean and standard deviation over all weights and draws.
+        - `rhat`: largest R-hat of at most 50 evenly spaced weights.
+        - `rhat_norm`: R-hat of the Euclidean norm, which does not depend on the order of the units of a layer.
         """
         norm = np.sqrt(self.squares)
         mean = float(self.totals.mean()) / self.size
@@ -48,12 +52,12 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """All blocks by name, and the draws that differ from the previous one."""
+    """All blocks by name, and the draws and parameters that differ from the previous draw of the chain."""
 
     blocks: dict[str, Block]
     has_moved: Bool[np.ndarray, "chain step"]
     changes: UInt8[np.ndarray, "chain dim"]
-    """Number of draws in which each parameter differs from the draw before, counted up to 2."""
+    """Number of draws in which each parameter differs from the previous draw of the chain; 2 means two or more."""
 
     @classmethod
     def from_draws(
@@ -62,9 +66,9 @@ class Weights:
         """Read the draws once, in pieces, and compute the statistics.
 
         Args:
-            draws: the draws of all chains.
-            sizes: sizes of the blocks, in the order of theta.
-            shape: number of chains, and of draws per chain.
+            draws: the draws of all chains, one chain after the other.
+            sizes: number of parameters of each block, by name, in the order of theta.
+            shape: number of chains, and number of draws per chain.
         """
         count, stops = shape[0] * shape[1], itertools.accumulate(sizes.values())
         spans = {name: slice(stop - size, stop) for stop, (name, size) in zip(stops, sizes.items(), strict=True)}
@@ -104,9 +108,10 @@ class Weights:
         return [{"block": name, **block.row()} for name, block in self.blocks.items()]
 
     def still_chains(self) -> int:
-        """Return the number of chains that did not move for at least half of the draws in a row.
+        """Return the number of stuck chains.
 
-        A few consecutive rejections do not count.
+        A chain is stuck if at least half of its draws, and at least ten, follow each other without a move. A few
+        rejections in a row are therefore not counted.
         """
         num_still, num_draws = 0, self.has_moved.shape[1] + 1
         for chain_moves in self.has_moved:

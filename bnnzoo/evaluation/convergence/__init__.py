@@ -1,1 +1,1 @@
-"""Diagnostics of a run, its findings and its outcome in words."""
+"""Convergence diagnostics of a run, problems found in the run, and the verdict in words."""

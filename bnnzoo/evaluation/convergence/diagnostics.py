@@ -1,4 +1,4 @@
-"""Diagnostics of convergence and validity, computed from a run's draws and statistics."""
+"""Diagnostics of convergence and validity, computed from the draws and the statistics of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DENSITY, _WEIGHTS = "the training rows' log density", "weights"
 
 
 def summary(record: Record) -> dict[str, Any]:
-    """Return a short summary of a run."""
+    """Return a summary of a run, from the attributes and statistics in the file."""
     attributes, stats = record.attributes, record.statistics
     posterior = record.tree["posterior"]
     reported_names = [
@@ -61,13 +61,18 @@ def summary(record: Record) -> dict[str, Any]:
     }
 
 
-# Draws far from the data overflow; the resulting infinities show up in the numbers.
+# Predictions of draws that are far from the data may overflow. The diagnostics then become infinite or NaN, which fails
+# the gate, so NumPy need not warn.
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")
 def of_run(predictor: Predictor, *, num_probes: int = thinning.PROBES) -> dict[str, Any]:
-    """Return all numbers of this module.
+    """Return all diagnostics of a run.
 
-    Weights are tested where no symmetry of the network permutes them (`identified`). Elsewhere their R-hat is reported,
-    not tested.
+    Weights are tested only if no symmetry of the network permutes them (`identified`). Otherwise their R-hat is
+    reported, but not tested.
+
+    Args:
+        predictor: the run.
+        num_probes: number of inputs at which the convergence of predictions is tested.
     """
     record = predictor.record
     chains, count = record.shape
@@ -107,7 +112,10 @@ def of_run(predictor: Predictor, *, num_probes: int = thinning.PROBES) -> dict[s
 def of_settling(
     tested_quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]], stats: Mapping[str, Shaped[Any, "..."]]
 ) -> dict[str, Any]:
-    """Return the numbers of the test within chains (`settling`), with the log density as one more quantity."""
+    """Test whether each chain has mixed within itself (`settling`).
+
+    The tested quantities are `tested_quantities` and, if it was recorded, the log density of the draws.
+    """
     densities = {"the log density": np.asarray(stats["lp"])} if "lp" in stats else {}
     settled = settling.measure_settling({**tested_quantities, **densities})
     return {} if settled is None else settled._asdict()
@@ -116,9 +124,12 @@ def of_settling(
 def of_parameters(predictor: Predictor) -> dict[str, Any]:
     """Count the chains and parameters that do not move, and return the largest R-hat of a weight.
 
-    `unmoving_parameters` counts the sampled parameters that never move in at least one chain; `unmoving_of` names some
-    of them.
-    `weights_rhat` is reported, not tested. A run that keeps predictions has no parameters.
+    - `still_chains`: number of stuck chains.
+    - `weights_rhat`: largest R-hat of a parameter; it is reported, but not tested.
+    - `unmoving`: number of sampled parameters that do not move in at least one chain.
+    - `unmoving_of`: names of some of these parameters.
+
+    For a run that keeps predictions, only `still_chains` is returned.
     """
     result: dict[str, Any] = {"still_chains": predictor.weights.still_chains()}
     if predictor.record.keeps_predictions:
@@ -131,14 +142,20 @@ def of_parameters(predictor: Predictor) -> dict[str, Any]:
 
 
 def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndarray, "chain draw *value"]]:
-    """Return the quantities whose convergence is tested, by name. The first one is a prediction in original units.
+    """Return the quantities whose convergence is tested, by name. The first quantity is a prediction.
 
-    - Predictive means and log standard deviations, or class probabilities, at rows that span the inputs (`probing`).
-      The mean of the training targets is subtracted, because float32 would lose small movements beside it.
-    - The log density of at most 500 training rows. Chains can agree on the mean and disagree about the noise.
+    - Predictive means in original units, or class probabilities, at rows that span the inputs (`probing`). The mean of
+      the training targets is subtracted from predictive means: float32 would lose small changes of larger numbers.
+    - Predictive log standard deviations at the same rows, for a regression.
+    - The log density of at most 500 training rows, because chains can agree on the mean but disagree on the noise.
     - The parameters of the likelihood and of the prior.
 
-    Without a known model or rows in the file, at most 1000 parameters are tested instead.
+    For an approximation, only the predictive means or class probabilities are returned. Without a known model or
+    without rows in the file, at most 1000 parameters are tested instead.
+
+    Args:
+        predictor: the run.
+        num_probes: number of rows at which predictions are tested.
     """
     record = predictor.record
     if not predictor.has_rows:
@@ -152,7 +169,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
         return values_by_name
     if not predictor.classifies:
         scales = predictor.log_scales(probes)
-        # A heavy-tailed likelihood may have no variance; then there is no log standard deviation to compare.
+        # A likelihood with heavy tails may have no variance. Rows without a finite log standard deviation are left out.
         values_by_name[_LOG_SDS] = scales[..., np.isfinite(scales).all((0, 1, 3)), :]
     if record.has_training_rows:
         rows = record.training_rows(thinning.density_rows(predictor, num_probes))
@@ -165,18 +182,18 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
 def distance_from_data(
     predictor: Predictor, quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]], num_probes: int
 ) -> dict[str, float]:
-    """Return the distance of the predictions from the data, on the scale of the data.
+    """Return distances of the predictions from the data.
 
     The dictionary is empty for weighted draws and for an unknown model.
 
-    - `remoteness` of a regression: distance between a predictive mean and the mean of the training targets, in standard
-      deviations of the targets. It is the median over draws and rows, and the largest over chains and targets. A
-      constant target has none.
-    - `deficit` of a regression: log density of a training row under a Gaussian with the targets' mean and standard
-    deviation, minus that under the prediction, in nats. It is the mean over rows, the median over draws and the largest
-    over chains.
-    - `surprise` of a classification: mean negative log probability of the training labels, divided by that of a uniform
-      guess.
+    - `remoteness` of a regression: absolute difference between a predictive mean and the mean of the training targets,
+      in standard deviations of the target. For each chain and target, the median over draws and rows is taken; the
+      largest of these medians is returned. Constant targets are ignored.
+    - `deficit` of a regression: mean log density of the training rows under a Gaussian with the mean and the standard
+      deviation of the targets, minus their mean log density under a draw, in nats. For each chain, the median over
+      draws is taken; the largest of these medians is returned.
+    - `surprise` of a classification: mean negative log probability of the training labels, divided by the negative log
+      probability of a label under uniform guessing.
     """
     record = predictor.record
     if not predictor.predicts or record.weights is not None:
@@ -205,12 +222,12 @@ def distance_from_data(
 
 
 def blocks(predictor: Predictor) -> list[dict[str, Any]]:
-    """Return one row per block of parameters: its size, and norm, mean, sd and R-hats over the draws."""
+    """Return one row per block of parameters, with size, norm, mean, sd and R-hats (see `Block.row`)."""
     return thinning.for_diagnosis(predictor).weights.rows()
 
 
 def is_chain(exactness: str) -> bool:
-    """Whether the draws are from a Markov chain, which can converge, and not from an approximation."""
+    """Whether the draws form Markov chains, which can converge, and are not from an approximation."""
     return exactness != "approximate"
 
 
@@ -221,15 +238,24 @@ def of_quantities(
     weights: Float[np.ndarray, " sample"] | None = None,
     names: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the worst R-hat and ESS over all quantities and the names of the worst quantities.
+    """Return the worst R-hat and ESS of all quantities, and the names of the worst quantities.
 
-    MCSE and the agreement between chains are those of the first quantity. Constant quantities are left out unless all
-    are constant. `rhat_combination` is the R-hat of the worst-mixing linear combination of all quantities
-    (`combination`); its limit is the largest value that chance explains. R-hat and ESS are NaN for draws of an
-    approximation. The ESS of weighted draws is 1 / sum_s w_s^2.
+    - `rhat`, `ess_bulk`, `ess_tail`: worst values of all quantities. Constant quantities are ignored, unless all
+      quantities are constant.
+    - `mcse`, `mcse_over_sd`, `between_share`, `modes`: Monte Carlo error of the first quantity, and agreement of the
+      chains about it.
+    - `rhat_combination`: R-hat of the worst-mixing linear combination of all quantities. `rhat_combination_limit` is
+      the limit that chance rarely exceeds (`combination`).
+    - `weights_ess`: effective sample size 1 / sum_s w_s^2 of draws s with weights w_s.
+    - `judged`: 1 if the draws form Markov chains, 0 for an approximation.
+
+    A key that ends in `_of` has the name of the worst quantity. For an approximation, R-hat, ESS and MCSE are NaN.
 
     Args:
-        names: names of the elements of a quantity, if the elements have names.
+        quantities: values of each quantity, by name.
+        exactness: exactness of the sampler, such as "exact" or "approximate".
+        weights: weights of the draws, with the sum 1; None if the draws have no weights.
+        names: names of the elements of each quantity whose elements have names.
     """
     flat = {name: np.asarray(values, float).reshape(*values.shape[:2], -1) for name, values in quantities.items()}
     varying = {name: values for name, values in flat.items() if values.size and np.ptp(values, axis=(0, 1)).any()}
@@ -274,20 +300,26 @@ def _of_combination(
 
 
 def _name_of_element(quantity: str, place: int, names: Mapping[str, Sequence[str]]) -> str:
-    """Return the name of a quantity, or of its element where the elements have names."""
+    """Return the name of the element `place` of a quantity if the elements have names, else the quantity's name."""
     return names[quantity][place] if quantity in names else quantity
 
 
 def of_statistics(
     stats: Mapping[str, Shaped[Any, "..."]], *, averaged: Collection[str] = (), thin: int = 1
 ) -> dict[str, float]:
-    """Summarise the statistics of the sampler's steps: means, convergence of the log density, E-BFMI.
+    """Summarise the statistics of the steps of the sampler.
 
-    `lp_rhat` and `lp_ess` are those of `lp`. A mini-batch estimate of the log density is too noisy for them. E-BFMI
-    compares the energies of successive steps, so a thinned run has none.
+    - Means over all steps: the statistics in `averaged`, and `diverging`, the fraction of divergent steps.
+    - `acceptance_rate_min`: smallest mean acceptance rate of a chain.
+    - `lp_rhat`, `lp_ess`: R-hat and bulk ESS of the log density `lp`. A sampler that only has a mini-batch estimate of
+      the log density does not record `lp`, because the estimate is too noisy.
+    - `ebfmi`: smallest energy Bayesian fraction of missing information of a chain. It compares the energies of
+      successive steps, so it is not available for a thinned run.
 
     Args:
-        averaged: statistics whose mean over the run is meaningful, as declared by the sampler.
+        stats: the statistics, by name.
+        averaged: names of the statistics that the sampler summarises by their mean over the run.
+        thin: number of steps from one recorded draw to the next.
     """
     result = {name: float(np.mean(np.asarray(stats[name]))) for name in stats if name in averaged}
     if "acceptance_rate" in stats:
@@ -305,15 +337,20 @@ def of_statistics(
 
 
 def of_inspection(inspected: str) -> dict[str, float]:
-    """Summarise the sampler's final check of each chain, from the attribute `inspected`.
+    """Summarise the inspection of each chain that the sampler made at the end of the run.
 
-    - `unseen` and `unseen_shift`: the mean over chains, or half of the largest value if that is more.
-    - `variance_ratio`: mean over chains of the variance of an average direction, divided by the posterior's, as
-      estimated by a sampler without an accept step. `variance_ratio_se` is its standard error, if the sampler reports
-      one.
-    - `variance_ratio_worst`: the same ratio along the direction where it is largest.
-    - `rows_needed`: mean over chains of the number of rows with which a step of the penalty has sigma2 = 1.
-    - `unbiased_step_size`: the smallest step size over chains at which these ratios would hardly exceed 1.
+    - `unseen` and `unseen_shift`: mean over chains, or half of the largest value if that is larger. They measure the
+      effect of rows whose influence the steps do not show.
+    - `variance_ratio`: variance of the draws in an average direction, divided by the posterior variance, as estimated
+      by a sampler without a Metropolis test; mean over chains. `variance_ratio_se` is its standard error, if the
+      sampler reports one.
+    - `variance_ratio_worst`: the same ratio in the direction where it is largest; mean over chains.
+    - `rows_needed`: number of rows per step with which the noise penalty would have sigma2 = 1, where sigma2 is the
+      variance of the noise in the log acceptance ratio; mean over chains.
+    - `unbiased_step_size`: step size at which the ratios would hardly exceed 1; smallest value of all chains.
+
+    Args:
+        inspected: the attribute `inspected` of the file, a JSON object with a list of values per chain.
     """
     inspection = json.loads(inspected)
 
@@ -333,12 +370,16 @@ def of_inspection(inspected: str) -> dict[str, float]:
 
 
 def _of_subspace(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the subspace of a run's draws, from its root attributes; empty if parameters were sampled.
+    """Return a description of the subspace in which the parameters were sampled; empty if all directions were sampled.
 
-    - `subspace`: `identified` or `linearised`.
-    - `directions`: number of sampled directions. The draws are those of the posterior given the others.
-    - `tau`: smallest curvature of a sampled direction, in units of the prior's.
-    - `variance_fraction`: fraction of the function's variance at the training rows that the directions contribute.
+    - `subspace`: kind of the subspace, `identified` or `linearised`.
+    - `directions`: number of sampled directions. The draws are from the posterior given the other directions.
+    - `tau`: threshold of the curvature, relative to the curvature of the prior; directions above it were sampled.
+    - `variance_fraction`: fraction of the variance of the network's function at the training rows that the sampled
+      directions contribute.
+
+    Args:
+        attributes: root attributes of the file.
     """
     if "subspace" not in attributes:
         return {}

@@ -1,6 +1,8 @@
-"""Findings of the gate, and answers to four questions: run, convergence, calibration, unfamiliar inputs.
+"""Findings of the gate, and answers to four questions about a run.
 
-Findings are values, identified by topic and kind. Only `outcome.verdict` and the four answers turn them into words.
+The gate is the set of limits that a run must satisfy. A finding is a measured value beyond its limit, identified by
+topic and kind. The four questions are whether the run finished without problems, has converged, is calibrated, and
+detects unfamiliar inputs. Only `outcome.verdict` and the four answers express findings in words.
 """
 
 from __future__ import annotations
@@ -17,10 +19,14 @@ from bnnzoo.evaluation.predictions import noise_scale
 from bnnzoo.finding import Finding, sentences, setting, spell_settings, spelling
 
 _FEWEST_CHAINS = 4
-"""Number of chains whose total ESS is required of runs with fewer chains. With a total of 100, the estimate of a
-standard deviation has an error of 7 %."""
+"""A run with fewer chains needs the same total ESS as a run with this number of chains.
+
+With a total ESS of only 100, the estimate of a standard deviation would have an error of 7 %.
+"""
 OOD_AUROC_LIMITS = (0.6, 0.8)
-"""AUROC thresholds. Below the first, unfamiliar rows are not detected; from the second on, they are detected well."""
+"""Thresholds of the AUROC: below the first, unfamiliar rows are not detected; above the second, they are.
+The standard error of the AUROC is taken into account.
+"""
 
 RAN, CONVERGED = "Did it run without problems?", "Has it converged?"
 CALIBRATED, KNOWS = "Is it calibrated?", "Does it know what it does not know?"
@@ -30,7 +36,7 @@ _UNSURE = {
     "entropy": "the entropy",
     "nll": "minus the log density",
 }
-"""Scores that separate unfamiliar from familiar rows; the first one that a run has is used."""
+"""Scores that may separate unfamiliar from familiar rows, with names for texts; the first available one is used."""
 _DENIED = {
     RAN: "had problems",
     CONVERGED: "has not converged",
@@ -51,24 +57,30 @@ class Limits(NamedTuple):
     rhat: float = 1.01
     """Largest R-hat of the tested quantities (recommended by Vehtari et al. 2021)."""
     ess: float = 100.0
-    """Smallest bulk and tail ESS of the tested quantities, per chain; fewer chains need the total of four."""
+    """Smallest bulk and tail ESS of the tested quantities, per chain.
+
+    With fewer than four chains, the total must be as large as for four chains.
+    """
     variance_ratio: float = 1.1
-    """Largest variance of an average direction, divided by the posterior's, as a sampler estimates it for itself."""
+    """Largest ratio of the variance of the draws to the posterior variance, in an average direction.
+
+    A sampler without a Metropolis test estimates this ratio for itself.
+    """
     variance_ratio_worst: float = 1.2
-    """Largest such ratio along any direction: a standard deviation that is 10 % too large."""
+    """Largest such ratio in any direction; the standard deviation is then 10 % too large."""
     diverging: float = 0.01
     """Largest fraction of divergent steps."""
     ebfmi: float = 0.3
-    """Smallest energy fraction of missing information (E-BFMI, Betancourt 2016)."""
+    """Smallest energy Bayesian fraction of missing information (E-BFMI, Betancourt 2016)."""
     implausible: float = 100.0
-    """Largest distance of the predictions from the data, in units of the data (`diagnostics.distance_from_data`).
+    """Limit for each of the distances of the predictions from the data that `diagnostics.distance_from_data` returns.
 
-    Draws beyond it are not from the posterior, even if the chains agree.
+    If a distance is larger, the draws are not from the posterior, even if the chains agree.
     """
 
 
 class Answer(NamedTuple):
-    """One question, its answer, and the numbers that support it."""
+    """Answer to one question: yes, no or unsure, and a text with the numbers that support the answer."""
 
     question: str
     outcome: Literal["yes", "no", "unsure"]
@@ -81,12 +93,12 @@ def gate_findings(
     *,
     of_sampler: Iterable[Finding] = (),
 ) -> tuple[Finding, ...]:
-    """Return the problems that the gate finds in a run; empty if there are none.
+    """Return the problems of a run: findings of the sampler, and values beyond the limits of the gate.
 
     Args:
-        diagnosis: the numbers of `diagnostics.of_run`.
+        diagnosis: the numbers that `diagnostics.of_run` returns.
         limits: the thresholds of the gate.
-        of_sampler: findings of the sampler itself, from the file.
+        of_sampler: findings that the sampler itself stored in the file.
     """
     floors = ("ess_bulk", "ess_tail", "ebfmi", "draws")
     chain_only = () if is_chain(diagnosis["exactness"]) else ("convergence", "still_chains")
@@ -105,7 +117,7 @@ def gate_findings(
 def _gate_checks(
     diagnosis: Mapping[str, Any], limits: Limits
 ) -> dict[Literal["convergence", "validity"], dict[str, tuple[str, Any, str]]]:
-    """Return label, limit and advice of each number that the gate tests, by topic and kind."""
+    """Return the label, the limit and the advice of each number that the gate tests, by topic and kind."""
     run_longer, is_one_group = f"run longer ({setting('draws')}, {setting('warmup')})", diagnosis.get("modes", 1) < 2
     group_note = "" if is_one_group else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
     agree = group_note + run_longer
@@ -114,16 +126,19 @@ def _gate_checks(
     at = diagnosis.get("unbiased_step_size", 0.0)
     # If chains have diverged, no step size makes the ratio close to 1 at their positions.
     step_size = setting("sampler.step_size", f"{at:.2g}") if at > 0 else f"a smaller {setting('sampler.step_size')}"
-    unbiased = f"use {step_size} (auto if another was given), or an exact sampler such as nuts"
-    worst_direction = "predicted variance over the posterior's, in the stiffest or noisiest direction,"
-    combination = f"R-hat of a combination of the tested quantities, mostly {diagnosis.get('rhat_combination_of')},"
+    unbiased = f"use {step_size} (or auto if you gave a number), or an exact sampler such as nuts"
+    variance_ratio = "variance ratio (predicted variance of the draws / posterior variance)"
+    worst_direction = "variance ratio in the worst direction (predicted variance of the draws / posterior variance)"
+    combination = (
+        f"R-hat of a linear combination of the tested quantities (mostly {diagnosis.get('rhat_combination_of')})"
+    )
     unmoving = f"sampled parameters that never move ({diagnosis.get('unmoving_of')})"
     stuck_advice = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
     convergence = {
         "rhat": (f"R-hat of {diagnosis['rhat_of']}", limits.rhat, agree),
         "rhat_combination": (combination, _combination_limit(diagnosis, limits), agree),
         "unmoving": (unmoving, 0, stuck_advice),
-        "variance_ratio": ("predicted variance over the posterior's", limits.variance_ratio, unbiased),
+        "variance_ratio": (variance_ratio, limits.variance_ratio, unbiased),
         "variance_ratio_worst": (worst_direction, limits.variance_ratio_worst, unbiased),
         "lp_rhat": ("R-hat of the log density", limits.rhat, agree),
         "ess_bulk": (f"bulk ESS of {diagnosis['ess_bulk_of']}", min_ess, run_longer),
@@ -132,14 +147,18 @@ def _gate_checks(
     }
     validity = {
         "still_chains": ("stuck chains (no move in half of the draws)", 0, smaller_step),
-        "remoteness": ("distance of predictions from the data in sds", limits.implausible, smaller_step),
-        "deficit": ("deficit of the log density of a training row, in nats", limits.implausible, smaller_step),
-        "surprise": (
-            "negative log probability of the labels, divided by that of random guessing",
+        "remoteness": ("distance of predictions from the data in sds of the target", limits.implausible, smaller_step),
+        "deficit": (
+            "shortfall of the log density per training row against a constant prediction, in nats",
             limits.implausible,
             smaller_step,
         ),
-        "noise_largest": ("largest noise scale drawn, in sds of the target", noise_scale.LARGEST, run_longer),
+        "surprise": (
+            "negative log probability of the labels, divided by its value for random guessing,",
+            limits.implausible,
+            smaller_step,
+        ),
+        "noise_largest": ("largest draw of the noise scale in sds of the target", noise_scale.LARGEST, run_longer),
         "diverging": ("fraction of divergent steps", limits.diverging, "use a smaller step size"),
         "draws": ("finished draws per chain", diagnosis["draws_requested"], "bnnzoo resume"),
     }
@@ -147,12 +166,15 @@ def _gate_checks(
 
 
 def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
-    """Return the R-hat limit of the combination: the general limit, or the value due to chance if it is larger."""
+    """Return the limit for the R-hat of the linear combination.
+
+    It is the general limit for R-hat, or the limit for chance (`combination.Combination.limit`) if that is larger.
+    """
     return max(limits.rhat, round(diagnosis.get("rhat_combination_limit", limits.rhat), 3))
 
 
 def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> Answer:
-    """Answer whether the run finished without problems, from all findings except those on convergence."""
+    """Answer whether the run finished without problems, from all findings with the topic validity."""
     problem_sentences = sentences([finding for finding in run_findings if finding.topic == "validity"])
     if problem_sentences:
         return Answer(RAN, "no", _sentence(problem_sentences))
@@ -179,7 +201,7 @@ def answer_converged(
     run_findings: Sequence[Finding],
     limits: Limits = Limits(),  # noqa: B008 (immutable)
 ) -> Answer:
-    """Answer whether the run has converged, from R-hat and effective sample sizes with the gate's limits."""
+    """Answer whether the run has converged, from all findings with the topic convergence."""
     if not is_chain(diagnosis["exactness"]):
         return Answer(CONVERGED, "unsure", "The draws are not a Markov chain, so R-hat and ESS do not apply.")
     problem_sentences = sentences([finding for finding in run_findings if finding.topic == "convergence"])
@@ -201,15 +223,16 @@ def answer_converged(
 
 
 def answer_calibrated(curve: Calibration, rows: int) -> Answer:
-    """Answer whether the run is calibrated, from the largest gap over the whole curve.
+    """Answer whether the run is calibrated, from the confidence interval of the calibration gap.
 
-    The answer is "no" if the whole interval of the gap exceeds the tolerance, regardless of the p-value.
+    The answer is "no" if the lower end of the interval exceeds the tolerance. Otherwise it is "unsure" if the upper end
+    is too large, because there are too few test rows.
     """
     interval = f"{calibration_distance.LEVEL:.0%} interval {100 * curve.low:.1f} to {100 * curve.high:.1f} %"
     text = (
         f"predicted and observed frequencies in {rows} test rows differ by at most {100 * curve.gap:.1f} % "
-        f"({interval}; tolerated: an interval from {calibration_distance.MARGIN:.0%} or below to "
-        f"{calibration_distance.COARSEST:.0%} or below)"
+        f"({interval}; tolerated: a lower end of at most {calibration_distance.MARGIN:.0%} and an upper end of at most "
+        f"{calibration_distance.COARSEST:.0%})"
     )
     if curve.low > calibration_distance.MARGIN:
         return Answer(CALIBRATED, "no", _sentence([curve.direction, text]))
@@ -219,22 +242,26 @@ def answer_calibrated(curve: Calibration, rows: int) -> Answer:
 
 
 def with_caveat(answer: Answer, caveat: str) -> Answer:
-    """Change the answer to "no" because another test rejects, and put the caveat of that test first."""
+    """Change the answer to "no" because of another test, and put the caveat of that test before the text."""
     return answer._replace(outcome="no", text=_sentence([caveat, answer.text[:1].lower() + answer.text[1:]]))
 
 
 def answer_knows(scores: Mapping[str, Estimate]) -> Answer:
-    """Answer whether the run detects unfamiliar inputs, from `OodScores.estimates` on pure noise."""
+    """Answer whether the run detects unfamiliar inputs, from its scores on test rows and on random inputs.
+
+    Args:
+        scores: the result of `OodScores.estimates` with random inputs as the unfamiliar rows.
+    """
     score = next(name for name in _UNSURE if f"ood_auroc_{name}" in scores)
     auroc_value, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
     mean_scores = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
     low, high = OOD_AUROC_LIMITS
     text = (
-        f"{_UNSURE[score]} is {mean_scores}, distinguished with AUROC {auroc_value:.2f} (good above {high}, poor "
-        f"below {low})"
+        f"{_UNSURE[score]} is {mean_scores}; it distinguishes them with an AUROC of {auroc_value:.2f} (good above "
+        f"{high}, poor below {low})"
     )
     auroc = scores[f"ood_auroc_{score}"]
-    # If all of few rows are separated, the standard error is zero; the rule of three then bounds the error.
+    # If all rows are separated, the standard error is zero. With few rows, the rule of three then bounds the error.
     min_error = 0.0 if auroc.influence is None else 6 / len(auroc.influence)
     error = max(2 * (auroc.se or 0.0), min_error)
     return Answer(
@@ -245,12 +272,12 @@ def answer_knows(scores: Mapping[str, Estimate]) -> Answer:
 
 
 def answer_unknown(question: str, reason: object) -> Answer:
-    """Return the answer "unsure" with the reason why the question cannot be answered."""
+    """Return the answer "unsure", with the reason why the question cannot be answered."""
     return Answer(question, "unsure", _sentence([f"unknown: {reason}"]))
 
 
 def combine_answers(answers: Sequence[Answer]) -> tuple[str, str]:
-    """Combine all answers into one answer and one sentence."""
+    """Combine the answers to all questions into one answer (yes, no or unsure) and one sentence."""
     denied = [_DENIED[answer.question] for answer in answers if answer.outcome == "no"]
     if denied:
         return "no", f"Do not trust this run yet: it {_join_words(denied)}."

@@ -1,4 +1,4 @@
-"""Sampled parameters whose own values can be tested, because no symmetry of the network permutes them."""
+"""Parameters whose convergence can be tested directly, because no symmetry of the network permutes them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.affine import is_affine_along
 
 _ALL_UP_TO, _EVENLY, _WORST = 100, 50, 20
-"""Numbers of tested weights: all weights up to the first number.
+"""Numbers of tested weights.
 
-In a larger network, the second number of evenly spaced weights are tested. The third number limits the further weights
-that are tested because chance does not explain their R-hat.
+If the network has at most `_ALL_UP_TO` weights, all weights are tested. In a larger network, `_EVENLY` evenly spaced
+weights are tested, and at most `_WORST` other weights whose R-hat is larger than chance explains.
 """
 _ROWS = 8
 _MAX_NAMES = 3
@@ -37,10 +37,11 @@ class NamedParameters(NamedTuple):
 
 
 def identified_weights(predictor: Predictor) -> NamedParameters | None:
-    """Return the network's weights if its outputs are affine in all of them, else None.
+    """Return the weights to test if the outputs of the network are affine in all weights; otherwise None.
 
-    This holds for a last layer on fixed features and without hidden layers. Then no likelihood except a mixture has a
-    symmetry that permutes weights, so chains that sample the posterior agree on each weight.
+    The outputs are affine for a network without hidden layers, and for a last layer on fixed features. Then no symmetry
+    permutes the weights, unless the likelihood is a mixture. Chains that sample the posterior therefore agree on the
+    distribution of each weight. For a mixture, the result is None.
     """
     if not predictor.predicts or predictor.record.keeps_predictions or not predictor.record.has_training_rows:
         return None
@@ -58,7 +59,7 @@ def identified_weights(predictor: Predictor) -> NamedParameters | None:
 
 
 def names_of(block: str, shape: Sequence[int]) -> list[str]:
-    """Return the names of a block's elements, in order, such as `weight[0, 3]`."""
+    """Return the names of all elements of a block, in order, such as `weight[0, 3]`."""
     return [_element_name(block, place) for place in np.ndindex(*shape)]
 
 
@@ -68,11 +69,12 @@ def _element_name(block: str, place: Iterable[int]) -> str:
 
 
 def unmoving_parameters(predictor: Predictor) -> list[str] | None:
-    """Return the names of parameters that changed at most once in some chain; a sampled one changes with every move.
+    """Return the names of the parameters that changed at most once in some chain.
 
-    For a posterior that is not a network's, a block is listed only if all of it is constant. On the natural scale, some
-    numbers are constant by definition, such as the diagonal of a correlation matrix. The result is None with too few
-    draws.
+    Such a parameter does not move, because a sampled parameter changes whenever its chain moves. For a posterior
+    without a network, a block is listed only if none of its elements moves: single elements may be constant by
+    definition, such as the diagonal of a correlation matrix. The result is None with too few draws, or for a run that
+    keeps predictions.
     """
     record = predictor.record
     if record.keeps_predictions or record.shape[1] < FEWEST_DRAWS // 10:
@@ -90,7 +92,7 @@ def unmoving_parameters(predictor: Predictor) -> list[str] | None:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Return a few names, and the number of the others, as text."""
+    """Return at most three names, and the number of the other names, as text."""
     other_names = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(names[:_MAX_NAMES]) + other_names
 
@@ -109,7 +111,7 @@ def _is_affine(posterior: NetworkPosterior, inputs: Shaped[Array, "row ..."]) ->
 
 
 def _is_mixture(posterior: AbstractPosterior, inputs: Shaped[np.ndarray, "row ..."]) -> bool:
-    """Whether the distribution of a target has several exchangeable components."""
+    """Whether the distribution of a target is a mixture of several components, which can be permuted."""
     theta = jnp.zeros((posterior.layout.dim,), posterior.dtype)
     output = jax.eval_shape(lambda t: posterior.outputs(t, jnp.asarray(inputs)), theta)
     distribution = posterior.likelihood_at(theta).distribution(jnp.zeros(output.shape[1:], output.dtype))
@@ -121,7 +123,10 @@ def _is_mixture(posterior: AbstractPosterior, inputs: Shaped[np.ndarray, "row ..
 
 
 def _weights_to_test(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight"]:
-    """Return evenly spaced weights, and weights whose R-hat is larger than expected by chance among all weights."""
+    """Return the indices of evenly spaced weights, and of weights whose R-hat is larger than chance explains.
+
+    The limit for chance takes into account that the largest R-hats of all `dim` weights are tested.
+    """
     evenly_spaced = evenly(dim, _EVENLY)
     if predictor.record.shape[1] < FEWEST_DRAWS:
         return evenly_spaced
@@ -135,7 +140,7 @@ def _weights_to_test(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight
 
 
 def _rough_rhats(predictor: Predictor, dim: int) -> Float[np.ndarray, " weight"]:
-    """Return for each weight the variance between halves of chains divided by the variance within halves."""
+    """Return, for each weight, the variance between the halves of chains divided by the variance within the halves."""
     (chains, count), draws = predictor.record.shape, predictor.draws
     sums, square_sums, counts = (np.zeros((2 * chains, size)) for size in (dim, dim, 1))
     reference = np.asarray(draws[0:1][:, :dim], float)

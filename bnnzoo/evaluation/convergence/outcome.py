@@ -1,4 +1,4 @@
-"""Outcome of a run as one line: converged, settled or not settled, with reasons and the known bias."""
+"""Verdict on a run in one line: converged, settled or not settled, with the reasons and the known bias."""
 
 from __future__ import annotations
 
@@ -12,34 +12,38 @@ from bnnzoo.finding import Finding, Spelling, sentences, setting, spell_settings
 from bnnzoo.recipe import duration
 
 _BETWEEN = {"rhat", "rhat_combination", "lp_rhat"}
+"""Kinds of findings about an R-hat, which compares the chains with each other."""
 _DISAGREEMENT = _BETWEEN | {"ess_bulk", "ess_tail"}
-"""Kinds of findings that chains in different modes cause. The ESS over all chains is small wherever chains disagree.
+"""Kinds of findings that occur if chains are in different modes; the ESS of all chains together is then small too.
 
-A longer run is the remedy for all of them, unless the chains never leave their modes."""
+The remedy for all of them is a longer run, unless the chains never leave their modes.
+"""
 
 _AGREEMENT = 0.1
-"""Largest excess of R-hat over 1 from which a necessary length is computed; with a larger one the chains disagree."""
+"""Largest value of R-hat - 1 from which the necessary length of a run is computed; above it, the chains disagree."""
 _LEAST_FACTOR = 1.2
-"""Smallest factor that is advised; the numbers of a run that is hardly longer may miss their limits again."""
+"""Smallest factor by which a longer run is advised, because a run that is hardly longer may miss the limits again."""
 
 
 def bias(diagnosis: Mapping[str, Any]) -> str:
-    """Describe the bias that a sampler without an accept step estimated for itself; empty if there is no estimate."""
+    """Describe the bias that a sampler without a Metropolis test estimated for itself; empty without an estimate."""
     if "variance_ratio" not in diagnosis:
         return ""
     error = f" ± {diagnosis['variance_ratio_se']:.1g}" if "variance_ratio_se" in diagnosis else ""
     return (
         "from its step size, curvature and gradient noise, the variance of an average direction is "
-        f"{diagnosis['variance_ratio']:.3g}{error} times that of the posterior"
+        f"{diagnosis['variance_ratio']:.3g}{error} times the variance of the posterior"
     )
 
 
 def verdict(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spelling: Spelling = "options") -> str:
     """Return one line that begins with the outcome: converged, settled, or not settled.
 
-    A run has converged if no finding concerns convergence and its sampler is unbiased. It has settled if every chain
-    has mixed within itself (`settling`) but the chains disagree, or if the sampler is biased. Otherwise some chain
-    still drifts, or there are too few draws. Reasons, other problems and the known bias follow.
+    - Converged: no finding concerns convergence, and the sampler is not biased.
+    - Settled: every chain has mixed within itself (`settling`), but the chains disagree or the sampler is biased.
+    - Not settled: some chain still drifts, or there are too few draws.
+
+    The line for an approximation begins with "not a chain". The reasons, other problems and the known bias follow.
     """
     problem_sentences, exactness = sentences(run_findings, spelling), diagnosis["exactness"]
     if not is_chain(exactness):
@@ -56,9 +60,10 @@ def verdict(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spell
 
 
 def has_settled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> bool:
-    """Whether every chain has mixed within itself, and the only findings are that chains disagree.
+    """Whether every chain has mixed within itself, and all findings are due to the disagreement of the chains.
 
-    Any other finding excludes this, including one on validity: a stuck chain disagrees with the others like a mode.
+    The result is false if there is any other finding, because another problem can look like a mode: for example, a
+    stuck chain also disagrees with the other chains.
     """
     kinds = {finding.kind for finding in run_findings}
     return (
@@ -71,13 +76,13 @@ def has_settled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -
 
 
 def describe_bias(diagnosis: Mapping[str, Any]) -> str:
-    """Return a sentence on the distribution of a biased sampler, with the size of the bias if it is known."""
+    """Return the statement that the sampler is biased, with the size of the bias if it is known."""
     bias_text = bias(diagnosis)
     return f"the draws follow the distribution of a biased sampler{f': {bias_text}' if bias_text else ''}"
 
 
 def describe_modes(diagnosis: Mapping[str, Any]) -> str:
-    """Describe chains that have settled in different modes, and the use of more chains."""
+    """Describe chains that have settled in different modes, and the effect of using more chains."""
     chains, modes = diagnosis["chains"], diagnosis["modes"]
     error = (diagnosis["between_share"] / chains) ** 0.5
     return (
@@ -88,10 +93,10 @@ def describe_modes(diagnosis: Mapping[str, Any]) -> str:
 
 
 def _describe_unsettled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spelling: Spelling) -> str:
-    """Return the reasons of a run that has not settled.
+    """Return the reasons why a run has not settled.
 
-    Reasons that a longer run does not remove come first, then the necessary length if it is known, then the R-hats and
-    effective sample sizes, which the longer run is expected to improve.
+    Problems that a longer run does not solve come first. The advice to run longer follows, with the necessary length if
+    it is known. The R-hats and effective sample sizes that a longer run should improve come last.
     """
     mixing = [finding._replace(advice="") for finding in run_findings if finding.kind in _DISAGREEMENT]
     others = [finding for finding in run_findings if finding.kind not in _DISAGREEMENT]
@@ -104,9 +109,9 @@ def _describe_unsettled(diagnosis: Mapping[str, Any], run_findings: Sequence[Fin
 
 
 def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> str:
-    """Return the factor by which chains must be longer, with the setting for it.
+    """Return the advice to run longer, with the factor and the setting if the factor is known.
 
-    The factor is omitted if it is unknown, as for chains that disagree although each has mixed within itself.
+    The factor is unknown, for example, if the chains disagree although each chain has mixed within itself.
     """
     drifts = diagnosis.get("drift_p", 1.0) < settling.LEVEL
     factors = [1.0, 2.0 if drifts else 1.0, *_factors_of_agreeing_chains(diagnosis, mixing)]
@@ -124,9 +129,10 @@ def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> str:
 
 
 def _factors_of_agreeing_chains(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> list[float]:
-    """Return the factor by which each finding's number misses its limit, if the chains agree.
+    """Return, for each finding, the factor by which the value misses the limit; empty if the chains disagree.
 
-    The excess of R-hat over 1 then falls, and the effective sample size grows, in proportion to the length.
+    If the chains agree, R-hat - 1 is inversely proportional to the number of draws, and the effective sample size is
+    proportional to it. The factor is therefore also the factor by which the run must be longer.
     """
     excess = [(finding.value - 1, finding.limit - 1) for finding in mixing if finding.kind in _BETWEEN]
     if diagnosis.get("modes", 1) > 1 or any(not value <= _AGREEMENT for value, _ in excess):

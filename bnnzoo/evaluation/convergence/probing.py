@@ -1,4 +1,4 @@
-"""Inputs at which convergence is tested: ordinary rows, and rows that span the inputs of the data."""
+"""Inputs at which convergence is tested: evenly spaced rows, and rows that span the inputs of the data."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from bnnzoo.evaluation.formulas import blocking
 from bnnzoo.store import schema
 
 _CANDIDATES = 2000
-"""Number of evenly spaced rows, and of rows far from the mean, among which spanning rows are searched."""
+"""Number of evenly spaced rows, and number of rows far from the mean, that are candidates for spanning rows."""
 _FEATURES = 500
-"""Largest number of features that describe a candidate; the extreme rows of each are candidates too."""
+"""Largest number of features that are compared. For each feature, the most extreme row is a candidate too."""
 _FAR = 1e15
-"""Largest standardised value; larger ones are clipped."""
+"""Largest absolute standardised value; larger values are clipped."""
 
 
 class Probes(NamedTuple):
     """Inputs at which predictions are tested."""
 
     labels: list[str]
-    """Place of each input in the file, such as `test row 3`."""
+    """Name of the row of each input in the file, such as `test row 3`, counted from 0."""
     inputs: Shaped[np.ndarray, "row ..."]
 
 
 def probe_rows(record: Record, count: int) -> Probes:
-    """Choose `count` inputs of the file, or all if there are fewer; the choice is deterministic.
+    """Select `count` inputs of the file, or all inputs if there are fewer; the selection is deterministic.
 
-    Half of them are evenly spaced test rows (training rows if there are none). The others span the inputs of all rows.
-    They are selected by a QR decomposition with pivoting of the standardised inputs and a constant. The next row is
-    always the one farthest from the span of the previous rows. So a feature that occurs in a few rows only is among the
-    probes.
+    Half of the selected inputs are evenly spaced test rows, or training rows if there are no test rows. The others span
+    the inputs of all rows. They are selected by a QR decomposition with pivoting: the next row is always the row that
+    is farthest from the span of the rows before it. Each row consists of its standardised inputs and a constant. If a
+    feature differs from its mean in only a few rows, one of these rows is therefore selected.
+
+    For a run that keeps predictions, the first `count` inputs of these predictions are returned.
     """
     if record.keeps_predictions:
         kept_rows = record.array("constant_data", schema.KEPT_ROWS)[:count]
@@ -61,9 +63,15 @@ def probe_rows(record: Record, count: int) -> Probes:
 def spanning_rows(
     x: Shaped[np.ndarray, "row ..."], count: int, *, excluded: Int[np.ndarray, " some"]
 ) -> Int[np.ndarray, " chosen"]:
-    """Choose `count` rows outside `excluded` by a QR decomposition with pivoting; NaN counts as the mean.
+    """Select at most `count` rows by a QR decomposition with pivoting; NaN counts as the mean of the feature.
 
-    If the rows span the whole space before `count` is reached, the selection restarts with the remaining rows.
+    If the selected rows span all candidates before `count` is reached, the selection starts again with the candidates
+    that are left.
+
+    Args:
+        x: inputs of all rows.
+        count: number of rows to select.
+        excluded: indices of rows that must not be selected.
     """
     flat = x.reshape(len(x), -1)
     flat = flat[:, evenly(flat.shape[1], _FEATURES)]
@@ -90,7 +98,10 @@ def spanning_rows(
 def _candidates(
     flat: Shaped[np.ndarray, "row feature"], mean: Float[np.ndarray, " feature"], sd: Float[np.ndarray, " feature"]
 ) -> Int[np.ndarray, " candidate"]:
-    """Return evenly spaced rows, the rows farthest from the mean, and the extreme rows of every feature."""
+    """Return the indices of the candidates: evenly spaced rows, rows far from the mean, and extreme rows of features.
+
+    The extreme row of a feature is the row where the feature is farthest from its mean. Few rows are all candidates.
+    """
     rows = len(flat)
     if rows <= 2 * _CANDIDATES:
         return np.arange(rows)
@@ -111,7 +122,7 @@ def _candidates(
 def _moments(
     flat: Shaped[np.ndarray, "row feature"],
 ) -> tuple[Float[np.ndarray, " feature"], Float[np.ndarray, " feature"]]:
-    """Return the mean and standard deviation of each feature over its finite values."""
+    """Return the mean and the standard deviation of the finite values of each feature."""
     number, total, square = (np.zeros(flat.shape[1]) for _ in range(3))
     reference = np.nan_to_num(flat[:1].astype(float), nan=0.0, posinf=0.0, neginf=0.0)
     for piece in blocking.blocks(*flat.shape):

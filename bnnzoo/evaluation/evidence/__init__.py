@@ -1,1 +1,1 @@
-"""Estimates of the evidence log p(D)."""
+"""Estimates of the evidence log p(D), the log marginal likelihood of the data."""

@@ -1,4 +1,4 @@
-"""An estimate of the evidence log p(D), with its error and its meaning."""
+"""An estimate of the evidence log p(D), with its standard error and an explanation."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from scipy import special
 
 @dataclass(frozen=True)
 class Evidence:
-    """Estimate of log p(D) in nats, as a density of the targets in their original units.
+    """Estimate of log p(D) in nats, where p(D) is a density of the targets in original units.
 
     Attributes:
         log_evidence: the estimate.
-        se: Monte Carlo standard error; NaN if there is none.
-        method, meaning: the method, and its interpretation in one line.
-        trusted: whether the error estimate is reliable; for a lower bound, whether its gap is known.
-        discretisation: for a path, the error due to the finite number of powers.
-        gap: for a lower bound, the KL divergence by which it is too low, if the draws suffice to estimate it.
+        se: Monte Carlo standard error; NaN if it is unknown.
+        method: name of the method.
+        meaning: explanation of the estimate in one line.
+        trusted: whether the standard error is reliable; for a lower bound, whether its gap is known.
+        discretisation: for a path of likelihood powers, the error due to the finite number of powers.
+        gap: for a lower bound, the KL divergence by which the bound is too low; None if the draws cannot estimate it.
     """
 
     log_evidence: float
@@ -33,12 +34,12 @@ class Evidence:
     trusted: bool = True
 
     def record(self) -> dict[str, Any]:
-        """Return a flat dictionary without the fields that this method does not have."""
+        """Return a flat dictionary of the attributes that are not None."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def log_mean_exp(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
-    """Return the log of the mean of e^v, and its standard error by the delta method."""
+    """Return the log of the mean of exp(v) over all values v, and its standard error by the delta method."""
     value = float(np.asarray(special.logsumexp(values))) - math.log(values.size)
     if not math.isfinite(value) or values.size < 2:
         return value, math.nan

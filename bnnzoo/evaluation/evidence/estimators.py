@@ -1,4 +1,4 @@
-"""Estimates of the evidence log p(D) from one run's draws, or from runs along a path of likelihood powers."""
+"""Estimates of the evidence log p(D) from the draws of one run, or from runs with different likelihood powers."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.recipe import as_dict, recipe_from
 
 BOUND = "evidence lower bound"
-"""Method name of a lower bound, which is too low by an unknown amount."""
+"""Name of the method that computes a lower bound of log p(D)."""
 _COARSE = 1.0
-"""Largest discretisation error, in nats, of an integral over the powers; stepping stones are used beyond it."""
+"""Largest discretisation error, in nats, of an integral over the powers; above it, stepping stones may be used."""
 _MOST_ERROR = 0.1
 """Largest standard error, in nats, at which the correction of a Laplace approximation is trusted."""
 _TARGET = ("model", "likelihood", "prior", "standardise", "stochastic")
-"""Fields of a recipe that define the target distribution, beside the data and the power."""
+"""Fields of a recipe that define the target distribution, together with the data and the likelihood power."""
 
 
 def of_run(predictor: Predictor) -> Evidence:
     """Estimate log p(D) from one run.
 
     Raises:
-        UsageError: if log p(D) cannot be computed from the run's draws; the message suggests a command.
+        UsageError: if log p(D) cannot be computed from the draws of the run; the message suggests another run.
     """
     record = predictor.record
     attributes, stats = record.attributes, record.statistics
     if float(attributes["likelihood_power"]) != 1:
         raise UsageError(
             f"{record.name}: evidence: the likelihood has the power {float(attributes['likelihood_power']):g}, but "
-            "log p(D) needs the power 1; give this run together with runs of other powers, 0 and 1 among them"
+            "log p(D) needs the power 1; give this run together with runs of other powers, which must include 0 and 1"
         )
     if record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all":
         raise UsageError(
-            f"{record.name}: evidence: only some parameters are sampled, and the others were trained on the "
-            "same rows, which log p(D) does not account for; sample again with [[stochastic=all]]"
+            f"{record.name}: evidence: only some parameters are sampled, but log p(D) is an integral over all "
+            "parameters; sample again with [[stochastic=all]]"
         )
     inspected = json.loads(attributes.get("inspected", "{}"))
     if "log_weight" in stats:
@@ -72,16 +72,19 @@ def of_run(predictor: Predictor) -> Evidence:
 
 
 def of_path(predictors: Sequence[Predictor]) -> Evidence:
-    """Estimate log p(D) from runs that differ only in their likelihood power, including 0 and 1.
+    """Estimate log p(D) from a path of powers: runs that differ only in their likelihood power.
 
     Raises:
-        UsageError: for runs of different problems, approximate runs, or powers without 0 or 1.
+        UsageError: if the runs have different data or target distributions, if a run is approximate or of an unknown
+            model, or if the powers are not 0, 1 and at least one number in between.
     """
     records = [predictor.record for predictor in predictors]
     powers = [float(record.attributes["likelihood_power"]) for record in records]
     for record in records:
         if not record.names_a_model:
-            raise UsageError(f"{record.name}: evidence: a path of powers needs a model, not a posterior made in Python")
+            raise UsageError(
+                f"{record.name}: evidence: a path of powers needs a model; a posterior made in Python is not supported"
+            )
         if not diagnostics.is_chain(record.attributes["exactness"]):
             raise UsageError(
                 f"{record.name}: evidence: draws by {record.attributes['sampler']} are approximate; a path of "
@@ -105,50 +108,56 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
 
 
 def _distrust_reason(attributes: Mapping[str, Any]) -> str:
-    """Return the reason why a run's draws may not be from its target distribution; empty if there is none."""
+    """Return the reason why the draws of a run may not be from its target distribution; empty if there is none."""
     if attributes.get("converged") == 0:
         return "has not converged"
     if attributes.get("regime_ok") == 0:
-        return "is outside its sampler's regime"
+        return "is outside the regime in which its sampler is valid"
     return "uses a biased sampler" if attributes["exactness"] == "biased" else ""
 
 
 def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0.0) -> Evidence:
-    """Return the log of the mean weight of independent draws, with error sd(w) / (mean(w) sqrt(S)) (delta method).
+    """Estimate log p(D) by the log of the mean weight of independent draws.
+
+    The standard error is sd(w) / (mean(w) sqrt(S)) for the weights w of S draws (delta method).
 
     Args:
         log_weights: log weight of each draw.
-        log_unit: is added to convert the density of scaled targets to original units.
+        log_unit: number that is added to convert the log density of scaled targets to original units.
     """
     values, count = log_weights.astype(np.float64).reshape(-1), log_weights.size
     value, se = log_mean_exp(values)
     problem = weight_tail.problem_of(values)
     distrust = f"; {problem}: do not trust it" if problem else ""
-    meaning = f"the log of the mean weight of {count} draws, error by the delta method{distrust}"
+    meaning = f"the log of the mean weight of {count} draws; the error is from the delta method{distrust}"
     return Evidence(value + log_unit, se, "importance weights", meaning, trusted=not problem)
 
 
 def of_acceptance(
     log_bound: Float[np.ndarray, "chain draw"], tries: Float[np.ndarray, "chain draw"], log_unit: float = 0.0
 ) -> Evidence:
-    """Return log k plus the log of the accepted fraction of proposals, averaged over chains: p(D) = k P(accept).
+    """Estimate log p(D) from the fraction of accepted proposals of a rejection sampler.
+
+    The sampler accepts a proposal with the mean probability p(D) / k, where k is an upper bound. The estimate is log k
+    plus the log of the accepted fraction, averaged over the chains.
 
     Args:
         log_bound: log k at each draw.
-        tries: proposals of each draw, a geometric variable (for thinned draws their mean).
-        log_unit: see `of_weights`.
+        tries: number of proposals of each draw, a geometric random variable; for thinned draws, the mean number.
+        log_unit: number that is added to convert the log density of scaled targets to original units.
     """
     accepted = tries.shape[1] / tries.sum(1)
     variances = (1 - accepted) / tries.shape[1]
     value = float(np.mean(log_bound[:, -1].astype(np.float64) + np.log(accepted)))
-    meaning = f"the log of the bound k times the fraction of {int(tries.sum())} proposals that were accepted"
+    meaning = f"the log of the bound k times the accepted fraction of {int(tries.sum())} proposals"
     return Evidence(value + log_unit, math.sqrt(variances.sum()) / len(tries), "rejection", meaning)
 
 
 def _of_bound(predictor: Predictor) -> Evidence:
-    """Return the highest lower bound of all chains, and its gap from the weights of the same draws.
+    """Return the highest evidence lower bound of all chains, and its gap to log p(D) if it can be estimated.
 
-    The bound of a chain is the mean of log p(D, theta) - log q(theta).
+    The bound of a chain is the mean over draws theta of log p(D, theta) - log q(theta), where q is the approximation of
+    the posterior. The gap is estimated from the weights p(D, theta) / q(theta) of the same draws.
     """
     draw_numbers = kept_draws(predictor)
     log_q = predictor.record.statistics["log_q"][:, draw_numbers].astype(np.float64)
@@ -157,15 +166,22 @@ def _of_bound(predictor: Predictor) -> Evidence:
     bound, size = float(best.mean()), best.size
     se = float(best.std(ddof=1) / math.sqrt(size)) if size > 1 else math.nan
     gap = None if weight_tail.problem_of(best) else log_mean_exp(best)[0] - bound
-    gap_text = "unknown, because a few draws have all the weight" if gap is None else f"{gap:.3g} by the draws' weights"
-    meaning = f"a lower bound, the best of {len(values)} chains': log p(D) is larger by KL(q || posterior), {gap_text}"
+    gap_text = (
+        "is unknown, because a few draws have most of the weight"
+        if gap is None
+        else f"is {gap:.3g}, estimated from the weights of the draws"
+    )
+    meaning = (
+        f"a lower bound, the best of {len(values)} chains; log p(D) is larger by KL(q || posterior), which {gap_text}"
+    )
     return Evidence(bound, se, BOUND, meaning, gap=gap, trusted=gap is not None)
 
 
 def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
-    """Return the integral of the Gaussian at the best mode, corrected by the weights of its draws if possible.
+    """Return the integral of the Gaussian approximation at the best mode, corrected by the weights of its draws.
 
-    A draw of the Gaussian q has the weight p(D, theta) / q(theta), whose mean is p(D).
+    A draw theta of the Gaussian q has the weight p(D, theta) / q(theta), and the mean weight is p(D). If the weights
+    are unknown or unreliable, the integral is not corrected and not trusted.
     """
     record = predictor.record
     best_chain = int(np.argmax(log_evidence))
@@ -176,11 +192,14 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     weights = _log_weights(predictor)
     if weights is None:
-        meaning = f"{description}, of unknown error: its draws cannot be weighted; use importance: do not trust it"
+        meaning = (
+            f"{description}; its error is unknown, because its draws cannot be weighted: do not trust it; use "
+            "importance"
+        )
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     values = weights[best_chain]
     log_mean, se = log_mean_exp(values)
-    too_large = "" if se <= _MOST_ERROR else f"their error is {se:.2g} nats, more than {_MOST_ERROR:g}"
+    too_large = "" if se <= _MOST_ERROR else f"the error of their mean is {se:.2g} nats, more than {_MOST_ERROR:g}"
     problems = list(filter(None, [weight_tail.problem_of(values), too_large]))
     if problems:
         meaning = (
@@ -189,15 +208,17 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
         )
         return Evidence(gaussian, math.nan, "Laplace", spell_settings(meaning, spelling()), trusted=False)
     meaning = (
-        f"{description}, {gaussian:.2f}, corrected by {log_mean - gaussian:+.2g} by the weights of its "
-        f"{values.size} draws, "
-        "error by the delta method; other modes are left out"
+        f"{description}, {gaussian:.2f}, corrected by {log_mean - gaussian:+.2g} with the weights of its "
+        f"{values.size} draws; the error is from the delta method; other modes are not included"
     )
     return Evidence(log_mean, se, "Laplace, corrected by weights", meaning)
 
 
 def _log_weights(predictor: Predictor) -> Float[np.ndarray, "chain kept"] | None:
-    """Return log p(D, theta) - log q(theta) of each kept draw; None for an unknown model or unknown rows."""
+    """Return the log weight log p(D, theta) - log q(theta) of each kept draw.
+
+    The result is None if the file has no values of q, does not specify the model, or has no training rows.
+    """
     record = predictor.record
     if "log_q" not in record.statistics or not (record.names_a_model and record.has_training_rows):
         return None
@@ -207,20 +228,30 @@ def _log_weights(predictor: Predictor) -> Float[np.ndarray, "chain kept"] | None
 
 
 def kept_draws(predictor: Predictor) -> Int[np.ndarray, " kept"]:
-    """Return every k-th draw of a chain, so that one number per draw and training row fits into memory."""
+    """Return the indices of every k-th draw of a chain; the stride k limits the memory for the log likelihoods."""
     return predictor.record.kept_draws(int(predictor.record.attributes["rows"]))
 
 
 def log_likelihoods(
     predictor: Predictor, draw_numbers: Int[np.ndarray, " kept"], *, linearised: bool = True
 ) -> Float[np.ndarray, "chain kept"]:
-    """Return log p(D | theta) of each kept draw, in original units, by the linearised network or the original one."""
+    """Return log p(D | theta) of each kept draw, in original units.
+
+    Args:
+        predictor: the run.
+        draw_numbers: indices of the kept draws.
+        linearised: whether a run that predicts with the linearised network uses this network here; False uses the
+            original network.
+    """
     rows = predictor.record.training_rows()
     return predictor.log_likelihoods(*rows, draw_numbers, linearised=linearised).sum(2, dtype=np.float64)
 
 
 def log_priors(predictor: Predictor, draw_numbers: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
-    """Return the log prior density of each kept draw on the sampled scale, which is logarithmic for scales."""
+    """Return the log prior density of each kept draw.
+
+    It is a density on the scale on which parameters are sampled; for positive scale parameters this is the logarithm.
+    """
     posterior = predictor.posterior
     assert isinstance(posterior, NetworkPosterior)  # a model with a name has no other posterior
     draws = predictor.draws[predictor.draw_indices(draw_numbers)]
@@ -236,7 +267,7 @@ def _prior_densities(posterior: NetworkPosterior, thetas: Float[Array, "draw dim
 
 
 def _units(record: Record) -> float:
-    """Return the term that converts the log density of all scaled training targets to original units."""
+    """Return the number that converts the log density of all scaled training targets to original units by addition."""
     if not record.names_a_model or record.attributes["task"] == "classification":
         return 0.0
     logs = np.log(record.array("constant_data", "y_sd").astype(np.float64))
@@ -248,14 +279,17 @@ def _units(record: Record) -> float:
 
 def _check_same(first: Record, other: Record) -> None:
     if first.attributes["data_sha256"] != other.attributes["data_sha256"]:
-        raise UsageError(f"{other.name}: evidence: was trained on other rows than {first.name}")
-    # Dictionaries are compared, because a part also holds its line number in the recipe file.
+        raise UsageError(
+            f"{other.name}: evidence: has other training rows than {first.name}; the runs of a path must have the same "
+            "rows"
+        )
+    # The recipes are compared as dictionaries, because their components also store line numbers of the recipe file.
     first_recipe, other_recipe = (as_dict(recipe_from(record.attributes["recipe"])) for record in (first, other))
     differing_parts = [name for name in _TARGET if first_recipe.get(name) != other_recipe.get(name)]
     if differing_parts:
         raise UsageError(
             f"{other.name}: evidence: differs from {first.name} in {' and '.join(differing_parts)}; the runs of a "
-            "path must differ in [[likelihood_power]] alone"
+            "path must differ only in [[likelihood_power]]"
         )
     if first_recipe["stochastic"] != "all":
         raise UsageError(

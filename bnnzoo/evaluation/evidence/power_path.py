@@ -1,4 +1,4 @@
-"""Integrals of the log-likelihood along a path of likelihood powers."""
+"""Estimates of log p(D) from runs whose likelihoods have different powers, between 0 and 1."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from bnnzoo.evaluation.formulas.rhat import convergence
 
 
 def integrate_powers(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]) -> Evidence:
-    """Integrate E_b[log L] = d log Z(b) / db over the power b, with Z(b) the integral of L^b times the prior.
+    """Integrate the mean log-likelihood over the power b of the likelihood (thermodynamic integration).
 
-    Each trapezoid is corrected by the derivatives at its ends, -(b' - b)^2 / 12 (V' - V) (Friel, Hurn and Wyse 2014).
-    Here V = dE/db is the variance of log L. The error is that of the means and variances, from the runs' effective
-    sample sizes. `discretisation` is the difference to the result without every second run, which is usually an
-    overestimate.
+    Let L be the likelihood and Z(b) the integral of L^b times the prior. Let E(b) and V(b) be the mean and the variance
+    of log L for the run with the power b. Then d log Z(b) / db = E(b), and log p(D) is the integral of E(b) from 0 to
+    1. The trapezoid between neighbouring powers b and c is corrected by -(c - b)^2 / 12 (V(c) - V(b)), because V is the
+    derivative of E (Friel, Hurn and Wyse 2014). The standard error comes from the effective sample sizes of the runs.
+    `discretisation` is the absolute difference from the result without every second run. It is usually larger than the
+    error due to the finite number of powers.
 
     Args:
         powers: ascending powers.
@@ -38,8 +40,8 @@ def integrate_powers(powers: Float[np.ndarray, " run"], values: Sequence[Float[n
         for i, coefficients in zip(coarse_runs, _weights(powers[coarse_runs]), strict=True)
     )
     meaning = (
-        f"the integral over the likelihood's power of its mean log, from {len(powers)} runs; the error is the "
-        "Monte Carlo error; the largest error from the finite number of powers is given separately"
+        f"the integral of the mean log likelihood over the power of the likelihood, from {len(powers)} runs; the error "
+        "is the Monte Carlo error; the error from the finite number of powers is given separately"
     )
     return Evidence(
         integral,
@@ -51,10 +53,11 @@ def integrate_powers(powers: Float[np.ndarray, " run"], values: Sequence[Float[n
 
 
 def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]) -> Evidence:
-    """Sum log E_b[L^(b' - b)] over the powers; each term is a ratio of integrals Z(b') / Z(b) (Xie et al. 2011).
+    """Sum the log ratios of the integrals at neighbouring powers (stepping stones, Xie et al. 2011).
 
-    The result is exact for any distance of the powers. Its variance is finite even where log L has none, for example
-    under the prior of a sampled noise scale.
+    Let L be the likelihood and Z(b) the integral of L^b times the prior. For neighbouring powers b < c, the ratio
+    Z(c) / Z(b) is the mean of L^(c - b) over the draws with the power b. There is no error due to the finite number of
+    powers. The variance is finite even if log L has no variance, for example under the prior of a sampled noise scale.
 
     Args:
         powers: ascending powers.
@@ -70,15 +73,15 @@ def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np
     if not math.isfinite(variance):
         problem = problem or "its error is unknown"
     meaning = (
-        f"the product of the ratios of the integrals at {len(powers)} powers, each ratio a mean weight; the mean log "
-        "likelihood cannot be integrated over the powers, because it is too curved between them or has no variance "
-        f"at power 0{f'; {problem}: do not trust it, give more powers' if problem else ''}"
+        f"the product of the ratios of the marginal likelihoods at neighbouring powers ({len(powers)} powers); the "
+        "mean log likelihood cannot be integrated over the powers, because it is too curved between the powers or has "
+        f"no variance at power 0{f'; {problem}: do not trust it, give more powers' if problem else ''}"
     )
     return Evidence(log_ratio_sum, math.sqrt(variance), "stepping stones", meaning, trusted=not problem)
 
 
 def _weights(powers: Float[np.ndarray, " run"]) -> Float[np.ndarray, "run two"]:
-    """Return the coefficients of each run's mean and variance in the integral."""
+    """Return the coefficients with which the mean and the variance of each run enter the integral."""
     gaps = np.diff(powers)
     linear, quadratic = np.zeros_like(powers), np.zeros_like(powers)
     linear[:-1] += gaps / 2
@@ -89,5 +92,5 @@ def _weights(powers: Float[np.ndarray, " run"]) -> Float[np.ndarray, "run two"]:
 
 
 def _every_second_index(count: int) -> Int[np.ndarray, " some"]:
-    """Return every second of `count` indices, and the last one."""
+    """Return the even numbers below `count`, and `count` - 1."""
     return np.unique([*range(0, count, 2), count - 1])

@@ -1,4 +1,7 @@
-"""Blocks of rows and of draws that fit into memory, with few different shapes, so that few programs are compiled."""
+"""Blocks of rows and of draws that fit into memory.
+
+The blocks have few different shapes, so that few programs are compiled.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,29 @@ import numpy as np
 from jaxtyping import Int
 
 ELEMENTS = 2**22
-"""Largest number of samples, and of numbers of inputs, in a block."""
+"""Largest number of array elements in a block."""
 
 
 def blocks(count: int, numbers_per_element: int) -> Iterator[slice]:
-    """Yield blocks of rows, or draws, such that a block with `numbers_per_element` numbers per element stays small."""
+    """Yield blocks of rows or draws whose arrays have at most `ELEMENTS` elements.
+
+    Args:
+        count: number of rows or draws.
+        numbers_per_element: array elements per row or draw.
+    """
     length = max(1, ELEMENTS // max(1, numbers_per_element))
     for start in range(0, count, length):
         yield slice(start, min(count, start + length))
 
 
 def row_blocks(num_rows: int, row_size: int) -> Iterator[tuple[Int[np.ndarray, " block"], int]]:
-    """Yield equal blocks of rows with `row_size` numbers per row, and their number of real rows.
+    """Yield blocks of rows that all have the same length, each with its number of real rows.
 
-    The last row pads the last block.
+    The last block is filled up with copies of the last row, which are not counted as real rows.
+
+    Args:
+        num_rows: number of all rows.
+        row_size: array elements per row.
     """
     pieces = -(-num_rows // max(1, ELEMENTS // max(1, row_size)))
     length = -(-num_rows // max(1, pieces))
@@ -30,6 +42,9 @@ def row_blocks(num_rows: int, row_size: int) -> Iterator[tuple[Int[np.ndarray, "
 
 
 def round_up_size(count: int) -> int:
-    """Round up to three significant binary digits, by at most a quarter, to limit the number of compiled programs."""
+    """Round up to three significant binary digits, so that few different sizes occur and few programs are compiled.
+
+    The result exceeds `count` by at most a quarter.
+    """
     step = 1 << max(0, count.bit_length() - 3)
     return -(-count // step) * step

@@ -1,4 +1,4 @@
-"""Distance of a prediction from calibration over the whole curve: its size, an interval, and its direction."""
+"""Calibration gap: the largest difference between predicted and observed frequencies, with a confidence interval."""
 
 from __future__ import annotations
 
@@ -11,41 +11,48 @@ from jaxtyping import Bool, Float, Int
 from scipy import special
 
 LEVEL = 0.99
-"""Confidence level of the interval of the gap.
+"""Confidence level of the interval of the calibration gap.
 
-All test rows share the same training rows, and an interval over test rows ignores that dependence. At 0.95, one in
-thirty correct runs would be rejected; at 0.99, less than one in a hundred (`tests/evaluation/test_calibration.py`).
+All predictions at test rows come from the same training rows, and the interval ignores this dependence. At the level
+0.95, one in thirty correct runs would be rejected. At 0.99, less than one in a hundred is rejected
+(`tests/evaluation/test_calibration.py`).
 """
 MARGIN = 0.02
-"""Tolerance: a prediction is not calibrated if the lower end of the gap's interval exceeds it."""
+"""Tolerance: a run is reported as not calibrated if the lower end of the interval of its gap exceeds this number."""
 COARSEST = 0.15
-"""Largest upper end of the gap's interval in a prediction that is reported as calibrated."""
+"""A run is reported as calibrated only if the upper end of the interval of its gap is at most this number."""
 
 
 def half_width(rows: int, targets: int) -> float:
-    """Return half of the width of a gap's interval (Dvoretzky, Kiefer and Wolfowitz), with two curves per target."""
+    """Return half of the width of the interval of a gap, by the inequality of Dvoretzky, Kiefer and Wolfowitz.
+
+    There are two curves per target, and each curve has the same part of the error probability.
+    """
     return math.sqrt(math.log(4 * targets / (1 - LEVEL)) / (2 * rows))
 
 
 class Calibration(NamedTuple):
-    """Largest distance between claimed and observed frequencies along the whole curve, as a fraction of rows."""
+    """Largest difference between predicted and observed frequencies on all curves, as a fraction of the rows."""
 
     gap: float
+    """Largest difference in the given rows."""
     low: float
     high: float
-    """`low` to `high` holds the gap in the population of rows, with at least 99 % probability."""
+    """The interval from `low` to `high` is a 99 % confidence interval of the gap for new rows."""
     direction: str
-    """Direction of the deviation, where it is largest."""
+    """Description of the deviation, such as "intervals too narrow"."""
 
 
 def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()) -> Calibration:
-    """Measure calibration from randomised probability integral transforms, which are uniform if it is exact.
+    """Measure the calibration of a regression from the randomised probability integral transforms (PIT) of its targets.
 
-    Counts are supported too. There are two curves per target. One is the fraction of rows inside central intervals
-    against their probability (the width). The other is the distribution function of the transform (the location).
-    Targets are not pooled, because an interval too wide for one target would hide one too narrow for another. The worst
-    target is reported. The interval is that of Dvoretzky, Kiefer and Wolfowitz with Massart's constant (1990), with the
-    error probability shared by all curves.
+    If the predictions are calibrated, the transforms are uniform on (0, 1). This also holds for counts. Each target has
+    two curves. The first curve shows the fraction of rows inside each central interval against the probability of the
+    interval; it detects intervals of wrong width. The second curve is the distribution function of the transforms; it
+    detects predictions that are too high or too low. Targets are not pooled, because too wide intervals of one target
+    would hide too narrow intervals of another. The worst target is reported. The confidence interval follows from the
+    inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant (1990). All curves share the error
+    probability.
 
     Args:
         pit: probability integral transforms.
@@ -61,13 +68,14 @@ def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()
         if abs(width) >= abs(shift):
             direction = f"intervals{target_suffix} too {'wide' if width > 0 else 'narrow'}"
             direction += (
-                f": those of {100 * width_position:.0f} % contain {100 * (width_position + width):.0f} % of the targets"
+                f": {100 * width_position:.0f} % intervals contain {100 * (width_position + width):.0f} % of the "
+                "targets"
             )
         else:
             direction = f"predictions{target_suffix} too {'high' if shift > 0 else 'low'}"
             direction += (
-                f": {100 * (shift_position + shift):.0f} % of targets lie below their {100 * shift_position:.0f} "
-                "% quantile"
+                f": {100 * (shift_position + shift):.0f} % of the targets lie below the predicted "
+                f"{100 * shift_position:.0f} % quantile"
             )
         curves.append(_with_interval(max(abs(width), abs(shift)), interval_half_width, direction))
     return _combine_curves(curves)
@@ -76,16 +84,21 @@ def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()
 def of_classes(
     labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray, "row class"], names: Sequence[str] = ()
 ) -> Calibration:
-    """Measure calibration as the largest cumulative difference between claims and outcomes.
+    """Measure the calibration of class probabilities as the largest cumulative difference from the outcomes.
 
-    G = max_k |sum_{i <= k} (happened_i - claimed_i)| / rows, without bins (Arrieta-Ibarra, Gujral, Tannen, Tygert and
-    Xu 2022, J. Mach. Learn. Res. 23(351)). Rows are ordered by the claimed probability.
+    A claim is a predicted probability, and its outcome is 1 if the predicted event happened, else 0. The rows are
+    ordered by claim. The gap of a curve is
 
-    One curve is for the claim that the likeliest class is the label, and one for each class. Confidence alone is not
-    enough: a class that is claimed too often is overconfident where it is the likeliest, and underconfident elsewhere.
+        G = max_k |sum_{i <= k} (outcome_i - claim_i)| / rows.
 
-    If the prediction is calibrated, each sum is a martingale, whose supremum is about that of
-    Brownian motion. The error probability is shared by all curves.
+    It needs no bins (Arrieta-Ibarra, Gujral, Tannen, Tygert and Xu 2022, J. Mach. Learn. Res. 23(351)).
+
+    One curve has the claim that the likeliest class is the label. In addition, each class has a curve with the claim
+    that this class is the label. The first curve alone is not enough: if a class is predicted too often, predictions of
+    this class are overconfident, but predictions of other classes are underconfident, and both may cancel.
+
+    If the predictions are calibrated, each sum is a martingale whose supremum is distributed about as the supremum of
+    Brownian motion. All curves share the error probability.
 
     Args:
         labels: indices of the observed classes.
@@ -93,7 +106,7 @@ def of_classes(
         names: names of the classes.
     """
     count = probabilities.shape[1]
-    # With two classes, both curves are mirror images of each other.
+    # With two classes, the curves of the classes are mirror images of each other, so one of them is enough.
     classes = range(1, 2) if count == 2 else range(count)
     quantile_of_supremum = float(special.ndtri(1 - (1 - LEVEL) / (4 * (1 + len(classes)))))
     confidence = _Cumulative.from_claims(probabilities.max(1), probabilities.argmax(1) == labels)
@@ -102,8 +115,8 @@ def of_classes(
     )
 
     def with_interval(curve: _Cumulative, description: str) -> Calibration:
-        # If an outcome is almost never expected and never observed, the estimated spread is near 0. Bernstein's second
-        # term, a rule of three, then bounds the error.
+        # If an outcome is almost never expected and never observed, the estimated spread is near 0. The second term of
+        # Bernstein's inequality, similar to a rule of three, then bounds the error.
         rare_outcome_bound = quantile_of_supremum**2 / (2 * len(labels))
         return _with_interval(curve.gap, quantile_of_supremum * curve.spread + rare_outcome_bound, description)
 
@@ -120,18 +133,20 @@ def of_classes(
 
 
 class _Cumulative(NamedTuple):
-    """Sums of outcomes minus claims, over the rows up to each claim."""
+    """One curve: cumulative sums of outcome minus claim over the rows, in the order of the claims."""
 
     claimed: Float[np.ndarray, " row"]
-    """Claimed probabilities in ascending order."""
+    """Claims (predicted probabilities) in ascending order."""
     happened: Float[np.ndarray, " row"]
+    """Outcome of each claim: 1 if the predicted event happened, else 0."""
     ends: Int[np.ndarray, " step"]
-    """Last row of each distinct claim; the order of rows within equal claims is arbitrary."""
+    """Last row of each group of equal claims; sums inside a group are ignored, because its order is arbitrary."""
     sums: Float[np.ndarray, " step"]
+    """Sum of outcome minus claim up to the end of each group, divided by the number of rows."""
 
     @classmethod
     def from_claims(cls, claimed: Float[np.ndarray, " row"], happened: Bool[np.ndarray, " row"]) -> _Cumulative:
-        """Order the rows by claim and sum up the differences."""
+        """Order the rows by claim, and compute the cumulative sums of outcome minus claim."""
         order = np.argsort(claimed, kind="stable")
         ordered_claims, outcomes = np.asarray(claimed, np.float64)[order], np.asarray(happened, np.float64)[order]
         last_rows = np.append(np.flatnonzero(np.diff(ordered_claims)), len(ordered_claims) - 1)
@@ -140,21 +155,29 @@ class _Cumulative(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """Largest absolute value of the sums."""
+        """Largest absolute value of the cumulative sums."""
         return float(np.max(np.abs(self.sums)))
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the sum: the larger of the observed and the claimed one.
+        """Standard deviation of the sum over all rows: the larger of two estimates.
 
-        A frequency near 0 or 1 has a smaller estimated spread than it should.
+        One estimate comes from the outcomes, the other from the claims. For probabilities near 0 or 1, the estimate
+        from the outcomes alone may be too small.
         """
         observed_variance = float(np.sum((self.happened - self.claimed) ** 2))
         claimed_variance = float(np.sum(self.claimed * (1 - self.claimed)))
         return math.sqrt(max(observed_variance, claimed_variance)) / len(self.claimed)
 
     def direction(self, under: str, over: str, claim: str, means: str) -> str:
-        """Describe the deviation: `under` if more was observed than claimed, `over` if less, and where it turns."""
+        """Describe the deviation of the outcomes from the claims in words.
+
+        Args:
+            under: words for outcomes that are more frequent than claimed.
+            over: words for outcomes that are less frequent than claimed.
+            claim: name of the claim, for a deviation whose direction changes at some value of the claim.
+            means: format of the mean claim and the mean outcome, for a deviation with one direction.
+        """
         largest = int(np.argmax(np.abs(self.sums)))
         sum_below, sum_above = self.sums[largest], self.sums[-1] - self.sums[largest]
         name = {True: under, False: over}
@@ -167,7 +190,10 @@ class _Cumulative(NamedTuple):
 
 
 def _largest_deviation(values: Float[np.ndarray, " value"]) -> tuple[float, float]:
-    """Return the largest signed distance of the empirical distribution function from uniform, and its position."""
+    """Return the largest difference of the empirical distribution function from the uniform one, and its position.
+
+    The difference has a sign: it is positive if the empirical distribution function is larger.
+    """
     ordered, count = np.sort(values), len(values)
     distance_above, distance_below = np.arange(1, count + 1) / count - ordered, ordered - np.arange(count) / count
     if distance_above.max() >= distance_below.max():
@@ -176,7 +202,7 @@ def _largest_deviation(values: Float[np.ndarray, " value"]) -> tuple[float, floa
 
 
 def _combine_curves(curves: Sequence[Calibration]) -> Calibration:
-    """Combine all curves: the largest gap, an interval that holds it, the direction of the most significant curve."""
+    """Combine all curves: largest gap, its confidence interval, and direction of the most significant curve."""
     gap, low, high = (max(getattr(curve, name) for curve in curves) for name in ("gap", "low", "high"))
     return Calibration(gap, low, high, max(curves, key=lambda curve: (curve.low, curve.gap)).direction)
 

@@ -1,9 +1,10 @@
 """R-hat of the worst-mixing linear combination of the tested quantities.
 
-Each quantity alone may mix while a combination of them does not. The multivariate R-hat of Brooks and Gelman (1998) is
-the largest over all combinations. If it is selected and computed on the same draws, it exceeds 1 even for mixed chains.
-The excess grows with the number of quantities. Therefore the combination is selected on one half of every chain, and
-its R-hat is computed on the other half. There, mixed chains give it the distribution of a single quantity's R-hat.
+It is possible that every quantity mixes but a linear combination of them does not. The multivariate R-hat of Brooks and
+Gelman (1998) is the largest R-hat of all linear combinations. If the combination is selected on the same draws, its
+R-hat exceeds 1 even for mixed chains, and the excess grows with the number of quantities. Therefore the combination is
+selected on one half of every chain, and its R-hat is computed on the other half. For mixed chains, this R-hat has the
+same distribution as the R-hat of a single quantity.
 """
 
 from __future__ import annotations
@@ -15,36 +16,39 @@ from jaxtyping import Float
 from scipy import linalg, special, stats
 
 FALSE_ALARM = 1e-3
-"""Probability that mixed chains exceed `Combination.limit`; docs/correctness.md has measurements."""
+"""Probability that the R-hat of mixed chains exceeds `Combination.limit`; docs/correctness.md has measurements."""
 FEWEST_DRAWS = 80
-"""Fewest draws per chain for a test, which compares quarters of chains."""
+"""Smallest number of draws per chain for the test, which compares quarters of chains."""
 _MOST_COLUMNS, _MOST_ROWS = 200, 8000
-"""Largest numbers of quantities, evenly spaced, and of draws of all chains that enter the test."""
+"""Largest number of tested quantities (evenly spaced), and approximate largest number of tested draws of all chains."""
 _DRAWS_A_QUANTITY = 5
+"""Effective draws that are needed per principal component."""
 _ROUNDING = 1e-8
-"""Variance relative to the largest below which a direction is rounding error."""
+"""Variance of a direction, relative to the largest variance; directions with less variance are rounding error."""
 _CUT = 10.0
+"""Largest standardised value; larger ones are clipped."""
 DRAWS_PER_FREEDOM = 6.0
 """Effective draws per degree of freedom of a standard error, calibrated by simulation (benchmarks/combination.py)."""
 _LOST = 2.0
-"""Effective draws used up by the means of the parts."""
+"""Number that is subtracted from the effective draws of a half, because the mean is estimated from the same draws."""
 
 
 class Combination(NamedTuple):
-    """Worst-mixing combination of quantities."""
+    """R-hat of the worst-mixing linear combination of quantities, and its limit."""
 
     rhat: float
     """R-hat on draws that were not used to select the combination."""
     limit: float
-    """Largest R-hat that chance explains with these effective draws, with probability 1 - `FALSE_ALARM`."""
+    """Limit that the R-hat of mixed chains exceeds with probability `FALSE_ALARM` at this effective sample size."""
     column: int
-    """Index of the quantity with the largest correlation with the combination."""
+    """Index of the quantity whose correlation with the combination is largest in absolute value."""
 
 
 def worst_combination(values: Float[np.ndarray, "chain draw value"]) -> Combination | None:
-    """Select the combination on one half of each chain and measure it on the other, both ways; keep the worse result.
+    """Select a combination on one half of each chain, and compute its R-hat on the other half.
 
-    The result is None with too few draws, fewer than two quantities that move in every half, or non-finite values.
+    This is done twice, with exchanged halves, and the worse result is returned. The result is None with too few draws,
+    with non-finite values, or with fewer than two quantities that vary in both halves of every chain.
     """
     chains, draws, _ = values.shape
     if draws < FEWEST_DRAWS or not np.isfinite(values).all():
@@ -65,12 +69,17 @@ def worst_combination(values: Float[np.ndarray, "chain draw value"]) -> Combinat
 
 
 def rhat_and_limit(values: Float[np.ndarray, "chain draw"], false_alarm: float) -> tuple[float, float]:
-    """Return the rank-normalised split R-hat of one quantity, and the largest value that chance explains.
+    """Return the rank-normalised split R-hat of one quantity, and the limit that chance rarely exceeds.
 
-    R-hat^2 is about 1 + (F - 1) / n, where n is the effective draws of a half. F is the variance of the halves' means
-    divided by their squared standard error. In mixed chains it follows an F distribution. Its first degrees of freedom
-    are k - 1, with k the number of halves. The second are those of the standard error, a few per hundred effective
-    draws. Both constants were calibrated by simulation (benchmarks/combination.py).
+    Each chain is split into halves. R-hat^2 is about 1 + (F - 1) / n, where n is the number of effective draws of a
+    half. F is the variance of the means of the halves, divided by the squared standard error of such a mean. For mixed
+    chains, F has an F distribution. The numerator has k - 1 degrees of freedom for k halves. The denominator has the
+    degrees of freedom of the standard error: one per six effective draws of all halves. The constants
+    `DRAWS_PER_FREEDOM` and `_LOST` were calibrated by simulation (benchmarks/combination.py).
+
+    Args:
+        values: the draws.
+        false_alarm: probability with which the R-hat of mixed chains exceeds the limit.
     """
     half_chains = _split(normal_scores(values[..., None]))[..., 0]
     count, length = half_chains.shape
@@ -85,7 +94,10 @@ def rhat_and_limit(values: Float[np.ndarray, "chain draw"], false_alarm: float) 
 
 
 def normal_scores(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw value"]:
-    """Return the normal scores of each quantity's ranks over all draws (Blom's, as in Vehtari et al. 2021)."""
+    """Replace each value by the normal score of its rank among all draws of the quantity.
+
+    The scores are computed by Blom's formula, as in Vehtari et al. 2021.
+    """
     chains, draws, size = values.shape
     ranks = stats.rankdata(values.reshape(-1, size), axis=0).reshape(values.shape)
     return special.ndtri((ranks - 0.375) / (chains * draws + 0.25))
@@ -105,15 +117,16 @@ def _measure_combination(
 
 
 def _worst_direction(parts: Float[np.ndarray, "part draw value"]) -> Float[np.ndarray, " value"]:
-    """Return the a that maximises a' B a / a' W a, with B the covariance between the parts' means and W within parts.
+    """Return the direction a that maximises (a' B a) / (a' W a).
 
-    The search uses the leading principal components of W only, as many as the effective draws can resolve. With n
-    draws, an inverse of W can be estimated for n / 5 quantities.
+    B is the covariance matrix of the means of the parts, and W is the covariance matrix within parts. The search uses
+    only the leading principal components of W. With n effective draws, n / 5 components are used, because the inverse
+    of W cannot be estimated for more.
     """
     means = parts.mean(1)
     centred = parts - means[:, None]
     flat = centred.reshape(-1, parts.shape[2])
-    # The effective sample size of a first-order autoregression: a rough number is enough here.
+    # A rough effective sample size is enough here, so the formula for a first-order autoregression is used.
     variance = np.einsum("cdv,cdv->v", centred, centred)
     lag = np.einsum("cdv,cdv->v", centred[:, 1:], centred[:, :-1]) / np.maximum(variance, 1e-300)
     effective = len(flat) * float(np.median((1 - lag) / np.maximum(1 + lag, 1e-3)))
@@ -126,7 +139,10 @@ def _worst_direction(parts: Float[np.ndarray, "part draw value"]) -> Float[np.nd
 
 
 def _effective_draws(parts: Float[np.ndarray, "part draw"]) -> float:
-    """Return the effective draws of the mean of one part, from the autocorrelation within parts (Geyer 1992)."""
+    """Return the effective number of draws of the mean of one part, from the autocorrelation within parts.
+
+    See Geyer 1992, Statistical Science 7(4).
+    """
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
     centred = parts - parts.mean(1, keepdims=True)
@@ -143,7 +159,10 @@ def _split(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "
 
 
 def _standardise(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw value"]:
-    """Scale each quantity by its spread and clip heavy tails, so that no variance has to exist."""
+    """Standardise each quantity by its median and interquartile range, and clip the tails.
+
+    The result is meaningful even if a quantity has no variance.
+    """
     low, centre, high = np.quantile(values, [0.25, 0.5, 0.75], axis=(0, 1))
     spread = np.where(high > low, (high - low) / 1.349, values.std((0, 1)))
     return np.clip((values - centre) / np.maximum(spread, 1e-300), -_CUT, _CUT)

@@ -1,17 +1,18 @@
-"""Conformal Bayes by add-one-in importance weights: arrays of log likelihoods in, sets of targets out.
+"""Conformal Bayes: sets of targets for new rows, from the log likelihoods of draws.
 
-Fong and Holmes (2021, "Conformal Bayesian computation", NeurIPS). A candidate y of a new row reweights the draws
-theta_t of the posterior given the n training rows: w_t(y) is proportional to p(y | x, theta_t)^power. Under these
-weights the draws are of the posterior given all n + 1 rows. The score of a row is its posterior predictive density in
-units of the standard deviation that each draw predicts for the row,
+The method is by Fong and Holmes (2021, "Conformal Bayesian computation", NeurIPS). Let theta_t be draws of the
+posterior given n training rows, and let y be a candidate for the target of a new row with inputs x. The weight of draw
+t for this candidate is w_t(y), proportional to p(y | x, theta_t)^power, with the sum 1. With these weights, the draws
+represent the posterior given all n + 1 rows. The score of a row is its posterior predictive density, in units of the
+standard deviation that each draw predicts for the row:
 
-    sigma_i(y) = sum_t w_t(y) p(y_i | x_i, theta_t) sd(x_i, theta_t),
-    sigma_new(y) = sum_t w_t(y) p(y | x, theta_t) sd(x, theta_t).
+    score of training row i:  sum_t w_t(y) p(y_i | x_i, theta_t) sd(x_i, theta_t),
+    score of the new row:     sum_t w_t(y) p(y | x, theta_t) sd(x, theta_t).
 
-Without the standard deviations, which Fong and Holmes do not use, rows with much noise have low densities everywhere,
-and their sets are too small or empty. The set contains each y whose score has a rank of at least
-floor(alpha (n + 1)) + 1 among the n + 1 scores, counted from the lowest. For exchangeable rows and exact draws it holds
-the target with probability at least 1 - alpha.
+Fong and Holmes do not multiply by the standard deviations. Without them, rows with much noise have low densities
+everywhere, and their sets are too small or empty. The conformal set contains each candidate y for which the score of
+the new row has a rank of at least floor(alpha (n + 1)) + 1 among the n + 1 scores; the lowest score has rank 1. For
+exchangeable rows and exact draws, the set contains the target with probability at least 1 - alpha.
 """
 
 from __future__ import annotations
@@ -26,32 +27,34 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 _GRID, _POINTS = 33, 16
-"""Candidates in the first grid of a row, and in each later grid at one end of its set."""
+"""Number of candidates in the first grid of a row, and in each later grid that refines one end of its set."""
 _MAX_STEPS = 64
+"""Largest number of grids that refine one end."""
 _ERROR = 1e-3
-"""Error of an end, as a multiple of the width of the first grid; ends are rounded outwards."""
+"""Largest error of an end, relative to the width of the interval from `low` to `high`; ends are rounded outwards."""
 _SCORES = 2**23
-"""Largest number of scores, rows x candidates x training rows, that are computed at a time."""
+"""Largest number of scores (rows x candidates x training rows) that are computed at a time."""
 
 
 def least_rank(alpha: float, num_rows: int) -> int:
-    """Return the smallest rank of a candidate in the set; the lowest score has rank 1.
+    """Return the smallest rank with which a candidate belongs to the conformal set; the lowest score has rank 1.
 
     Args:
         alpha: one minus the level.
-        num_rows: number of training rows, without the new one.
+        num_rows: number of training rows, without the new row.
     """
     return math.floor(alpha * (num_rows + 1) + 1e-9) + 1
 
 
 class ConformalBayes(NamedTuple):
-    """The test of whether a candidate is in the conformal set of its row, from the scores of the training rows."""
+    """Test of whether a candidate is in the conformal set of its row, prepared for the training rows of a run."""
 
     relative: Float[Array | np.ndarray, "draw train"]
-    """p(y_i | x_i, theta_t) sd(x_i, theta_t) over its largest value among the draws."""
+    """p(y_i | x_i, theta_t) sd(x_i, theta_t) of each draw t and row i, divided by the largest value of any draw."""
     log_largest: Float[Array | np.ndarray, " train"]
+    """Logarithm of this largest value for each training row."""
     log_weights: Float[Array | np.ndarray, " draw"]
-    """Log weights of the draws themselves, such as those of an importance sampler."""
+    """Log weights of the draws in the run, such as the weights of an importance sampler."""
     power: float | Array
     """Power of the likelihood in the posterior."""
     alpha: float
@@ -66,11 +69,13 @@ class ConformalBayes(NamedTuple):
         power: float,
         alpha: float,
     ) -> ConformalBayes:
-        """Divide the scores of each row by the largest, so that float32 holds the others.
+        """Prepare the test from the log scores of the training rows under each draw.
+
+        The scores of each row are divided by the largest score of the row, so that float32 does not underflow.
 
         Args:
             log_scores: log p(y_i | x_i, theta_t) + log sd(x_i, theta_t); for classes log p(y_i | x_i, theta_t).
-            log_weights: log weights of the draws.
+            log_weights: log weights of the draws in the run.
             power: power of the likelihood in the posterior.
             alpha: one minus the level.
         """
@@ -93,7 +98,7 @@ class ConformalBayes(NamedTuple):
         length = max(1, min(rows, _SCORES // (candidates * num_training)))
         padded = np.minimum(np.arange(-(-rows // length) * length), rows - 1)
         rank = least_rank(self.alpha, num_training)
-        # As an array, the power takes part in the promotion to float64.
+        # The power is converted to an array, so that JAX promotes to float64 where the power is a float64 array.
         conformal = self._replace(power=jnp.asarray(self.power))
         units = np.zeros((len(log_densities), rows), np.float32) if log_sds is None else log_sds
         blocks = [
@@ -115,7 +120,7 @@ def _included(
     new_score = jax.nn.logsumexp(log_draw_weights + log_densities + jnp.asarray(log_sds)[:, None, :], 0)
     draw_weights = jnp.exp(log_draw_weights).astype(jnp.float32)
     scores = jnp.tensordot(jnp.asarray(conformal.relative), draw_weights, [[0], [0]])
-    # A score that underflows counts as lower than that of the candidate, which makes the set larger.
+    # A score that underflows to 0 counts as lower than the score of the new row, which makes the set larger.
     not_above = jnp.log(scores) + jnp.asarray(conformal.log_largest)[:, None, None] <= new_score
     return (1 + not_above.sum(0) >= least) & jnp.isfinite(new_score)
 
@@ -127,16 +132,17 @@ Contains = Callable[[Float[np.ndarray, "candidate row"]], Bool[np.ndarray, "cand
 def hull(
     contains: Contains, low: Float[np.ndarray, " row"], high: Float[np.ndarray, " row"], *, discrete: bool = False
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
-    """Return the smallest interval that holds the set of each row, from candidates on a grid.
+    """Return the smallest interval that contains the conformal set of each row, from candidates on a grid.
 
-    Ends are rounded outwards, by less than 0.1 % of the width of the first grid. Parts of the set that lie between two
-    candidates of the first grid are missed. If no candidate is in the set, the interval is the whole first grid.
+    Both ends are rounded outwards, by at most 0.1 % of the distance from `low` to `high`. If a part of the set lies
+    between two neighbouring candidates of the first grid, it is missed. If no candidate of the first grid is in the
+    set, the interval is the first grid.
 
     Args:
-        contains: whether candidates are in the sets.
-        low: the lower end of the first interval, such as that of the Bayesian interval.
-        high: the upper end; the first grid is three times as wide.
-        discrete: targets are whole numbers; the interval then begins and ends with a member of the set.
+        contains: function that returns whether candidates are in the sets.
+        low: lower end of a first interval, such as the Bayesian interval.
+        high: upper end of the first interval. The first grid extends this interval on both sides by its width.
+        discrete: whether targets are whole numbers; the ends of the interval are then members of the set.
     """
     unit = np.maximum(high - low, 2.0 if discrete else np.finfo(np.float32).tiny)
     grid = _rounded(np.linspace(low - unit, high + unit, _GRID), discrete)
@@ -156,7 +162,7 @@ def _end(
     unit: Float[np.ndarray, " row"],
     discrete: bool,
 ) -> Float[np.ndarray, " row"]:
-    """Return one end of the interval: widen the grid until its last candidate is outside, then refine."""
+    """Return one end of the interval: widen the grid until its last candidate is outside the set, then refine it."""
     inner, outer, is_open = _outermost(grid, inside, grid[-1])
     limit, step = np.maximum(_ERROR * unit, 1.0 if discrete else 0.0), 2 * unit
     for _ in range(_MAX_STEPS):
@@ -176,7 +182,10 @@ def _outermost(
     inside: Bool[np.ndarray, "candidate row"],
     default: Float[np.ndarray, " row"],
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"], Bool[np.ndarray, " row"]]:
-    """Return the last candidate inside (or the default), the next one, and whether the final candidate is inside."""
+    """Return the last candidate in the set, the candidate after it, and whether the final candidate is in the set.
+
+    If no candidate is in the set, the default and the first candidate are returned.
+    """
     count, has_inside = len(points), inside.any(0)
     last = np.where(has_inside, count - 1 - inside[::-1].argmax(0), -1)
     columns = np.arange(points.shape[1])

@@ -1,4 +1,4 @@
-"""Metrics of predictions, one number each, with standard errors over the rows. NumPy and SciPy only."""
+"""Metrics of predictions with standard errors over the rows. This module uses only NumPy and SciPy."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ Labels = Int[np.ndarray, " row"]
 
 
 class Estimate(NamedTuple):
-    """A number with its error over rows and its error over draws; an unknown error is None.
+    """Value of a metric, with its standard error over rows and its Monte Carlo error over draws.
 
-    `influence` is the contribution of each row, with mean zero. The standard error over rows is its standard deviation
-    divided by sqrt(rows). The error of the difference of two metrics on the same rows follows from the difference of
-    their influences. For a fraction of rows (`share`), the error is half of Wilson's one-sigma interval, which is not 0
-    if all rows agree. `mcse` is the Monte Carlo standard error.
+    Attributes:
+        value: the value.
+        influence: contribution of each row to the deviation of the value, with mean zero; None if it is unknown. The
+            standard deviation of the influences divided by sqrt(rows) is the standard error over rows. The standard
+            error of the difference of two metrics on the same rows follows from the difference of their influences.
+        mcse: Monte Carlo standard error; None if it is unknown.
+        is_fraction: whether the value is a fraction of rows. The standard error is then half of the width of Wilson's
+            one-sigma interval, which is not 0 if all rows agree.
     """
 
     value: int | float
@@ -32,7 +36,7 @@ class Estimate(NamedTuple):
 
     @property
     def se(self) -> float | None:
-        """Standard error over rows; None for a single row or an infinite value."""
+        """Standard error over rows; None if it is unknown, for a single row, or if the value is not finite."""
         if self.influence is None or len(self.influence) < 2 or not math.isfinite(self.value):
             return None
         count = len(self.influence)
@@ -43,7 +47,10 @@ class Estimate(NamedTuple):
 
 
 def flat(estimates: Mapping[str, Estimate]) -> dict[str, int | float]:
-    """Return a flat dictionary, where NAME is followed by NAME_se and NAME_mcse if they are known."""
+    """Return a flat dictionary with the entries NAME, NAME_se and NAME_mcse of each metric NAME.
+
+    Errors that are unknown are left out.
+    """
     numbers: dict[str, int | float] = {}
     for name, estimate in estimates.items():
         parts = {name: estimate.value, f"{name}_se": estimate.se, f"{name}_mcse": estimate.mcse}
@@ -54,7 +61,7 @@ def flat(estimates: Mapping[str, Estimate]) -> dict[str, int | float]:
 def quantiles(
     ordered: Float[np.ndarray, "sample row target"], levels: Sequence[float]
 ) -> Float[np.ndarray, "quantile row target"]:
-    """Return interpolated quantiles of ascending samples; the quantile of equal samples is exactly that sample."""
+    """Return interpolated quantiles of samples in ascending order; quantiles of equal samples are exact."""
     last = len(ordered) - 1
     interpolated = []
     for level in levels:
@@ -73,7 +80,7 @@ def mean(values: Float[Any, " row"]) -> Estimate:
 
 
 def root_mean(squares: Float[Any, " row"]) -> Estimate:
-    """Return the root of a mean, with its error by the delta method."""
+    """Return the square root of a mean over rows, with its standard error by the delta method."""
     mean_square = mean(squares)
     value = math.sqrt(max(mean_square.value, 0.0))
     assert mean_square.influence is not None
@@ -83,12 +90,19 @@ def root_mean(squares: Float[Any, " row"]) -> Estimate:
 
 
 def negative_log_likelihood(log_density: Rows) -> Estimate:
-    """Return -mean_i log p(y_i | x_i, data), with the pointwise predictive density of the mixture over draws."""
+    """Return the negative log-likelihood -mean_i log p(y_i | x_i, data), the mean over the rows i.
+
+    Args:
+        log_density: log density of each row under the predictive distribution, which is the mixture over all draws.
+    """
     return mean(-np.asarray(log_density, np.float64))
 
 
 def gaussian_negative_log_likelihood(y: Table, centre: Table, variance: Table) -> Estimate:
-    """Return the negative log-likelihood of a Gaussian with the predictive mean and variance, summed over targets."""
+    """Return the mean negative log density of the rows under a Gaussian with the predictive mean and variance.
+
+    The log density of a row is the sum over its targets.
+    """
     variance = np.asarray(variance, np.float64)
     terms = np.log(2 * np.pi * variance) + (np.asarray(y, np.float64) - centre) ** 2 / variance
     return mean(0.5 * terms.sum(1))
@@ -100,21 +114,21 @@ def rmse(y: Table, centre: Table) -> Estimate:
 
 
 def mae(y: Table, centre: Table) -> Estimate:
-    """Return the mean absolute error, over rows and targets."""
+    """Return the mean absolute error of the predictive mean, over rows and targets."""
     return mean(np.mean(np.abs(np.asarray(y, np.float64) - centre), 1))
 
 
 def coverage(pit: Table, level: float) -> Estimate:
     """Return the fraction of targets inside their central interval, from their probability integral transforms.
 
-    The transforms are randomised at ties, because a closed interval of counts holds more than its nominal probability
-    even for a correct prediction.
+    The transforms of counts are randomised. Without this, an interval of counts that includes both ends would contain
+    more than its nominal probability even for a correct prediction.
     """
     return mean(np.mean(np.abs(2 * pit - 1) <= level, 1))._replace(is_fraction=True)
 
 
 def pit_distance(pit: Table) -> float:
-    """Return the Kolmogorov-Smirnov distance of probability integral transforms from uniform, of the worst target."""
+    """Return the Kolmogorov-Smirnov distance of the transforms from a uniform distribution, for the worst target."""
     return max(float(stats.kstest(pit[:, i], "uniform").statistic) for i in range(pit.shape[1]))
 
 
@@ -132,10 +146,11 @@ def brier(labels: Labels, probabilities: Probabilities) -> Estimate:
 def expected_calibration_error(
     labels: Labels, probabilities: Probabilities, bins: int = 15, *, adaptive: bool = False
 ) -> Estimate:
-    """Return the mean gap between confidence and accuracy over bins of confidence.
+    """Return the mean over rows of the absolute difference between confidence and accuracy in the bin of the row.
 
-    Bins have equal width (Guo et al. 2017) or, if `adaptive`, equally many rows (Nixon et al. 2019). Both values are
-    positive even for a calibrated model, by about sqrt(bins / rows).
+    The rows are divided into bins by their confidence. The bins have equal width (Guo et al. 2017) or, if `adaptive`,
+    equally many rows (Nixon et al. 2019). Even for a calibrated model, the expected value is not 0, but of the order of
+    sqrt(bins / rows).
     """
     confidence = np.asarray(probabilities.max(1), np.float64)
     gap = (probabilities.argmax(1) == labels) - confidence
@@ -150,10 +165,11 @@ def expected_calibration_error(
 
 
 def auroc(scores: Rows, positive: Bool[np.ndarray, " row"]) -> Estimate:
-    """Return the area under the ROC curve: P(a positive row scores higher than a negative one), ties count one half.
+    """Return the area under the ROC curve (AUROC).
 
-    The error uses the placement values of DeLong, DeLong and Clarke-Pearson (1988). The value is NaN unless both kinds
-    of rows exist.
+    It is the probability that a random positive row has a higher score than a random negative row. Equal scores count
+    one half. The standard error uses the placement values of DeLong, DeLong and Clarke-Pearson (1988). The value is NaN
+    if there are no positive or no negative rows.
     """
     scores = np.asarray(scores, np.float64)
     count, negative = int(positive.sum()), int((~positive).sum())
@@ -169,7 +185,11 @@ def auroc(scores: Rows, positive: Bool[np.ndarray, " row"]) -> Estimate:
 
 
 def auroc_of_classes(labels: Labels, probabilities: Probabilities) -> Estimate:
-    """Return the AUROC of the second of two classes, or with more classes their mean AUROC (one against the others)."""
+    """Return the AUROC of class probabilities.
+
+    With two classes, it is the AUROC of the second class. With more classes, it is the mean over the observed classes
+    of the AUROC of one class against all others.
+    """
     classes = [1] if probabilities.shape[1] == 2 else list(np.unique(labels))
     class_estimates = [auroc(probabilities[:, label], labels == label) for label in classes]
     influences: Any = [estimate.influence for estimate in class_estimates]
@@ -179,16 +199,17 @@ def auroc_of_classes(labels: Labels, probabilities: Probabilities) -> Estimate:
 def false_positive_rate(
     inside: Float[np.ndarray, " inside"], outside: Float[np.ndarray, " outside"], sensitivity: float = 0.95
 ) -> float:
-    """Return the fraction of `outside` scores at or below the `sensitivity` quantile of `inside` scores.
+    """Return the fraction of unfamiliar rows (`outside`) that pass as familiar at a given sensitivity.
 
-    Scores increase with unfamiliarity, so these outside rows pass as familiar. Liang, Li and Srikant 2018: FPR at 95 %
-    TPR.
+    Scores increase with unfamiliarity. The threshold is the `sensitivity` quantile of the scores of the familiar rows
+    (`inside`), and rows with a score at or below the threshold pass as familiar. This is the FPR at 95 % TPR of Liang,
+    Li and Srikant 2018.
     """
     limit = np.quantile(inside, sensitivity, method="inverted_cdf")
     return float(np.mean(outside <= limit))
 
 
 def entropy(probabilities: Probabilities) -> Rows:
-    """Return -sum_c p_c log p_c of each row, in nats."""
+    """Return the entropy -sum_c p_c log p_c of the class probabilities p_c of each row, in nats."""
     probabilities = np.asarray(probabilities, np.float64)
     return -np.sum(probabilities * np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)), 1)

@@ -17,8 +17,8 @@ FEWEST = 4
 def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " value"]:
     """Return the rank-normalised split R-hat of each value; infinite for constant values or too few draws.
 
-    ArviZ does not compute the R-hat of a single chain, so the chain is split into halves, without its last draw if
-    their number is odd.
+    ArviZ does not compute the R-hat of a single chain. A single chain is therefore split into two halves first. If its
+    number of draws is odd, the last draw is left out.
     """
     if len(values) == 1:
         half = values.shape[1] // 2
@@ -33,29 +33,37 @@ def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " 
 
 
 def worst_rhat(values: Float[np.ndarray, "chain draw value"]) -> float:
-    """Return the largest R-hat of the values that are not constant; infinite where `convergence` has no estimate."""
+    """Return the largest R-hat of the values that vary.
+
+    The result is infinite if no value varies, if a varying value is not finite, or with fewer than four draws.
+    """
     moving = _varying_values(values)
     return np.inf if moving is None else float(np.max(rhats(moving)))
 
 
 class Extremes(NamedTuple):
-    """The worst diagnostics of several quantities, and the positions of the largest R-hat and the smallest ESS."""
+    """Worst diagnostics of several values, and the indices of the values with the largest R-hat and smallest ESS."""
 
     numbers: dict[str, float]
     places: dict[str, int]
 
 
 def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
-    """Return the numbers of `extremes`."""
+    """Return the diagnostics that `extremes` computes, without the indices of the worst values."""
     return extremes(values).numbers
 
 
 def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
-    """Return the worst rank-normalised split R-hat, bulk and tail ESS, and MCSE (also in units of the sd) of `values`.
+    """Return the worst diagnostics of the values that vary.
 
-    Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). Constant values, such as a
-    probability that rounds to one, are left out. R-hat is infinite if all values are constant, if one is not finite, or
-    with fewer than four draws.
+    - `rhat`: largest rank-normalised split R-hat.
+    - `ess_bulk`, `ess_tail`: smallest bulk and tail effective sample size of all chains together.
+    - `mcse`: largest Monte Carlo standard error of a mean.
+    - `mcse_over_sd`: largest Monte Carlo standard error of a mean, in units of the sd of the value.
+
+    See Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). Constant values, such as a
+    probability that rounds to one, are left out. If all values are constant, if a varying value is not finite, or with
+    fewer than four draws, R-hat and the errors are infinite and the effective sample sizes 0.
     """
     if (varying := _varying_values(values)) is None:
         no_estimates = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
@@ -80,7 +88,7 @@ def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
 
 
 def _varying_values(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw moving"] | None:
-    """Return the values that vary; None if there are none, if one is not finite, or if there are too few draws."""
+    """Return the values that vary; None if no value varies, if one of them is not finite, or with too few draws."""
     values = np.asarray(values, float)
     with np.errstate(invalid="ignore"):
         moving = values[:, :, np.ptp(values, axis=(0, 1)) != 0]
@@ -88,11 +96,12 @@ def _varying_values(values: Float[np.ndarray, "chain draw value"]) -> Float[np.n
 
 
 def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, int | float]:
-    """Measure the agreement of the chains' predictions.
+    """Measure how well the chains agree.
 
-    `between_share` is the fraction of the predictions' variance that lies between the chains' means; 0 if they agree.
-    `modes` is the number of groups of chains. Two chains are in one group if the root mean square difference of their
-    means, over predictions, is at most the sd within chains.
+    `between_share` is the fraction of the variance of a value that is between the means of the chains, averaged over
+    the values. It is 0 if the chains have equal means. `modes` is the number of groups of chains. Two chains are in the
+    same group if the root mean square over values of (difference of their means) / (sd within chains) is at most 1, or
+    if such pairs connect them.
     """
     means, variances = values.mean(1), values.var(1)
     between, within = means.var(0), variances.mean(0)

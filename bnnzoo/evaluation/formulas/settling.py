@@ -1,8 +1,8 @@
-"""Test whether each chain has mixed within itself, whether or not the chains agree.
+"""Test whether each chain has mixed within itself, even if the chains disagree.
 
-Chains of a network often settle in different modes, and each may sample its mode well. R-hat cannot distinguish such
-chains from chains that still drift. This test therefore compares each chain only with itself: it uses the values minus
-the chain's mean.
+Chains of a network often settle in different modes, and each chain may sample its mode well. R-hat cannot distinguish
+such chains from chains that still drift. This test therefore compares each chain only with itself: the mean of each
+chain is subtracted from its values.
 """
 
 from __future__ import annotations
@@ -17,39 +17,43 @@ from scipy import stats
 from bnnzoo.evaluation.formulas.combination import DRAWS_PER_FREEDOM, normal_scores
 
 LEVEL = 0.01
-"""Probability of a false alarm, a drift reported for stationary chains. docs/correctness.md has
-measurements."""
+"""Probability that the test reports a drift of stationary chains. docs/correctness.md has measurements of it."""
 FEWEST_EFFECTIVE = 100.0
-"""Effective draws per chain that a settled run needs. With fewer, the drift of a single chain is often missed."""
+"""Effective draws per chain that a settled run needs. With fewer, the test often misses the drift of one chain."""
 FEWEST_DRAWS = 80
-"""Fewest draws per chain for the test, which compares halves of chains."""
+"""Smallest number of draws per chain for the test, which compares the two halves of each chain."""
 _MOST_COLUMNS, _MOST_DRAWS = 100, 1000
-"""Largest numbers of values of a quantity, evenly spaced, and of draws per chain that enter the test."""
+"""Largest number of values of a quantity, and largest number of draws per chain, that are tested (evenly spaced)."""
 
 
 class Settling(NamedTuple):
-    """Result of the test within chains, with the names that its numbers have in a diagnosis."""
+    """Result of the test; a diagnosis contains these numbers under the same names."""
 
     drift_p: float
-    """p value of the hypothesis that every chain is stationary, corrected for the number of tests."""
+    """p-value of the hypothesis that every chain is stationary, corrected for the number of tests."""
     drift_of: str
-    """Name of the quantity with the smallest p value."""
+    """Name of the quantity with the smallest p-value."""
     within_ess: float
-    """Effective draws per chain, averaged over the chains; the smallest value over the quantities."""
+    """Smallest number of effective draws of a tested value, per chain and averaged over the chains."""
     within_ess_of: str
-    """Name of the quantity with the fewest effective draws."""
+    """Name of the quantity with the smallest number of effective draws."""
 
 
 def measure_settling(quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]]) -> Settling | None:
-    """Test each quantity for a drift between the halves of the chains.
+    """Test each quantity for a drift between the first and the second half of the chains.
 
-    Two tests are made of each value, on normal scores of its deviations from the chain's mean. The first is a t test
-    of the difference of halves over the chains, which are independent; it finds a drift common to all chains. The
-    second is an F test of the mean square of the differences, relative to their standard error from the
-    autocorrelation within chains; it finds the drift of single chains. The p values are corrected by Bonferroni.
+    The mean of each chain is subtracted from its values, and the deviations are converted to normal scores. The
+    difference of a chain is the mean score of its second half minus the mean score of its first half. Each value is
+    tested twice. The first test is a t-test of whether the mean difference of the chains is 0. It detects a drift that
+    is common to all chains, and needs at least three chains. The second test is an F-test of whether the mean square of
+    the differences is larger than their standard error explains. It detects a drift of single chains. This standard
+    error comes from the autocorrelation within the chains. The p-values have a Bonferroni correction.
+
+    Args:
+        quantities: values of each quantity, by name.
 
     Returns:
-        None with too few draws, without a value that varies in every chain, or with non-finite values.
+        The result; None with too few draws, with non-finite values, or if no value varies in every chain.
     """
     p_values: dict[str, float] = {}
     effective: dict[str, float] = {}
@@ -79,7 +83,10 @@ def measure_settling(quantities: Mapping[str, Float[np.ndarray, "chain draw *val
 def _test_columns(
     scores: Float[np.ndarray, "chain two half value"],
 ) -> tuple[Float[np.ndarray, "test value"], Float[np.ndarray, " value"]]:
-    """Return the p values of both tests, and the effective draws per chain."""
+    """Return the p-values of the tests of each value, and the effective draws per chain.
+
+    With fewer than three chains, there is only the F-test.
+    """
     chains, _, half, _ = scores.shape
     effective_half = _effective_draws(scores.reshape(2 * chains, half, -1))
     variance = scores.var(2, ddof=1).mean((0, 1))
@@ -87,7 +94,7 @@ def _test_columns(
     error = np.sqrt(2 * variance / effective_half)
     f = np.mean((differences / error) ** 2, 0)
     p_single = stats.f.sf(f, chains, np.maximum(2 * chains * effective_half / DRAWS_PER_FREEDOM, 2.0))
-    if chains < 3:  # a t test of two differences has no power
+    if chains < 3:  # a t-test of two differences has almost no power
         return p_single[None], 2 * effective_half
     spread = differences.std(0, ddof=1) / chains**0.5
     p_common = 2 * stats.t.sf(np.abs(differences.mean(0)) / np.maximum(spread, 1e-300), chains - 1)
@@ -95,9 +102,10 @@ def _test_columns(
 
 
 def _effective_draws(parts: Float[np.ndarray, "part draw value"]) -> Float[np.ndarray, " value"]:
-    """Return the effective draws of the mean of a part, by Geyer's initial positive sequence pooled over the parts.
+    """Return the effective number of draws of the mean of one part, by Geyer's initial monotone sequence.
 
-    Geyer 1992, Statistical Science 7(4). The autocovariances are computed by a fast Fourier transform.
+    The autocovariances are averaged over all parts. They are computed by a fast Fourier transform. See Geyer 1992,
+    Statistical Science 7(4).
     """
     length = parts.shape[1]
     centred = parts - parts.mean(1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Tail of the importance weights of draws: its Pareto shape, and a finding if it is too heavy."""
+"""Tail of the distribution of importance weights: its Pareto shape, and a finding if the tail is too heavy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jaxtyping import Float
 from bnnzoo.finding import Finding, setting
 
 EQUAL_WEIGHTS_RANGE = 1e-3
-"""Log weights within this range count as equal, and no tail is fitted."""
+"""If the range of all log weights is smaller than this number, the weights count as equal and no tail is fitted."""
 
 
 def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
@@ -22,20 +22,20 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     if 25 <= finite.size == log_weights.size and np.ptp(finite) < EQUAL_WEIGHTS_RANGE:
         return 0.0
     tail = finite[-1 - int(np.ceil(min(finite.size / 5, 3 * finite.size**0.5))) :]
-    # A tail cannot be fitted to fewer than 25 weights or to equal weights. Beyond e^700 the smallest weight underflows
-    # to 0.
+    # A tail cannot be fitted to fewer than 25 weights, or if all weights in the tail are equal. If the largest weight
+    # is more than e^700 times the smallest weight in the tail, the smallest one underflows to 0.
     if finite.size < 25 or not 0 < tail[-1] - tail[0] < 700:
         return float("inf")
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
-    # ArviZ expects the negative log weights, and returns NaN where its fit requires a longer tail.
+    # ArviZ expects negative log weights. It returns NaN if the tail is too short for a fit.
     with np.errstate(over="ignore", invalid="ignore"):
         shape = float(array_stats.psislw(-finite)[1])
     return float("inf") if np.isnan(shape) else shape
 
 
 def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
-    """Return a finding if the weights of the draws have too heavy a tail, with the effective number of draws."""
+    """Return a finding if the tail of the weights is too heavy; it states the effective number of draws."""
     k, size = pareto_k(log_weights), log_weights.size
     k_limit = min(1 - 1 / np.log10(max(size, 11)), 0.7)
     if k <= k_limit:
@@ -47,5 +47,5 @@ def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
 
 
 def problem_of(log_weights: Float[np.ndarray, "*draws"]) -> str:
-    """Return the finding of `of_weights` in a few words; empty if there is none."""
+    """Return the finding of `of_weights` in a few words; empty if there is no finding."""
     return "".join(f"{finding.label} is {finding.value:.2g}" for finding in of_weights(log_weights))

@@ -22,44 +22,50 @@ from bnnzoo.recipe import recipe_from
 _MAX_DRAWS, _MAX_TRAINING_ROWS = 2000, 2000
 """Largest numbers of draws and of training rows, evenly spaced.
 
-The guarantee also holds if only some training rows are scored, provided that their selection ignores their targets.
+The coverage is guaranteed even if only some training rows have scores, because these rows are selected by their
+position and not by their targets.
 """
 _CANDIDATES = 33
+"""Number of candidate targets per row, from which the size of a block of rows is computed."""
 _CHECKED_ROWS = 50
-"""Largest number of predicted rows at which the importance weights are tested."""
+"""Number of predicted rows after which the importance weights are not tested any more."""
 
 
 class Ready(NamedTuple):
-    """A run that is ready for conformal intervals: fewer draws, and the scores of the training rows."""
+    """Thinned draws of a run, and the scores of the training rows under these draws."""
 
     predictor: Predictor
     conformal: ConformalBayes
 
 
 def objection(predictor: Predictor) -> str:
-    """Return the reason why a run's draws alone cannot give conformal intervals; empty if they can."""
+    """Return the reason why the run has no conformal intervals without calibration rows; empty if it has them."""
     record = predictor.record
     attributes = record.attributes
     if attributes["exactness"] != "exact":
-        return f"draws by {attributes['sampler']} are {attributes['exactness']}, and these intervals need exact draws"
+        return (
+            f"draws by {attributes['sampler']} are {attributes['exactness']}, but intervals without calibration rows "
+            "need exact draws"
+        )
     if record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all":
-        return "parameters that are not sampled were trained on the training rows alone"
+        return "the parameters that are not sampled were trained on the training rows alone"
     if record.keeps_predictions:
-        return "the run keeps predictions at some inputs and no parameters"
+        return "the run keeps no parameters, only predictions at given inputs"
     if not record.has_training_rows:
         return "the file has no training rows"
     if record.array("observed_data", "y").ndim == 3:
         return "training targets are censored"
     if not predictor.classifies and len(predictor.signature.target_names) > 1:
-        return "there are several targets"
+        return "the run predicts several targets"
     return ""
 
 
 def prepare(predictor: Predictor, level: float) -> Ready:
-    """Compute the scores of the training rows under at most 2000 draws.
+    """Thin the draws to about 2000, and compute the scores of at most 2000 training rows under these draws.
 
     Raises:
-        UsageError: if the run's draws cannot give conformal intervals, or if there are too few training rows.
+        UsageError: if the run cannot give conformal intervals without calibration rows, or if it has too few training
+            rows for the level.
     """
     if problem := objection(predictor):
         raise UsageError(_refusal(predictor, problem))
@@ -68,7 +74,7 @@ def prepare(predictor: Predictor, level: float) -> Ready:
         least = math.ceil(round(1 / (1 - level), 6)) - 1
         raise UsageError(
             f"level: {level:g} needs at least {least} training rows (got {len(x)}); use a lower level, "
-            "[[interval=bayesian]], or more rows"
+            "[[interval=bayesian]], or more training rows"
         )
     chains, count = predictor.record.shape
     thinned = predictor.thinned(max(1, math.ceil(chains * count / _MAX_DRAWS)))
@@ -91,7 +97,7 @@ def intervals(
     """Return the lower and the upper ends of the conformal intervals of one target, in original units.
 
     Raises:
-        UsageError: if the importance weights are unreliable at the typical row.
+        UsageError: if the importance weights are unreliable at the median row.
     """
     predictor, scaler = ready.predictor, ready.predictor.scaler
     y_sd, discrete = scaler.y_sd.astype(np.float64), mixture.is_discrete(predictor, x)
@@ -119,10 +125,10 @@ def intervals(
 def sets(
     ready: Ready, x: Shaped[np.ndarray, "row ..."], *, observer: Observer | None = None
 ) -> Bool[np.ndarray, "row class"]:
-    """Return the conformal sets of classes; the likeliest class is always a member.
+    """Return whether each class is in the conformal set of each row; the likeliest class is always in the set.
 
     Raises:
-        UsageError: if the importance weights are unreliable at the typical row.
+        UsageError: if the importance weights are unreliable at the median row.
     """
     predictor, num_classes = ready.predictor, len(ready.predictor.signature.class_names)
     pareto_k: list[float] = []
@@ -142,10 +148,10 @@ def sets(
 def _log_sds(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, discrete: bool
 ) -> Float[np.ndarray, "draw row"]:
-    """Return the log standard deviation that each draw predicts for each row; 0 where it is infinite.
+    """Return the log standard deviation that each draw predicts for each row; 0 where it is not finite.
 
-    For counts the density in these units has the same largest value, (2 pi)^(-1/2), for many and for few expected
-    counts: the variance is increased by 1 / (2 pi).
+    For counts, the variance is increased by 1 / (2 pi). The largest value of probability times standard deviation is
+    then about (2 pi)^(-1/2), both for distributions with a large mean and for distributions with a mean near 0.
     """
     log_sds = predictor.log_scales(x)[..., 0]
     log_sds = log_sds.reshape(-1, log_sds.shape[-1])
@@ -155,10 +161,12 @@ def _log_sds(
 
 
 def _check_weights(ready: Ready, log_densities: Float[np.ndarray, "draw candidate row"], pareto_k: list[float]) -> None:
-    """Add the largest Pareto k of each row's candidates, and refuse weights that are unreliable at most rows so far.
+    """Test the importance weights that each candidate target gives to the draws.
+
+    For each row, the largest Pareto k of the candidates is appended to `pareto_k`.
 
     Raises:
-        UsageError: with the median Pareto k.
+        UsageError: if the median of all Pareto k in `pareto_k` is above the limit for reliable weights.
     """
     logits = ready.conformal.power * log_densities[:, :, :_CHECKED_ROWS] + ready.conformal.log_weights[:, None, None]
     flat = logits.reshape(len(logits), -1).T.astype(np.float64)
@@ -166,7 +174,7 @@ def _check_weights(ready: Ready, log_densities: Float[np.ndarray, "draw candidat
     pareto_k.extend(np.reshape(k, logits.shape[1:]).max(0).tolist())
     limit, typical = loo.good_pareto_k(len(ready.conformal.log_weights)), float(np.median(pareto_k))
     if typical > limit:
-        problem = f"the importance weights of the draws are unreliable, Pareto k {typical:.2f} (limit {limit:.2f})"
+        problem = f"the importance weights of the draws are unreliable: Pareto k is {typical:.2f} (limit {limit:.2f})"
         raise UsageError(_refusal(ready.predictor, problem))
 
 
@@ -175,4 +183,4 @@ def _refusal(predictor: Predictor, problem: str) -> str:
     remedy = "give rows with known targets that were used neither to train nor to test with [[calibration=FILE]]"
     if record.has_test_rows and uncensored_rows(record.test_rows()[1]).all():
         remedy += ", or use the run's test rows for this purpose with [[calibration=test]]"
-    return f"conformal intervals from the draws alone: {problem}; {remedy}"
+    return f"conformal intervals without calibration rows: {problem}; {remedy}"

@@ -1,7 +1,8 @@
-"""Prediction intervals and prediction sets of a run's predictions: Bayesian, or conformal with guaranteed coverage.
+"""Prediction intervals and prediction sets: Bayesian, or conformal with guaranteed coverage.
 
-Conformal intervals of exact draws need only the draws and training rows (`conformal_bayes`). Other draws need
-calibration rows from the user (`split_conformal`). The run's test rows are used only if the user names them.
+For exact draws, conformal intervals need only the draws and the training rows (`full_conformal`). For other draws, the
+user must give calibration rows (`split_conformal`). The test rows of the run are used for calibration only if the user
+asks for it.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from bnnzoo.progress import Observer
 
 Interval = Literal["bayesian", "conformal"]
 LEVEL = 0.9
-"""Default level."""
+"""Default level: the probability with which an interval should contain the target."""
 TEST_ROWS = "test"
-"""Value of `calibration` for the run's own test rows."""
+"""Value of the argument `calibration` that selects the test rows of the run."""
 SEPARATOR = "|"
-"""Between the classes of a set in a table."""
+"""Character between the classes of a set in a table."""
 
 
 def check_interval(interval: str) -> None:
     """Check the name of a kind of interval.
 
     Raises:
-        UsageError: for an unknown method.
+        UsageError: if the name is neither "bayesian" nor "conformal".
     """
     if interval not in ("bayesian", "conformal"):
         raise UsageError(f"unknown interval {interval!r}; use [[interval=bayesian]] or [[interval=conformal]]")
 
 
 def refuse_without_interval(level: float | None, calibration: Any) -> None:
-    """Refuse settings of intervals if no intervals were requested.
+    """Raise an error if a setting of intervals is given although no intervals were requested.
 
     Raises:
-        UsageError: if one of these settings is given.
+        UsageError: if `level` or `calibration` is given.
     """
     if level is not None or calibration is not None:
         name = "level" if level is not None else "calibration"
@@ -53,7 +54,7 @@ def refuse_without_interval(level: float | None, calibration: Any) -> None:
 
 
 def refuse_for_new_rows(interval: str | None) -> None:
-    """Refuse intervals if new rows of a density are drawn.
+    """Raise an error if intervals are requested together with new rows of a density.
 
     Raises:
         UsageError: if an interval was requested.
@@ -65,15 +66,15 @@ def refuse_for_new_rows(interval: str | None) -> None:
 def calibration_rows(
     predictor: Predictor, calibration: Any, *, scored: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return inputs and targets of the calibration rows; None without `calibration`.
+    """Return inputs and targets of the calibration rows; None if `calibration` is None.
 
     Args:
         predictor: the predictor of a run.
-        calibration: rows with targets as `--data` takes them, or "test" for the run's own test rows.
-        scored: inputs of rows whose coverage will be measured; the calibration rows must be different rows.
+        calibration: rows with targets in a form that `--data` accepts, or "test" for the test rows of the run.
+        scored: inputs of the rows whose coverage will be measured; the calibration rows must be different rows.
 
     Raises:
-        UsageError: if targets are censored, or if most of the rows are training rows or scored rows.
+        UsageError: if targets are censored, or if most calibration rows are training rows or scored rows.
     """
     if calibration is None:
         return None
@@ -85,10 +86,10 @@ def calibration_rows(
 def checked_calibration(
     predictor: Predictor, x: np.ndarray, y: np.ndarray, *, scored: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return calibration rows unless they are unsuitable; see `calibration_rows`.
+    """Check calibration rows and return them; the arguments are those of `calibration_rows`.
 
     Raises:
-        UsageError: if targets are censored, or if most of the rows are training rows or scored rows.
+        UsageError: if targets are censored, or if most calibration rows are training rows or scored rows.
     """
     if not uncensored_rows(y).all():
         raise UsageError("calibration: rows with censored targets are not supported; remove them")
@@ -97,14 +98,14 @@ def checked_calibration(
         raise UsageError("calibration: most of the rows are training rows, whose errors are too small; use other rows")
     if scored is not None and _mostly_among(x, scored):
         raise UsageError(
-            "calibration: most of the rows are those whose coverage is measured; give other rows with [[data]] or "
-            "[[calibration]]"
+            "calibration: most of the rows are also the rows whose coverage is measured; give other rows with [[data]] "
+            "or [[calibration]]"
         )
     return x, y
 
 
 def _mostly_among(x: np.ndarray, others: np.ndarray) -> bool:
-    """Whether more than half of the rows also occur among `others`."""
+    """Whether more than half of the rows in `x` also occur in `others`."""
     other_rows = {np.ascontiguousarray(row).tobytes() for row in others}
     return sum(np.ascontiguousarray(row).tobytes() in other_rows for row in x) > len(x) / 2
 
@@ -112,10 +113,11 @@ def _mostly_among(x: np.ndarray, others: np.ndarray) -> bool:
 def _checked_level(
     predictor: Predictor, interval: str, level: float | None, calibration: Any, density_remedy: str
 ) -> float:
-    """Return the level, 0.9 by default, after a check of the arguments of `table` and `estimates`.
+    """Check the arguments of `table` and `estimates`, and return the level (0.9 if it is None).
 
     Raises:
-        UsageError: for a density, an unknown kind or level, or calibration rows of the Bayesian method.
+        UsageError: for a density run, an unknown kind of interval, an invalid level, or calibration rows for Bayesian
+            intervals.
     """
     level = LEVEL if level is None else level
     check_interval(interval)
@@ -123,7 +125,10 @@ def _checked_level(
     if predictor.is_density:
         raise UsageError(f"intervals: a density has no inputs to predict from; {density_remedy}")
     if calibration is not None and interval != "conformal":
-        raise UsageError("calibration: is for conformal intervals only; use [[interval=conformal]], or remove it")
+        raise UsageError(
+            "calibration: is supported for conformal intervals only; use [[interval=conformal]], or remove "
+            "[[calibration]]"
+        )
     return level
 
 
@@ -136,20 +141,22 @@ def intervals(
     calibration: tuple[np.ndarray, np.ndarray] | None = None,
     observer: Observer | None = None,
 ) -> Float[np.ndarray, "2 row target"]:
-    """Return the lower and the upper ends of the intervals of a regression's targets, in original units.
+    """Return the lower and the upper ends of the intervals of the targets of a regression, in original units.
 
-    The ends belong to the interval.
+    Both ends belong to the interval.
 
     Args:
         predictor: the predictor of a run.
         x: inputs.
         interval: "bayesian", the central interval of the predictive distribution, or "conformal".
-        level: probability that an interval holds the target.
-        calibration: inputs and targets of calibration rows, for conformal intervals of draws that are not exact.
-        observer: is called with the progress.
+        level: probability that an interval contains the target.
+        calibration: inputs and targets of calibration rows. Conformal intervals need them if the draws are not exact;
+            if they are given, they are always used.
+        observer: function that is called with the progress.
 
     Raises:
-        UsageError: for a density, an invalid level, or if conformal intervals need calibration rows or more rows.
+        UsageError: for a density run, or an invalid kind or level. For conformal intervals also if calibration rows are
+            needed but not given, or if there are too few rows for the level.
     """
     check_interval(interval)
     check_level(level)
@@ -170,10 +177,10 @@ def sets(
     calibration: tuple[np.ndarray, np.ndarray] | None = None,
     observer: Observer | None = None,
 ) -> Bool[np.ndarray, "row class"]:
-    """Return the prediction sets of a classification.
+    """Return the prediction sets of a classification: whether each class is in the set of each row.
 
-    The Bayesian set is the smallest one with at least `level` of the predictive probability. The arguments and errors
-    are those of `intervals`.
+    The Bayesian set is the smallest set of classes whose predictive probability is at least `level`. The arguments and
+    errors are those of `intervals`.
     """
     check_interval(interval)
     check_level(level)
@@ -197,12 +204,15 @@ def table(
     calibration: Any = None,
     observer: Observer | None = None,
 ) -> pd.DataFrame:
-    """Return columns `lower` and `upper`, with a prefix for several targets, or `set`, the names of the classes.
+    """Return intervals or sets as a table with one row per input.
 
-    The classes of a set are separated by a vertical bar, the likeliest first.
+    A regression has the columns `lower` and `upper`, with the prefix `<target>_` if there are several targets. A
+    classification has the column `set` with the names of the classes in the set. A vertical bar separates the classes,
+    and the likeliest class comes first.
 
     Raises:
-        UsageError: as `intervals` and `calibration_rows`, or for calibration rows of the Bayesian method.
+        UsageError: for the reasons of `intervals` and `calibration_rows`, or if calibration rows are given for Bayesian
+            intervals.
     """
     level = _checked_level(predictor, interval, level, calibration, "use predict for its log density")
     rows, signature = calibration_rows(predictor, calibration), predictor.signature
@@ -228,13 +238,17 @@ def estimates(
     calibration: Any = None,
     observer: Observer | None = None,
 ) -> dict[str, Estimate]:
-    """Return coverage and mean width (or set size) of Bayesian and, on request, conformal intervals at one level.
+    """Return coverage and mean width of Bayesian intervals and, if requested, of conformal intervals at one level.
 
-    The keys are `coverage_bayesian`, `coverage_conformal`, `width_bayesian`, `width_conformal` (several targets:
-    `_standardised`, in units of the targets' standard deviations; classes: `size_`) and `interval_level`.
+    The keys are `interval_level`, and for both kinds (`<kind>` is `bayesian` or `conformal`):
+
+    - `coverage_<kind>`: fraction of targets in their interval or set.
+    - `width_<kind>`: mean width of the intervals of one target.
+    - `width_<kind>_standardised`: mean width for several targets, in units of the targets' standard deviations.
+    - `size_<kind>`: mean number of classes in the sets of a classification.
 
     Raises:
-        UsageError: as `table`, or if calibration rows are also scored.
+        UsageError: for the reasons of `table`, or if most calibration rows are also scored.
     """
     level = _checked_level(predictor, interval, level, calibration, "remove [[interval]]")
     is_exact = uncensored_rows(y)

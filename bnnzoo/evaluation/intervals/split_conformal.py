@@ -1,9 +1,10 @@
-"""Split conformal intervals and sets: the run's own intervals, widened or narrowed according to calibration rows.
+"""Split conformal intervals and sets: Bayesian intervals that are widened or narrowed according to calibration rows.
 
-Regression: conformalised quantile regression in units of the predictive sd (Romano, Patterson and Candes 2019; Sesia
-and Candes 2020). The score of a row is max(lower - y, y - upper) / sd, and both ends move outwards by its empirical
-quantile times the sd. Classes: the score is 1 - p(label | x) (Sadinle, Lei and Wasserman 2019). For calibration rows
-that are exchangeable with the new ones, a set holds the target with probability at least the level, for any model.
+Regression uses conformalised quantile regression in units of the predictive sd (Romano, Patterson and Candes 2019;
+Sesia and Candes 2020). The score of a calibration row is max(lower - y, y - upper) / sd, with the Bayesian interval
+from lower to upper. Both ends of a new interval move outwards by a quantile of the scores times the sd of the new row.
+For classes, the score is 1 - p(label | x) (Sadinle, Lei and Wasserman 2019). If the calibration rows are exchangeable
+with the new rows, an interval or set contains the target with probability at least the level, for any model.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def intervals(
 ) -> tuple[Float[np.ndarray, "row target"], Float[np.ndarray, "row target"]]:
     """Return the lower and the upper ends of each target's interval, in original units.
 
-    The level holds for each target separately. Intervals of whole numbers have whole ends.
+    The level holds for each target separately. If the targets are whole numbers, the ends are whole numbers too.
 
     Raises:
         UsageError: if there are too few calibration rows for the level.
@@ -42,7 +43,7 @@ def intervals(
         lower, upper = np.ceil(lower - 1e-6), np.floor(upper + 1e-6)
         lower = np.where(low >= 0, np.maximum(lower, 0.0), lower)
     middle = (lower + upper) / 2
-    crossed = lower > upper  # the run's own interval was too wide by more than its width
+    crossed = lower > upper  # the Bayesian interval had to be narrowed by more than its width
     return np.where(crossed, middle, lower), np.where(crossed, middle, upper)
 
 
@@ -52,7 +53,7 @@ def sets(
     calibration: tuple[Shaped[np.ndarray, "calibration ..."], Shaped[np.ndarray, " calibration"]],
     level: float,
 ) -> Bool[np.ndarray, "row class"]:
-    """Return the sets of classes; the likeliest class is always a member.
+    """Return whether each class is in the conformal set of each row; the likeliest class is always in the set.
 
     Raises:
         UsageError: if there are too few calibration rows for the level.
@@ -68,22 +69,23 @@ def sets(
 def _bayesian(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], level: float
 ) -> tuple[Float[np.ndarray, "row target"], ...]:
-    """Return the ends of the central intervals and the predictive sds."""
+    """Return the lower ends, the upper ends and the predictive sds of the central Bayesian intervals."""
     distribution, shape = PredictiveDistribution(predictor, x), (len(x), len(predictor.signature.target_names))
     low, high = distribution.interval(level).reshape(2, *shape)
     return low, high, np.maximum(distribution.sd.reshape(shape), np.finfo(np.float32).tiny)
 
 
 def _rank(count: int, level: float) -> int:
-    """Return the rank of the score that is the threshold, from 1 for the lowest.
+    """Return the rank of the score that is used as the threshold; the lowest score has rank 1.
 
     Raises:
-        UsageError: if it exceeds the number of calibration rows.
+        UsageError: if the rank exceeds the number of calibration rows.
     """
     rank = math.ceil((count + 1) * level - 1e-9)
     if rank > count:
         least = math.ceil(round(level / (1 - level), 6))
         raise UsageError(
-            f"level: {level:g} needs at least {least} calibration rows (got {count}); use a lower level or more rows"
+            f"level: {level:g} needs at least {least} calibration rows (got {count}); use a lower level, or give more "
+            "calibration rows"
         )
     return rank

@@ -7,15 +7,15 @@ import pandas as pd
 from jaxtyping import Float
 
 _PLAIN_FROM, _PLAIN_TO = 1e-9, 1e15
-"""Range of absolute values of a column that is written without exponents."""
+"""Range of the absolute values in a column that is written without exponents."""
 
 
 def csv_text(frame: pd.DataFrame) -> str:
     """Return a table as CSV text.
 
-    Each real number has the fewest digits (at most nine) that read back as the same float32. A whole column is written
-    either in plain notation (`0.00125`), or in scientific notation (`1.25e-03`) if it holds numbers outside the plain
-    range.
+    Each real number is written with the fewest digits (at most nine) from which the same float32 can be read back. All
+    numbers of a column have the same notation: plain (`0.00125`), or scientific (`1.25e-03`) if some numbers of the
+    column are outside the range for the plain notation.
     """
     columns = {
         name: _numbers(values.to_numpy(np.float32)) if values.dtype.kind == "f" else values

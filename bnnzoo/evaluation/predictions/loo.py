@@ -1,4 +1,7 @@
-"""Leave-one-out predictions of the training rows by Pareto-smoothed importance sampling, from draws given all rows."""
+"""Leave-one-out predictions of the training rows by Pareto-smoothed importance sampling (PSIS-LOO).
+
+The importance weights convert draws of the posterior given all rows to draws of the posterior without one row.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,15 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.recipe import recipe_from
 
 _ROWS = 2000
-"""Largest number of training rows, evenly spaced."""
+"""Largest number of training rows that are predicted, evenly spaced."""
 
 
 class Loo(NamedTuple):
-    """log p(y_i | all rows but i) and the Pareto k of each row; rows with k above `good_k` are unreliable."""
+    """Leave-one-out log densities of the rows.
+
+    `log_density` is log p(y_i | all rows but i) of each row i. `pareto_k` is the Pareto k of the importance weights of
+    each row. If it exceeds `good_k`, the log density of the row is unreliable.
+    """
 
     log_density: Float[np.ndarray, " row"]
     pareto_k: Float[np.ndarray, " row"]
@@ -36,7 +43,8 @@ def leave_one_out(
 
     Args:
         log_likelihood: log p(y_i | x_i, theta) of each draw and row.
-        power: power of the likelihood in the posterior, which the weights divide out.
+        power: power of the likelihood in the posterior. The weight of a draw is the likelihood of the row to the power
+            -`power`, which removes the row from the posterior.
     """
     values = np.asarray(log_likelihood, np.float64)
     count = values.shape[0] * values.shape[1]
@@ -50,12 +58,16 @@ def leave_one_out(
 
 
 def good_pareto_k(num_draws: int) -> float:
-    """Return the largest Pareto k of reliable weights, 0.7 or less for few draws (Vehtari et al. 2024)."""
+    """Return the largest Pareto k of reliable weights: 0.7, or less for few draws (Vehtari et al. 2024)."""
     return min(1 - 1 / math.log10(num_draws), 0.7) if num_draws > 10 else 0.0
 
 
 def estimates(predictor: Predictor) -> dict[str, Estimate]:
-    """Return leave-one-out metrics of at most 2000 training rows; empty if the draws are approximate or too few."""
+    """Return leave-one-out metrics of at most 2000 training rows.
+
+    The result is empty if the draws are from an approximation, if there are too few draws, or if the file has no
+    training rows.
+    """
     record = predictor.record
     chains, count = record.shape
     if record.attributes["exactness"] == "approximate" or chains * count < 10 or not record.has_training_rows:
@@ -75,22 +87,27 @@ def caveat(record: Record) -> str:
     """Explain why the leave-one-out metrics of a run are not exact; empty if there is no reason."""
     attributes, reasons = record.attributes, []
     if attributes["exactness"] == "biased":
-        reasons.append("the sampler is biased, and so are its draws")
+        reasons.append("the sampler is biased, so the draws are not from the posterior")
     if attributes.get("regime_ok") == 0:
-        reasons.append("the sampler was outside its regime")
+        reasons.append("the sampler was outside the regime in which it is valid")
     if record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all":
-        reasons.append("the fixed parameters were trained on all rows, including the one left out")
+        reasons.append("the fixed parameters were trained on all rows, including the row that is left out")
     return f"loo_: {'; '.join(reasons)}" if reasons else ""
 
 
 def smooth_weights(
     log_ratios: Float[np.ndarray, " draw"], efficiency: float
 ) -> tuple[Float[np.ndarray, " draw"], float]:
-    """Return smoothed log weights and Pareto k.
+    """Return Pareto-smoothed log weights, and Pareto k.
 
-    If draws repeat so often that there is no tail to fit, the raw weights and an infinite k are returned.
+    If no tail can be fitted, for example because most draws are equal, the log ratios are returned without smoothing,
+    with an infinite k. If the log ratios are almost equal, k is 0.
+
+    Args:
+        log_ratios: log importance ratio of each draw.
+        efficiency: effective sample size per draw.
     """
-    # If all log ratios are exactly equal, the chains are stuck and provide no information.
+    # If all log ratios are exactly equal, the chains are stuck. Then the fit below fails, and k is infinite.
     if 0 < np.ptp(log_ratios) < weight_tail.EQUAL_WEIGHTS_RANGE:
         return log_ratios, 0.0
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
@@ -107,7 +124,10 @@ def smooth_weights(
 
 
 def _relative_ess(values: Float[np.ndarray, "chain draw row"], max_rows: int = 50) -> float:
-    """Return the mean ESS per draw of the likelihood of some rows; the smoothing sets the tail length from it."""
+    """Return the effective sample size per draw of the likelihood, averaged over some rows.
+
+    The smoothing computes the length of the tail from this number.
+    """
     rows = np.linspace(0, values.shape[2] - 1, min(max_rows, values.shape[2])).round().astype(int)
     selected = values[:, :, rows]
     likelihood = np.exp(selected - selected.max((0, 1)))

@@ -1,8 +1,9 @@
-"""The predictive mixture of some rows: density, distribution function and quantiles, exact sums over all draws.
+"""Predictive mixture over all draws: density, distribution function and quantiles for some rows.
 
-The network is evaluated once per draw and row, in the run's precision and in blocks of rows. Everything else works on
-the stored outputs, for all draws at once and in float64, because special functions of counts and of tails need this
-accuracy. A NumPyro model keeps the run's precision, because its code may set types itself.
+The density and the distribution function are exact sums over the draws. The network is evaluated once per draw and row,
+in the precision of the run and in blocks of rows. All further computations use the stored outputs of all draws at once.
+They use float64, because special functions of counts and of tails need this accuracy. For a NumPyro model they use the
+precision of the run, because the code of the model may set types itself.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ from bnnzoo.posterior.predicting import OutputDistribution, Predicting
 from bnnzoo.progress import Observer, Progress
 
 ELEMENTS = 2**21
-"""Largest number of draws x points x rows x targets that one compiled program works on."""
+"""Largest size of an array in one compiled program: draws x points x rows x targets."""
 _RELATIVE_ERROR = 1e-6
-"""Error of a quantile, in predictive standard deviations; float32 outputs are not more accurate."""
+"""Largest error of a quantile, in predictive standard deviations; float32 outputs are not more accurate."""
 _MAX_STEPS = 200
+"""Largest number of steps of a search."""
 
 
 class DrawMixture(eqx.Module):
-    """Distribution of each row's target under each draw, and the weights of the draws."""
+    """Distributions of the targets of some rows under each draw, and weights of the draws."""
 
     arrays: Any
-    """Arrays of each draw's likelihood, with the draws along their first axis."""
+    """Arrays inside the likelihoods of the draws, with the draws along the first axis."""
     rest: Any
-    """Other parts of the likelihood, equal for all draws."""
+    """Parts of the likelihood that are not arrays, and are therefore equal for all draws."""
     outputs: Shaped[Array | np.ndarray, "draw row ..."]
     log_weights: Float[Array | np.ndarray, " draw"]
     """Logarithms of the normalised weights."""
@@ -50,7 +52,7 @@ class DrawMixture(eqx.Module):
 def _likelihoods_and_outputs(
     posterior: Predicting, draws: Float[Array, "draw dim"], x: Shaped[Array, "row ..."]
 ) -> tuple[Any, Any, Shaped[Array, "draw row ..."]]:
-    """Return the arrays of each draw's likelihood, the rest of the likelihood, and the outputs.
+    """Return the arrays inside the likelihoods of the draws, the rest of the likelihood, and the outputs.
 
     The map takes one draw per step, because a convolution whose kernels differ within a batch is slow.
     """
@@ -71,7 +73,7 @@ def _likelihoods_and_outputs(
 def log_densities(
     mixture: DrawMixture, y: Shaped[Array | np.ndarray, "point row *target"]
 ) -> Float[Array, "draw point row"]:
-    """Return log p(y | x, theta_s) of each draw, in the units of the network; -inf for impossible numbers."""
+    """Return log p(y | x, theta_s) of each draw s in the units of the network; -inf if y is impossible."""
 
     def log_prob(likelihood: OutputDistribution, output: Array, value: Array) -> Array:
         if not value.ndim:  # a class label
@@ -101,14 +103,19 @@ def _by_draw(
 
 @eqx.filter_jit
 def log_density(mixture: DrawMixture, y: Shaped[Array | np.ndarray, "point row *target"]) -> Float[Array, "point row"]:
-    """Return log sum_s w_s p(y | x, theta_s), the joint log density of a row's targets."""
+    """Return log sum_s w_s p(y | x, theta_s), the joint log density of the targets of a row under the mixture.
+
+    The sum is over draws s with weights w_s.
+    """
     terms = log_densities(mixture, y) + jnp.asarray(mixture.log_weights)[:, None, None]
     return jax.nn.logsumexp(terms, 0)
 
 
 @eqx.filter_jit
 def cdf(mixture: DrawMixture, y: Float[Array | np.ndarray, "point row target"]) -> Float[Array, "point row target"]:
-    """Return sum_s w_s P(Y_t <= y_t | x, theta_s) of each target t.
+    """Return the distribution function sum_s w_s P(Y_t <= y_t | x, theta_s) of each target t under the mixture.
+
+    The sum is over draws s with weights w_s.
 
     Raises:
         NotImplementedError: if the distribution of a target has no distribution function.
@@ -126,16 +133,17 @@ def quantiles(
     centre: Float[Array | np.ndarray, "row target"],
     sd: Float[Array | np.ndarray, "row target"],
 ) -> Float[Array, "level row target"]:
-    """Return the smallest y with P(Y_t <= y) >= level, by bracketing and root finding on the distribution function.
+    """Return quantiles of each target t: the smallest y with P(Y_t <= y) >= level.
 
-    The method is ITP (Oliveira and Takahashi 2020). It takes at most one step more than bisection, and about ten steps
-    for a smooth function. Whole numbers use bisection and are exact.
+    The search brackets the root of P(Y_t <= y) - level and then uses the ITP method (Oliveira and Takahashi 2020). This
+    method takes at most one step more than bisection, and about ten steps for a smooth function. If the targets are
+    whole numbers, bisection is used, and the result is exact.
 
     Args:
         mixture: the distributions of the rows.
         levels: probabilities between 0 and 1, exclusive.
         centre: predictive means, where the search starts.
-        sd: predictive standard deviations, the width of the first bracket and the unit of the error.
+        sd: predictive standard deviations, the unit of the first bracket and of the error.
 
     Raises:
         NotImplementedError: if the distribution of a target has no distribution function.
@@ -185,13 +193,15 @@ def quantiles(
 def _bracket(
     excess: Callable[[Array], Array], point_at: Callable[[Array, int], Array], start: Array, direction: int
 ) -> tuple[Array, Array]:
-    """Return points on one side of the root, and their excess; the distance doubles until the root is bracketed.
+    """Return a point on one side of each root, and the value of `excess` at this point.
+
+    The distance of the point from the centre is doubled until the point is beyond the root.
 
     Args:
-        excess: function of y whose root is sought; it does not decrease.
-        point_at: function of a distance and a direction that returns the point.
+        excess: increasing function of y whose root is sought.
+        point_at: function that returns the point at a distance from the centre in a direction.
         start: first distance.
-        direction: -1 below the root, 1 above it.
+        direction: -1 for a point below the root, 1 for a point above the root.
     """
 
     def missing(state: tuple[Array, Array, Array]) -> Bool[Array, "..."]:
@@ -212,7 +222,7 @@ def _bracket(
 
 
 def _itp_point(low: Array, high: Array, below: Array, above: Array, slack: Array, radius: Array) -> Array:
-    """Return the next point of the ITP method: the secant's point, truncated and projected towards the middle."""
+    """Return the next point of the ITP method: the secant point, which is moved towards the middle in two steps."""
     half, width = (low + high) / 2, high - low
     secant = low - below * width / jnp.where(above == below, 1.0, above - below)
     direction = jnp.sign(half - secant)
@@ -222,7 +232,7 @@ def _itp_point(low: Array, high: Array, below: Array, above: Array, slack: Array
 
 
 def _spacing(low: Float[Array, "..."], high: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return twice the distance of neighbouring floating-point numbers between the two ends."""
+    """Return the smallest reliable bracket width: at least four times the distance of neighbouring floats."""
     return 4 * jnp.finfo(low.dtype).eps * jnp.maximum(jnp.abs(low), jnp.abs(high))
 
 
@@ -234,16 +244,18 @@ def map_rows(
     *,
     observer: Observer | None = None,
 ) -> Shaped[np.ndarray, "value row ..."]:
-    """Return `compute(rows, count, mixture)` of all rows, joined along the second axis; empty without rows.
+    """Apply a function to the predictive mixture of all rows, in blocks of rows.
 
-    `rows` are the numbers of a block of rows, padded to equal length with the last row; `count` of them are real.
+    The results of the blocks are joined along the second axis. Without rows, the result is empty.
 
     Args:
         predictor: the predictor of a run.
         x: inputs as `Predictor.rows_of` returns them.
-        values_per_row: numbers per draw and row that the caller computes at a time.
-        compute: function of a block, [value, row, ...].
-        observer: is called with the progress.
+        values_per_row: numbers per draw and row that `compute` computes at a time.
+        compute: function of the indices of the rows in a block, the number of real rows, and their mixture. It returns
+            an array [value, row, ...]. All blocks have the same length: the last block is filled up with copies of the
+            last row, which are not real rows.
+        observer: function that is called with the progress.
     """
     precision = "float64" if isinstance(predictor.posterior, NetworkPosterior) else predictor.precision
     parts = [np.empty((0, 0))]
@@ -258,7 +270,7 @@ def map_rows(
 def _mixtures(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], values_per_row: int, precision: Any
 ) -> Iterator[tuple[Int[np.ndarray, " block"], int, DrawMixture]]:
-    """Yield blocks of rows, padded to equal length with the last row, their number of real rows, and their mixtures."""
+    """Yield the indices of the rows in each block, the number of real rows, and the mixture; see `map_rows`."""
     inputs, thetas, weights = predictor.inputs(x), predictor.thetas, predictor.record.weights
     count = len(thetas)
     draw_weights = np.full(count, 1 / count) if weights is None else weights
@@ -276,7 +288,7 @@ def _mixtures(
 
 
 def is_discrete(predictor: Predictor, x: Shaped[np.ndarray, "row ..."]) -> bool:
-    """Whether a run's targets are whole numbers, by the distribution of the first row under the first draw."""
+    """Whether the predicted distribution of the targets is discrete, from the first row under the first draw."""
     if not len(x):
         return False
     with backend.arithmetic(predictor.precision):
@@ -286,7 +298,7 @@ def is_discrete(predictor: Predictor, x: Shaped[np.ndarray, "row ..."]) -> bool:
 
 
 def _num_outputs(predictor: Predictor, inputs: Shaped[np.ndarray, "row ..."]) -> int:
-    """Return the number of outputs of a row."""
+    """Return the number of network outputs per row."""
     with backend.arithmetic(predictor.precision):
         draw = jnp.asarray(predictor.thetas[0:1][0])
         outputs = jax.eval_shape(lambda theta, x: predictor.posterior.predictive(theta, x)[1], draw, inputs)
@@ -294,7 +306,7 @@ def _num_outputs(predictor: Predictor, inputs: Shaped[np.ndarray, "row ..."]) ->
 
 
 def _joined(pieces: list[tuple[Any, Any, Any]], log_weights: Float[np.ndarray, " draw"], precision: str) -> DrawMixture:
-    """Join pieces of draws, with real numbers in the given precision."""
+    """Join the results for pieces of draws; real numbers are converted to the given precision."""
 
     def join(*leaves: Any) -> np.ndarray:
         joined = np.concatenate([np.asarray(leaf) for leaf in leaves])

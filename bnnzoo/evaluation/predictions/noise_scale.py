@@ -1,7 +1,7 @@
-"""Learned noise scale of a run, relative to the spread of the target and to the step of a rounded target.
+"""Noise scale of a run, compared with the standard deviation of the target and with the step of a rounded target.
 
-The density of a target with repeated values is unbounded. The noise scale can then shrink until the score has no
-meaning, even if every predicted mean is wrong.
+If values of the target repeat, as in rounded targets, the density of the target has no upper bound. The noise scale can
+then shrink until the log density has no meaning as a score, even if predicted means are wrong.
 """
 
 from __future__ import annotations
@@ -25,21 +25,25 @@ from bnnzoo.store.schema import CONSTANT_DATA, POSTERIOR
 SMALL = 0.01
 """The verdict reports a noise scale below this fraction of the target's standard deviation."""
 LARGEST = 10.0
-"""Largest plausible noise scale, in standard deviations of the target; larger ones are not from a posterior."""
+"""Largest plausible noise scale, in standard deviations of the target; a larger one is not from the posterior."""
 _FEWEST_ROWS = 20
-"""Minimal number of training rows for the check of the largest draw; with fewer, the prior determines it."""
+"""Smallest number of training rows for a test of the largest draw; with fewer, the prior determines this draw."""
 
 
 def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row target"] | None) -> dict[str, Any]:
-    """Return the smallest noise scale of the targets, and its largest draw; empty for counts and classes.
+    """Return the noise scale of the target whose noise is smallest; empty for counts, classes and constant targets.
 
-    `noise_scale` is the median over draws and rows of the predicted standard deviation of the noise, in original units.
-    `noise_over_sd` is the same in standard deviations of the training targets. `noise_largest` is the largest draw in
-    these units, if one scale is learned for all rows. `noise_step` is the step of a rounded target, or 0.
+    - `noise_scale`: median over draws and rows of the predicted standard deviation of the noise, in original units.
+    - `noise_over_sd`: the same median in standard deviations of the training target.
+    - `noise_of`: name of the target.
+    - `noise_step`: rounding step of the target; 0 if it is not rounded.
+    - `noise_largest`: largest draw of the noise scale of any target, in standard deviations of the target. It is
+      returned if one noise scale is learned for all rows and there are enough training rows.
 
     Args:
         predictor: the run.
-        log_sds: predicted log standard deviation of each draw at some rows, in the units of the network.
+        log_sds: log standard deviation that each draw predicts at some rows, in the units of the network; None if it is
+            unknown.
     """
     if log_sds is None or not log_sds.size or not predictor.has_continuous_targets:
         return {}
@@ -63,7 +67,11 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
 
 
 def target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
-    """Return the standard deviations of the training targets, from the scaler or from the rows if it does not scale."""
+    """Return the standard deviations of the training targets.
+
+    They are the scales of the scaler. If the scaler does not scale several targets, they are computed from the training
+    rows.
+    """
     sd = predictor.scaler.y_sd.astype(np.float64)
     if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_rows:
         return sd
@@ -72,29 +80,33 @@ def target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
 
 
 def remark(diagnosis: Mapping[str, Any]) -> str:
-    """Return a remark if the noise scale is too small for a meaningful density score; otherwise empty."""
+    """Return a remark if the noise scale is so small that the log density is not a meaningful score; else empty."""
     if "noise_scale" not in diagnosis:
         return ""
     scale, step = float(diagnosis["noise_scale"]), float(diagnosis["noise_step"])
     percent = 100 * float(diagnosis["noise_over_sd"])
-    noise_text = f"the noise scale of {diagnosis['noise_of']} is {scale:.2g} ({percent:.2g} % of its sd)"
+    noise_text = f"the noise scale of {diagnosis['noise_of']} is {scale:.2g} ({percent:.2g} % of the target's sd)"
     if 0 < scale < step / 2:
-        return f"{noise_text}, less than half the step of {step:g} between its values: {NO_SCORE}"
+        return f"{noise_text}, less than half of the rounding step {step:g} of the target: {NO_SCORE}"
     if percent < 100 * SMALL:
-        return f"{noise_text}: the data seem free of noise, and nll measures only how exactly they are reproduced"
+        return (
+            f"{noise_text}: the data seem free of noise, so nll measures only how exactly the predictions reproduce "
+            "the data"
+        )
     return ""
 
 
 NO_SCORE = (
-    "nll cannot compare such predictions, but nll_rounded can; or use [[task=classification]], or a likelihood "
+    "nll cannot compare such predictions; compare nll_rounded, or use [[task=classification]] or a likelihood "
     "for counts ([[likelihood=poisson]])"
 )
 
 
 def noise_scales(record: Record) -> dict[str, float | list[float]]:
-    """Return the likelihood's fields that have the target's units, by `noise_FIELD`; a list for several targets.
+    """Return the fields of the likelihood that are in units of the target, in original units.
 
-    A learned field is given by its posterior mean.
+    The key of a field is `noise_<field>`. The value is a list if there are several targets. The value of a learned
+    field is its posterior mean.
     """
     attributes, scales = record.attributes, dict[str, float | list[float]]()
     if "signature" not in attributes:

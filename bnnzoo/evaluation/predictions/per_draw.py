@@ -1,4 +1,4 @@
-"""Predictions of each draw: samples, means, log scales and log likelihoods, [draw, row, ...].
+"""Predictions of each draw, as arrays [draw, row, ...]: samples, means, log scales and log likelihoods.
 
 They are computed in blocks of rows and of draws.
 """
@@ -20,19 +20,20 @@ from bnnzoo.posterior import intervals
 from bnnzoo.posterior.predicting import Predicting
 
 _MAX_DRAWS_PER_CALL = 512
-"""Draws per compiled program.
+"""Largest number of draws per call of a compiled program.
 
-It is fixed, because time-limited runs with different numbers of draws would each compile.
+Runs with more draws use exactly this number per call. Otherwise every time-limited run, with its own number of draws,
+would compile its own program.
 """
 
 
 def sample_indices(
     num_draws: int, weights: Float[np.ndarray, " draw"] | None = None, *, min_samples: int = 1
 ) -> Int[np.ndarray, " sample"]:
-    """Return the indices of draws to sample from; repetitions are proportional to the weights, up to one copy.
+    """Return the indices of the draws from which to sample, by systematic resampling at fixed points (Kitagawa 1996).
 
-    The number of indices is a multiple of `num_draws` and at least `min_samples`. This is systematic resampling
-    (Kitagawa 1996) at fixed points.
+    The number of copies of an index is proportional to the weight of the draw, up to a difference of one. The number of
+    all indices is a multiple of `num_draws` and at least `min_samples`.
     """
     count = num_draws * -(-min_samples // num_draws)
     fractions = np.full(num_draws, 1 / num_draws) if weights is None else weights / weights.sum()
@@ -52,15 +53,16 @@ def samples(
 ) -> Shaped[np.ndarray, "draw row ..."]:
     """Sample one target per draw and row from p(y | x, theta_s).
 
-    A sample depends only on the index of its draw, counted from `first_draw`, and on the number of its row.
+    The random numbers of a sample depend only on the key, the index of the draw and the seed of the row.
 
     Args:
         posterior: the model.
-        draws: the draws.
+        draws: the draws theta_s.
         x: inputs in the form that the network takes.
-        numbers: seeds of the rows, by default their positions; rows with equal numbers have the same noise.
-        first_draw: index of the first of the draws.
-        arrange: for a density, converts a row to the network's input; whole rows are then sampled, and `x` is ignored.
+        numbers: seeds of the rows; by default their positions. Rows with equal seeds have the same noise.
+        first_draw: index of the first draw in `draws`; the indices of the others follow.
+        arrange: for a density, function that converts rows to inputs of the network. Whole rows are then sampled, and
+            `x` determines only their number.
         key: PRNG key.
     """
     row_numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
@@ -70,7 +72,7 @@ def samples(
 def functions(
     posterior: Predicting, draws: Float[np.ndarray, "draw dim"], x: Shaped[np.ndarray, "row ..."]
 ) -> Float[np.ndarray, "draw row value"]:
-    """Return the mean or the class probabilities that each draw predicts; their convergence is tested."""
+    """Return the mean of each target, or the class probabilities, that each draw predicts."""
     return _by_rows(_mean_of_draw, posterior, draws, x)
 
 
@@ -87,7 +89,7 @@ def log_likelihoods(
     x: Shaped[np.ndarray, "row ..."],
     y: Shaped[np.ndarray, "row ..."],
 ) -> Float[np.ndarray, "draw row"]:
-    """Return log p(y_i | x_i, theta_s), for ArviZ's group `log_likelihood`."""
+    """Return log p(y_i | x_i, theta_s) of each draw s and row i."""
     return _by_rows(_log_likelihood_of_draw, posterior, draws, x, y)
 
 
@@ -100,7 +102,7 @@ def log_intervals(
     low: Float[Array | np.ndarray, "row target"],
     high: Float[Array | np.ndarray, "row target"],
 ) -> Float[Array, " row"]:
-    """Return log sum_s w_s P(low < y < high | x, theta_s) of each row."""
+    """Return log sum_s w_s P(low < y < high | x, theta_s) of each row, with the weight w_s of draw s."""
 
     def add(total: Float[Array, " row"], draw: tuple[Array, Array]) -> tuple[Float[Array, " row"], None]:
         likelihood, outputs = posterior.predictive(draw[0], jnp.asarray(x))
@@ -124,9 +126,16 @@ def _by_rows(
     first_draw: int = 0,
     shared: tuple[Any, ...] = (),
 ) -> Shaped[np.ndarray, "draw row ..."]:
-    """Return `predict(posterior, draw, index of the draw, *rows, *shared)` [draw, row, ...] for all draws and rows.
+    """Call a function for all draws and rows, in blocks of draws and rows; return an array [draw, row, ...].
 
-    They are computed in blocks of rows and of draws.
+    Args:
+        predict: function that is called as `predict(posterior, draw, index of the draw, *rows, *shared)`, where `rows`
+            are blocks of the arrays.
+        posterior: the model.
+        draws: the draws.
+        arrays: arrays with one entry per row.
+        first_draw: index of the first draw in `draws`.
+        shared: further arguments of `predict`.
     """
     length, values_by_block = min(_MAX_DRAWS_PER_CALL, round_up_size(len(draws))), []
     for block, count in row_blocks(len(arrays[0]), int(np.prod(arrays[0].shape[1:]))):
@@ -190,5 +199,5 @@ def _sample_draw(
     rows = sample_targets(x)
     if arrange is None:
         return rows
-    # Each pass has the same noise. Column d depends on the columns before it, so it is final after d passes.
+    # Each pass uses the same noise. Column d depends only on the columns before it, so it is final after pass d.
     return jax.lax.fori_loop(1, rows.shape[1], lambda _, rows: sample_targets(jnp.asarray(arrange(rows))), rows)

@@ -1,4 +1,4 @@
-"""Predictions as a data frame, one row per input."""
+"""Predictions as a data frame with one row per input."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 
 
 def table(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0) -> pd.DataFrame:
-    """Return the predictive distribution in original units, one row per input; see `Run.predict`.
+    """Return a summary of the predictive distribution in original units, with one row per input; see `Run.predict`.
 
-    It warns about rows whose predictive mean is not finite.
+    A warning is issued if a predictive mean is not finite.
     """
     if predictor.is_density:
         return pd.DataFrame({"log_density": log_density(predictor, x)})
@@ -41,7 +41,7 @@ def table(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int =
 
 
 def by_target(names: Sequence[str], values: Mapping[str, Float[np.ndarray, "row target"]]) -> pd.DataFrame:
-    """Return arrays as columns, with the prefix `<target>_` for several targets."""
+    """Return arrays as columns of a data frame; with several targets, the columns have the prefix `<target>_`."""
     return pd.DataFrame(
         {
             (f"{target}_{name}" if len(names) > 1 else name): array[:, i]

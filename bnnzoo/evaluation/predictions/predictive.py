@@ -1,6 +1,6 @@
 """Moments of the posterior predictive distribution, accumulated by scans over draws.
 
-No array holds draws x rows x outputs.
+No array has draws x rows x outputs elements, so the memory does not grow with the number of draws.
 """
 
 from __future__ import annotations
@@ -23,15 +23,25 @@ from bnnzoo.evaluation.formulas.blocking import round_up_size, row_blocks
 from bnnzoo.posterior.predicting import OutputDistribution, Predicting, Task
 
 _BATCHES = 20
-"""Number of batches of consecutive draws whose sums are kept separately, for Monte Carlo errors."""
+"""Approximate number of batches of consecutive draws, whose sums are kept separately for Monte Carlo errors."""
 
 
 class Moments(NamedTuple):
     """Moments of the predictive distribution of each row, in the units of the network.
 
-    Regression: `mean` [row, target] of y, `aleatoric` and `epistemic` variances [row, target]. Classification: `mean`
-    [row, class] the class probabilities, `aleatoric` [row, 1] the expected entropy of a draw, `epistemic` [row, 1] the
-    mutual information of label and draw. `log_density` [row] is log mean_s p(y | x, theta_s), if targets were given.
+    Regression:
+
+    - `mean` [row, target]: mean of the target.
+    - `aleatoric` [row, target]: variance of the noise, averaged over draws.
+    - `epistemic` [row, target]: variance between draws of the mean.
+
+    Classification:
+
+    - `mean` [row, class]: class probabilities.
+    - `aleatoric` [row, 1]: entropy of the label given a draw, averaged over draws.
+    - `epistemic` [row, 1]: mutual information of label and draw.
+
+    If targets were given, `log_density` [row] is the log of the mean over draws of p(y | x, theta_s).
     """
 
     mean: Float[np.ndarray, "row value"]
@@ -41,7 +51,11 @@ class Moments(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Weighted sums over draws, one per batch, from which the moments follow; sums of y are centred at `centre`."""
+    """Weighted sums over the draws of each batch, from which the moments are computed.
+
+    `centre` is subtracted from the means of the draws before they are summed. `log_density` is the logarithm of the
+    weighted sum of densities.
+    """
 
     classify: bool
     centre: Float[np.ndarray, "row value"]
@@ -52,7 +66,7 @@ class Sums(NamedTuple):
     log_density: Float[np.ndarray, "batch row"]
 
     def moments(self, keep: Bool[np.ndarray, " batch"] | None = None) -> Moments:
-        """Return the moments over all draws, or over the draws of the batches in `keep`."""
+        """Return the moments over all draws, or only over the draws of the batches that `keep` selects."""
         is_kept = np.ones(len(self.weight), bool) if keep is None else keep
         total = self.weight[is_kept].sum()
 
@@ -69,7 +83,7 @@ class Sums(NamedTuple):
 
 
 def batches(num_chains: int, num_draws: int) -> list[slice]:
-    """Split the draws into about twenty batches of consecutive draws within chains of `num_draws` draws each."""
+    """Split the draws of all chains into about twenty batches of consecutive draws; a batch is part of one chain."""
     pieces = min(num_draws, max(1, round(_BATCHES / num_chains)))
     edges = np.linspace(0, num_draws, pieces + 1).round().astype(int)
     return [
@@ -89,16 +103,17 @@ def sums(
     parts: list[slice] | None = None,
     keep_parts: bool = True,
 ) -> Sums:
-    """Sum up the quantities from which the moments of the rows `x` follow.
+    """Compute the sums over draws from which the moments of the rows `x` follow.
 
     Args:
         posterior: the model.
         draws: the draws of all chains.
         x: inputs in the form that the network takes.
-        y: targets in the units of the network; without them `log_density` has no meaning.
-        weights: weights of the draws, with any sum; equal by default.
-        parts: batches of draws; about twenty by default.
-        keep_parts: keep the batches separate, for Monte Carlo errors; otherwise add them up in float64.
+        y: targets in the units of the network; without them, `log_density` has no meaning.
+        weights: weights of the draws, which need not sum to 1; equal by default.
+        parts: batches of draws; by default about twenty.
+        keep_parts: whether to return the sums of each batch, for Monte Carlo errors. Otherwise the sums of all batches
+            are added in float64.
     """
     parts = batches(1, len(draws)) if parts is None else parts
     weights = np.ones(len(draws)) if weights is None else weights
@@ -106,14 +121,14 @@ def sums(
     blocks = list(row_blocks(len(x), int(np.prod(x.shape[1:]))))
     inputs = [jnp.asarray(x[block]) for block, _ in blocks]
     targets = [None if y is None else jnp.asarray(y[block]) for block, _ in blocks]
-    # The centre is the heaviest draw. A draw of weight zero may have extreme predictions, and float32 would then lose
-    # the digits of the others.
+    # The centre is the prediction of the draw with the largest weight. A draw of weight zero may have extreme
+    # predictions; after subtraction of such a centre, float32 would lose the digits of the other draws.
     heaviest = int(np.argmax(weights))
     centre_draw = jnp.asarray(draws[heaviest : heaviest + 1][0])
     centres = [_centre_of(posterior, centre_draw, rows) for rows in inputs]
 
     def sum_piece(piece: Int[np.ndarray, " piece"], weight: Float[np.ndarray, " piece"]) -> list[np.ndarray]:
-        """Return the sums over some draws for all rows; each draw is read once."""
+        """Return the sums over one piece of the draws, for all rows; each draw is read once."""
         thetas, piece_weights = jnp.asarray(draws[piece]), jnp.asarray(weight)
         sums_by_block = []
         for rows, target, centre, (_, count) in zip(inputs, targets, centres, blocks, strict=True):
@@ -126,7 +141,7 @@ def sums(
 
     def sum_part(part: slice) -> list[np.ndarray]:
         """Return the sums over one batch of draws."""
-        # Shorter batches, and the last piece of each, are padded with a draw of weight 0, so that all use one program.
+        # All batches are padded to one length with a draw of weight 0, so that they use the same compiled program.
         index = np.minimum(part.start + padded, part.stop - 1)
         weight = np.where(padded < part.stop - part.start, weights[index], 0)
         index_and_weight = zip(np.split(index, len(pieces)), np.split(weight, len(pieces)), strict=True)
@@ -147,7 +162,7 @@ def sums(
 
 
 def _add(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Add the sums over two sets of draws; the last one is the logarithm of a sum."""
+    """Add the sums over two sets of draws; the fourth entry of each set is the logarithm of a sum."""
     joins = (np.add, np.add, np.add, np.logaddexp)
     return [join(*values) for join, *values in zip(joins, first, second, strict=True)]
 
@@ -155,7 +170,7 @@ def _add(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> list[np.n
 def centre_of_draw(
     task: Task, likelihood: OutputDistribution, outputs: Float[Array, "row output"]
 ) -> Float[Array, "row value"]:
-    """Return the mean, or the class probabilities, of one draw's distribution of each row."""
+    """Return, for each row, the mean or the class probabilities of the distribution that one draw predicts."""
     if task == "classification":
         return jax.vmap(likelihood.class_probabilities)(outputs)
     return jax.vmap(lambda output: likelihood.distribution(output).mean)(outputs)
@@ -165,7 +180,10 @@ def centre_of_draw(
 def _centre_of(
     posterior: Predicting, draw: Float[Array, " dim"], x: Shaped[Array, "row ..."]
 ) -> Float[Array, "row value"]:
-    """Return the centre of the sums: one draw's mean, so that float32 keeps the variance between draws."""
+    """Return the number that is subtracted from the means: the mean of one draw, or 0 for classes.
+
+    Without the subtraction, float32 would lose the variance between draws.
+    """
     mean = centre_of_draw(posterior.task, *posterior.predictive(draw, x))
     return jnp.zeros_like(mean) if posterior.task == "classification" else mean
 
@@ -179,7 +197,7 @@ def _accumulate(
     y: Shaped[Array, "row ..."] | None,
     centre: Float[Array, "row value"],
 ) -> tuple[Array, ...]:
-    """Sum up the mean, its square, the aleatoric part and the log density over draws, see `Sums`.
+    """Sum the mean, the squared mean, the aleatoric part and the density over draws; see `Sums`.
 
     The scan takes one draw per step, because a convolution whose kernels differ within a batch is slow on most devices.
     """
@@ -201,7 +219,7 @@ def _accumulate(
         weight = draw[1]
         *values, log_density = draw_terms(draw[0])
         log_density = jnp.logaddexp(sums[3], log_density + jnp.log(weight))
-        # A draw without weight adds nothing, even if its value is infinite.
+        # A draw of weight 0 adds nothing, even if its value is infinite.
         weighted_values = (jnp.where(weight > 0, weight * value, 0) for value in values)
         return (*(total + added for total, added in zip(sums[:3], weighted_values, strict=True)), log_density), None
 

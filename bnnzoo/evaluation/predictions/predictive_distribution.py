@@ -1,7 +1,8 @@
-"""The predictive distribution of some rows as an object, in original units.
+"""Predictive distribution of some rows as an object, in original units.
 
-It is the mixture p(y | x) = sum_s w_s p(y | x, theta_s) over all draws of a run, with NumPyro's distribution of a
-target given each draw. Densities and distribution functions are exact sums over the draws.
+It is the mixture p(y | x) = sum_s w_s p(y | x, theta_s) over all draws theta_s of a run, with weights w_s. Densities
+and distribution functions are exact sums over the draws. The distribution of a target given a draw is a distribution
+of NumPyro.
 """
 
 from __future__ import annotations
@@ -23,29 +24,30 @@ from bnnzoo.evaluation.predictions.predictive import Moments
 from bnnzoo.evaluation.predictions.predictor import Predictor
 
 _ENTROPY_SAMPLES = 1000
+"""Number of samples per row from which the entropy of numbers is estimated."""
 
 
 class PredictiveDistribution:
-    """The predictive distribution of the targets of some rows, in original units.
+    """Predictive distribution of the targets of some rows, in original units.
 
-    Arrays have one entry per row, [row], and for several targets [row, target]. Arguments `y` are broadcast against
-    that shape, with any number of further axes in front: a grid of points is `grid[:, None]`.
+    Arrays have the shape [row], or [row, target] for several targets. An argument `y` is broadcast against this shape
+    and may have further axes in front. For example, `grid[:, None]` evaluates a grid of points at every row.
 
-    For class labels, `probabilities`, `mode`, `log_prob`, `sample` and `entropy` apply. `mean`, `sd`, `cdf`, `quantile`
-    and `interval` need numbers and raise a UsageError. For numbers, `probabilities` and `mode` raise it.
+    Class labels have `probabilities`, `mode`, `log_prob`, `sample` and `entropy`. Numbers have all members except
+    `probabilities` and `mode`. Any other member raises a UsageError.
     """
 
     def __init__(self, predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0, classes: Any = None):
-        """Describe the rows `x`. Everything is computed on first use.
+        """Initialise the distribution at the inputs `x`; predictions are computed on first use.
 
         Args:
             predictor: the predictor of a run.
             x: inputs as `Predictor.rows_of` returns them.
-            seed: seed of samples and of the entropy of numbers.
-            classes: labels of the classes in the order of `probabilities`; the class names unless given.
+            seed: seed of the samples, from which the entropy of numbers is also computed.
+            classes: labels of the classes, in the order of `probabilities`; by default the class names of the run.
 
         Raises:
-            UsageError: for a density, whose rows have no inputs.
+            UsageError: for a density run, which has no inputs.
         """
         if predictor.is_density:
             raise UsageError(
@@ -73,7 +75,7 @@ class PredictiveDistribution:
 
     @property
     def classes(self) -> Shaped[np.ndarray, " class"]:
-        """Labels of the classes, in the order of `probabilities`; empty for numbers."""
+        """Labels of the classes, in the order of `probabilities`; empty if the targets are numbers."""
         return self._classes
 
     @functools.cached_property
@@ -88,7 +90,7 @@ class PredictiveDistribution:
 
     @property
     def sd(self) -> Float[np.ndarray, "row *target"]:
-        """Standard deviation of the mixture; it combines the noise given a draw and the spread of the draws' means."""
+        """Standard deviation of the mixture, from the noise given a draw and from the variance of the draws' means."""
         self._require_numbers("sd")
         return self._shaped(self._network_sd * self._target_units)
 
@@ -107,24 +109,25 @@ class PredictiveDistribution:
 
     @functools.cached_property
     def entropy(self) -> Float[np.ndarray, " row"]:
-        """Entropy in nats: of the class, or the differential entropy of the targets together, in original units.
+        """Entropy of the class labels, or joint differential entropy of the targets in original units, in nats.
 
-        For numbers it is -mean log p(y) over at most 1000 samples, with an error of about 0.03 nats.
+        For numbers it is the mean of -log p(y) over 1000 samples, with a standard error of about 0.03 nats.
         """
         if self._predictor.classifies:
             return metrics.entropy(self.probabilities)
         return -self.log_prob(self.sample(_ENTROPY_SAMPLES)).mean(0)
 
     def log_prob(self, y: Any) -> Float[np.ndarray, "*point row"]:
-        """Return log p(y | x), the joint log density of a row's targets, or the log probability of counts or classes.
+        """Return log p(y | x): the joint log density of the targets of a row in original units.
 
-        It is log sum_s w_s p(y | x, theta_s), exact over the draws, per unit of the data.
+        For counts and classes it is a log probability. The value is log sum_s w_s p(y | x, theta_s), an exact sum over
+        the draws.
 
         Args:
             y: targets, or class labels, broadcast against [row] or [row, target].
 
         Raises:
-            UsageError: if `y` has the wrong shape, or for an unknown class.
+            UsageError: if `y` has the wrong shape or contains an unknown class.
         """
         predictor = self._predictor
         if predictor.classifies:
@@ -138,14 +141,14 @@ class PredictiveDistribution:
         return logs.reshape(*lead, len(self)) - float(np.sum(np.log(self._target_units)))
 
     def cdf(self, y: float | int | ArrayLike) -> Float[np.ndarray, "*point row *target"]:
-        """Return P(Y <= y | x) of each target, exact over the draws.
+        """Return the distribution function P(Y <= y | x) of each target, an exact sum over the draws.
 
         Args:
-            y: values in original units, broadcast against [row] or [row, target]; may be infinite.
+            y: values in original units, broadcast against [row] or [row, target]; they may be infinite.
 
         Raises:
-            UsageError: for class labels, for a wrong shape, or if the distribution of a target has no distribution
-                function in NumPyro.
+            UsageError: if the targets are class labels, if `y` has the wrong shape, or if NumPyro has no distribution
+                function for the targets.
         """
         self._require_numbers("cdf")
         values, lead = self._points(y)
@@ -158,14 +161,14 @@ class PredictiveDistribution:
     def quantile(self, q: float | ArrayLike) -> Float[np.ndarray, "*level row *target"]:
         """Return the smallest y with P(Y <= y | x) >= q, in original units.
 
-        It inverts the exact distribution function, with an error of at most 1e-6 standard deviations. If the
-        distribution of a target has no distribution function in NumPyro, it is the quantile of at least 1000 samples.
+        The exact distribution function is inverted, with an error of at most about 1e-6 standard deviations. If NumPyro
+        has no distribution function for the targets, the quantile of at least 1000 samples is returned.
 
         Args:
             q: one or several probabilities, 0 < q < 1.
 
         Raises:
-            UsageError: for class labels, or for a probability outside of (0, 1).
+            UsageError: if the targets are class labels, or for a probability outside of (0, 1).
         """
         self._require_numbers("quantile")
         levels = np.asarray(q, np.float64)
@@ -189,21 +192,24 @@ class PredictiveDistribution:
         """Return the lower and the upper end of the central interval of each target.
 
         Args:
-            level: probability of the interval.
+            level: probability that the interval contains the target.
 
         Raises:
-            UsageError: for class labels, or for a level outside of (0, 1).
+            UsageError: if the targets are class labels, or for a level outside of (0, 1).
         """
         self._require_numbers("interval")
         check_level(level)
         return self.quantile([(1 - level) / 2, (1 + level) / 2])
 
     def sample(self, n: int = 1, *, seed: int | None = None) -> Shaped[np.ndarray, "sample row *target"]:
-        """Return samples of the targets or labels; each sample uses one draw for all rows.
+        """Return samples of the targets or labels; a sample has one value per row, from the same draw for all rows.
 
         Args:
-            n: number of samples of each row.
-            seed: a seed that replaces the seed of the object.
+            n: number of samples.
+            seed: seed of the samples; by default the seed of the object.
+
+        Raises:
+            UsageError: if `n` is below 1.
         """
         predictor, seed = self._predictor, self._seed if seed is None else seed
         if n < 1:
@@ -216,7 +222,7 @@ class PredictiveDistribution:
 
     @property
     def _target_units(self) -> Float[np.ndarray, " target"]:
-        """Original units of the targets per unit of the network."""
+        """Factors that convert targets from the units of the network to original units."""
         return self._predictor.scaler.y_sd.astype(np.float64)
 
     @property
@@ -236,14 +242,14 @@ class PredictiveDistribution:
 
     def _require_numbers(self, member: str) -> None:
         if self._predictor.classifies:
-            raise UsageError(f"{member}: is for targets of regression; for classes use probabilities, mode or log_prob")
+            raise UsageError(f"{member}: is not supported for classes; use probabilities, mode or log_prob instead")
 
     def _require_classes(self, member: str) -> None:
         if not self._predictor.classifies:
-            raise UsageError(f"{member}: is for classes; for numbers use mean, quantile, cdf or log_prob")
+            raise UsageError(f"{member}: is supported for classes only; use mean, quantile, cdf or log_prob instead")
 
     def _shaped(self, values: Float[np.ndarray, "*lead row target"]) -> Float[np.ndarray, "..."]:
-        """Remove the axis of a single target."""
+        """Remove the last axis if there is only one target."""
         return values[..., 0] if len(self.target_names) == 1 else values
 
     def _points(self, y: Any) -> tuple[Float[np.ndarray, "point row target"], tuple[int, ...]]:
@@ -262,7 +268,7 @@ class PredictiveDistribution:
         if values.shape[-len(shape) :] != shape:
             raise UsageError(
                 f"y has shape {list(np.shape(y))}, which cannot be broadcast against {list(shape)}; "
-                "put further axes, such as that of a grid, in front"
+                "put further axes, such as the axis of a grid, in front"
             )
         lead = values.shape[: values.ndim - len(shape)]
         scaled = (values.reshape(-1, len(self), targets) - self._predictor.scaler.y_mean) / self._target_units
@@ -273,7 +279,7 @@ class PredictiveDistribution:
         compute: Callable[[DrawMixture, Any], Any],
         values: Float[np.ndarray, "point row target"],
     ) -> Shaped[np.ndarray, "point row ..."]:
-        """Evaluate a function of the mixture at `values`, in blocks of points and rows."""
+        """Evaluate a function of the mixture at `values`, in blocks of points and of rows."""
         num_draws, targets = len(self._predictor.thetas), values.shape[2]
         points = max(1, min(len(values), mixture.ELEMENTS // (num_draws * targets)))
 

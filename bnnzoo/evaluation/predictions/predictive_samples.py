@@ -1,4 +1,4 @@
-"""Samples of a run's predictive distribution, and quantiles from them, in original units."""
+"""Samples from the predictive distribution of a run, and quantiles of these samples, in original units."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.posterior import backend
 
 QUANTILES = (0.05, 0.5, 0.95)
-"""Quantile levels of a table of predictions."""
+"""Probabilities of the quantiles in a table of predictions."""
 _LEAST_SAMPLES = 1000
-"""Smallest number of samples behind a quantile; with fewer draws, each draw contributes several samples."""
+"""Smallest number of samples from which a quantile is computed; with fewer draws, each draw gives several samples."""
 _DENSITY_SAMPLES = 2**17
-"""Samples of a density, shared by all test rows; their error in a distribution function is at most 0.0014."""
+"""Smallest number of samples from a density, which all test rows share.
+
+The standard error of a distribution function that is estimated from independent samples is then at most 0.0014.
+"""
 
 
 def samples(
@@ -32,9 +35,13 @@ def samples(
     *,
     seed: int = 0,
 ) -> Iterator[tuple[slice, Float[np.ndarray, "sample row target"]]]:
-    """Yield blocks of rows with samples of their predictive distribution, at least 1000 per row, in original units.
+    """Yield blocks of rows with samples from their predictive distribution in original units, at least 1000 per row.
 
-    Rows with equal `numbers` share their noise. Without `numbers`, each row has its own noise.
+    Args:
+        predictor: the predictor of a run.
+        x: inputs of the rows.
+        numbers: seeds of the rows. Rows with equal seeds have the same noise. By default all seeds are different.
+        seed: seed of all samples.
     """
     inputs, key, weights = predictor.inputs(x), jax.random.key(seed), predictor.record.weights
     numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
@@ -44,9 +51,10 @@ def samples(
 
 
 def density_samples(predictor: Predictor, *, seed: int = 0) -> Float[np.ndarray, "sample column"]:
-    """Return samples from the predictive distribution of a density, in original units, equally many from each draw.
+    """Return samples from the predictive distribution of a density, in original units.
 
-    A density has no inputs, so all test rows share these samples.
+    All draws give the same number of samples; with weights, draws are resampled first. A density has no inputs, so all
+    test rows share these samples.
     """
     index = per_draw.sample_indices(len(predictor.thetas), predictor.record.weights)
     rows_per_draw = -(-_DENSITY_SAMPLES // len(index))
@@ -58,7 +66,7 @@ def density_samples(predictor: Predictor, *, seed: int = 0) -> Float[np.ndarray,
 def quantiles(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], levels: tuple[float, ...] = QUANTILES, *, seed: int = 0
 ) -> Float[np.ndarray, "quantile row target"]:
-    """Return quantiles of the predictive distribution in original units; equal rows get equal quantiles."""
+    """Return quantiles of the predictive distribution in original units; equal inputs have equal quantiles."""
     blocks = samples(predictor, x, _content_seeds(x), seed=seed)
     return np.concatenate([metrics.quantiles(np.sort(values, 0), levels) for _, values in blocks], 1)
 
@@ -66,14 +74,14 @@ def quantiles(
 def sample_rows(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], count: int, *, seed: int = 0
 ) -> Shaped[np.ndarray, "sample row *target"]:
-    """Return `count` samples of each row's target in original units; each sample uses one draw for all rows."""
+    """Return `count` samples of the targets in original units; a sample uses the same draw for all rows."""
     return _sample(predictor, _random_draws(predictor, count, seed), predictor.inputs(x), _key(predictor, seed))
 
 
 def sample_each(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], draw_numbers: Int[np.ndarray, " kept"], *, seed: int
 ) -> Shaped[np.ndarray, "chain kept row *target"]:
-    """Return one sampled target for each kept draw and row, in original units."""
+    """Return one sample of the target for each kept draw and each row, in original units."""
     index = predictor.draw_indices(draw_numbers)
     sampled = _sample(predictor, index, predictor.inputs(x), _key(predictor, seed))
     return sampled.reshape(-1, len(draw_numbers), *sampled.shape[1:])
@@ -82,10 +90,10 @@ def sample_each(
 def new_rows(predictor: Predictor, count: int, *, seed: int = 0) -> pd.DataFrame:
     """Return `count` rows from the posterior predictive distribution of a density, in original units.
 
-    Each row comes from a different draw while there are enough draws.
+    Each row comes from a different draw, as long as there are enough draws of equal weight.
 
     Raises:
-        UsageError: if the run has inputs (only a density has new rows), or if `count` is below 1.
+        UsageError: if the run is not a density, or if `count` is not a whole number of at least 1.
     """
     if not predictor.is_density:
         raise UsageError(
@@ -100,7 +108,7 @@ def new_rows(predictor: Predictor, count: int, *, seed: int = 0) -> pd.DataFrame
 
 
 def _random_draws(predictor: Predictor, count: int, seed: int) -> Int[np.ndarray, " sample"]:
-    """Return the indices of `count` random draws; none repeats while there are enough draws of equal weight."""
+    """Return the indices of `count` random draws; none repeats as long as there are enough draws of equal weight."""
     index = per_draw.sample_indices(len(predictor.thetas), predictor.record.weights, min_samples=count)
     return np.random.default_rng(seed).permutation(index)[:count]
 
@@ -117,7 +125,10 @@ def _sample(
     key: PRNGKeyArray,
     numbers: UInt32[np.ndarray, " row"] | None = None,
 ) -> Shaped[np.ndarray, "sample row *target"]:
-    """Return one target of each row for each draw in `index`, or whole rows of a density, in original units."""
+    """Return one sample of the target (for a density, of the whole row) for each draw in `index` and each row.
+
+    The samples are in original units.
+    """
     arrange = predictor.arrange if predictor.is_density else None
     sampled = predictor.in_pieces(
         index,
@@ -129,9 +140,9 @@ def _sample(
 
 
 def _content_seeds(x: Shaped[np.ndarray, "row ..."]) -> UInt32[np.ndarray, " row"]:
-    """Return a seed for each row, computed from its inputs alone.
+    """Return a seed for each row, computed from the inputs of the row alone.
 
-    Equal rows have equal seeds. Different rows have different seeds: errors from the same noise would not cancel in
-    an average over rows.
+    Equal rows have equal seeds. Different rows have different seeds (apart from rare collisions), because errors from
+    the same noise would not cancel in an average over rows.
     """
     return np.array([zlib.crc32((row + 0).tobytes()) for row in x], np.uint32)  # + 0: -0.0 and 0.0 are equal

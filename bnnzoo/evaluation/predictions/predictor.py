@@ -1,4 +1,4 @@
-"""Predictive distribution of a run, computed in original units from the run file alone."""
+"""Predictions of a run, computed from the run file."""
 
 from __future__ import annotations
 
@@ -33,19 +33,23 @@ from bnnzoo.posterior.predicting import Predicting
 from bnnzoo.store.schema import CONSTANT_DATA, OBSERVED_DATA, linearised_points
 
 _PARAMETERS = 1000
-"""Largest number of parameters whose convergence is tested if there are no predictions to test."""
+"""Largest number of parameters, evenly spaced, whose convergence is tested if there are no predictions to test."""
 
 
 class Predictor:
-    """The predictions of a run's draws.
+    """Predictions from the draws of a run.
 
-    Without a model (neither in the file nor given), only the draws are available; everything else is refused.
-    Inputs `x` are rows as `load_inputs` returns them. Targets `y` are as `load_like` returns them. Both are in original
-    units.
+    If the model is unknown (neither in the file nor given), only the draws are available, and predictions raise an
+    error. The arguments `x` are inputs as `load_inputs` returns them. The arguments `y` are targets as `load_like`
+    returns them. Both are in original units.
+
+    Args:
+        record: the run file.
+        model: the model or posterior that was sampled; needed if the file does not specify the model.
 
     Raises:
         UsageError: on first use, if the model is unknown or cannot predict at new inputs.
-        BnnzooError: if there are no draws yet.
+        BnnzooError: on first use, if the run has no draws yet.
     """
 
     def __init__(self, record: Record, model: AbstractModel | AbstractPosterior | None = None):
@@ -54,14 +58,18 @@ class Predictor:
 
     @property
     def predicts(self) -> bool:
-        """Whether the model is known: the file names it, or it was given and is defined for the file's rows."""
+        """Whether the model is known.
+
+        Either the file specifies the model, or a posterior was given and the file has the checksum of the posterior's
+        data.
+        """
         if self.record.names_a_model:
             return True
         return isinstance(self.model, AbstractPosterior) and "data_sha256" in self.record.attributes
 
     @property
     def has_rows(self) -> bool:
-        """Whether there are rows at which the model can be evaluated."""
+        """Whether the model is known and the file has rows at which predictions can be made."""
         record = self.record
         return self.predicts and (record.has_training_rows or record.has_test_rows or record.keeps_predictions)
 
@@ -81,7 +89,10 @@ class Predictor:
         if changed := registry.plugin_differences(
             attributes.get("plugins", "{}"), attributes.get("plugin_sources", "{}")
         ):
-            message = f"{self.record.name}: was made with other plugins than are installed here: {'; '.join(changed)}"
+            message = (
+                f"{self.record.name}: was made with plugins that differ from the installed plugins: "
+                f"{'; '.join(changed)}"
+            )
             warnings.warn(message, BnnzooWarning, stacklevel=2)
         return restored
 
@@ -107,16 +118,17 @@ class Predictor:
 
     @property
     def has_continuous_targets(self) -> bool:
-        """Whether the run predicts a density of real numbers given inputs, not counts or labels."""
+        """Whether the run is a regression with a density of real numbers, not counts or labels."""
         if self.signature.task != "regression" or not isinstance(self.posterior, NetworkPosterior):
             return False
         return self.posterior.likelihood.scales_targets
 
     @property
     def has_counts(self) -> bool:
-        """Whether the run predicts counts, with a likelihood that has rates, and none of them is censored.
+        """Whether the run predicts counts by a likelihood with rates, and no target can be censored.
 
-        With censoring, the rows with known counts are selected by their count, so tests of dispersion would be wrong.
+        The value is false with censoring, because tests of dispersion would be wrong: whether a count is known then
+        depends on the count itself.
         """
         if self.signature.task != "regression" or not isinstance(self.posterior, NetworkPosterior):
             return False
@@ -137,17 +149,20 @@ class Predictor:
 
     @property
     def posterior(self) -> Predicting:
-        """Posterior that predicts. For a linearised network, each draw is followed by the point of linearisation."""
+        """Posterior that makes the predictions.
+
+        For a linearised network, it takes draws that are followed by the point of linearisation.
+        """
         return self._restored_model.posterior
 
     @property
     def arrange(self) -> Callable[[Any], Any]:
-        """Conversion of rows in the units of the posterior to its inputs."""
+        """Function that converts rows of a density to inputs of the network."""
         return self._restored_model.arrange
 
     @property
     def blocks(self) -> list[str]:
-        """Names of the blocks of theta, in order. Only the model's layout has the order; the file does not."""
+        """Names of the blocks of theta; in the order of theta if the model is known, since the file has no order."""
         if self.predicts:
             return [block.name for block in self.posterior.layout.blocks]
         return self.record.variables
@@ -159,7 +174,7 @@ class Predictor:
 
     @functools.cached_property
     def thetas(self) -> Draws:
-        """Draws as `posterior` takes them. Each is followed by its chain's mode where the run has modes."""
+        """Draws as `posterior` takes them; if the run has modes, each draw is followed by the mode of its chain."""
         points = linearised_points(self.record.group("constant_data"), self.blocks)
         if points is None:
             return self.draws
@@ -169,16 +184,16 @@ class Predictor:
 
     @property
     def _check_finite(self) -> Callable[[Float[np.ndarray, "some dim"]], None]:
-        """Check that refuses non-finite draws.
+        """Function that raises an error for draws with numbers that are not finite.
 
-        It holds no reference to the draws, so their memory is freed with their last reader.
+        The function has no reference to the predictor, so that the memory of cached draws can be freed with it.
         """
         posterior = self.posterior if self.predicts else None
         return functools.partial(agreement.check_finite, posterior=posterior, path=self.record.path)
 
     @functools.cached_property
     def weights(self) -> Weights:
-        """Statistics of each block of parameters over the draws."""
+        """Statistics of each block of parameters over the draws, computed in one pass."""
         sizes = dict(zip(self.blocks, self.draws.widths, strict=True))
         return Weights.from_draws(self.draws, sizes, self.record.shape)
 
@@ -188,7 +203,7 @@ class Predictor:
         return numbers, self.columns(numbers)
 
     def columns(self, numbers: Int[np.ndarray, " value"]) -> Float[np.ndarray, "chain draw value"]:
-        """Return the values of some parameters in every draw."""
+        """Return the values of the parameters with these indices in every draw."""
         values = [self.draws[piece][:, numbers] for piece in draw_slices(self.draws, len(self.draws))]
         return np.concatenate(values).reshape(*self.record.shape, -1)
 
@@ -201,9 +216,9 @@ class Predictor:
 
     @functools.cached_property
     def row_cost(self) -> float:
-        """Floating-point operations of one draw's prediction of one row, as XLA counts them before compilation.
+        """Number of floating-point operations for the prediction of one row from one draw.
 
-        The value is at least two operations per parameter.
+        It is the number that XLA counts before compilation, but at least two operations per parameter.
         """
         min_operations = 2.0 * sum(self.draws.widths)
         row = self.inputs(self.record.probes(1))
@@ -213,10 +228,10 @@ class Predictor:
             return max(min_operations, float((analysis or {}).get("flops", 0.0)))
 
     def test_rows(self, data: Any = None, *, unseen: Unseen | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and targets of the run's own test rows, or of `data`.
+        """Return inputs and targets of `data`, or of the test rows of the run if `data` is None.
 
         Raises:
-            UsageError: if there are no test rows and no `data`.
+            UsageError: if `data` is None and the run has no test rows, or if `data` does not fit the run.
         """
         signature = self.signature
         if data is None:
@@ -229,10 +244,10 @@ class Predictor:
         return test.x, test.y
 
     def rows_of(self, spec: Any, *, unseen: Unseen | None = None) -> Shaped[np.ndarray, "row ..."]:
-        """Return the inputs to predict for, in original units, from anything that `load_inputs` accepts.
+        """Return inputs in original units, from anything that `load_inputs` accepts.
 
         Raises:
-            UsageError: as `load_inputs`, or for a number that is too far from the training data.
+            UsageError: for the reasons of `load_inputs`, or if a number is too far from the training data.
         """
         x = load_inputs(spec, self.signature, unseen=unseen)
         self.scaler.refuse_far(x, None, self.signature, _name_of(spec))
@@ -240,18 +255,21 @@ class Predictor:
         return x
 
     def _warn_of_codes(self, x: np.ndarray, y: np.ndarray | None, where: str) -> None:
-        """Warn of new values that look like codes for a missing cell, beside the training rows of the file."""
+        """Warn of values that look like codes for missing cells and do not occur in the training rows."""
         if self.record.has_training_rows:
             groups = {"x": CONSTANT_DATA, "y": OBSERVED_DATA}
             warn_of_new_codes(x, y, self.signature, lambda name: self.record.array(groups[name], name), where)
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
-        """Return the rows as `posterior` takes them; for a run that keeps predictions, the numbers of the kept rows."""
+        """Return the inputs as `posterior` takes them.
+
+        For a run that keeps predictions, these are the positions of the rows among the kept rows.
+        """
         model = self._restored_model
         return model.inputs(x) if model.kept_rows is None else self.record.kept_numbers(x)
 
     def functions(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
-        """Return the mean or the class probabilities that each draw predicts, in the units of the network."""
+        """Return the means in units of the network, or the class probabilities, that each draw predicts."""
         return self._for_each_draw(per_draw.functions, x)
 
     def log_scales(self, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "chain draw row value"]:
@@ -272,9 +290,14 @@ class Predictor:
         index: Int[np.ndarray, " some"],
         predicted: Callable[[Float[np.ndarray, "piece both"], int], Shaped[np.ndarray, "value row ..."]],
     ) -> Shaped[np.ndarray, "values row ..."]:
-        """Evaluate `predicted(thetas, position of the first)` on the draws `index`, in pieces that fit into memory.
+        """Evaluate a function on draws, in pieces of draws that fit into memory.
 
-        The values of the pieces are joined along their first axis: one value per draw, or one sum per piece.
+        The results of the pieces are joined along the first axis.
+
+        Args:
+            index: indices of the draws.
+            predicted: function of a piece of draws, and of the position of the first draw of this piece in `index`. It
+                returns one value per draw, or one sum per piece.
         """
         with backend.arithmetic(self.precision):
             piece_values = [
@@ -285,9 +308,10 @@ class Predictor:
     def sums(
         self, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."] | None = None, *, apart: bool = True
     ) -> Sums:
-        """Return the sums from which the moments follow, in the units of the network.
+        """Return the sums over draws from which the moments are computed, in the units of the network.
 
-        With `apart` they are kept separately for about twenty batches of draws, otherwise as one sum.
+        If `apart` is true, there is one sum for each of about twenty batches of draws. Otherwise there is one sum over
+        all draws.
         """
         inputs, parts = self.inputs(x), predictive.batches(*self.record.shape)
         target = None if y is None else self.scaler.scale_targets(y)
@@ -303,7 +327,7 @@ class Predictor:
         *,
         draw: int | None = None,
     ) -> Moments:
-        """Return the moments of the mixture over all draws, or of one `draw`, in the units of the network."""
+        """Return the predictive moments in the units of the network, over all draws or for a single `draw`."""
         if draw is None:
             return self.sums(x, y, apart=False).moments()
         inputs, target = self.inputs(x), None if y is None else self.scaler.scale_targets(y)
@@ -319,11 +343,14 @@ class Predictor:
         *,
         linearised: bool = True,
     ) -> Float[np.ndarray, "chain kept row"]:
-        """Return log p(y | x, theta) of each row under each kept draw, as a density of y in original units.
+        """Return log p(y | x, theta) of each row under each kept draw theta, as a density in original units.
 
         Args:
-            linearised: for a run that predicts with the linearised network, use that network; False uses the original
-                one.
+            x: inputs.
+            y: targets.
+            draw_numbers: indices of the kept draws of a chain.
+            linearised: whether a run that predicts with the linearised network uses this network here; False uses the
+                original network.
         """
         inputs, target = self.inputs(x), self.scaler.scale_targets(y)
         dim = self.posterior.layout.dim
@@ -340,7 +367,7 @@ class Predictor:
         return log_densities.reshape(-1, len(draw_numbers), len(x))
 
     def draw_indices(self, draw_numbers: Int[np.ndarray, " kept"]) -> Int[np.ndarray, " draw"]:
-        """Return the indices of the kept draws of all chains."""
+        """Return the indices of the kept draws of all chains, where the chains follow each other."""
         chains, count = self.record.shape
         return (np.arange(chains)[:, None] * count + draw_numbers).ravel()
 

@@ -1,6 +1,7 @@
-"""Limits on the work of an analysis: large runs use every k-th draw and fewer rows, so that it takes seconds.
+"""Limits on the computing time of an analysis.
 
-A run of ordinary size is analysed completely. The limits depend on sizes alone, never on a clock.
+For a large run, only every k-th draw and fewer rows are used, so that an analysis takes seconds. A run of ordinary size
+is analysed completely. The limits depend only on the sizes of arrays, never on a clock.
 """
 
 from __future__ import annotations
@@ -15,23 +16,24 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 PROBES = 50
 """Number of inputs at which convergence is tested."""
 _WORK = 5e10
-"""Floating-point operations allowed for predictions: about ten seconds on two cores."""
+"""Largest number of floating-point operations for predictions, which take about ten seconds on two cores."""
 _DIAGNOSIS_BYTES, _PAGE_BYTES = IN_MEMORY_BYTES // 2, IN_MEMORY_BYTES // 4
-"""Largest sizes of the draws used for verdicts, and of the additional draws used for a report.
+"""Largest size of the draws that are used for a verdict, and of the draws that are used for a report.
 
-All of them are read once and cached, because reading a compressed file again for every quantity takes minutes.
+All these draws are read once and cached, because it would take minutes to read a compressed file again for every
+quantity.
 """
 _LEAST_DRAWS, _LEAST_PAGE_DRAWS = 250, 50
-"""Smallest number of draws per chain, whatever the cost.
+"""Smallest numbers of draws per chain for a verdict and for a report, regardless of the computing time.
 
-The gate requires 100 effective draws; a report requires fewer.
+A verdict requires 100 effective draws per chain; a report requires fewer.
 """
 _DENSITY_ROWS, _LEAST_DENSITY_ROWS = 500, 50
-"""Most and fewest training rows, evenly spaced, whose log density is tested."""
+"""Largest and smallest number of training rows, evenly spaced, whose log density is tested."""
 _PAGE_ROWS, _LEAST_PAGE_ROWS = 5000, 250
-"""Most and fewest test rows in a report."""
+"""Largest number of test rows in a report, and smallest number to which the computing time may limit them."""
 _PAGE_PASSES = 8
-"""Approximate number of predictions of each test row in a report."""
+"""Approximate number of times that a report predicts each test row."""
 
 
 def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
@@ -42,7 +44,7 @@ def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
 
 
 def density_rows(predictor: Predictor, num_probes: int) -> int:
-    """Return the number of training rows whose log density is tested with these draws."""
+    """Return the number of training rows whose log density is tested with the draws of `predictor`."""
     affordable = _WORK / (len(predictor.draws) * predictor.row_cost) - 2 * num_probes
     return int(np.clip(affordable, _LEAST_DENSITY_ROWS, _DENSITY_ROWS))
 
@@ -64,9 +66,10 @@ def for_a_page(predictor: Predictor) -> Predictor:
 
 
 def _stride(predictor: Predictor, rows: int, *, fewest: int, most_bytes: int) -> int:
-    """Return the largest stride k for which every k-th draw of each chain predicts `rows` rows within the limits.
+    """Return the stride k with which every k-th draw of each chain is used.
 
-    At least `fewest` draws per chain remain.
+    It is the smallest stride for which the draws take at most `most_bytes` bytes, and predictions of `rows` rows stay
+    below the limit of operations. A smaller stride is used if fewer than `fewest` draws per chain would remain.
     """
     chains, count = predictor.record.shape
     affordable_draws = most_bytes / predictor.draws.row_bytes

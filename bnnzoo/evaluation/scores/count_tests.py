@@ -18,11 +18,11 @@ from bnnzoo.finding import setting, spell_settings, spelling
 from bnnzoo.posterior.counts import NegativeBinomial, ZeroInflatedPoisson
 
 LEVEL = 0.01
-"""Probability of a false alarm, split equally between the two tests: too narrow, and too few zeros."""
+"""Probability that correct predictions are rejected; the dispersion test and the zeros test use one half each."""
 _MOST_ROWS = 5000
-"""Largest number of rows tested, evenly spaced; more rows would only detect an irrelevant excess."""
+"""Largest number of tested rows, evenly spaced; with more rows, the tests would reject for irrelevant deviations."""
 _REPLICATES = 999
-"""Smallest number of simulated sets of counts among which the observed set is ranked."""
+"""Smallest number of simulated sets of counts to which the observed counts are compared."""
 
 
 def of_rows(
@@ -31,12 +31,19 @@ def of_rows(
     y: Float[np.ndarray, "row target"],
     moments: Moments,
 ) -> dict[str, Estimate]:
-    """Return dispersion and zeros of counts relative to the prediction, with p-values; empty for other targets.
+    """Test the dispersion and the fraction of zeros of counts by comparison with simulated counts.
 
-    `dispersion` is the mean of (y - mean)^2 / variance, which is 1 for correct predictions. `dispersion_p` is the
-    fraction of simulated sets of rows that are at least as dispersed. Each set comes from one draw of the parameters,
-    because the uncertainty of the parameters is common to all rows. `zeros_p` is the same for the number of zeros;
-    `zeros_expected` is the mean fraction of zeros over simulated sets.
+    The result is empty if the targets are not counts, or if the draws have weights. Otherwise it has these entries:
+
+    - `dispersion`: mean of (y - mean)^2 / variance over the rows, with the predictive mean and variance. Its
+      expectation is 1 for correct predictions.
+    - `dispersion_p`: fraction of the simulated sets of counts whose dispersion is at least as large.
+    - `zeros`: fraction of the observed counts that are 0.
+    - `zeros_expected`: mean fraction of zeros in the simulated sets.
+    - `zeros_p`: fraction of the simulated sets that have at least as many zeros.
+
+    Both fractions count the observed set as one of the simulated sets. A set has one count per row and target. All
+    counts of a set come from one draw of the parameters, because all rows share the uncertainty of the parameters.
     """
     if not predictor.has_counts or predictor.record.weights is not None:
         return {}
@@ -60,19 +67,20 @@ def of_rows(
 
 
 def caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
-    """Describe what the tests reject and the likelihood to try; empty if they reject nothing."""
+    """Describe the rejected property of the predictions and suggest a likelihood; empty if no test rejects."""
     if "dispersion_p" not in estimates:
         return ""
     is_overdispersed, has_excess_zeros = (estimates[name].value <= LEVEL / 2 for name in ("dispersion_p", "zeros_p"))
     observed, expected = (100 * estimates[name].value for name in ("zeros", "zeros_expected"))
-    zeros = f"{observed:.0f} % of them are 0, but {expected:.0f} % are expected" if has_excess_zeros else ""
+    zeros = f"{observed:.0f} % of the counts are 0, but {expected:.0f} % are expected" if has_excess_zeros else ""
     if is_overdispersed:
-        problem = "the intervals are too narrow, because the counts are overdispersed: "
-        problem += f"{estimates['dispersion'].value:.2g} times the predicted variance{'; ' if zeros else ''}{zeros}"
-        remedy = "more inputs or a wider network may explain it"
+        problem = "the intervals are too narrow, because the counts are overdispersed: their squared errors are on "
+        problem += f"average {estimates['dispersion'].value:.2g} times the predicted variance"
+        problem += f"{'; ' if zeros else ''}{zeros}"
+        remedy = "more inputs or a wider network may explain the excess variance"
     elif has_excess_zeros:
         problem = f"too few zeros are predicted, because the counts are zero-inflated: {zeros}"
-        remedy = "a wider network may explain it"
+        remedy = "a wider network may explain the additional zeros"
     else:
         return ""
     likelihood = getattr(predictor.posterior, "likelihood", None)
@@ -81,7 +89,7 @@ def caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
         likelihoods.append("zero-inflated-poisson")
     if likelihoods:
         remedy = " or ".join([f"try {setting('likelihood', likelihoods[0])}", *likelihoods[1:]])
-    return spell_settings(f"{problem} (level {LEVEL:g}); {remedy}", spelling())
+    return spell_settings(f"{problem} (significance level {LEVEL:g}); {remedy}", spelling())
 
 
 def _simulate(
@@ -90,7 +98,7 @@ def _simulate(
     mean: Float[np.ndarray, "row target"],
     variance: Float[np.ndarray, "row target"],
 ) -> tuple[Float[np.ndarray, " replicate"], Float[np.ndarray, " replicate"]]:
-    """Return dispersion and fraction of zeros of each simulated set of counts."""
+    """Return the dispersion and the fraction of zeros of each simulated set of counts."""
     chains, count = predictor.record.shape
     kept_draws = evenly(count, ceil(_REPLICATES / chains))
     rounds = ceil(_REPLICATES / (chains * len(kept_draws)))

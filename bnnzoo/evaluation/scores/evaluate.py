@@ -1,4 +1,4 @@
-"""Evaluation of predictions: all metrics of a set of rows, and the groups of predictions that a run's file stores."""
+"""Evaluation of predictions: all metrics of a set of rows, and the predictions that are stored in the run file."""
 
 from __future__ import annotations
 
@@ -22,21 +22,28 @@ from bnnzoo.finding import spell_settings, spelling
 from bnnzoo.store import schema
 
 _UNEVEN = 0.1
-"""Largest difference, in nats per row, between the log density and the log of a step's probability per unit."""
+"""Largest difference, in nats per row, at which a density of rounded targets counts as smooth.
+
+The difference is between the mean log of the density times the rounding step, and the mean log probability of the
+rounding interval.
+"""
 
 
 class Evaluation(NamedTuple):
-    """All metrics of a set of rows, and the largest gap of their calibration curve."""
+    """All metrics of a set of rows, and the largest gap of the calibration curve of these rows."""
 
     estimates: dict[str, Estimate]
     calibration: Calibration
 
 
 def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> Evaluation:
-    """Compute the metrics of the predictions at `x` for the targets `y`, with errors over rows and over draws.
+    """Compute the metrics of the predictions at `x` for the targets `y`.
 
-    With censored targets, `nll` uses the density of known values and the probability of censored ones. All other
-    metrics use the rows with known values; `censored` is the fraction of the other rows.
+    Each metric has a standard error over the rows and a Monte Carlo error over the draws, where they are known.
+
+    If some targets are censored, `nll` adds the log density of the known values and the log probability of the censored
+    intervals. All other metrics use only the rows without censored targets. The metric `censored` is the fraction of
+    the rows that have a censored target.
     """
     if y.ndim == 3:
         return _of_censored(predictor, x, y)
@@ -75,7 +82,7 @@ def _scores_of_moments(
     y: Shaped[np.ndarray, "row ..."],
     score: Callable[[Moments], dict[str, Estimate]],
 ) -> tuple[Moments, dict[str, Estimate]]:
-    """Return the moments of the rows, and their metrics with Monte Carlo errors."""
+    """Return the predictive moments of the rows, and the metrics that `score` computes, with Monte Carlo errors."""
     sums = predictor.sums(x, y)
     moments, errors = sums.moments(), row_scores.monte_carlo_errors(sums, predictor.record.shape[0], score)
     return moments, {name: estimate._replace(mcse=errors.get(name)) for name, estimate in score(moments).items()}
@@ -84,9 +91,10 @@ def _scores_of_moments(
 def _rounded_likelihood(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], nll: Estimate
 ) -> dict[str, Estimate]:
-    """Return `nll_rounded` if all targets are rounded: minus the log probability of the rounding interval.
+    """Return `nll_rounded`, minus the mean log probability of the rounding interval, if all targets are rounded.
 
-    Counts have a discrete distribution, so that it equals `nll`.
+    The rounding interval of a target contains all numbers that are rounded to this target. For counts, `nll_rounded`
+    equals `nll`, because their distribution is discrete. If a target is not rounded, the result is empty.
     """
     steps = predictor.rounding_steps
     if predictor.is_density or not steps.all():
@@ -97,7 +105,7 @@ def _rounded_likelihood(
     if predictor.has_continuous_targets:
         try:
             return {"nll_rounded": metrics.negative_log_likelihood(_log_rounded(predictor, x, y))}
-        except UsageError:  # a plugin's distribution without known intervals
+        except UsageError:  # a plugin's distribution that cannot give the probability of an interval
             return {}
     return {"nll_rounded": nll} if predictor.has_counts and (steps == 1).all() else {}
 
@@ -105,7 +113,7 @@ def _rounded_likelihood(
 def _log_rounded(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Float[np.ndarray, "row target"]
 ) -> Float[np.ndarray, " row"]:
-    """Return the log predictive probability of the interval that was rounded to each row's targets."""
+    """Return, for each row, the log predictive probability of the numbers that are rounded to the targets."""
     half_step = predictor.rounding_steps / 2
     inputs = predictor.inputs(x)
     low, high = (predictor.scaler.scale_targets(end) for end in (y - half_step, y + half_step))
@@ -120,9 +128,10 @@ def _log_rounded(
 
 
 def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
-    """Explain why `nll` is meaningless for rounded targets; empty without rounding or for a smooth density.
+    """Explain why `nll` is meaningless for rounded targets; empty if it is not.
 
-    If the density is smooth, the probability of a step is the density times the step.
+    The result is empty if the targets are not rounded, or if the density is smooth: the probability of a rounding
+    interval is then about the density times the rounding step.
     """
     if "nll_rounded" not in estimates or not predictor.has_continuous_targets:
         return ""
@@ -137,7 +146,7 @@ def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> 
 def _of_censored(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Float[np.ndarray, "row target bound"]
 ) -> Evaluation:
-    """Compute the metrics of rows with some censored targets.
+    """Compute the metrics of rows of which some have censored targets.
 
     Raises:
         UsageError: if every row has a censored target.
@@ -163,14 +172,20 @@ def _of_censored(
 def sampled_scores(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]
 ) -> row_scores.SampledScores:
-    """Return quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution."""
+    """Return quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution.
+
+    Rows with censored targets are left out.
+    """
     return _sampled_scores_in_batches(predictor, x, y, apart=False)[0]
 
 
 def _sampled_scores_in_batches(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."], *, apart: bool = True
 ) -> list[row_scores.SampledScores]:
-    """Return the result of `drawn` for all samples and, if draws have no weights, for about twenty batches of draws."""
+    """Return the result of `sampled_scores` for all draws, followed by the results for about twenty batches of draws.
+
+    The batches are left out if the draws have weights, or if `apart` is false.
+    """
     if y.ndim == 3:
         is_known = uncensored_rows(y)
         x, y = x[is_known], y[is_known][..., 0]
@@ -202,7 +217,7 @@ def groups(
 
     The test rows have the groups `predictions`, `predictions_constant_data` (inputs and targets) and
     `predictions_log_likelihood`. If the file has training rows, they have the groups `posterior_predictive` and
-    `log_likelihood`. Large groups contain only every k-th draw of each chain.
+    `log_likelihood`. If a group would exceed 32 MB, all groups use only every k-th draw of each chain.
     """
     record = predictor.record
     x, y = record.training_rows(None if record.has_training_rows else 0)

@@ -18,18 +18,22 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.store.schema import targets_of
 
 _BEST_OF_ROWS = 2000
-"""Largest number of training rows whose likelihood selects the best draw if the file has no log density."""
+"""Largest number of training rows, by whose likelihood the best draw is selected if the file has no log density."""
 
 Scores = dict[str, Float[np.ndarray, " _"]]
 
 
 @dataclasses.dataclass(frozen=True)
 class OodScores:
-    """Scores of each test row (`inside`) and of each unfamiliar row (`outside`), by name.
+    """Scores of each familiar row (`inside`) and of each unfamiliar row (`outside`), by name.
 
-    Classification: `max_probability`, `entropy`, and for the posterior `mutual_information`, in nats. Regression, in
-    standard deviations of the training targets: `sd`, and for the posterior `epistemic_sd`. Density: `nll`, minus the
-    log density of a row, in the units of the network. `single` is the best draw alone.
+    The scores `inside` and `outside` are those of the posterior: of all draws together. `single_inside` and
+    `single_outside` are the scores of the best draw alone. They lack the scores that measure the variation between
+    draws, which are `mutual_information` and `epistemic_sd`.
+
+    - Classification: `max_probability`, `entropy` in nats, and `mutual_information` in nats.
+    - Regression: `sd` and `epistemic_sd`, in standard deviations of the training targets.
+    - Density: `nll`, minus the log density of a row in the units of the network.
     """
 
     name: str
@@ -43,7 +47,11 @@ class OodScores:
         return metrics.flat(self.estimates())
 
     def estimates(self) -> dict[str, Estimate]:
-        """Return the mean of each score, its AUROC for detecting unfamiliar rows, and its FPR at 95 % TPR."""
+        """Return the mean of each score on familiar and on unfamiliar rows, and two measures of their separation.
+
+        The measures are the AUROC for the detection of unfamiliar rows, and the false positive rate: the fraction of
+        unfamiliar rows that pass as familiar at a threshold that 95 % of the familiar rows pass.
+        """
         estimates = {"ood_rows": Estimate(len(next(iter(self.outside.values()))))}
         pairs = (("", self.inside, self.outside), ("_single", self.single_inside, self.single_outside))
         for suffix, inside, outside in pairs:
@@ -66,9 +74,10 @@ def of_run(
 
     Args:
         predictor: the run.
-        spec: inputs as `load_inputs` takes them, or "noise" for as many rows as `inside` has.
+        spec: unfamiliar inputs in a form that `load_inputs` accepts, or "noise" for as many random rows as `inside`
+            has.
         inside: familiar inputs, in original units.
-        unseen: treatment of text levels that training did not contain, as `load_inputs` takes it.
+        unseen: treatment of categories that the training rows do not contain; an argument of `load_inputs`.
     """
     if isinstance(spec, str) and spec == "noise":
         predictor.record.require_training_rows("noise in their range")
@@ -92,7 +101,7 @@ def of_run(
 def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
     """Return the standard deviations of the training targets in the units of the network.
 
-    They are 1 if the targets were standardised. They are taken as 1 if the file has no targets.
+    They are 1 if the targets were standardised. If the file has no targets, 1 is returned.
     """
     y = predictor.record.group("observed_data").get("y")
     if y is None or not len(y):
@@ -104,13 +113,13 @@ def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
 def scores(
     moments: Moments, *, classify: bool, single: bool, unit: Float[np.ndarray, " target"] | float = 1.0
 ) -> Scores:
-    """Return the scores of rows with these moments; a `single` draw has no scores for the variation between draws.
+    """Return the scores of rows from their predictive moments.
 
     Args:
         moments: predictive moments of the rows.
-        classify: whether targets are classes.
-        single: whether the moments are those of one draw.
-        unit: unit of the standard deviations of a regression, in the units of the network.
+        classify: whether the targets are classes.
+        single: whether the moments come from a single draw; the scores of variation between draws are then left out.
+        unit: for a regression, the standard deviations are divided by this number, given in units of the network.
     """
     if classify:
         row_scores = {"max_probability": moments.mean.max(1), "entropy": metrics.entropy(moments.mean)}
@@ -121,10 +130,11 @@ def scores(
 
 
 def noise(x: Shaped[np.ndarray, "row ..."], rows: int, *, seed: int = 0) -> Shaped[np.ndarray, "rows ..."]:
-    """Return inputs of pure noise with the shape of the training inputs `x`.
+    """Return random inputs with the row shape and the type of the training inputs `x`.
 
-    Images: every pixel is uniform between the darkest and the brightest value of `x`. Features: each is uniform over
-    three times its range, so that two thirds of the values lie outside the data.
+    For images, every pixel is uniform between the smallest and the largest value in `x`. For tabular inputs, every
+    feature is uniform over an interval that is three times as wide as the range of the feature in `x`. On average, two
+    thirds of the values of a feature then lie outside the range of the data.
     """
     generator = np.random.default_rng(seed)
     shape = (rows, *x.shape[1:])
@@ -137,7 +147,7 @@ def noise(x: Shaped[np.ndarray, "row ..."], rows: int, *, seed: int = 0) -> Shap
 
 
 def best_draw(predictor: Predictor) -> int:
-    """Return the index of the draw with the highest log density, or highest log-likelihood if that is unknown."""
+    """Return the index of the draw with the highest log posterior density, or log-likelihood if it was not recorded."""
     if "lp" in predictor.record.statistics:
         return int(np.argmax(predictor.record.statistics["lp"]))
     predictor.record.require_training_rows("the best draw")

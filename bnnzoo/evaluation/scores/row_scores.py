@@ -1,4 +1,4 @@
-"""Metrics of predictive distributions in original units, with errors over rows and Monte Carlo errors."""
+"""Metrics of predictive distributions in original units, with standard errors over rows and Monte Carlo errors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ LEVELS = (50, 80, 90, 95)
 """Probabilities of the tested central intervals, in percent."""
 
 QUANTILES = tuple(sorted({(1 + sign * level / 100) / 2 for level in LEVELS for sign in (-1, 1)}))
+"""Probabilities of the quantiles at the ends of these intervals."""
 
 
 class SampledScores(NamedTuple):
     """Quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution, in original units.
 
-    The quantiles have the levels `QUANTILES`. `pit` is P(Y < y) + u P(Y = y) with uniform u, which is uniform if the
-    prediction is correct.
+    The probabilities of the quantiles are `QUANTILES`. `crps` is the continuous ranked probability score. `pit` is the
+    randomised probability integral transform P(Y < y) + u P(Y = y), where u is uniform on (0, 1). If the prediction is
+    correct, `pit` is uniform on (0, 1).
     """
 
     quantiles: Float[np.ndarray, "quantile row target"]
@@ -38,7 +40,7 @@ def sampled_scores(
     y: Float[np.ndarray, "row target"],
     uniform: Float[np.ndarray, "row target"],
 ) -> SampledScores:
-    """Return quantiles, CRPS and PIT of rows from samples."""
+    """Return quantiles, CRPS and PIT of rows from samples of the predictive distribution of each row."""
     ordered = np.sort(samples, 0)
     crps = scoringrules.crps_ensemble(
         y, np.moveaxis(ordered, 0, -1), estimator="qd", sorted_ensemble=True, backend="numpy"
@@ -52,7 +54,7 @@ def sampled_scores_of_equal_rows(
     y: Float[np.ndarray, "row target"],
     uniform: Float[np.ndarray, "row target"],
 ) -> SampledScores:
-    """Return quantiles, CRPS and PIT of rows with the same predictive distribution, as those of a density."""
+    """Return quantiles, CRPS and PIT of rows that all have the same predictive distribution, as in a density run."""
     ordered, count = np.sort(samples, 0), len(samples)
     quantiles = metrics.quantiles(ordered[:, None], QUANTILES)
     crps, pit = np.empty(y.shape), np.empty(y.shape)
@@ -62,14 +64,14 @@ def sampled_scores_of_equal_rows(
         pit[:, target] = (num_below + uniform[:, target] * (num_up_to - num_below)) / count
         sums = np.concatenate([[0.0], np.cumsum(values)])
         distance = ((2 * num_below - count) * column + sums[-1] - 2 * sums[num_below]) / count
-        # Half of the mean distance of two samples, from their order statistics.
+        # Half of the mean distance between two samples, computed from the sorted samples.
         spread = np.sum((2 * np.arange(1, count + 1) - count - 1) * values) / count**2
         crps[:, target] = distance - spread
     return SampledScores(np.broadcast_to(quantiles, (len(QUANTILES), *y.shape)), crps, pit)
 
 
 def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict[str, Estimate]:
-    """Return metrics of class probabilities."""
+    """Return the metrics of predicted class probabilities."""
     return {
         "nll": metrics.negative_log_likelihood(moments.log_density),
         "accuracy": metrics.accuracy(labels, moments.mean),
@@ -91,10 +93,11 @@ def regression(
     names: Sequence[str],
     target_sd: Float[np.ndarray, " target"],
 ) -> dict[str, Estimate]:
-    """Return metrics of a regression, in original units and (`_standardised`) in the units of the network.
+    """Return the metrics of a regression; `_standardised` marks metrics that are not in original units.
 
-    Several targets may have different units, so a mean over them has no unit. Their errors are therefore given in
-    original units for each target, and over all targets in units of each target's sd.
+    With one target, the `_standardised` metrics are in the units of the network. With several targets, a mean over
+    targets of different units has no meaning. RMSE and MAE are therefore given for each target in original units. Their
+    means over all targets, and the predictive sds, are in units of each target's sd.
 
     Args:
         y: targets in original units.
@@ -142,10 +145,10 @@ def _errors(
     moments: Moments,
     scale: Float[np.ndarray, " target"],
 ) -> dict[str, Estimate]:
-    """Return errors of the predictive mean and the two parts of the predictive sd, over rows and targets.
+    """Return RMSE and MAE of the predictive mean, and the two parts of the predictive sd, over rows and targets.
 
     Args:
-        scale: the units of `y`, as multiples of those of `moments`.
+        scale: factors that convert `moments` to the units of `y`.
     """
     return {
         "rmse": metrics.rmse(y, centre),
@@ -156,7 +159,7 @@ def _errors(
 
 
 def density(moments: Moments, scaler: Scaler) -> dict[str, Estimate]:
-    """Return the score of a density of whole rows, in original units and in those of the network."""
+    """Return the negative log-likelihood of a density of whole rows, in original units and in units of the network."""
     nll = metrics.negative_log_likelihood(moments.log_density)
     jacobian = float(np.sum(np.log(scaler.y_sd.astype(np.float64))))
     return {"nll": nll._replace(value=nll.value + jacobian), "nll_standardised": nll}
@@ -165,10 +168,10 @@ def density(moments: Moments, scaler: Scaler) -> dict[str, Estimate]:
 def interval_estimates(
     scores_of_rows: SampledScores, names: Sequence[str], target_sd: Float[np.ndarray, " target"]
 ) -> dict[str, Estimate]:
-    """Return CRPS, and coverage and width of central intervals.
+    """Return the CRPS, and the coverage and the width of the central intervals.
 
-    For several targets, CRPS and width are in units of each target's sd, and each target has its own CRPS and 90 %
-    coverage.
+    For several targets, the means of CRPS and width over the targets are in units of each target's sd. In addition, the
+    result has the CRPS (in original units) and the coverage of the 90 % interval of each target.
     """
     quantiles_by_level = dict(zip(QUANTILES, scores_of_rows.quantiles, strict=True))
     has_several_targets = len(names) > 1
@@ -185,16 +188,22 @@ def interval_estimates(
 
 
 def _by_target(names: Sequence[str], metric: str, score: Callable[[slice], Estimate]) -> dict[str, Estimate]:
-    """Return `NAME_metric` of the columns of each target, named as in `predict`; empty for a single target."""
+    """Return one metric for each target, under the name `<target>_<metric>`; empty for a single target.
+
+    Args:
+        names: names of the targets.
+        metric: name of the metric.
+        score: computes the metric of a slice of target columns.
+    """
     target_names = names if len(names) > 1 else ()
     return {f"{name}_{metric}": score(slice(i, i + 1)) for i, name in enumerate(target_names)}
 
 
 def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[str, Estimate]]) -> dict[str, float]:
-    """Return the Monte Carlo error of each metric: a jackknife over batches of draws, or over chains if larger.
+    """Return the Monte Carlo error of each metric, by a jackknife over batches of draws and one over chains.
 
-    Batches miss changes that are slower than a batch, and modes that a chain never leaves. Differences between chains
-    show both.
+    The larger of the two errors is returned. The error over batches is too small if the chains change more slowly than
+    the length of a batch, or if a chain never leaves its mode. The error over chains includes both.
     """
     count = len(sums.weight)
     chain = np.arange(count) * chains // count
@@ -204,7 +213,7 @@ def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[
         if len(labels) < 2:
             continue
         if min(sums.weight[groups != label].sum() for label in labels) <= 0:
-            # One batch has all the weight, so nothing can be estimated about other draws.
+            # One batch has all the weight, so the metrics cannot be computed without this batch.
             return dict.fromkeys(score(sums.moments()), math.nan)
         leave_one_out = [
             {metric: estimate.value for metric, estimate in score(sums.moments(groups != label)).items()}
@@ -219,10 +228,13 @@ def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[
 
 
 def errors_of_batches(batches: Sequence[Mapping[str, Estimate]], chains: int) -> dict[str, float]:
-    """Return the Monte Carlo error of each metric from its values in batches of draws, or in chains if larger.
+    """Return the Monte Carlo error of each metric, from its values in batches of draws.
+
+    The error is the standard error of the mean over batches, or over chains if that error is larger. With fewer than
+    two batches, the result is empty.
 
     Args:
-        batches: metrics of equally many batches per chain, one chain after the other; fewer than two give no error.
+        batches: metrics of each batch, one chain after the other; each chain has the same number of batches.
         chains: number of chains.
     """
     if len(batches) < 2:

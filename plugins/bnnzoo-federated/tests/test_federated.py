@@ -342,10 +342,12 @@ def test_functions_that_need_rows_say_that_rows_stay_at_the_parties(tmp_path):
         lambda: best_draw(run.predictor),
     ]
     for ask in requests:
-        with pytest.raises(bnnzoo.UsageError, match="needs the training rows, but those of this run stayed"):
+        with pytest.raises(
+            bnnzoo.UsageError, match="needs the training rows, but the training rows of this run stayed"
+        ):
             ask()
     page = run.report(tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "those of this run stayed with their parties" in page
+    assert "the training rows of this run stayed with their parties" in page
 
 
 def _draws(run: bnnzoo.Run) -> np.ndarray:
