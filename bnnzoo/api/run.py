@@ -25,7 +25,7 @@ from bnnzoo.evaluation.formulas import metrics
 from bnnzoo.evaluation.formulas.metrics import Estimate
 from bnnzoo.evaluation.intervals import prediction_intervals
 from bnnzoo.evaluation.intervals.prediction_intervals import Interval
-from bnnzoo.evaluation.predictions import loo
+from bnnzoo.evaluation.predictions import loo, new_rows
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import count_tests, evaluate
 from bnnzoo.files import user_paths
@@ -193,7 +193,7 @@ class Run(AbstractRunPredictions):
         """
         if interval is None:
             prediction_intervals.refuse_without_interval(level, calibration)
-        x, y = self.predictor.test_rows(data, unseen=unseen)
+        x, y = new_rows.evaluation_rows(self.predictor, data, unseen=unseen)
         tell = observer or ignore
         tell(Progress("evaluating", 0, len(x)))
         intervals: dict[str, Estimate] = {}

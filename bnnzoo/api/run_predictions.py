@@ -17,7 +17,7 @@ from bnnzoo.data.formats.frames import with_exposure
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.intervals import prediction_intervals
 from bnnzoo.evaluation.intervals.prediction_intervals import LEVEL, Interval
-from bnnzoo.evaluation.predictions import prediction_table, predictive_samples
+from bnnzoo.evaluation.predictions import new_rows, prediction_table, predictive_samples
 from bnnzoo.evaluation.predictions.csv_text import csv_text
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
 from bnnzoo.evaluation.predictions.predictor import Predictor
@@ -145,7 +145,7 @@ class AbstractRunPredictions:
             if not self.predictor.signature.exposure:
                 raise UsageError("exposure: the run has no exposure; sample it with exposure= first")
             x = with_exposure(x, exposure)
-        return self.predictor.rows_of(x, unseen=unseen)
+        return new_rows.inputs_of(self.predictor, x, unseen=unseen)
 
     def predict_to(
         self,
@@ -186,7 +186,7 @@ class AbstractRunPredictions:
 
     def functions(self, x: Any) -> Float[np.ndarray, "chain draw row value"]:
         """Return the predictions of each draw at the inputs `x`, in the units of the network."""
-        return self.predictor.functions(self.predictor.rows_of(x))
+        return self.predictor.functions(new_rows.inputs_of(self.predictor, x))
 
     def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return encoded inputs and targets of the test rows, or of `data`, in original units.
@@ -194,7 +194,7 @@ class AbstractRunPredictions:
         Raises:
             UsageError: if there are no test rows and no `data`.
         """
-        return self.predictor.test_rows(data)
+        return new_rows.evaluation_rows(self.predictor, data)
 
     def pit(self, data: Any = None) -> Float[np.ndarray, "row target"]:
         """Return the probability integral transform of each target; it is uniform if the predictions are calibrated.
@@ -217,7 +217,8 @@ class AbstractRunPredictions:
                 of noise as there are test rows.
             unseen: treatment of text levels that training did not contain, see `predict`.
         """
-        return familiarity.of_run(self.predictor, spec, self.predictor.test_rows(data, unseen=unseen)[0], unseen=unseen)
+        x = new_rows.evaluation_rows(self.predictor, data, unseen=unseen)[0]
+        return familiarity.of_run(self.predictor, spec, x, unseen=unseen)
 
 
 def writable_path(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool, *, read: Sequence[Any]) -> Path:

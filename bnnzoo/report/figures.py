@@ -11,6 +11,7 @@ from typing import Any
 from bnnzoo import plots
 from bnnzoo.data.checks.check import did_you_mean
 from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.evaluation.predictions import new_rows
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import familiarity as ood_scores
 from bnnzoo.files.atomic import check_free, make_folder
@@ -39,7 +40,8 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
             f"the runs have different tasks ({' and '.join(sorted(tasks))}); draw them in separate pictures"
         )
     scores_by_run = {
-        name: ood_scores.of_run(run_scores, spec, run_scores.test_rows()[0]) for name, run_scores in runs.items()
+        name: ood_scores.of_run(run_scores, spec, new_rows.evaluation_rows(run_scores)[0])
+        for name, run_scores in runs.items()
     }
     # Scores of the variation between draws are left out, because a run with a single network has none.
     columns = {

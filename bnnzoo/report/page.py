@@ -18,7 +18,7 @@ from bnnzoo.evaluation.contents.record import Record
 from bnnzoo.evaluation.convergence import diagnostics, findings
 from bnnzoo.evaluation.convergence.findings import Answer
 from bnnzoo.evaluation.formulas.metrics import Estimate
-from bnnzoo.evaluation.predictions import loo, thinning
+from bnnzoo.evaluation.predictions import loo, new_rows, thinning
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import count_tests, evaluate, familiarity
 from bnnzoo.evaluation.scores.evaluate import Evaluation
@@ -88,7 +88,7 @@ def page(predictor: Predictor) -> str:
 
 
 def _evaluation(predictor: Predictor) -> Evaluation:
-    x, y = predictor.test_rows()
+    x, y = new_rows.evaluation_rows(predictor)
     estimates, curve = evaluate.of_rows(predictor, x, y)
     return Evaluation({**estimates, **loo.estimates(predictor), "rows": Estimate(len(y))}, curve)
 
@@ -107,7 +107,9 @@ def _answers(
         answer = findings.answer_calibrated(evaluation.calibration, int(evaluation.estimates["rows"].value))
         caveat = count_tests.caveat(predictor, evaluation.estimates)
         answers.append(findings.with_caveat(answer, caveat) if caveat else answer)
-    novelty = attempt(lambda: familiarity.of_run(predictor, "noise", predictor.test_rows()[0]).estimates())
+    novelty = attempt(
+        lambda: familiarity.of_run(predictor, "noise", new_rows.evaluation_rows(predictor)[0]).estimates()
+    )
     if isinstance(novelty, BnnzooError):
         answers.append(findings.answer_unknown(findings.KNOWS, novelty))
     else:

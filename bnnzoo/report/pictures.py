@@ -20,7 +20,7 @@ from bnnzoo.evaluation.convergence.probing import probe_rows
 from bnnzoo.evaluation.formulas import metrics
 from bnnzoo.evaluation.formulas.calibration_distance import MARGIN, half_width, of_intervals
 from bnnzoo.evaluation.formulas.rhat import FEWEST, rhats
-from bnnzoo.evaluation.predictions import per_draw
+from bnnzoo.evaluation.predictions import new_rows, per_draw
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.predictions.thinning import PROBES
 from bnnzoo.evaluation.scores import evaluate
@@ -208,7 +208,7 @@ def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
     Raises:
         UsageError: if the run has no test rows.
     """
-    ood_result = ood_scores.of_run(predictor, spec, predictor.test_rows()[0])
+    ood_result = ood_scores.of_run(predictor, spec, new_rows.evaluation_rows(predictor)[0])
     posterior = {name: (values, ood_result.outside[name]) for name, values in ood_result.inside.items()}
     single = {name: (values, ood_result.single_outside[name]) for name, values in ood_result.single_inside.items()}
     return plots.ood({"posterior": posterior, "single best draw": single}, name=Path(ood_result.name).stem)
@@ -258,7 +258,7 @@ def attempt(compute: Callable[[], T]) -> T | BnnzooError:
 
 def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
     """Return the test rows. If there are more than 5000, return 5000 evenly spaced ones."""
-    x, y = predictor.test_rows()
+    x, y = new_rows.evaluation_rows(predictor)
     rows = evenly(len(x), _MOST_ROWS)
     return x[rows], y[rows]
 

@@ -19,6 +19,7 @@ from bnnzoo.api import entrances
 from bnnzoo.api.run import Run
 from bnnzoo.data import from_arrays
 from bnnzoo.data.formats.frames import is_frame
+from bnnzoo.evaluation.predictions import new_rows
 from bnnzoo.sklearn.parts import PARTS, Part, part_fields, with_field
 
 _MODEL, _SAMPLER = "mlp", "nuts"
@@ -150,7 +151,7 @@ class AbstractBayesian(BaseEstimator):
     def _inputs(self, X: Any) -> Shaped[np.ndarray, "row feature"]:
         """Check and encode X, and return the inputs of the predictor."""
         check_is_fitted(self)
-        return self.run_.predictor.rows_of(self._validated(X, reset=False))
+        return new_rows.inputs_of(self.run_.predictor, self._validated(X, reset=False))
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         """Return X after the checks of scikit-learn. With `reset`, they set the names and the number of features."""

@@ -18,9 +18,10 @@ from bnnzoo.api import entrances
 from bnnzoo.errors import BnnzooError, DamagedError, InterruptedRunError, UsageError
 from bnnzoo.evaluation.contents.record import Record, evenly
 from bnnzoo.evaluation.contents.weights import Weights
-from bnnzoo.evaluation.convergence.diagnostics import of_quantities, of_statistics, summary
+from bnnzoo.evaluation.convergence.diagnostics import of_quantities, summary
 from bnnzoo.evaluation.convergence.findings import gate_findings
 from bnnzoo.evaluation.convergence.outcome import verdict
+from bnnzoo.evaluation.convergence.sampler_statistics import of_statistics
 from bnnzoo.evaluation.formulas.rhat import between_chains, convergence
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.finding import Finding, from_json, sentence, to_json

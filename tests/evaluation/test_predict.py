@@ -25,7 +25,7 @@ from bnnzoo.data import Scaler, Signature
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation.contents.record import Record
 from bnnzoo.evaluation.formulas import blocking
-from bnnzoo.evaluation.predictions import per_draw, prediction_table, predictive, predictive_samples
+from bnnzoo.evaluation.predictions import new_rows, per_draw, prediction_table, predictive, predictive_samples
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import evaluate, familiarity, row_scores
 from bnnzoo.models import Cnn, Density, Linear
@@ -554,7 +554,7 @@ def test_inputs_too_far_for_float32_are_named_as_written(tmp_path):
                 predict(spec)
     path.write_text("b,a,y\n1,1e-30,1e-20\n2,1e-30,1e25\n")
     with pytest.raises(UsageError, match=r"new.csv: row 2, column y: .* is too far"):
-        run.predictor.test_rows(path)
+        new_rows.evaluation_rows(run.predictor, path)
     assert len(run.predict(path)) == 2
 
 

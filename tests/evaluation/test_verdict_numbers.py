@@ -12,7 +12,7 @@ from scipy import stats
 
 from bnnzoo.data import Scaler
 from bnnzoo.evaluation.contents.record import Record
-from bnnzoo.evaluation.convergence import diagnostics, findings, outcome
+from bnnzoo.evaluation.convergence import diagnostics, findings, outcome, sampler_statistics
 from bnnzoo.evaluation.convergence.probing import Probes
 from bnnzoo.evaluation.formulas import calibration_distance, metrics, weight_tail
 from bnnzoo.evaluation.formulas.metrics import Estimate
@@ -176,11 +176,11 @@ def test_groups_of_chains_are_by_their_distance_and_through_one_another():
 
 def test_the_final_inspection_is_summarised_by_mean_or_half_of_the_worst():
     attributes = '{"unseen": [0.1, 0.1, 0.5, 0.1], "unseen_shift": [0.2, 0.3], "variance_ratio": [1.1, 1.3, 1.2], '
-    inspection = diagnostics.of_inspection(attributes + '"variance_ratio_se": [0.3, 0.4, 1.2]}')
+    inspection = sampler_statistics.of_inspection(attributes + '"variance_ratio_se": [0.3, 0.4, 1.2]}')
     expected = {"unseen": 0.25, "unseen_shift": 0.25, "variance_ratio": 1.2, "variance_ratio_se": 1.3 / 3}
     assert inspection == pytest.approx(expected)
-    assert diagnostics.of_inspection("{}") == {}
-    alone = diagnostics.of_inspection('{"variance_ratio": [1.0, 2.0]}')
+    assert sampler_statistics.of_inspection("{}") == {}
+    alone = sampler_statistics.of_inspection('{"variance_ratio": [1.0, 2.0]}')
     assert alone == {"variance_ratio": 1.5}
     assert outcome.bias(alone).endswith("direction is 1.5 times the variance of the posterior")
 
@@ -406,17 +406,17 @@ def test_weights_are_judged_by_their_tail():
 def test_statistics_of_steps_are_averaged_or_tested():
     rates = np.array([[0.2, 0.4], [0.6, 0.8]])
     lp = np.random.default_rng(0).normal(size=(4, 400))
-    result = diagnostics.of_statistics(
+    result = sampler_statistics.of_statistics(
         {"acceptance_rate": rates, "sigma2": rates, "lp": lp}, averaged=["acceptance_rate"]
     )
     assert result["acceptance_rate"] == pytest.approx(0.5)
     assert result["acceptance_rate_min"] == pytest.approx(0.3)
     assert "sigma2" not in result
     assert result["lp_ess"] == convergence(lp[:, :, None])["ess_bulk"]
-    assert diagnostics.of_statistics({"diverging": rates > 0.5})["diverging"] == 0.5
+    assert sampler_statistics.of_statistics({"diverging": rates > 0.5})["diverging"] == 0.5
     energy = np.array([[0.0, 1.0, 3.0, 2.0], [0.0, 2.0, 0.0, 2.0]])
     expected = min(np.mean(np.diff(row) ** 2) / np.var(row) for row in energy)
-    assert diagnostics.of_statistics({"energy": energy})["ebfmi"] == pytest.approx(expected)
+    assert sampler_statistics.of_statistics({"energy": energy})["ebfmi"] == pytest.approx(expected)
 
 
 def test_answers_change_at_their_limits():

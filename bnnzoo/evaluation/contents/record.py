@@ -249,10 +249,7 @@ class Record:
         return self.names_a_model and self._recipe.keep == "predictions"
 
     def require_training_rows(self, operation: str) -> None:
-        """Raise an error if the file has no training rows.
-
-        Args:
-            operation: the operation that requires them, for the message.
+        """Check that the file has training rows, which `operation` needs.
 
         Raises:
             UsageError: if the file has no training rows.
@@ -265,9 +262,7 @@ class Record:
     def training_rows(self, max_rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return inputs and targets of the training rows; with `max_rows`, of at most so many evenly spaced rows."""
         x, y = self.array("constant_data", "x"), self.array("observed_data", "y")
-        if max_rows is None:
-            return x, y
-        rows = evenly(len(x), max_rows)
+        rows = slice(None) if max_rows is None else evenly(len(x), max_rows)
         return x[rows], y[rows]
 
     @property

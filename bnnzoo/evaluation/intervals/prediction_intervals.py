@@ -18,7 +18,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import metrics
 from bnnzoo.evaluation.formulas.metrics import Estimate
 from bnnzoo.evaluation.intervals import full_conformal, split_conformal
-from bnnzoo.evaluation.predictions import noise_scale, prediction_table
+from bnnzoo.evaluation.predictions import new_rows, noise_scale, prediction_table
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution, check_level
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.progress import Observer
@@ -79,7 +79,7 @@ def calibration_rows(
     if calibration is None:
         return None
     is_test = isinstance(calibration, str) and calibration == TEST_ROWS
-    x, y = predictor.test_rows(None if is_test else calibration)
+    x, y = new_rows.evaluation_rows(predictor, None if is_test else calibration)
     return checked_calibration(predictor, x, y, scored=scored)
 
 

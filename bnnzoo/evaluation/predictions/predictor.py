@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,10 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bnnzoo.assembly import RestoredModel
-from bnnzoo.data import Scaler, Signature, Unseen, load_inputs, load_like
+from bnnzoo.data import Scaler, Signature
 from bnnzoo.data.columns.bounds import uncensored_targets
-from bnnzoo.data.formats.frames import is_frame
-from bnnzoo.data.loading.new_codes import warn_of_new_codes
 from bnnzoo.data.rows import rounding
 from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
 from bnnzoo.evaluation.contents import agreement
@@ -30,7 +27,7 @@ from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.censored import has_rates
 from bnnzoo.posterior.predicting import Predicting
-from bnnzoo.store.schema import CONSTANT_DATA, OBSERVED_DATA, linearised_points
+from bnnzoo.store.schema import linearised_points
 
 _PARAMETERS = 1000
 """Largest number of parameters, evenly spaced, whose convergence is tested if there are no predictions to test."""
@@ -227,39 +224,6 @@ class Predictor:
             analysis = outputs.lower(self.thetas[0:1][0], row).cost_analysis()
             return max(min_operations, float((analysis or {}).get("flops", 0.0)))
 
-    def test_rows(self, data: Any = None, *, unseen: Unseen | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and targets of `data`, or of the test rows of the run if `data` is None.
-
-        Raises:
-            UsageError: if `data` is None and the run has no test rows, or if `data` does not fit the run.
-        """
-        signature = self.signature
-        if data is None:
-            return self.record.test_rows()
-        test = load_like(data, signature, unseen=unseen)
-        self.scaler.refuse_far(test.x, test.y, signature, _name_of(data))
-        self._warn_of_codes(test.x, test.y, _name_of(data))
-        if isinstance(posterior := self.posterior, NetworkPosterior):
-            posterior.likelihood.check(test.y, signature.num_targets)
-        return test.x, test.y
-
-    def rows_of(self, spec: Any, *, unseen: Unseen | None = None) -> Shaped[np.ndarray, "row ..."]:
-        """Return inputs in original units, from anything that `load_inputs` accepts.
-
-        Raises:
-            UsageError: for the reasons of `load_inputs`, or if a number is too far from the training data.
-        """
-        x = load_inputs(spec, self.signature, unseen=unseen)
-        self.scaler.refuse_far(x, None, self.signature, _name_of(spec))
-        self._warn_of_codes(x, None, _name_of(spec))
-        return x
-
-    def _warn_of_codes(self, x: np.ndarray, y: np.ndarray | None, where: str) -> None:
-        """Warn of values that look like codes for missing cells and do not occur in the training rows."""
-        if self.record.has_training_rows:
-            groups = {"x": CONSTANT_DATA, "y": OBSERVED_DATA}
-            warn_of_new_codes(x, y, self.signature, lambda name: self.record.array(groups[name], name), where)
-
     def inputs(self, x: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
         """Return the inputs as `posterior` takes them.
 
@@ -370,8 +334,3 @@ class Predictor:
         """Return the indices of the kept draws of all chains, where the chains follow each other."""
         chains, count = self.record.shape
         return (np.arange(chains)[:, None] * count + draw_numbers).ravel()
-
-
-def _name_of(spec: Any) -> str:
-    """Return the name of the rows `spec` for messages."""
-    return str(spec) if isinstance(spec, str | Path) else "data" if is_frame(spec) else "x"

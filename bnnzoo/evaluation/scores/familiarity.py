@@ -13,6 +13,7 @@ from bnnzoo.data import Unseen
 from bnnzoo.data.columns.bounds import uncensored_targets
 from bnnzoo.evaluation.formulas import blocking, metrics
 from bnnzoo.evaluation.formulas.metrics import Estimate
+from bnnzoo.evaluation.predictions import new_rows
 from bnnzoo.evaluation.predictions.predictive import Moments
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.store.schema import targets_of
@@ -85,7 +86,7 @@ def of_run(
         if predictor.signature.exposure:  # the exposure is no input of the network and must stay positive
             outside[:, -1] = inside[:, -1]
     else:
-        outside = predictor.rows_of(spec, unseen=unseen)
+        outside = new_rows.inputs_of(predictor, spec, unseen=unseen)
     unit = 1.0 if predictor.classifies or predictor.is_density else _target_sds(predictor)
     score_sets = []
     for draw in (None, best_draw(predictor)):
