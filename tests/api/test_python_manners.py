@@ -241,6 +241,7 @@ def test_folds_that_differ_by_a_few_rows_compile_the_chains_once(monkeypatch):
     assert min(first, many_more) > 5, compiled
 
 
+@pytest.mark.long
 def test_rows_that_do_not_count_leave_the_density_as_it_is():
     import jax
     import jax.numpy as jnp

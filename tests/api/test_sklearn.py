@@ -75,6 +75,7 @@ def test_a_regression_on_text_names_the_classifier():
         BayesianRegressor().fit(x, ["a", "b", "a", "b"])
 
 
+@pytest.mark.long
 def test_labels_beside_a_frame_of_text_are_as_they_are_written():
     rng = np.random.default_rng(0)
     x = pd.DataFrame({"size": rng.normal(size=60), "colour": rng.choice(["red", "blue"], 60)})

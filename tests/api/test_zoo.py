@@ -85,6 +85,7 @@ def _check_resume(recipe: Recipe, expected_run: bnnzoo.Run, polls: tuple[int, ..
     "sampler",
     [name if name in ("penalty", "nuts") else pytest.param(name, marks=pytest.mark.slow) for name in tiny.SAMPLERS],
 )
+@pytest.mark.long
 def test_an_interrupted_run_resumes_to_the_same_bits(sampler, finished_runs, tmp_path):
     """The run is stopped in warm-up and during sampling."""
     _check_resume(tiny.recipe(sampler), finished_runs(sampler), (3, 7), tmp_path)
@@ -244,6 +245,7 @@ def test_the_file_keeps_the_contract(sampler, finished_runs):
             assert stats[name].dtype == bool
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["random-walk", "mala"])
 def test_the_log_density_in_the_file_is_that_of_the_draw(sampler, finished_runs):
     posterior = tiny.problem(sampler).posterior
@@ -529,6 +531,7 @@ def test_double_precision(tmp_path):
     assert not jax.config.jax_enable_x64
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:regime")
 @pytest.mark.parametrize("sampler", ["sms-ubu", "bbb"])
 def test_samplers_that_keep_a_seed_run_in_double_precision(sampler, tmp_path):

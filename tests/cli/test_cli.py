@@ -92,6 +92,7 @@ def test_from_a_table_to_predictions(table, tmp_path, capsys):
     assert "nothing to resume" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_run_without_test_rows_is_not_evaluated(table, tmp_path, capsys):
     out = tmp_path / "run.nc"
     arguments = ["linear", "random-walk", "--data", table, "--warmup", 20, "--draws", 20, "--chains", 2]

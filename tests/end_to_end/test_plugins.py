@@ -87,6 +87,7 @@ def make_shown(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     install(Path(f"bnnzoo-{name}").resolve(), monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", [[], ["--init", "prior"], ["--stochastic", "last"]], ids=["map", "prior", "last"])
 def test_the_model_of_the_page_starts_in_every_way(start, site, monkeypatch, capsys):
     make_shown("waves", monkeypatch, capsys)

@@ -389,6 +389,7 @@ def test_rows_with_censored_targets_are_refused():
     assert run.predict_interval(x, interval="bayesian").shape == (60, 2)
 
 
+@pytest.mark.long
 @quiet
 def test_more_draws_and_rows_than_are_needed_are_left_out(make, monkeypatch):
     monkeypatch.setattr(full_conformal, "_MAX_DRAWS", 100)
@@ -403,6 +404,7 @@ def test_more_draws_and_rows_than_are_needed_are_left_out(make, monkeypatch):
         np.testing.assert_allclose(first, second, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_bayesian_sets_are_the_smallest(make):
     run = make("classes.nc", classes=True)
     x = np.linspace(-1, 1, 9)[:, None].astype(np.float32)

@@ -115,6 +115,7 @@ def test_a_run_with_log_weights_predicts_by_them(folder, tmp_path):
     assert run.diagnose()["weights_ess"] == pytest.approx(1.0)
 
 
+@pytest.mark.long
 def test_infinite_predictions_are_warned_about():
     """The rate of a count grows exponentially with its inputs."""
     x = np.linspace(-1, 1, 40)[:, None]

@@ -234,6 +234,7 @@ def test_a_job_does_not_import_files_of_the_working_directory(tmp_path):
     assert "gone.csv" in outcome.last_message
 
 
+@pytest.mark.long
 def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
     table, how = tmp_path / "t.csv", {"data": str(tmp_path / "t.csv"), "warmup": 5, "draws": 5}
     lines = ["a,b", *(f"{i % 9},{i % 7 + 0.5}" for i in range(40))]

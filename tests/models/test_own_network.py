@@ -101,6 +101,7 @@ def trained(x: np.ndarray, y: np.ndarray) -> Net:
 GIVEN = SHORT | {"init": "given", "standardise": False, "test_fraction": 0}
 
 
+@pytest.mark.long
 def test_chains_begin_at_a_given_network(data):
     """Without warm-up and with steps of almost no length, the draws are the given arrays."""
     network = trained(*data)
@@ -113,6 +114,7 @@ def test_chains_begin_at_a_given_network(data):
     assert np.mean((run.predict(data[0])["mean"] - data[1]) ** 2) < 0.1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stochastic", ["last", "identified"])
 def test_the_unsampled_part_of_a_given_network_is_kept(data, stochastic):
     network = trained(*data)

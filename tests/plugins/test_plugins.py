@@ -394,6 +394,7 @@ def _walk(site, distribution: str, source: str = "") -> None:
     fake_plugins.install(site, distribution, fake_plugins.GOOD.format(name="walk", module=distribution))
 
 
+@pytest.mark.long
 def test_a_run_does_not_use_the_same_name_of_another_package(site, tmp_path):
     _walk(site, "good")
     out = tmp_path / "run.nc"

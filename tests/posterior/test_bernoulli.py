@@ -57,6 +57,7 @@ def test_two_classes_of_a_file_are_taken_by_the_command_line(labels, tmp_path, m
         assert cli.run(arguments) == 0, capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_classifier_fits_with_the_bernoulli_likelihood():
     fitted = BayesianClassifier("linear", "random-walk", likelihood="bernoulli", **SHORT).fit(X, LABELS["text"])
     np.testing.assert_allclose(fitted.predict_proba(X).sum(1), 1, atol=1e-6)

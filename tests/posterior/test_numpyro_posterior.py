@@ -62,6 +62,7 @@ def _rows(count=60):
     return x, (x @ [0.7, -0.4] + 0.5 * rng.normal(size=count)).astype(np.float32)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [(eight_schools, (SIGMA, Y)), (line, _rows()), (smoothed, (Y,)), (bounded, (Y,))])
 def test_the_density_is_numpyros(case):
     model, args = case

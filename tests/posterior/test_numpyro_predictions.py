@@ -303,6 +303,7 @@ def test_a_model_without_predictions_is_sampled_and_gives_the_reason(model, mess
         predicted_site(posterior)
 
 
+@pytest.mark.long
 def test_labels_without_inputs_or_several_in_a_row_are_refused():
     def coins(x, y):
         weight = numpyro.sample("weight", dist.Normal(0, 1))

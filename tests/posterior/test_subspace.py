@@ -324,6 +324,7 @@ def _by_hand(theta: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.einsum("...rh,...h->...r", hidden, theta[..., 9:12]) + theta[..., 12:]
 
 
+@pytest.mark.long
 def test_the_file_holds_the_subspace_and_says_what_it_is(run):
     block = json.loads(run.attributes["subspace"])
     constant, z = run.posterior["constant_data"], run.posterior["posterior"]["z"]

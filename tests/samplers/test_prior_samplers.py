@@ -65,6 +65,7 @@ def weighted() -> dict[str, np.ndarray]:
     return draw(Importance(), 32, 16_384)
 
 
+@pytest.mark.long
 def test_rejection_accepts_as_often_as_is_known():
     result = draw(Rejection(), 16, 64)
     tries = result["n_steps"]

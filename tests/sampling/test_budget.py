@@ -144,6 +144,7 @@ def test_without_convergence_the_time_ends_it(data, tmp_path):
     assert run.attributes["seconds_warmup"] + run.attributes["seconds_sampling"] < 12  # on a loaded machine
 
 
+@pytest.mark.long
 def test_a_run_until_converged_needs_no_budget(data, tmp_path):
     how = {"warmup": 2000, "thin": 20, "draws": 3000}
     run = bnnzoo.sample("linear", "mala", data=data, out=tmp_path / "run.nc", until="converged", **how, **SHORT)

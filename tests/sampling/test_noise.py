@@ -47,6 +47,7 @@ def choose_likelihood(of: Problem, **how: Any) -> tuple[str, list[str], position
     return fields["name"] + (" t" if fields.get("df") == 4.0 and "scale" not in fields else ""), notes, spent
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("sd", "errors", "expected"),
     [

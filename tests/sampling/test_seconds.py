@@ -37,6 +37,7 @@ def test_the_parts_of_a_command_add_up_to_its_wall_time(tmp_path, arguments_chos
     assert ("take about" in process.stderr) == arguments_chosen
 
 
+@pytest.mark.long
 def test_the_parts_of_a_run_in_python_add_up_to_the_time_of_the_call(tmp_path):
     zoo = bnnzoo.sample  # imported before the call
     began = time.perf_counter()

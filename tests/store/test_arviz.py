@@ -110,6 +110,7 @@ def test_the_pictures_of_predictions_are_drawn(tree, plots):
     assert unseen is not None
 
 
+@pytest.mark.long
 def test_many_rows_keep_fewer_draws_and_all_rows(tmp_path, monkeypatch):
     """The file stays small, and the arrays that ArviZ compares keep the same rows."""
     how = {"chains": 2, "warmup": 20, "draws": 40, "init": "prior", "test_fraction": 0.1}

@@ -75,6 +75,7 @@ def test_resume_removes_the_parts_of_a_run_killed_after_its_file_was_published(t
     assert "is finished, so there is nothing to resume" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_resume_removes_parts_that_were_half_removed(tmp_path, killed):
     out = tmp_path / "run.nc"
 
@@ -98,6 +99,7 @@ def test_resume_removes_parts_that_were_half_removed(tmp_path, killed):
     assert not store.parts_folder(out).exists()
 
 
+@pytest.mark.long
 def test_a_published_file_that_was_damaged_is_built_again_from_its_parts(tmp_path, killed):
     out = tmp_path / "run.nc"
     killed(started(out), store.writer.run_parts, "remove_files", calls=2)
@@ -112,6 +114,7 @@ def test_a_published_file_that_was_damaged_is_built_again_from_its_parts(tmp_pat
     assert not store.parts_folder(out).exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("as_options")
 def test_leftover_parts_beside_a_damaged_file_are_not_removed(tmp_path):
     out = tmp_path / "run.nc"
@@ -140,6 +143,7 @@ def test_parts_of_a_run_that_is_to_replace_the_file_stay(tmp_path, killed):
     assert bnnzoo.resume(out).attributes["seed"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("begun", [False, True])
 def test_resume_names_the_command_of_a_run_killed_before_its_first_checkpoint(begun, tmp_path, killed, capsys):
     out = tmp_path / "my run.nc"

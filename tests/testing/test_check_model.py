@@ -151,6 +151,7 @@ def test_the_model_that_the_wrong_ones_are_made_from_passes():
     assert report.refused == {"classification": "model: for numbers only"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_model_is_found(wrong):
     check, message = WRONG[wrong]

@@ -103,6 +103,7 @@ FAULTS = {
 QUICK = ("", "not normalised", "draws too wide")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrong", [w if w in QUICK else pytest.param(w, marks=pytest.mark.slow) for w in ("", *FAULTS)])
 def test_a_fault_of_a_likelihood_is_found_and_nothing_else(wrong):
     report = check_likelihood(Noise(_wrong=wrong))
@@ -190,6 +191,7 @@ class Shrinkage(AbstractPrior):
         return jnp.full_like(draw, draw[0]) if self._wrong == "one draw for all" else draw
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("wrong", "checks"),
     [
@@ -228,6 +230,7 @@ def test_a_part_without_a_description_is_found():
     assert "the field scale has no Doc" in of_likelihoods.own_parameters.fields(Nameless)
 
 
+@pytest.mark.long
 def test_the_commands_print_the_report_and_leave_with_3_where_a_check_fails(monkeypatch, capsys):
     assert cli.run(["check", "prior", "normal", "--json"]) == 0
     output = json.loads(capsys.readouterr().out)

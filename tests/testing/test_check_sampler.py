@@ -164,6 +164,7 @@ def test_nan_draws_never_pass(broken):
     assert {"mean", "variance"} <= failures(statistics(draws, target, 1e-7))
 
 
+@pytest.mark.long
 def test_the_level_is_kept():
     target = TARGETS["skewed"]()
     rng, alarms = np.random.default_rng(0), dict.fromkeys(["mean", "variance", "distribution"], 0)
@@ -275,6 +276,7 @@ def test_a_sampler_that_forgets_the_power_or_the_prior_fails(forgets, size):
     assert not report.passed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("forgets", "message"), [("key", "with different keys are the same"), ("JAX", "with the same key differ")]
 )
@@ -284,6 +286,7 @@ def test_randomness_outside_the_key_is_found(forgets, message):
     assert message in report.verdict
 
 
+@pytest.mark.long
 def test_a_frozen_sampler_fails_with_or_without_reporting_it():
     silent = check_sampler(Langevin(moves=False, says=False), targets=["gaussian"], warmup=45, draws=256)
     assert not silent.passed
@@ -334,6 +337,7 @@ def test_assert_exact_raises_with_the_table():
         assert_exact(Langevin(power=0.5), targets=["gaussian"])
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_report():
     reports = (check_sampler(RandomWalk(), targets=["skewed"], draws=200, seed=seed) for seed in (0, 0, 1))
     first, two, other = (report.rows for report in reports)

@@ -43,6 +43,7 @@ class HalfScale(Gaussian):
 HOW = {"warmup": 400, "thin": 10}
 
 
+@pytest.mark.long
 def test_a_right_model_is_calibrated():
     report = check_calibration(Linear(), Mala(), likelihood=Gaussian(0.5), **HOW)
     assert report.passed, str(report)
@@ -82,6 +83,7 @@ def test_a_sampler_that_returns_the_prior_is_found_by_the_likelihood_alone():
     assert report.verdict.startswith("not calibrated: log-likelihood: draws too low")
 
 
+@pytest.mark.long
 def test_a_wrong_scale_of_the_likelihood_is_found():
     report = check_calibration(Linear(), Mala(), likelihood=HalfScale(0.5), **HOW)
     assert not report.passed
