@@ -24,7 +24,10 @@ from bnnzoo.sampling.loop.stuck_chains import STUCK_STEPS, stuck_finding
 from bnnzoo.store import schema
 
 _SUMS = (*(f"seconds_{part}" for part in schema.SECONDS), "target_evaluations", "restarted")
-_SINGLE_RUN_ATTRIBUTES = ("tuned", "inspected", "stops", "ended")
+_SINGLE_RUN_ATTRIBUTES = (
+    *("tuned", "inspected", "stops", "ended"),
+    *("chain_weights", "chain_weights_gain", "chain_weights_error"),
+)
 """Attributes that describe a single run; a joined run does not have them."""
 _VERSION_ATTRIBUTES = ("versions", "plugins", "plugin_sources")
 _ROW_ATTRIBUTES = ("data_sha256", "signature", "federated")
@@ -78,7 +81,9 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
         for opened_run in opened_runs:  # the joined run has no file name, but this message must name the damaged file
             opened_run.diagnose()
         raise
-    tree.attrs |= verdict.convergence_attributes(diagnosis, run.findings(diagnosis))
+    run_findings = run.findings(diagnosis)
+    weights = verdict.stack_chains(run.predictor, diagnosis, run_findings)
+    tree.attrs |= verdict.convergence_attributes(diagnosis, run_findings, weights)
     return run
 
 

@@ -16,6 +16,7 @@ from bnnzoo.data import Unseen
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.audit import audit
 from bnnzoo.evaluation.audit.audit_result import TOLERANCE, Audit
+from bnnzoo.evaluation.contents import predictive_groups
 from bnnzoo.evaluation.contents.record import Record
 from bnnzoo.evaluation.convergence import diagnostics, findings
 from bnnzoo.evaluation.convergence.findings import Limits
@@ -205,7 +206,7 @@ class Run(AbstractRunPredictions):
             estimates |= loo.estimates(self.predictor)
             if save and self._file is not None and self.attributes["complete"]:
                 store.refuse_other(self._file, self.attributes)
-                self.predictor.record.add_groups(evaluate.groups(self.predictor, x, y))
+                predictive_groups.add(self.predictor.record, evaluate.groups(self.predictor, x, y))
         if ood is not None:
             estimates |= self.ood(ood, data, unseen=unseen).estimates()
         tell(Progress("evaluating", len(x), len(x)))

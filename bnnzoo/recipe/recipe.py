@@ -125,6 +125,13 @@ class Recipe:
         Doc("values to store for each draw: the parameters, or predictions at the test rows (for very large networks)"),
     ] = "draws"
     keep_at: Annotated[str | None, Doc("further inputs at which predictions are stored; same values as --data")] = None
+    chain_weights: Annotated[
+        Literal["auto", "equal", "stacking"],
+        Doc(
+            "weights of the chains in predictions: equal, by stacking of leave-one-out predictions, or auto: stacking "
+            "if the chains settle in different modes and stacking predicts clearly better"
+        ),
+    ] = "auto"
     checkpoint_every: Annotated[float, Ge(0), Doc("seconds between checkpoints")] = 60.0
     precision: Annotated[Literal["float32", "float64"], Doc("floating-point precision")] = "float32"
 

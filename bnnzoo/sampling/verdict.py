@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -12,12 +13,14 @@ from bnnzoo import store
 from bnnzoo.errors import BnnzooWarning
 from bnnzoo.evaluation.contents.record import Record
 from bnnzoo.evaluation.convergence import diagnostics, findings, outcome
-from bnnzoo.evaluation.predictions import noise_scale
+from bnnzoo.evaluation.formulas.stacking import Stacking
+from bnnzoo.evaluation.predictions import chain_weights, noise_scale
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.finding import Finding, Spelling, sentence, spell_settings
 from bnnzoo.models import AbstractModel
 from bnnzoo.plugins.discovery import one_line
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.recipe import recipe_from
 from bnnzoo.store import Attributes
 from bnnzoo.store.schema import SAMPLE_STATS
 
@@ -49,7 +52,7 @@ def has_converged(out: Path, every_kth: int, model: AbstractModel | AbstractPost
     diagnosed = _diagnose_parts(out, every_kth, model)
     if diagnosed is None:
         return False
-    diagnosis, findings_so_far = diagnosed
+    _, diagnosis, findings_so_far = diagnosed
     if not diagnostics.is_chain(str(diagnosis["exactness"])):
         return False
     return diagnosis["ess_bulk"] >= _ENOUGH and not any(finding.topic == "convergence" for finding in findings_so_far)
@@ -73,11 +76,43 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
     """
     every_kth = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
     diagnosed = _diagnose_parts(out, every_kth, model) if every_kth else None
-    return {} if diagnosed is None else convergence_attributes(*diagnosed)
+    if diagnosed is None:
+        return {}
+    predictor, diagnosis, run_findings = diagnosed
+    try:
+        weights = stack_chains(predictor, diagnosis, run_findings)
+    except Exception as error:  # for the same reasons as in `_diagnose_parts`
+        warnings.warn(f"the chains have equal weights: {one_line(error)}", BnnzooWarning, stacklevel=2)
+        weights = None
+    return convergence_attributes(diagnosis, run_findings, weights)
 
 
-def convergence_attributes(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> Attributes:
-    """Return the root attributes of `verdict` for a run that has already been diagnosed."""
+def stack_chains(
+    predictor: Predictor, diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]
+) -> Stacking | None:
+    """Return the stacking weights that the recipe requests, or None for equal weights.
+
+    With `chain_weights: auto` the weights are used only if the chains have settled in different modes and the weights
+    predict clearly better.
+    """
+    record = predictor.record
+    choice = recipe_from(str(record.attributes["recipe"])).chain_weights if record.names_a_model else "auto"
+    if choice == "equal" or (choice == "auto" and not outcome.has_settled(diagnosis, run_findings)):
+        return None
+    weights = chain_weights.by_stacking(predictor)
+    return weights if weights is not None and (choice == "stacking" or weights.is_better) else None
+
+
+def convergence_attributes(
+    diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], weights: Stacking | None = None
+) -> Attributes:
+    """Return the root attributes of `verdict` for a run that has already been diagnosed.
+
+    Args:
+        diagnosis: the numbers of the diagnosis.
+        run_findings: the findings of the run.
+        weights: stacking weights of the chains; None if all chains have the same weight.
+    """
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in run_findings))
     implausible = [
@@ -90,7 +125,7 @@ def convergence_attributes(diagnosis: Mapping[str, Any], run_findings: Sequence[
 
     def verdict_text(spelling: Spelling) -> str:
         text = outcome.verdict(diagnosis, run_findings, spelling)
-        return "; ".join(filter(None, [text, spell_settings(remark, spelling)]))
+        return "; ".join(filter(None, [text, _describe_weights(weights), spell_settings(remark, spelling)]))
 
     return {
         "verdict": verdict_text("options"),
@@ -99,13 +134,36 @@ def convergence_attributes(diagnosis: Mapping[str, Any], run_findings: Sequence[
         "noise_remark": remark,
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
         **({k: float(diagnosis[k]) for k in ("rhat", "ess_bulk")} if diagnostics.is_chain(exactness) else {}),
+        **({} if weights is None else _weights_attributes(weights)),
     }
+
+
+def _weights_attributes(weights: Stacking) -> Attributes:
+    return {
+        "chain_weights": json.dumps([round(float(weight), 6) for weight in weights.weights]),
+        "chain_weights_gain": weights.gain,
+        "chain_weights_error": weights.error,
+    }
+
+
+def _describe_weights(weights: Stacking | None) -> str:
+    """Return a sentence on the stacking weights; empty if the chains have equal weights."""
+    if weights is None:
+        return ""
+    listed = ", ".join(f"{weight:.2g}" for weight in weights.weights)
+    return (
+        f"predictions weight the chains by stacking ({listed}), which changes the leave-one-out log score by "
+        f"{weights.gain:+.2g} ± {weights.error:.1g} nats per row"
+    )
 
 
 def _diagnose_parts(
     out: Path, every_kth: int, model: AbstractModel | AbstractPosterior | None
-) -> tuple[dict[str, Any], tuple[Finding, ...]] | None:
-    """Return the diagnosis and the findings of every k-th draw so far; None if the part files cannot be used."""
+) -> tuple[Predictor, dict[str, Any], tuple[Finding, ...]] | None:
+    """Return a predictor of every k-th draw so far, its diagnosis and the findings.
+
+    The result is None if the part files cannot be used.
+    """
     try:
         tree = store.open_parts(out, every=every_kth)
     except OSError:
@@ -116,7 +174,7 @@ def _diagnose_parts(
     try:
         predictor = Predictor(Record(tree, out), model)
         diagnosis = diagnostics.of_run(predictor)
-        return diagnosis, findings.gate_findings(diagnosis, of_sampler=predictor.record.findings)
+        return predictor, diagnosis, findings.gate_findings(diagnosis, of_sampler=predictor.record.findings)
     except Exception as error:  # also errors of a plugin, and lack of memory: the draws must be kept in any case
         warnings.warn(f"the convergence of the draws cannot be tested: {one_line(error)}", BnnzooWarning, stacklevel=3)
         return None

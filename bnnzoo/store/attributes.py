@@ -112,6 +112,9 @@ class _RootAttributes(BaseModel):
     verdict_in_python: str = ""
     absurd: str = ""
     noise_remark: str = ""
+    chain_weights: Json[Annotated[list[FiniteFloat], FailFast()]] = []
+    chain_weights_gain: FiniteFloat = 0.0
+    chain_weights_error: FiniteFloat = 0.0
     converged: Literal[0, 1, "not-applicable"] = 0
     rhat: float = 0.0
     ess_bulk: float = 0.0

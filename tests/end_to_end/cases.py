@@ -1,8 +1,8 @@
 """Generated cases: combinations of model, likelihood, task, format, start, sampler, prior, entrance and options.
 
-`single_cases()` gives every value of every option at least once and is spread over ten commits. `everything()` is every
-(model, likelihood, task, format, start); `all_of(number)` makes a case of it with other options at random, so that
-options meet.
+`single_cases()` gives every value of every option at least once and is spread over twenty commits. `everything()` gives
+every combination of model, likelihood, task, format and start. `all_of(number)` makes a case of such a combination,
+with the other options at random, so that different options occur together.
 """
 
 from __future__ import annotations

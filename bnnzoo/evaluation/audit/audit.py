@@ -82,7 +82,7 @@ def of_run(
             "audit: not supported for a run that keeps predictions, because chains must start from draws of the "
             "parameters; sample again with [[keep=draws]]"
         )
-    if record.weights is not None:
+    if record.draw_weights is not None:
         raise UsageError("audit: not supported for weighted draws, because chains would start from draws of the prior")
     x = predictor.inputs(audited_inputs(predictor))
     thinned = _thin_draws(predictor)

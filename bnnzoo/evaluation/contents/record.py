@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import xarray as xr
 from jaxtyping import Float, Int, Shaped
 from scipy import special
 
-from bnnzoo import store
 from bnnzoo.data.columns.bounds import are_bounds
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
 from bnnzoo.files.shell import quoted
@@ -36,7 +34,7 @@ class Record:
         self.tree = tree
         self.path = path
         # The absolute path stays valid when the working folder changes later.
-        self._file = None if path is None else path.absolute()
+        self.file = None if path is None else path.absolute()
 
     @property
     def name(self) -> str:
@@ -185,9 +183,30 @@ class Record:
         """Names of the statistics that the sampler summarises by their mean over the run."""
         return [name for name, declaration in self.declarations.items() if declaration["reduce"] == "mean"]
 
-    @functools.cached_property
+    @property
     def weights(self) -> Float[np.ndarray, " draw"] | None:
-        """Weights of the draws of all chains, with the sum 1; None if the sampler does not weight its draws.
+        """Weights of the draws of all chains in predictions, with the sum 1; None if all weights are equal."""
+        if self.draw_weights is not None or self.chain_weights is None:
+            return self.draw_weights
+        return np.repeat(self.chain_weights / self.shape[1], self.shape[1])
+
+    @functools.cached_property
+    def chain_weights(self) -> Float[np.ndarray, " chain"] | None:
+        """Weights of the chains, by stacking; None if the chains have equal weights.
+
+        Raises:
+            DamagedError: if there is not one weight for each chain, or if their sum is not 1.
+        """
+        weights = np.array(json.loads(self.attributes.get("chain_weights", "[]")), np.float64)
+        if not weights.size:
+            return None
+        if weights.shape != self.shape[:1] or not (weights >= 0).all() or abs(weights.sum() - 1) > 1e-3:
+            raise DamagedError(f"{self.name}: damaged: the attribute chain_weights must be weights of the chains")
+        return weights / weights.sum()
+
+    @functools.cached_property
+    def draw_weights(self) -> Float[np.ndarray, " draw"] | None:
+        """Weights that the sampler gave to its draws, with the sum 1; None if it does not weight them.
 
         Raises:
             DamagedError: if a log weight is NaN or infinite, or if all are -infinity.
@@ -319,30 +338,6 @@ class Record:
         """
         chains, count = self.shape
         return np.arange(0, count, -(-count * 4 * chains * numbers // _GROUP_BYTES))
-
-    def add_groups(self, groups: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        """Write the groups of predictions that `evaluate.groups` returns into the file.
-
-        The coordinate `draw` of a group lists the draws from which the group was computed.
-        """
-        assert self._file is not None
-        inputs = [str(name) for name in tuple(self.tree["constant_data"]["x"].dims)[1:]]
-        self.tree.close()
-        values = {
-            group: {name: array for name, array in arrays.items() if name != "draw"} for group, arrays in groups.items()
-        }
-        dims = {
-            f"{group}/{name}": [*schema.DIMS[group][name], *(inputs if name == "x" else ())][: array.ndim]
-            for group, arrays in values.items()
-            for name, array in arrays.items()
-        }
-        coords = {
-            group: {"chain": np.arange(self.shape[0]), "draw": arrays["draw"]}
-            for group, arrays in groups.items()
-            if "draw" in arrays
-        }
-        store.add_groups(self._file, values, dims, coords)
-        self.tree = store.open_tree(self._file)
 
 
 def evenly(count: int, max_count: int) -> Int[np.ndarray, " some"]:

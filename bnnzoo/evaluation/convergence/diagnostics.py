@@ -57,6 +57,7 @@ def summary(record: Record) -> dict[str, Any]:
         **{key: attributes[key] for key in ("regime_ok", "complete")},
         **{name: round(float(attributes[name]), 2) for phase in SECONDS if (name := f"seconds_{phase}") in attributes},
         **{key: attributes[key] for key in ("budget", "ended") if key in attributes},
+        **({} if record.chain_weights is None else {"chain_weights": record.chain_weights.round(3).tolist()}),
         **{key: attributes.get(key) for key in ("rhat", "ess_bulk")},
         "verdict": record.verdict or None,
     }
@@ -96,7 +97,7 @@ def of_run(predictor: Predictor, *, num_probes: int = thinning.PROBES) -> dict[s
         **({"budget": attributes["budget"]} if "budget" in attributes else {}),
         "draws_judged": thinned.record.shape[1],
         **of_quantities(
-            tested_quantities, exactness=attributes["exactness"], weights=thinned.record.weights, names=names
+            tested_quantities, exactness=attributes["exactness"], weights=thinned.record.draw_weights, names=names
         ),
         **(of_settling(tested_quantities, record.statistics) if is_chain(attributes["exactness"]) else {}),
         **distance_from_data(thinned, tested_quantities, num_probes),
@@ -197,7 +198,7 @@ def distance_from_data(
       probability of a label under uniform guessing.
     """
     record = predictor.record
-    if not predictor.predicts or record.weights is not None:
+    if not predictor.predicts or record.draw_weights is not None:
         return {}
     density = None
     if record.has_training_rows:

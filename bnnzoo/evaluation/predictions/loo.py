@@ -6,6 +6,7 @@ The importance weights convert draws of the posterior given all rows to draws of
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from jaxtyping import Float
 from scipy import special
 
 from bnnzoo.evaluation.contents.record import Record
-from bnnzoo.evaluation.formulas import metrics, weight_tail
+from bnnzoo.evaluation.formulas import metrics, stacking, weight_tail
 from bnnzoo.evaluation.formulas.metrics import Estimate
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.recipe import recipe_from
@@ -57,6 +58,17 @@ def leave_one_out(
     return Loo(density, pareto_k, good_pareto_k(count))
 
 
+def by_chain(log_likelihood: Float[np.ndarray, "chain draw row"], *, power: float) -> list[Loo]:
+    """Compute leave-one-out predictions from the draws of each chain alone; for the arguments see `leave_one_out`."""
+    return [leave_one_out(values[None], power=power) for values in log_likelihood]
+
+
+def mixture_of_chains(chains: Sequence[Loo], weights: Float[np.ndarray, " chain"]) -> Loo:
+    """Return the leave-one-out predictions of the mixture of the chains; the Pareto k of a row is the largest one."""
+    density = stacking.mixture(np.stack([chain.log_density for chain in chains]), weights)
+    return Loo(density, np.max([chain.pareto_k for chain in chains], 0), chains[0].good_k)
+
+
 def good_pareto_k(num_draws: int) -> float:
     """Return the largest Pareto k of reliable weights: 0.7, or less for few draws (Vehtari et al. 2024)."""
     return min(1 - 1 / math.log10(num_draws), 0.7) if num_draws > 10 else 0.0
@@ -74,7 +86,11 @@ def estimates(predictor: Predictor) -> dict[str, Estimate]:
         return {}
     x, y = record.training_rows(_ROWS)
     values = predictor.log_likelihoods(x, y, record.kept_draws(len(x)))
-    loo = leave_one_out(values, power=float(record.attributes["likelihood_power"]))
+    power = float(record.attributes["likelihood_power"])
+    if record.chain_weights is None:
+        loo = leave_one_out(values, power=power)
+    else:
+        loo = mixture_of_chains(by_chain(values, power=power), record.chain_weights)
     return {
         "loo_nll": metrics.negative_log_likelihood(loo.log_density),
         "loo_pareto_k": Estimate(float(np.max(loo.pareto_k))),

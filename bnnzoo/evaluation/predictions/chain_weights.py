@@ -1,0 +1,40 @@
+"""Weights of the chains of a run in its predictions, by stacking of leave-one-out predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bnnzoo.evaluation.formulas import stacking
+from bnnzoo.evaluation.formulas.stacking import Stacking
+from bnnzoo.evaluation.predictions import loo, thinning
+from bnnzoo.evaluation.predictions.predictor import Predictor
+
+_FEWEST_DRAWS = 10
+"""Smallest number of draws per chain for leave-one-out predictions."""
+
+
+def by_stacking(predictor: Predictor) -> Stacking | None:
+    """Compute the weights from leave-one-out predictions of training rows under each chain alone.
+
+    At most 500 evenly spaced rows are used. Rows with a large Pareto k are not left out: it is large where a chain
+    predicts badly, and these rows distinguish the chains.
+
+    Returns:
+        The weights; None for a single chain, for draws that have weights or are approximate, and with fewer than 20
+        training rows in the file.
+    """
+    record = predictor.record
+    chains, _ = record.shape
+    if chains < 2 or record.draw_weights is not None or record.attributes["exactness"] == "approximate":
+        return None
+    if not predictor.predicts or not record.has_training_rows:
+        return None
+    thinned = thinning.for_diagnosis(predictor)
+    if thinned.record.shape[1] < _FEWEST_DRAWS:
+        return None
+    x, y = record.training_rows(thinning.density_rows(thinned, thinning.PROBES))
+    if len(x) < stacking.FEWEST_ROWS:
+        return None
+    values = thinned.log_likelihoods(x, y, np.arange(thinned.record.shape[1]))
+    by_chain = loo.by_chain(values, power=float(record.attributes["likelihood_power"]))
+    return stacking.stack(np.stack([chain.log_density for chain in by_chain]))
