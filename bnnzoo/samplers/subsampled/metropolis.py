@@ -318,11 +318,11 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         uses_all_data = sizes.disjoint and sizes.num_used == posterior.num_data
         if self.variance == "batch-means" and sizes.batches == 1 and not uses_all_data:
             raise UsageError(
-                "[[sampler.num_batches]]: the variance of batch-means needs 2 or more batches; use more, or "
-                "[[sampler.variance=pooled]]"
+                "[[sampler.num_batches]]: must be at least 2 for [[sampler.variance=batch-means]]; use a larger value, "
+                "or [[sampler.variance=pooled]]"
             )
         if sizes.num_used < 2:
-            raise UsageError("one row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts")
+            raise UsageError("one row per step gives no estimate of sigma2; use [[sampler.batch_size=2]], or nuts")
         refuse_large(self.order, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:

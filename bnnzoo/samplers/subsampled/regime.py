@@ -37,7 +37,7 @@ At this value the variance in that direction is a tenth too large (`benchmarks/g
 """
 
 MAX_SHIFT = 0.6
-"""Largest shift of a mean, in standard deviations and in the worst direction, because some rows have no effect.
+"""Largest shift of a mean, in standard deviations and in the worst direction, due to rows without effect on the steps.
 
 The means of single weights shift about half as much (`benchmarks/guard.py`).
 """
@@ -157,29 +157,29 @@ def _exceeded_limits(
         (
             "regime_dof",
             "regime_dof",
-            "fraction of steps with sigma2 > dof/4",
+            "fraction of steps in which sigma2 exceeds a quarter of its degrees of freedom",
             0.01,
-            f"the correction is not valid there: {dof_advice}",
+            f"the noise penalty is not valid in these steps: {dof_advice}",
         ),
         (
             "skewness",
             "regime_skew",
-            "fraction of steps whose skewed differences cause a bias above 0.05",
+            "fraction of steps in which the skewness of the noise causes a bias above 0.05",
             0.5,
             skewness_advice,
         ),
-        ("skewness", "skew_bias", "mean bias from skewed differences", MAX_SKEW_BIAS, skewness_advice),
+        ("skewness", "skew_bias", "mean bias due to the skewness of the noise", MAX_SKEW_BIAS, skewness_advice),
         (
             "unseen",
             "unseen",
-            "fraction of the log posterior's curvature from rows without effect on the steps",
+            "fraction of the log posterior's curvature that comes from rows without effect on the steps",
             MAX_UNSEEN,
             row_advice,
         ),
         (
             "shift",
             "unseen_shift",
-            "shift of a mean, in sd, from rows without effect on the steps",
+            "shift of a posterior mean, in standard deviations, due to rows without effect on the steps",
             MAX_SHIFT,
             row_advice,
         ),
