@@ -31,7 +31,7 @@ class Matrix(eqx.Module):
 
 
 class Kronecker(eqx.Module):
-    """A Gaussian N(0, F F') with independent blocks. The covariance of each block is based on a Kronecker product."""
+    """A Gaussian N(0, F F') with independent blocks. The eigenvectors of each covariance form a Kronecker product."""
 
     blocks: tuple[Matrix, ...]
 
