@@ -46,7 +46,7 @@ def metropolis_statistics(
 
 
 def choose(accepted: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-    """Return `new` if accepted, else `old`, leaf by leaf. Pass only leaves that differ, because each one costs time."""
+    """Return `new` if accepted, else `old`, leaf by leaf. To save time, pass only the leaves that can differ."""
     return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
 
 

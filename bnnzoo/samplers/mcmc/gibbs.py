@@ -186,7 +186,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         )
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the number of evaluations: a pass over the data for each block, and those of the conditionals."""
+        """Return the number of evaluations: a pass over the data per block, plus the passes of conditional draws."""
         del means, warmup
         conjugate_parameters = self._conjugate_parameters(posterior)
         # A draw of the layer evaluates the outputs and their derivatives (two passes), a draw of the scale the outputs

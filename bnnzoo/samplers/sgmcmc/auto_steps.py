@@ -202,6 +202,6 @@ def _pilot(
 
 
 def _round_down_to_two_digits(value: float) -> float:
-    """Round down to two digits. Rounding errors differ between machines, and then rarely change the result."""
+    """Round down to two digits, so that different rounding errors of two machines rarely change the result."""
     power = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.floor(value / power) * power:.2g}")

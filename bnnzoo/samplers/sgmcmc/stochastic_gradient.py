@@ -98,7 +98,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Return the values of the `auto` fields from a pilot run. If the user set the step size, return none."""
+        """Return the values of the `auto` fields from a pilot run; no values if the user set the step size."""
         return choose_fields(self, posterior, thetas) if isinstance(self.step_size, str) else {}
 
     def anchor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor | None:

@@ -281,7 +281,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def difference(
         self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
     ) -> Difference:
-        """Return delta and its variance. `d` has each datum's difference, multiplied by its weight if it has one."""
+        """Return delta and its variance. `d` has each datum's change of log-likelihood, times its weight if any."""
         sizes, total = self.plan(posterior.num_data), posterior.num_data
         # Sizes are multiplied as floats: N * N overflows an int32 above 46 340 data.
         scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)
