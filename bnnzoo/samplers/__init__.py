@@ -1,4 +1,4 @@
-"""Sampling methods, one per file, in a folder per family. The package exports every class of a zoo entry."""
+"""Sampling methods, one per file, in a folder per family. The package exports the class of every built-in sampler."""
 
 from importlib import import_module
 from typing import Any

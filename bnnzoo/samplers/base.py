@@ -23,27 +23,31 @@ Exactness = Literal["exact", "noise-corrected", "biased", "approximate"]
 class AbstractSampler(eqx.Module, Generic[S]):
     """A sampling method, whose fields are its hyperparameters.
 
-    `init`, `step`, `warmup_step`, `settle` and `inspect` are pure functions of ONE chain. `tune` sees all chains.
+    `init`, `step`, `warmup_step`, `settle` and `inspect` are pure functions of ONE chain. `tune` receives the states of
+    all chains.
 
-    A state is any tree with the attribute `position`, the parameters theta of the draw. A sampler whose `headroom` is
-    not empty also has `step_size` in its state, and warm-up adapts it.
+    A state is any JAX pytree with the attribute `position`: the vector theta of all parameters. If `headroom` returns a
+    non-empty array, the state also needs the attribute `step_size`, which warm-up then adapts.
+
+    Warm-up is divided into windows. `settle` and `tune` are called at the end of each window.
     """
 
     exactness: ClassVar[Exactness]
-    """Relation of the draws to the posterior. It must equal the exactness of the sampler's zoo entry."""
+    """Relation of the draws to the posterior. The registered entry of the sampler must state the same value."""
     density_only: ClassVar[bool] = False
     """Whether the sampler uses the posterior only through its prior and the sum of all rows' log-likelihoods."""
     statistics: ClassVar[tuple[Statistic, ...]] = ()
     """Statistics that the steps report, in the order of their plots."""
     guarded: ClassVar[bool] = False
-    """Whether `findings` detects every known way in which a run can fail silently. If not, a run's `regime_ok` is not
-    applicable."""
+    """Whether `findings` detects every known way in which a run can fail silently. If it does not, the attribute
+    `regime_ok` of a run without findings is `not-applicable`."""
     inspect: ClassVar[Callable[..., Stats] | None] = None
-    """Method `inspect(posterior, state, *, key)`, or None. It computes diagnostics at the last position of a chain that
-    cannot be computed from the statistics of the steps. They are stored in the result file, and `findings` receives
-    them together with the means of the statistics."""
+    """Method `inspect(posterior, state, *, key)`, or None. At the last position of a chain it computes diagnostics that
+    the statistics of the steps do not contain. The result file stores the diagnostics, and `findings` receives them
+    together with the means of the statistics."""
     budget_field: ClassVar[str] = ""
-    """Name of the field that `fit_budget` chooses in a run with a time budget, unless the user sets it; "" for none."""
+    """Name of the field that `fit_budget` chooses in a run with a time budget, unless the user sets this field. The
+    name is "" if there is no such field."""
     chain_state: ClassVar[tuple[str, ...]] = ()
     """State fields, beside the position, that a step after warm-up may change: momenta, counters, cached densities.
     Paths such as `inner.momentum` are allowed. If any other field changes, `check sampler` reports that the sampler
@@ -64,16 +68,16 @@ class AbstractSampler(eqx.Module, Generic[S]):
 
     @abc.abstractmethod
     def step(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> tuple[S, Stats]:
-        """Make one transition. Return the new state and the step's statistics by their ArviZ names."""
+        """Make one transition. Return the new state and a dictionary from ArviZ names to the step's statistics."""
 
     def warmup_step(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> tuple[S, Stats]:
         """Make one step of warm-up. Approximate methods train here."""
         return self.step(posterior, state, key=key)
 
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
-        """Update a chain's curvature, anchor or factorisation at the end of a warm-up window.
+        """Update the state of a chain at the end of a warm-up window, for example an estimate of the curvature.
 
-        `final` marks the end of the last window, after which a Metropolis sampler changes nothing.
+        `final` is true at the end of the last window. A Metropolis sampler then leaves its state unchanged.
         """
         del posterior, final, key
         return state
@@ -81,16 +85,16 @@ class AbstractSampler(eqx.Module, Generic[S]):
     def tune(
         self, posterior: AbstractPosterior, states: S, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[S], S]:
-        """Adapt the sampler between two windows, on the host and given all chains.
+        """Adapt the sampler at the end of a warm-up window, from the states of all chains.
 
-        This is the only method that may change a static field.
+        The method runs on the host, not in compiled code. It is the only method that may change a static field.
 
         Args:
             posterior: the target distribution.
             states: the states of all chains, each leaf with a leading chain axis.
             final: whether the last window of warm-up has ended.
             key: random key.
-            num_steps: number of steps of the window.
+            num_steps: number of warm-up steps so far.
 
         Returns:
             The adapted sampler and the adapted states.
@@ -111,7 +115,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
         return jnp.reshape(stats["acceptance_rate"] / target - 1, (1,))
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse a posterior that this sampler cannot run on. This is called on the host, before anything is compiled.
+        """Refuse a posterior that this sampler does not support. The check runs before anything is compiled.
 
         Raises:
             UsageError: if the posterior is not supported; the message names the remedy.
@@ -133,12 +137,12 @@ class AbstractSampler(eqx.Module, Generic[S]):
         return 1
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the number of evaluations in a step: likelihoods or gradients, each of a single datum.
+        """Return the number of evaluations in a step. Each likelihood or gradient of a single datum counts as one.
 
         Args:
             posterior: the target distribution.
-            means: the means of the statistics.
-            warmup: whether the step is one of warm-up.
+            means: the mean of each statistic over the steps.
+            warmup: whether the step belongs to warm-up.
         """
         del warmup
         return posterior.num_data * means.get("n_steps", float(self.gradients))
@@ -155,7 +159,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
         raise NotImplementedError(f"{type(self).__name__} has no field that a budget chooses")
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Return the values of the `auto` fields for this problem, before the first step of a run with warm-up.
+        """Return values for fields that are set to `auto`. The method is called if a run has warm-up, before it begins.
 
         Args:
             posterior: the target distribution.
@@ -166,7 +170,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
 
     @property
     def mode_field(self) -> str:
-        """Name of the state field that holds the position at which predictions linearise the network; "" for none."""
+        """Name of the state field with the point where predictions linearise the network; "" if they do not."""
         return ""
 
     def remark(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:
@@ -191,5 +195,5 @@ class AbstractSampler(eqx.Module, Generic[S]):
 
     @property
     def stated_exactness(self) -> Exactness:
-        """Exactness of this instance, which its hyperparameters may lower."""
+        """Exactness of this instance. Some values of its hyperparameters make it lower than that of the class."""
         return type(self).exactness

@@ -21,11 +21,12 @@ x is the value that a draw from N(0, 1) exceeds with probability p / 2.
 
 
 def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Float[Array, "..."]:
-    """Draw independent N(0, 1) values, of at most 6.2 in absolute value.
+    """Draw independent N(0, 1) values. Their absolute values are at most 6.34.
 
-    Value i of a key is computed from a hash of i with 32 bits. One bit is the sign. The other 31 bits are the
-    probability of a larger absolute value, on a grid of 2^-31. Floats represent small probabilities precisely, so the
-    tails have float32 resolution. For double precision, where speed matters less, `jax.random.normal` is used.
+    Value i of a key is computed from a hash of i with 32 bits. One bit is the sign. The other 31 bits are an integer k,
+    and p = (k + 1/2) / 2^31 is the probability that |eps| is larger than the value to be drawn, where eps ~ N(0, 1).
+    Floats represent a small p precisely, so the tails have float32 resolution. For double precision, where speed
+    matters less, `jax.random.normal` is used.
     """
     if dtype != jnp.float32:
         return jax.random.normal(key, shape, dtype)
@@ -43,9 +44,9 @@ def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) ->
 def hash_counters(count: int, *, key: PRNGKeyArray) -> UInt32[Array, " count"]:
     """Return a hash of each number 0, 1, ..., count - 1. For a given key, different numbers have different hashes.
 
-    The hash is Wellons' `triple32`, which has three multiplications. One word of the key is added before the first
-    multiplication, and another one after it. The two words come from Threefry, so that JAX's checks register the use of
-    the key, and keys that differ in one bit have unrelated words.
+    The hash is Wellons' `triple32`, which has three multiplications. It is combined with two random words: one is added
+    before the first multiplication, the other after it. JAX's generator Threefry computes both words from the key. So
+    JAX's checks register the use of the key, and keys that differ in one bit have unrelated words.
     """
     first, second = jax.random.bits(key, (2,), jnp.uint32)
     x = lax.iota(jnp.uint32, count) + first

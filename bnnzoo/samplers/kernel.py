@@ -1,4 +1,4 @@
-"""Tools for writing a kernel: Metropolis step, selection of states, Gaussian noise, field replacement, log density."""
+"""Tools for the step of a sampler: Metropolis decision, choice of a state, Gaussian noise, new fields, log density."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = TypeVar("S")
 def metropolis(
     log_ratio: Float[Array, ""], *, key: PRNGKeyArray
 ) -> tuple[Bool[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-    """Accept a proposal with probability min(1, exp(log_ratio)), or 0 if the ratio is NaN.
+    """Accept a proposal with probability min(1, exp(log_ratio)). If the log ratio is NaN, reject the proposal.
 
     Returns:
         Three values: whether the proposal is accepted, the acceptance probability, and whether the step is diverging,
@@ -46,7 +46,7 @@ def metropolis_statistics(
 
 
 def choose(accepted: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-    """Return `new` if accepted, else `old`, leaf by leaf. Both are computed, so pass only the leaves that differ."""
+    """Return `new` if accepted, else `old`, leaf by leaf. To save time, pass only the leaves that can differ."""
     return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
 
 
@@ -55,8 +55,8 @@ def density(
 ) -> tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]:
     """Return the log prior, each datum's log-likelihood and the gradient of the log posterior density.
 
-    To compare two positions, callers sum the per-datum differences. A difference of two float32 totals would be
-    dominated by rounding.
+    To compare two positions, sum the differences of their log-likelihoods over the data. The difference of two float32
+    sums would be dominated by rounding errors.
     """
     log_prior, slope = jax.value_and_grad(posterior.log_prior)(theta)
     log_likelihoods, rise = posterior.log_likelihoods_and_gradient(theta)

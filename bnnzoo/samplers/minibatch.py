@@ -1,4 +1,4 @@
-"""Public tools for mini-batch samplers: the noise of a log ratio, its penalty, its statistics, and control variates.
+"""Public tools for mini-batch samplers: estimates of a log ratio, the noise penalty, control variates, preconditioners.
 
 Plugins import these names from this module. The modules that define them are private and may change.
 """

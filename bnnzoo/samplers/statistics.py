@@ -14,8 +14,9 @@ class Statistic(NamedTuple):
 
     name: str
     reduce: Reduce = "last"
-    """Value that is stored if a draw consists of several steps: their mean, or the value of the final step. The mean of
-    a boolean statistic is the fraction of steps that are true; for a single step it stays a boolean."""
+    """Value that is stored if a draw consists of several steps: the mean over the steps, or the value of the final
+    step. The mean of a boolean statistic is the fraction of steps in which it is true. If a draw is a single step, the
+    stored value is a boolean."""
     label: str = ""
     """Axis label of the statistic's plot; a statistic without a label is recorded but not plotted."""
     limit: float | None = None
@@ -25,7 +26,7 @@ class Statistic(NamedTuple):
     limit_unless: str = ""
     """Name of a diagnostic that `AbstractSampler.inspect` computes from all rows.
 
-    If a run has this diagnostic, it is tested instead of the statistic.
+    If a run has this diagnostic, the mean of the statistic is not compared with `limit`.
     """
 
 
@@ -51,7 +52,7 @@ METROPOLIS = (ACCEPTANCE_RATE, ACCEPTED, DIVERGING, STEP_SIZE)
 
 
 def reductions(sampler: Reports) -> dict[str, Reduce]:
-    """Return the reduction of each declared statistic; an undeclared statistic keeps its last value."""
+    """Return the reduction of each declared statistic. For other statistics the value of the final step is stored."""
     return {statistic.name: statistic.reduce for statistic in sampler.statistics}
 
 

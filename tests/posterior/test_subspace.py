@@ -270,7 +270,7 @@ def test_the_rows_that_a_step_needs_predict_sigma2_within_a_factor_of_two(name):
     rows_needed = float(np.mean([look(key) for key in jax.random.split(KEY, 4)]))
     assert 0.5 < rows_needed / 200 / measured < 2
     remark = sampler.remark(posterior, {"rows_needed": rows_needed})
-    assert remark.startswith(f"with {rows_needed:.3g} rows a step of this length has sigma2 = 1; a step")
+    assert remark.startswith(f"with {rows_needed:.3g} rows, drawn with replacement, the log ratio of a step would have")
     # Without a control variate, the remark suggests to sample a subspace.
     hopeless = sampler.remark(posterior, {"rows_needed": 1e6})
     can_restrict = "control_variate" not in fields

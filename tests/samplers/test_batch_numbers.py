@@ -96,11 +96,11 @@ def test_the_headroom_of_a_penalised_step():
         ),
         ({"batch_size": 5, "num_batches": 2, "sampling": "replacement"}, 9, ""),
         ({"batch_size": 10, "num_batches": 1, "variance": "batch-means", "sampling": "disjoint"}, 10, ""),
-        ({"batch_size": 9, "num_batches": 1, "variance": "batch-means", "sampling": "disjoint"}, 10, "2 or more"),
-        ({"batch_size": 10, "num_batches": 1, "variance": "batch-means", "sampling": "replacement"}, 10, "2 or more"),
+        ({"batch_size": 9, "num_batches": 1, "variance": "batch-means", "sampling": "disjoint"}, 10, "at least 2"),
+        ({"batch_size": 10, "num_batches": 1, "variance": "batch-means", "sampling": "replacement"}, 10, "at least 2"),
         ({"batch_size": 3, "num_batches": 2, "variance": "batch-means"}, 10, ""),
         ({"batch_size": 2, "num_batches": 1, "sampling": "replacement"}, 10, ""),
-        ({"batch_size": 1, "num_batches": 1, "sampling": "replacement"}, 10, "one row per step has no variance"),
+        ({"batch_size": 1, "num_batches": 1, "sampling": "replacement"}, 10, "no estimate of sigma2"),
     ],
 )
 def test_only_impossible_batch_sizes_are_refused(fields, num_data, message):

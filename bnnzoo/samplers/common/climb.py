@@ -12,10 +12,10 @@ from bnnzoo.posterior import AbstractPosterior
 
 _STEPS = 10
 _MIN_STEP_FRACTION = 2.0**-10
-"""Smallest fraction of a step that is tried by repeated halving. If no fraction increases the density, no step is made.
-"""
+"""A step that does not increase the density is halved repeatedly, down to this fraction. Then no step is made."""
 _TOLERANCE = 1e-4
-"""Squared distance to the mode, per parameter and in standard deviations, below which the ascent ends."""
+"""The ascent ends if the squared distance to the mode, per parameter and in standard deviations, is below this value.
+"""
 
 
 @runtime_checkable
@@ -40,17 +40,18 @@ class _Climb(NamedTuple):
 
 
 def slope(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
-    """Return F' grad log p. If F F' is the inverse curvature, it is the vector to the mode in standard deviations."""
+    """Return F' grad log p. If F F' is the inverse curvature, this is the vector to the mode in standard deviations."""
     return factor.project(jax.grad(posterior.log_density)(theta))
 
 
 def climb_to_mode(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
-    """Return the mode that an ascent from theta reaches, or the position after ten steps.
+    """Return the mode that an ascent from theta reaches. If ten steps do not reach it, return the final position.
 
     The method is conjugate gradients (Polak and Ribiere 1969) in units of F. If F F' is the inverse of minus the
-    Hessian, the first step is a Newton step. Each step first goes to the maximum of a parabola with the slope and the
-    curvature along its direction. If the density does not increase enough, the step is halved. The increase is a sum of
-    per-datum differences, because the difference of two float32 totals over many data would be dominated by rounding.
+    Hessian, the first step is a Newton step. Each step first goes to the maximum of a parabola, which has the slope and
+    the curvature of the log density along the direction of the step. If the density does not increase enough, the step
+    is halved. The increase is computed as a sum over the data of differences of log-likelihoods. The difference of two
+    float32 sums over many data would be dominated by rounding errors.
     """
 
     def ascend(state: _Climb) -> _Climb:

@@ -1,6 +1,7 @@
-"""Control variates: Taylor polynomials of the log-likelihoods at an anchor.
+"""Control variates: Taylor polynomials of the log-likelihoods, expanded at a point called the anchor.
 
-The sum of the polynomials over all data is known, so that mini-batches only estimate the sum of the remainders.
+The sum of the polynomials over all data is known. So mini-batches only estimate the sum of the differences between the
+log-likelihoods and their polynomials.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ Order = Literal["none", "first", "second"]
 ORDER = {"none": 0, "first": 1, "second": 2}
 
 SECOND_ORDER_UP_TO = 2000
-"""Number of parameters up to which a Hessian is affordable."""
+"""Largest number of parameters for which a Hessian is affordable."""
 
 _ROWS, _COLUMNS = 4096, 64
 """Numbers of data and of Hessian columns that are processed together. They limit the memory."""
 
 
 class Anchor(eqx.Module):
-    """A point with the derivatives of the sum of all log-likelihoods there, without the prior and the likelihood power.
+    """A point, with the gradient and the Hessian of the sum of all log-likelihoods at this point.
 
-    If the Hessian is known, the Taylor polynomial is of second order. If it is None, the polynomial is of first order.
-    Bardenet, Doucet and Holmes 2017, J. Mach. Learn. Res. 18(47), use such polynomials for Metropolis-Hastings on
-    mini-batches.
+    The derivatives include neither the prior nor the likelihood power. If the Hessian is known, the Taylor polynomials
+    are of second order. If it is None, they are of first order. Bardenet, Doucet and Holmes 2017, J. Mach. Learn. Res.
+    18(47), use such polynomials for Metropolis-Hastings on mini-batches.
     """
 
     point: Float[Array, " dim"]
@@ -49,9 +50,9 @@ class Anchor(eqx.Module):
         """Return q_i for each datum i of a batch: the change of its Taylor polynomial from `start` to `end`.
 
         q_i = m . g_i + m' H_i (c - point), with the move m = end - start and the middle c = (start + end) / 2. g_i and
-        H_i are the gradient and the Hessian of the log-likelihood at the anchor. This formula loses no digits by
-        cancellation, unlike the difference of two polynomials. It needs one `jax.jvp` for first order, and a jvp of a
-        jvp for second order.
+        H_i are the gradient and the Hessian of the log-likelihood at the anchor; at first order H_i is 0. This formula
+        loses no digits by cancellation, unlike the difference of two polynomials. It needs one `jax.jvp` at first
+        order, and a jvp of a jvp at second order.
         """
         displacement = end - start
 
@@ -64,7 +65,7 @@ class Anchor(eqx.Module):
         return slope + curvature_term
 
     def batch_slope(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], batch) -> Float[Array, " dim"]:
-        """Return the gradient at `theta` of the batch's summed polynomials: sum_i g_i + H_i (theta - point)."""
+        """Return the gradient at `theta` of the sum of the batch's polynomials: sum_i (g_i + H_i (theta - point))."""
 
         def slope(t: Float[Array, " dim"]) -> Float[Array, " dim"]:
             return jax.grad(lambda u: jnp.sum(posterior.log_likelihood(u, batch)))(t)
@@ -75,11 +76,11 @@ class Anchor(eqx.Module):
         return anchor_slope + curvature_term
 
     def whole_part(self, start: Float[Array, " dim"], end: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the sum of q_i over all data, from the stored derivatives."""
+        """Return the sum of q_i (see `batch_part`) over all data, from the stored derivatives."""
         return (end - start) @ self.slope((start + end) / 2)
 
     def slope(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return the gradient of the polynomial of all data at `theta`."""
+        """Return the gradient at `theta` of the sum of all data's polynomials."""
         if self.hessian is None:
             return self.gradient
         return self.gradient + self.hessian @ (theta - self.point)
@@ -88,7 +89,8 @@ class Anchor(eqx.Module):
 def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, second: bool) -> Anchor:
     """Return the anchor at `theta`.
 
-    It costs as much as two passes over the data. Second order costs one more pass for every parameter.
+    The computation costs as much as two passes over the data. If `second` is true, the Hessian costs one more pass for
+    each parameter.
     """
 
     def total(t: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -98,10 +100,11 @@ def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, se
 
 
 def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor:
-    """Return the next anchor of a chain at `theta`.
+    """Return a new anchor for a chain whose position is `theta`.
 
-    If the old anchor has a Hessian, a Newton step from `theta` is tried. The anchor is at the end of this step if the
-    log posterior density is larger there, otherwise at `theta` itself.
+    At first order the anchor is at `theta`. If the old anchor has a Hessian, a Newton step from `theta` is tried. If
+    the log posterior density is larger at the end of this step than at `theta`, the new anchor is there. Otherwise it
+    is at `theta`.
     """
     if anchor.hessian is None:
         return make_anchor(posterior, theta, second=False)
@@ -114,10 +117,10 @@ def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array
 
 
 def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor: Anchor) -> Preconditioner:
-    """Return the preconditioner with the precision of the posterior at a fixed anchor.
+    """Return the preconditioner whose precision is that of the posterior at the anchor.
 
-    Without a Hessian the preconditioner is unchanged. If the log posterior is not concave at the anchor, the precision
-    is the identity.
+    If the anchor has no Hessian, the preconditioner is returned unchanged. If the log posterior is not concave at the
+    anchor, the precision is the identity.
     """
     if anchor.hessian is None or shape.factor.ndim == 0:
         return shape
@@ -134,7 +137,7 @@ def refuse_large(order: Order, posterior: AbstractPosterior) -> None:
     """Refuse a second-order polynomial whose Hessian is not affordable.
 
     Raises:
-        UsageError: if there are too many parameters; the message names the remedy.
+        UsageError: if there are too many parameters. The message names the remedy.
     """
     dim = posterior.layout.dim
     if order == "second" and dim > SECOND_ORDER_UP_TO:
@@ -146,7 +149,7 @@ def refuse_large(order: Order, posterior: AbstractPosterior) -> None:
 
 
 def _hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
-    """Compute the Hessian by forward derivatives of the gradient, in blocks of data and of columns."""
+    """Return the Hessian of the sum of all log-likelihoods, from forward derivatives of the gradient."""
 
     def block(batch, weights: Float[Array, " batch"]) -> Float[Array, "dim dim"]:
         slope = jax.grad(lambda t: jnp.sum(weights * posterior.log_likelihood(t, batch)))
@@ -163,12 +166,14 @@ def _hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float
 def drift_estimator(
     posterior: AbstractPosterior, anchor: Anchor | None, batch: Any, weights: Float[Array, " batch"] | None
 ) -> Callable[[Float[Array, " dim"]], Float[Array, " dim"]]:
-    """Return a function of theta that estimates the gradient of the log posterior. It does not change within a step.
+    """Return a function of theta that estimates the gradient of the log posterior.
+
+    All calls of the function use the same batch, as the reverse move of a proposal requires.
 
     Args:
         posterior: the target distribution.
-        anchor: the anchor of the control variate; None without a control variate.
-        batch: data of the estimate; None to use only the anchor's polynomial.
+        anchor: the anchor of the control variate; None if there is no control variate.
+        batch: the data of the estimate; None to use only the sum of the polynomials at the anchor.
         weights: weight of each datum in means over the batch; None if all weights are equal.
     """
     prior, power = jax.grad(posterior.log_prior), posterior.likelihood_power

@@ -19,11 +19,11 @@ from bnnzoo.samplers.common.triangle import join_factors, triangle
 
 Kind = Literal["ggn", "fisher", "hessian"]
 _ELEMENTS = 2**22
-"""Number of elements in a block of derivatives, which limits the memory."""
+"""Largest number of elements in a block of derivatives. It limits the memory."""
 
 
 class Matrix(eqx.Module):
-    """The linear map of a matrix eps to left (scale * eps) right', with orthogonal matrices left and right."""
+    """The linear map from a matrix eps to left (scale * eps) right', with orthogonal matrices `left` and `right`."""
 
     left: Float[Array, "row row"]
     right: Float[Array, "column column"]
@@ -31,7 +31,7 @@ class Matrix(eqx.Module):
 
 
 class Kronecker(eqx.Module):
-    """A Gaussian with independent blocks, each with a Kronecker-factored covariance."""
+    """A Gaussian N(0, F F') with independent blocks. The eigenvectors of each covariance form a Kronecker product."""
 
     blocks: tuple[Matrix, ...]
 
@@ -48,7 +48,7 @@ class Kronecker(eqx.Module):
         return jnp.concatenate([jnp.ravel(part) for part in parts])
 
     def _matrices(self, vector: Float[Array, " dim"]) -> list[tuple[Matrix, Float[Array, "row column"]]]:
-        """Return each block, together with its part of the vector in the form of a matrix."""
+        """Return each block with its part of the vector, reshaped to a matrix."""
         ends = list(accumulate(block.scale.size for block in self.blocks))
         parts = jnp.split(vector, ends[:-1])
         return [(block, part.reshape(block.scale.shape)) for block, part in zip(self.blocks, parts, strict=True)]
@@ -62,10 +62,11 @@ class Kronecker(eqx.Module):
 def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Factor:
     """Return the Gaussian with the full precision matrix.
 
-    It is beta sum_i R_i' R_i plus the prior's precision, where R_i are the rows that `_rows` returns for datum i. In
-    units of the prior the precision is T'T, where T is the triangular factor of these rows and of I. The product is
-    never computed. For `hessian` the precision is minus the Hessian of the log density, but its eigenvalues are at
-    least a millionth of the largest one.
+    For `ggn` and `fisher` the precision is beta sum_i R_i' R_i plus the precision of the prior. R_i are the rows that
+    `_rows` returns for datum i, and beta is the likelihood power. In units of the prior the precision is T'T, where T
+    is the triangular factor of these rows and of the rows of I. The product T'T is never computed. For `hessian` the
+    precision is minus the Hessian of the log density, with its eigenvalues raised to at least a millionth of the
+    largest eigenvalue.
     """
     if kind == "hessian":
         precision = _columns(posterior, theta)
@@ -97,22 +98,24 @@ def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Ki
 
 
 def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Kronecker:
-    """Return the Gaussian whose precision approximates sum_i R_i' R_i by a Kronecker product in each block.
+    """Return the Gaussian whose precision is a Kronecker product for each block, plus the precision of the prior.
 
-    A block is an array of parameters. Let the matrices G be its part of each row of R_i, in the shape of the array. Let
-    A = sum G G' and B = sum G' G. Then A (x) B / tr A is the first step of the power iteration to the nearest Kronecker
-    product (Van Loan and Pitsianis 1993), and it has the right trace. For dense layers it replaces K-FAC's factors
-    (Ritter, Botev and Barber 2018). The mean of the prior's precision over the block is added to the eigenvalues.
+    A block is an array of parameters. Different blocks are independent. Let R_i be the rows that `_rows` returns for
+    datum i. The part of a row that belongs to the block is reshaped to a matrix G. Let A be the sum of G G' over all
+    rows and data, and B the sum of G' G. The precision of the block is approximated by the Kronecker product of A and
+    B, divided by tr A. This is the first step of the power iteration to the nearest Kronecker product (Van Loan and
+    Pitsianis 1993), and it has the right trace. K-FAC uses other factors for dense layers (Ritter, Botev and Barber
+    2018). The mean of the prior's precision over the block is added to the eigenvalues.
 
-    A and B are stored as triangular factors, whose singular values are the square roots of the eigenvalues. If the data
-    that are processed together have too few rows for a triangular factor, the matrix itself is stored, with a ridge
-    against float32 rounding.
+    A and B are stored as triangular factors. The eigenvalues of A are the squared singular values of its factor. If the
+    data that are processed together have too few rows for a triangular factor, the matrix itself is stored. A small
+    number is then added to its diagonal against float32 rounding errors.
     """
     blocks, rows_per_datum = posterior.layout.blocks, num_rows(posterior, kind)
     longest = max(-(-max(a, b) // min(a, b)) for a, b in map(_sides, blocks))
     min_data = min(longest, 4 * _ELEMENTS // len(theta))
     height = min(_block(len(theta), rows_per_datum, min_data), posterior.num_data) * rows_per_datum
-    # For each of a block's two factors, whether it is stored as a triangle.
+    # For each block: whether A is stored as a triangular factor, and whether B is.
     stored_as_triangle = [(height * b >= a, height * a >= b) for a, b in map(_sides, blocks)]
 
     def accumulate(rows: Float[Array, "row side"], triangular: bool) -> Float[Array, "side side"]:
@@ -165,21 +168,21 @@ def _floor_eigenvalues(values: Float[Array, " dim"]) -> Float[Array, " dim"]:
 
 
 def kronecker_work(layout: Layout, num_rows: int) -> float:
-    """Return the number of multiplications for the factors of `kronecker`."""
+    """Return the number of multiplications with which `kronecker` computes its factors."""
     return float(num_rows) * sum(a * b * (a + b) for a, b in map(_sides, layout.blocks))
 
 
 def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
-    """Return the number of rows per datum: one per output for the Gauss-Newton matrix, else one."""
+    """Return the number of rows that `_rows` returns for a datum: one per output for `ggn`, otherwise one."""
     if kind != "ggn":
         return 1
     return jax.eval_shape(lambda: posterior.outputs(jnp.zeros(posterior.layout.dim), _first(posterior).x)).shape[1]
 
 
 def _lift_diagonal(matrix: Float[Array, "row row"]) -> Float[Array, "row row"]:
-    """Return a symmetric matrix with its diagonal raised by the size of its rounding errors.
+    """Return a symmetric matrix with a diagonal that is larger by the size of the rounding errors.
 
-    LAPACK's float32 eigenvectors of a rank-deficient matrix are occasionally NaN.
+    Without this, LAPACK's float32 eigenvectors of a rank-deficient matrix are occasionally NaN.
     """
     return matrix + _ridge(matrix) * jnp.eye(len(matrix), dtype=matrix.dtype)
 
@@ -198,10 +201,11 @@ def _first(posterior: AbstractPosterior) -> Any:
 
 
 def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """Return the diagonal of the prior's precision, to which the curvature of the likelihood's own parameters is added.
+    """Return the diagonal of the prior's precision, plus the curvature of the likelihood's own parameters.
 
-    A prior that is flat or has a kink has no curvature. The precision is therefore at least the inverse of the prior's
-    variance, so that draws are no wider than the prior.
+    These parameters, such as a noise scale, are not part of the network. A prior that is flat or has a kink has no
+    curvature. The precision is therefore at least the inverse of the prior's variance, so that draws are no wider than
+    the prior.
     """
     base, inner = prior_precision(posterior, theta), posterior.layout.network.dim
     prior = posterior.fixed_prior()
@@ -219,10 +223,10 @@ def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Ar
 
 
 def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any, kind: Kind) -> Float[Array, "row dim"]:
-    """Return rows R_i such that R_i' R_i is the curvature that one datum adds.
+    """Return a matrix R_i such that R_i' R_i is the curvature that datum i adds.
 
-    For `fisher` the single row is the gradient of the datum's log-likelihood. For `ggn`, the generalised Gauss-Newton
-    matrix (Schraudolph 2002), the rows are U' J. J is the Jacobian of the outputs, and U U' is the Hessian of
+    For `fisher` R_i has one row, the gradient of the datum's log-likelihood. For `ggn`, the generalised Gauss-Newton
+    matrix (Schraudolph 2002), R_i is U' J. J is the Jacobian of the outputs, and U U' is the Hessian of
     -log p(y | output), with its negative eigenvalues set to 0.
     """
     inner = posterior.layout.network.dim
@@ -240,7 +244,7 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
 
 
 def _block(dim: int, rows_per_datum: int, min_data: int) -> int:
-    """Return the number of data that are processed together, at least `min_data`."""
+    """Return the number of data whose derivatives are computed together. It is at least `min_data`."""
     return max(1, min_data, _ELEMENTS // (dim * rows_per_datum))
 
 
@@ -253,7 +257,7 @@ def _sum(
     add: Callable[[PyTree, PyTree], PyTree] = passes.add_trees,
     min_data: int = 1,
 ) -> PyTree:
-    """Compute `summary` of the rows of each block of data, and combine the results by `add`.
+    """Compute `summary` of the rows R_i of each block of data, and combine the results with `add`.
 
     A block has at least `min_data` data.
     """

@@ -1,8 +1,8 @@
-"""Directions of the parameters that the data determine, because they add curvature to that of the prior.
+"""Directions in the space of the parameters in which the data make the posterior narrower than the prior.
 
-In units of the prior the posterior's precision is I + A, where A is the generalised Gauss-Newton matrix of the data. In
-a direction with eigenvalue 1 of I + A, the posterior has the prior's standard deviation, even with very many data. In a
-direction with eigenvalue 10 000, its standard deviation is a hundredth of the prior's.
+In units of the prior the posterior's precision is I + A, where A is the generalised Gauss-Newton matrix of the data. If
+a direction has the eigenvalue 1 of I + A, the posterior is as wide as the prior there, even with very many data. If the
+eigenvalue is 10 000, the standard deviation of the posterior is a hundredth of the prior's.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from bnnzoo.posterior.subspace import normal_moments
 from bnnzoo.samplers.common import climb, curvature
 
 EXACT_UP_TO = 1500
-"""Number of parameters up to which the full Gauss-Newton matrix is decomposed."""
+"""Largest number of parameters for which all eigenvalues of the Gauss-Newton matrix are computed."""
 MOST_DIRECTIONS = 1024
 """Largest number of directions that subspace iteration computes."""
 
 _FEWEST_DIRECTIONS, _ITERATIONS = 128, 4
 _PROBES, _SOLVER_STEPS = 8, 40
 _WORK = 4e9
-"""Limit of rows times squared number of parameters. Beyond it a random subset of the rows represents all rows."""
+"""Limit of the number of rows times the squared number of parameters. Above it, a random subset of rows is used."""
 _ROWS, _COLUMNS = 4096, 32
 """Numbers of rows and columns of a Gauss-Newton product that are processed together. They limit the memory."""
 _ROUNDS = 4
 _NEAR = 0.04
-"""Squared distance to the mode, per parameter and in standard deviations, at which the ascent ends."""
+"""The ascent ends if the squared distance to the mode, per parameter and in standard deviations, is below this value.
+"""
 
 _climb_to_mode, _slope = eqx.filter_jit(climb.climb_to_mode), eqx.filter_jit(climb.slope)
 _full, _diagonal = eqx.filter_jit(curvature.full), eqx.filter_jit(curvature.diagonal)
@@ -47,37 +48,39 @@ class Spectrum(NamedTuple):
     vectors: Float[np.ndarray, "parameter direction"]
     """Orthonormal eigenvectors, in units of the prior."""
     total: float
-    """Effective number of parameters: the sum of 1 - 1 / eigenvalue over all directions, also those not in `values`."""
+    """Effective number of parameters: the sum of 1 - 1 / eigenvalue over all directions. It includes directions whose
+    eigenvalue is not in `values`."""
     factor: climb.Factor
     """Factor of the Gaussian with this precision. It covers all parameters, also those of the likelihood."""
 
     def variance_fraction(self, num_directions: int) -> float:
-        """Return the fraction of the function's variance at the data that the first directions contribute.
+        """Return the fraction of the variance of the network's outputs that the first directions contribute.
 
-        A linearised network has a Gaussian posterior. The variances of its outputs, in units of the noise and summed
-        over the data, are the trace of A (I + A)^-1. An eigenvalue e of I + A contributes 1 - 1 / e to it.
+        A linearised network has a Gaussian posterior. Consider the variance of each output in units of the noise. The
+        sum of these variances over the data is the trace of A (I + A)^-1. An eigenvalue e of I + A contributes
+        1 - 1 / e to this trace.
         """
         return float(np.sum(1 - 1 / self.values[:num_directions])) / max(self.total, np.finfo(float).tiny)
 
 
 class Mode(NamedTuple):
-    """A mode of the posterior with the spectrum there."""
+    """A mode of the posterior, with the eigenvalues and directions at the mode."""
 
     theta: Float[np.ndarray, " dim"]
     spectrum: Spectrum
     distance: float
-    """Remaining root mean square distance to the mode, in standard deviations per parameter."""
+    """Distance from `theta` to the exact mode: the root mean square over the parameters, in standard deviations."""
 
 
 def find_mode(
     posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, smallest: float, key: PRNGKeyArray
 ) -> Mode:
-    """Return the mode near a trained network, with the eigenvalues there that are at least `smallest`.
+    """Return the mode near a trained network, with the eigenvalues at the mode that are at least `smallest`.
 
     Args:
         posterior: the posterior of the whole network.
         theta: the trained parameters, from which the ascent to the mode begins.
-        smallest: smallest eigenvalue of interest.
+        smallest: smallest eigenvalue that the caller needs.
         key: random key for the subset of rows and for the subspace iteration.
     """
     position, spectrum = jnp.asarray(theta), compute_spectrum(posterior, theta, smallest=smallest, key=key)
@@ -94,11 +97,11 @@ def find_mode(
 def compute_spectrum(
     posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, smallest: float, key: PRNGKeyArray
 ) -> Spectrum:
-    """Return all eigenvalues that are at least `smallest`, and some smaller ones.
+    """Return all eigenvalues that are at least `smallest`, and some smaller ones, with their directions.
 
-    With up to `EXACT_UP_TO` parameters they are exact. With more parameters they come from subspace iteration, and
-    there are at most `MOST_DIRECTIONS`. If there are many rows, a random subset represents them. The directions are
-    then those of the subset. This is valid, because any subspace may be sampled.
+    With up to `EXACT_UP_TO` parameters the eigenvalues are exact. With more parameters subspace iteration computes at
+    most `MOST_DIRECTIONS` of them. If there are many rows, a random subset of the rows is used. The directions are then
+    those of the subset. Such directions are not wrong, because any subspace may be sampled.
     """
     dim = posterior.layout.dim
     num_rows = max(4 * dim, int(_WORK / dim**2), _ROWS)
@@ -109,7 +112,7 @@ def compute_spectrum(
 
 
 def _exact(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"]) -> Spectrum:
-    """Return the whole spectrum, from the triangular factor of the precision."""
+    """Return all eigenvalues, from the triangular factor of the precision."""
     factor = _full(posterior, jnp.asarray(theta), "ggn")
     size = posterior.layout.network.dim
     _, sd = normal_moments(posterior.prior, posterior.layout.network)
@@ -143,8 +146,8 @@ def _iterated(
 ) -> Spectrum:
     """Return the largest eigenvalues by randomised subspace iteration (Halko, Martinsson and Tropp 2011).
 
-    The number of directions doubles until one of their eigenvalues is below `smallest`, or until `MOST_DIRECTIONS` is
-    reached. For the other directions, the effective number of parameters is Hutchinson's estimate of a trace.
+    The number of directions doubles until an eigenvalue is below `smallest`, or until `MOST_DIRECTIONS` is reached. The
+    other directions also contribute to the effective number of parameters. Hutchinson's method estimates this part.
     """
     layout = posterior.layout
     _, sd = normal_moments(posterior.prior, layout.network)
@@ -183,7 +186,7 @@ def _iterated(
 
 
 def _solve(operator, columns: Float[np.ndarray, "parameter column"]) -> Float[np.ndarray, "parameter column"]:
-    """Solve a positive definite system for each column by conjugate gradients."""
+    """Return X with operator(X) = columns, by conjugate gradients. The operator must be positive definite."""
     solution, residual = np.zeros_like(columns), columns.copy()
     direction, square = residual.copy(), np.sum(residual**2, 0)
     start = square.copy()
@@ -205,7 +208,7 @@ def _product(
     scale: Float[Array, " dim"],
     columns: Float[Array, "dim column"],
 ) -> Float[Array, "dim column"]:
-    """Return A X, with A the Gauss-Newton matrix of all rows in units of `scale`."""
+    """Return A X, where A is the Gauss-Newton matrix of all rows in units of `scale`, and X is `columns`."""
 
     def block(batch, weights: Float[Array, " batch"]) -> Float[Array, "column dim"]:
         outputs, push = jax.linearize(lambda t: posterior.outputs(t, jnp.asarray(batch.x)), theta)
@@ -225,7 +228,7 @@ def _product(
 
 
 def _random_rows(posterior: NetworkPosterior, count: int, *, key: PRNGKeyArray) -> NetworkPosterior:
-    """Return the posterior on a random subset of its rows, with a likelihood power that replaces the other rows."""
+    """Return the posterior given a random subset of the rows. A larger likelihood power replaces the other rows."""
     if count >= posterior.num_data:
         return posterior
     power = np.float32(float(posterior.likelihood_power) * posterior.num_data / count)

@@ -14,18 +14,22 @@ _PAIRS = 64
 """Number of pairs of mini-batches. The variance that they estimate has a relative error of 18 %."""
 _STABLE = 0.5
 STARTS = 4
-"""Number of chains at which the curvature is computed. For a large network each costs as much as hundreds of steps."""
+"""Number of chains for which the curvature is computed. For a large network, one of them costs hundreds of steps."""
 _BATCHES, _ITERATIONS = 4, 10
-"""Numbers of mini-batches and of power iterations. The error is smaller than the safety factor of the step size."""
+"""Numbers of mini-batches and of power iterations. The remaining error is smaller than the step size's safety factor.
+"""
 
 
 class GradientNoise(NamedTuple):
-    """Means of curvature and noise over the coordinates, in units of the metric G; one value per pair of batches."""
+    """Curvature and gradient noise, one estimate for each pair of mini-batches.
+
+    Both are means over the coordinates of theta, in units of the metric G: a step moves by eta G times the gradient.
+    """
 
     curvature: Float[Array, " pair"]
-    """tr(G A) / dim, with A minus the Hessian of the log posterior."""
+    """tr(G A) / dim, where A is minus the Hessian of the log posterior."""
     variance: Float[Array, " pair"]
-    """tr(G V) / dim, with V the covariance of a mini-batch's gradient."""
+    """tr(G V) / dim, where V is the covariance of a mini-batch's gradient."""
 
 
 def gradient_noise(
@@ -37,13 +41,13 @@ def gradient_noise(
 ) -> GradientNoise:
     """Estimate curvature and noise from gradients of new mini-batches at `theta`.
 
-    The curvature is computed along random vectors of signs (Hutchinson 1990).
+    The trace of the curvature is estimated with random vectors of signs (Hutchinson 1990).
 
     Args:
         gradient: function of a point and a key. It estimates the gradient of the log posterior at the point, on the
             mini-batch that the key selects.
         theta: the point.
-        metric: G, a diagonal or a number.
+        metric: G, the diagonal of a matrix, or a number.
         key: random key.
     """
     root = jnp.sqrt(metric)
@@ -69,9 +73,9 @@ def worst_directions(
 ) -> GradientNoise:
     """Estimate curvature and noise in two directions: that of the largest curvature, and that of the largest noise.
 
-    The results have the shape [direction, pair]. The directions belong to the largest eigenvalues of G A and G V, and
-    are computed by power iteration. The estimates use other mini-batches than the directions, so that the choice of the
-    directions does not inflate them.
+    The results have the shape [direction, pair]. Power iteration computes the directions: eigenvectors of G A and of
+    G V with the largest eigenvalue (see `GradientNoise`). Curvature and noise are then estimated from new mini-batches.
+    With the same mini-batches the estimates would be too large.
     """
     root = jnp.sqrt(metric)
     key_start, key_stiff, key_noisy, key_pairs = jax.random.split(key, 4)
@@ -108,7 +112,7 @@ def worst_directions(
     )
 
     def measure_pair(key: PRNGKeyArray) -> GradientNoise:
-        key_bend, key_change = jax.random.split(key)  # one mini-batch bends both directions
+        key_bend, key_change = jax.random.split(key)  # one mini-batch gives the curvature in both directions
         jacobian_product = jax.linearize(lambda t: gradient(t, key_bend), theta)[1]
         curvature_products = root * jax.vmap(jacobian_product)(root * directions)
         change = directions @ difference(key_change)
@@ -124,9 +128,10 @@ def greatest_curvature(
     *,
     key: PRNGKeyArray,
 ) -> Float[Array, ""]:
-    """Return the largest absolute eigenvalue of G A over a few mini-batches. Power iteration approaches it from below.
+    """Return the largest absolute eigenvalue of G A (see `GradientNoise`), the maximum over a few mini-batches.
 
-    It uses mini-batches, because a step uses one, and because their largest curvature exceeds that of all data.
+    Power iteration approaches the eigenvalue from below. A is computed from mini-batches, because a step uses a
+    mini-batch, whose largest curvature can exceed the largest curvature of all data.
     """
     root = jnp.sqrt(metric)
 
@@ -143,9 +148,10 @@ def greatest_curvature(
 
 
 def stable_power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
-    """Return the largest power of ten whose product with each of these curvatures is at most 1/2.
+    """Return the largest power of ten whose product with each of the given curvatures is at most 1/2.
 
-    A step is unstable if the product is 2 or more. A curvature that is zero or not finite imposes no limit.
+    A step size is unstable if its product with a curvature is 2 or more. Curvatures that are 0 or not finite are
+    ignored.
     """
     with np.errstate(divide="ignore"):
         power = np.floor(np.log10(_STABLE / np.asarray(steepest, float)))
@@ -155,7 +161,10 @@ def stable_power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
 def jackknife(
     function: Callable[[Float[Array, ""], Float[Array, ""]], Float[Array, ""]], noise: GradientNoise
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return a function's value at the mean curvature and variance, and its jackknife standard error over the pairs."""
+    """Return `function` at the mean curvature and the mean variance, and the jackknife standard error of this value.
+
+    The jackknife leaves out one pair of mini-batches at a time.
+    """
     leave_one_out_means = [(jnp.sum(values) - values) / (_PAIRS - 1) for values in noise]
     leave_one_out_values = jax.vmap(function)(*leave_one_out_means)
     error = jnp.sqrt((_PAIRS - 1) * jnp.mean((leave_one_out_values - jnp.mean(leave_one_out_values)) ** 2))

@@ -1,4 +1,4 @@
-"""Preconditioned proposals: a covariance C = F F' that follows the posterior's curvature, learned during warm-up."""
+"""Preconditioned proposals. Their covariance C = F F' is learned in warm-up from the curvature of the posterior."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnnzoo.samplers.base import AbstractSampler
 Shape = Literal["auto", "identity", "diagonal", "dense"]
 
 _DENSE_UP_TO = 600
-"""Number of parameters up to which `auto` uses a full matrix; beyond it, matrix products are too expensive."""
+"""Largest number of parameters for which `auto` uses a full matrix. With more, matrix products are too expensive."""
 
 
 class AbstractFactor(eqx.Module):
@@ -34,24 +34,25 @@ class AbstractFactor(eqx.Module):
 
     @property
     def log_det(self) -> Float[Array, ""]:
-        """log |det F| of a diagonal or a triangular F."""
+        """log |det F|. F must be a diagonal or a triangular matrix."""
         scales = self.factor if self.factor.ndim == 1 else jnp.abs(jnp.diag(self.factor))
         return jnp.sum(jnp.log(scales))
 
 
 class Factor(AbstractFactor):
-    """A factor alone."""
+    """A factor F with no other fields."""
 
     factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
 
 
 class Preconditioner(AbstractFactor):
-    """The covariance C = F F'. Its precision is a mean of the Fisher information at the ends of warm-up windows.
+    """The covariance C = F F' of a proposal. Its inverse, the precision, is a mean of Fisher information matrices.
 
-    The k-th window has weight k, because a chain may be far from the posterior in early windows. The Fisher information
-    is sum_i g_i g_i' over the data, plus the prior's curvature; g_i is the gradient of the log-likelihood of datum i.
-    It is positive definite everywhere, and its average over the posterior is the best linear preconditioner of a
-    Langevin proposal (Titsias 2023, arXiv 2305.14442).
+    One matrix is computed at the end of each warm-up window. The matrix of window k has weight k, because a chain may
+    be far from the posterior in early windows. The Fisher information is beta sum_i g_i g_i' over the data, plus the
+    prior's curvature. g_i is the gradient of the log-likelihood of datum i, and beta is the likelihood power. The
+    Fisher information is positive definite everywhere. Its average over the posterior is the best linear preconditioner
+    of a Langevin proposal (Titsias 2023, arXiv 2305.14442).
     """
 
     factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -60,7 +61,7 @@ class Preconditioner(AbstractFactor):
 
 
 def identity(shape: Shape, theta: Float[Array, " dim"]) -> Preconditioner:
-    """Return C = I, stored in the form that the requested shape needs."""
+    """Return C = I, stored as a number, a diagonal or a full matrix, as `shape` requires."""
     dim = theta.shape[0]
     resolved = ("dense" if dim <= _DENSE_UP_TO else "diagonal") if shape == "auto" else shape
     factor = {
@@ -77,16 +78,16 @@ def update_precision(
     theta: Float[Array, " dim"],
     hessian: Float[Array, "dim dim"] | None = None,
 ) -> Preconditioner:
-    """Return the preconditioner after the curvature at `theta` is added to the mean that is its precision.
+    """Return the preconditioner with a new precision: a weighted mean of the old one and of the curvature at `theta`.
 
-    The factor stays unchanged: `pool_chains` updates it.
+    The factor stays unchanged, because `pool_chains` updates it.
 
     Args:
         preconditioner: the present preconditioner.
         posterior: the target distribution.
         theta: the position of the chain.
-        hessian: Hessian of the sum of log-likelihoods, if known. It is used instead of the Fisher information if it
-            shows that the log posterior is concave.
+        hessian: Hessian of the sum of the log-likelihoods, if it is known. If the log posterior is concave according to
+            this Hessian, the curvature is computed from it. Otherwise the Fisher information is used.
     """
     ndim = preconditioner.factor.ndim
     if ndim == 0:
@@ -107,7 +108,7 @@ def update_precision(
 def or_diagonal(
     preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]
 ) -> Preconditioner:
-    """Return the preconditioner; if it is a single number, return one from the diagonal of the curvature at `theta`."""
+    """Return the preconditioner. If it is a single number, return a diagonal one from the curvature at `theta`."""
     if preconditioner.factor.ndim:
         return preconditioner
     empty = Preconditioner(jnp.ones_like(theta), jnp.zeros_like(theta), jnp.zeros((), theta.dtype))
@@ -119,10 +120,10 @@ S = TypeVar("S")
 
 
 class AbstractPreconditionedSampler(AbstractSampler[S]):
-    """A sampler whose proposals adapt in warm-up. Its state has `position`, `step_size` and `preconditioner`."""
+    """A sampler with a preconditioner that warm-up adapts. Its state has `position`, `step_size`, `preconditioner`."""
 
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
-        """Add the curvature at the chain's position to the precision, except at the end of warm-up."""
+        """Update the precision with the curvature at the chain's position, except at the end of warm-up."""
         del key
         if final:
             return state
@@ -144,13 +145,19 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
 
 
 def pool_chains(states: S, *, final: bool, power: int) -> S:
-    """Return the states with a common step size and a common preconditioner.
+    """Return the states with a step size and a preconditioner that are the same for all chains.
 
-    The step size is the median over the chains. The preconditioner has the mean of their precisions: the curvature in
-    the region of one chain may be wrong elsewhere, and all chains together cover more. The step size is in units of the
-    preconditioner. If these units change, the step size is rescaled such that the geometric mean of the distances in
-    all directions stays the same. Otherwise a short warm-up could end before the step size has adapted again. At the
-    end of the last window the preconditioner stays unchanged.
+    The step size is the median over the chains. The precision is the mean of the precisions of the chains: the
+    curvature in the region of one chain may be wrong elsewhere, and all chains together cover a larger region.
+
+    The step size is in units of the preconditioner. If the preconditioner changes, the step size is rescaled, so that
+    the geometric mean over all directions of the length of a step stays the same. Otherwise a short warm-up could end
+    before the step size has adapted again. At the end of the last window the preconditioner stays unchanged.
+
+    Args:
+        states: the states of all chains.
+        final: whether the last window of warm-up has ended.
+        power: 1 if the step size is a length, 2 if it is a squared length.
     """
     typed_states: Any = states
     step_size, shapes = jnp.median(typed_states.step_size), typed_states.preconditioner
@@ -187,7 +194,10 @@ def _factor(
 
 
 def prior_precision(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """Return minus the diagonal of the log prior's Hessian, but at least 1e-3. It is exact for an independent prior."""
+    """Return minus the row sums of the log prior's Hessian, but at least 1e-3.
+
+    If the parameters are independent under the prior, these sums are the diagonal elements.
+    """
     _, curvature = jax.jvp(jax.grad(posterior.log_prior), (theta,), (jnp.ones_like(theta),))
     return jnp.maximum(-curvature, 1e-3)
 
@@ -195,7 +205,7 @@ def prior_precision(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -
 def _fisher(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], *, dense: bool
 ) -> Float[Array, " dim"] | Float[Array, "dim dim"]:
-    """Return sum_i g_i g_i' or its diagonal, in blocks; g_i is the gradient of one datum's log-likelihood."""
+    """Return the sum of g_i g_i' over the data, or its diagonal. g_i is the gradient of datum i's log-likelihood."""
 
     def gradient(row) -> Float[Array, " dim"]:
         single_row = jax.tree.map(lambda leaf: leaf[None], row)

@@ -1,8 +1,8 @@
-"""Triangular factors of sums of squares.
+"""Triangular factors T of products R'R.
 
-R'R in float32 loses quantities that are small relative to its largest eigenvalue, such as a prior next to many data.
-Householder reflections give T with T'T = R'R and keep these digits, because their rounding errors are relative to R,
-not to its square (Golub and Van Loan 2013, section 5.3).
+If R'R is computed in float32, quantities are lost that are small relative to its largest eigenvalue. An example is the
+prior's precision if there are many data. Householder reflections of R give T with T'T = R'R and lose fewer digits,
+because their rounding errors are relative to R, not to its square (Golub and Van Loan 2013, section 5.3).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def triangle(rows: Float[Array, "row column"]) -> Float[Array, "column column"]:
 def join_factors(
     rows: Float[Array, "row column"], added_rows: Float[Array, "more column"]
 ) -> Float[Array, "column column"]:
-    """Return the triangular factor of both sets of rows together."""
+    """Return the triangular factor of the matrix that contains both sets of rows."""
     return triangle(jnp.concatenate([rows, added_rows]))
 
 
@@ -35,11 +35,12 @@ def factor_over_data(
     *,
     size: int,
 ) -> Float[Array, "column column"]:
-    """Return the triangular factor of all data, processed in blocks of `size` data.
+    """Return the triangular factor of the matrix that contains the rows of all data.
 
     Args:
         posterior: the target distribution.
-        rows: function of a batch and its weights that returns the rows. Rows of a datum with weight 0 must be 0.
-        size: number of data in a block.
+        rows: function of a batch of data and their weights that returns the rows of these data. If a datum has the
+            weight 0, its rows must be 0.
+        size: number of data that are processed together.
     """
     return posterior.sum_over_data(lambda batch, weights: triangle(rows(batch, weights)), rows=size, add=join_factors)

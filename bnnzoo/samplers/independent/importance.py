@@ -25,28 +25,29 @@ class ImportanceState(eqx.Module):
 
 
 class Importance(AbstractSampler[ImportanceState]):
-    """Independent draws from a proposal q, with weights that give averages over the posterior.
+    """Independent draws from a proposal q. Weighted averages of the draws estimate averages over the posterior.
 
-    Owen, Monte Carlo theory, chapter 9. A draw theta ~ q has the weight w. With beta the likelihood power and l_i the
-    log-likelihood of datum i,
+    Owen, Monte Carlo theory, chapter 9. Let beta be the likelihood power and l_i the log-likelihood of datum i. A draw
+    theta ~ q has the weight w, whose logarithm is the statistic `log_weight`:
 
         log w = log prior(theta) + beta sum_i l_i(theta) - log q(theta)
 
-    is the statistic `log_weight`. There are three kinds of proposals: the prior, which then cancels in the weight; a
-    Gaussian that each chain fits to the posterior before its first draw; and, in Python, a user's density with `sample`
-    and `log_prob`. The expectation E f is estimated by sum_s w_s f(theta_s) / sum_s w_s. This estimate is consistent,
-    but has a bias of O(1 / draws), so the method is approximate. Without its weight, a draw is from q and not from the
-    posterior. The mean of w is an unbiased estimate of the evidence.
+    There are three kinds of proposals: the prior, which cancels in the weight; a Gaussian that each chain fits to the
+    posterior before its first draw; and, in Python, a user's density with `sample` and `log_prob`.
+
+    The posterior expectation of a function f is estimated by sum_s w_s f(theta_s) / sum_s w_s. This estimate is
+    consistent, but has a bias of O(1 / draws), so the method is approximate. Without its weight, a draw is from q and
+    not from the posterior. The mean of w is an unbiased estimate of the evidence.
     """
 
     exactness: ClassVar[Exactness] = "approximate"
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, Statistic("log_weight"))
     guarded: ClassVar[bool] = True
-    """The tail of the weights, which is tested over all chains together, shows failures."""
+    """A run that fails has weights with a heavy tail. The tail is tested for all chains together."""
 
     proposal: Annotated[
         proposals.NamedProposal | proposals.Density,
-        Doc("prior; gaussian: with mean and covariance of a pilot chain; laplace: with mode and curvature there"),
+        Doc("prior; gaussian: mean and covariance of a pilot chain; laplace: Gaussian at the mode, with its curvature"),
     ] = "prior"
     proposal_scale: Annotated[
         Number, Gt(0), Doc("factor by which the standard deviations of a fitted proposal are multiplied")
@@ -79,5 +80,9 @@ class Importance(AbstractSampler[ImportanceState]):
         }
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse a proposal distribution that cannot be used."""
+        """Refuse a proposal distribution that cannot be used.
+
+        Raises:
+            UsageError: if the proposal cannot be used.
+        """
         proposals.check(self.proposal, posterior, "importance")

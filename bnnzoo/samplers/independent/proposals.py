@@ -19,13 +19,14 @@ from bnnzoo.samplers.kernel import choose, metropolis, standard_normal
 
 NamedProposal = Literal["prior", "gaussian", "laplace"]
 _MAX_DIM = 500
-"""Largest number of parameters for a fitted Gaussian. Beyond it, no independent draw is near the posterior."""
+"""Largest number of parameters for a fitted Gaussian. With more parameters, no independent draw is near the posterior.
+"""
 _ASCENT = 60
 _STRIDES = (2.0, *(2.0**-i for i in range(12)), 0.0)
 _ACCEPTANCE = 0.574
 """Target acceptance rate of the pilot chain, which is optimal for a Langevin proposal (Roberts and Rosenthal 1998)."""
 _SHRINKAGE = 10
-"""Weight of the Laplace fit in the pilot's covariance: per parameter, the fit counts as this number of draws."""
+"""Weight of the Laplace approximation in the covariance of the pilot chain: it counts as 10 draws per parameter."""
 
 
 @runtime_checkable
@@ -37,7 +38,7 @@ class Density(Protocol):
         ...
 
     def log_prob(self, value: Any) -> Any:
-        """Return the log density, as one number or as one value per parameter. Such values are summed."""
+        """Return the log density, either as one number, or as one value per parameter. The sampler sums the values."""
         ...
 
 
@@ -59,11 +60,11 @@ class Gaussian(eqx.Module):
 
 
 def check(proposal: NamedProposal | Density, posterior: AbstractPosterior, sampler: str) -> None:
-    """Refuse a proposal distribution that cannot be used, before anything is compiled.
+    """Refuse a proposal distribution that cannot be used. The check runs before anything is compiled.
 
     Raises:
-        UsageError: if the prior cannot be drawn from, there are too many parameters for a fit, or a draw has a wrong
-            shape; the message names the remedy.
+        UsageError: if the prior cannot be drawn from, if there are too many parameters for a fit, or if a draw has a
+            wrong shape. The message names the remedy.
     """
     dim = posterior.layout.dim
     if isinstance(proposal, str) and proposal == "prior":
@@ -91,15 +92,15 @@ def fit_proposal(
     pilot: int,
     key: PRNGKeyArray,
 ) -> Gaussian | None:
-    """Fit a Gaussian proposal from the initial position of a chain. Return None if the proposal is not fitted.
+    """Fit a Gaussian proposal to the posterior. Return None for the prior and for a user's density.
 
     Args:
         proposal: a name, or a user's density.
         posterior: the target distribution.
-        theta: the initial position of the chain.
-        scale: factor by which the fitted standard deviations are multiplied. It is larger than 1 if the tails must be
-            heavier than those of the fit.
-        pilot: number of steps of the pilot chain, from which `gaussian` estimates mean and covariance.
+        theta: the position at which the fit begins.
+        scale: factor by which the fitted standard deviations are multiplied. With a factor above 1, the proposal is
+            wider than the fit.
+        pilot: for the proposal `gaussian`: number of steps of the pilot chain that gives mean and covariance.
         key: random key.
     """
     if not isinstance(proposal, str) or proposal == "prior":
@@ -111,12 +112,12 @@ def fit_proposal(
 
 
 def proposal_density(proposal: NamedProposal | Density, fit: Gaussian | None) -> Density | None:
-    """Return the density to propose from; None for the prior."""
+    """Return the density of the proposals: the fit or the user's density; None for the prior."""
     return fit if isinstance(proposal, str) else proposal
 
 
 def draw(posterior: AbstractPosterior, density: Density | None, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-    """Draw one proposal."""
+    """Draw one proposal from `density`, or from the prior if it is None."""
     if density is None:
         return posterior.sample_prior(key=key)
     return jnp.asarray(density.sample(key)).astype(posterior.dtype)
@@ -125,7 +126,7 @@ def draw(posterior: AbstractPosterior, density: Density | None, *, key: PRNGKeyA
 def log_prior_ratio(
     posterior: AbstractPosterior, density: Density | None, theta: Float[Array, " dim"]
 ) -> Float[Array, ""]:
-    """Return log prior - log q, the log weight without the likelihood. It is 0 if the prior is the proposal."""
+    """Return log prior - log q at theta, where q is `density`. If q is the prior (None), return 0."""
     if density is None:
         return jnp.zeros((), theta.dtype)
     return posterior.log_prior(theta) - jnp.sum(jnp.asarray(density.log_prob(theta)))
@@ -134,7 +135,7 @@ def log_prior_ratio(
 def laplace(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Gaussian:
     """Return the Laplace approximation at the mode that an ascent from `theta` reaches.
 
-    In no direction is it wider than the widest parameter of the prior.
+    In every direction its standard deviation is at most that of the parameter with the widest prior.
     """
     mode = climb_by_newton(posterior.log_density, theta)
     values, vectors = _curvature(posterior.log_density, mode)
@@ -143,9 +144,10 @@ def laplace(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Gaussi
 
 
 def climb_by_newton(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """Ascend to a maximum by Newton steps with the absolute values of the eigenvalues.
+    """Return the maximum that an ascent by Newton steps from `theta` reaches.
 
-    Each step tries a few fixed lengths and takes the best one.
+    In each step the eigenvalues of the Hessian are replaced by their absolute values, so that the step goes uphill. The
+    step is multiplied by a few fixed factors, and the best result is taken.
     """
 
     def step(_: Any, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
@@ -159,7 +161,7 @@ def climb_by_newton(function: Callable[[Array], Array], theta: Float[Array, " di
 
 
 def _curvature(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> tuple[Array, Array]:
-    """Return the eigenvalues, ascending, and the eigenvectors of minus the Hessian."""
+    """Return the eigenvalues of minus the Hessian in ascending order, and its eigenvectors."""
     hessian = jax.jacfwd(jax.grad(function))(theta)
     return jnp.linalg.eigh(-(hessian + hessian.T) / 2)
 
@@ -167,8 +169,9 @@ def _curvature(function: Callable[[Array], Array], theta: Float[Array, " dim"]) 
 def _moments(posterior: AbstractPosterior, start: Gaussian, steps: int, *, key: PRNGKeyArray) -> Gaussian:
     """Return the Gaussian with the mean and the covariance of the second half of a Langevin chain.
 
-    The chain begins at the mean of the Gaussian `start` and moves in its units. During the first half the step size is
-    adapted to the target acceptance rate.
+    The chain begins at the mean of the Gaussian `start`. Its steps are in units of the standard deviations of `start`.
+    During the first half of the chain, the step size is adapted to the target acceptance rate. The covariance is a
+    weighted mean of the chain's covariance and of the covariance of `start`.
     """
     dim, dtype = len(start.mean), start.mean.dtype
 

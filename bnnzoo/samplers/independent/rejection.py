@@ -24,31 +24,33 @@ from bnnzoo.samplers.kernel import choose, replace
 from bnnzoo.samplers.statistics import ACCEPTED, DIVERGING, LOG_DENSITY, N_STEPS, Statistic
 
 _PILOT = 2**14
-"""Largest number of proposals from which the acceptance probability is estimated; it is smaller if there are many data.
-"""
+"""Largest number of proposals from which `check` estimates the acceptance probability. With many data it uses fewer."""
 _PILOT_ELEMENTS = 2**22
 _FEWEST = 20.0
 """Smallest expected number of acceptances in `max_proposals` proposals.
 
-With fewer, a run would probably fail at some draw.
+If fewer acceptances were expected, a run would probably fail at some draw.
 """
 _SEARCH, _CLIMBERS = 4096, 8
 _MARGIN = 0.01
-"""Safety margin, in nats, that is added to a bound from a search. It reduces the acceptance probability by 1 %."""
+"""Safety margin that is added to log k after a search. It reduces the acceptance probability by 1 %."""
 _ROUNDING = 1e-3
-"""Tolerance, in nats, by which a proposal may exceed the bound, because a float32 sum has rounding errors."""
+"""Tolerance: the log ratio of a proposal may exceed log k by this much, because a float32 sum has rounding errors."""
 
 
 class RejectionState(eqx.Module):
-    """State of a chain: its latest draw, the bound, and the fitted proposal if there is one.
+    """State of a chain: its latest draw, the bound k, and the fitted proposal if there is one.
 
-    The bound k is an upper limit of prior x likelihood^beta / q, with log k = log_bound + beta sum_i bounds_i.
+    The bound k is an upper limit of prior x likelihood^beta / q, where q is the density of the proposals and beta is
+    the likelihood power. It is stored in two parts: log k = log_bound + beta sum_i bounds_i.
     """
 
     position: Float[Array, " dim"]
     bounds: Float[Array, " num_data"]
+    """Upper bound of each datum's log-likelihood; 0 if k does not come from these bounds."""
     log_bound: Float[Array, ""]
     excess: Float[Array, ""]
+    """Largest difference of log ratio and log k over all proposals so far."""
     fit: _proposal.Gaussian | None
 
 
@@ -57,13 +59,14 @@ class Rejection(AbstractSampler[RejectionState]):
 
     von Neumann 1951. L is the likelihood, and beta is its power. There are three kinds of proposals q: the prior; a
     Gaussian that each chain fits to the posterior before its first draw; and, in Python, a user's density with `sample`
-    and `log_prob`. The bound k must be at least as large as the ratio prior L^beta / q at every theta:
+    and `log_prob`. The bound k must be at least as large as the ratio prior L^beta / q at every theta. There are three
+    ways to determine it:
 
-    - For the prior as proposal the bound is proved. log k is beta times the sum over the data of the largest
-      log-likelihood that a datum has at any theta. The likelihood must have such a maximum.
-    - The user can give log k (`log_bound`).
-    - Otherwise log k is the largest log ratio among 4096 proposals and at the ends of ascents from the best of them. It
-      is not proved that no ratio is larger, so the draws are then approximate.
+    - If the prior is the proposal, k is a proved bound. log k is beta times a sum over the data. Each term is the
+      largest log-likelihood that the datum has at any theta. The likelihood must have such a maximum.
+    - The user can set log k (`log_bound`).
+    - Otherwise a search estimates log k. It is the largest log ratio among 4096 proposals and at the ends of ascents
+      from the 8 best of them. The ratio may be larger elsewhere, so the draws are approximate.
 
     Every proposal is compared with k, whether or not it is used. If the ratio of a proposal is larger than k, the run
     ends with an error that states the excess. A step proposes until one proposal is accepted. If none of
@@ -87,10 +90,10 @@ class Rejection(AbstractSampler[RejectionState]):
     ] = 1_000_000
     proposal: Annotated[
         _proposal.NamedProposal | _proposal.Density,
-        Doc("prior; gaussian: with mean and covariance of a pilot chain; laplace: with mode and curvature there"),
+        Doc("prior; gaussian: mean and covariance of a pilot chain; laplace: Gaussian at the mode, with its curvature"),
     ] = "prior"
     log_bound: Annotated[
-        Number | Literal["auto"], Doc("log of the bound k; auto: proved for the prior, otherwise found by a search")
+        Number | Literal["auto"], Doc("log of the bound k; auto: proved for proposal prior, estimated for the others")
     ] = eqx.field(converter=as_number, default="auto")
     proposal_scale: Annotated[
         Number, Gt(0), Doc("factor by which the standard deviations of a fitted proposal are multiplied")
@@ -117,7 +120,7 @@ class Rejection(AbstractSampler[RejectionState]):
     def step(
         self, posterior: AbstractPosterior, state: RejectionState, *, key: PRNGKeyArray
     ) -> tuple[RejectionState, Stats]:
-        """Propose until one proposal is accepted, or `max_proposals` were rejected."""
+        """Make proposals until one of them is accepted, or until `max_proposals` proposals are rejected."""
         zero = jnp.zeros((), state.position.dtype)
 
         def is_searching(carry: Any) -> Bool[Array, ""]:
@@ -129,7 +132,7 @@ class Rejection(AbstractSampler[RejectionState]):
             thetas, log_ratios, accepted = _proposals(
                 self, posterior, state, self.block, key=jax.random.fold_in(key, tried)
             )
-            # Take the first accepted proposal, so that the choice depends only on the acceptances.
+            # Take the first accepted proposal. A choice that depends on the values of the proposals would be biased.
             first_accepted = jnp.argmax(accepted)
             new_tries = jnp.where(accepted[first_accepted], first_accepted + 1, self.block)
             return (
@@ -155,14 +158,14 @@ class Rejection(AbstractSampler[RejectionState]):
         }
 
     def failure(self, stats: dict[str, np.ndarray]) -> str:
-        """Return a message if a proposal exceeded the bound, or a draw was not accepted; else an empty string."""
+        """Return a message if a log ratio exceeded log k or if all proposals were rejected; else an empty string."""
         above_bound = np.argwhere(stats["log_excess"] > _ROUNDING)
         if len(above_bound):
             place = tuple(above_bound[0])
             bound, excess = float(stats["log_bound"][place]), float(stats["log_excess"][place])
             return (
-                f"chain {place[0]}: a proposal was {excess:.3g} nats above the bound, log k = {bound:.6g}, so "
-                "the draws would not be from the posterior; use "
+                f"chain {place[0]}: the log ratio of a proposal was {excess:.3g} nats above the bound, log k = "
+                f"{bound:.6g}, so the draws would not be from the posterior; use "
                 f"{setting('sampler.log_bound', f'{bound + excess + _MARGIN:.6g}')} or more, or a wider "
                 "proposal ([[sampler.proposal_scale]])"
             )
@@ -175,7 +178,11 @@ class Rejection(AbstractSampler[RejectionState]):
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse a likelihood without a bound, an unsuitable proposal, or too small an acceptance probability."""
+        """Refuse a likelihood without upper bound, an unusable proposal, or a very small acceptance probability.
+
+        Raises:
+            UsageError: if there is no bound, if the proposal cannot be used, or if almost all draws would be rejected.
+        """
         if self._is_bound_proved and not math.isfinite(_bounds(posterior)):
             raise UsageError(
                 "sampler rejection: this likelihood has no upper bound; fix its scale "
@@ -198,23 +205,23 @@ class Rejection(AbstractSampler[RejectionState]):
 
     @property
     def stated_exactness(self) -> Exactness:
-        """Exactness: `exact` if the bound is proved or given, `approximate` if it was searched for."""
+        """Exactness: `exact` if the bound is proved or set by the user, `approximate` if a search estimates it."""
         return "exact" if self._is_bound_proved or not isinstance(self.log_bound, str) else "approximate"
 
     @property
     def _is_bound_proved(self) -> bool:
-        """Whether the bound is computed from the upper bounds of the likelihood: proposal `prior`, no given bound."""
+        """Whether k is computed from the upper bounds of the likelihood: for proposal `prior` without `log_bound`."""
         return isinstance(self.log_bound, str) and isinstance(self.proposal, str) and self.proposal == "prior"
 
     def density(self, state: RejectionState) -> _proposal.Density | None:
-        """Return the density to propose from; None for the prior."""
+        """Return the density q of the proposals; None for the prior."""
         return _proposal.proposal_density(self.proposal, state.fit)
 
 
 def _proposals(
     sampler: Rejection, posterior: AbstractPosterior, state: RejectionState, count: int, *, key: PRNGKeyArray
 ) -> tuple[Float[Array, "count dim"], Float[Array, " count"], Bool[Array, " count"]]:
-    """Return draws of q, the log of prior L^beta / (k q) of each, and whether each is accepted."""
+    """Return draws from q, log(prior L^beta / (k q)) of each draw, and whether each draw is accepted."""
 
     def draw_proposal(key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         key_draw, key_accept, key_tail = jax.random.split(key, 3)
@@ -229,8 +236,9 @@ def _proposals(
 def _log_uniform(head: Float[Array, ""], tail: Float[Array, ""]) -> Float[Array, ""]:
     """Return the log of a uniform number in (0, 1) on a grid of 2^-46, from two uniform numbers on a grid of 2^-23.
 
-    The coarse grid is that of float32. On this grid alone, acceptance probabilities below e^-13 would be rounded
-    visibly, and below e^-16 nothing would ever be accepted. In float64 the grids are 2^-104 and 2^-52.
+    JAX draws float32 numbers on the grid of 2^-23. With this grid alone, acceptance probabilities below e^-13 would
+    have visible rounding errors, and proposals with a probability below e^-16 would never be accepted. In float64 the
+    grids are 2^-104 and 2^-52.
     """
     grid = jnp.finfo(head.dtype).eps
     return jnp.log((1 - head - grid) + grid * (1 - tail - grid / 2))
@@ -246,7 +254,7 @@ def _log_ratio(
 def _largest_log_ratio(
     sampler: Rejection, posterior: AbstractPosterior, state: RejectionState, *, key: PRNGKeyArray
 ) -> Float[Array, ""]:
-    """Return the largest log ratio among many proposals and at the ends of ascents from the best of them."""
+    """Return the largest log ratio among `_SEARCH` proposals and at the ends of ascents from the best of them."""
     keys = jax.random.split(key, _SEARCH // 64)
     blocks = jax.lax.map(lambda k: _proposals(sampler, posterior, state, 64, key=k)[:2], keys)
     thetas, log_ratios = blocks[0].reshape(_SEARCH, -1), jnp.nan_to_num(blocks[1].reshape(-1), nan=-jnp.inf)
@@ -263,7 +271,7 @@ def _bounds(posterior: AbstractPosterior) -> Float[Array, ""]:
 
 @eqx.filter_jit
 def _pilot(sampler: Rejection, posterior: AbstractPosterior, count: int, key: PRNGKeyArray) -> Float[Array, ""]:
-    """Return the log of the mean acceptance probability of `count` proposals of a chain from a random position."""
+    """Return the log of the mean acceptance probability of `count` proposals. The chain begins at a random position."""
     state = sampler.init(posterior, posterior.start(key=key), num_warmup=0, key=key)
     keys = jax.random.split(key, count // 64)
     log_ratios = jax.lax.map(lambda k: _proposals(sampler, posterior, state, 64, key=k)[1], keys)

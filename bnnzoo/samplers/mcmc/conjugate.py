@@ -1,4 +1,7 @@
-"""Draws from known conditionals: of the last layer (for Gaussian noise and a normal prior), and of the noise scales."""
+"""Draws of the last layer and of the noise scales from their conditional distributions given all other parameters.
+
+The conditionals are known for Gaussian noise. The conditional of the last layer also requires a normal prior.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class Conjugate(NamedTuple):
 
     @property
     def is_any_known(self) -> bool:
-        """Whether any conditional is known."""
+        """Whether at least one conditional is known."""
         return self.layer.stop + self.scale.stop > 0
 
     def mask(self, dim: int) -> Bool[np.ndarray, " dim"]:
@@ -45,7 +48,8 @@ class Conjugate(NamedTuple):
 def conjugate(posterior: AbstractPosterior) -> Conjugate:
     """Return the parameters whose conditionals are known for this likelihood and this prior.
 
-    The conditional of the last layer also requires outputs that are affine in its parameters, which `is_affine` tests.
+    The conditional of the last layer also requires that the outputs are affine in the parameters of this layer. This
+    function does not test the requirement: `is_affine` does.
     """
     no_parameters = slice(0, 0)
     if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.likelihood, Gaussian):
@@ -62,7 +66,7 @@ def conjugate(posterior: AbstractPosterior) -> Conjugate:
 
 @eqx.filter_jit
 def is_affine(posterior: NetworkPosterior) -> Bool[Array, ""]:
-    """Whether the outputs are affine in the last layer's parameters, tested by a second difference on a few rows."""
+    """Whether the outputs are affine in the last layer's parameters. A second difference on a few rows tests this."""
     layer = conjugate(posterior).layer
     key_theta, key_move = jax.random.split(jax.random.key(0))
     theta = posterior.start(key=key_theta)
@@ -74,16 +78,17 @@ def is_affine(posterior: NetworkPosterior) -> Bool[Array, ""]:
 def draw_layer(
     posterior: NetworkPosterior, layer: slice, theta: Float[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, " dim"]:
-    """Return theta with the layer w drawn from N(P^-1 b, P^-1), its conditional given the rest.
+    """Return theta with new parameters w of the last layer, drawn from their conditional N(P^-1 b, P^-1).
 
     Let f_it = f_it0 + J_it w be output t of datum i, s_t the noise scale of target t, N(m, diag(v)) the prior of w, and
     beta the likelihood power. Then
 
         P = beta sum_it J_it' J_it / s_t^2 + diag(1 / v),   b = beta sum_it J_it' (y_it - f_it0) / s_t^2 + m / v
 
-    P is never computed. It equals T'T, where T is the triangular factor of the rows J_it sqrt(beta) / s_t and
-    diag(1 / sqrt(v)). The draw is w + T^-1 (z + eps), where w is the present value and eps ~ N(0, I). To get z, the
-    Householder reflections that give T are applied to the residuals y - f and m - w, scaled like the rows.
+    P is never computed. It equals T'T, where T is the triangular factor of a matrix whose rows are
+    J_it sqrt(beta) / s_t and the rows of diag(1 / sqrt(v)). The draw is w + T^-1 (z + eps), where w is the present
+    value and eps ~ N(0, I). To get z, the Householder reflections that give T are applied to the residuals y - f and
+    m - w. These residuals are multiplied by the same factors as the rows.
     """
     size, current = layer.stop - layer.start, theta[layer]
     likelihood: Any = posterior.likelihood_at(theta)
@@ -114,12 +119,12 @@ def draw_layer(
 def draw_scale(
     posterior: NetworkPosterior, scale: slice, theta: Float[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, " dim"]:
-    """Return theta with each noise scale s drawn from its conditional given the rest.
+    """Return theta with each noise scale s drawn from its conditional distribution.
 
-    The prior is s ~ HalfNormal(1). Let S be the sum of the K squared residuals with scale s (K = N if every target has
-    its own scale). Then u = log s has a density proportional to exp(-(beta K - 1) u - beta S e^(-2u) / 2 - e^(2u) / 2).
-    `draw_log_scale` draws from it. Given the rest, the scales of different targets are independent. A scale that cannot
-    be drawn is NaN.
+    The prior is s ~ HalfNormal(1). Let S be the sum of the K squared residuals whose noise scale is s, and beta the
+    likelihood power. (K is the number of data if every target has its own scale.) Then u = log s has a density
+    proportional to exp(-(beta K - 1) u - beta S e^(-2u) / 2 - e^(2u) / 2). `draw_log_scale` draws from it. Given the
+    other parameters, the scales of different targets are independent. A scale that cannot be drawn is NaN.
     """
     number = scale.stop - scale.start
 
@@ -139,5 +144,5 @@ def draw_scale(
 
 
 def _prior(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> dist.Distribution:
-    """Return the prior of the network's parameters, given the prior's own parameters in theta."""
+    """Return the prior of the network's parameters. If the prior has parameters of its own, theta contains them."""
     return posterior.prior_at(posterior.layout.unflatten(theta)).distribution(posterior.layout.network)

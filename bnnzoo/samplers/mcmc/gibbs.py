@@ -1,4 +1,4 @@
-"""Gibbs sampling, with Metropolis steps for unknown conditionals."""
+"""Gibbs sampling, with Metropolis steps for blocks whose conditional distribution is unknown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GibbsState(eqx.Module):
     log_prior: Float[Array, ""]
     log_likelihoods: Float[Array, " num_data"]
     scales: Float[Array, " block"]
-    """Standard deviation of the proposal of each block."""
+    """Step size eta of each block, the standard deviation of its proposal."""
     count: Float[Array, ""]
 
 
@@ -39,14 +39,15 @@ class Gibbs(AbstractSampler[GibbsState]):
     """Draws from the posterior. A step updates the blocks of theta in order, each by random-walk Metropolis.
 
     Tierney 1994, section 2.4. For every block b in turn, the proposal theta' changes only this block:
-    theta'_b = theta_b + eta_b eps. It is accepted with probability min(1, e^-Delta), where Delta is the decrease of the
-    log posterior density over all data. Step t of warm-up adds t^-0.6 (acceptance - target) to each log eta_b (Robbins
-    and Monro 1951). After warm-up each eta_b is fixed.
+    theta'_b = theta_b + eta_b eps, with eps ~ N(0, I). It is accepted with probability min(1, e^-Delta), where Delta is
+    the decrease of the log posterior density over all data. Step t of warm-up adds t^-0.6 (acceptance - target) to each
+    log eta_b (Robbins and Monro 1951). After warm-up each eta_b is fixed.
 
-    `conditionals: conjugate` updates the other blocks first. Then it draws the parameters with a known conditional from
-    this conditional (Geman and Geman 1984; see `conjugate`). For Gaussian noise and a normal prior, the last layer has
-    a multivariate normal distribution. The square of the noise scale has a generalised inverse Gaussian distribution.
-    Such a draw is always accepted, unless it is not finite: it then counts as rejected and as `diverging`.
+    With `conditionals: conjugate`, some parameters are drawn from their conditional distribution given all others
+    (Geman and Geman 1984). A step first updates the other blocks, then draws these parameters. They are the last layer
+    and the noise scale. For Gaussian noise and a normal prior, the conditional of the last layer is a multivariate
+    normal distribution. The conditional of the squared noise scale is a generalised inverse Gaussian distribution. Such
+    a draw is always accepted, unless it is not finite. It then counts as rejected and as `diverging`.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -68,9 +69,9 @@ class Gibbs(AbstractSampler[GibbsState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> GibbsState:
-        """Return the state at `theta` with all step sizes at `step_size`."""
+        """Return the state at `theta`, with the step size of every block equal to `step_size`."""
         del num_warmup, key
-        # If everything is drawn from conditionals, keep one unused eta: some loops cannot handle arrays of size 0.
+        # If all parameters are drawn from conditionals, keep one unused eta: some loops cannot handle arrays of size 0.
         number_of_blocks = max(self._count(posterior), 1)
         return GibbsState(
             theta,
@@ -81,7 +82,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         )
 
     def block_indices(self, posterior: AbstractPosterior) -> Int[np.ndarray, " dim"]:
-        """Return the block index of each coordinate, from 0; -1 for coordinates drawn from their conditional."""
+        """Return the index of each parameter's block; -1 for parameters that are drawn from their conditional."""
         layout = posterior.layout
         if self.blocks == "coordinate":
             labels = np.arange(layout.dim)
@@ -102,7 +103,11 @@ class Gibbs(AbstractSampler[GibbsState]):
         return conjugate(posterior) if self.conditionals == "conjugate" else Conjugate(slice(0, 0), slice(0, 0))
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse `conditionals: conjugate` if no conditional is known, or outputs are not affine in the last layer."""
+        """Refuse `conditionals: conjugate` for an unsupported posterior.
+
+        Raises:
+            UsageError: if no conditional is known, or if the outputs are not affine in the last layer's parameters.
+        """
         if self.conditionals == "metropolis":
             return
         conjugate_parameters = conjugate(posterior)
@@ -181,11 +186,11 @@ class Gibbs(AbstractSampler[GibbsState]):
         )
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Count one pass over the data for each block, and the passes of the draws from conditionals."""
+        """Return the number of evaluations: a pass over the data per block, plus the passes of conditional draws."""
         del means, warmup
         conjugate_parameters = self._conjugate_parameters(posterior)
-        # A draw of the layer evaluates outputs and their derivatives; a draw of the scale evaluates outputs. One more
-        # pass computes the densities.
+        # A draw of the layer evaluates the outputs and their derivatives (two passes), a draw of the scale the outputs
+        # (one pass). After these draws, one more pass computes the densities.
         conditional_passes = 2.0 * (conjugate_parameters.layer.stop > 0) + (conjugate_parameters.scale.stop > 0)
         return posterior.num_data * (self._count(posterior) + conditional_passes + (conditional_passes > 0))
 
@@ -193,9 +198,10 @@ class Gibbs(AbstractSampler[GibbsState]):
 def _draw_conditionals(
     posterior: Any, conjugate_parameters: Conjugate, start: Any, *, key: PRNGKeyArray
 ) -> tuple[Any, Bool[Array, ""]]:
-    """Return the position and its densities after the draws from conditionals, and whether these are not finite.
+    """Draw the parameters with a known conditional. Return position and densities, and whether the draw failed.
 
-    If they are not finite, the position and the densities are those of `start`.
+    The draw fails if the new position or a density there is not finite. The position and densities of `start` are then
+    returned.
     """
     key_layer, key_scale = jax.random.split(key)
     theta = start[0]

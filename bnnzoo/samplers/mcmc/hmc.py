@@ -18,9 +18,10 @@ from bnnzoo.samplers.mcmc import numpyro_kernels
 class Hmc(numpyro_kernels.AbstractHamiltonianSampler):
     """Draws from the posterior: `num_steps` leapfrog steps of H = -log p(theta) + p' M^-1 p / 2, then Metropolis.
 
-    Duane et al. 1987. NumPyro adapts the step size and a diagonal M over the whole warm-up. The jitter follows Neal
-    2011, section 3.2. On a Gaussian target each direction oscillates with its own period. If all trajectories had the
-    same length, it could be close to a multiple of such a period, and the chain would hardly move in that direction.
+    Duane et al. 1987. p is the momentum and M the mass matrix. NumPyro adapts the step size and a diagonal M over the
+    whole warm-up. The random factor of the step size (`jitter`) follows Neal 2011, section 3.2. On a Gaussian target
+    each direction oscillates with its own period. If all trajectories had the same length, this length could be close
+    to a multiple of a period, and the chain would hardly move in the direction with this period.
     """
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)
@@ -48,5 +49,5 @@ class Hmc(numpyro_kernels.AbstractHamiltonianSampler):
     def step(
         self, posterior: AbstractPosterior, state: numpyro_kernels.HamiltonianState, *, key: PRNGKeyArray
     ) -> tuple[numpyro_kernels.HamiltonianState, Stats]:
-        """Make one trajectory with a jittered step size, then accept or reject it."""
+        """Make one trajectory with a randomly changed step size, then accept or reject its end point."""
         return numpyro_kernels.step(self.kernel(posterior), state, jitter=self.jitter, key=key)

@@ -12,7 +12,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.kernel import density
 
 _B = 0.1931833275037836
-"""Coefficient of McLachlan 1995, which has the smallest error among the splittings of the form B A B A B."""
+"""Coefficient of McLachlan 1995. It gives the smallest error among the splittings B A B A B (B turns, A moves)."""
 _SPLITTING = ((_B, 0.5), (1 - 2 * _B, 0.5))
 GRADIENTS = len(_SPLITTING)
 """Number of gradients of a step."""
@@ -31,10 +31,10 @@ class Point(NamedTuple):
 def integrate(
     posterior: AbstractPosterior, point: Point, *, step_size: Float[Array, ""], scale: Float[Array, " dim"]
 ) -> tuple[Point, Float[Array, ""]]:
-    """Make one step of the splitting, and return the end point and the gain of kinetic energy.
+    """Make one step of the splitting. Return the end point and the gain of kinetic energy.
 
-    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549, equation 13. `scale` holds the standard deviations
-    of the metric, and the step size is in units of them.
+    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549, equation 13. `scale` is the square root of the
+    diagonal metric, one value per parameter. The step size is in units of `scale`.
     """
     theta, u, log_prior, log_likelihoods, gradient = point
     kinetic = jnp.zeros_like(log_prior)
@@ -67,9 +67,9 @@ def turn(
 ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
     """Return the direction after `time` under a constant gradient, and the gain of kinetic energy.
 
-    Let g be the gradient, e = g / |g|, d = time |g| / (dim - 1) and z = exp(-d). The new direction is that of
-    u + (sinh d + u'e (cosh d - 1)) e. It is computed as that of 2 z u + (1-z) (1+z + u'e (1-z)) e, which is the same
-    direction but cannot overflow.
+    Let g be the gradient, e = g / |g|, d = time |g| / (dim - 1) and z = exp(-d). The new direction is the normalised
+    vector u + (sinh d + u'e (cosh d - 1)) e. The code normalises 2 z u + (1-z) (1+z + u'e (1-z)) e instead. This vector
+    has the same direction and cannot overflow.
     """
     num_other_axes = u.shape[0] - 1
     size = jnp.maximum(jnp.linalg.norm(gradient), jnp.finfo(u.dtype).tiny)

@@ -1,6 +1,6 @@
 """Exact draws of a noise scale s, whose square has a generalised inverse Gaussian distribution.
 
-The proposal's envelope consists of tangents to the log density in log s.
+The method is rejection sampling. The envelope consists of tangents to the log density of log s.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 _MOST_TRIES = 1000
-"""Largest number of proposals. Each is accepted with probability 1 - 1/e or more, so the probability that none is
-accepted is at most e^-1000."""
+"""Largest number of proposals. A proposal is rejected with probability 1/e or less, so the probability that all are
+rejected is at most e^-1000."""
 _HALVINGS = 20
-"""Bisections in the search for a tangent point. An inexact point affects only the efficiency."""
+"""Number of bisections in the search for a tangent point. An inexact point affects only the efficiency."""
 
 
 def draw_log_scale(
@@ -21,17 +21,17 @@ def draw_log_scale(
 ) -> tuple[Float[Array, ""], Int[Array, ""]]:
     """Draw u = log s from the density proportional to exp(-power u - rate e^(-2u) - e^(2u) / 2).
 
-    With the mode m, w = 2 (u - m), a = rate e^(-2m) and b = e^(2m) / 2 the log density is, up to a constant,
+    Let m be the mode, w = 2 (u - m), a = rate e^(-2m) and b = e^(2m) / 2. Up to a constant, the log density is
 
         psi(w) = -a (e^-w - 1 + w) - b (e^w - 1 - w)
 
-    which is concave with its maximum 0 at 0. The proposal's density is proportional to e^hat, where hat is the minimum
-    of 0 and the tangents at the two points where psi is about -1. A proposal is accepted with probability 1 - 1/e or
-    more, whatever the parameters (Devroye 2014, Statistics and Computing 24, 239).
+    psi is concave, and its maximum is psi(0) = 0. The density of the proposals is proportional to e^hat. Here hat is
+    the minimum of three functions: 0 and the tangents to psi at the two points where psi is about -1. A proposal is
+    accepted with probability 1 - 1/e or more, whatever the parameters (Devroye 2014, Statistics and Computing 24, 239).
 
     Returns:
-        The draw and the number of proposals. The draw is NaN if the density has no mode or is not finite, that is if
-        the residuals are all 0 or not finite.
+        The draw and the number of proposals. The draw is NaN if the density has no mode or is not finite. This happens
+        if the residuals are all 0 or not finite.
     """
     # v = e^(2m) solves v^2 + power v = 2 rate. Each root is written in the form that avoids cancellation.
     root = jnp.hypot(power, jnp.sqrt(8 * rate))
@@ -39,7 +39,7 @@ def draw_log_scale(
     a, b = rate / square, square / 2
     is_proper = jnp.isfinite(a + b) & (a > 0) & (b > 0)
     right_tangent, left_tangent = _tangent(a, b), _tangent(b, a)
-    # The tangents reach 0 at these distances from the mode; beyond, the proposal falls exponentially.
+    # The tangents reach 0 at these distances from the mode. Further out the proposal density falls exponentially.
     right_edge, left_edge = (place - level / slope for place, level, slope in (right_tangent, left_tangent))
     tail_right, tail_left = -1 / right_tangent[2], -1 / left_tangent[2]
     middle_width = right_edge + left_edge
@@ -74,8 +74,8 @@ def draw_log_scale(
 
 
 def _tangent(a: Float[Array, ""], b: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-    """Return the point w > 0 where psi is about -1, with psi and its derivative there; for w < 0 exchange a and b."""
-    # Beyond each of these bounds one of the two terms alone is below -1.
+    """Return the point w > 0 where psi is about -1, with psi and its derivative there. For w < 0 exchange a and b."""
+    # Beyond each of these two bounds, one of the two terms of psi alone is below -1.
     bound_from_b, bound_from_a = jnp.sqrt(2 / b), jnp.maximum(jnp.sqrt(3 / a), 3 / a)
     interval = (jnp.zeros_like(a), jnp.minimum(bound_from_b, bound_from_a))
 
@@ -94,6 +94,6 @@ def _psi(w: Float[Array, ""], a: Float[Array, ""], b: Float[Array, ""]) -> Float
 
 
 def _exp_minus_linear(w: Float[Array, ""]) -> Float[Array, ""]:
-    """Return e^w - 1 - w. For small w, where this formula loses digits by cancellation, its series is used."""
+    """Return e^w - 1 - w. For small w the formula loses digits by cancellation, so its series is used instead."""
     series = w * w / 2 * (1 + w / 3 * (1 + w / 4 * (1 + w / 5 * (1 + w / 6))))
     return jnp.where(jnp.abs(w) < 0.25, series, jnp.expm1(w) - w)

@@ -33,9 +33,10 @@ class MalaState(eqx.Module):
 class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
     """Draws from the posterior. theta' = theta + eta C grad log p + sqrt(2 eta) F eps, C = F F', then Metropolis.
 
-    Besag 1994; Roberts and Tweedie 1996. C is the preconditioner learned in warm-up (I without warm-up). The acceptance
-    includes the ratio of the proposal densities. Let g = F' grad log p at theta, and g' the same at theta'. With
-    eps' = eps + sqrt(eta / 2) (g + g'), log q(theta|theta') - log q(theta'|theta) = (|eps|^2 - |eps'|^2) / 2.
+    Besag 1994; Roberts and Tweedie 1996. eps ~ N(0, I). Warm-up learns the preconditioner C. Without warm-up it is the
+    identity matrix. The acceptance probability includes the ratio of the proposal densities q. Let g be F' grad log p
+    at theta, g' the same vector at theta', and eps' = eps + sqrt(eta / 2) (g + g'). Then
+    log q(theta|theta') - log q(theta'|theta) = (|eps|^2 - |eps'|^2) / 2.
     """
 
     exactness: ClassVar[Exactness] = "exact"

@@ -1,4 +1,4 @@
-"""Microcanonical Hamiltonian trajectories with an accept step."""
+"""The Metropolis-adjusted microcanonical sampler."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from bnnzoo.samplers.mcmc.metric import Metric, share_metric, update_metric
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 _SHORT_FRACTION, _SHORT_FACTOR = 1 / 8, 1 / 8
-"""Fraction of draws with short steps, and the factor of their step size."""
+"""Fraction of the draws that use short steps, and the factor by which their step size is multiplied."""
 _FEWEST_STEPS, _MOST_STEPS = 4, 512
-"""Fewest and most steps of a trajectory that a time budget may choose.
+"""Smallest and largest number of steps of a trajectory in a run with a time budget.
 
-With short trajectories a chain makes a random walk in the directions that are much wider than the narrowest one. On a
-network that fits almost without noise, the longest affordable trajectories gave the largest effective sample size
-(`benchmarks/trajectories.py`).
+With short trajectories a chain makes a random walk in directions where the posterior is much wider than in its
+narrowest direction. On a network that fits almost without noise, the longest affordable trajectories gave the largest
+effective sample size (`benchmarks/trajectories.py`).
 """
 
 
@@ -51,12 +51,13 @@ class Mams(AbstractSampler[MamsState]):
     known. The end point is accepted with probability min(1, exp(-W)), where W is the gain of potential energy plus the
     gain of kinetic energy.
 
-    The step size of a draw is multiplied by two random factors. The first is uniform in 1 +- `jitter`; without it, a
-    trajectory could return to its start in some direction. The second is 1/8 with probability 1/8, else 1. Without it,
-    a chain in a region that is too narrow for its steps, such as one with a small noise scale, would reject every
-    proposal.
+    The step size of a draw is multiplied by two random factors. The first factor is uniform in 1 +- `jitter`. Without
+    it, a trajectory could return to its start in some direction. The second factor is 1/8 with probability 1/8, and
+    otherwise 1. Without it, a chain could reject every proposal in a region that is too narrow for its steps, such as a
+    region where the noise scale is small.
 
-    Warm-up adapts the step size. It also sets a diagonal metric to the mean over the chains of their variances.
+    Warm-up adapts the step size. It also sets a diagonal metric: each chain estimates the variance of every parameter,
+    and the metric is the mean of these variances over the chains.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -66,7 +67,7 @@ class Mams(AbstractSampler[MamsState]):
     budget_field: ClassVar[str] = "num_steps"
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
-    num_steps: Annotated[int, Ge(1), Doc("integrator steps per draw; a time budget chooses the number")] = 16
+    num_steps: Annotated[int, Ge(1), Doc("integrator steps per draw; a time budget selects the number")] = 16
     jitter: Annotated[
         Number, Ge(0), Lt(1), Doc("each draw multiplies the step size by a uniform number in 1 +- jitter")
     ] = number(0.2)
@@ -78,10 +79,13 @@ class Mams(AbstractSampler[MamsState]):
         return isokinetic.GRADIENTS * self.num_steps
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return the number of steps of a trajectory with about `gradients` gradients, at least `_FEWEST_STEPS`."""
+        """Return the number of steps of a trajectory, a power of two, for which `gradients` gradients suffice.
+
+        The number is at least `_FEWEST_STEPS`, even if `gradients` is too small for it.
+        """
         del posterior, thetas
         affordable_steps = min(max(gradients / isokinetic.GRADIENTS, _FEWEST_STEPS), _MOST_STEPS)
-        # A power of two, so that a measured time that differs by some percent gives the same trajectories.
+        # With a power of two, a small difference in the measured time rarely changes the trajectories.
         return 2 ** int(math.log2(affordable_steps))
 
     def check(self, posterior: AbstractPosterior) -> None:
@@ -135,6 +139,6 @@ class Mams(AbstractSampler[MamsState]):
     def tune(
         self, posterior: AbstractPosterior, states: MamsState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[MamsState], MamsState]:
-        """Pool metric and step size over all chains, except after the last window: each chain then keeps its own."""
+        """Pool metric and step size over all chains. After the last window each chain keeps its own values."""
         del posterior, key, num_steps
         return self, states if final else share_metric(states)

@@ -21,7 +21,7 @@ from bnnzoo.samplers.mcmc.metric import Metric, share_metric, update_metric
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
 
 _MAX_RELATIVE_ERROR = 1000.0
-"""Largest squared energy error of a step that is taken, divided by its target value."""
+"""A step is taken if its squared energy error is at most this number times the target value."""
 _MEMORY = (150 - 1.0) / (150 + 1.0)
 _TRUST = 1.5
 
@@ -39,23 +39,25 @@ class MclmcState(eqx.Module):
     metric: Metric
     weight: Float[Array, ""]
     excess: Float[Array, ""]
-    """Weighted sum of squared energy errors, each divided by its target value and rescaled to a step size of 1."""
+    """Weighted sum of squared energy errors. Each is divided by its target value and rescaled to a step size of 1."""
 
 
 class Mclmc(AbstractSampler[MclmcState]):
     """Draws near the posterior, two gradients each: an isokinetic integrator with partial refreshment of the direction.
 
     Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549. For networks Sommer et al. 2025, arXiv 2502.06335,
-    start each chain at a member of a deep ensemble, as `init: map` does. The direction u turns towards the gradient g
-    of log p, and theta moves along u:
+    start each chain at a trained network, as `init: map` does. The direction u turns towards the gradient g of log p,
+    and theta moves along u:
 
         du/dt = (I - u u') g / (dim - 1),   dtheta/dt = u
 
     The first equation is solved exactly for a constant g (equation 13 of Robnik et al.). The chain forgets its
-    direction over a path of `length` sqrt(dim). There is no accept step, so the draws have a bias, which grows with
-    `energy_variance`. Warm-up adapts the step size to this variance of the energy error per parameter, with the rule
-    Var[E] ~ step^6 (section on tuning of the same paper). Warm-up also sets a diagonal metric to the variances of the
-    chains; step sizes are in its units.
+    direction over a path of length `length` sqrt(dim). There is no accept step, so the draws have a bias.
+
+    Warm-up adapts the step size such that the variance of the energy error per parameter is `energy_variance`. A larger
+    value gives a larger bias. The adaptation uses the rule Var[E] ~ step^6 (section on tuning of the same paper).
+    Warm-up also sets a diagonal metric to the variances of the parameters, averaged over the chains. Step sizes are in
+    units of this metric.
 
     If a step is not finite, or if its energy error is far too large, the step is not taken. The chain then stays where
     it is and gets a new random direction, and the draw is marked `diverging`.
@@ -123,7 +125,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         """Make one step and adapt the step size to `energy_variance`."""
         next_state, stats = self.step(posterior, state, key=key)
         has_failed = stats["diverging"]
-        # xi is the squared error divided by its target, and xi / step^6 the same at a step size of 1. Errors far from
+        # xi is the squared error divided by its target. With a step size of 1 it would be xi / step^6. Errors far from
         # the target have a small weight.
         log_xi = jnp.log(stats["energy_error"] ** 2 / (state.position.shape[0] * self.energy_variance) + 1e-8)
         step_weight = jnp.where(has_failed, 0.0, jnp.exp(-((log_xi / (6 * _TRUST)) ** 2) / 2))
@@ -133,7 +135,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         wanted_step_size = (excess / jnp.maximum(weight, 1e-30)) ** (-1 / 6)
         step_size = jnp.clip(wanted_step_size, 0.5 * state.step_size, 2 * state.step_size)
         step_size = jnp.where(has_failed, 0.8 * state.step_size, jnp.where(weight > 0, step_size, state.step_size))
-        # After a failed step the weighted sums are reset, because they do not apply to shorter steps.
+        # A failed step reduces the step size. The weighted sums do not apply to shorter steps, so they are reset.
         weight, excess = jnp.where(has_failed, 0.0, weight), jnp.where(has_failed, 0.0, excess)
         metric = state.metric.with_position(next_state.position)
         return replace(next_state, step_size=step_size, metric=metric, weight=weight, excess=excess), stats

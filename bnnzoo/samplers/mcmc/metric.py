@@ -14,7 +14,7 @@ S = TypeVar("S")
 _LEAST_COUNT = 50
 """Smallest number of positions from which variances are computed.
 
-If a window has fewer positions, they are combined with those of the next window.
+If a warm-up window has fewer positions, they are combined with the positions of the next window.
 """
 _PRIOR_COUNT = 5.0
 _PRIOR_VARIANCE = 1e-3
@@ -43,9 +43,10 @@ class Metric(eqx.Module):
         return Metric(self.inverse_mass, count, mean, self.squares + change * (theta - mean))
 
     def updated(self) -> Metric:
-        """Return the metric with the variances of the positions as inverse mass, and with empty moments.
+        """Return the metric whose inverse mass is the variances of the positions, with empty moments.
 
-        The variances are shrunk towards 1e-3, as in Stan. If the positions are too few or not finite, nothing changes.
+        The variances are shrunk towards 1e-3, as in Stan. If there are fewer than `_LEAST_COUNT` positions, or if a
+        variance is not finite, the metric is returned unchanged.
         """
         weight = self.count / (self.count + _PRIOR_COUNT)
         variance = weight * self.squares / jnp.maximum(self.count, 1.0) + (1 - weight) * _PRIOR_VARIANCE
@@ -57,17 +58,18 @@ class Metric(eqx.Module):
 def rescale_step_size(
     step_size: Float[Array, "*chain"], old: Float[Array, "*chain dim"], new: Float[Array, "*chain dim"]
 ) -> Float[Array, "*chain"]:
-    """Return the step size in the units of the new metric, such that a step moves as far as before.
+    """Return the step size in the units of the new metric, such that on average a step moves as far as before.
 
-    The change of the distance differs between the coordinates. Its geometric mean is 1.
+    In some coordinates a step becomes longer, in others shorter. The geometric mean of these factors is 1. `old` and
+    `new` are the inverse masses of the two metrics.
     """
     return step_size * jnp.exp(jnp.mean(jnp.log(old) - jnp.log(new), -1) / 2)
 
 
 def update_metric(state: S) -> S:
-    """Return a chain's state with its updated metric, and its step size in the units of the new metric.
+    """Return a chain's state with an updated metric, and with the step size in units of this metric.
 
-    A state must have `metric` and `step_size`.
+    The state must have the attributes `metric` and `step_size`.
     """
     typed_state: Any = state
     metric = typed_state.metric.updated()
@@ -76,10 +78,11 @@ def update_metric(state: S) -> S:
 
 
 def share_metric(states: S) -> S:
-    """Return the states with a common inverse mass and a common step size.
+    """Return the states with an inverse mass and a step size that are the same for all chains.
 
-    The inverse mass is the mean over the chains of their own variances, so differences between modes do not enlarge it.
-    The step size is the median over the chains. A state must have `metric` and `step_size`.
+    The inverse mass is the mean of the variances that each chain computed from its own positions. Chains in different
+    modes therefore do not enlarge it. The step size is the median over the chains. The states must have the attributes
+    `metric` and `step_size`.
     """
     typed_states: Any = states
     old_inverse_mass = typed_states.metric.inverse_mass

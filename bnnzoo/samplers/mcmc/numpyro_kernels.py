@@ -23,14 +23,14 @@ STATISTICS = (ACCEPTANCE_RATE, LOG_DENSITY, DIVERGING, STEP_SIZE, N_STEPS, ENERG
 
 
 class HamiltonianState(eqx.Module):
-    """NumPyro's kernel state. The kernel adapts while its step counter is below `num_warmup`."""
+    """State of NumPyro's kernel. The kernel adapts itself while its step counter is below `num_warmup`."""
 
     inner: Any
     num_warmup: int = eqx.field(static=True)
 
     @property
     def position(self) -> Float[Array | np.ndarray, "*chains dim"]:
-        """Position theta, with a leading chain axis for the state of all chains."""
+        """Position theta. In a state that contains all chains, the first axis is the chain."""
         return self.inner.z
 
 
@@ -50,7 +50,7 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
 
     @abc.abstractmethod
     def kernel(self, posterior: AbstractPosterior) -> HMC:
-        """Return NumPyro's kernel for this posterior, with the present fields."""
+        """Return NumPyro's kernel for this posterior, with the hyperparameters of this sampler."""
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
@@ -68,12 +68,12 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
 def step(
     kernel: HMC, state: HamiltonianState, *, jitter: Number = 0.0, key: PRNGKeyArray
 ) -> tuple[HamiltonianState, Stats]:
-    """Make one transition with the given key, and with a step size that is multiplied by a random factor.
+    """Make one transition with a step size that is multiplied by a random factor.
 
     The factor is uniform in 1 +- jitter and independent of the state, so that the target stays invariant. The adapted
-    and the reported step size do not include it. NumPyro requires a call of `kernel.init` before `kernel.sample`,
-    because it sets variables that `sample` uses. Tracing this call for shapes is enough.
+    step size and the reported step size do not include the factor.
     """
+    # `kernel.init` sets variables that `kernel.sample` uses. To trace it for its shapes is enough.
     jax.eval_shape(lambda k, z: kernel.init(k, state.num_warmup, z, (), {}), key, state.position)
     adapted = state.inner.adapt_state
     key, key_jitter = jax.random.split(key)
@@ -91,7 +91,7 @@ def step(
         "n_steps": new.num_steps,
         "energy": new.energy,
     }
-    # The chain's own key is not used and stays unchanged, so that the state depends on positions alone.
+    # The key in the state is never used. It stays unchanged, so that the state does not depend on earlier keys.
     return HamiltonianState(new._replace(rng_key=state.inner.rng_key), state.num_warmup), stats
 
 
@@ -114,7 +114,7 @@ def potential(posterior: AbstractPosterior) -> Callable[[Float[Array, " dim"]], 
 
 
 def _without_weak_types(state: Any) -> Any:
-    """Return the state without JAX's weak types, because the types of a loop's carry must not change."""
+    """Return the state without JAX's weak types. In a JAX loop the types of the state must not change."""
 
     def convert(leaf: Any) -> Array:
         leaf = jnp.asarray(leaf)

@@ -25,7 +25,7 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
 
     Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix in warm-up. Until
     they are adapted, the steps are often far too small. A trajectory (tree) then reaches its maximum depth without
-    moving far. The maximum depth is therefore smaller in warm-up.
+    moving far. To save time, warm-up therefore uses a smaller maximum depth (`warmup_tree_depth`).
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (*numpyro_kernels.STATISTICS, TREE_DEPTH)
@@ -42,11 +42,14 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
 
     @property
     def gradients(self) -> int:
-        """Maximum number of gradients of a step, 2^depth - 1."""
+        """Maximum number of gradients of a step, 2^`max_tree_depth` - 1."""
         return 2**self.max_tree_depth - 1
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return the largest tree depth with at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
+        """Return the largest tree depth for which `gradients` gradients suffice, but at least `_LEAST_DEPTH`.
+
+        The depth is at most `max_tree_depth`.
+        """
         del posterior, thetas
         return int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
 

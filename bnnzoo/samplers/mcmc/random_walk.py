@@ -32,9 +32,10 @@ class RandomWalkState(eqx.Module):
 class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState]):
     """Draws from the posterior. theta' = theta + eta F eps, accepted with probability min(1, e^-Delta).
 
-    Metropolis et al. 1953. F F' is the preconditioner learned in warm-up (I without warm-up). Delta is the decrease of
-    the log posterior density over all data. The state stores the log-likelihood of each datum, so that Delta is a sum
-    of differences and not a difference of sums, which would have larger rounding errors.
+    Metropolis et al. 1953. The proposal has the covariance eta^2 F F', and eps ~ N(0, I). Warm-up learns the
+    preconditioner F F'. Without warm-up it is the identity matrix. Delta is the decrease of the log posterior density
+    over all data. The state stores the log-likelihood of each datum, so that Delta is a sum of differences. A
+    difference of sums would have larger rounding errors.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -42,7 +43,7 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
     density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
-    step_size: Annotated[Number, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.01)
+    step_size: Annotated[Number, Gt(0), Doc("eta: step size, in theta + eta F eps (initial value)")] = number(0.01)
     target_acceptance: Annotated[
         Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up, which tunes eta")
     ] = number(0.35)
@@ -73,7 +74,8 @@ class RandomWalk(_preconditioner.AbstractPreconditionedSampler[RandomWalkState])
         change = jnp.sum(log_likelihoods - state.log_likelihoods)
         log_ratio = log_prior - state.log_prior + posterior.likelihood_power * change
         accepted, rate, diverging = metropolis(log_ratio, key=key_accept)
-        # Select only the leaves that change. To select the preconditioner too would cost more than a small network.
+        # Choose between old and new values only for the leaves that change. For a small network, a choice of the
+        # preconditioner too would cost more than the network itself.
         next_values = choose(
             accepted,
             (proposal, log_prior, log_likelihoods),

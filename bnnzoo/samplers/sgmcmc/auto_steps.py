@@ -1,11 +1,12 @@
 """Automatic step size, batch size and control variate for samplers that use mini-batch gradients.
 
 A short pilot run measures the curvature of the log posterior and the noise of its mini-batch gradient. Then the batch
-size and the control variate are chosen, unless the user fixed them. The choice is the one with which a step moves
-farthest for its cost.
+size and the control variate are chosen, unless the user set them. The choice is the combination for which the distance
+of a step, divided by the cost of a step, is largest.
 
-The stiffest direction is the one with the largest curvature, in which the posterior is narrowest. The step size is the
-largest one for which the predicted variance in this direction is at most `TARGET` times the posterior's.
+The stiffest direction is the direction with the largest curvature, in which the posterior is narrowest. The step size
+is the largest one for which the predicted variance of the draws in this direction is at most `TARGET` times the
+variance of the posterior.
 """
 
 from __future__ import annotations
@@ -32,37 +33,40 @@ TARGET = 1.08
 In an average direction this ratio is closer to 1.
 """
 _PILOT_RATIO, _PILOT_LENGTH = 1.5, 0.2
-"""Limits of the pilot's step size: the largest ratio of variances, and the largest product of step size and curvature.
+"""Two limits of the pilot's step size: the largest ratio of variances (the variance of the draws divided by the
+posterior's), and the largest product of step size and curvature.
 
-The ratio may be larger than `TARGET`, because the pilot is short and must move as far from its anchor as the run will.
+The ratio may be larger than `TARGET`. The pilot is short, and its longer steps move as far from the anchor as the run
+will.
 """
 _PILOT_STEPS, _STAGES = 100, 6
 _PILOT_ROWS = 256
 _MOST_ROWS = 8192
 _ROW_OVERHEAD = 256
-"""Fixed cost of a step, as the number of rows whose gradients cost as much."""
+"""Fixed cost of a step: it equals the cost of the gradients of this many rows."""
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
 _LENGTHS = np.logspace(-9, 0, 181)
-"""Candidate step sizes, in units of the stiffest direction's variance."""
+"""Candidate step sizes, in units of the posterior's variance in the stiffest direction."""
 
 
 class PilotMeasurement(NamedTuple):
-    """Curvature and noise of mini-batch gradients, in units of the sampler's metric."""
+    """Curvature and noise of mini-batch gradients, in units of the sampler's metric G (see `metric`)."""
 
     stiffest: Float[Array, ""]
     """Largest curvature of a mini-batch's log density."""
     curvature: Float[Array, ""]
     noise: Float[Array, ""]
     plain_noise: Float[Array, ""]
-    """Means over theta's coordinates: the curvature, and the gradient's variance with the sampler's control variate
-    (`noise`) and without one (`plain_noise`)."""
+    """The fields `curvature`, `noise` and `plain_noise` are means over theta's coordinates. `noise` is the variance of
+    the gradient with the sampler's control variate, and `plain_noise` is its variance without one."""
 
 
 def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
     """Choose the fields of `sampler` that are `auto`.
 
     Returns:
-        The values of the fields; empty if no positive, finite curvature was measured.
+        The values of the fields. The dictionary is empty if no positive and finite curvature was measured, or if no
+        step size has a small enough bias.
     """
     is_order_open = sampler.control_variate == "auto"
     order = "first" if is_order_open else sampler.control_variate
@@ -81,8 +85,8 @@ def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Arra
                 _batch_mean_variance(sampler, rows, posterior.num_data), 1e-12
             )
             ratio = variance / curvature * noise_factor
-            # The distance of a Langevin step per unit of cost. Momentum changes it by the same factor for every batch
-            # size.
+            # Distance of a Langevin step, divided by its cost. Momentum would multiply it by the same factor for every
+            # batch size.
             speed = 1 / (TARGET + ratio) / (size * (1 + ORDER[candidate]) + _ROW_OVERHEAD)
             if speed > best_speed:
                 best_speed, fields, relative_noise = speed, {"batch_size": size, "control_variate": candidate}, ratio
@@ -94,15 +98,16 @@ def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Arra
 
 
 def longest_step(sampler: Any, relative_noise: float, num_data: int, target: float) -> float:
-    """Return the largest eta a with a stationary variance of at most `target` times the posterior's; 0 for none.
+    """Return the largest step size for which the draws have a small enough variance; 0 if there is none.
 
-    eta is the step size, and a is the curvature.
+    The step size is in units of 1 / a, where a is the curvature. The variance of the draws must be at most `target`
+    times the variance of the posterior.
 
     Args:
         sampler: a sampler with `variance_ratio`.
         relative_noise: V / a, the variance of the mini-batch gradient divided by the curvature.
         num_data: number of data.
-        target: largest ratio of variances that is accepted.
+        target: largest accepted ratio of the two variances.
     """
     is_within_target = np.asarray(_ratios(sampler, jnp.asarray(relative_noise), num_data)) <= target
     return float(_LENGTHS[is_within_target].max(initial=0.0))
@@ -127,17 +132,17 @@ def _sizes(sampler: Any, num_data: int, min_size: int) -> Iterator[int]:
 
 
 def _batch_mean_variance(sampler: Any, size: int, num_data: int) -> float:
-    """Return the variance of the mean over a batch, up to a factor that does not depend on the batch size."""
+    """Return the variance of the mean over a batch of `size` rows, up to a factor that is the same for all sizes."""
     return 1 / size - (0.0 if sampler.sampling == "replacement" else 1 / num_data)
 
 
-# Compiled with little optimisation, because it runs once. The cast is needed because Equinox's types do not declare
-# that it passes options on to JAX's jit.
+# The pilot runs only once, so it is compiled with little optimisation. The cast is needed because the types of Equinox
+# do not declare that `filter_jit` passes options on to JAX's jit.
 @functools.partial(cast(Any, eqx.filter_jit), compiler_options=_QUICKLY_COMPILED)
 def _pilot(
     sampler: Any, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], key: PRNGKeyArray
 ) -> PilotMeasurement:
-    """Measure curvature and noise in short runs from `thetas`.
+    """Measure curvature and noise in short runs, one from each position in `thetas`.
 
     A run has several stages. At the beginning of a stage the anchor moves to the position of the chain.
     """
@@ -171,8 +176,8 @@ def _pilot(
             def step(number: Array, state: Any) -> Any:
                 return stage_sampler.warmup_step(posterior, state, key=jax.random.fold_in(key_steps, number))[0]
 
-            # After training a chain is several standard deviations from the mode. Control variates with an anchor there
-            # would be noisy, so each stage moves the anchor.
+            # After the initial training a chain is several standard deviations from the mode. Control variates with an
+            # anchor at this point would be noisy, so each stage moves the anchor.
             state = sampler.settle(posterior, state, final=False, key=key_settle)
             state = jax.lax.fori_loop(0, steps, step, state)
             measurement = measure(state, key_measure)
@@ -181,9 +186,9 @@ def _pilot(
             eta = jnp.minimum(length, _PILOT_LENGTH) / measurement.stiffest
             return (state, jnp.where(jnp.isfinite(eta), eta, 0.0).astype(start_eta.dtype)), measurement
 
-        # The first stage makes no steps: it measures the curvature, which gives a step size. The anchor of each later
-        # stage is closer to the mode. A stage with short steps stays near its anchor and measures little noise there,
-        # so the next stage takes longer steps. The largest noise of the last three stages is used.
+        # The first stage makes no steps. It measures the curvature, which gives a step size. The anchor of each later
+        # stage is closer to the mode. A stage with short steps stays near its anchor, where the noise is small, so the
+        # next stage takes longer steps. The largest noise of the final three stages is used.
         stages = (jnp.asarray([0, *[_PILOT_STEPS] * _STAGES]), jax.random.split(key_stages, _STAGES + 1))
         _, measurement = jax.lax.scan(stage, (state, start_eta), stages)
         return PilotMeasurement(
@@ -197,6 +202,6 @@ def _pilot(
 
 
 def _round_down_to_two_digits(value: float) -> float:
-    """Round down to two digits, so that rounding errors, which differ between machines, rarely change the result."""
+    """Round down to two digits, so that different rounding errors of two machines rarely change the result."""
     power = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.floor(value / power) * power:.2g}")

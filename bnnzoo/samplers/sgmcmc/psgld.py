@@ -24,7 +24,7 @@ class PsgldState(eqx.Module):
 
     position: Float[Array, " dim"]
     square: Float[Array, " dim"]
-    """Running mean v of squared gradients."""
+    """Running mean v of squared mini-batch gradients, each divided by N."""
     count: UInt32[Array, ""]
     anchor: Anchor | None
 
@@ -32,31 +32,32 @@ class PsgldState(eqx.Module):
 class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     """Draws near the posterior: SGLD in which parameters with larger gradients take smaller steps.
 
-    Li et al. 2016 (arXiv 1512.07666), with the preconditioner of RMSprop. Let g be the mini-batch gradient divided by
-    the number of data N. A step is
+    Li et al. 2016 (arXiv 1512.07666), with the preconditioner of RMSprop. Let g be the mini-batch gradient
+    grad log p_batch(theta) divided by the number of data N, eta_t the step size, and eps ~ N(0, I). A step is
 
         v <- alpha v + (1 - alpha) g^2;  G = 1 / (damping + sqrt(v))
         theta' = theta + eta_t G grad log p_batch(theta) + sqrt(2 eta_t G) eps
 
-    Li et al. update v throughout the run. This requires a term Gamma = div G, which they omit. Here v changes only in
-    warm-up, so that Gamma is 0. (Without warm-up v comes from one batch at the initial position.) The remaining bias is
-    the same as for `sgld`: for a Gaussian target of precision a and a gradient of variance V, the variance of the draws
-    is (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of 1 / a.
+    Li et al. update v throughout the run. This requires an additional term Gamma = div G in the step, which they omit.
+    Here v changes only in warm-up, so that Gamma is 0 afterwards. (Without warm-up v comes from one batch at the
+    initial position.) The remaining bias is the same as for `sgld`. For a Gaussian target of precision a and a
+    mini-batch gradient of variance V, the variance of the draws is (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of
+    1 / a.
     """
 
-    alpha: Annotated[Number, Gt(0), Lt(1), Doc("fraction of the mean squared gradient that a warm-up step keeps")] = (
+    alpha: Annotated[Number, Gt(0), Lt(1), Doc("weight of the old value in the running mean of squared gradients")] = (
         number(0.99)
     )
     damping: Annotated[
         Number,
         Gt(0),
-        Doc("number added to the root mean square gradient; it bounds the steps where gradients are small"),
+        Doc("number added to the root mean square gradient; it limits the steps of parameters with small gradients"),
     ] = number(0.01)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> PsgldState:
-        """Return the state at `theta`, with v from one mini-batch."""
+        """Return the state at `theta`. v is the squared gradient (divided by N) of one mini-batch."""
         del num_warmup
         anchor = self.anchor(posterior, theta)
         _, gradient = self.gradient(posterior, theta, None, self.batch(posterior, key=key))
@@ -70,7 +71,7 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
         return self._step(posterior, state, jnp.asarray(self.alpha, state.position.dtype), key=key)
 
     def step(self, posterior: AbstractPosterior, state: PsgldState, *, key: PRNGKeyArray) -> tuple[PsgldState, Stats]:
-        """Make one step with v fixed."""
+        """Make one step without a change of v."""
         return self._step(posterior, state, None, key=key)
 
     def _step(

@@ -12,7 +12,7 @@ from bnnzoo.posterior.hyperparameter import Number
 Schedule = Literal["constant", "decreasing", "cyclical"]
 
 _TYPICAL = 256
-"""Number of steps that represent all steps of a schedule."""
+"""Number of steps that `typical_steps` returns."""
 
 
 def scheduled_step_size(
@@ -24,14 +24,12 @@ def scheduled_step_size(
     delay: Number,
     cycle: int,
 ) -> Float[Array, ""]:
-    """Return the step size of step `count`, counted from 0 at the start of warm-up.
-
-    Let t be the number of the step.
+    """Return the step size of step t = `count`, where step 0 is the first step of warm-up.
 
     - `constant`: eta.
     - `decreasing` (Welling and Teh 2011): eta (1 + t / delay)^-decay.
     - `cyclical` (Zhang et al. 2020, arXiv 1902.03932): eta (1 + cos(pi (t mod cycle) / cycle)) / 2. At the beginning of
-      each cycle the steps are long enough to leave a mode; at its end they are near 0.
+      each cycle the steps are long enough to leave a mode. At the end of the cycle they are near 0.
     """
     if schedule == "constant":
         return eta
@@ -44,10 +42,10 @@ def scheduled_step_size(
 def typical_steps(
     schedule: Schedule, count: UInt32[Array, ""], *, cycle: int, exploration: Number
 ) -> UInt32[Array, " step"]:
-    """Return the numbers of some steps, evenly spaced, that represent the steps whose draws a run keeps.
+    """Return the numbers of some evenly spaced steps. They represent the steps whose draws a run keeps.
 
-    For a cyclical schedule they are from one cycle, without its exploration part. For other schedules they are from all
-    `count` steps so far. These include warm-up, because the state does not record where warm-up ended.
+    For a cyclical schedule the steps are from one cycle, without its exploration part. For other schedules they are
+    from all `count` steps so far. This includes the steps of warm-up, because the state does not record their number.
     """
     fractions = (jnp.arange(_TYPICAL) + 0.5) / _TYPICAL
     if schedule == "cyclical":

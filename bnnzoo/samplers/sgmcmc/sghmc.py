@@ -32,15 +32,16 @@ class Sghmc(AbstractStochasticGradientSampler[SghmcState]):
     """Draws near the posterior: Langevin dynamics with momentum and friction on mini-batch gradients, no accept step.
 
     Chen, Fox and Guestrin 2014 (arXiv 1402.4102), with two changes: the noise of the gradient is not estimated, and the
-    splitting BAOA of Leimkuhler and Matthews (2013, Appl. Math. Res. Express 34) replaces Euler steps. Let
-    h = sqrt(2 eta_t), and let c be the fraction of the momentum that is kept. A step is
+    splitting BAOA of Leimkuhler and Matthews (2013, Appl. Math. Res. Express 34) replaces Euler steps. Let eta_t be the
+    step size, h = sqrt(2 eta_t), eps ~ N(0, I), and c the fraction of the momentum p that is kept. A step is
 
         p <- p + h grad log p_batch(theta);  theta <- theta + h p / 2;  p <- c p + sqrt(1 - c^2) eps;
         theta <- theta + h p / 2
 
     A step moves as far as a step of `sgld` with the step size eta (1 + c) / (1 - c). For a Gaussian target of precision
-    a and a gradient of variance V, the variance of the draws is (1 + eta V (1 + c) / (2 (1 - c) (1 - eta a / 2))) / a
-    instead of 1 / a. If V is 0, the variance is exactly 1 / a at any stable step size.
+    a and a mini-batch gradient of variance V, the variance of the draws is
+    (1 + eta V (1 + c) / (2 (1 - c) (1 - eta a / 2))) / a instead of 1 / a. If V is 0, the variance is exactly 1 / a at
+    any stable step size.
     """
 
     chain_state: ClassVar[tuple[str, ...]] = ("momentum", "count")
@@ -73,7 +74,10 @@ class Sghmc(AbstractStochasticGradientSampler[SghmcState]):
         return SghmcState(position, momentum, state.count + 1, state.anchor), stats
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
-        """Return the ratio 1 + eta V (1 + c) / (2 (1 - c) (1 - eta a / 2)); infinite if the step is unstable."""
+        """Return 1 + eta V (1 + c) / (2 (1 - c) (1 - eta a / 2)), with eta a = `length` and eta V = `noise`.
+
+        It is infinite if the step is unstable.
+        """
         del num_data
         excess = noise * (1 + self.momentum) / (2 * (1 - self.momentum)) / jnp.maximum(1 - length / 2, 0.0)
         return jnp.where(length < 2, 1 + excess, jnp.inf)

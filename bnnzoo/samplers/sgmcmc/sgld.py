@@ -32,14 +32,15 @@ class SgldState(eqx.Module):
 class Sgld(AbstractStochasticGradientSampler[SgldState]):
     """Draws near the posterior: theta' = theta + eta_t grad log p_batch(theta) + sqrt(2 eta_t) eps, no accept step.
 
-    Welling and Teh 2011. The batch's log-likelihood is multiplied by num_data / batch_size. The draws are biased: for a
-    Gaussian target of precision a and a gradient of variance V, their variance is (1 + eta V / 2) / (a (1 - eta a / 2))
-    instead of 1 / a.
+    Welling and Teh 2011. eta_t is the step size, and eps ~ N(0, I). In log p_batch, the sum of the log-likelihoods of a
+    mini-batch is multiplied by num_data / batch_size. The draws are biased. For a Gaussian target of precision a and a
+    mini-batch gradient of variance V, their variance is (1 + eta V / 2) / (a (1 - eta a / 2)) instead of 1 / a.
 
-    With a cyclical step size each cycle begins with an exploration part, the fraction `exploration` of its steps. These
-    are large gradient steps without noise, which lead to another mode (Zhang et al. 2020, arXiv 1902.03932, algorithm
-    1). If a step of the sampler begins in the exploration part, it first makes all remaining steps of this part, and
-    then one noisy step. Every draw therefore comes from the rest of the cycle.
+    If the schedule of the step size is cyclical, a cycle can begin with an exploration part. It consists of large
+    gradient steps without noise, which lead to another mode (Zhang et al. 2020, arXiv 1902.03932, algorithm 1). The
+    field `exploration` is the fraction of the cycle's steps in this part. If a step of the sampler begins in the
+    exploration part, it first makes all remaining steps of this part, and then one step with noise. Every draw
+    therefore comes from the rest of the cycle.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (*AbstractStochasticGradientSampler.statistics, N_STEPS)
@@ -48,7 +49,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         Number,
         Ge(0),
         Lt(1),
-        Doc("for schedule cyclical: fraction of a cycle that is descent without noise and gives no draws"),
+        Doc("for schedule cyclical: fraction of a cycle in which steps have no noise and give no draws"),
     ] = number(0.0)
 
     def init(
@@ -69,7 +70,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         lp_estimate, gradient = self.gradient(posterior, state.position, state.anchor, batch)
         eta = self.eta(state.count, gradient)
         eps = standard_normal(state.position, key=key_noise)
-        # The sum of the gradient shows whether the step is finite; this saves a pass over the new position.
+        # The sum of the gradient shows whether the step is finite, so the new position need not be tested.
         finite = jnp.isfinite(jnp.sum(gradient))
         position = choose(finite, state.position + eta * gradient + jnp.sqrt(2 * eta) * eps, state.position)
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta, **explored_stats}
@@ -78,7 +79,10 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     def _explore(
         self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray
     ) -> tuple[SgldState, Int[Array, ""]]:
-        """Complete the exploration part if the chain is in it. Return the state and the number of steps made."""
+        """If the chain is in the exploration part, complete this part. Return the state and the number of steps made.
+
+        The number is 0 if the chain is not in the exploration part.
+        """
 
         def is_exploring(carry: Any) -> Bool[Array, ""]:
             state, num_steps = carry
@@ -96,7 +100,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         return jax.lax.while_loop(is_exploring, descend, (state, jnp.zeros((), jnp.int32)))
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse an exploration without a cyclical schedule, or one that leaves no step of a cycle for draws."""
+        """Refuse `exploration` without a cyclical schedule, and a value that leaves no step of a cycle for draws."""
         super().check(posterior)
         if self.exploration > 0 and self.schedule != "cyclical":
             raise UsageError("[[sampler.exploration]]: requires [[sampler.schedule=cyclical]]; add it")

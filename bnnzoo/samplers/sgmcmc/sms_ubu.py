@@ -22,20 +22,24 @@ from bnnzoo.samplers.sgmcmc.stochastic_gradient import AbstractStochasticGradien
 
 
 class _Sweep(NamedTuple):
-    """Response of position and momentum to gradient errors of variance 1, after some steps of a sweep."""
+    """Response of (position, momentum) to the gradient errors of the batches, after some steps of a sweep.
+
+    The error of a batch's gradient is constant within a sweep and has the variance 1. The response B_k to the error of
+    batch k is a vector: the change of position and momentum per unit of this error.
+    """
 
     power: Float[Array, "2 2"]
-    """Power of the step matrix, which maps the response before the sweep to its remainder after these steps."""
+    """Product of the step matrices so far: it maps a deviation before the sweep to the deviation after these steps."""
     mean: Float[Array, "2"]
-    """Mean over the batches of the responses to their errors."""
+    """Mean b of the responses B_k over all batches."""
     spread: Float[Array, "2 2"]
-    """Sum over the batches of the outer square of the response minus this mean."""
+    """Sum over the batches of (B_k - b)(B_k - b)'."""
     first: Float[Array, "2"]
-    """Response to the first use of a batch: on the way back, of the batch that comes next."""
+    """Response to the first use of a batch. On the way back it is the batch that the next step uses."""
     within: Float[Array, ""]
-    """Sum over the steps so far of the position's variance due to the errors of this sweep."""
+    """Sum, over the steps so far, of the variance of the position that the errors of this sweep cause."""
     power_squares: Float[Array, "2 2"]
-    """Sum over the steps so far of the outer square of the first row of `power`."""
+    """Sum, over the steps so far, of r' r, where r is the first row of `power`."""
 
 
 class SmsUbuState(eqx.Module):
@@ -50,15 +54,16 @@ class SmsUbuState(eqx.Module):
 
 
 class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
-    """Draws near the posterior: Langevin dynamics with momentum, with the batches taken in order and then in reverse.
+    """Draws near the posterior: Langevin dynamics with momentum. A sweep uses the batches in order, then in reverse.
 
-    Paulin, Whalley, Chada and Leimkuhler 2024 (arXiv 2410.19780). The rows are split at random into floor(N / n)
-    batches of n rows; the remaining rows are not used with this split. Each step uses one batch. A sweep uses all
-    batches in order, and then all in reverse order. Then a new random split is drawn. Within a sweep the errors of the
-    batches' gradients cancel, to second order in the step size.
+    Paulin, Whalley, Chada and Leimkuhler 2024 (arXiv 2410.19780). The N rows are split at random into floor(N / n)
+    batches of n rows. The remaining rows are not used with this split. Each step uses one batch. A sweep uses all
+    batches in order, and then all of them in reverse order. For the next sweep a new random split is drawn. Within a
+    sweep the errors of the batches' gradients cancel, to second order in the step size.
 
-    Let h = sqrt(2 eta_t), and let c = exp(-gamma h) be the fraction of the momentum that is kept. Let U be the exact
-    solution of dtheta = p dt, dp = -gamma p dt + sqrt(2 gamma) dW over a time of h / 2. A step is
+    Let eta_t be the step size, h = sqrt(2 eta_t), and c = exp(-gamma h) the fraction of the momentum p that is kept.
+    The friction gamma follows from c. Let U be the exact solution of dtheta = p dt,
+    dp = -gamma p dt + sqrt(2 gamma) dW over a time of h / 2. A step is
 
         U;  p <- p + h grad log p_batch(theta);  U
     """
@@ -107,9 +112,9 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     def _flow(
         self, time: Float[Array, ""], theta: Float[Array, " dim"], p: Float[Array, " dim"], *, key: PRNGKeyArray
     ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
-        """Return theta and p after motion with friction and noise, but without a force.
+        """Return theta and p after motion with friction and noise, but without a force, for half of a step.
 
-        a = gamma time follows from `momentum` alone, whatever the step size.
+        The product a = gamma time depends only on `momentum`, not on the step size.
         """
         a = -jnp.log(jnp.asarray(self.momentum, time.dtype)) / 2
         decayed_fraction = -jnp.expm1(-a)
@@ -127,12 +132,13 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         return theta + time / a * (decayed_fraction * p + noise_theta), (1 - decayed_fraction) * p + noise_p
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
-        """Return the stationary variance divided by that of a Gaussian target, with the errors of the gradients.
+        """Return the variance of the draws divided by the variance of a Gaussian target.
 
-        theta is in units of the target's standard deviation, and h = sqrt(2 eta a). On a Gaussian target a step is a
-        linear map S plus noise. Without gradient errors the stationary covariance is I + E, where E = S E S' + D. D is
-        the covariance after one step from the covariance I, minus I. The low orders of h in D are cancelled
-        analytically, because a float32 difference would be dominated by rounding errors.
+        Let theta be in units of the target's standard deviation, and h = sqrt(2 `length`). On a Gaussian target a step
+        is a linear map S plus noise. Without errors of the gradients, the stationary covariance of position and
+        momentum is I + E, where E = S E S' + D. D is the change of the covariance in a step that begins with the
+        covariance I. In the formula for D the terms of low order in h cancel analytically, because a float32 difference
+        would be dominated by rounding errors. `_batch_error_variance` adds the effect of the errors of the gradients.
         """
         h = jnp.sqrt(2 * length)
         a = -jnp.log(jnp.asarray(self.momentum, h.dtype)) / 2
@@ -147,7 +153,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         added = flow @ kicked @ flow.T + _matrix(flow_variance, flow_covariance, flow_covariance, 0.0)
         exact_variance = 1 + _stationary(step, added)[0, 0]
         batch_error_variance = self._batch_error_variance(step, h * flow[:, 1], num_data)
-        # The eigenvalues of a 2 x 2 matrix with determinant c < 1 lie within the unit circle under this condition.
+        # If this condition holds, the eigenvalues of a 2 x 2 matrix with determinant below 1 are in the unit circle.
         stable = jnp.abs(jnp.trace(step)) < 1 + jnp.linalg.det(step)
         return jnp.where(stable, exact_variance + noise / length * batch_error_variance, jnp.inf)
 
@@ -156,9 +162,9 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     ) -> Float[Array, ""]:
         """Return the variance of the position due to gradient errors of variance 1, as a mean over a sweep's steps.
 
-        The gradient errors of M disjoint batches of n out of N data have the correlation -n / (N - n). After some step
-        of the sweep, let B_k be the response of position and momentum to the error of batch k, and b the mean of all
-        B_k. The covariance is
+        The sweep has M disjoint batches, each with n of the N data. The errors of two batches have the correlation
+        -n / (N - n). After some step of the sweep, let B_k be the response to the error of batch k (see `_Sweep`), and
+        b the mean of all B_k. The covariance of position and momentum due to the errors is then
 
             N / (N - n) sum_k (B_k - b)(B_k - b)' + M (N - M n) / (N - n) b b'
         """
@@ -170,8 +176,9 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         sweep_factor = batches * (num_data - batches * size) / num_other_rows
 
         def next_place(carry: _Sweep, is_way_back: Bool[Array, ""]) -> tuple[_Sweep, None]:
-            # On the way back there already is a response to the first use of the batch. The last batch was first used
-            # one step before. For each earlier batch the first use is two steps further back.
+            # On the way back, the batch of this step has been used before, and `first` is the response to this use.
+            # The batch of the first step on the way back was used one step before. With each further step on the way
+            # back, the first use is two steps earlier.
             earlier_response = step @ (jnp.where(is_way_back, carry.first, 0.0) - carry.mean)
             mean = step @ carry.mean + push / batches
             cross_term = jnp.outer(earlier_response, push)
@@ -193,7 +200,12 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         return (end.within + jnp.sum(across_sweeps * end.power_squares)) / (2 * batches)
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse a batch that has more rows than the data."""
+        """Refuse a batch size that exceeds the number of rows.
+
+        Raises:
+            UsageError: if the batch size exceeds the number of rows, or if the Hessian of a control variate is not
+                affordable.
+        """
         super().check(posterior)
         rows = self.batch_rows(posterior.num_data)
         if rows > posterior.num_data:

@@ -1,4 +1,4 @@
-"""Common parts of samplers on mini-batch gradients without an accept step: gradient, anchor and step size."""
+"""The gradient, the anchor and the step size of samplers that use mini-batch gradients without an accept step."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, STEP_SIZ
 S = TypeVar("S")
 
 _STEP_SIZE, _ROWS = 1e-5, 50
-"""Step size and batch size if they are `auto` and no pilot run chose them."""
+"""Step size and batch size that are used if the fields are `auto` and there was no pilot run."""
 _STEP_FRACTIONS = np.logspace(-8, 1, 181, dtype=np.float32)
-"""Factors of the step size that are tried in the search for the largest step size with a small bias."""
+"""Factors by which `inspect` multiplies the step size, to find the largest step size with a small bias."""
 
 
 class AbstractStochasticGradientSampler(AbstractSampler[S]):
     """A sampler whose steps follow a mini-batch gradient. Its state has `position`, `count` and `anchor`.
 
-    The gradient is grad log p(theta) + beta (N / n) sum_batch grad l_i(theta), where l_i is the log-likelihood of datum
-    i, and beta is the likelihood power. A control variate subtracts from grad l_i the gradient of a Taylor polynomial
-    of l_i at an anchor, and adds the sum of these gradients over all data (first order: Baker et al. 2019, Stat.
-    Comput. 29, 599). The estimate stays unbiased, and only the remainder of the polynomial is noisy. The anchor is the
-    initial position. At the end of each warm-up window it moves to the position of the chain (at second order, one
-    Newton step further).
+    The gradient is grad log p(theta) + beta (N / n) sum_batch grad l_i(theta), where p is the prior, l_i the
+    log-likelihood of datum i, and beta the likelihood power. A control variate subtracts from grad l_i the gradient of
+    a Taylor polynomial of l_i, and adds the sum of these gradients over all data (first order: Baker et al. 2019, Stat.
+    Comput. 29, 599). The estimate stays unbiased, and only the remainder of the polynomial is noisy. The point at which
+    the polynomials are expanded is called the anchor. It is first the initial position of the chain. At the end of each
+    warm-up window it moves to the position of the chain. (At second order, it moves on by a Newton step if this
+    increases the density.)
 
-    If the user sets the step size, or if there is no warm-up, there is no pilot run. `auto` then means a batch of 50
-    rows, no control variate, and a step size of 1e-5. (With fewer than 50 rows, `sampling: disjoint` uses all rows.)
+    A pilot run selects the values of `auto` fields. If the user sets the step size, or if there is no warm-up, there is
+    no pilot run. `auto` then means a batch of 50 rows, no control variate, and a step size of 1e-5. (With fewer than 50
+    rows, `sampling: disjoint` uses all rows.)
     """
 
     exactness: ClassVar[Exactness] = "biased"
@@ -55,9 +57,10 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     batch_size: Annotated[int | Literal["auto"], Ge(1), Doc("n: rows per step; auto: selected with the step size")] = (
         "auto"
     )
-    sampling: Annotated[Literal["replacement", "disjoint"], Doc("whether a row may occur twice in a batch")] = (
-        "replacement"
-    )
+    sampling: Annotated[
+        Literal["replacement", "disjoint"],
+        Doc("replacement: rows are drawn independently; disjoint: no row occurs twice in a batch"),
+    ] = "replacement"
     control_variate: Annotated[
         Order | Literal["auto"],
         Doc(
@@ -66,9 +69,9 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     ] = "auto"
     schedule: Annotated[Schedule, Doc("schedule of the step size")] = "constant"
     decay: Annotated[Number, Gt(0), Le(1), Doc("for schedule decreasing: exponent of the decrease")] = number(0.55)
-    delay: Annotated[Number, Gt(0), Doc("for schedule decreasing: number of steps before the decrease")] = number(
-        1000.0
-    )
+    delay: Annotated[
+        Number, Gt(0), Doc("for schedule decreasing: steps before a clear decrease, eta (1 + step / delay)^-decay")
+    ] = number(1000.0)
     cycle: Annotated[int, Ge(1), Doc("for schedule cyclical: number of steps per cycle")] = 1000
 
     def eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -77,35 +80,35 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return scheduled_step_size(self.schedule, eta, count, decay=self.decay, delay=self.delay, cycle=self.cycle)
 
     def mean_eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the mean step size over the draws of a chain after `count` steps."""
+        """Return the mean step size over the steps whose draws are kept, for a chain that has made `count` steps."""
         if self.schedule == "constant":
             return self.eta(count, like)
         steps = typical_steps(self.schedule, count, cycle=self.cycle, exploration=getattr(self, "exploration", 0.0))
         return jnp.mean(jax.vmap(lambda step: self.eta(step, like))(steps))
 
     def batch_rows(self, num_data: int) -> int:
-        """Return the number of rows in a mini-batch. Without replacement, `auto` uses at most all rows of the data."""
+        """Return the number of rows in a mini-batch. For `auto` and `disjoint` it is at most the number of data."""
         if not isinstance(self.batch_size, str):
             return self.batch_size
         return _ROWS if self.sampling == "replacement" else min(_ROWS, num_data)
 
     @property
     def order(self) -> Order:
-        """Order of the control variate."""
+        """Order of the control variate. As long as `control_variate` is `auto`, it is "none"."""
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Return the values of the `auto` fields from a pilot run; empty if the user set the step size."""
+        """Return the values of the `auto` fields from a pilot run; no values if the user set the step size."""
         return choose_fields(self, posterior, thetas) if isinstance(self.step_size, str) else {}
 
     def anchor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor | None:
-        """Return the anchor of a chain at `theta`; None without a control variate."""
+        """Return the anchor of a chain at `theta`, or None if there is no control variate."""
         if self.order == "none":
             return None
         return make_anchor(posterior, theta, second=self.order == "second")
 
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
-        """Move the anchor to the chain's position."""
+        """Move the anchor, if there is one, to the chain's position."""
         del final, key
         typed_state: Any = state
         if typed_state.anchor is None:
@@ -132,15 +135,16 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return lp_estimate, gradient
 
     def metric(self, state: S) -> Float[Array, " dim"] | Float[Array, ""]:
-        """Return the metric G: without its noise, a step moves by eta_t G times the gradient."""
+        """Return the metric G. Apart from its noise, a step changes theta by eta_t G times the gradient."""
         del state
         return jnp.ones(())
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
         """Return the stationary variance of the draws, divided by the variance of a Gaussian target.
 
-        The default is (1 + eta V / 2) / (1 - eta a / 2), which holds for theta' = theta + eta grad + sqrt(2 eta) eps.
-        It is infinite if the step is unstable.
+        This method returns (1 + eta V / 2) / (1 - eta a / 2). The formula holds for the step theta' = theta + eta grad
+        + sqrt(2 eta) eps. Samplers with another step must override the method. The ratio is infinite if the step is
+        unstable.
 
         Args:
             length: eta a, the step size times the precision of the target.
@@ -151,13 +155,19 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return jnp.where(length < 2, (1 + noise / 2) / jnp.maximum(1 - length / 2, 0.0), jnp.inf)
 
     def inspect(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> Stats:
-        """Estimate the chain's bias from the curvature and the gradient noise at the last position.
+        """Estimate the chain's bias from the curvature and the gradient noise at its final position.
 
-        A variance ratio is the variance of the draws divided by the posterior's. `variance_ratio` belongs to an average
-        direction: it uses the means of curvature and noise over the coordinates of theta. `variance_ratio_worst` is the
-        largest of three ratios: in the average direction, in the direction of the largest curvature, and in that of the
-        largest noise. Both use the mean step size of the schedule. `unbiased_step_size` is the largest tested value of
-        `step_size` with which none of the three ratios exceeds `TARGET`.
+        A variance ratio is the variance of the draws divided by the variance of the posterior.
+
+        - `variance_ratio`: the ratio in an average direction. It is computed from the means of curvature and noise over
+          the coordinates of theta.
+        - `variance_ratio_se`: the standard error of `variance_ratio`.
+        - `variance_ratio_worst`: the largest of three ratios: in an average direction, in the direction of the largest
+          curvature, and in the direction of the largest noise.
+        - `unbiased_step_size`: the largest tested value of `step_size` for which none of the three ratios exceeds
+          `TARGET`.
+
+        The ratios are computed for the mean step size of the schedule.
         """
         typed_state: Any = state
         metric, eta = self.metric(state), self.mean_eta(typed_state.count, typed_state.position)
@@ -172,7 +182,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         noise = gradient_noise(gradient, typed_state.position, metric, key=key_mean)
         value, error = jackknife(ratio, noise)
         worst_noise = worst_directions(gradient, typed_state.position, metric, key=key_worst)
-        # Because of the noise, the estimated curvature of a flat direction may be negative. It is then set to 0.
+        # Because of the noise, the estimated curvature in a flat direction can be negative. It is then set to 0.
         curvature = jnp.append(jnp.maximum(jnp.mean(worst_noise.curvature, 1), 0.0), jnp.mean(noise.curvature))
         variance = jnp.append(jnp.mean(worst_noise.variance, 1), jnp.mean(noise.variance))
 
@@ -190,12 +200,12 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         }
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Count one gradient for each row of the batch, and the row's derivatives at the anchor."""
+        """Return the number of evaluations: a gradient for each row of the batch, and its derivatives at the anchor."""
         del warmup
         return self.batch_rows(posterior.num_data) * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse a batch without replacement that exceeds the data, and a Hessian that is not affordable."""
+        """Refuse a batch without replacement that has more rows than the data, and a Hessian that is too large."""
         rows = self.batch_rows(posterior.num_data)
         if self.sampling == "disjoint" and rows > posterior.num_data:
             raise UsageError(

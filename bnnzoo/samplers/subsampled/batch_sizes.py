@@ -1,4 +1,4 @@
-"""Choice of the penalty's batch sizes from the statistics of a warm-up window."""
+"""Choice of the batch sizes of `penalty` from the statistics of a warm-up window."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from scipy.special import ndtri
 from bnnzoo.samplers.base import Stats
 
 START = (50, 20)
-"""Batch size n and number of batches M before warm-up selects them. Runs without warm-up keep these values."""
+"""Batch size n and number of batches M until warm-up selects other values. Runs without warm-up keep these values."""
 
 FULL_BATCH_UP_TO = 2000
-"""Number of data up to which a step uses all of them once. With half of them a step would cost half as much, but the
-noise of the log-likelihood ratio would make the chain move more slowly."""
+"""If there are at most this many data, a step uses all of them once. With half of the data a step would cost half as
+much, but the noise of the log-likelihood ratio would make the chain move more slowly."""
 
 _NUM_BATCHES = 20
 _FEWEST = 2 * _NUM_BATCHES
 """Smallest number of data per step. Fewer data hardly save time, and their variance has too few degrees of freedom."""
 
 _SKEW_BIAS = 0.005
-"""Mean bias due to skewness above which more data are used: a third of `regime.MAX_SKEW_BIAS`."""
+"""If the mean of `skew_bias` is above this limit, more data are used. It is a third of `regime.MAX_SKEW_BIAS`."""
 
 
 class WarmupMeans(eqx.Module):
-    """Means over a warm-up window of one chain. The k-th step has weight k, because the step size is still adapted."""
+    """Means over the steps of a warm-up window of one chain.
+
+    Step k has weight k, because the step size is adapted during the window and later steps are more representative.
+    """
 
     count: Float[Array, ""]
     sigma2: Float[Array, ""]
@@ -51,7 +54,7 @@ class WarmupMeans(eqx.Module):
             return old + (new - old) * weight
 
         sigma2 = jnp.minimum(jnp.nan_to_num(stats["sigma2"], nan=jnp.inf), largest_sigma2)
-        # A step that is not finite is rejected. `skew_bias` is weighted by the acceptance, so such a step counts as 0.
+        # `skew_bias` is multiplied by the acceptance rate. A step that is not finite is rejected, so it counts as 0.
         skew_bias = jnp.where(jnp.isfinite(stats["skew_bias"]), stats["skew_bias"], 0.0)
         return WarmupMeans(
             count,
@@ -62,7 +65,7 @@ class WarmupMeans(eqx.Module):
 
 
 class Sizes(NamedTuple):
-    """The batches of a step: M batches of n data, and whether no datum may be used twice."""
+    """The batches of a step: M = `batches` batches of n = `size` data. If `disjoint`, no datum is used twice."""
 
     size: int
     batches: int
@@ -74,21 +77,21 @@ class Sizes(NamedTuple):
         return self.size * self.batches
 
     def fields(self) -> dict[str, int | str]:
-        """Return the values as fields of the sampler."""
+        """Return the values of the sampler's fields `batch_size`, `num_batches` and `sampling`."""
         sampling = "disjoint" if self.disjoint else "replacement"
         return {"batch_size": self.size, "num_batches": self.batches, "sampling": sampling}
 
 
 def full_batch(num_data: int) -> Sizes:
-    """Return the sizes with which a step uses all data. It then has no noise and is an ordinary Metropolis step."""
+    """Return the sizes with which a step uses all data. Such a step has no noise: it is an ordinary Metropolis step."""
     batches = max(m for m in range(1, _NUM_BATCHES + 1) if num_data % m == 0)
     return Sizes(num_data // batches, batches, True)
 
 
 def initial_sizes(size: int | str, batches: int | str, sampling: str, num_data: int) -> Sizes:
-    """Return the given n and M, and for `auto` the values before warm-up selects them.
+    """Return n and M for the first warm-up window: the values that the user gave, or initial values for `auto`.
 
-    Without replacement these values use each datum at most once.
+    If `sampling` is `disjoint`, the initial values are so small that no datum is used twice.
     """
     number = START[1] if isinstance(batches, str) else batches
     disjoint = sampling == "disjoint"
@@ -115,28 +118,30 @@ def resize_batches(
     batches: int | None = None,
     fewest: int = 1,
 ) -> Sizes:
-    """Return the batches at which acceptance and sigma2 reach their targets at the same step size.
+    """Return batch sizes with which acceptance rate and sigma2 reach their targets at the same step size.
 
-    The step size is the largest that satisfies both limits. If sigma2 limits it, more data allow a larger step. If the
-    acceptance limits it, fewer data suffice. Let l^2 be the variance of the log ratio without its noise. The acceptance
-    is then 2 Phi(-sqrt(l^2 + sigma2) / 2), which gives the present l^2 and its value at the targets. With K data per
-    step, sigma2 is assumed to be proportional to l^2 / K, or to l^2 (1 / K - 1 / N) if no datum is used twice. For a
-    proposal whose sigma2 grows faster than l^2, K converges over several windows.
+    Warm-up adapts the step size: it is the largest one that satisfies the limits of the acceptance rate and of sigma2.
+    If sigma2 limits it, more data allow a larger step. If the acceptance rate limits it, fewer data suffice.
+
+    Let l^2 be the variance of the log ratio without mini-batch noise. The acceptance rate is then
+    2 Phi(-sqrt(l^2 + sigma2) / 2). This equation gives the present l^2, and the l^2 at the targets. Let K be the number
+    of data per step. sigma2 is assumed to be proportional to l^2 / K, or to l^2 (1 / K - 1 / N) if no datum is used
+    twice. For some proposals sigma2 grows faster than l^2. K then converges over several windows.
 
     Args:
         current: batch sizes of the window that has ended.
-        means: means of all chains, each [chain].
+        means: means over the window, one value per chain.
         num_data: number of data, N.
-        sampling: with `auto` no datum is used twice if K exceeds N / 2. A step then uses all N data, if the budget
-            allows it.
-        target_acceptance: acceptance to reach.
-        target_sigma2: mean sigma2 to reach.
+        sampling: value of the sampler's field. `auto` means: if K exceeds N / 2, no datum is used twice, and a step
+            uses all N data if `budget` allows it.
+        target_acceptance: target of the acceptance rate.
+        target_sigma2: target of the mean sigma2.
         least_factor: smallest factor by which K changes. It is 2 for a proposal with mini-batch gradients and without
             a control variate, because larger batches also improve these gradients.
-        budget: largest K, unless the given sizes require more.
-        size: n if it is fixed; then only M changes.
-        batches: M if it is fixed; then only n changes.
-        fewest: number of batches that the estimate of the variance requires, if a step does not use all data.
+        budget: largest K. If the user's n or M requires more data, K is larger.
+        size: n if the user gave it; then only M changes.
+        batches: M if the user gave it; then only n changes.
+        fewest: smallest number of batches from which the variance can be estimated, if a step does not use all data.
     """
     sigma2, acceptance, skew_bias = (float(np.mean(v)) for v in (means.sigma2, means.acceptance, means.skew_bias))
     noise_room_at_target = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
@@ -146,7 +151,7 @@ def resize_batches(
     )
     floor = 1 / num_data if current.disjoint else 0.0
     wanted_data = 1 / (floor + (1 / current.num_used - floor) / float(np.clip(factor, 1 / 16, 4.0)))
-    # Every size needs its own compiled program. Powers of two limit their number.
+    # Every K needs its own compiled program. With powers of two there are only a few of them.
     steps = math.floor(math.log2(max(wanted_data, _FEWEST) / _FEWEST) + 0.75)
     num_used = min(_FEWEST * 2**steps, budget, num_data)
     disjoint = sampling == "disjoint" or (sampling == "auto" and 2 * num_used > num_data)
@@ -156,7 +161,7 @@ def resize_batches(
         num_used = num_data
     if size is None:
         sizes = split_batches(num_used, batches, disjoint=disjoint)
-        # One batch suffices if it has all data. With fewer data the variance needs more than one batch.
+        # A single batch of all data has no noise. With fewer data, the variance needs more than one batch.
         sizes = current if sizes.batches < fewest and current.num_used == num_data else sizes
     else:
         max_batches = num_data // size if disjoint else num_used
@@ -164,12 +169,12 @@ def resize_batches(
         if max_batches < fewest and size < num_data:
             sizes = Sizes(size, fewest, False)
     if sizes.disjoint and sizes.num_used > num_data:
-        # The given sizes require more distinct data than exist, so some of them must be used twice.
+        # The user's n or M requires more distinct data than exist, so some data must be used twice.
         return sizes._replace(disjoint=False) if sampling == "auto" else current
     return sizes
 
 
 def split_batches(num_used: int, batches: int | None = None, *, disjoint: bool) -> Sizes:
-    """Split at most K data evenly into `batches` batches, by default twenty."""
+    """Split `num_used` data into `batches` batches of equal size (by default 20). A remainder is not used."""
     batches = min(_NUM_BATCHES, num_used) if batches is None else batches
     return Sizes(max(1, num_used // batches), batches, disjoint)

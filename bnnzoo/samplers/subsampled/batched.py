@@ -11,17 +11,18 @@ from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
 
 
 class Batched(AbstractPenalty):
-    """Draws from no known distribution: `Penalty` with the penalty switched off, for comparison.
+    """Draws from no known distribution: the sampler `penalty` without its penalty, for comparison.
 
-    A proposal is accepted with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)). The batch estimate of
-    delta is used as if it were exact. The draws are wider than the posterior. The smaller the batches, the wider they
-    are.
+    A proposal is accepted with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)). delta is the decrease
+    of the log posterior density, estimated from mini-batches, and it is used as if it were exact. The draws are wider
+    than the posterior. The smaller the batches, the wider the draws.
     """
 
     exactness: ClassVar[Exactness] = "biased"
 
     correction: Annotated[Literal[0], Doc("0: no penalty")] = 0
     proposal: Annotated[Literal["random-walk", "langevin", "hmc"], Doc("proposal, as for `penalty`")] = "random-walk"
-    sampling: Annotated[Literal["replacement", "disjoint"], Doc("whether a row may be used twice in a step")] = (
-        "replacement"
-    )
+    sampling: Annotated[
+        Literal["replacement", "disjoint"],
+        Doc("replacement: rows are drawn independently; disjoint: no row is used twice in a step"),
+    ] = "replacement"

@@ -1,8 +1,9 @@
 """The influence of single rows on mini-batch steps, and the fraction of the curvature that the steps miss.
 
-The statistics of a step describe only the rows that the step drew. A row may be drawn once in a thousand steps, and
-then alone determine the result of that step. Averages over steps do not show such a row, nor a row that was never
-drawn. The functions here detect both, because they evaluate every row for a few proposals of the chain.
+The statistics of a step describe only the rows that the step drew. Suppose that a row is drawn once in a thousand
+steps, and that it alone then determines the result of the step. Averages over steps do not show such a row, and they do
+not show a row that was never drawn. The functions here detect both, because they evaluate every row for a few proposals
+of the chain.
 """
 
 from __future__ import annotations
@@ -18,29 +19,33 @@ from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.common import preconditioner
 
 _ROWS = 64
-"""Largest number of rows that define directions: the rows whose effect the steps miss most."""
+"""Largest number of rows from which `_directions` computes directions: the rows whose effect the steps miss most."""
 _DIRECTIONS = 3
 _PROPOSALS = 8
-"""Number of proposals for which every row is evaluated, at the end of a warm-up window.
+"""Number of proposals for which every row is evaluated at the end of a warm-up window.
 
-The evaluation after the final draw uses twice as many proposals, with `_STEPS_BETWEEN` steps between them.
+After the final draw, every row is evaluated for twice as many proposals, with `_STEPS_BETWEEN` steps between them.
 """
 _STEPS_BETWEEN = 25
 _FAR = 1e10
-"""Value that replaces an infinite difference. Its square is still finite."""
+"""Value that replaces an infinite difference of log-likelihoods. Its square is still finite."""
 _ELEMENTS = 2**22
-"""Largest number of elements in the gradients of the rows that define directions."""
+"""Limit of the number of elements of the gradients in `_directions`."""
 
 
 class Influence(NamedTuple):
-    """The effect of each row on a step, over a few proposals."""
+    """The effect of each row on the steps of a chain, measured for a few proposals.
+
+    The difference d of a row is the change of its log-likelihood from the current position to the proposal, times the
+    likelihood power. If there is a control variate, its change is subtracted.
+    """
 
     square: Float[Array, " num_data"]
-    """Mean square of the difference of the row's log-likelihood, times the likelihood power."""
+    """Mean of d^2 over the proposals."""
     unseen: Float[Array, " num_data"]
-    """Fraction of the difference that the acceptance misses.
+    """Fraction of d that has no effect on the acceptance of proposals.
 
-    It is 0 for a row with small differences, and 1 for a row that causes a rejection in every step that draws it.
+    It is 0 for a row with small d, and 1 for a row that causes a rejection in every step that draws it.
     """
     positions: Float[Array, "proposal dim"]
     """Positions of the chain at the proposals."""
@@ -55,15 +60,15 @@ def row_influence(
     steps_between: int,
     key: PRNGKeyArray,
 ) -> Influence:
-    """Return the influence of every row on some of the sampler's proposals along a chain.
+    """Return the influence of every row, measured for some proposals along a chain.
 
     Args:
         sampler: a sampler with the methods of `AbstractPenalty`.
         posterior: the target distribution.
         state: the state of the chain.
         proposals: number of proposals.
-        steps_between: steps of the chain from one proposal to the next. They are needed because a row whose residual
-            happens to be small at one position has little influence there.
+        steps_between: number of steps of the chain from one proposal to the next. A single position is not enough,
+            because a row whose residual happens to be small there has little influence.
         key: random key.
     """
     sizes = sampler.plan(posterior.num_data)
@@ -96,10 +101,7 @@ def row_influence(
 def _log_likelihood_differences(
     posterior: AbstractPosterior, state: Any, proposal: Float[Array, " dim"]
 ) -> Float[Array, " num_data"]:
-    """Return the difference of each row's log-likelihood between a proposal and the current position.
-
-    If there is a control variate, it is subtracted. The differences are multiplied by the likelihood power.
-    """
+    """Return the difference d of each row for a proposal. `Influence` defines d."""
     d = posterior.log_likelihoods(proposal) - posterior.log_likelihoods(state.position)
     if state.anchor is not None:
         part = state.anchor.batch_part
@@ -113,13 +115,16 @@ def effective_contribution(
     *,
     disjoint: bool,
 ) -> Float[Array, " num_data"]:
-    """Return the effective contribution of each row to the log ratio of a penalised step.
+    """Return the effective contribution of each row to the log acceptance ratio of a step with a noise penalty.
 
-    Let d be the row's difference and b = d / draw_probability. If the row is drawn n times, it adds n b to the log
-    ratio and n b^2 / 2 to the penalty. The expectation of exp(n (b - b^2 / 2)) therefore replaces exp(d). For the
-    reverse move, -b replaces b. The effective contribution is half the logarithm of the ratio of the two expectations.
-    It is d (1 - b^2 / 3) for small b. It is 0 for large b, because then both moves are rejected. With replacement n is
-    a Poisson number. Without replacement n is 0 or 1, and the penalty has the additional factor 1 - draw_probability.
+    With all data, a row would multiply the acceptance ratio by exp(d), where d is its difference (see `Influence`). Let
+    b = d / draw_probability. If a step draws the row n times, the row adds n b to the log ratio and n b^2 / 2 to the
+    penalty. So the factor is exp(n (b - b^2 / 2)), and only its expectation over n matters. For the reverse move, -b
+    replaces b. The effective contribution is half the logarithm of the ratio of the two expectations.
+
+    For small b the contribution is d (1 - b^2 / 3). For large b it is 0, because then both moves are rejected. With
+    replacement n has a Poisson distribution. Without replacement n is 0 or 1, and the penalty has the additional factor
+    1 - draw_probability.
     """
     b = d / draw_probability
     if not disjoint:
@@ -137,12 +142,14 @@ def effective_contribution(
 
 
 def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Stats:
-    """Return the biases due to the rows whose effect the steps miss, and the number of rows that a step needs.
+    """Return the biases that arise because the steps miss the effect of some rows, and the number of rows K1.
 
-    `unseen` is the fraction s of the log posterior's curvature that the steps miss; it multiplies a variance by
-    1 / (1 - s). `unseen_shift` is the shift of a mean due to the gradient that the steps miss, in standard deviations.
-    Each is the value in the direction where it is largest. `rows_needed` is the number of rows with which a step has
-    sigma2 = 1, for the proposals in use.
+    - `unseen`: the fraction s of the log posterior's curvature that the steps miss. Because of it a variance is too
+      large by the factor 1 / (1 - s).
+    - `unseen_shift`: the shift of a mean, in standard deviations, because the steps miss a part of the gradient.
+    - `rows_needed`: K1, the number of rows with which a step of this sampler would have sigma2 = 1.
+
+    `unseen` and `unseen_shift` are estimates for the directions in which the biases are largest.
     """
     sizes = sampler.plan(posterior.num_data)
     if sizes.disjoint and sizes.num_used == posterior.num_data:
@@ -164,9 +171,9 @@ def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: 
 def _rows_needed(rows: Influence, state: Any) -> Float[Array, ""]:
     """Return K1, the number of rows with which a step has sigma2 = 1.
 
-    K rows that are drawn with replacement give sigma2 = K1 / K. K1 is the mean over the proposals of
-    sum_i d_i^2 / p_i, where d_i is the difference of row i, and p_i the probability to draw it. The square of the sum
-    of all differences, which is of order 1, is neglected.
+    With K rows drawn with replacement, sigma2 is K1 / K. K1 is the mean over the proposals of sum_i d_i^2 / p_i, where
+    d_i is the difference of row i (see `Influence`), and p_i is the probability that a draw selects row i. The exact
+    formula also subtracts the square of sum_i d_i. This square is of order 1 and is neglected.
     """
     probabilities = 1 / rows.square.shape[0] if state.rows is None else state.rows.probabilities
     return jnp.sum(rows.square / probabilities)
@@ -175,16 +182,17 @@ def _rows_needed(rows: Influence, state: Any) -> Float[Array, ""]:
 def _directions(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], shape: preconditioner.Preconditioner, rows: Influence
 ) -> Float[Array, "direction dim"]:
-    """Return the directions in which the rows whose effect the steps miss most have the largest curvature.
+    """Return a few directions in which the curvature that the steps miss is largest.
 
-    The directions are in the coordinates in which the covariance of the proposal is I.
+    This curvature is a sum over rows. Only the rows whose effect the steps miss most are used. The directions are in
+    coordinates in which the covariance of the proposal is the identity matrix.
     """
     count = min(posterior.num_data, _ROWS, max(4, _ELEMENTS // theta.shape[0]))
     worst = jax.lax.top_k(rows.square * rows.unseen, count)[1]
     batch = jax.tree.map(lambda leaf: leaf[:, None], posterior.take(worst))
 
     def weighted_slope(row, weight: Float[Array, ""]) -> Float[Array, " dim"]:
-        """Return a vector whose outer square is the row's unseen curvature. It is exact for a curvature of rank one."""
+        """Return a vector v such that v v' is the row's unseen curvature. It is exact for a curvature of rank one."""
         slope = shape.project(jax.grad(lambda t: posterior.log_likelihood(t, row)[0])(theta))
         length = jnp.maximum(jnp.sum(slope**2), jnp.finfo(slope.dtype).tiny)
         curvature = _directional_curvature(posterior, theta, shape.correlate(slope / jnp.sqrt(length)), row)[0]
@@ -202,13 +210,13 @@ def _unseen_fraction(
     shape: preconditioner.Preconditioner,
     direction: Float[Array, " dim"],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return the fraction of the log posterior's curvature in a direction that steps miss, and the total curvature."""
+    """Return the fraction of the log posterior's curvature in `direction` that the steps miss, and this curvature."""
     theta, anchor, step = state.position, state.anchor, shape.correlate(direction)
     curvatures = posterior.over_data(lambda row: _directional_curvature(posterior, theta, step, row))
     prior = preconditioner.prior_precision(posterior, theta)
     total = posterior.likelihood_power * jnp.sum(curvatures) + jnp.sum(prior * step**2)
     if anchor is not None and anchor.hessian is not None:
-        # The curvature of the polynomial contains all rows, independently of the batch.
+        # The curvature of the control variate's polynomial contains all rows, so the steps do not miss it.
         curvatures = curvatures - posterior.over_data(
             lambda row: _directional_curvature(posterior, anchor.point, step, row)
         )
@@ -220,11 +228,11 @@ def _unseen_fraction(
 def _mean_shift(
     posterior: AbstractPosterior, state: Any, rows: Influence, shape: preconditioner.Preconditioner
 ) -> Float[Array, ""]:
-    """Return the largest shift of a mean, in standard deviations, due to the unseen gradient sum_i unseen_i grad l_i.
+    """Return the shift of a mean, in standard deviations, due to the unseen gradient sum_i unseen_i grad l_i.
 
-    At a position of the chain, the unseen gradient differs from its value at the posterior's mean. The difference is
-    about the unseen fraction of the curvature times the total gradient. Both are known, so the difference is
-    subtracted.
+    The direction of the unseen gradient is used, in which the shift is largest. At a position of the chain, the unseen
+    gradient differs from its value at the posterior's mean. The difference is about the unseen fraction of the
+    curvature times the total gradient. Both factors are known, so the difference is subtracted.
     """
 
     def slopes_at(position: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:

@@ -1,4 +1,4 @@
-"""Metropolis-Hastings on mini-batches, the step that `penalty` and `batched` share."""
+"""Metropolis-Hastings on mini-batches: the code that the samplers `penalty` and `batched` share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from bnnzoo.samplers.subsampled.row_probabilities import RowProbabilities
 
 
 class PenaltyState(eqx.Module):
-    """State of a chain, with the means over warm-up steps that determine the batch sizes."""
+    """State of a chain. `seen` has means over the steps of a warm-up window, from which batch sizes are selected."""
 
     position: Float[Array, " dim"]
     step_size: Float[Array, ""]
@@ -48,13 +48,13 @@ class PenaltyState(eqx.Module):
     anchor: Anchor | None
     seen: WarmupMeans
     auto: Bool[Array, " 3"]
-    """Three flags: whether warm-up chooses n, whether it chooses M, and whether it chooses `sampling`."""
+    """Three flags: whether warm-up selects `batch_size`, `num_batches` and `sampling`, in this order."""
     rows: RowProbabilities | None
     """Probabilities with which the rows are drawn; None if they are all equal."""
 
 
 class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
-    """Metropolis on mini-batches with a penalty of `correction` terms; `Penalty` gives the formulas."""
+    """Metropolis on mini-batches, with a noise penalty of `correction` terms. See `Penalty` for the formulas."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = (ACCEPTANCE_RATE, *STATISTICS, LOG_DENSITY_ESTIMATE)
 
@@ -66,14 +66,14 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     step_size: Annotated[Number, Gt(0), Doc("eta: step size of the proposal; for hmc, of one leapfrog step")] = number(
         0.01
     )
-    num_steps: Annotated[int, Ge(1), Doc("an hmc proposal has 1 to num_steps leapfrog steps, drawn uniformly")] = 10
+    num_steps: Annotated[int, Ge(1), Doc("for hmc: the number of leapfrog steps is uniform in 1, ..., num_steps")] = 10
     batch_size: Annotated[
         int | Literal["auto"], Ge(1), Doc("n: rows per batch; auto: 50, then selected by warm-up")
     ] = "auto"
     num_batches: Annotated[
         int | Literal["auto"], Ge(1), Doc("M: batches per step; auto: 20, then selected by warm-up")
     ] = "auto"
-    budget: Annotated[int, Ge(40), Doc("largest number of rows per step, n x M, that auto selects")] = 10_000
+    budget: Annotated[int, Ge(40), Doc("largest number of rows per step (n x M) that auto selects")] = 10_000
     variance: Annotated[
         Literal["pooled", "batch-means"],
         Doc("estimate of sigma2, the variance of the noise: from the spread over rows, or over batch means"),
@@ -90,13 +90,13 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
     @property
     def order(self) -> Order:
-        """Order of the control variate; none until `choose` has resolved `auto`."""
+        """Order of the control variate. As long as `control_variate` is `auto`, it is "none"."""
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Choose a second-order control variate and hmc proposals for the fields that are `auto`.
+        """Return the values of `control_variate` and `proposal` if they are `auto`: second order, and hmc.
 
-        This requires that the posterior has a known centre and that steps use mini-batches.
+        The result is empty if the posterior has no known centre, or if each step uses all data.
         """
         del thetas
         if posterior.centre() is None or self._uses_all_data(posterior.num_data):
@@ -111,9 +111,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return batch_sizes.initial_sizes(self.batch_size, self.num_batches, self.sampling, num_data)
 
     def _uses_all_data(self, num_data: int) -> bool:
-        """Whether sizes and sampling are `auto` and the data are so few that each step uses all of them.
+        """Whether each step uses all data, because they are few and the sizes and `sampling` are `auto`.
 
-        It is false with a control variate, because a few dozen data then suffice.
+        With a control variate the result is False, because a few dozen data per step then suffice.
         """
         free = self.batch_size == self.num_batches == self.sampling == "auto" and self.order == "none"
         return free and num_data <= min(batch_sizes.FULL_BATCH_UP_TO, self.budget)
@@ -185,13 +185,13 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
                 fewest=1 if self.variance == "pooled" else 2,
             )
             states = replace(states, seen=jax.tree.map(jnp.zeros_like, states.seen))
-            # An unchanged size needs no new compilation; the resolved names are stored in the fields at the end.
+            # The same sampler needs no new compilation. The final call stores the resolved names in the fields.
             if resized == current:
                 return self, states
             current = resized
         fields = current.fields()
         if self.sampling == "importance":
-            fields.pop("sampling")  # rows that are drawn by their influence may repeat, whatever the sizes
+            fields.pop("sampling")  # the sizes do not determine `sampling` here
         return dataclasses.replace(self, proposal=proposal, **fields), states
 
     def warmup_step(
@@ -242,7 +242,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def _batch(
         self, posterior: AbstractPosterior, rows: RowProbabilities | None, *, key: PRNGKeyArray
     ) -> tuple[Any, Float[Array, " used"] | None]:
-        """Return the data of a step and their weights in a mean. The weights are None if they are all equal."""
+        """Return the data of a step and their weights in a mean; None if all weights are equal."""
         sizes = self.plan(posterior.num_data)
         if rows is not None:
             return rows.minibatch(posterior, sizes.num_used, key=key)
@@ -281,7 +281,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def difference(
         self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
     ) -> Difference:
-        """Return delta and its variance from the (possibly weighted) per-datum differences `d` of a step."""
+        """Return delta and its variance. `d` has each datum's change of log-likelihood, times its weight if any."""
         sizes, total = self.plan(posterior.num_data), posterior.num_data
         # Sizes are multiplied as floats: N * N overflows an int32 above 46 340 data.
         scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)
@@ -300,9 +300,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return self.correction > 0
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Return the relative margins of acceptance and sigma2.
+        """Return the relative margins of the acceptance rate and of sigma2 to their targets.
 
-        The margin of sigma2 is at least -9, so that a single outlier does not dominate the mean.
+        The margin of sigma2 is at least -9, so that a single outlier does not dominate the mean over steps.
         """
         acceptance = stats["acceptance_rate"] / self.target_acceptance - 1
         sigma2 = jnp.nan_to_num(stats["sigma2"], nan=jnp.inf)
@@ -318,15 +318,15 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         uses_all_data = sizes.disjoint and sizes.num_used == posterior.num_data
         if self.variance == "batch-means" and sizes.batches == 1 and not uses_all_data:
             raise UsageError(
-                "[[sampler.num_batches]]: the variance of batch-means needs 2 or more batches; use more, or "
-                "[[sampler.variance=pooled]]"
+                "[[sampler.num_batches]]: must be at least 2 for [[sampler.variance=batch-means]]; use a larger value, "
+                "or [[sampler.variance=pooled]]"
             )
         if sizes.num_used < 2:
-            raise UsageError("one row per step has no variance; use [[sampler.batch_size=2]] or more, or nuts")
+            raise UsageError("one row per step gives no estimate of sigma2; use [[sampler.batch_size=2]], or nuts")
         refuse_large(self.order, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Count two likelihoods per datum, its derivatives at the anchor, and the gradients of the proposal."""
+        """Return the number of evaluations: likelihoods, derivatives at the anchor, gradients of the proposal."""
         del warmup
         order, gradients = ORDER[self.order], 0.0
         if self.resolved_proposal(posterior.num_data) != "random-walk" and order < 2:

@@ -12,24 +12,28 @@ from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
 
 
 class Penalty(AbstractPenalty):
-    """Draws from the posterior, to the order of the correction, using a few mini-batches per step.
+    """Draws from the posterior with a few mini-batches per step, correct up to the order of a noise penalty.
 
     Kawasaki, Holzmann and Adu-Gyamfi, arXiv 2210.09141; Ceperley and Dewing 1999, J. Chem. Phys. 110, 9812.
-    A step draws M new batches of n data, K = M n, and uses them for both theta and the proposal theta':
+    A step draws M new batches of n data and uses these K = M n data for both theta and the proposal theta'. Let p be
+    the prior, l_i the log-likelihood of datum i, beta the likelihood power and N the number of data:
 
         d_i    = l_i(theta') - l_i(theta)
         delta  = -(log p(theta') - log p(theta)) - beta (N / K) sum_i d_i
         sigma2 = estimate of Var(delta)
         accept with probability min(1, exp(-delta - u) q(theta|theta') / q(theta'|theta))
 
-    The penalty is u = sigma2/2 + sigma2^2/(4(m+1)) + sigma2^3/(3(m+1)(m+3)), m = dof + 1. Its second and third terms
-    are needed because sigma2 is only an estimate of the variance.
+    The penalty u corrects for the noise of delta: u = sigma2/2 + sigma2^2/(4(m+1)) + sigma2^3/(3(m+1)(m+3)). Here
+    m = dof + 1, and dof is the number of degrees of freedom of sigma2. The second and the third term are needed because
+    sigma2 is only an estimate of the variance.
 
-    A control variate subtracts from every d_i the change of a Taylor polynomial of l_i at an anchor, and adds the sum
-    of these changes over all data. Only the remainder is then noisy. The anchor moves at the ends of warm-up windows,
-    and is fixed after warm-up. Langevin and hmc proposals use gradients: those of the polynomial if it is of second
-    order, otherwise those of another mini-batch. This mini-batch is independent of the batches for the acceptance, and
-    the reverse move uses the same one.
+    A control variate reduces the noise. It subtracts from every d_i the change of a Taylor polynomial of l_i, and adds
+    the sum of these changes over all data. The polynomials are expanded at a point called the anchor. The anchor can
+    move at the end of a warm-up window, and is fixed after warm-up.
+
+    Langevin and hmc proposals use gradients. If the polynomials are of second order, the gradients are those of the
+    polynomials. Otherwise they come from another mini-batch, which is independent of the batches for the acceptance and
+    which also serves the reverse move.
     """
 
     exactness: ClassVar[Exactness] = "noise-corrected"

@@ -1,4 +1,4 @@
-"""Checks of the penalty's validity: whether the noise is small enough for the correction."""
+"""Checks whether the mini-batch noise is so small that the noise penalty is valid."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from bnnzoo.samplers.subsampled.batch_sizes import Sizes
 from bnnzoo.samplers.subsampled.noise_penalty import Difference
 
 MAX_SIGMA2 = 2.0
-"""Largest mean variance of the noise for which the series is accurate."""
+"""Largest mean variance of the noise, sigma2, for which the penalty is accurate."""
 
 MAX_SKEW_BIAS = 0.015
-"""Largest mean of acceptance x |skewness| sigma^3 / 6.
+"""Largest mean over the steps of acceptance x |skewness| sigma^3 / 6.
 
-Below it, the errors of mean and variance are a few percent, in tests with outliers and with lognormal data. At 0.03 to
-0.04 the error of the mean is 0.15 to 0.35 standard deviations (`tests/samplers/test_batch_invariance.py`)."""
+In tests with outliers and with lognormal data, the errors of mean and variance are a few percent below this limit. With
+a value of 0.03 to 0.04 the error of the mean is 0.15 to 0.35 standard deviations
+(`tests/samplers/test_batch_invariance.py`)."""
 
 MAX_STEP_SKEW = 0.05
-"""Bias due to skewness above which a single step counts as biased."""
+"""Largest value of |skewness| sigma^3 / 6 in a single step. Above it the step counts as biased."""
 
 MIN_ACCEPTANCE = 0.01
 """Smallest acceptance rate. Below it a chain hardly moves."""
 
 MAX_UNSEEN = 0.09
-"""Largest fraction of the curvature, in the worst direction, that comes from rows whose effect steps miss.
+"""Largest fraction of the curvature, in the worst direction, that the steps miss because some rows have no effect.
 
 At this value the variance in that direction is a tenth too large (`benchmarks/guard.py`).
 """
 
 MAX_SHIFT = 0.6
-"""Largest shift of a mean, in standard deviations and in the worst direction, due to rows whose effect steps miss.
+"""Largest shift of a mean, in standard deviations and in the worst direction, due to rows without effect on the steps.
 
 The means of single weights shift about half as much (`benchmarks/guard.py`).
 """
 
 WARMUP = 500
-"""Number of warm-up steps that the advice recommends if the user's step size is too large."""
+"""Number of warm-up steps that the advice recommends if there was no warm-up and the user's step size is too large."""
 
 _EXACT = "unseen_shift"
-"""Name of the diagnostic from all rows. It replaces the bias that is estimated from the skewness of mini-batches, which
-is unreliable if the noise has heavy tails."""
+"""Name of a diagnostic that uses all rows. If a run has it, `skew_bias` is not tested: an estimate from the skewness of
+mini-batches is unreliable if the noise has heavy tails."""
 
 STATISTICS = (
     Statistic("sigma2", "mean", "σ² of the log ratio", MAX_SIGMA2, "limit of the mean"),
@@ -66,7 +67,7 @@ STATISTICS = (
 
 
 def noise_statistics(difference: Difference, penalty: Float[Array, ""], rate: Float[Array, ""]) -> Stats:
-    """Return the statistics of a step's noise."""
+    """Return the statistics that describe the noise of a step and its penalty."""
     skew_bias = jnp.abs(difference.skewness) * difference.sigma2**1.5 / 6
     return {
         "delta": difference.delta,
@@ -92,19 +93,19 @@ def regime(
     langevin: bool,
     importance: bool,
 ) -> tuple[Finding, ...]:
-    """Return the problems found in a run, most severe first, given the means of its statistics over all steps.
+    """Return the problems found in a run, most severe first.
 
     Args:
-        means: means of the statistics, and the values of `inspect`.
+        means: the mean of each statistic over all steps, and the values of `inspect`.
         sizes: batches of a step.
         num_data: number of data.
         budget: largest number of data that a step may use.
-        tuned: whether warm-up adapted the step size. With more data per step it would then choose a larger step size,
-            so that the noise would stay the same.
-        target_sigma2: mean sigma2 at which warm-up aims.
-        pooled: whether sigma2 is estimated from the spread over data, and not over batch means.
-        langevin: whether sigma2 is proportional to the step size, and not to its square.
-        importance: whether rows are drawn by their influence.
+        tuned: whether warm-up adapted the step size. If so, more data per step do not reduce the noise: warm-up would
+            choose a larger step size.
+        target_sigma2: the mean sigma2 that warm-up does not exceed.
+        pooled: True if sigma2 is estimated from the spread over data, False if from the spread over batch means.
+        langevin: True if sigma2 is proportional to the step size, False if it is proportional to its square.
+        importance: whether influential rows are drawn more often.
     """
     eta = means["step_size"]
     smaller_steps = (
@@ -128,7 +129,7 @@ def regime(
         f"use {setting('sampler.batch_size', 2 * sizes.size)} {setting('sampler.num_batches', sizes.batches)}"
     )
     larger_batch = double_batch if 4 * sizes.num_used <= num_data else all_data or smaller_steps
-    # Rows can be drawn by their influence only after warm-up has measured it.
+    # Influential rows can be drawn more often only if warm-up has measured their influence.
     influence_advice = (
         f"use {setting('sampler.sampling', 'importance')}, a larger {setting('sampler.batch_size')} than {sizes.size}, "
         "or a smaller step"
@@ -156,29 +157,29 @@ def _exceeded_limits(
         (
             "regime_dof",
             "regime_dof",
-            "fraction of steps with sigma2 > dof/4",
+            "fraction of steps in which sigma2 exceeds a quarter of its degrees of freedom",
             0.01,
-            f"the correction is not valid there: {dof_advice}",
+            f"the noise penalty is not valid in these steps: {dof_advice}",
         ),
         (
             "skewness",
             "regime_skew",
-            "fraction of steps whose skewed differences cause a bias above 0.05",
+            "fraction of steps in which the skewness of the noise causes a bias above 0.05",
             0.5,
             skewness_advice,
         ),
-        ("skewness", "skew_bias", "mean bias from skewed differences", MAX_SKEW_BIAS, skewness_advice),
+        ("skewness", "skew_bias", "mean bias due to the skewness of the noise", MAX_SKEW_BIAS, skewness_advice),
         (
             "unseen",
             "unseen",
-            "fraction of the log posterior's curvature from rows without effect on the steps",
+            "fraction of the log posterior's curvature that comes from rows without effect on the steps",
             MAX_UNSEEN,
             row_advice,
         ),
         (
             "shift",
             "unseen_shift",
-            "shift of a mean, in sd, from rows without effect on the steps",
+            "shift of a posterior mean, in standard deviations, due to rows without effect on the steps",
             MAX_SHIFT,
             row_advice,
         ),
@@ -192,21 +193,21 @@ def _exceeded_limits(
 
 
 def _untuned_noise_advice(sizes: Sizes, excess: float, num_data: int, shorter_steps: str, all_data: str) -> str:
-    """Return advice for noise whose variance is `excess` times too large, if the user gave the step size."""
+    """Return advice for a run with the user's step size, in which the noise variance is `excess` times too large."""
     if 2 * sizes.num_used * excess <= num_data:
         return f"use {_more_batches_setting(sizes, excess, num_data)}, or {shorter_steps}"
     return f"{all_data}; or use {shorter_steps}" if all_data else f"use {shorter_steps}"
 
 
 def _all_data_setting(num_data: int) -> str:
-    """Return the options with which a step uses every datum once, except for a remainder of fewer than twenty data."""
+    """Return options with which a step uses every datum once. A remainder of fewer than twenty data stays unused."""
     batches = min(20, num_data)
     sizes = {"batch_size": num_data // batches, "num_batches": batches}
     return " ".join(setting(f"sampler.{name}", value) for name, value in {"sampling": "disjoint", **sizes}.items())
 
 
 def _more_batches_setting(sizes: Sizes, factor: float, num_data: int) -> str:
-    """Return the option that divides the noise variance of a step by `factor`."""
+    """Return the option with the number of batches that divides the noise variance of a step by `factor`."""
     # Without replacement the variance also depends on the fraction of the data that a step does not use.
     disjoint_correction = 1 / num_data if sizes.disjoint else 0.0
     num_used = 1 / (disjoint_correction + (1 / sizes.num_used - disjoint_correction) / factor)

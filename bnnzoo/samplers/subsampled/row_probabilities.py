@@ -13,23 +13,25 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.permutation import integers_below
 
 _UNIFORM = 0.5
-"""Fraction a of the draws that are uniform. A row's weight is at most 1 / a times its weight in a uniform batch."""
+"""Fraction a of uniform draws: p_i is at least a / N. So the weight of a row is at most 1 / a; with equal probabilities
+it would be 1."""
 _TOTAL_COUNT = 2.0**31
 """Approximate sum of the integer counts over all rows. With integers the weight of a draw matches its probability
-exactly. The error of a float32 sum over a million rows would be a tenth of the probability of a row."""
+exactly. With float32 probabilities of a million rows, the rounding error of their cumulative sum would be a tenth of
+one probability."""
 
 
 class RowProbabilities(eqx.Module):
-    """Probabilities p_i = counts_i / sum counts.
+    """Probabilities p_i = counts_i / sum_j counts_j with which the rows are drawn.
 
-    They do not depend on theta, and are fixed within a window and after warm-up.
+    They do not depend on theta. They change only between warm-up windows.
     """
 
     starts: UInt32[Array, " num_data"]
     """Cumulative sum of the counts of all previous rows."""
     counts: UInt32[Array, " num_data"]
     looks: Float[Array, ""]
-    """Number of evaluations of the rows' influence so far."""
+    """Number of times that the influence of the rows has been evaluated."""
 
     @property
     def total(self) -> UInt32[Array, ""]:
@@ -44,7 +46,7 @@ class RowProbabilities(eqx.Module):
     def minibatch(
         self, posterior: AbstractPosterior, size: int, *, key: PRNGKeyArray
     ) -> tuple[Any, Float[Array, " size"]]:
-        """Return the data of the rows that `draw` selects, and their weights."""
+        """Return the data of `size` rows that `draw` selects, and the weights of the rows."""
         rows, weights = self.draw(size, key=key)
         # Without the barrier XLA would draw the batch again at every use.
         return jax.lax.optimization_barrier((posterior.take(rows), weights))
@@ -61,20 +63,21 @@ class RowProbabilities(eqx.Module):
 
 
 def uniform(num_data: int) -> RowProbabilities:
-    """Return equal probabilities, used before the first evaluation of the rows and without warm-up."""
+    """Return equal probabilities for all rows."""
     return _from_probabilities(jnp.full((num_data,), 1 / num_data), jnp.zeros(()))
 
 
 def update_probabilities(rows: RowProbabilities, square: Float[Array, " num_data"]) -> RowProbabilities:
-    """Return the probabilities after another evaluation of the mean squares s of the rows' differences.
+    """Return the probabilities after another evaluation of the influence of the rows.
 
-    One evaluation gives p_i = (1 - a) s_i / sum_j s_j + a / N, with a = `_UNIFORM`. The probabilities are a mean over
-    the evaluations. The k-th one has weight k, because a chain may be far from the posterior at first.
+    `square` has one value s_i for each row: the mean square of d_i over some proposals. d_i is the difference of the
+    row's log-likelihood (minus its control variate) between a proposal and the current position. An evaluation gives
+    p_i = (1 - a) s_i / sum_j s_j + a / N, with a = `_UNIFORM`. The new probabilities are a weighted mean over all
+    evaluations. Evaluation k has weight k, because a chain may be far from the posterior at first.
 
     For a move of eta posterior standard deviations, s_i is about eta^2 h_i, where h_i is the leverage of the row.
-    Probabilities proportional to the square root of h_i would minimise the variance of the noise. Probabilities
-    proportional to h_i are better for its skewness: this depends on the *largest* term d_i / (K p_i), which they keep
-    small.
+    Probabilities proportional to sqrt(h_i) would give the noise of a step its smallest variance. Probabilities
+    proportional to h_i give it a smaller skewness, because the skewness depends on the *largest* term d_i / (K p_i).
     """
     total, num_data = jnp.sum(square), square.shape[0]
     fractions = jnp.where(total > 0, square / jnp.maximum(total, jnp.finfo(square.dtype).tiny), 1 / num_data)
@@ -87,9 +90,9 @@ def update_probabilities(rows: RowProbabilities, square: Float[Array, " num_data
 
 @jax.jit
 def pool_chains(chain_probabilities: RowProbabilities) -> RowProbabilities:
-    """Return the probabilities [chain, num_data] with each chain's replaced by their mean over all chains.
+    """Return probabilities [chain, num_data] that are the same for every chain: the mean over all chains.
 
-    All chains use the same rows, so their evaluations can be combined.
+    All chains use the same data, so their evaluations of the rows can be combined.
     """
     pooled = _from_probabilities(
         jnp.mean(jax.vmap(lambda rows: rows.probabilities)(chain_probabilities), 0), chain_probabilities.looks[0]

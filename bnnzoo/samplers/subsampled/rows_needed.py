@@ -1,7 +1,8 @@
-"""K1, the number of rows with which the noise of the log ratio in a step has variance 1.
+"""K1, the number of rows per step with which the noise of the log acceptance ratio has variance 1.
 
-Let e_i be the difference of the log-likelihood of row i, minus its control variate if there is one. K rows that are
-drawn with replacement give sigma2 = K1 / K, where K1 = beta^2 N^2 Var_i(e_i).
+Let e_i be the change of the log-likelihood of row i in a step, minus the change of its control variate if there is one.
+With K rows drawn with replacement, the noise has the variance sigma2 = K1 / K, where K1 = beta^2 N^2 Var_i(e_i). N is
+the number of all rows, and beta is the likelihood power.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.common.control_variate import Anchor
 
 _PAIRS, _ROWS = 16, 4096
-"""Number of pairs of positions, and number of rows for which the differences are evaluated."""
+"""Number of pairs of positions, and largest number of rows, from which `near_centre` predicts K1."""
 
 
 def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> str:
-    """Return a sentence on the numbers of rows that a step needs and uses.
+    """Return a sentence that compares K1 with the number of rows that a step uses.
 
     If mini-batches save no time, the sentence recommends another sampler.
 
     Args:
         sampler: a sampler with the methods of `AbstractPenalty`.
         posterior: the target distribution.
-        rows_needed: K1 for the proposals in use.
+        rows_needed: K1 for the sampler's proposals.
     """
     num_data = posterior.num_data
     sizes, proposal = sampler.plan(num_data), sampler.resolved_proposal(num_data)
     text = (
-        f"with {rows_needed:.3g} rows a step of this length has sigma2 = 1; a step uses {sizes.num_used} of the "
-        f"{num_data} rows"
+        f"with {rows_needed:.3g} rows, drawn with replacement, the log ratio of a step would have noise of variance "
+        f"sigma2 = 1; a step uses {sizes.num_used} of the {num_data} rows"
     )
     if rows_needed >= num_data / 4:
         can_restrict = posterior.has_outputs and posterior.centre() is None and sampler.order == "none"
@@ -42,27 +43,27 @@ def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> 
         return f"{text}: mini-batches save no time here; use hmc or nuts{remedy if can_restrict else ''}"
     if sizes.disjoint and sizes.num_used == num_data:
         return text
-    # A gradient costs twice as much as a likelihood; a step on all rows needs one for each of its leapfrog steps.
+    # A gradient costs twice as much as a likelihood. A step with all rows needs one gradient for each leapfrog step.
     num_gradients = {"hmc": (1 + sampler.num_steps) / 2}.get(proposal, 1.0)
     cost = sampler.evaluations(posterior, {"n_steps": num_gradients})
-    return f"{text}; a step on all rows would cost about {2 * num_data * num_gradients / cost:.2g} times as much"
+    return f"{text}; a step with all rows would cost about {2 * num_data * num_gradients / cost:.2g} times as much"
 
 
 def near_centre(
     posterior: AbstractPosterior, is_sampled: Bool[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, ""]:
-    """Predict K1 of a second-order control variate at the posterior's centre, for independent proposals.
+    """Predict K1 for steps between independent draws, with a second-order control variate at the posterior's centre.
 
     Args:
-        posterior: the posterior of a subspace, whose coordinates are in units of their standard deviations.
-        is_sampled: mask of the coordinates that are sampled; the others stay at the centre.
+        posterior: the posterior of a subspace. Each coordinate is in units of its posterior standard deviation.
+        is_sampled: mask of the coordinates that are sampled. The other coordinates stay at the centre.
         key: random key.
     """
     centre = posterior.centre()
     assert centre is not None
     key_rows, key_pairs = jax.random.split(key)
     batch = posterior.minibatch(min(_ROWS, posterior.num_data), replace=False, key=key_rows)
-    # Only the rows' own polynomials are used, so the sums over all rows are placeholders.
+    # Only `batch_part` is used. It does not use the anchor's sums over all rows, so zeros take their place.
     anchor = Anchor(centre, jnp.zeros_like(centre), jnp.zeros((len(centre), len(centre)), centre.dtype))
 
     def variance(key: PRNGKeyArray) -> Float[Array, ""]:

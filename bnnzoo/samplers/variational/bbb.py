@@ -25,14 +25,13 @@ from bnnzoo.samplers.statistics import DIVERGING, Statistic
 from bnnzoo.samplers.variational import pre_activations, training
 
 _PAIRS = 2
-"""Number of pairs of antithetic draws. A pair costs two passes over all data. The noise due to the small number of
-pairs is subtracted."""
+"""Number of pairs of antithetic draws in `Bbb.inspect`. A pair costs two passes over all data."""
 _MAX_DISTANCE = 0.25
-"""Largest squared distance to the best mean, per parameter and in standard deviations: 0.5 squared."""
+"""Largest accepted squared distance to the best mean, per parameter and in standard deviations: 0.5 squared."""
 
 
 class BbbState(eqx.Module):
-    """State of a chain: the parameters of q, and the training."""
+    """State of a chain: its latest draw, the parameters of q, and the state of the training."""
 
     position: Float[Array, " dim"]
     mean: Float[Array, " dim"]
@@ -50,56 +49,58 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     """Independent draws from q = N(mean, diag(softplus(rho)^2)), the Gaussian that minimises KL(q || posterior).
 
     Blundell, Cornebise, Kavukcuoglu and Wierstra 2015, Weight Uncertainty in Neural Networks. Warm-up trains q by Adam
-    on mini-batches of n rows. A pass over the data has M = ceil(N/n) batches. The step on batch i of a pass (i = 1..M)
-    reduces
+    on mini-batches of n of the N rows. A pass over the data has M = ceil(N/n) batches. With beta the likelihood power,
+    the step on batch i of a pass (i = 1..M) reduces the free energy
 
         F_i / N = [ M pi_i KL(q || prior) - beta (N/n) sum_batch E_q log p(y | x, theta) ] / N
 
     - `samples`: the expectation E_q is estimated by the mean over this number of draws of q.
     - `sampling`: with `replacement` the rows of a batch are drawn independently. With `partition` each pass uses a new
-      random partition of the rows (equation 9 of Blundell et al.). N/n is then replaced by M, because the last batch
-      may be smaller.
-    - `kl_weights`: pi_i is 1/M, or 2^(M-i) / (2^M - 1) with `blundell`, which gives the first batches of a pass almost
-      the whole KL.
-    - `reparameterisation`: with `local` the pre-activations of dense layers are drawn for each datum
-      (`pre_activations`), instead of one theta for the batch. The expectation is the same, with less noise.
+      random partition of the rows (equation 9 of Blundell et al.). The last batch can then be smaller, so the factor
+      N/n is replaced by M.
+    - `kl_weights`: with `uniform` pi_i is 1/M. With `blundell` pi_i is 2^(M-i) / (2^M - 1), so that the first batches
+      of a pass have almost all of the weight.
+    - `reparameterisation`: with `weights` one theta is drawn for the whole batch. With `local` the pre-activations of
+      dense layers are drawn instead, for each datum. The expectation is the same, with less noise.
 
-    The KL is computed in closed form if NumPyro has one (normal priors). Otherwise only the entropy of q is in closed
-    form, and the log prior is evaluated at a draw of q. At the end of warm-up, mean and rho are replaced by their
-    averages (Polyak and Juditsky 1992) over its second half if the learning rate is constant, and over its last eighth
-    if the rate falls. The draws are from q, which is too narrow where the posterior is correlated.
+    If NumPyro knows a closed form of the KL, it is used (normal priors). Otherwise only the entropy of q is in closed
+    form, and the log prior is evaluated at a draw of q. At the end of warm-up, mean and rho are replaced by averages
+    over their values in the last steps (Polyak and Juditsky 1992). With a constant learning rate these steps are the
+    second half of warm-up. With a falling rate they are the last eighth. The draws are from q, which is too narrow
+    where the posterior is correlated.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
 
     learning_rate: Annotated[Number, Gt(0), Doc("learning rate of Adam")] = number(1e-2)
     schedule: Annotated[
-        Literal["cosine", "constant"], Doc("schedule of the learning rate: falling to 0 over warm-up, or constant")
+        Literal["cosine", "constant"], Doc("cosine: the learning rate falls to 0 over warm-up; constant: it is fixed")
     ] = "cosine"
     batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
     scale: Annotated[Number, Gt(0), Doc("initial standard deviation of q")] = number(0.05)
     reparameterisation: Annotated[
         Literal["weights", "local"],
-        Doc("sampled quantity: weights, or pre-activations (local; if each layer is used once per row)"),
+        Doc("weights: one theta per batch; local: pre-activations per row, correct if a row uses each layer once"),
     ] = "weights"
-    samples: Annotated[int, Ge(1), Doc("number of draws of q for the expectation in a step")] = 1
+    samples: Annotated[int, Ge(1), Doc("number of draws of q that estimate the expectation in a step")] = 1
     sampling: Annotated[
         Literal["replacement", "partition"],
-        Doc("rows of a batch: drawn independently, or part of a random partition that is new for each pass"),
+        Doc("replacement: rows are drawn independently; partition: each pass splits the rows at random into batches"),
     ] = "replacement"
-    kl_weights: Annotated[Literal["uniform", "blundell"], Doc("weights of the KL over the batches of a pass")] = (
-        "uniform"
-    )
+    kl_weights: Annotated[
+        Literal["uniform", "blundell"],
+        Doc("uniform: every batch of a pass has the same weight of the KL; blundell: it halves from batch to batch"),
+    ] = "uniform"
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> BbbState:
-        """Return q centred at `theta`, with standard deviations `scale`."""
+        """Return the state in which q has the mean `theta` and the standard deviation `scale` for every parameter."""
         del posterior
         rho = jnp.full_like(theta, jnp.log(jnp.expm1(self.scale)))
         adam = training.Adam.start((theta, rho), num_warmup, constant=self.schedule == "constant")
-        # While the rate is large, q still moves, and an average would lag behind it. A falling rate is small only near
-        # the end of warm-up.
+        # While the learning rate is large, q still moves, and an average would lag behind it. A falling rate is small
+        # only near the end of warm-up.
         averaged = num_warmup - num_warmup // 2 if self.schedule == "constant" else -(-num_warmup // 8)
         first = jnp.asarray(num_warmup - averaged, adam.done.dtype)
         return BbbState(theta, theta, rho, adam, jax.random.bits(key, dtype=jnp.uint32), first, (theta, rho))
@@ -139,8 +140,8 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     def settle(self, posterior: AbstractPosterior, state: BbbState, *, final: bool, key: PRNGKeyArray) -> BbbState:
         """Replace mean and rho by their averages at the end of warm-up.
 
-        Adam's iterates fluctuate because of the noise of the batches. For a narrow posterior these fluctuations can be
-        larger than its width. The averages have a much smaller error.
+        The values of mean and rho fluctuate from step to step because of the noise of the batches. For a narrow
+        posterior these fluctuations can be larger than its width. The averages have a much smaller error.
         """
         del posterior, key
         if not final:
@@ -151,8 +152,9 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     def inspect(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> Stats:
         """Estimate `mean_distance`, the squared distance of q's mean to the best mean, in standard deviations of q.
 
-        It is a sum over the parameters, and about 0 at the best mean. The estimate uses the expectation under q of the
-        gradient over all data, from pairs theta = mean +- scale eps. The noise of these pairs is subtracted.
+        The best mean is the one that minimises the KL. `mean_distance` is a sum over the parameters, and about 0 at the
+        best mean. It is computed from the expectation, under q, of the gradient of the log posterior. Pairs of draws
+        theta = mean +- scale eps estimate this expectation. The bias due to the noise of the pairs is subtracted.
         """
         scale = jax.nn.softplus(state.rho)
         slope = jax.grad(posterior.log_density)
@@ -186,7 +188,7 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     def _rows(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
     ) -> tuple[Any, Float[Array, " batch"] | None]:
-        """Return the rows of a step and their weights in a mean. The weights are None if they are all equal."""
+        """Return the rows of a step and their weights in a mean over the batch; None if all weights are equal."""
         if self.sampling == "replacement":
             return training.batch(posterior, self.batch_size, key=key), None
         total = posterior.num_data
@@ -210,7 +212,7 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         *,
         key: PRNGKeyArray,
     ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
-        """Return a draw of q, and an estimate of the expected log-likelihood per datum, times the likelihood power."""
+        """Return a draw of q, and an estimate of E_q log p(y | x, theta) per datum, times the likelihood power."""
         key_theta, key_local = jax.random.split(key)
         theta = mean + scale * standard_normal(mean, key=key_theta)
         if self.reparameterisation == "local" and isinstance(posterior, NetworkPosterior):
@@ -224,7 +226,7 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
 def kl(
     posterior: AbstractPosterior, mean: Float[Array, " dim"], scale: Float[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, ""]:
-    """Return KL(N(mean, diag(scale^2)) || prior), or an unbiased estimate if no closed form is known."""
+    """Return KL(N(mean, diag(scale^2)) || prior). If no closed form is known, return an unbiased estimate."""
     q = dist.Normal(mean, scale)
     theta = mean + scale * standard_normal(mean, key=key)
     prior, network = posterior.fixed_prior(), posterior.layout.network
@@ -236,12 +238,16 @@ def kl(
         network_kl = jnp.sum(kl_divergence(weights, prior.distribution(network)))
     except (NotImplementedError, UsageError):  # no closed form, or dependent weights
         return -jnp.sum(q.entropy()) - posterior.log_prior(theta)
-    # The likelihood's own parameters have priors of their own: the rest of the sampled log prior.
+    # The KL of the network's parameters is exact. The rest of the log prior is that of the likelihood's parameters; it
+    # is evaluated at the draw.
     other_log_prior = posterior.log_prior(theta) - prior.log_prob(theta[: network.dim], network)
     return network_kl - jnp.sum(dist.Normal(mean[likelihood_part], scale[likelihood_part]).entropy()) - other_log_prior
 
 
 def blundell_weight(steps_done: Float[Array, ""], batches: int) -> Float[Array, ""]:
-    """Return 2^(M-i) / (2^M - 1). It is computed as 2^-i / (1 - 2^-M), because 2^M overflows float32 at M = 128."""
+    """Return the weight 2^(M-i) / (2^M - 1) of the KL in batch i of a pass with M = `batches` batches.
+
+    It is computed as 2^-i / (1 - 2^-M), because 2^M overflows float32 at M = 128.
+    """
     i = jnp.mod(steps_done, batches) + 1
     return jnp.exp2(-i) / (1 - 2.0**-batches)

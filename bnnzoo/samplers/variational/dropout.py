@@ -21,11 +21,11 @@ from bnnzoo.samplers.variational import training
 
 
 class DropoutState(eqx.Module):
-    """State of a chain: its latest draw, and the training."""
+    """State of a chain: its latest draw, and the state of the training."""
 
     position: Float[Array, " dim"]
     point: Float[Array, " dim"]
-    """Trained parameters, with no unit dropped."""
+    """Trained parameters of the network without dropped units."""
     adam: training.Adam
 
 
@@ -33,10 +33,10 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
     """Draws of networks with randomly dropped units: theta = point * mask / (1 - p), with a new mask for every draw.
 
     Gal and Ghahramani 2016, Dropout as a Bayesian Approximation. A mask drops each input of a layer with probability p:
-    it sets columns of the weight matrices to 0. The first sampled matrix has no mask, unless it is the only one. In
-    dense layers the mask drops units, in convolutions channels. It keeps all biases. The draws are from the
-    distribution of point * mask / (1 - p), of which only the point is fitted. Warm-up trains the point by Adam. A batch
-    has `masks` equal parts, each with its own mask:
+    it sets a column of the layer's weight matrix to 0. The dropped inputs are units in dense layers, and channels in
+    convolutions. Biases are never dropped. The first sampled weight matrix has no mask, unless it is the only one. Only
+    the point is fitted: warm-up trains it by Adam. A batch of n rows has `masks` equal parts, and each part has its own
+    mask. With N rows in the data and beta the likelihood power, a step subtracts from the point
 
         rate_t Adam( -grad [ log p(point) + beta (N/n) sum_batch log p(y_i | x_i, point * mask / (1 - p)) ] / N )
     """
@@ -53,7 +53,7 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
             )
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse a network without a weight matrix whose inputs can be dropped."""
+        """Refuse a network in which no sampled parameter is a weight matrix, because no unit can then be dropped."""
         if not _droppable_weights(posterior.layout):
             raise UsageError(
                 "sampler dropout: no sampled parameter is a weight matrix, so there are no units to drop; "
@@ -70,7 +70,7 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: DropoutState, *, key: PRNGKeyArray
     ) -> tuple[DropoutState, Stats]:
-        """Make one Adam step on the loss with dropped units."""
+        """Make one Adam step. The loss is the mean over several random masks."""
 
         def masked_loss(point: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, ""]:
             key_mask, key_batch = jax.random.split(key)
@@ -90,7 +90,7 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
         return DropoutState(position, state.point, state.adam), training.draw_statistics(position)
 
     def _drop(self, layout: Layout, point: Float[Array, " dim"], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Return the parameters with some inputs of layers dropped and the others scaled by 1 / (1 - p)."""
+        """Apply a random mask: set the weights of dropped inputs to 0, divide those of kept inputs by 1 - p."""
         droppable, scales = _droppable_weights(layout), []
         for i, block in enumerate(layout.blocks):
             scale = jnp.ones(block.shape, point.dtype)
@@ -102,8 +102,9 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
 
 
 def _droppable_weights(layout: Layout) -> list[Block]:
-    """Return the weight matrices whose inputs are dropped."""
-    # A convolution's bias has the shape (channel, 1, 1); a norm's scale has the shape of its bias.
+    """Return the weight matrices that have a mask."""
+    # A convolution's bias has the shape (channel, 1, 1), and the scale of a normalisation layer has the shape of its
+    # bias. So the number of axes does not identify a weight matrix.
     biases = {(b.layer, b.shape) for b in layout.network.blocks if b.name.endswith("bias")}
     inner = [b for b in layout.network.blocks if (b.layer, b.shape) not in biases]
     weights = [b for b in inner if len(b.shape) == 2 or prod(b.shape[1:2]) > 1 or prod(b.shape[2:]) > 1]

@@ -16,7 +16,7 @@ from bnnzoo.samplers.variational import training
 
 
 class EnsembleState(eqx.Module):
-    """State of a chain: the network and its training."""
+    """State of a chain: the parameters of the network, and the state of the training."""
 
     position: Float[Array, " dim"]
     adam: training.Adam
@@ -27,8 +27,9 @@ class Ensemble(training.AbstractTrainedSampler[EnsembleState]):
 
     Lakshminarayanan, Pritzel and Blundell 2017, Simple and Scalable Predictive Uncertainty Estimation using Deep
     Ensembles. Each chain has its own initial position and maximises the log posterior density. The predictions are an
-    equally weighted mixture over the trained networks. `--init map` already trains each chain, with early stopping, so
-    that no warm-up is needed. If there is a warm-up, it continues with Adam on mini-batches of all training rows:
+    equally weighted mixture over the trained networks. `--init map` already trains a network for each chain, with early
+    stopping, so that no warm-up is needed. If there is a warm-up, it continues the training with Adam on mini-batches
+    of n rows, drawn from all N training rows. With beta the likelihood power, a step is
 
         theta' = theta - rate_t Adam( -grad [ log p(theta) + beta (N/n) sum_batch log p(y_i | x_i, theta) ] / N )
     """

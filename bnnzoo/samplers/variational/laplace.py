@@ -27,17 +27,17 @@ _FULL_UP_TO = 1000
 _MOST_FULL = 5000
 _MOST_WORK = 1e12
 _MAX_DISTANCE = 0.25
-"""Largest squared distance to the mode, per parameter and in standard deviations: 0.5 squared.
+"""Largest accepted squared distance to the mode, per parameter and in standard deviations: 0.5 squared.
 
-The posterior of a network has curved valleys, in which steps are short. Values of up to 0.1 therefore remain after any
-number of steps.
+The posterior of a network has curved valleys, in which the steps towards the mode are short. A squared distance of up
+to 0.1 therefore remains, even after many steps.
 """
 
 Factor = _curvature.Factor | _curvature.Kronecker
 
 
 class LaplaceState(eqx.Module):
-    """State of a chain: its latest draw, the Gaussian, and the training."""
+    """State of a chain: its latest draw, the mode and the factor of the Gaussian, and the state of the training."""
 
     position: Float[Array, " dim"]
     mode: Float[Array, " dim"]
@@ -46,33 +46,36 @@ class LaplaceState(eqx.Module):
 
 
 class Laplace(training.AbstractTrainedSampler[LaplaceState]):
-    """Independent draws from the Gaussian at a mode of the posterior with the posterior's curvature there.
+    """Independent draws from a Gaussian at a mode of the posterior, with the curvature of the posterior there.
 
-    MacKay 1992; for deep networks Daxberger et al. 2021, Laplace Redux. The Gaussian is N(mode, P^-1). By default
-    P = beta sum_i J_i' H_i J_i + the prior's curvature: the generalised Gauss-Newton matrix. J_i is the Jacobian of the
-    outputs. H_i is the Hessian of -log p(y_i | output), with its negative eigenvalues set to 0. `curvature: fisher`
-    replaces the sum by that of the outer products of the gradients. `curvature: hessian` uses minus the Hessian of the
-    log density, which exists for any posterior. P is full, Kronecker-factored by blocks, or diagonal. With `ggn` and
-    `fisher`, the likelihood's own parameters are independent, with the diagonal of their exact Hessian.
+    MacKay 1992; for deep networks Daxberger et al. 2021, Laplace Redux. The Gaussian is N(mode, P^-1). By default P is
+    the generalised Gauss-Newton matrix, beta sum_i J_i' H_i J_i + the curvature of the prior. beta is the likelihood
+    power, and J_i is the Jacobian of the outputs for datum i. H_i is the Hessian of -log p(y_i | output), with its
+    negative eigenvalues set to 0. With `curvature: fisher`, g_i g_i' replaces J_i' H_i J_i, where g_i is the gradient
+    of the datum's log-likelihood. With `curvature: hessian`, P is minus the Hessian of the log density, which exists
+    for any posterior. P is full, diagonal, or a Kronecker product for each array of parameters. The likelihood can have
+    parameters of its own, such as a noise scale. With `ggn` and `fisher` they are independent of all others, and their
+    precision is the diagonal of their exact Hessian.
 
-    Warm-up, if there is one, continues the initial training towards the mode by Adam. Then up to ten steps that use all
-    data lead to the mode, and P is computed there. (With Adam alone, the noise of the batches would cause an error,
-    which may be larger than the width of a narrow posterior.) Use `--stochastic last` for last layers. A prior that is
-    flat or has a kink at the mode has no curvature there. The inverse of its variance is then used instead.
+    If there is a warm-up, it continues the initial training towards the mode by Adam. Then up to ten steps that use all
+    data lead to the mode, and P is computed there. (With Adam alone, the noise of the batches would cause an error in
+    the mode. For a narrow posterior this error could be larger than its width.) To sample only the last layer, use
+    `--stochastic last`. A prior that is flat or has a kink at the mode has no curvature there. The inverse of its
+    variance is then used instead.
 
     P is the posterior precision of the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode).
     Predictions therefore use this linear model (Immer, Korzepa and Bauer 2021). With `predictive: network` they use
-    f(x, theta) itself. They are then too wide where P is small.
+    f(x, theta) itself. The predictions are then too wide where P is small.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("log_q"))
 
     covariance: Annotated[
         Literal["auto", "full", "kronecker", "diagonal"],
-        Doc("form of the covariance; auto: the most accurate affordable one"),
+        Doc("form of the covariance; auto: the most accurate form that is affordable"),
     ] = "auto"
     curvature: Annotated[
-        _curvature.Kind, Doc("curvature: Gauss-Newton matrix, outer products of gradients, or full Hessian")
+        _curvature.Kind, Doc("ggn: Gauss-Newton matrix; fisher: outer products of gradients; hessian: exact Hessian")
     ] = "ggn"
     predictive: Annotated[
         Literal["linearised", "network"],
@@ -82,7 +85,7 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse combinations of posterior, curvature and covariance that give no Gaussian or are too large."""
+        """Refuse a combination of posterior, curvature and covariance that gives no Gaussian or is too expensive."""
         if not posterior.has_outputs:
             if self.curvature != "hessian":
                 raise UsageError(
@@ -109,7 +112,7 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> LaplaceState:
-        """Return the state at `theta`; without warm-up compute the mode and the Gaussian at once."""
+        """Return the state at `theta`. If there is no warm-up, compute the mode and the Gaussian."""
         del key
         adam = training.Adam.start(theta, num_warmup)
         if not num_warmup:
@@ -149,10 +152,11 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     def inspect(self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray) -> Stats:
         """Compute `mode_distance` and `log_evidence` at the chain's Gaussian.
 
-        `mode_distance` is |F' g|^2, where g is the gradient of the log density and F F' the covariance. It is the
-        squared distance to the mode in standard deviations, and 0 at the mode. `log_evidence` is the log of the
-        integral of a Gaussian that has the same value and curvature as the density there. If `mode_distance` is small,
-        it also has the same slope. Far from a mode a Gaussian with the slope would overestimate the integral.
+        `mode_distance` is |F' g|^2, where g is the gradient of the log density and F F' the covariance, both at the
+        mean of the Gaussian. It is the squared distance to the mode in standard deviations, so it is 0 at the mode.
+        `log_evidence` is the log of the integral of a Gaussian curve that approximates the unnormalised posterior
+        density. The curve has the value and the curvature of the density at this point. If `mode_distance` is small, it
+        also has the slope of the density. Far from a mode a curve with this slope would overestimate the integral.
         """
         del key
         log_volume = self._log_volume(state)
@@ -164,11 +168,11 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         }
 
     def _log_volume(self, state: LaplaceState) -> Float[Array, ""]:
-        """Return the log of the integral of the Gaussian whose density at the mode is 1."""
+        """Return the log of the integral of the Gaussian curve whose value at the mode is 1."""
         return len(state.mode) / 2 * jnp.log(2 * jnp.pi) + state.factor.log_det
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
-        """Report a position that is too far from the mode."""
+        """Report a Gaussian whose mean is too far from the mode."""
         distance = means.get("mode_distance", 0.0) / posterior.layout.dim
         if distance <= _MAX_DISTANCE:
             return ()
@@ -179,7 +183,7 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
 
     @property
     def mode_field(self) -> str:
-        """Name of the mode in the state if predictions are linearised, else ""."""
+        """Name of the state field with the mode if predictions are linearised there, else ""."""
         return "mode" if self.predictive == "linearised" else ""
 
     def _at_mode(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], adam: training.Adam) -> LaplaceState:

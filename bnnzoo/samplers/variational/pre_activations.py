@@ -14,7 +14,7 @@ from bnnzoo.posterior import NetworkPosterior
 
 
 class _Dense(eqx.Module):
-    """A dense layer with independent Gaussian parameters. Its outputs are Gaussian, and a call draws them."""
+    """A dense layer with independent Gaussian parameters. A call draws its outputs, which are Gaussian too."""
 
     mean: eqx.nn.Linear
     scale: eqx.nn.Linear
@@ -42,9 +42,9 @@ def outputs(
 ) -> Float[Array, "batch output"]:
     """Return outputs of the network for theta ~ N(mean, diag(scale^2)), with independent noise for each datum.
 
-    Kingma, Salimans and Welling 2015. In every `eqx.nn.Linear` the pre-activations are drawn for each datum. All other
-    parameters are those of `draw`, the same for the whole batch. The distribution of one datum's outputs is exact if
-    each layer is used once per datum.
+    Kingma, Salimans and Welling 2015. In every `eqx.nn.Linear` the outputs of the layer (the pre-activations) are drawn
+    for each datum, instead of its weights. For all other parameters the whole batch uses the values in `draw`. The
+    distribution of one datum's outputs is exact if the network uses each layer once per datum.
     """
     # Parameters that are not sampled have scale 0.
     zero_network = jax.tree.map(

@@ -24,18 +24,21 @@ from bnnzoo.samplers.variational import training
 
 
 class SwagState(eqx.Module):
-    """State of a chain: its position (of the descent in warm-up, then its draw), and the moments of the snapshots."""
+    """State of a chain: its position, and the moments of the snapshots.
+
+    In warm-up the position is the current point of gradient descent. Afterwards it is the latest draw.
+    """
 
     position: Float[Array, " dim"]
     velocity: Float[Array, " dim"]
     done: Float[Array, ""]
-    """Number of warm-up steps so far; snapshots are taken from step `first` on."""
+    """Number of warm-up steps so far. Snapshots are taken only after step `first`."""
     first: Float[Array, ""]
     snapshots: Float[Array, ""]
     mean: Float[Array, " dim"]
     variance: Float[Array, " dim"]
     deviations: Float[Array, "rank dim"]
-    """Deviations of the latest snapshots from the running mean at the time of the snapshot, newest first."""
+    """Deviation of each of the latest snapshots from the mean of all snapshots up to it, newest first."""
 
 
 class Swag(training.AbstractTrainedSampler[SwagState]):
@@ -43,14 +46,14 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
 
     Maddox, Garipov, Izmailov, Vetrov and Wilson 2019, A Simple Baseline for Bayesian Uncertainty in Deep Learning. With
     several chains it is Multi-SWAG (Wilson and Izmailov 2020). Warm-up is gradient descent on mini-batches, with
-    momentum and a constant learning rate. In its second half every `interval`-th position is a snapshot. The state
-    stores the mean of the snapshots and the variance of each coordinate. For the latest K = `rank` snapshots it also
-    stores D_k, the deviation from the running mean. A draw is
+    momentum and a constant learning rate. In the second half of warm-up every `interval`-th position is a snapshot. The
+    state stores the mean and the variance of the snapshots, one value per parameter. It also stores D_k for the latest
+    K = `rank` snapshots: the deviation of the snapshot from the mean of all snapshots up to it. A draw is
 
         theta = mean + sqrt(variance / 2) eps_1 + sum_k D_k eps_2k / sqrt(2 (K - 1)),   eps ~ N(0, I)
 
-    The noise of the descent determines the width of this Gaussian. The width therefore depends on the learning rate and
-    the batch size, not only on the posterior.
+    The noise of the mini-batches determines the width of this Gaussian. The width therefore depends on the learning
+    rate and the batch size, not only on the posterior.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("snapshots"))
@@ -64,15 +67,15 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
     batch_size: Annotated[
         int,
         Ge(1),
-        Doc("rows per warm-up step; at most half of all rows are used, because a batch of all rows has no noise"),
+        Doc("rows per warm-up step, limited to half of all rows, because a batch of all rows has no noise"),
     ] = 128
     interval: Annotated[int, Ge(1), Doc("number of steps between snapshots")] = 10
-    rank: Annotated[int, Ge(2), Doc("K: number of stored deviations")] = 20
+    rank: Annotated[int, Ge(2), Doc("K: number of snapshots that determine the low-rank part of the covariance")] = 20
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> SwagState:
-        """Return the state of a chain that descends from `theta`."""
+        """Return the state of a chain whose gradient descent begins at `theta`."""
         del posterior, key
         zero, zero_vector = jnp.zeros(()), jnp.zeros_like(theta)
         deviations = jnp.zeros((self.rank, theta.shape[0]), theta.dtype)
@@ -81,7 +84,7 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: SwagState, *, key: PRNGKeyArray
     ) -> tuple[SwagState, Stats]:
-        """Make one step of descent, and take a snapshot if it is due."""
+        """Make one step of gradient descent. In the second half of warm-up, take a snapshot every `interval` steps."""
         rows = posterior.minibatch(self._size(posterior), key=key)
         loss, gradient = jax.value_and_grad(lambda t: training.loss(posterior, t, rows))(state.position)
         finite = jnp.isfinite(jnp.sum(gradient))
@@ -102,9 +105,9 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
         return min(self.batch_size, max(1, posterior.num_data // 2))
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> float:
-        """Return a learning rate, at most `learning_rate`, at which the descent is stable.
+        """Return a learning rate at which gradient descent is stable. It is at most `learning_rate`.
 
-        Momentum makes the effective learning rate larger by the factor 1 / (1 - momentum).
+        Momentum multiplies the effective learning rate by 1 / (1 - momentum).
         """
         del gradients
         key = jax.random.key(0)
@@ -124,7 +127,7 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
         return min(longest, float(self.learning_rate))
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Count the gradients of one mini-batch in warm-up, and nothing for a draw."""
+        """Return the number of rows of a mini-batch in warm-up, and 0 for a draw."""
         del means
         return float(self._size(posterior)) if warmup else 0.0
 
@@ -152,7 +155,7 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
 
 
 def _with_snapshot(state: SwagState) -> SwagState:
-    """Return the state after one more snapshot. With Welford's update the variance cannot become negative."""
+    """Return the state with one more snapshot. With Welford's formula the variance cannot become negative."""
     count = state.snapshots + 1
     change = state.position - state.mean
     mean = state.mean + change / count

@@ -1,4 +1,4 @@
-"""Training in warm-up, for methods that first fit a network or a distribution of networks and then draw from it."""
+"""Training in warm-up, for methods that first fit a network, or a distribution of networks, and then make draws."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADAM = optax.scale_by_adam()
 
 
 class AbstractTrainedSampler(AbstractSampler[S]):
-    """A method that trains on mini-batches in warm-up and then draws without using the data."""
+    """A method that trains on mini-batches in warm-up. Its draws after warm-up do not use the data."""
 
     exactness: ClassVar[Exactness] = "approximate"
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING)
@@ -31,15 +31,15 @@ class AbstractTrainedSampler(AbstractSampler[S]):
     batch_size: eqx.AbstractVar[int]
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Count the gradients of one mini-batch in warm-up, and nothing for a draw, which does not use the data."""
+        """Return the number of rows of a mini-batch in warm-up, and 0 for a draw, which does not use the data."""
         del means
         return float(min(self.batch_size, posterior.num_data)) if warmup else 0.0
 
 
 class Adam(eqx.Module):
-    """State of Adam (Kingma and Ba 2015).
+    """State of the optimiser Adam (Kingma and Ba 2015).
 
-    The learning rate falls to 0 as half a cosine over warm-up, or is constant.
+    The learning rate is either constant, or falls to 0 over warm-up, as half a period of a cosine.
     """
 
     moments: PyTree
@@ -55,7 +55,7 @@ class Adam(eqx.Module):
     def descend(
         self, parameters: PyTree, gradient: PyTree, learning_rate: Number
     ) -> tuple[Adam, PyTree, Bool[Array, ""]]:
-        """Make one step if the gradient is finite. Return Adam's state, the parameters, and whether it is finite."""
+        """Make a step if the gradient is finite. Return Adam's state, the parameters, and whether a step was made."""
         finite = jnp.isfinite(sum(jnp.sum(leaf) for leaf in jax.tree.leaves(gradient)))
         direction, moments = _ADAM.update(gradient, self.moments)
         rate = learning_rate * (1 + jnp.cos(jnp.pi * self.done / self.total)) / 2
@@ -67,19 +67,19 @@ class Adam(eqx.Module):
 def step(
     posterior: AbstractPosterior, adam: Adam, parameters: P, loss: Callable[[P], Float[Array, ""]], rate: Number
 ) -> tuple[Adam, P, Stats]:
-    """Make one step of Adam on the mini-batch loss per datum. Return Adam's state, parameters and statistics."""
+    """Make one step of Adam on `loss`, a loss per datum. Return Adam's state, the parameters and the statistics."""
     value, gradient = jax.value_and_grad(loss)(parameters)
     adam, parameters, finite = adam.descend(parameters, gradient, rate)
     return adam, parameters, {"lp_estimate": -posterior.num_data * value, "diverging": ~finite}
 
 
 def draw_statistics(position: Float[Array, " dim"]) -> Stats:
-    """Return the statistics of a draw for which no density was computed."""
+    """Return the statistics of a draw whose density is not computed: only whether the draw is finite."""
     return {"diverging": ~jnp.isfinite(jnp.sum(position))}
 
 
 def batch(posterior: AbstractPosterior, size: int, *, key: PRNGKeyArray) -> Any:
-    """Draw a mini-batch of `size` rows; return all rows if there are no more than `size`."""
+    """Draw a mini-batch of `size` rows. If the data have no more rows than this, return all of them."""
     if size >= posterior.num_data:
         return posterior.all_rows()
     return posterior.minibatch(size, key=key)
