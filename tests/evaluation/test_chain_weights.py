@@ -155,7 +155,7 @@ def test_by_default_only_chains_in_different_modes_get_weights(monkeypatch):
 
 def test_a_chain_in_a_worse_mode_gets_a_small_weight():
     """Two chains sample the posterior; the third is moved to coefficients that predict worse."""
-    run = bnnzoo.sample("linear", "mala", data=_data(), progress=False, **SHORT)
+    run = bnnzoo.sample("linear", "mala", data=_data(400), progress=False, **SHORT)
     tree = run.posterior.load().copy()
     tree["posterior"]["weight"] = tree["posterior"]["weight"] * xr.DataArray(np.float32([1.0, 1.0, 0.2]), dims="chain")
     weights = chain_weights.by_stacking(Run(tree, None).predictor)
