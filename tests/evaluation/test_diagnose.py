@@ -359,9 +359,9 @@ def test_weights_of_draws_are_the_shares_of_what_their_logarithms_say():
 
     np.testing.assert_allclose(weights(800.0, 800 + np.log(3), -np.inf, 800 + np.log(4)), [1 / 8, 3 / 8, 0, 1 / 2])
     for wrong in (np.nan, np.inf):
-        with pytest.raises(UsageError, match="contains values that are not log weights"):
+        with pytest.raises(UsageError, match="contains invalid log weights"):
             weights(0.0, wrong, 0.0, 0.0)
-    with pytest.raises(UsageError, match="contains values that are not log weights"):
+    with pytest.raises(UsageError, match="contains invalid log weights"):
         weights(*[-np.inf] * 4)
     assert record({}).weights is None
 

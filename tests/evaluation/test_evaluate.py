@@ -573,7 +573,7 @@ def test_compare_refuses_other_data(folder, tmp_path, capsys):
     [
         ({"exactness": "exact", "regime_ok": "not-applicable"}, "all", ""),
         ({"exactness": "noise-corrected", "regime_ok": 1}, "all", ""),
-        ({"exactness": "noise-corrected", "regime_ok": 0}, "all", "its regime"),
+        ({"exactness": "noise-corrected", "regime_ok": 0}, "all", "outside the regime"),
         ({"exactness": "biased", "regime_ok": "not-applicable"}, "all", "the sampler is biased"),
         ({"exactness": "exact", "regime_ok": "not-applicable"}, "last", "including the row that is left out"),
     ],

@@ -54,7 +54,7 @@ def test_the_numbers_of_each_estimate_of_the_evidence():
     estimate = estimators.of_acceptance(bound, tries, -7.0)
     assert estimate.log_evidence == pytest.approx((3 + np.log(0.5) + 5 + np.log(0.25)) / 2 - 7)
     assert estimate.se == pytest.approx(np.sqrt(0.5 / 3 + 0.75 / 3) / 2)
-    assert "the fraction of 18 proposals" in estimate.meaning
+    assert "the accepted fraction of 18 proposals" in estimate.meaning
     assert estimators.of_acceptance(bound, tries).log_evidence == pytest.approx(estimate.log_evidence + 7)
     assert estimators.of_weights(np.log(weights), 7.0).log_evidence == pytest.approx(np.log(3) + 7)
     # Too few weights to have a tail; as many as have one.

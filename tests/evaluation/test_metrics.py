@@ -311,7 +311,7 @@ def test_unfamiliar_rows_are_scored_by_all_draws_and_by_the_best(task, monkeypat
     monkeypatch.setattr(familiarity, "best_draw", lambda predictor: 4)
     monkeypatch.setattr(Predictor, "signature", None)
     monkeypatch.setattr(familiarity, "_target_sds", lambda predictor: 2.0)
-    monkeypatch.setattr(Predictor, "rows_of", lambda self, spec, unseen: outside)
+    monkeypatch.setattr(familiarity.new_rows, "inputs_of", lambda predictor, spec, unseen: outside)
     result = familiarity.of_run(Predictor.__new__(Predictor), "far.csv", inside)
     assert result.name == "far.csv"
     of_draws = {

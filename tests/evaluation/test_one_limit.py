@@ -44,8 +44,7 @@ def test_calibrated_states_gap_interval_and_tolerance():
     answer = findings.answer_calibrated(curve, 400)
     assert answer.outcome == "yes"
     assert "differ by at most 5.0 % (99% interval 1.0 to 9.0 %; tolerated" in answer.text
-    assert "2% or below" in answer.text
-    assert "15% or below" in answer.text
+    assert "a lower end of at most 2% and an upper end of at most 15%" in answer.text
 
 
 def test_a_coverage_curve_leaves_its_band_exactly_where_the_answer_is_no():

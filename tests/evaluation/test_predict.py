@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -548,7 +549,7 @@ def test_inputs_too_far_for_float32_are_named_as_written(tmp_path):
     run = bnnzoo.sample("linear", "mala", data=frame, out=tmp_path / "run.nc", test_fraction=0.0, **SHORT)
     (path := tmp_path / "new.csv").write_text("b,a,y\n1,1e-30,1e-20\n2,1e20,1e25\n")
     message = r": row 2, column a: 1e\+20 is too far from the training rows \(mean 2e-30, sd 8.16e-31\)"
-    for predict in (run.predict, run.functions, run.predictor.test_rows):
+    for predict in (run.predict, run.functions, functools.partial(new_rows.evaluation_rows, run.predictor)):
         for spec, where in ((path, "new.csv"), (pd.read_csv(path), "data")):
             with pytest.raises(UsageError, match=where + message):
                 predict(spec)

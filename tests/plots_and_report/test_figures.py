@@ -428,9 +428,8 @@ def test_scores_of_test_rows_are_never_those_of_unfamiliar_ones(monkeypatch):
     parts = [{"sd": np.full(4, value), "epistemic_sd": np.full(4, value / 10)} for value in (1.0, 5.0)]
     parts += [{"sd": np.full(4, value)} for value in (2.0, 7.0)]
     monkeypatch.setattr(figures.ood_scores, "of_run", lambda predictor, spec, inside: OodScores("far.csv", *parts))
-    predictor = picture_error(
-        monkeypatch, signature=SimpleNamespace(task="regression"), test_rows=lambda self: (SKEWED, SKEWED)
-    )
+    monkeypatch.setattr(figures.new_rows, "evaluation_rows", lambda predictor: (SKEWED, SKEWED))
+    predictor = picture_error(monkeypatch, signature=SimpleNamespace(task="regression"))
     alone = pictures.ood(predictor).alt
     assert (
         "of the target 1 on test rows and 5 on far (posterior), 2 on test rows and 7 on far (single best draw)" in alone
