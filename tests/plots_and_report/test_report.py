@@ -162,7 +162,7 @@ def test_plot_writes_the_requested_pictures(good, tmp_path, capsys):
     assert cli.run([*arguments, "--format", "png"]) == 2
     assert "exists" in capsys.readouterr().err
     assert cli.run([*arguments, "--format", "png", "--force"]) == 0
-    for wrong, message in ((["--only", "pie"], "no picture"), (["--format", "doc"], "png, svg")):
+    for wrong, message in ((["--only", "pie"], "unknown picture"), (["--format", "doc"], "png, svg")):
         assert cli.run(["plot", str(good), "-o", str(tmp_path / "none"), *wrong]) == 2
         assert message in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
