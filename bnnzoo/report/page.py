@@ -168,7 +168,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _metrics(estimates: Mapping[str, Estimate], record: Record, full_record: Record) -> str:
-    """Return a table of all metrics with their standard errors over rows and their Monte Carlo errors, if they exist."""
+    """Return a table of all metrics, with their standard errors over rows and Monte Carlo errors if they exist."""
     caveat = loo.caveat(record)
     rows = [
         (name, estimate.value, *("" if error is None else error for error in (estimate.se, estimate.mcse)))
