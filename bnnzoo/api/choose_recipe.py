@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from bnnzoo.data import Dataset
 
 MAX_FULL_BATCH_ROWS = 20_000
-"""Largest number of training rows for which a recipe is chosen whose sampler uses all rows in each step.
+"""Largest number of training rows for a recipe whose sampler uses all rows in each step.
 
-A step of the integrator evaluates every row twice. With more rows, the chains make too few steps in two minutes.
+A step of the integrator evaluates every row twice. With more rows, the chains would make too few steps in two minutes.
 """
 
 MIN_DEEP_ROWS = 300
-"""Minimal number of rows for a regression network with four hidden layers.
+"""Smallest number of rows for a regression network with four hidden layers.
 
 On smaller tables, a network with one hidden layer predicted at least as well as one with two, and its chains mixed
 faster."""
@@ -92,7 +92,7 @@ def recipe_rule(dataset: Dataset) -> tuple[str, str]:
     """Return the name of the shipped recipe for the data, and the reason for this choice.
 
     Raises:
-        UsageError: if the data have no inputs, because no shipped recipe is meant for such data.
+        UsageError: if the data have no inputs. No shipped recipe is meant for such data.
     """
     if dataset.task == "density":
         raise UsageError(

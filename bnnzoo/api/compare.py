@@ -1,4 +1,4 @@
-"""Comparison of runs on the same test rows: metrics, paired differences, distance to a reference, cost."""
+"""Comparison of runs on the same test rows: metrics, paired differences, distances to a reference, and costs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from bnnzoo.evaluation.scores import evaluate
 
 _LOWER_IS_BETTER = ("nll_rounded", "nll", "rmse", "rmse_standardised", "crps", "crps_standardised", "brier")
 METRICS = (*_LOWER_IS_BETTER[:-1], "coverage_90", "accuracy", "brier", "ece")
-"""Metrics that are compared if they exist for the task of the runs."""
+"""Metrics that are compared. A metric that does not exist for the task of the runs is left out."""
 _BETTER = {
     **dict.fromkeys((*_LOWER_IS_BETTER, "loo_nll"), "lower"),
     "accuracy": "higher",
 }
-"""Metrics that can decide which run predicts better, each with its better direction."""
+"""Metrics that can decide which run predicts better, and whether a lower or a higher value is better."""
 _SIGNIFICANT_ERRORS = 2.0
 """A difference is significant if it exceeds this number of standard errors (more if there are few rows)."""
 
@@ -35,7 +35,8 @@ _SIGNIFICANT_ERRORS = 2.0
 class Compared(NamedTuple):
     """Results of one run.
 
-    `estimates` are metrics with standard errors. `numbers` have none: distances to the reference, costs and evidence.
+    `estimates` are metrics with standard errors. `numbers` are all other results: distances to the reference, costs and
+    evidence.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Compared(NamedTuple):
     estimates: dict[str, Estimate]
     numbers: dict[str, float]
     doubt: str = ""
-    """Verdict of the run if it reports a problem; see `Record.doubt`."""
+    """The problem of the run that its verdict reports; empty if there is none (see `Record.doubt`)."""
 
 
 class Difference(NamedTuple):
@@ -56,27 +57,27 @@ class Difference(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Standard error of the difference: the errors over rows and over draws combined."""
+        """Standard error of the difference. It combines the error over rows and the Monte Carlo error."""
         mcse = self.estimate.mcse or 0.0
         return math.hypot(self.estimate.se or math.nan, 0.0 if math.isnan(mcse) else mcse)
 
     @property
     def least(self) -> float:
-        """Smallest significant difference: two standard errors, or more if there are few rows (Student's t)."""
+        """Smallest significant difference: two standard errors, or more standard errors if there are few rows."""
         influence = self.estimate.influence
         rows = 1 if influence is None else len(influence)
         return self.error * float(stats.t.ppf(stats.norm.cdf(_SIGNIFICANT_ERRORS), max(rows - 1, 1)))
 
 
 class Comparison(NamedTuple):
-    """Results of all runs, and a difference for each pair of runs and metric."""
+    """Results of all runs, and the difference of each metric for each pair of runs."""
 
     compared: list[Compared]
     paired: list[Difference]
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        """One flat dictionary per run. The entry of a metric NAME is followed by its standard error, NAME_se."""
+        """One flat dictionary per run. The entry of a metric NAME is followed by its standard error NAME_se."""
         return [{"run": run.name, **run.about, **flat(run.estimates), **run.numbers} for run in self.compared]
 
     @property
@@ -102,22 +103,17 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     """Compare runs on their test rows.
 
     If every run has an evidence estimate, evidence and leave-one-out scores are compared too. The standard error of a
-    difference is computed from the differences per row. If the same rows are difficult for both runs, it is much
-    smaller than the standard error of either metric. `mcse` is the Monte Carlo error of the difference: two runs of one
-    recipe with different seeds differ by about this much.
+    difference is computed from the differences of the two scores of each row. If the same rows are difficult for both
+    runs, it is much smaller than the standard error of either metric. `mcse` is the Monte Carlo error of the
+    difference. Two runs of one recipe with different seeds differ by about this much.
 
     Args:
         runs: runs or their files.
-        reference: a run that is treated as the truth, such as long Hamiltonian chains. Distances of the other runs to
-            it are added. Classification: `agreement`, the fraction of rows with the same most probable class, and
-            `total_variation`, the mean over rows of sum_c |p_c - q_c| / 2, with p_c and q_c the class probabilities of
-            the run and the reference (Izmailov et al. 2021). Regression: `mean_distance`, the root mean square
-            difference of the predictive means, in units of the predictive sd of the reference; and `sd_ratio`, the mean
-            ratio of the predictive sds. Density: `log_density_distance`, the root mean square difference of the log
-            densities.
+        reference: a run that is treated as the truth, such as long Hamiltonian chains. The distances of the other runs
+            to this run are added; see `distances`.
 
     Raises:
-        UsageError: for fewer than two runs, or if the runs have different training or test rows.
+        UsageError: if there are fewer than two runs, or if the runs have different training or test rows.
     """
     opened_runs = [entrances.opened(run) for run in runs]
     all_runs = [*opened_runs, *([] if reference is None else [entrances.opened(reference)])]
@@ -145,7 +141,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     scores = _comparable_metrics([evaluate.of_rows(run.predictor, *tests[0]).estimates for run in opened_runs])
     for i, (name, run) in enumerate(zip(names, opened_runs, strict=False)):
         estimates = {metric: scores[i][metric] for metric in METRICS if metric in scores[i]}
-        if "rmse" in estimates:  # with a single target, the two are proportional
+        if "rmse" in estimates:  # with a single target, the two metrics are proportional
             estimates.pop("rmse_standardised", None)
         if "nll_rounded" not in scores[i] and loo_by_run and all("loo_nll" in loo_scores for loo_scores in loo_by_run):
             estimates["loo_nll"] = loo_by_run[i]["loo_nll"]
@@ -165,8 +161,8 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
 def _comparable_metrics(scores: Sequence[dict[str, Estimate]]) -> list[dict[str, Estimate]]:
     """Return the metrics of each run that can be compared.
 
-    For rounded targets `nll_rounded` is compared instead of `nll`, because a density can be made arbitrarily high at
-    values on a grid. If only some of the runs have `nll_rounded`, neither metric is compared.
+    For rounded targets `nll_rounded` is compared instead of `nll`, because a predictive density can be arbitrarily high
+    at values that repeat. If only some of the runs have `nll_rounded`, neither metric is compared.
     """
     rounded = ["nll_rounded" in metrics for metrics in scores]
     if not any(rounded):
@@ -176,9 +172,17 @@ def _comparable_metrics(scores: Sequence[dict[str, Estimate]]) -> list[dict[str,
 
 
 def distances(predictions: pd.DataFrame, truth: pd.DataFrame) -> dict[str, float]:
-    """Return the distances between the predictions of a run and those of a reference.
+    """Return the distances between the predictions of a run and the predictions of a reference.
 
-    Both tables come from `prediction_table.table`.
+    Both tables come from `prediction_table.table`. The distances depend on the task:
+
+    - Classification: `agreement` is the fraction of rows with the same most probable class. `total_variation` is the
+      mean over rows of sum_c |p_c - q_c| / 2, where p_c and q_c are the class probabilities of the run and of the
+      reference (Izmailov et al. 2021).
+    - Regression: `mean_distance` is the root mean square difference of the predictive means, each divided by the
+      predictive sd of the reference. `sd_ratio` is the mean of the predictive sd of the run, divided by the predictive
+      sd of the reference.
+    - Density: `log_density_distance` is the root mean square difference of the log densities.
     """
     if "log_density" in truth:
         log_difference = predictions["log_density"].to_numpy(np.float64) - truth["log_density"].to_numpy(np.float64)
@@ -264,7 +268,7 @@ def _sentence(first: str, second: str, differences: Sequence[Difference]) -> str
 def _evidence(runs: Sequence[Run]) -> list[Evidence]:
     """Return the evidence of each run.
 
-    The list is empty if a run has no evidence, or only a lower bound, because bounds cannot be compared.
+    If a run has no evidence estimate, or only a lower bound, the list is empty. Lower bounds cannot be compared.
     """
     try:
         evidence = [run.evidence() for run in runs]
@@ -274,18 +278,18 @@ def _evidence(runs: Sequence[Run]) -> list[Evidence]:
 
 
 def _bayes_factor(first: Compared, second: Compared) -> str:
-    """Return `log p(D) of a.nc is 3.1 ± 0.2 above that of b.nc`; the difference is the log Bayes factor."""
+    """Return a sentence such as `log p(D) of a.nc is 3.1 ± 0.2 above log p(D) of b.nc`: the log Bayes factor."""
     difference = first.numbers["log_evidence"] - second.numbers["log_evidence"]
     se = math.hypot(first.numbers["log_evidence_se"], second.numbers["log_evidence_se"])
-    error = " (of unknown error)" if math.isnan(se) else f" ± {se:.2g}"
+    error = " (unknown error)" if math.isnan(se) else f" ± {se:.2g}"
     relation = "above" if difference > 0 else "below"
     doubtful_names = [run.name for run in (first, second) if not run.numbers["log_evidence_trusted"]]
     doubt = (
-        f"; do not trust it: bnnzoo evidence gives the reason for {' and for '.join(doubtful_names)}"
+        f"; do not trust this difference: bnnzoo evidence gives the reason for {' and for '.join(doubtful_names)}"
         if doubtful_names
         else ""
     )
-    return f"log p(D) of {first.name} is {abs(difference):.3g}{error} {relation} that of {second.name}{doubt}"
+    return f"log p(D) of {first.name} is {abs(difference):.3g}{error} {relation} log p(D) of {second.name}{doubt}"
 
 
 def _cost(run: Run) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Join runs of one recipe with different seeds into one run that has the chains of all."""
+"""Join runs of one recipe with different seeds into one run with the chains of all runs."""
 
 from __future__ import annotations
 
@@ -39,15 +39,16 @@ _ROWS = ("x_test", "y_test", schema.KEPT_ROWS)
 def concat(runs: Sequence[Run | str | Path]) -> Run:
     """Join the chains of several runs into one run in memory; `Run.save` writes it.
 
-    All chains get the length of the shortest run: of a longer run, only the latest draws are used. Convergence is
-    tested again for all chains together. Run times and numbers of evaluations are summed.
+    If the runs have different numbers of draws, only the latest draws of the longer runs are used, as many as the
+    shortest run has. Convergence is tested again for all chains together. Run times and numbers of evaluations are
+    summed.
 
     Args:
         runs: runs or their files.
 
     Raises:
-        UsageError: for fewer than two runs, or for an unfinished run. Also if the runs have equal seeds, or if they
-            differ in the recipe, the rows, the variables, or the parameters that are trained and not sampled.
+        UsageError: if there are fewer than two runs, if a run is not finished, if two runs have the same seed, or if
+            the runs differ in the recipe, the rows, the variables, or the fixed (trained, not sampled) parameters.
         DamagedError: if a file is damaged; the message names it.
     """
     opened_runs = [entrances.opened(run) for run in runs]
@@ -62,7 +63,7 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     are_draws_cut = any(tree[schema.POSTERIOR].sizes[schema.DRAW] > draws for tree in trees)
     groups = {}
     for name in trees[0].children:
-        # `evaluate` may have added a group to only some of the runs, or for different draws; it is then left out.
+        # A group is left out if `evaluate` has added it to only some of the runs, or for different draws.
         datasets = [_read(run, name) for run in opened_runs if name in run.posterior.children]
         if name in (schema.POSTERIOR, schema.SAMPLE_STATS):
             groups[name] = _join_groups(
@@ -114,12 +115,18 @@ def _check(runs: Sequence[Run]) -> None:
         if not _equal(_select(constant, _SCALES), _select(first_constant, _SCALES)):
             raise UsageError(f"{run.path}: its means and sds for standardisation differ from those of {first.path}")
         if not _equal(schema.fixed_leaves(constant), schema.fixed_leaves(first_constant)):
-            raise UsageError(f"{run.path}: its trained, fixed parameters differ from those of {first.path}")
+            raise UsageError(
+                f"{run.path}: its fixed parameters (trained, not sampled) differ from those of {first.path}"
+            )
         if not _equal(_select(constant, _ROWS), _select(first_constant, _ROWS)):
-            raise UsageError(f"{run.path}: its test rows, or those of [[keep_at]], differ from those of {first.path}")
+            raise UsageError(
+                f"{run.path}: its test rows, or the rows of [[keep_at]], differ from those of {first.path}"
+            )
     seeds = [seed for run in runs for seed in _seeds(run)]
     if len(set(seeds)) < len(seeds):
-        raise UsageError("two runs with the same seed have the same draws; join runs with different [[seed]]")
+        raise UsageError(
+            "two of the runs have the same seed, so they have the same draws; join runs with different [[seed]]"
+        )
 
 
 def _select(variables: schema.Group, names: Sequence[str]) -> schema.Group:
@@ -129,8 +136,8 @@ def _select(variables: schema.Group, names: Sequence[str]) -> schema.Group:
 def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
     """Return the settings that must be equal in all runs.
 
-    The numbers of chains and draws and the seed may differ. If all runs have a time budget (`has_budget`), the lengths
-    that follow from the budget may differ too.
+    The runs may differ in the seed and in the numbers of chains and draws. If all runs have a time budget
+    (`has_budget`), they may also differ in all numbers of steps that were computed from the budget.
     """
     attributes = run.attributes
     recipe = recipe_from(str(attributes["recipe"]))
@@ -140,7 +147,7 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
         if "signature" in attributes:
             sampler = build(registry.load("samplers", recipe.sampler.name), recipe.sampler, "sampler")
             fields = part_from_object(recipe.sampler.name, sampler).fields
-            if isinstance(getattr(sampler, sampler.budget_field, None), int):  # the budget sets it
+            if isinstance(getattr(sampler, sampler.budget_field, None), int):  # the budget sets this field
                 fields = {name: value for name, value in fields.items() if name != sampler.budget_field}
             recipe = dataclasses.replace(recipe, sampler=Part(recipe.sampler.name, fields))
     return as_dict(recipe)
@@ -157,7 +164,8 @@ def _check_same_variables(group: str, run: Run, first: Run) -> None:
     Without this check, some variables would be dropped without a message.
 
     Raises:
-        UsageError: if a variable is missing, or has another type or shape, or (without chains) other values.
+        UsageError: if a variable is missing or has another type or shape. Also if a variable without chains has other
+            values.
     """
     variables, first_variables = (_describe_variables(variable, group) for variable in (run, first))
     for name in sorted(variables.keys() | first_variables.keys()):
@@ -222,7 +230,7 @@ def _draws(part: xr.Dataset) -> np.ndarray:
 
 
 def _join_groups(parts: Sequence[xr.Dataset], draws: np.ndarray) -> xr.Dataset:
-    """Join a group of several runs along the chains, with the given draw indices.
+    """Join the groups of several runs along the dimension of chains, with the given indices of the draws.
 
     Variables without chains are taken from the first run.
     """
@@ -231,7 +239,7 @@ def _join_groups(parts: Sequence[xr.Dataset], draws: np.ndarray) -> xr.Dataset:
         if schema.CHAIN not in first.dims:
             variables[name] = first
             continue
-        # The numbers of chains and draws start at 0 in each run, so the joined run gets new numbers.
+        # The indices of chains and draws start at 0 in each run, so the joined run gets new indices.
         without_coordinates = [
             part[name].drop_vars([dim for dim in schema.SAMPLED if dim in part[name].coords]) for part in parts
         ]
@@ -260,12 +268,12 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
         stuck += [start + chain for chain in json.loads(attributes.get("stuck_chains", "[]"))]
         findings = from_json(attributes.get("findings", "[]"))
         findings_by_run.append((count, [finding for finding in findings if finding.kind != "stuck"]))
-    # The finding about stuck chains is written again, because the chains have new numbers.
+    # The finding about stuck chains is computed again, because the chains have new numbers.
     combined_findings = stuck_finding(dict.fromkeys(stuck, STUCK_STEPS)) + chain_findings.combine_findings(
         findings_by_run
     )
     recipes = [recipe_from(str(attributes["recipe"])) for attributes in attributes_of_runs]
-    # The thinning of runs with a budget can differ; the largest value is stored.
+    # Runs with a budget can have different thinning. The largest value is stored.
     thin = max(recipe.thin for recipe in recipes)
     recipe = dataclasses.replace(recipes[0], chains=sum(num_chains), draws=draws, thin=thin)
     joined = {"recipe": to_yaml(as_dict(recipe)), "draws_requested": draws, "draws_done": draws, "tuned": "{}"}
@@ -285,7 +293,7 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
 
 
 def _merge_versions(texts: list[str]) -> str:
-    """Merge JSON mappings, for example of packages to versions; each key gets all of its values."""
+    """Merge JSON mappings, for example from packages to versions. The value of a key lists its values in all texts."""
     versions_by_package: dict[str, dict[str, None]] = {}
     for text in texts:
         for package, version in json.loads(text).items():

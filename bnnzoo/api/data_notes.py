@@ -12,7 +12,7 @@ _FEW_ROWS = 10
 
 
 def report_notes(problem: Problem, observer: Observer | None, tell: Observer) -> None:
-    """Report how the rows were read. Without an observer, warn if rows were left out."""
+    """Report how the rows were read. If there is no observer, warn if rows were left out."""
     rows = problem.train
     if rows is None:
         return

@@ -66,10 +66,10 @@ def sample(
     Args:
         model: a name (`"mdn"`), a name with fields (`{"name": "mdn", "hidden": (50,)}`), your own network (any Equinox
             module that maps one input to its outputs), or your own posterior.
-        sampler: a name, a name with fields, or a sampler object. Your own posterior requires a sampler object
-            (`bnnzoo.Penalty(step_size=1e-3)`). If you give neither model nor sampler, both are chosen from the data.
-        data: arrays or data frames `(x, y)`, a data frame, a `Dataset`, or any value that `--data` accepts. The default
-            is the example data set of the model.
+        sampler: a name, a name with fields, or a sampler object (`bnnzoo.Penalty(step_size=1e-3)`). Your own posterior
+            requires a sampler object. If you give neither model nor sampler, both are chosen from the data.
+        data: a pair `(x, y)` of arrays or data frames, a data frame, a `Dataset`, or any value that `--data` accepts.
+            The default is the example data set of the model.
         out: the NetCDF file. The default is a temporary file, which is deleted when Python exits; `Run.save` copies it.
         force: overwrite an existing file.
         progress: show a progress bar in a notebook or on a terminal. Nothing is shown if the output goes to a pipe.
@@ -89,7 +89,7 @@ def sample(
         BnnzooWarning: if the run has not converged, or if its predictions contradict the data.
 
     Raises:
-        UsageError: for every error that can be detected before the run.
+        UsageError: if an error can be detected before the run, for example in an option or in the data.
     """
     with observer_in_python(progress=progress and observer is None) as default_observer:
         settings = {"force": force, "observer": observer or default_observer, "share_programs": share_programs}
@@ -156,15 +156,16 @@ def run_recipe(
         out: the NetCDF file.
         force: overwrite an existing file.
         observer: a function that is called with a `Progress` after each chunk.
-        started_by: the command or the Python call, shown by messages that ask the user to start the run again.
+        started_by: the command or the Python call. It is shown if the user must start the run again.
         share_programs: see `sample`.
         began: the start of the run, as a value of `time.perf_counter`. The default is the time of `clock.run_start`.
-        stop: a function that is polled between chunks; a signal number ends the run with a checkpoint.
+        stop: a function that is called between chunks of steps. If it returns a signal number, the run writes a
+            checkpoint and ends.
         dataset: data in memory, instead of the data of the recipe.
         model: an unregistered model, instead of the model of the recipe.
 
     Raises:
-        UsageError: before anything is compiled or written.
+        UsageError: if the recipe or the data are invalid. The error is raised before anything is compiled or written.
         InterruptedRunError: if `stop` returned a signal number.
     """
     began = clock.run_start() if began is None else began
@@ -200,17 +201,18 @@ def resume(
 ) -> Run:
     """Resume an unfinished run from its checkpoint.
 
-    The result equals the result of an uninterrupted run, bit for bit. If the run is finished, but a killed process left
-    part files (the draws so far) behind, these files are removed and the run is opened.
+    The result equals the result of an uninterrupted run, bit for bit. A killed process can leave part files (which
+    contain the draws so far) beside a finished run. These files are then removed, and the run is opened.
 
     Args:
         path: the NetCDF file of the run.
         progress: show the progress, as in `sample`.
         observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
-        stop: a function that is polled between chunks; a signal number ends the run with a checkpoint.
+        stop: a function that is called between chunks of steps. If it returns a signal number, the run writes a
+            checkpoint and ends.
         allow_inexact: resume even if this machine would not produce the same draws.
-        from_part: go back to the newest checkpoint that needs only the part files before this number. Use it if a
-            later part file is damaged.
+        from_part: number of a damaged part file. The run then continues from the newest checkpoint that needs only the
+            part files before this number.
         break_lock: take over the run from another process that holds its lock but is no longer active.
         model: your own network, if the run has one.
 
@@ -225,7 +227,7 @@ def resume(
     attributes = unfinished.attributes
     if "signature" not in attributes:
         raise UsageError(
-            f"{out}: the posterior of this run was made in Python, and its file cannot rebuild it; run it again"
+            f"{out}: the posterior of this run was made in Python and is not stored in the file; start the run again"
         )
     recipe = recipe_from(str(attributes["recipe"]), source=f"{unfinished.folder.name}/header.json")
     with observer_in_python(progress=progress and observer is None) as shown, _jax_for(recipe):
@@ -243,7 +245,7 @@ def resume(
 
 
 def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
-    """Open a run from its file. If the run is unfinished, open the draws so far.
+    """Open a run from its file. An unfinished run has only the draws so far.
 
     Args:
         path: the NetCDF file of the run.
@@ -258,7 +260,7 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
 
 
 def opened(run: Run | str | Path) -> Run:
-    """Return the run; if it is given as a path, open the file."""
+    """Return a run as it is, or open the file of a run that is given as a path."""
     return run if isinstance(run, Run) else open(run)
 
 
@@ -283,7 +285,7 @@ def _run_by_hand(
     init: Literal["map", "prior"] | Float[Array | np.ndarray, "chain dim"] = "map",
     **options: Any,
 ) -> Run:
-    """Run `sample` for a posterior made in Python. The file contains the draws, but cannot rebuild the posterior."""
+    """Run `sample` for a posterior made in Python. The file contains the draws, but not the posterior."""
     if not isinstance(sampler, AbstractSampler):
         raise UsageError("a posterior made in Python needs a sampler object, such as bnnzoo.Penalty(...)")
     if void := sorted(set(options) - _LENGTHS):
@@ -323,5 +325,5 @@ def _jax_for(recipe: Recipe) -> Iterator[None]:
 
 
 def _without_repeated_notes(observer: Observer | None) -> Observer:
-    """Return the observer in the first process of a run, and a silent observer in its other processes."""
+    """Return the observer in the first process of a run, and an observer that does nothing in its other processes."""
     return observer if observer is not None and Processes.current().is_first else ignore

@@ -13,7 +13,7 @@ from bnnzoo.recipe import PARTS, Recipe, fields_of, plain, resolve
 def recipe_of(model: Any, sampler: Any, *, data: str | None, in_memory: bool, **options: Any) -> Recipe:
     """Return the recipe that Python arguments describe.
 
-    Like options of the command line, the arguments have precedence over shipped recipes.
+    The arguments have precedence over shipped recipes, like options of the command line.
     """
     all_options = options_of({"model": model, "sampler": sampler, **options}) | {"data": data}
     return resolve(None, None, [], all_options, in_memory=in_memory)

@@ -1,4 +1,4 @@
-"""A run as a Python object, with its samples and the operations on them. It needs only the file of the run."""
+"""A run as a Python object, with its samples and the operations on them. Only the file of the run is needed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Run(AbstractRunPredictions):
-    """A finished or unfinished run. `bnnzoo.evaluation` and `bnnzoo.report` do its computations.
+    """A finished or unfinished run. Its methods call `bnnzoo.evaluation` and `bnnzoo.report`.
 
     `path` is the file of the run, or None if the run is only in memory.
     """
@@ -82,8 +82,8 @@ class Run(AbstractRunPredictions):
         """Copy the file of the run to `path`. If the run is only in memory, write it to `path`.
 
         Raises:
-            UsageError: if `path` exists and `force` is not given, or if the run is not finished or its file no longer
-                exists.
+            UsageError: if `path` exists and `force` is false, if the run is not finished, or if the file of the run no
+                longer exists.
         """
         path = user_paths.checked_path(path)
         check_free(path, force=force, remedy="another path, or force=True")
@@ -93,7 +93,7 @@ class Run(AbstractRunPredictions):
         if not self.attributes["complete"]:
             raise UsageError(f"{self.path}: the run is not finished; resume it first")
         if not self._file.exists():
-            raise UsageError(f"{self.path}: no longer exists; open the run at its present path")
+            raise UsageError(f"{self.path}: the file no longer exists; open the run at its present path")
         copy_atomically(self._file, path)
 
     def summary(self) -> dict[str, Any]:
@@ -101,9 +101,9 @@ class Run(AbstractRunPredictions):
         return {"file": str(self.path) if self.path else None, **diagnostics.summary(self.predictor.record)}
 
     def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
-        """Return diagnostics of convergence and validity; see docs/evaluation.md for their names.
+        """Return diagnostics of convergence and validity; docs/evaluation.md explains their names.
 
-        It works on an unfinished run. `run.summary()["verdict"]` summarises the diagnostics in one sentence.
+        The run may be unfinished. `run.summary()["verdict"]` summarises the diagnostics in one sentence.
 
         Args:
             num_probes: number of inputs at which the convergence of the predictions is tested. One half are evenly
@@ -126,7 +126,7 @@ class Run(AbstractRunPredictions):
         return findings.gate_findings(diagnosed, limits, of_sampler=self.predictor.record.findings)
 
     def blocks(self) -> list[dict[str, Any]]:
-        """Return a dictionary per block of parameters: its size, and its norm, mean, sd and R-hat over the draws."""
+        """Return a dictionary per block of parameters: the size of the block, and its norm, mean, sd and R-hat."""
         return diagnostics.blocks(self.predictor)
 
     def evaluate(
@@ -173,8 +173,8 @@ class Run(AbstractRunPredictions):
     ) -> dict[str, Estimate]:
         """Return the metrics of `evaluate` as `Estimate` objects, which contain the influence of each row.
 
-        Without `data`, the run's own test rows are used, and `loo_` metrics of the training rows are added. `save` then
-        also causes groups of ArviZ's schema to be added to the file of a finished run. For the training rows these are
+        Without `data`, the run's own test rows are used, and `loo_` metrics of the training rows are added. With
+        `save`, groups of ArviZ's schema are then added to the file of a finished run. For the training rows these are
         `posterior_predictive` and `log_likelihood`. For the test rows they are `predictions`,
         `predictions_constant_data` and `predictions_log_likelihood`. If a group would exceed 32 MB, it contains only a
         subset of the draws, evenly spaced, and at least one draw per chain.
@@ -218,7 +218,7 @@ class Run(AbstractRunPredictions):
         return loo.caveat(self.predictor.record)
 
     def caveats(self, estimates: Mapping[str, Estimate]) -> dict[str, str]:
-        """Return the limitations of the metrics by name: `loo_caveat`, `nll_caveat`, `counts_caveat`.
+        """Return the limitations of the metrics by name: `loo_caveat`, `nll_caveat` and `counts_caveat`, if they exist.
 
         Args:
             estimates: the result of `estimates`.
@@ -245,12 +245,11 @@ class Run(AbstractRunPredictions):
         Args:
             chains: largest number of exact chains; fewer are used if the effective number of draws is smaller.
             seconds: approximate duration; by default half of the duration of the run, and at least 20.
-            tolerance: the largest bias that a run may have to pass, for means in units of the sd, and for sds relative
-                to the sd.
+            tolerance: the largest bias with which a run passes. A bias of a mean, or of an sd, is divided by the sd.
 
         Raises:
             UsageError: if the posterior is defined in Python, if the file contains predictions instead of parameters,
-                if the draws have weights, or if fewer than two of them differ.
+                if the draws have weights, or if there are fewer than two different draws.
         """
         return audit.of_run(self.predictor, chains=chains, seconds=seconds, tolerance=tolerance, seed=seed)
 
@@ -274,15 +273,15 @@ class Run(AbstractRunPredictions):
     def plot(self, name: str, *, others: Sequence[Run] = (), **options: Any) -> Picture:
         """Draw one picture and return it.
 
-        The names (and options) are: band (target=, range=, band=, truth=), density, slices (target=), ood (spec=),
-        calibration, pit, trace, rank, autocorrelation, steps and loss.
+        The names are band, density, slices, ood, calibration, pit, trace, rank, autocorrelation, steps and loss. Some
+        have options: band (target=, range=, band=, truth=), slices (target=) and ood (spec=).
 
         Args:
             others: further runs to show in the pictures band, ood and loss. In band, overlay=True draws all runs on the
                 same axes.
 
         Raises:
-            UsageError: for an unknown name, or a picture that is not available for this run.
+            UsageError: if the name is unknown, or if the picture is not available for this run.
         """
         from bnnzoo.report import figures
 
@@ -314,7 +313,7 @@ class Run(AbstractRunPredictions):
             One dictionary per picture: its name and file, or the reason why it is not available for this run.
 
         Raises:
-            UsageError: for an unknown format or picture, an existing file, or invalid options of the band.
+            UsageError: if a format or a picture is unknown, if a file exists, or if the options of `band` are invalid.
         """
         from bnnzoo.report import figures
 
@@ -324,14 +323,14 @@ class Run(AbstractRunPredictions):
         return figures.write(runs, out, formats=formats, names=names, ood=ood, force=force, band=band)
 
     def report(self, out: str | Path, *, force: bool = False) -> Path:
-        """Write a report about the run, one self-contained HTML page, and return its path.
+        """Write a report about the run and return its path. The report is one self-contained HTML page.
 
         Raises:
-            UsageError: if the file exists and `force` is not given.
+            UsageError: if the file exists and `force` is false.
         """
         from bnnzoo.report import page
 
-        out = writable_path(out, (".html", ".htm"), "a report needs a .html file", force, read=(self._file,))
+        out = writable_path(out, (".html", ".htm"), "the file of a report must end in .html", force, read=(self._file,))
         text = page.page(self.predictor)
         write_atomically(out, lambda file: file.write(text.encode()))
         return out
@@ -343,7 +342,7 @@ def _format_value(value: Any) -> str:
 
 
 def _predictors_by_name(runs: Sequence[Run]) -> dict[str, Predictor]:
-    """Return the predictor of each run by the name of its file. If two names are equal, all names get a number."""
+    """Return the predictor of each run by the name of its file. If two names are equal, add a number to all names."""
     names = [run.path.stem if run.path else f"{run.attributes['model']} by {run.attributes['sampler']}" for run in runs]
     if len(set(names)) < len(names):
         names = [f"{number} {name}" for number, name in enumerate(names, start=1)]

@@ -1,4 +1,4 @@
-"""The methods of a run that predict new inputs: tables, distributions and intervals."""
+"""The methods of a run that compute predictions for new inputs: tables, distributions and intervals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bnnzoo.progress import Observer
 
 
 class AbstractRunPredictions:
-    """The methods of `bnnzoo.Run` that predict."""
+    """The methods of `bnnzoo.Run` that compute predictions."""
 
     predictor: Predictor
     _file: Path | None
@@ -50,20 +50,20 @@ class AbstractRunPredictions:
     ) -> pd.DataFrame:
         """Return a table of the predictive distribution in original units, one row per input.
 
-        Columns of a regression: mean, sd, aleatoric_sd, epistemic_sd, q05, q50, q95, with a prefix `<target>_` if there
-        are several targets. Classification: p_<class> for each class, entropy, predicted (the most probable class).
-        Density: log_density. `interval` adds the columns of `predict_interval`. For a density, `draws` returns new rows
-        instead.
+        Regression: the columns are mean, sd, aleatoric_sd, epistemic_sd, q05, q50 and q95. They have a prefix
+        `<target>_` if there are several targets. Classification: the columns are p_<class> for each class, entropy, and
+        predicted (the most probable class). Density: the column is log_density. With `draws`, the result for a density
+        is a table of new rows instead. `interval` adds the columns of `predict_interval`.
 
         Args:
             x: an array with the columns of the training inputs, if these are numeric. Otherwise a data frame, or any
                 value that `--data` accepts; its columns are matched by name.
-            draws: for a density, instead of `x`: number of new rows to draw from the posterior predictive distribution.
+            draws: for a density, instead of `x`: number of rows to draw from the posterior predictive distribution.
             seed: seed of the Monte Carlo noise in quantiles and new rows.
             unseen: treatment of a text level that the training rows did not contain. "zero" sets the columns of all
-                known levels to 0; "error" raises an error. The default is the setting of the training.
+                known levels to 0; "error" raises an error. The default is the option `unseen` of the run.
             exposure: one positive number per row of `x`, for a run whose exposure was given as an array.
-            interval: "bayesian" or "conformal" adds the ends of an interval, or a set of classes.
+            interval: "bayesian" or "conformal". The table then has the ends of an interval, or a set of classes.
             level: probability of the interval; 0.9 by default.
             calibration: rows for conformal intervals, see `predict_interval`.
             observer: a function that is called with the progress of conformal intervals.
@@ -101,22 +101,24 @@ class AbstractRunPredictions:
     ) -> pd.DataFrame:
         """Return an interval, or a set of classes, that contains the target with probability `level`.
 
-        Columns: `lower` and `upper` in original units, with a prefix `<target>_` for several targets; or `set`, the
-        names of the classes with `|` between them. See docs/evaluation.md for the methods and their guarantees.
+        Regression: the columns are `lower` and `upper` in original units, with a prefix `<target>_` if there are
+        several targets. Classification: the column is `set`, which contains names of classes with `|` between them. See
+        docs/evaluation.md for the methods and their guarantees.
 
         Args:
             x: inputs, as for `predict`.
             level: probability of the interval.
-            interval: "bayesian" is the central interval of the predictive distribution; it has this probability if the
+            interval: "bayesian" is the central interval of the predictive distribution. It has this probability if the
                 model is correct. "conformal" has this probability for any model, if the rows are exchangeable.
-            calibration: rows with targets, in any form that `--data` accepts, that were used neither to train nor to
-                test; or "test" for the run's own test rows. Conformal intervals need them if the draws are not exact.
+            calibration: rows with targets that were used neither to train nor to test, in any form that `--data`
+                accepts; or "test" for the run's own test rows. Conformal intervals need calibration rows if the draws
+                are not exact.
             unseen: treatment of text levels that training did not contain, see `predict`.
             exposure: one positive number per row of `x`, see `predict`.
             observer: a function that is called with the progress.
 
         Raises:
-            UsageError: for a density or an invalid level, or if the interval needs calibration rows, or more of them.
+            UsageError: if the run is a density, if the level is invalid, or if there are too few calibration rows.
         """
         rows = self._rows(x, unseen, exposure)
         return prediction_intervals.table(
@@ -135,15 +137,15 @@ class AbstractRunPredictions:
             exposure: one positive number per row of `x`, see `predict`.
 
         Raises:
-            UsageError: for a density, or for inputs that do not match the training data.
+            UsageError: if the run is a density, or if the inputs do not match the training data.
         """
         return PredictiveDistribution(self.predictor, self._rows(x, unseen, exposure), seed=seed)
 
     def _rows(self, x: Any, unseen: Unseen | None, exposure: ArrayLike | None) -> np.ndarray:
-        """Return the inputs for the predictor. An exposure that is an array becomes their last column."""
+        """Return the inputs for the predictor. If the exposure is an array, it becomes the last column."""
         if exposure is not None:
             if not self.predictor.signature.exposure:
-                raise UsageError("exposure: the run has no exposure; sample it with exposure= first")
+                raise UsageError("exposure: the run has no exposure; sample again with exposure=...")
             x = with_exposure(x, exposure)
         return new_rows.inputs_of(self.predictor, x, unseen=unseen)
 
@@ -168,12 +170,12 @@ class AbstractRunPredictions:
             options: other arguments of `predict`.
 
         Raises:
-            UsageError: for another file type, an existing file, or a column name that NetCDF cannot store.
+            UsageError: if the file has another extension or exists, or if NetCDF cannot store the name of a column.
         """
         out = writable_path(
             out,
             (".csv", ".nc"),
-            "predictions need a .csv or a .nc file",
+            "a file of predictions must end in .csv or .nc",
             force,
             read=(self._file, data, options.get("calibration")),
         )
@@ -185,11 +187,11 @@ class AbstractRunPredictions:
         return out
 
     def functions(self, x: Any) -> Float[np.ndarray, "chain draw row value"]:
-        """Return the predictions of each draw at the inputs `x`, in the units of the network."""
+        """Return the prediction of each draw at each input of `x`, in the units of the network."""
         return self.predictor.functions(new_rows.inputs_of(self.predictor, x))
 
     def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return encoded inputs and targets of the test rows, or of `data`, in original units.
+        """Return the encoded inputs and the targets of the test rows, or of `data`, in original units.
 
         Raises:
             UsageError: if there are no test rows and no `data`.
@@ -209,12 +211,12 @@ class AbstractRunPredictions:
     def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
         """Compare the scores of unfamiliar inputs with the scores of the test rows, or of `data`.
 
-        The scores are computed for the posterior, and also for its best draw: the draw with the highest log density. If
-        the file has no log density, the best draw has the highest log-likelihood of at most 2000 training rows.
+        The scores are computed for the posterior, and also for its best draw, which has the highest log density. If the
+        file has no log density, the best draw has the highest log-likelihood of (at most 2000) training rows.
 
         Args:
-            spec: unfamiliar inputs, as for `predict` (labels are not needed); or "noise", which generates as many rows
-                of noise as there are test rows.
+            spec: unfamiliar inputs, as for `predict`, without targets. "noise" generates as many rows of noise as there
+                are test rows.
             unseen: treatment of text levels that training did not contain, see `predict`.
         """
         x = new_rows.evaluation_rows(self.predictor, data, unseen=unseen)[0]
@@ -222,12 +224,12 @@ class AbstractRunPredictions:
 
 
 def writable_path(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool, *, read: Sequence[Any]) -> Path:
-    """Return `out` as a path, after checks that the file can be written.
+    """Check that a file can be written, and return its path.
 
     Args:
         out: the file.
         suffixes: the allowed extensions.
-        where: the error message for another extension.
+        where: the error message if the extension is not allowed.
         force: overwrite an existing file.
         read: inputs of the command; `out` must not be one of them.
 
@@ -247,7 +249,7 @@ def _write_netcdf(out: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Write the columns of a table along the dimension `row` (`row_` if a column is called `row`)."""
     if paths := [name for name in columns if "/" in name]:
         raise UsageError(
-            f"{out}: column {paths[0]!r}: NetCDF would read the / as the name of a group; write a .csv file instead"
+            f"{out}: column {paths[0]!r}: a column of a NetCDF file must not contain /; write a .csv file instead"
         )
     dim = "row"
     while dim in columns:

@@ -1,4 +1,4 @@
-"""Pictures of arrays with matplotlib. They do not depend on runs, models or JAX."""
+"""Pictures of arrays with matplotlib. This package does not depend on runs, models or JAX."""
 
 from bnnzoo.plots._picture import FORMATS as FORMATS
 from bnnzoo.plots._picture import Picture as Picture

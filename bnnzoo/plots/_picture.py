@@ -23,7 +23,7 @@ def picture_format(path: Path) -> str:
     """Return the format of a picture file from its suffix.
 
     Raises:
-        UsageError: for an unknown suffix.
+        UsageError: if the suffix is unknown.
     """
     format = path.suffix.removeprefix(".").lower()
     if format not in FORMATS:
@@ -45,10 +45,12 @@ class Picture:
         return f"<Picture {self.name}: {textwrap.shorten(self.alt, 100, placeholder=' ...')}>"
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture to a file, on a white background. The suffix is the format: png, svg, pdf, eps or tiff.
+        """Write the picture to a file, on a white background.
+
+        The suffix of the file determines the format: png, svg, pdf, eps or tiff.
 
         Raises:
-            UsageError: for an unknown suffix.
+            UsageError: if the suffix is unknown.
         """
         path = Path(path)
         content = self._render(picture_format(path), facecolor="white")

@@ -30,10 +30,10 @@ VARIABLES = {
     "--sky": SKY,
     "--amber": AMBER,
 }
-"""Variables of a style sheet, with which an HTML page can change the colours of a picture."""
+"""The colours by the names of the CSS variables with which an HTML page can change them."""
 
 WIDTH = 4.0
-"""Width in inches: one journal column; 9-point text stays readable on a phone."""
+"""Width of a picture in inches: one journal column. At this width, 9-point text is readable on a phone."""
 
 _RC: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -74,7 +74,7 @@ _RC: dict[str, Any] = {
 
 @contextlib.contextmanager
 def style(**settings: Any) -> Iterator[None]:
-    """Apply the settings of this module in the context. The settings of the caller are restored afterwards."""
+    """Apply the settings of this module inside a `with` block, and restore the settings of the caller afterwards."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(cast(Any, {**_RC, **settings}))
@@ -104,7 +104,7 @@ def title(panel: Axes, text: str, *, letters: int = 48, **options: Any) -> None:
 
 
 def headroom(axes: Axes, fraction: float) -> None:
-    """Extend the vertical axis at the top by a fraction of its range, for a legend."""
+    """Extend the vertical axis at the top by a fraction of its range, to make room for a legend."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high + fraction * (high - low))
 
@@ -113,13 +113,13 @@ def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **
     """Add a legend above the panels, in as many columns as fit."""
     lines = [textwrap.fill(label, 48) for label in labels]
     letters = max((len(line) for label in lines for line in label.splitlines()), default=1)
-    # Widths in points: 5 per letter, and 36 for the rest of a column.
+    # Widths in points: 5 per letter, and 36 for the line sample and the space of a column.
     fitting = int(72 * figure.get_figwidth() / (5 * letters + 36))
     figure.legend(handles, lines, loc="outside upper center", ncols=max(1, min(fitting, len(lines))), **options)
 
 
 def add_chain_legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """Add a legend of the chains if there are at most six."""
+    """Add a legend of the chains if there are two to six chains."""
     if 1 < len(handles) <= 6:
         names = [f"chain {index}" for index in range(len(handles))]
         figure.legend(handles, names, loc="outside upper center", ncols=min(len(handles), 4))

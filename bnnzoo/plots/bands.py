@@ -1,4 +1,4 @@
-"""Predictive distribution of one or several runs against a single input: mean, intervals, data and sds."""
+"""Pictures of predictive distributions against a single input: mean, intervals, data and sds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DASHES = ("-", (0, (4, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)), (0, (8, 3)))
 
 
 class Curve(NamedTuple):
-    """A known curve, such as the data without noise."""
+    """A known curve, such as the targets without noise."""
 
     x: Float[np.ndarray, " point"]
     y: Float[np.ndarray, " point"]
@@ -45,7 +45,7 @@ class Band(NamedTuple):
     y: Float[np.ndarray, " row"]
 
     def intervals(self, of: Of) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """Return name, lower ends and upper ends: first of the wide interval, then of the narrow interval."""
+        """Return the name, the lower ends and the upper ends of two intervals, the wider interval first."""
         columns = self.columns
         if of == "predictive":
             return [
@@ -65,7 +65,7 @@ class Band(NamedTuple):
         return {str(name): values.to_numpy() for name, values in self.predictions.items()}
 
     def is_in_data_range(self) -> np.ndarray:
-        """Return a mask of the points inside the range of the data."""
+        """Return, for each grid point, whether it is inside the range of the data."""
         return (self.grid >= self.x.min()) & (self.grid <= self.x.max())
 
 
@@ -77,7 +77,7 @@ def band(one: Band, *, feature: str, target: str, of: Of = "predictive", truth: 
         feature: label of the input.
         target: label of the target.
         of: quantity of the band.
-        truth: known curves to draw over it.
+        truth: known curves to draw over the band.
     """
     grid, predictions = one.grid, one.predictions
     with _style.style():
@@ -128,7 +128,7 @@ def draw_intervals(panel: Axes, run_band: Band, of: Of) -> None:
 
 
 def scatter(panel: Axes, run_band: Band) -> None:
-    """Draw the training data. If there are too many, draw an evenly spaced subset; the legend gives its size."""
+    """Draw the training data, or 800 evenly spaced rows if there are more. The legend states the number."""
     row_numbers = _style.evenly_spaced(len(run_band.x), _POINTS)
     data = (
         "training data"
@@ -141,7 +141,7 @@ def scatter(panel: Axes, run_band: Band) -> None:
 
 
 def draw_truth(panel: Axes, truth: Sequence[Curve]) -> None:
-    """Draw the known curves."""
+    """Draw the known curves as dashed lines."""
     for index, curve in enumerate(truth):
         panel.plot(curve.x, curve.y, color=INK, ls=(0, (4, 2)), lw=1, label="" if index else "truth", zorder=5)
 
@@ -170,7 +170,7 @@ def bands(
         feature: label of the input.
         target: label of the target.
         of: quantity of the bands.
-        truth: known curves to draw over them.
+        truth: known curves to draw over the bands.
         overlay: draw all runs in one panel.
     """
     with _style.style():
@@ -216,7 +216,7 @@ def _draw_side_by_side(run_bands: Sequence[Band], feature: str, target: str, of:
 
 def _draw_overlaid(run_bands: Sequence[Band], feature: str, target: str, of: Of, truth: Sequence[Curve]) -> Figure:
     styles = list(zip(run_bands, cycle(_COLOURS), cycle(_DASHES)))
-    # The widest interval is drawn first, and the borders last, so that covered intervals remain visible.
+    # The widest interval is drawn first, and all borders are drawn last, so that covered intervals remain visible.
     order = sorted(range(len(run_bands)), key=lambda index: -float(np.mean(run_bands[index].standard_deviation(of))))
     figure, axes = _style.panels(2, height=2.1, sharex=True, height_ratios=(3, 2))
     top, bottom = axes[:, 0]

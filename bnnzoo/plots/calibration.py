@@ -77,7 +77,8 @@ def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) ->
 
     Args:
         pits: values of the predictive distribution function at the observed targets, by name of the target.
-        tolerance: half width of the grey band. Outside it, predictions count as miscalibrated.
+        tolerance: half of the height of the grey band. A line outside the band means that the intervals are
+            miscalibrated.
     """
     claimed = np.linspace(0, 1, 101)
     rows = len(next(iter(pits.values())))
@@ -103,7 +104,7 @@ def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) ->
             panel.legend(loc="upper left")
     coverage_text = "; ".join(
         f"{f'of {name} ' if len(pits) > 1 else ''}"
-        + ", ".join(f"{level:.0%} contain {np.mean(curve <= level):.1%}" for level in (0.5, 0.9))
+        + ", ".join(f"{level:.0%} intervals contain {np.mean(curve <= level):.1%}" for level in (0.5, 0.9))
         for name, curve in inside.items()
     )
     alt = (

@@ -53,10 +53,11 @@ def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[s
 
 
 def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str, float]) -> Picture:
-    """Draw one panel per prediction and one line per chain: the frequencies of its ranks, divided by uniform ones.
+    """Draw the frequencies of the ranks of each chain, divided by the frequency of a uniform distribution.
 
-    See Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, section 4.3. The grey band contains 98 % of the counts of
-    a bin if the draws are independent and their number is the effective sample size.
+    There is one panel per prediction and one line per chain. See Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021,
+    section 4.3. The grey band contains 98 % of the values of a bin if the draws are independent and their number is the
+    effective sample size.
     """
     chains, draws = next(iter(values.values())).shape
     bins = int(np.clip(draws // 25, 2, 20))
@@ -84,8 +85,8 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
     worst = {name: float(np.abs(frequencies - 1).max()) for name, frequencies in counts.items()}
     name = max(worst, key=lambda key: worst[key])
     alt = (
-        f"Frequency of the ranks of each chain's draws, for {len(values)} predictions; it is 1 (uniform) if the "
-        f"chains agree. The bin farthest from 1 differs by {worst[name]:.2g}, in {name}; independent draws stay "
+        f"Frequency of the ranks of each chain's draws, for {len(values)} predictions. The frequency is 1 (uniform) "
+        f"if the chains agree. The largest difference from 1 is {worst[name]:.2g}, for {name}. Independent draws stay "
         "in the grey band."
     )
     table = pd.DataFrame(
@@ -100,7 +101,7 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
 
 
 def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str, float]) -> Picture:
-    """Draw one panel per prediction and one line per chain, for at most 100 lags, up to half of the draws."""
+    """Draw one panel per prediction and one line per chain. The largest lag is 100, or half of the draws if fewer."""
     chains, draws = next(iter(values.values())).shape
     lags = np.arange(min(_LAGS, draws // 2) + 1)
     by_name: dict[str, np.ndarray] = {}
@@ -108,7 +109,7 @@ def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: 
         figure, axes = _style.panels(len(values), height=1.35, sharex=True, sharey=True)
         for panel, (name, value) in zip(axes[:, 0], values.items(), strict=True):
             estimates = np.asarray(array_stats.autocorr(np.asarray(value, float), axis=-1))[:, : len(lags)]
-            # The autocorrelation of a chain that never moves is taken as 1.
+            # The autocorrelation of a chain that never moves is drawn as 1.
             by_name[name] = np.where(np.isfinite(estimates), estimates, 1.0)
             limit = 2 / draws**0.5
             panel.axhspan(-limit, limit, color=MUTED, alpha=0.18, lw=0)
@@ -122,7 +123,7 @@ def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: 
     worst = min(ess, key=lambda name: ess[name])
     alt = (
         f"Autocorrelation of {len(values)} predictions within each of {chains} chains, up to lag {lags[-1]}. "
-        f"The smallest effective sample size shown is {ess[worst]:.0f} of {chains * draws} draws, of {worst}. "
+        f"The smallest effective sample size shown is {ess[worst]:.0f} of {chains * draws} draws, for {worst}. "
         "Values inside the grey band are noise."
     )
     table = pd.DataFrame({"lag": lags} | {name: value.mean(0) for name, value in by_name.items()})

@@ -1,4 +1,4 @@
-"""Predictive density of data without inputs, with the data, for one or two columns."""
+"""Pictures of the predictive density of data without inputs, for one or two columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def density_of_one(
     *,
     column: str,
 ) -> Picture:
-    """Draw the density of one column, a band that contains 90 % of the densities of the draws, and the data."""
+    """Draw the density of one column, a band with 90 % of the densities of the draws at each point, and the data."""
     with _style.style():
         figure, axes = _style.panels(height=2.4)
         panel = axes[0, 0]
@@ -40,9 +40,8 @@ def density_of_one(
         _style.headroom(panel, 0.35)
         panel.legend(loc="upper center", ncols=2)
     alt = (
-        f"Predictive density of {column} over a histogram of {len(rows)} training rows, largest "
-        f"({density.max():.3g}) at {grid[density.argmax()]:.3g}, with the band that contains 90 % of the draws' "
-        "densities."
+        f"Predictive density of {column} over a histogram of {len(rows)} training rows. The density is largest "
+        f"({density.max():.3g}) at {grid[density.argmax()]:.3g}. The band contains 90 % of the draws' densities."
     )
     table = pd.DataFrame({column: grid, "density": density, "q05": low, "q95": high})
     return Picture("density", _TITLE, alt, figure, table)
@@ -55,7 +54,7 @@ def density_of_two(
     *,
     columns: Sequence[str],
 ) -> Picture:
-    """Draw the highest-density regions with 50, 90 and 99 % of the probability, and the data."""
+    """Draw the highest-density regions that contain 50, 90 and 99 % of the probability, and the data."""
     x_grid, y_grid = grids
     levels = levels_of(density)
     with _style.style():

@@ -15,11 +15,11 @@ from bnnzoo.plots._style import BLUE, INK, MUTED
 
 
 def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
-    """Draw the histogram of the probability integral transform (Dawid 1984), with two standard errors of each bin.
+    """Draw the histogram of the probability integral transform (Dawid 1984), with error bars of two standard errors.
 
     There is one panel per target. In a common histogram, a distribution that is too wide for one target and too narrow
-    for another could look calibrated. A hump means that intervals are too wide, and a bowl that they are too narrow. A
-    slope means that predictions are biased.
+    for another could look calibrated. A hump means that intervals are too wide. A bowl means that they are too narrow.
+    A slope means that predictions are biased.
     """
     rows = len(next(iter(pits.values())))
     bins = int(np.clip(rows // 10, 4, 20))
@@ -73,11 +73,11 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
 
 
 def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) -> Picture:
-    """Draw one panel per quantity: the histogram of the ranks of the true values, divided by a uniform distribution.
+    """Draw the histogram of the ranks of the true values, divided by the frequency of a uniform distribution.
 
-    See Talts et al. 2018. The grey band contains 99 % of the counts of a bin if the draws are calibrated. A bowl means
-    that the draws are too close together, and a hump that they are too far apart. A slope means that they are too low
-    or too high.
+    There is one panel per quantity. See Talts et al. 2018. The grey band contains 99 % of the values of a bin if the
+    draws are calibrated. A bowl means that the draws are too narrow. A hump means that they are too wide. A slope means
+    that they are too low or too high.
     """
     replicates = len(uniform)
     bins = int(np.clip(replicates // 12, 4, 20))

@@ -1,4 +1,4 @@
-"""Picture of the loss against the steps of runs that minimise or sample it, and of its posterior mean."""
+"""Picture of the loss against the steps, for runs that minimise the loss and for runs that sample the posterior."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Descent(NamedTuple):
     """Step of the first draw. The first warm-up step is step 1."""
     thin: int
     draws: Float[np.ndarray, "chain draw"] | None
-    """Loss of the draws; None if it was not recorded, as for a trained network."""
+    """Loss of the draws; None if it was not recorded, for example for a trained network."""
 
 
 def loss(paths: Sequence[Descent]) -> Picture:
-    """Draw the loss against the step on a log axis: one colour per run, one line per chain.
+    """Draw the loss against the step, which has a log axis, with one colour per run and one line per chain.
 
-    A dashed line is the mean over the draws.
+    Dashed lines show the mean loss of the draws of each run.
     """
     rows = []
     with _style.style():
@@ -57,7 +57,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
                 rows.append(
                     {"run": path.name, "what": "at the end", "loss": float(_curves_of_path(path)[-1][1][:, -1].mean())}
                 )
-        # The upper half of the vertical axis shows a part of the initial fall, and the lower half the final range.
+        # The lower half of the vertical axis shows the final range, and the upper half a part of the initial fall.
         low, high = min(ends, default=0.0), max(ends, default=1.0)
         room = (high - low) or 1.0
         panel.set_ylim(low - 0.1 * room, high + room)
@@ -69,7 +69,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
 
 
 def _curves_of_path(path: Descent) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the steps that are drawn, and the loss of each chain at these steps."""
+    """Return curves for warm-up and for the draws: some step numbers, and the loss of each chain at these steps."""
     curves = []
     if path.warmup is not None:
         count = path.warmup.shape[1]

@@ -13,7 +13,7 @@ from bnnzoo.plots._picture import Picture
 from bnnzoo.plots._style import BLUE, MUTED, ORANGE
 
 Score = tuple[Float[np.ndarray, " row"], Float[np.ndarray, " other"]]
-"""Values of a score for the test rows, and for the unfamiliar rows."""
+"""Values of an uncertainty score for the test rows, and for the unfamiliar rows."""
 
 _BINS = 25
 _AXES = {
@@ -29,12 +29,12 @@ _AXES = {
 def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
     """Draw one row of panels per score and one column per predictive distribution, with two histograms in each panel.
 
-    A distribution of a single draw has no scores for the variation between draws (mutual information, epistemic sd). A
-    note is shown instead.
+    If a predictive distribution comes from a single draw, it has no scores for the variation between draws (mutual
+    information, epistemic sd). Its panels then show a note.
 
     Args:
-        columns: scores by the name of the predictive distribution, such as the posterior and its best draw. The first
-            distribution has all scores.
+        columns: the scores of each predictive distribution by its name, such as the posterior and its best draw. The
+            first distribution must have all scores.
         name: name of the unfamiliar rows.
     """
     scores = [score for score in _AXES if score in next(iter(columns.values()))]
@@ -79,7 +79,7 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
         for score in scores
     )
     counts = [len(values) for values in next(iter(columns.values()))[scores[0]]]
-    alt = f"Histograms for {counts[0]} test rows and {counts[1]} of {name}: {means_text}."
+    alt = f"Histograms for {counts[0]} test rows and {counts[1]} rows of {name}: {means_text}."
     return Picture("ood", "Uncertainty about unfamiliar inputs", alt, figure, pd.DataFrame(rows))
 
 

@@ -28,13 +28,13 @@ class Slice(NamedTuple):
 
 
 def slices(feature_slices: Sequence[Slice], *, value: str, interval: str, held_note: str) -> Picture:
-    """Draw mean, 50 % and 90 % intervals in one panel per feature; ticks at the bottom are the training data.
+    """Draw the mean and the 50 % and 90 % intervals, one panel per feature. Ticks at the bottom are the training data.
 
     Args:
         feature_slices: the slices.
         value: label of the vertical axis.
-        interval: description of the intervals.
-        held_note: description of the values of the other inputs.
+        interval: description of the intervals, for the legend.
+        held_note: description of the values of the other inputs, for the alternative text.
     """
     columns = 1 if len(feature_slices) == 1 else 2
     rows = -(-len(feature_slices) // columns)

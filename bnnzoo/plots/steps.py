@@ -1,4 +1,4 @@
-"""Picture of the statistics of the sampler's steps, such as acceptance, sigma2 and penalty, with their limits."""
+"""Picture of the statistics of a sampler's steps, such as the acceptance rate, with their limits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Statistic(NamedTuple):
     warmup: Shaped[np.ndarray, "chain step"] | None = None
     """Values during warm-up, which are drawn to the left of 0; None if they were not recorded."""
     label: str = ""
-    """Label of the axis; by default the name."""
+    """Label of the axis. If it is empty, the name is used."""
     limit: float | None = None
     """Largest acceptable mean; None if the statistic has no limit."""
     limit_label: str = ""
+    """Text at the line of the limit."""
 
     @property
     def axis(self) -> str:
@@ -37,13 +38,13 @@ class Statistic(NamedTuple):
 _POINTS = 120
 _LOG_FROM = 100.0
 _SHARE_FROM = 0.5
-"""Non-negative values are drawn as fractions if their maximum is between this number and 1."""
+"""If values are non-negative and their maximum is between this number and 1, the axis is from 0 to 1."""
 
 
 def steps(statistics: Sequence[Statistic]) -> Picture:
     """Draw one panel per statistic and one line per chain. Limits are dashed lines.
 
-    The lines are means over short stretches of draws.
+    Each point of a line is a mean over a short stretch of draws.
     """
     draws = statistics[0].values.shape[1]
     with _style.style():
@@ -106,7 +107,7 @@ def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Floa
 
 
 def _set_range(panel: Axes, values: Float[np.ndarray, " value"], *, may_be_fraction: bool) -> None:
-    """Set the vertical axis: 0 to 1 for fractions, logarithmic for values over several decades, otherwise linear."""
+    """Set the vertical axis: 0 to 1 for fractions, logarithmic for values over two decades, otherwise linear."""
     if not len(values):
         return
     low, high = float(values.min()), float(values.max())

@@ -1,4 +1,4 @@
-"""Arrays for `plots.band` and `plots.bands`: predictions of runs on a grid of their single input, and true curves."""
+"""The picture `band`: predictions of runs on a grid of their single input, and true curves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bnnzoo.recipe import recipe_from
 LEVELS = (0.05, 0.25, 0.75, 0.95)
 _POINTS = 161
 _OWN = "data"
-"""Value of `truth` for the true curve that belongs to the data set."""
+"""Value of the argument `truth` that selects the known true curve of the data set."""
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(np, name) for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "abs", "sign")
 }
@@ -57,11 +57,12 @@ def bands(
         target: name of the target; by default the first target.
         range: range of the input; by default the range of the data, extended on each side by 30 % of its width.
         band: "predictive" for the distribution of the target, or "function" for the distribution of its mean f(x).
-        truth: a true curve to draw: "data" for the curve of the data set, an expression of x, or a file.
+        truth: a true curve to draw: "data" for the known curve of the data set, an expression of x, or a file.
         overlay: draw several runs in one panel instead of side by side.
 
     Raises:
-        UsageError: for a classification, several inputs, runs with different inputs or targets, or an invalid option.
+        UsageError: if a run is a classification or has several inputs, if the runs have different inputs or targets, or
+            if an option is invalid.
     """
     quantity = _check_options(range, band)
     first = next(iter(runs.values()))
@@ -69,7 +70,7 @@ def bands(
     for name, predictor in runs.items():
         if not has_band(predictor):
             prefix = f"{name}: " if len(runs) > 1 else ""
-            raise UsageError(f"{prefix}a band is for a regression on one input; use slices for several inputs")
+            raise UsageError(f"{prefix}band: requires a regression on one input; use slices for several inputs")
         signature = predictor.signature
         if (signature.feature_names, signature.target_names) != (
             first_signature.feature_names,
@@ -119,10 +120,10 @@ def has_band(predictor: Predictor) -> bool:
 
 
 def target_index(predictor: Predictor, name: str | None) -> int:
-    """Return the index of the named target; 0 without a name.
+    """Return the index of the target with this name; 0 if the name is None.
 
     Raises:
-        UsageError: for an unknown name.
+        UsageError: if the name is unknown.
     """
     names = predictor.signature.target_names
     if name is None:
@@ -133,7 +134,7 @@ def target_index(predictor: Predictor, name: str | None) -> int:
 
 
 def around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[np.ndarray, " point"]:
-    """Return evenly spaced points over the range of x; its width is multiplied by `factor`, its centre is kept."""
+    """Return evenly spaced points over the range of x, after the range is widened by `factor` about its centre."""
     middle, half = (x.max() + x.min()) / 2, (x.max() - x.min()) / 2 or 0.5
     return np.linspace(middle - factor * half, middle + factor * half, points)
 
@@ -150,12 +151,12 @@ def regression(predictor: Predictor, x: Float[np.ndarray, "row feature"], index:
 
 
 def true_curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, " point"], target: int) -> list[Curve]:
-    """Return the true curves in original units. There are several if the truth has branches.
+    """Return the true curves in original units. There are several curves if the true function has several branches.
 
     Args:
         predictor: the run.
         spec: "data", an expression of x, or a file whose columns have the names of the input and the target of the run.
-        grid: points at which the curve of the data set, or the expression, is evaluated.
+        grid: points at which the curve of the data set or the expression is evaluated.
         target: index of the target.
 
     Raises:
@@ -168,7 +169,7 @@ def true_curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, 
         if truth is None:
             raise UsageError(
                 f"{setting('truth', _OWN)}: {Path(name).name if name else 'data given in Python'} has no known "
-                "curve; give an expression of x or a file"
+                "true curve; give an expression of x or a file"
             )
         return [Curve(grid, branch) for branch in truth(grid[:, None]).T]
     if isinstance(spec, Path) or Path(spec).suffix in (".csv", ".tsv", ".parquet", ".pq", ".npz"):

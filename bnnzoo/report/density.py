@@ -1,4 +1,4 @@
-"""Arrays for the picture of a density."""
+"""The picture `density`: the predictive density of data without inputs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bnnzoo.plots import Picture
 from bnnzoo.report.bands import around
 
 _WIDER = 1.4
-"""Width of the picture relative to the range of the data."""
+"""Width of each axis, relative to the range of the data."""
 _POINTS, _POINTS_OF_TWO = 301, 71
 _DRAWS = 400
-"""Largest number of draws per chain for the band."""
+"""Largest number of draws per chain that are used for the band."""
 
 
 def density(predictor: Predictor) -> Picture:
@@ -27,10 +27,10 @@ def density(predictor: Predictor) -> Picture:
     """
     names = predictor.signature.target_names
     if not predictor.is_density:
-        raise UsageError("density: this picture is for data without inputs ([[task=density]])")
+        raise UsageError("density: this picture requires data without inputs ([[task=density]])")
     if len(names) > 2:
         raise UsageError(
-            f"density: this picture is for one or two columns (got {len(names)}); use predict with [[draws]] for rows"
+            f"density: this picture requires one or two columns (got {len(names)}); use predict with [[draws]] instead"
         )
     rows = predictor.record.training_rows()[1].astype(float)
     if len(names) == 2:

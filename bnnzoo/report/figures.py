@@ -1,4 +1,4 @@
-"""Picture files of one run, or of several runs in one figure."""
+"""Pictures of one run, or of several runs in one figure, and their files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bnnzoo.report.bands import bands
 from bnnzoo.report.pictures import PICTURES, attempt
 
 Runs = Mapping[str, Predictor]
-"""One or several runs, by the names that pictures show."""
+"""One or several runs, by the names that the pictures show."""
 
 
 def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
@@ -43,7 +43,7 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
         name: ood_scores.of_run(run_scores, spec, new_rows.evaluation_rows(run_scores)[0])
         for name, run_scores in runs.items()
     }
-    # Scores of the variation between draws are left out, because a run with a single network has none.
+    # Scores that need several draws are left out, because a run with a single network has none.
     columns = {
         name: {score: (run_scores.inside[score], run_scores.outside[score]) for score in run_scores.single_inside}
         for name, run_scores in scores_by_run.items()
@@ -52,7 +52,7 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
 
 
 def loss(runs: Runs) -> Picture:
-    """Draw the loss against the steps of runs. If the loss of the draws was recorded, also draw its mean.
+    """Draw the loss of each run against the steps. If the loss of the draws was recorded, also draw its mean.
 
     Raises:
         UsageError: if the loss of a run was not recorded.
@@ -69,8 +69,8 @@ def _descent(name: str, predictor: Predictor) -> Descent:
     )
     if warmup_loss is None and draw_loss is None:
         raise UsageError(
-            f"{name}: the log density of its steps was not recorded; sample again with [[keep_warmup=True]] "
-            "to record training"
+            f"{name}: the log density of the steps was not recorded; sample again with [[keep_warmup=True]], which "
+            "records the log density of training"
         )
     warmup_steps = recipe_from(record.attributes["recipe"]).warmup if record.names_a_model else 0
     return Descent(name, warmup_loss, warmup_steps + record.thin, record.thin, draw_loss)
@@ -84,7 +84,7 @@ def picture(runs: Runs, name: str, **options: Any) -> Picture:
     """Draw one picture of a run, or of several runs in one figure.
 
     Raises:
-        UsageError: for an unknown name, or a picture that is not available for a run.
+        UsageError: if the name is unknown, or if the picture is not available for a run.
     """
     _check_name(name, name, runs)
     is_joint = len(runs) > 1 or name not in PICTURES
@@ -114,18 +114,18 @@ def write(
     Args:
         runs: the runs by name.
         out: folder or file.
-        formats: file formats.
-        names: names of the pictures; by default all.
-        ood: unfamiliar inputs of the picture `ood`.
+        formats: file formats; png if None.
+        names: names of the pictures. If None, all pictures are drawn into a folder, and `band` into a file.
+        ood: unfamiliar inputs for the picture `ood`.
         force: overwrite existing files.
-        band: options of the picture `band`. If there are any, it is an error if this picture is not available.
+        band: options of the picture `band`. If options are given, this picture must be available.
 
     Returns:
         one dictionary per picture: its name and file, or the reason why it is not available.
 
     Raises:
         DamagedError: if the arrays of a run are damaged; no picture is then written.
-        UsageError: for an invalid request.
+        UsageError: if a name, a format or an option is invalid, or if a file exists and `force` is false.
     """
     for format in formats or ():
         if format not in plots.FORMATS:
@@ -139,7 +139,7 @@ def write(
         dict.fromkeys(names or (("band",) if is_single_file else TOGETHER if len(runs) > 1 else PICTURES))
     )
     if band and "band" not in picture_names:
-        raise UsageError(f"{setting(next(iter(band)))}: is for the picture band; add [[only=band]]")
+        raise UsageError(f"{setting(next(iter(band)))}: requires the picture band; add [[only=band]]")
     if band.get("overlay") and len(runs) == 1:
         raise UsageError("[[overlay=True]]: requires several runs")
     paths = _paths(out, picture_names, formats, in_file=is_single_file)
@@ -164,7 +164,7 @@ def _paths(out: Path, names: Sequence[str], formats: Sequence[str] | None, *, in
     if in_file:
         if len(names) > 1 or formats:
             raise UsageError(
-                f"{out}: a file holds one picture, in the format of its name; give a folder for several pictures"
+                f"{out}: a file contains one picture, in the format of its ending; give a folder for several pictures"
             )
         return {names[0]: [out]}
     if out.exists() and not out.is_dir():
@@ -175,5 +175,5 @@ def _paths(out: Path, names: Sequence[str], formats: Sequence[str] | None, *, in
 def _check_name(where: str, name: str, runs: Runs) -> None:
     pictures = TOGETHER if len(runs) > 1 else PICTURES | TOGETHER
     if name not in pictures:
-        scope = "of several runs " if name in PICTURES else ""
-        raise UsageError(f"{where}: no picture {scope}; there are: {', '.join(pictures)}".replace(" ;", ";"))
+        problem = "not available for several runs" if name in PICTURES else "unknown picture"
+        raise UsageError(f"{where}: {problem}; there are: {', '.join(pictures)}")

@@ -1,4 +1,4 @@
-"""HTML report of a run: four answers, pictures, numbers, and the commands that repeat it.
+"""HTML report of a run: answers to four questions, pictures, numbers, and the commands that repeat the run.
 
 The page has no scripts and needs no network.
 """
@@ -37,7 +37,7 @@ _COST = {
     "seconds_sampling": "sampling, s",
     "seconds_judging": "test of convergence, s",
     "seconds_writing": "writing, s",
-    "target_evaluations": "likelihoods or gradients of single rows",
+    "target_evaluations": "evaluations of the likelihood or gradient of one row",
     "device": "device",
     "placement": "chains",
     "precision": "precision",
@@ -45,10 +45,10 @@ _COST = {
 
 
 def page(predictor: Predictor) -> str:
-    """Return the report as HTML. If a part is not available for the run, the page states the reason.
+    """Return the report as HTML. If a section is not available for the run, the page states the reason.
 
     Raises:
-        DamagedError: if the arrays of the run are damaged, or if they contradict its attributes.
+        DamagedError: if the arrays of the run are damaged, or if they contradict the attributes of its file.
     """
     attributes = predictor.record.attributes
     diagnosis = attempt(lambda: diagnostics.of_run(predictor))
@@ -162,13 +162,13 @@ def _figure(picture: Picture) -> str:
     return (
         f'<figure class="card" id="{picture.name}"><h3>{escape(picture.title)}</h3>\n{picture.inline_svg()}\n'
         f'<figcaption><p aria-hidden="true">{escape(picture.alt)}</p></figcaption>\n'
-        f"<details><summary>The numbers behind it{row_count_note}</summary>"
+        f"<details><summary>The plotted numbers{row_count_note}</summary>"
         f"{_table([str(column) for column in excerpt.columns], excerpt.itertuples(index=False))}</details></figure>"
     )
 
 
 def _metrics(estimates: Mapping[str, Estimate], record: Record, full_record: Record) -> str:
-    """Return a table of all metrics, with the standard errors over rows and the Monte Carlo errors that exist."""
+    """Return a table of all metrics, with their standard errors over rows and Monte Carlo errors if they exist."""
     caveat = loo.caveat(record)
     rows = [
         (name, estimate.value, *("" if error is None else error for error in (estimate.se, estimate.mcse)))
@@ -179,10 +179,10 @@ def _metrics(estimates: Mapping[str, Estimate], record: Record, full_record: Rec
     full_sizes = full_record.shape[1], len(full_record.test_rows()[0])
     if shown_sizes != full_sizes:
         notes += (
-            f"<p>From {shown_sizes[0]} of {full_sizes[0]} draws per chain and {shown_sizes[1]} of {full_sizes[1]} "
-            "test rows, as in the pictures; "
+            f"<p>These metrics and the pictures use {shown_sizes[0]} of {full_sizes[0]} draws per chain and "
+            f"{shown_sizes[1]} of {full_sizes[1]} test rows. "
         )
-        notes += "<code>bnnzoo evaluate</code> uses all.</p>"
+        notes += "The command <code>bnnzoo evaluate</code> uses all of them.</p>"
     return _table(("", "value", "± s.e.", "± MC"), rows) + notes
 
 
@@ -192,34 +192,34 @@ def _diagnostics(diagnosis: Mapping[str, Any]) -> str:
 
 def _reproduce(attributes: Mapping[str, Any], recipe: str) -> str:
     if not recipe:
-        return "<p>The posterior was made in Python: the file holds its draws, but no recipe that repeats it.</p>"
+        return "<p>The posterior was made in Python. The file contains the draws, but no recipe to repeat the run.</p>"
     text = (
-        "<p>Save the recipe below as <code>recipe.yaml</code>. On the same machine and versions this gives the same "
-        "bits:</p><pre>bnnzoo sample --config recipe.yaml -o again.nc</pre>"
+        "<p>Save the recipe below as <code>recipe.yaml</code>. On the same machine, with the same versions, this "
+        "command gives the same draws bit for bit:</p><pre>bnnzoo sample --config recipe.yaml -o again.nc</pre>"
     )
     if "data" not in recipe or "\ndata: null" in recipe:
-        text += "<p>The data were given in Python; give the same data again.</p>"
+        text += "<p>The data of this run were given in Python, so the same data must be given again.</p>"
     sha = str(attributes.get("data_sha256", ""))
     return text + (f'<p class="quiet">SHA-256 of the training rows: {escape(sha)}</p>' if sha else "")
 
 
 def _recipe(attributes: Mapping[str, Any], recipe: str) -> str:
     tuned = json.loads(attributes.get("tuned") or "{}")
-    text = f"<pre>{escape(recipe)}</pre>" if recipe else "<p>None: the posterior was made in Python.</p>"
+    text = f"<pre>{escape(recipe)}</pre>" if recipe else "<p>No recipe, because the posterior was made in Python.</p>"
     if tuned:
-        text += f"<p>Warm-up chose:</p><pre>{escape(json.dumps(tuned, indent=1))}</pre>"
+        text += f"<p>Values that warm-up tuned:</p><pre>{escape(json.dumps(tuned, indent=1))}</pre>"
     return text
 
 
 def _missing(reasons: Mapping[str, object]) -> str:
     if not reasons:
         return ""
-    table = _table(("picture", "why"), [(name, str(reason)) for name, reason in reasons.items()])
+    table = _table(("picture", "reason"), [(name, str(reason)) for name, reason in reasons.items()])
     return f'<details class="quiet"><summary>Pictures that this run does not have</summary>{table}</details>'
 
 
 def _or_reason(result: T | BnnzooError, show: Callable[[T], str]) -> str:
-    return f"<p>None: {escape(str(result))}.</p>" if isinstance(result, BnnzooError) else show(result)
+    return f"<p>Not available: {escape(str(result))}.</p>" if isinstance(result, BnnzooError) else show(result)
 
 
 def _table(header: Sequence[str], rows: Any) -> str:

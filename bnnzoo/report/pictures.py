@@ -1,4 +1,4 @@
-"""Pictures of a run: names, sections of the report, and the arrays for `bnnzoo.plots`."""
+"""The pictures of a run by name, with their sections in the report, and the functions that draw them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST_ROWS = 5000
 _MOST_FEATURES = 1000
 """Largest number of features. The picture needs predictions at 41 points per feature, so more would take minutes."""
 _FEATURES_PER_CALL = 50
-"""Number of features whose points are predicted in one call. It limits the memory use."""
+"""Number of features whose predictions are computed in one call. This limits the memory."""
 
 
 def once(compute: Callable[[Predictor], T]) -> Callable[[Predictor], T]:
@@ -57,34 +57,35 @@ def band(predictor: Predictor, **options: Any) -> Picture:
     """Draw the predictive distribution against the single input. The options are the same as for `bands`.
 
     Raises:
-        UsageError: for a classification, several inputs, or an invalid option.
+        UsageError: if the run is a classification or has several inputs, or if an option is invalid.
     """
     return bands({"run": predictor}, **options)
 
 
 def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
-    """Draw predictions against one feature at a time, for the six features with the largest effect.
+    """Draw predictions against one feature at a time, for at most six features: those with the largest effects.
 
-    The other features have their median values.
+    The other features are fixed at their medians.
 
     Args:
         predictor: the run.
         target: name of a target or of a class; by default the first target or the second class.
 
     Raises:
-        UsageError: for images or a density. Also for a regression on a single input, which has the picture `band`.
+        UsageError: if the inputs are images, if there are no inputs or more than 1000, or if the run is a regression on
+            a single input, for which there is the picture `band`.
     """
     signature = predictor.signature
     if predictor.is_density:
-        raise UsageError("slices: this picture needs inputs, and a density has none")
+        raise UsageError("slices: this picture requires inputs, and a density has none")
     if len(signature.shape) != 1:
-        raise UsageError("slices: this picture needs features of a table, and these inputs are images")
+        raise UsageError("slices: this picture requires features of a table, and these inputs are images")
     if has_band(predictor):
         raise UsageError("slices: the data have only one input; use the picture band")
     predictor.record.require_training_rows("slices")
     x = predictor.record.array("constant_data", "x").astype(np.float32)
     if x.shape[1] > _MOST_FEATURES:
-        raise UsageError(f"slices: this picture is for at most {_MOST_FEATURES} features (got {x.shape[1]})")
+        raise UsageError(f"slices: this picture requires at most {_MOST_FEATURES} features (got {x.shape[1]})")
     middle = np.median(x, axis=0)
     grids = np.stack([around(column, 1.0, 41) for column in x.astype(float).T])
     if signature.exposure:  # rounding could change the smallest exposure to 0
@@ -139,7 +140,7 @@ def trace(predictor: Predictor) -> Picture:
 
 
 def rank(predictor: Predictor) -> Picture:
-    """Draw the ranks of the draws of each chain among all draws, for the predictions of `trace`."""
+    """Draw the ranks of the draws of each chain among the draws of all chains, for the predictions of `trace`."""
     values, _, ess = probe_predictions(predictor)
     return plots.rank(values, ess)
 
@@ -174,8 +175,9 @@ def steps(predictor: Predictor) -> Picture:
 def calibration(predictor: Predictor) -> Picture:
     """Draw the calibration of the predictions.
 
-    For a regression, this is the coverage of central intervals against their probability, for each target (at most the
-    six worst ones). For a classification, it is a reliability diagram.
+    For a classification, this is a reliability diagram. For a regression, it is the coverage of central intervals
+    against their probability, with a line per target. If there are more than six targets, the six with the largest
+    calibration gaps are drawn.
 
     Raises:
         UsageError: if the run has no test rows.
@@ -191,15 +193,15 @@ def pit(predictor: Predictor) -> Picture:
     """Draw the histogram of the probability integral transform of the test rows, for the targets of `calibration`.
 
     Raises:
-        UsageError: for a classification, or if the run has no test rows.
+        UsageError: if the run is a classification, or if it has no test rows.
     """
     if predictor.classifies:
-        raise UsageError("pit: the probability integral transform is for regression")
+        raise UsageError("pit: the probability integral transform requires a regression")
     return plots.pit(_pits_of_targets(predictor))
 
 
 def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
-    """Draw histograms of the uncertainty for test rows and unfamiliar rows, of the posterior and of its best draw.
+    """Draw histograms of the uncertainty for test rows and unfamiliar rows, for the posterior and for its best draw.
 
     Args:
         predictor: the run.
@@ -257,7 +259,7 @@ def attempt(compute: Callable[[], T]) -> T | BnnzooError:
 
 
 def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the test rows. If there are more than 5000, return 5000 evenly spaced ones."""
+    """Return the test rows, or 5000 evenly spaced test rows if there are more."""
     x, y = new_rows.evaluation_rows(predictor)
     rows = evenly(len(x), _MOST_ROWS)
     return x[rows], y[rows]
@@ -265,7 +267,7 @@ def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
 
 @once
 def _pits_of_targets(predictor: Predictor) -> dict[str, np.ndarray]:
-    """Return the probability integral transforms of the test rows for each target, at most the six worst ones."""
+    """Return the probability integral transforms of the test rows, for the six targets with the largest gaps."""
     pits, names = evaluate.sampled_scores(predictor, *_test(predictor)).pit, predictor.signature.target_names
     gaps = np.array([of_intervals(column[:, None]).gap for column in pits.T])
     return {names[i]: pits[:, i] for i in sorted(np.argsort(-gaps)[:_MOST_TARGETS])}
@@ -275,8 +277,8 @@ def _pits_of_targets(predictor: Predictor) -> dict[str, np.ndarray]:
 def probe_predictions(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
     """Return three predictions by name, each with shape [chain, draw], their R-hats and their bulk ESS.
 
-    Of the predictions at the rows that the verdict tests, these have the largest, the median and the smallest R-hat.
-    For a posterior defined in Python, parameters are used instead of predictions.
+    The candidates are the predictions with which convergence is tested. The function returns those with the largest,
+    the median and the smallest R-hat. If the run cannot predict, parameters are used instead of predictions.
     """
     values, names = _probe_values(predictor)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -296,7 +298,7 @@ def probe_predictions(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict
 
 
 def _probe_values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
-    """Return the predictions at the tested rows in original units, and their names.
+    """Return the predictions with which convergence is tested, in original units, and their names.
 
     If the run cannot predict, return some parameters instead.
     """

@@ -15,11 +15,11 @@ from bnnzoo.errors import UsageError
 
 
 def refuse_weights(others: Mapping[str, Any]) -> None:
-    """Check that `fit` has no arguments besides X and y, or only sample weights of one.
+    """Check that `fit` got no other arguments than X and y, except sample weights that are all 1.
 
     Raises:
-        UsageError: if a sample weight is not one.
-        TypeError: for any other argument.
+        UsageError: if a sample weight is not 1.
+        TypeError: if there is any other argument.
     """
     for name, value in others.items():
         if name != "sample_weight":
@@ -41,7 +41,7 @@ def integer_seed(random_state: Any) -> int:
 def is_table(X: Any) -> bool:
     """Whether X is a data frame that bnnzoo must encode itself.
 
-    This is the case if it has columns that are not numeric, missing cells, or numbers that are equal in float32.
+    This is so if X has columns that are not numeric, missing cells, or different numbers that are equal in float32.
     """
     if not is_frame(X):
         return False

@@ -1,4 +1,4 @@
-"""The common base of both estimators: options, the run, and pickling."""
+"""The common base class of both estimators: options, sampling and pickling."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from bnnzoo.sklearn.parts import PARTS, Part, part_fields, with_field
 _MODEL, _SAMPLER = "mlp", "nuts"
 """Default model if only a sampler is given, and default sampler if only a model is given.
 
-If neither is given, the data determine both.
+If neither a model nor a sampler is given, the data determine both.
 """
 
 
 class AbstractBayesian(BaseEstimator):
-    """Common base of both estimators: options, the run, and pickling."""
+    """Common base class of both estimators: options, sampling and pickling."""
 
     _is_table: bool
     """Whether the estimator was fitted to a data frame whose columns bnnzoo encodes."""
@@ -97,7 +97,7 @@ class AbstractBayesian(BaseEstimator):
         self.progress = progress
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the options by name. With `deep`, add the given fields of the parts, such as `model__hidden`."""
+        """Return the options by name. With `deep`, add the fields that the parts set, such as `model__hidden`."""
         parameters: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for part in PARTS:
@@ -154,7 +154,7 @@ class AbstractBayesian(BaseEstimator):
         return new_rows.inputs_of(self.run_.predictor, self._validated(X, reset=False))
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
-        """Return X after the checks of scikit-learn. With `reset`, they set the names and the number of features."""
+        """Return X after the checks of scikit-learn. With `reset`, store the names and the number of features."""
         if self._is_table:
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
@@ -167,11 +167,11 @@ class AbstractBayesian(BaseEstimator):
         return tags
 
     def _finite_setting(self) -> Any:
-        """Return the argument `ensure_all_finite` of scikit-learn, which tells whether cells may be missing."""
+        """Return the argument `ensure_all_finite` of scikit-learn: whether cells may be missing."""
         return True if self.missing == "error" else "allow-nan"
 
     def _to_table(self, X: Any) -> Any:
-        """Convert an array to a table if its cells may be missing or its targets censored."""
+        """Convert an array to a table if an option is set that requires a table."""
         return (
             X
             if is_frame(X) or not self._reads_cells()

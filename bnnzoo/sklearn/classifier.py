@@ -29,8 +29,8 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         """Sample the posterior for inputs X [row, feature] and labels y [row].
 
         Raises:
-            UsageError: if a sample weight is not one.
-            ValueError: for missing labels or a single class.
+            UsageError: if a sample weight is not 1.
+            ValueError: if a label is missing, or if there is only one class.
         """
         refuse_weights(others)
         X, y = self._with_targets(X, y)
@@ -42,7 +42,7 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
             X = self._to_table(X)
         y = column_or_1d(y, warn=True)
         if pd.isna(y).any():
-            raise ValueError("y contains missing labels (NaN, None); leave such rows out, or use missing='drop'")
+            raise ValueError("y contains missing labels (NaN, None); remove these rows, or use missing='drop'")
         check_classification_targets(y)
         if y.dtype.kind in "OU":  # labels that differ only in spaces are equal
             y = np.array([as_text(label) if isinstance(label, str) else label for label in y], y.dtype)
@@ -50,7 +50,7 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         if len(self.classes_) < 2:
             raise ValueError("classification needs at least two classes, and y has 1 class")
         self._sample(X, y, "classification")
-        # Rows with missing cells may be left out. A class that occurs only in such rows is removed.
+        # bnnzoo may have left out rows with missing cells. A class that occurs only in such rows is removed.
         class_names = self.run_.predictor.signature.class_names
         self.classes_ = np.array(
             [label for label in self.classes_ if as_text(label) in class_names], self.classes_.dtype
@@ -74,7 +74,7 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
     def predict_distribution(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution as an object. Its classes are `classes_`.
 
-        Only its members `probabilities`, `mode`, `log_prob`, `sample` and `entropy` apply to classes.
+        Only `probabilities`, `mode`, `log_prob`, `sample` and `entropy` of this object apply to classes.
         """
         return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed, classes=self.classes_)
 
@@ -86,13 +86,14 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         Args:
             X: inputs [row, feature].
             level: probability that a set contains the label.
-            interval: "conformal" has this probability if the rows are exchangeable. "bayesian" is the smallest set with
-                this predictive probability. See docs/evaluation.md.
-            calibration: X and y of rows that were not used to fit. Conformal sets need them if the draws are not exact.
+            interval: "conformal" or "bayesian". Conformal sets have this probability if the rows are exchangeable. A
+                Bayesian set is the smallest set with this predictive probability. See docs/evaluation.md.
+            calibration: X and y of rows that were not used to fit. Conformal sets need these rows if the draws are not
+                exact.
 
         Raises:
-            UsageError: if conformal sets need calibration rows, or more of them.
-            ValueError: for calibration labels that are not in `classes_`.
+            UsageError: if there are too few calibration rows for conformal sets.
+            ValueError: if a calibration label is not in `classes_`.
         """
         predictor, x = self.run_.predictor, self._inputs(X)
         names = predictor.signature.class_names

@@ -1,4 +1,4 @@
-"""Fields of parts as parameters of an estimator, such as `model__hidden`."""
+"""Fields of parts (model, sampler, likelihood, prior) as parameters of an estimator, such as `model__hidden`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ EXAMPLES: dict[str, str] = {"model": "mlp", "sampler": "nuts", "likelihood": "ga
 
 
 def part_fields(part: Part) -> dict[str, Any]:
-    """Return the fields of a part that are given; for an object, return all fields."""
+    """Return the fields that a part sets. For an object, return all of its fields."""
     if isinstance(part, Mapping):
         return {str(name): value for name, value in part.items() if name != "name"}
     return {f.name: getattr(part, f.name) for f in dataclasses.fields(part)} if dataclasses.is_dataclass(part) else {}
 
 
 def with_field(kind: str, part: Part, field: str, value: Any) -> Part:
-    """Return the part with a field set.
+    """Return the part with a new value of a field.
 
     Raises:
-        UsageError: if the part is None or "auto", because it is then not known what fields it has.
+        UsageError: if the part is None or "auto". Its fields are then unknown.
     """
     if part is None or part == "auto":
         raise UsageError(

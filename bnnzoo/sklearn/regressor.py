@@ -35,12 +35,12 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
     def fit(self, X: Any, y: Any, **others: Any) -> BayesianRegressor:
         """Sample the posterior for inputs X [row, feature] and targets y [row] or [row, target].
 
-        If `censored` is set, y is text (<0.5, >100, 1..2), or the smallest and the largest possible value of each
-        target, with shape [row, 2] or [row, target, 2]. The two values are equal if the target is known. A value is
-        infinite if there is no limit on this side.
+        If `censored` is set, y is text such as <0.5, >100 or 1..2. Alternatively, it is an array of the smallest and
+        the largest possible value of each target, with shape [row, 2] or [row, target, 2]. The two values are equal if
+        the target is known. A value is infinite if the target has no limit on this side.
 
         Raises:
-            UsageError: if a sample weight is not one.
+            UsageError: if a sample weight is not 1.
             ValueError: if `exposure` is set and X is not a data frame, or if y is text and `censored` is not set.
         """
         refuse_weights(others)
@@ -72,7 +72,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the mean of the predictive distribution; with `return_std`, also its standard deviation."""
+        """Return the mean of the predictive distribution. With `return_std`, also return its standard deviation."""
         x = self._inputs(X)
         predictor = self.run_.predictor
         moments, scaler = predictor.moments(x), predictor.scaler
@@ -86,7 +86,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
     def predict_quantiles(
         self, X: Any, quantiles: float | Sequence[float] = (0.05, 0.5, 0.95)
     ) -> Float[np.ndarray, "row ..."]:
-        """Return predictive quantiles with shape [row, quantile], or [row, target, quantile] for several targets.
+        """Return predictive quantiles: [row, quantile], or [row, target, quantile] for several targets.
 
         Raises:
             UsageError: if `quantiles` are not numbers between 0 and 1.
@@ -98,9 +98,9 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         return np.moveaxis(self._shape_targets(np.moveaxis(quantile_values, 2, -1)), 0, -1)
 
     def predict_distribution(self, X: Any) -> PredictiveDistribution:
-        """Return the predictive distribution as an object with `mean`, `sd`, `cdf`, `log_prob`, `quantile`, ....
+        """Return the predictive distribution as an object with members such as `mean`, `sd`, `cdf` and `quantile`.
 
-        As for `Run.predictive`, arrays have the shape [row], or [row, target] if there are several targets.
+        As for `Run.predictive`, the arrays have the shape [row], or [row, target] if there are several targets.
         """
         return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed)
 
@@ -112,13 +112,13 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         Args:
             X: inputs [row, feature].
             level: probability that an interval contains the target.
-            interval: "conformal" has this probability if the rows are exchangeable. "bayesian" has it if the model is
-                correct. See docs/evaluation.md.
-            calibration: X and y of rows that were not used to fit. Conformal intervals need them if the draws are not
-                exact.
+            interval: "conformal" or "bayesian". Conformal intervals have this probability if the rows are exchangeable,
+                and Bayesian intervals if the model is correct. See docs/evaluation.md.
+            calibration: X and y of rows that were not used to fit. Conformal intervals need these rows if the draws are
+                not exact.
 
         Raises:
-            UsageError: if conformal intervals need calibration rows, or more of them.
+            UsageError: if there are too few calibration rows for conformal intervals.
         """
         predictor, x = self.run_.predictor, self._inputs(X)
         rows = None
@@ -134,7 +134,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         seed = integer_seed(random_state)
         blocks, sample_numbers = [], None
         for _, samples in predictive_samples.samples(self.run_.predictor, x, seed=seed):
-            if sample_numbers is None:  # all rows use the same draws, so that a sample is one function of x
+            if sample_numbers is None:  # all rows use the same draws, so that each sample is one function of x
                 sample_numbers = np.random.default_rng(seed).choice(
                     len(samples), n_samples, replace=n_samples > len(samples)
                 )
@@ -158,6 +158,6 @@ def _refuse_text(y: Any) -> None:
                 float(value)
             except ValueError:
                 raise ValueError(
-                    f"y: text cannot be a target of regression (got {value!r}); use BayesianClassifier, or "
+                    f"y: text cannot be a target of regression (got {value!r}); use BayesianClassifier for labels, or "
                     "censored=True for values such as <0.5"
                 ) from None

@@ -5,8 +5,9 @@ parameters among the draws must be uniform (Talts et al. 2018, Validating Bayesi
 Simulation-Based Calibration). The joint log-likelihood is ranked too. Otherwise a sampler that returns the prior would
 pass (Modrak et al. 2023).
 
-All replicates are chains of one run, and each simulates its own data when it starts. Uniform noise is added to each
-rank, so that its distribution is continuous and the significance levels of the tests are exact.
+A replicate is one simulated data set. The replicates are the chains of one run: each chain simulates its own data when
+it starts. Uniform noise is added to the ranks, so that their distribution is continuous and the significance levels of
+the tests are exact.
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ from bnnzoo.sampling.loop.loop import chunks
 from bnnzoo.testing.calibration_report import CalibrationReport, Quantity
 
 LEVEL = 1e-5
-"""Probability of a false alarm in a whole check. It is divided by the number of tests (Bonferroni)."""
+"""Probability that a whole check rejects a correct sampler. It is divided by the number of tests (Bonferroni)."""
 
 _PROBES = 3
 _TARGETS, _CLASSES = 1, 3
 _MOST_DEPENDENT = 0.3
-"""Largest autocorrelation of neighbouring draws. Ranks are not uniform if the draws are more dependent."""
+"""Largest acceptable lag-1 autocorrelation of the draws.
+
+If the autocorrelation is larger, the ranks are not uniform even for a correct sampler.
+"""
 
 
 def check_calibration(
@@ -61,22 +65,25 @@ def check_calibration(
 ) -> CalibrationReport:
     """Test a sampler on a model by simulation-based calibration.
 
-    Each replicate draws parameters from the prior and data from the likelihood, and samples the posterior. The true
-    values of some quantities are then ranked among the draws: the predictions at three inputs outside the data, and the
-    log-likelihood of all data.
+    For each replicate, the check draws parameters from the prior and data from the likelihood, and samples the
+    posterior. It then ranks the true value of four quantities among the draws: the predictions at three inputs outside
+    the data, and the log-likelihood of all data.
 
     Args:
         model: the model that builds the networks.
         sampler: the sampler to test.
-        likelihood: the default is the likelihood of the model, or the default likelihood of its first task.
-        prior: the default is `fan-in`, for which the scale of the functions does not depend on the width.
+        likelihood: the likelihood of the data. The default is the own likelihood of the model, if it has one. Otherwise
+            it is the default for regression, or for classification if the model does not support regression.
+        prior: the prior of the weights. The default is `fan-in`: the scale of the network's outputs is then the same
+            for all widths of the layers.
         input_shape: shape of one input.
-        rows: number of data per replicate. With more data, the posterior is farther from the prior, where chains start.
+        rows: number of rows in each data set. With more rows, the posterior is farther from the draws of the prior at
+            which the chains start.
         replicates: number of simulated data sets, one chain each.
         warmup: number of warm-up steps.
         draws: number of draws per replicate.
-        thin: number of steps per draw.
-        seed: seed of data, initial positions and chains.
+        thin: number of sampler steps per draw.
+        seed: seed of the data, the initial positions and the chains.
         observer: a function that is called with the progress.
 
     Raises:
@@ -91,7 +98,7 @@ def check_calibration(
     rng = np.random.default_rng((seed, 1))
     truth, drawn_values = values[:, :1], values[:, 1:]
     num_below, num_equal = (drawn_values < truth).sum(1), (drawn_values == truth).sum(1)
-    # If draws equal the true value, for example because of dead units, the rank is random among them.
+    # Some draws can equal the true value, for example because of dead units. The rank among equal values is random.
     ranks = num_below + rng.integers(0, num_equal + 1)
     uniform = (ranks + rng.uniform(size=ranks.shape)) / (draws + 1)
     names = [*(f"prediction at probe {i + 1}" for i in range(_PROBES)), "log-likelihood"]
@@ -108,7 +115,7 @@ class _Replicate(eqx.Module):
     truth: Float[Array, " dim"]
     y: Shaped[Array, "row ..."]
 
-    # These are properties and not fields, because `replace` may put a marker in place of `inner`.
+    # These are properties, not fields, because the function `replace` can temporarily put a placeholder into `inner`.
     @property
     def position(self) -> Any:
         """Position of the sampler."""
@@ -123,7 +130,7 @@ class _Replicate(eqx.Module):
 class _SimulatingSampler(AbstractSampler[_Replicate]):
     """The tested sampler, with separate data for each chain.
 
-    `tune` is not called, because it uses all chains together.
+    The method `tune` of the tested sampler is not called, because it combines all chains.
     """
 
     inner: AbstractSampler
@@ -165,7 +172,10 @@ def _run(
     seed: int,
     observer: Observer | None,
 ) -> tuple[_Replicate, Float[np.ndarray, "replicate draw dim"]]:
-    """Return the final states and the draws of all replicates. They start at other prior draws than the true values."""
+    """Return the final states and the draws of all replicates.
+
+    The chains start at draws from the prior that are independent of the true parameters.
+    """
     keys = Keys.from_seed(seed)
     draw = jax.vmap(lambda key: posterior.sample_prior(key=key))
     starts = eqx.filter_jit(draw)(keys_by_chain(keys.positions, replicates))
@@ -208,7 +218,7 @@ def _posterior(
     rows: int,
     seed: int,
 ) -> tuple[NetworkPosterior, Float[np.ndarray, "probe ..."]]:
-    """Return the posterior with targets of zero, and the inputs at which predictions are ranked."""
+    """Return a posterior whose targets are all 0, and the probes (the inputs at which predictions are ranked)."""
     inputs = np.random.default_rng((seed, 0)).standard_normal((rows + _PROBES, *shape)).astype(np.float32)
     arranged = model.arrange(inputs)
     is_classification = likelihood.task == "classification"
@@ -219,7 +229,7 @@ def _posterior(
 
 
 def _with_targets(posterior: Any, y: Shaped[Array, "row ..."]) -> NetworkPosterior:
-    """Return the posterior with other targets."""
+    """Return the posterior with the targets `y`."""
     return dataclasses.replace(posterior, data=Data(posterior.data.x, y))
 
 
@@ -269,7 +279,7 @@ def _quantities(
 
 
 def _dependence(values: Float[np.ndarray, "replicate draw quantity"]) -> Float[np.ndarray, " quantity"]:
-    """Return the autocorrelation of neighbouring draws, averaged over the replicates; 1 for a stuck chain."""
+    """Return the lag-1 autocorrelation of each quantity, averaged over the replicates. It is 1 for a stuck chain."""
     centred = values - values.mean(1, keepdims=True)
     variance = (centred**2).sum(1)
     products = (centred[:, 1:] * centred[:, :-1]).sum(1)
@@ -277,9 +287,9 @@ def _dependence(values: Float[np.ndarray, "replicate draw quantity"]) -> Float[n
 
 
 def _test_ranks(name: str, uniform: Float[np.ndarray, " replicate"], dependence: float, limit: float) -> Quantity:
-    """Test ranks with two Kolmogorov-Smirnov tests: of the ranks, and of their distances from the middle.
+    """Apply two Kolmogorov-Smirnov tests: one to the ranks, and one to their distances from the middle rank.
 
-    The second test detects that the draws are too narrow or too wide.
+    The second test detects draws whose spread is too small or too large.
     """
     shift = stats.kstest(uniform, "uniform").pvalue
     width = stats.kstest(np.abs(2 * uniform - 1), "uniform").pvalue

@@ -1,4 +1,4 @@
-"""Report of `check_calibration`: one row per quantity, one verdict, and the ranks for plots."""
+"""Report of `check_calibration`: the tests of each quantity, one verdict, and the ranks for plots."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from bnnzoo.testing.table import aligned
 
 
 class Quantity(NamedTuple):
-    """Results of the tests of one quantity. u is the rank of the true value divided by the number of draws.
+    """Results of the tests of one quantity.
+
+    u is (rank of the true value among the draws + uniform noise) / (number of draws + 1). It is between 0 and 1.
 
     Attributes:
-        mean: mean of u; 0.5 if calibrated. A larger value means that the draws are too low.
-        distance: mean of |2 u - 1|; 0.5 if calibrated. A larger value means that the draws are too close together.
-        p: the smaller p value of two tests: that u is uniform, and that |2 u - 1| is uniform.
+        mean: mean of u. The expected value is 0.5. A larger value means that the draws are too low.
+        distance: mean of |2 u - 1|. The expected value is 0.5. A larger value means that the draws are too narrow.
+        p: the smaller p value of two tests. One tests that u is uniform, the other that |2 u - 1| is uniform.
         limit: the quantity is not calibrated if p is below this limit.
-        dependence: autocorrelation of neighbouring draws.
+        dependence: lag-1 autocorrelation of the draws.
         independent: whether `dependence` is so small that ranks of a correct sampler are uniform.
     """
 
@@ -52,7 +54,7 @@ class Quantity(NamedTuple):
 class CalibrationReport:
     """Report on one model and sampler; `str(report)` is a table.
 
-    `uniform` contains the ranks, divided by the number of draws.
+    `uniform` contains u of each replicate and quantity, as defined in `Quantity`.
     """
 
     model: str
@@ -75,7 +77,7 @@ class CalibrationReport:
         if dependent := [quantity for quantity in uncalibrated if not quantity.independent]:
             worst = max(dependent, key=lambda quantity: quantity.dependence)
             return (
-                f"undecided: neighbouring draws of the {worst.name} have autocorrelation "
+                f"undecided: successive draws of the {worst.name} have autocorrelation "
                 f"{worst.dependence:.2f}, so the chains mix too slowly; use a larger [[thin]] or [[warmup]], or "
                 "another [[sampler]]"
             )

@@ -27,13 +27,13 @@ def adaptation(sampler: AbstractSampler, before: Any, after: Any) -> str:
     changed_list = ", ".join(f"state.{name}" for name in changed)
     declaration = ", ".join(repr(name) for name in (*sampler.chain_state, *changed))
     return (
-        f"a step after warm-up changes {changed_list}; adapt in warmup_step or settle only, or declare a part of the "
-        f"chain (such as a momentum or a cached density) with chain_state = ({declaration},)"
+        f"a step after warm-up changes {changed_list}; adapt only in warmup_step or settle, or, if a changed field is "
+        f"no adaptation (such as a momentum or a cached density), declare it with chain_state = ({declaration},)"
     )
 
 
 def changed_fields(before: Any, after: Any) -> list[str]:
-    """Return the paths of arrays that differ in any bit, such as `inner.momentum`. The position is left out."""
+    """Return the paths of the arrays that differ in any bit, such as `inner.momentum`, except the position."""
     old_leaves, new_leaves = (jax.tree_util.tree_leaves_with_path(state) for state in (before, after))
     positions = before.position, after.position
     return [

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from bnnzoo.testing.table import aligned
 
 Checks = Mapping[str, tuple[str, str]]
-"""Each check by name, in order: the property that must hold, and the remedy if it does not."""
+"""Name of each check, with the property that it tests and the remedy if the check fails."""
 State = Literal["passed", "failed", "not applicable"]
 
 NOT_APPLICABLE = "not applicable: "
@@ -17,7 +17,7 @@ NOT_APPLICABLE = "not applicable: "
 
 
 def attempt(check: Callable[[], str]) -> str:
-    """Run a check and return its fault. An exception is a fault too."""
+    """Run a check and return its fault; empty if the check passes. An exception is a fault too."""
     try:
         return check()
     except Exception as error:
@@ -30,9 +30,10 @@ def describe_error(error: Exception) -> str:
 
 
 def state_of(fault: str) -> tuple[State, str]:
-    """Convert the text that a check returned to a state and a text.
+    """Return the state of a check, and its fault or reason, from the text that the check returned.
 
-    The text is empty if the check passed. Otherwise it is a fault, or `NOT_APPLICABLE` and a reason.
+    The returned text of a check is empty if the check passed. Otherwise it is a fault, or `NOT_APPLICABLE` with a
+    reason.
     """
     if fault.startswith(NOT_APPLICABLE):
         return "not applicable", fault.removeprefix(NOT_APPLICABLE)
@@ -40,7 +41,7 @@ def state_of(fault: str) -> tuple[State, str]:
 
 
 class AbstractCheckReport(abc.ABC):
-    """Results of checks, each with the fields `check`, `case`, `state` and `found`; `str(report)` is a table."""
+    """Results of checks; `str(report)` is a table. Each result has the fields `check`, `case`, `state` and `found`."""
 
     checks: Checks
     results: tuple[Any, ...]
@@ -76,7 +77,7 @@ class AbstractCheckReport(abc.ABC):
         return f"passed: {len({result.check for result in self.results})} checks on {self.cases} cases"
 
     def outcome(self) -> dict[str, Any]:
-        """Return the verdict and the results as a dictionary; `advice` is the remedy of a failed check."""
+        """Return the verdict and the results as a dictionary. Failed checks have their remedy in `advice`."""
         rows = [
             {**result._asdict(), "advice": self.checks[result.check][1] if result.state == "failed" else ""}
             for result in self.results

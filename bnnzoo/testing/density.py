@@ -1,4 +1,4 @@
-"""Tests of a density against its own draws: integrals on a grid, and goodness of fit."""
+"""Tests that a density integrates to 1 (on a grid), and that draws have this density."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from scipy import stats
 from bnnzoo.testing.check_report import NOT_APPLICABLE, attempt
 
 POINTS = {1: 20_001, 2: 601}
-"""Number of grid points on each axis, for one and for two axes."""
+"""Number of grid points on each axis; the keys are the numbers of axes."""
 LEVEL = 1e-6
-"""Probability of a false alarm in one test of draws."""
+"""Probability that one test rejects correct draws."""
 _TOLERANCE = 5e-3
-"""Tolerance of integrals. For a density without narrow peaks, the error of the grid is less than a tenth of it."""
+"""Tolerance of integrals.
+
+For a density without narrow peaks, the error due to the grid is less than a tenth of this tolerance.
+"""
 _MOST_COUNTS = 2_000
 
 
@@ -38,7 +41,7 @@ class Grid(NamedTuple):
 
     @property
     def points(self) -> Float[np.ndarray, "all number"]:
-        """All points of the grid; the last number varies fastest."""
+        """All points of the grid; the coordinate of the last axis varies fastest."""
         return np.stack([axis.ravel() for axis in np.meshgrid(*self.axes, indexing="ij")], 1).astype(np.float32)
 
     def masses(self, log_density: Float[np.ndarray, " all"]) -> Float[np.ndarray, "..."]:
@@ -74,14 +77,14 @@ def _axis(
 
 
 def why_no_grid(draws: Float[np.ndarray, "draw number"]) -> str:
-    """Return the reason why the distribution of these draws cannot be tested on a grid; empty if it can."""
+    """Return the reason why these draws cannot be tested on a grid; empty if they can be tested."""
     if not np.isfinite(draws).all():
         return "a draw is not finite"
     repeated = any(len(np.unique(column)) < 0.9 * len(column) for column in draws.T)
     if repeated and not np.all(draws == np.round(draws)):
         return (
-            f"{NOT_APPLICABLE}the draws repeat values that are not whole numbers; a density would not repeat "
-            "values, and counts would be whole numbers"
+            f"{NOT_APPLICABLE}the draws contain equal values that are not integers, so they come neither from a "
+            "density nor from a distribution of integers"
         )
     return ""
 
@@ -96,7 +99,7 @@ def compare(
     Args:
         draws: draws from the distribution.
         log_prob: a function that returns the log density of each row of numbers.
-        claimed: mean and variance to test; None if they are not tested.
+        claimed: the mean and the variance that the distribution states; None if they are not tested.
     """
     if reason := why_no_grid(draws):
         yield "normalised", reason
@@ -126,9 +129,9 @@ def normalisation(grid: Grid, log_density: Float[np.ndarray, " all"]) -> str:
 def moments(
     grid: Grid, log_density: Float[np.ndarray, " all"], mean: Float[np.ndarray, " number"], variance: np.ndarray
 ) -> str:
-    """Return a sentence if the mean or the variance differs from that of the density; otherwise an empty string.
+    """Return a sentence if the stated mean or variance is not that of the density; otherwise an empty string.
 
-    Infinite means and variances are not compared.
+    A stated value that is infinite is not compared.
     """
     for axis, (points, marginal) in enumerate(zip(grid.axes, grid.marginals(log_density), strict=True)):
         mean_found = float(marginal @ points)
@@ -138,7 +141,7 @@ def moments(
             ("variance", variance[axis], variance_found, variance_found),
         ):
             if np.isfinite(claimed) and not abs(claimed - value) <= 10 * _TOLERANCE * scale + 1e-6:
-                return f"its {name} is {claimed:.4g}, but log_prob gives {value:.4g}"
+                return f"the stated {name} is {claimed:.4g}, but the {name} of the density is {value:.4g}"
     return ""
 
 
@@ -175,8 +178,8 @@ def agreement(
     difference = float(log_densities.mean(dtype=np.float64)) - expected
     if abs(difference) > 6 * error + _TOLERANCE:
         return (
-            f"the mean log_prob over draws is off by {difference:.3g}, {abs(difference) / max(error, 1e-12):.0f} "
-            "standard errors"
+            f"the mean log_prob of the draws differs from its expected value by {difference:.3g}, which is "
+            f"{abs(difference) / max(error, 1e-12):.0f} standard errors"
         )
     return ""
 
@@ -188,7 +191,7 @@ def _fit_p_value(
     *,
     is_discrete: bool,
 ) -> float:
-    """Return the p value of a Kolmogorov-Smirnov test, or of Pearson's chi-squared test for integers."""
+    """Return the p value of a goodness-of-fit test: Kolmogorov-Smirnov, or Pearson's chi-squared for integers."""
     if not is_discrete:
         ends = (points[1:] + points[:-1]) / 2
         return float(stats.kstest(np.interp(values, ends, np.cumsum(masses)[:-1]), "uniform").pvalue)

@@ -19,32 +19,32 @@ from bnnzoo.testing.part_report import FIELDS, PARAMETERS, PartReport, report_on
 
 CHECKS = {
     "fields": FIELDS,
-    "num_outputs": ("a positive number of outputs for any number of targets", "return an int >= 1"),
+    "num_outputs": ("num_outputs is a positive integer for any number of targets", "return an int >= 1"),
     "shapes": (
-        "log_prob, mean and variance of one row, or class probabilities, have the right shapes",
-        "end the distribution of several targets with .to_event(1)",
+        "log_prob, and the mean and variance or the class probabilities, have the right shapes for one row",
+        "for several targets, add .to_event(1) to the distribution",
     ),
-    "float32": ("float32 outputs give float32 numbers", "compute in the precision of the output"),
-    "normalised": ("exp(log_prob) sums or integrates to 1 over targets", "divide by the normalising constant"),
+    "float32": ("log_prob is a float32 number for float32 outputs", "compute in the precision of the output"),
+    "normalised": ("exp(log_prob) sums or integrates to 1 over all targets", "divide by the normalising constant"),
     "draws": ("sample draws targets with the density of log_prob", "compute both from the same distribution"),
     "moments": ("mean and variance agree with log_prob", "compute both from the same distribution"),
     "classes": ("class_probabilities equals exp(log_prob) of each class", "compute both from the same distribution"),
     "rows": (
-        "the value of a row depends on that row alone",
-        "write log_prob for one row, without statistics of others",
+        "log_prob of a row depends on that row alone",
+        "write log_prob for one row, without statistics of other rows",
     ),
     "gradient": (
         "log_prob and its gradient are finite, also for extreme outputs",
         "work with logarithms, and avoid division by numbers near 0, also inside jnp.where",
     ),
-    "jit": ("log_prob is the same when compiled", "branch with jnp.where, and use fields as traced numbers"),
+    "jit": ("log_prob is the same when compiled", "branch with jnp.where, and do not convert fields to Python numbers"),
     "upper_bound": ("log_prob never exceeds upper_bound", "leave upper_bound infinite if no bound is known"),
-    "targets": ("check accepts targets that the likelihood drew itself", "refuse only impossible targets"),
+    "targets": ("check accepts targets that the likelihood drew itself", "let check refuse only impossible targets"),
     "parameters": PARAMETERS,
 }
 _DRAWS = 4000
 _OUTPUTS = (-10.0, -3.0, 0.0, 3.0, 10.0)
-"""Gradients must be finite if all outputs have one of these values."""
+"""Gradients must be finite if all outputs are equal to one of these values."""
 
 
 class _Case(NamedTuple):
@@ -58,16 +58,18 @@ class _Case(NamedTuple):
 
     @property
     def targets(self) -> np.ndarray:
-        """The drawn targets, one row of numbers each."""
+        """The drawn targets, as an array with one row per draw."""
         return np.asarray(self.draws, np.float64).reshape(len(self.draws), -1)
 
     def log_probs(self, targets: Any) -> np.ndarray:
-        """Return the log density of each of these targets for the output of the case."""
+        """Return the log density of each target, given the output of the case."""
         return np.asarray(jax.jit(jax.vmap(lambda y: self.likelihood.log_prob(self.output, y)))(targets))
 
 
 def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartReport:
-    """Test a likelihood, with several numbers of targets, for errors that make draws, predictions or scores wrong.
+    """Test a likelihood for errors that make draws, predictions or scores wrong.
+
+    The likelihood is tested with one and two targets or, for classification, with two and three classes.
 
     Args:
         likelihood: the likelihood to test.
@@ -81,7 +83,7 @@ def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartRe
 
 
 def _checks(likelihood: AbstractLikelihood, count: int, key: Any) -> Iterator[tuple[str, str]]:
-    """Yield the name of each check and its fault. Skip checks that depend on a failed one."""
+    """Yield the name of each check and its fault. Skip the checks that depend on a failed check."""
     is_classification = likelihood.task == "classification"
     example = np.arange(count, dtype=np.int32) if is_classification else np.zeros((1, count), np.float32)
     try:
@@ -160,7 +162,7 @@ def _own_targets(case: _Case) -> str:
 
 
 def _rows(case: _Case) -> str:
-    """Compare the log densities of rows that are computed together, in reverse order and one by one."""
+    """Compare the log densities of rows computed together, in reverse order, and one by one."""
     outputs = case.output + jnp.linspace(-1, 1, 6)[:, None]
     targets = case.draws[:6]
     single_values = jnp.stack(
@@ -169,8 +171,8 @@ def _rows(case: _Case) -> str:
     batch_values = jax.vmap(case.likelihood.log_prob)(outputs, targets)
     reversed_values = jax.vmap(case.likelihood.log_prob)(outputs[::-1], targets[::-1])[::-1]
     for other_values, reason in (
-        (batch_values, "when other rows are computed with it"),
-        (reversed_values, "with the order of the rows"),
+        (batch_values, "if other rows are computed together with it"),
+        (reversed_values, "if the order of the rows changes"),
     ):
         difference = float(jnp.max(jnp.abs(single_values - other_values) / (1 + jnp.abs(single_values))))
         if not difference < 1e-4:
@@ -192,11 +194,9 @@ def _gradient(case: _Case) -> str:
     for level in _OUTPUTS:
         values, gradients = compute(jnp.full_like(case.output, level), case.draws[:100])
         if not np.isfinite(values).all():
-            return f"log_prob is {np.asarray(values)[~np.isfinite(values)][0]} where all outputs are {level:g}"
+            return f"log_prob is {np.asarray(values)[~np.isfinite(values)][0]} if all outputs are {level:g}"
         if not np.isfinite(gradients).all():
-            return (
-                f"the gradient is {np.asarray(gradients)[~np.isfinite(gradients)][0]} where all outputs are {level:g}"
-            )
+            return f"the gradient is {np.asarray(gradients)[~np.isfinite(gradients)][0]} if all outputs are {level:g}"
     return ""
 
 
@@ -213,7 +213,7 @@ def _upper_bound(case: _Case) -> str:
 
 
 def _classes(case: _Case) -> Iterator[tuple[str, str]]:
-    """Check the probabilities of the classes, their sum, and the frequencies of drawn labels."""
+    """Check the class probabilities, their sum, and the frequencies of drawn labels."""
     labels = jnp.arange(case.num_targets, dtype=jnp.int32)
     probabilities = np.exp(case.log_probs(labels).astype(np.float64))
     total = probabilities.sum()

@@ -1,8 +1,8 @@
 """Checks that a model has the properties that samplers, `evaluate` and `--stochastic last` assume.
 
 Each case is an input shape and a likelihood. A network is built as in a run, and tested with its initial weights and
-with draws from the prior. One row is all zeros (an empty image, or an input equal to the mean). The compilation of four
-programs per case, and a run that is started as by `sample`, take most of the time.
+with draws from the prior. One of the rows consists of zeros, as an empty image or an input equal to the mean does. Most
+of the time is spent on compiling four programs per case, and on starting a run as `sample` does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bnnzoo.testing.model_report import ModelReport, Result
 from bnnzoo.testing.model_start import start_fault
 
 INPUTS = ((5,), (8, 8), (3, 7, 6))
-"""Shapes of one input: features, a grey image, an image with channels.
+"""Shapes of one input: a vector of features, a grey image, and an image with channels.
 
 A shape is skipped if `arrange` raises an error for it.
 """
@@ -42,7 +42,10 @@ _TASKS: tuple[Task, ...] = ("regression", "classification", "density")
 _ROWS = 6
 _CLASSES, _TARGETS = 3, 2
 _TOLERANCE = 1e-4
-"""Tolerance of differences, relative to the largest output. Another order of a float32 sum changes it less."""
+"""Tolerance of differences, divided by 1 + the largest output.
+
+Differences that only come from the order of additions in float32 are smaller.
+"""
 
 
 def check_model(
@@ -76,7 +79,7 @@ def check_model(
             fault = attempt(lambda x=x, arranged=arranged: _inputs(model, x, arranged))
             is_first = not results
             results.append(Result("inputs", shape_text, "", *state_of(fault)))
-            # The checks of the likelihood depend little on the input shape, so only the first one uses all likelihoods.
+            # The checks of a likelihood depend little on the input shape, so all likelihoods are used only once.
             for name in list(likelihoods) if is_first else list(likelihoods)[:1]:
                 columns = int(np.prod(shape)) if len(refused.keys() & set(_TASKS)) > 1 else _TARGETS
                 case = _Case(model, likelihoods[name], arranged, columns, jax.random.fold_in(jax.random.key(seed), i))
@@ -91,7 +94,10 @@ def check_model(
 
 
 def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tuple[Task, str, AbstractLikelihood]]:
-    """Yield each task, and the name and the object of its likelihood; density only if the model has no other task."""
+    """Yield each task that the model supports, with the name and the object of its likelihood.
+
+    The task `density` is only yielded if the model supports no other task.
+    """
     for task in _TASKS:
         if task == "density" and len(refused) < 2:
             return
@@ -105,7 +111,7 @@ def _likelihoods(model: AbstractModel, refused: dict[str, str]) -> Iterator[tupl
 
 
 class _Case(NamedTuple):
-    """A model, a likelihood, and rows as returned by `arrange` of the model."""
+    """A model, a likelihood, and inputs that the method `arrange` of the model has prepared."""
 
     model: AbstractModel
     likelihood: AbstractLikelihood
@@ -127,7 +133,7 @@ class _Case(NamedTuple):
         )
 
     def posterior(self, network: Any) -> NetworkPosterior:
-        """Return the posterior of a network on the rows, with targets of zero. `_density` draws other targets."""
+        """Return the posterior of a network for the rows `x`, with targets of 0, which `_density` replaces."""
         is_classification = self.likelihood.task == "classification"
         y = (
             np.zeros(len(self.x), np.int32)
@@ -145,7 +151,7 @@ def _build_compiled(architecture: Architecture, key: PRNGKeyArray) -> Any:
 
 
 def _checks(case: _Case) -> Iterator[tuple[str, str]]:
-    """Yield the name of each check and its fault (empty if it passed). Skip checks that depend on a failed one."""
+    """Yield the name of each check and its fault; empty if it passed. Skip checks that depend on a failed check."""
     networks: list[Any] = []
     fault = attempt(lambda: networks.append(case.build(0)) or _parameters(case, networks[0]))
     yield "parameters", fault
@@ -165,7 +171,10 @@ def _checks(case: _Case) -> Iterator[tuple[str, str]]:
 
 
 def _check_pair(names: tuple[str, str], check: Callable[[], tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the results of two checks that share a compiled program. The first one gets the fault of an exception."""
+    """Yield the results of two checks that share a compiled program.
+
+    If the program raises an exception, it is the fault of the first check, and the second check is skipped.
+    """
     try:
         yield from zip(names, check(), strict=True)
     except Exception as error:
@@ -184,7 +193,7 @@ def _inputs(model: AbstractModel, x: Shaped[np.ndarray, "row ..."], arranged: Sh
     if len(arranged) != len(x):
         return f"arrange returns {len(arranged)} rows for {len(x)} rows"
     single_rows = np.concatenate([model.arrange(row[None]) for row in x])
-    return _difference("an arranged row changes by {:.2g} without the other rows", arranged, single_rows)
+    return _difference("an arranged row changes by {:.2g} if the other rows are left out", arranged, single_rows)
 
 
 def _parameters(case: _Case, network: Any) -> str:
@@ -223,7 +232,11 @@ def _jit(case: _Case, network: Any) -> str:
 
 
 def _forward(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> tuple[str, str]:
-    """Compare outputs of rows in order, reversed and one by one, and outputs of draws together and one by one."""
+    """Return the faults of the checks `rows` and `draws`.
+
+    The outputs of the rows are compared in order, in reverse order and one by one. The outputs of the draws are
+    compared together and one by one.
+    """
 
     @eqx.filter_jit
     def outputs(posterior, thetas):
@@ -234,13 +247,18 @@ def _forward(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"]) -> t
         return outputs_at(x), outputs_at(x[::-1])[::-1], alone, jax.vmap(outputs_of_draw)(thetas), each
 
     joint_outputs, reversed_outputs, single_outputs, vmapped_draws, single_draws = outputs(posterior, thetas)
-    rows = _difference("a row's outputs change by {:.2g} with the order of the rows", joint_outputs, reversed_outputs)
-    rows = rows or _difference("a row's outputs change by {:.2g} without the other rows", joint_outputs, single_outputs)
-    return rows, _difference("outputs differ by {:.2g} under vmap over draws", single_draws, vmapped_draws)
+    rows = _difference("a row's outputs change by {:.2g} if the rows are reversed", joint_outputs, reversed_outputs)
+    rows = rows or _difference(
+        "a row's outputs change by {:.2g} if the other rows are left out", joint_outputs, single_outputs
+    )
+    return rows, _difference("outputs change by {:.2g} if vmap computes several draws", single_draws, vmapped_draws)
 
 
 def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key: PRNGKeyArray) -> tuple[str, str]:
-    """Check gradients and values of the log density. The likelihood draws the targets at the first position."""
+    """Return the faults of the checks `gradient` and `likelihood`.
+
+    The targets are drawn from the likelihood at the first position.
+    """
 
     @eqx.filter_jit
     def evaluate(posterior, thetas, key):
@@ -251,7 +269,7 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
         y = jax.vmap(lambda output, key: likelihood.sample(output, key=key))(outputs, keys)
         posterior = dataclasses.replace(posterior, data=Data(x, y))
         gradients = jax.vmap(jax.grad(posterior.log_density))(thetas)
-        # The weights are random, so that outputs do not cancel in the sum.
+        # The outputs are summed with random weights, so that they do not cancel.
         weights = jax.random.normal(key_weights, outputs.shape)
         effects = jax.vmap(jax.grad(lambda theta: jnp.sum(weights * posterior.outputs(theta, x))))(thetas)
         return gradients, effects, jax.vmap(lambda theta: posterior.log_likelihood(theta, posterior.data))(thetas)
@@ -265,7 +283,7 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
     elif unused := [
         block.name for block in posterior.layout.network.blocks if not effects[:, block.start : block.stop].any()
     ]:
-        gradient = f"no output depends on {unused[0]}, so its draws would be those of the prior"
+        gradient = f"no output depends on {unused[0]}, so its posterior would be its prior"
     if values.shape[1:] != posterior.data.x.shape[:1]:
         likelihood = f"log p(y | x) has shape {list(values.shape[1:])} for {len(posterior.data.x)} rows"
     elif not np.isfinite(values).all():
@@ -274,10 +292,10 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
 
 
 def _split(case: _Case, network: Any) -> str:
-    """Check `split` on a network whose weights were replaced. This shows whether it copies old weights."""
+    """Check `split` on a network with replaced weights, so that a `split` that copies the old weights is detected."""
     parts = case.model.split(network)
     if parts is None:
-        return f"{NOT_APPLICABLE}the model has no method split; the last layer is the module of the last parameter"
+        return f"{NOT_APPLICABLE}the model has no method split, so its last layer is the module of its last parameter"
     names = last_names(network, parts[1])
     if not names or len(names) != len(named_leaves(parts[1])):
         return "the parameters of the last layer that split returns are not arrays of the network"
@@ -296,12 +314,12 @@ def _split(case: _Case, network: Any) -> str:
         network, {name: 2 * leaf + 1 for name, leaf in named_leaves(network).items() if name in names}
     )
     return _difference(
-        "the features change by {:.2g} with another last layer", features, outputs(changed_network, x)[2]
+        "the features change by {:.2g} if the last layer changes", features, outputs(changed_network, x)[2]
     )
 
 
 def _difference(template: str, first: Any, second: Any) -> str:
-    """Return a sentence with the largest difference between two arrays; empty if it is only a rounding error."""
+    """Return `template` with the largest difference between two arrays; empty if it is at most a rounding error."""
     first, second = np.asarray(first), np.asarray(second)
     if first.shape != second.shape:
         return f"shapes differ: {list(first.shape)} and {list(second.shape)}"
@@ -310,4 +328,4 @@ def _difference(template: str, first: Any, second: Any) -> str:
     with np.errstate(invalid="ignore"):
         distance = float(np.abs(first - second).max())
         scale = 1 + float(np.abs(first).max())
-    return "" if distance <= _TOLERANCE * scale else template.format(distance)  # NaN gives a sentence too
+    return "" if distance <= _TOLERANCE * scale else template.format(distance)  # NaN is a difference too

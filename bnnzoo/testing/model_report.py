@@ -9,28 +9,28 @@ from bnnzoo.testing.check_report import AbstractCheckReport, Checks, State
 
 CHECKS: Checks = {
     "inputs": (
-        "each row is arranged independently of the others",
+        "arrange prepares each row independently of the other rows",
         "let arrange use one row at a time, and leave scaling to [[standardise=True]]",
     ),
     "parameters": (
         "parameters are float32 arrays with different names, and the key determines their values",
-        "store them in fields of the network with different names, drawn with the key that build receives",
+        "store each array in a field of the network with its own name, and draw it with the key that build receives",
     ),
     "outputs": (
-        "outputs are finite, as many as the likelihood needs, and the same at every call",
-        "let build end in a layer of num_outputs units, and keep no state between calls",
+        "outputs are finite and the same at every call, and as many as the likelihood needs",
+        "let the last layer have num_outputs units, and keep no state between calls",
     ),
     "rows": (
-        "a row's outputs depend on that row alone",
+        "the outputs of a row depend on that row alone",
         "use only statistics of the row itself (LayerNorm or GroupNorm of equinox), never of the batch",
     ),
     "jit": ("outputs are the same when compiled", "branch with jnp.where and jax.lax, not with Python's if on values"),
     "draws": (
-        "outputs of many draws at once equal the outputs of each draw",
+        "outputs of many draws computed at once equal the outputs of each draw",
         "compute with jax.numpy, and only from the arrays in the fields",
     ),
     "gradient": (
-        "gradients are finite for every parameter, also if a row is all zeros",
+        "gradients are finite for every parameter, also if all inputs of a row are 0",
         "avoid square roots, logarithms and divisions at 0, also inside jnp.where",
     ),
     "split": (
@@ -39,22 +39,22 @@ CHECKS: Checks = {
     ),
     "likelihood": (
         "the likelihood gives one finite number per row",
-        "match num_outputs and the likelihood's distribution",
+        "let the network return the outputs that the likelihood's distribution needs",
     ),
     "start": (
-        "a run can start: networks are built in a compiled program, and then trained (also if only the last layer "
-        "is sampled) or drawn from the prior",
-        "let build depend only on the sizes and the fields, and use jax.numpy on values that are drawn with the key",
+        "a run can start: networks are built in a compiled program; their weights are then trained (also if only "
+        "the last layer is sampled) or drawn from the prior",
+        "let build depend only on its arguments and the fields, and use jax.numpy for values drawn with the key",
     ),
 }
-"""Each check by name, in order: the property that must hold, and the remedy if it does not."""
+"""Name of each check, with the property that it tests and the remedy if the check fails."""
 
 
 class Result(NamedTuple):
     """One check on one case: an input shape and a likelihood.
 
     Attributes:
-        found: the fault if the check failed; the reason if it is not applicable; otherwise empty.
+        found: the fault of a failed check, or the reason why the check is not applicable; otherwise empty.
     """
 
     check: str

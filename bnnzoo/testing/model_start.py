@@ -1,4 +1,4 @@
-"""A check that a run with a model can start, in each of the possible ways."""
+"""A check that runs with a model can start, with each kind of initial positions."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ _CHAINS, _STEPS = 2, 250
 
 
 def start_fault(model: AbstractModel, task: Task, x: Shaped[np.ndarray, "row ..."], *, train: bool, seed: int) -> str:
-    """Start runs with the model, until the first step of the sampler.
+    """Start runs with the model, and end each run before the first step of the sampler.
 
     Args:
         model: the model to test.
         task: the task of the run.
-        x: inputs as in a data file. The targets are random.
-        train: also train the initial positions of all chains, and the parameters that `--stochastic last` fixes.
+        x: inputs as in a data file. The targets are generated.
+        train: train the initial positions of all chains, and start a run with `--stochastic last`, which also trains
+            the fixed parameters.
         seed: seed of the targets and the networks.
 
     Returns:
-        the first options that fail, and the error; empty if all runs can start.
+        the options of the first run that fails, with the error; empty if all runs can start.
     """
     rows = _rows(x, task, seed)
     start_options: list[dict[str, Any]] = [{"init": "prior"}, {"init": "map"}]
@@ -55,7 +56,7 @@ def _start_run(model: AbstractModel, rows: Dataset, options: dict[str, Any], *, 
         thetas = positions.initial_positions(problem, placement, given_positions=None, work=work, key=key)
     else:
         thetas = problem.initial_positions(trained=options["init"] == "map", key=key)
-    if options["init"] == "map":  # with a draw from a wide prior, a deep network may overflow
+    if options["init"] == "map":  # a draw from a wide prior can make a deep network overflow
         positions.check_start(problem.posterior, placement, thetas)
 
 

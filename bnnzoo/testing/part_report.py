@@ -11,19 +11,22 @@ from bnnzoo.sampling.devices import jax_settings
 from bnnzoo.testing import own_parameters
 from bnnzoo.testing.check_report import AbstractCheckReport, Checks, State, attempt, state_of
 
-FIELDS = ("the class and its fields are described, and defaults are in range", "add a docstring and Doc(...)")
+FIELDS = (
+    "the class and its fields have descriptions, and defaults are in range",
+    "add a docstring to the class, and Doc('...') to the type of each field",
+)
 PARAMETERS = (
     "sampled parameters: natural and unconstrained are inverse, draws follow log_prior, and values affect log_prob",
-    "see bnnzoo.Parameter; the density of the unconstrained value includes the Jacobian",
+    "see bnnzoo.Parameter, and include the Jacobian in the density of the unconstrained value",
 )
-"""Property and remedy of checks that apply to likelihoods and to priors."""
+"""`FIELDS` and `PARAMETERS`: property and remedy of two checks that apply to likelihoods and to priors."""
 
 
 class PartResult(NamedTuple):
     """One check on one case.
 
     Attributes:
-        found: the fault if the check failed; the reason if it is not applicable; otherwise empty.
+        found: the fault of a failed check, or the reason why the check is not applicable; otherwise empty.
     """
 
     check: str
@@ -54,9 +57,10 @@ def report_on(
 
     Args:
         kind: "likelihood" or "prior".
-        part: the part.
-        checks: all checks of this kind of part.
-        cases: the name of each case, and an iterator that runs its checks and yields their names and faults.
+        part: the likelihood or the prior.
+        checks: all checks for a likelihood, or all checks for a prior.
+        cases: pairs of the name of a case and an iterator. The iterator runs the checks of the case, and yields the
+            name and the fault of each check.
     """
     results = [PartResult("fields", "", *state_of(attempt(lambda: own_parameters.fields(type(part)))))]
     with jax_settings.arithmetic("float32"):

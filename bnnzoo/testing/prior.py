@@ -1,4 +1,4 @@
-"""Checks that a prior has the properties that samplers assume, of its density and of its draws."""
+"""Checks that the density and the draws of a prior have the properties that samplers assume."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from bnnzoo.testing.part_report import FIELDS, PARAMETERS, PartReport, report_on
 CHECKS = {
     "fields": FIELDS,
     "shapes": (
-        "one density of all parameters, and one draw of each parameter",
-        "give a univariate distribution of batch shape () or (dim,), or override log_prob and sample",
+        "log_prob returns one number, and sample returns one number per parameter",
+        "let distribution return a univariate distribution of batch shape () or (dim,), or override both methods",
     ),
     "normalised": (
         "exp(log_prob) integrates to 1",
-        "divide by the normalising constant, which evidence and sampled scales need",
+        "divide by the normalising constant, without which the evidence and sampled scales would be wrong",
     ),
     "draws": ("sample draws from the density of log_prob", "compute both from the same distribution"),
     "gradient": (
-        "log_prob and its gradient are finite float32 numbers, at 0 and far from it",
+        "log_prob and its gradient are finite float32 numbers, at 0 and far from 0",
         "avoid square roots, logarithms and divisions at 0, also inside jnp.where",
     ),
-    "jit": ("the density is the same when compiled", "branch with jnp.where, and use fields as traced numbers"),
+    "jit": ("log_prob is the same when compiled", "branch with jnp.where, and do not convert fields to Python numbers"),
     "parameters": PARAMETERS,
 }
 _DRAWS = 4000
@@ -40,14 +40,14 @@ _FAR = 100.0
 
 
 class _Case(NamedTuple):
-    """The layout of a network, and whether it has so few parameters that a grid is possible."""
+    """The names and shapes of a network's parameters, and whether they are so few that a grid is possible."""
 
     layout: Layout
     has_grid: bool
 
 
 def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
-    """Test a prior for errors that make draws wrong, on networks with one, two and about twenty parameters.
+    """Test a prior for errors that make draws wrong, on networks with one, two and seventeen parameters.
 
     Args:
         prior: the prior to test.
@@ -99,9 +99,9 @@ def _check_many_parameters(draws: np.ndarray) -> str:
     if any(len(np.unique(column)) < 2 for column in draws.T):
         return "another key gives the same values"
     correlation = np.corrcoef(np.sign(draws).T) - np.eye(draws.shape[1])
-    # The signs are compared, because heavy tails do not affect them. The limit is six standard errors.
+    # The signs are compared, because heavy tails do not affect them.
     if np.nanmax(np.abs(correlation)) > 6 / len(draws) ** 0.5 + 0.02 and np.nanmax(np.abs(correlation)) > 0.99:
-        return "two parameters always have the same sign, so one draw is used for both"
+        return "two parameters always have the same sign, so both use the same random number"
     return ""
 
 
@@ -117,7 +117,7 @@ def _gradient(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> str:
         invalid_places = np.argwhere(~np.isfinite(np.asarray(array)))
         if len(invalid_places):
             return (
-                f"{quantity} is {np.asarray(array)[tuple(invalid_places[0])]} where a parameter is "
+                f"{quantity} is {np.asarray(array)[tuple(invalid_places[0])]} if a parameter is "
                 f"{thetas[invalid_places[0][0]][0]:.3g}"
             )
     return ""

@@ -1,9 +1,9 @@
 """Tests of a sampler on posteriors whose moments are known exactly, with many independent chains.
 
-On each of these test posteriors (targets), the chains start far away, warm up, and continue until a bias would be
-detected. Only the second half of the draws is used. The statistics of different chains are independent, so no effective
-sample size is needed. Means, variances and correlations are tested by t tests of the averages of the chains, and the
-distribution by a Kolmogorov-Smirnov test of the final states.
+The test posteriors are called targets. On each target, the chains start far away, warm up, and continue until there are
+enough draws to detect a bias. Only the second half of the draws is used. The chains are independent, so the tests need
+no effective sample size. Means, variances and correlations are tested by t tests of the chains' averages. The
+distribution is tested by a Kolmogorov-Smirnov test of the chains' final states.
 """
 
 from __future__ import annotations
@@ -35,28 +35,30 @@ from bnnzoo.testing.sampler_report import Outcome, Row, SamplerReport
 from bnnzoo.testing.targets import TARGETS, Target
 
 LEVEL = 1e-6
-"""Probability of a false alarm in a whole check. It is divided by the number of statistics (Bonferroni)."""
+"""Probability that a whole check rejects a correct sampler. It is divided by the number of statistics (Bonferroni)."""
 
 RESOLUTION = 0.07
-"""The chains continue until a bias of this size can be detected.
+"""The chains continue until a bias of this size is detected with a probability of at least 50 %.
 
-A bias of a mean is in units of the standard deviation, and a bias of a variance is relative.
+A bias of a mean is in units of the standard deviation. A bias of a variance is relative to the variance.
 """
 
 COARSEST = 0.1
-"""If a bias of this size cannot be detected, the verdict is undecided."""
+"""If a bias of this size is detected with a probability below 50 %, the verdict is undecided."""
 
 PATIENCE = 3e7
-"""Number of likelihood evaluations per chain after which a resolution of `COARSEST` is enough.
+"""Number of likelihood evaluations per chain after which `COARSEST` replaces `RESOLUTION`.
 
-Trajectories of fixed length can be periodic, and such chains mix very slowly."""
+This is for samplers with trajectories of fixed length: the trajectories can be almost periodic, so that the chains mix
+very slowly.
+"""
 
 _FIRST_TEST_DRAWS = 128
 _OTHER_KEYS = 32
 _MOST_PASSES = 20
-"""Largest number of passes over the data per gradient.
+"""Largest number of passes over the data per gradient of a step.
 
-If a step needs more, the target has too few rows for the mini-batches of the sampler.
+If a step needs more passes, the target has too few rows for the mini-batches of the sampler.
 """
 
 
@@ -76,13 +78,13 @@ def check_sampler(
         sampler: the sampler to test.
         targets: the test posteriors: names in `TARGETS`, or your own targets.
         chains: number of independent chains.
-        warmup: number of warm-up steps; if it is 0, nothing is adapted.
-        draws: largest number of draws per chain. The chains end earlier if a bias can already be detected.
+        warmup: number of warm-up steps. If it is 0, the sampler does not adapt.
+        draws: largest number of draws per chain. The chains end earlier if there are enough draws to detect a bias.
         seed: seed of the initial positions and of the chains.
         observer: a function that is called with a `Progress`, whose phase is the name of the target.
 
     Raises:
-        UsageError: for an unknown target, or fewer than 32 chains.
+        UsageError: if a target is unknown, or if there are fewer than 32 chains.
     """
     if chains < 32:
         raise UsageError(f"chains: must be >= 32, because the tests compare chains (got {chains})")
@@ -106,12 +108,12 @@ def check_sampler(
 
 
 def assert_exact(sampler: AbstractSampler, *, targets: Sequence[str | Target] = tuple(TARGETS), seed: int = 0) -> None:
-    """Raise AssertionError unless the sampler passes `check_sampler`. It is a one-line test for plugins.
+    """Raise AssertionError unless the sampler passes `check_sampler`. Plugins can call this function in their tests.
 
     Args:
         sampler: the sampler to test.
-        targets: as for `check_sampler`.
-        seed: as for `check_sampler`.
+        targets: the test posteriors, as for `check_sampler`.
+        seed: seed of the initial positions and of the chains.
 
     Raises:
         AssertionError: if the sampler does not pass; the message contains the report.
@@ -135,7 +137,7 @@ def _not_applicable(sampler: AbstractSampler, target: Target) -> str:
         return str(error)
     evaluations, num_data = sampler.evaluations(target.posterior, {"n_steps": 1.0}), target.posterior.num_data
     if evaluations > _MOST_PASSES * sampler.gradients * num_data:
-        return f"a step uses {evaluations:.0f} rows, but the target has only {num_data}, too few for mini-batches"
+        return f"a step uses {evaluations:.0f} rows, but the target has only {num_data} rows, too few for mini-batches"
     return ""
 
 
@@ -150,9 +152,9 @@ def _check(
     observer: Observer | None,
     test_keys: bool,
 ) -> tuple[Outcome, list[Row]]:
-    """Draw until a bias would be detected, and test the second half of the draws.
+    """Draw until a bias can be detected, and test the second half of the draws.
 
-    If `test_keys` is true, also test that all randomness of a step comes from its key.
+    If `test_keys` is true, also check that all randomness of a step comes from its random key.
     """
     tell = observer or ignore
     start_time = time.perf_counter()
@@ -210,8 +212,8 @@ def _check(
         outcome = Outcome(target.name, "stopped", stop_reason, num_tested, acceptance, seconds)
     elif _resolution(rows) > COARSEST and all(row.passed for row in rows):
         reason = (
-            f"after {num_tested} draws per chain, a bias of {100 * _resolution(rows):.2g} % would be detected with "
-            "a probability of only 50 %, because the chains mix too slowly; use another step size, or more draws"
+            f"after {num_tested} draws per chain, a bias of {100 * _resolution(rows):.2g} % is detected with a "
+            "probability of only 50 %, because the chains mix too slowly; use another step size, or more draws"
         )
         outcome = Outcome(target.name, "undecided", reason, num_tested, acceptance, seconds)
     else:
@@ -234,8 +236,9 @@ def _is_key(leaf: Any) -> bool:
 def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: Any, key: PRNGKeyArray) -> str:
     """Return the fault of a step; empty if there is none.
 
-    A step is wrong if its randomness does not come from its key, or if it adapts after warm-up. All chains take a step
-    from their final states with each of many keys. A correct sampler then accepts at least one proposal.
+    A step is wrong if its randomness does not come from its random key, or if it adapts after warm-up. All chains take
+    a step from their final states with each of 32 keys. The new positions must not be the same for all keys, unless the
+    sampler is approximate.
     """
 
     @eqx.filter_jit
@@ -255,19 +258,19 @@ def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: 
     if fault := adaptation(sampler, _on_host(states), next_states):
         return fault
     if not np.array_equal(first_positions, second_positions, equal_nan=True):
-        return "two steps from the same state with the same key differ; all randomness must come from the key"
+        return "two steps from the same state with the same key differ; take all randomness from the key"
     if sampler.stated_exactness != "approximate" and np.array_equal(
         first_positions, np.broadcast_to(first_positions[:1], first_positions.shape)
     ):
-        return "steps with different keys are the same; all randomness must come from the key"
+        return "steps with different keys are equal; take all randomness from the key"
     return ""
 
 
 def statistics(values: Float[np.ndarray, "chain draw quantity"], target: Target, level: float) -> list[Row]:
     """Return all statistics of a target, with their thresholds for the two-sided significance `level`.
 
-    Variances are computed around the mean of the draws, so that a biased mean is reported only once. The standard error
-    of a correlation is computed from its linear approximation for each chain.
+    Variances are computed around the mean of the draws, so a bias of the mean is not also reported as a bias of the
+    variance. The standard error of a correlation comes from a linear approximation (the delta method).
     """
     chains, num_draws, count = values.shape
     with np.errstate(all="ignore"):  # NaNs become infinite scores below
@@ -332,6 +335,6 @@ def _next_test_draws(num_tested: int, draws: int) -> int:
 
 
 def _resolution(rows: list[Row]) -> float:
-    """Return the largest detectable bias of the means and variances; infinite before the first test."""
+    """Return the largest `Row.resolution` of the means and variances; infinite before the first test."""
     resolutions = [row.resolution for row in rows if row.statistic in ("mean", "variance")]
     return max(resolutions, default=math.inf)

@@ -11,7 +11,8 @@ from bnnzoo.testing.table import aligned
 _POWER = 1.645
 """95 % quantile of the standard normal distribution.
 
-A score exceeds the threshold with a probability of 95 % if its mean is above the threshold by this number.
+A normal score with variance 1 exceeds a threshold with a probability of 95 % if its mean is this much above the
+threshold.
 """
 
 
@@ -20,13 +21,15 @@ class Row:
     """One statistic of one quantity, compared with its exact value.
 
     Attributes:
-        effect: the difference from the exact value. For a mean it is in units of the posterior sd, for a variance it is
-            relative, and for a correlation absolute. For a distribution it is the largest distance between the two
-            distribution functions.
+        effect: the difference from the exact value. A difference of means is divided by the posterior sd, a difference
+            of variances is divided by the exact variance, and a difference of correlations is not scaled. For a
+            distribution, it is the largest distance between the distribution functions of the chains' final states and
+            of the target.
         z: the effect divided by its standard error, which is computed from the variation between chains. For a
-            distribution it is sqrt(chains) times the distance (Kolmogorov).
-        threshold: limit of |z|. For a correct sampler, a larger value is a false alarm.
-        resolution: the effect at which |z| equals the threshold.
+            distribution it is sqrt(number of chains) times the distance (Kolmogorov).
+        threshold: limit of |z|. A correct sampler exceeds it only with a very small probability.
+        resolution: the effect at which |z| equals the threshold. A bias of this size is detected with a probability of
+            50 %.
     """
 
     target: str
@@ -50,9 +53,9 @@ class Row:
 
     @property
     def detectable(self) -> float:
-        """The effect that is detected with a probability of 95 %; for `resolution` the probability is 50 %.
+        """The bias that is detected with a probability of 95 %.
 
-        If the sampler has a bias, z is approximately normal with mean bias / standard error and variance 1.
+        If the sampler has a bias, z is approximately normal. Its mean is bias / standard error, and its variance is 1.
         """
         return self.resolution * (1 + _POWER / self.threshold)
 
@@ -73,12 +76,13 @@ class Outcome:
     """The result of a check on one target.
 
     Attributes:
-        state: `tested`; `not applicable` if the sampler cannot run on the target; `undecided` if the chains mix too
-            slowly to detect a bias; `stopped` if the run ended with an error, or if a step adapts after warm-up or has
-            randomness that is not from its key.
-        reason: the reason of the state. For `tested`, it contains the findings of the sampler about its run.
-        draws: number of draws per chain after warm-up.
-        acceptance: mean acceptance rate of these draws; NaN if the sampler does not report it.
+        state: `tested`, `not applicable`, `undecided` or `stopped`. The state is `not applicable` if the sampler cannot
+            run on the target. It is `undecided` if the chains mix too slowly to detect a bias. It is `stopped` if the
+            run ended with an error, if no proposal was accepted, or if a step adapts after warm-up or uses randomness
+            that does not come from its random key.
+        reason: the reason for the state. For `tested`, it contains the warnings of the sampler about its run.
+        draws: number of draws per chain, without warm-up.
+        acceptance: mean acceptance rate; NaN if the sampler does not report it.
         seconds: wall-clock time.
     """
 
@@ -108,12 +112,12 @@ class SamplerReport:
 
     @property
     def bias(self) -> str:
-        """The statistic with the largest relative |z| of each target that failed; empty if no target failed."""
+        """For each target that failed, the statistic with the largest |z| / threshold; empty if no target failed."""
         biases = []
         for outcome in self.outcomes:
             failed_rows = [row for row in self.rows if row.target == outcome.target and not row.passed]
             if failed_rows:
-                # A NaN counts as the worst score.
+                # A NaN counts as an infinite score.
                 worst = max(failed_rows, key=lambda row: math.inf if math.isnan(row.z) else abs(row.z) / row.threshold)
                 biases.append(f"{outcome.target}: {worst.quantity}: {worst.bias}")
         return "; ".join(biases)
@@ -136,8 +140,8 @@ class SamplerReport:
         tested = sum(outcome.state == "tested" for outcome in self.outcomes)
         detectable_bias = max(row.detectable for row in self.rows if row.statistic == "variance")
         return (
-            f"passed: {tested} target{'' if tested == 1 else 's'}; a bias of {100 * detectable_bias:.2g} % of a "
-            "variance would be detected with 95 % power"
+            f"passed: {tested} target{'' if tested == 1 else 's'}; a variance that is wrong by "
+            f"{100 * detectable_bias:.2g} % is detected with a probability of 95 %"
         )
 
     def as_dict(self) -> dict[str, Any]:

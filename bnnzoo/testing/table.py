@@ -6,6 +6,6 @@ from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return one line per row, with cells padded to the width of their column; the first row is the header."""
+    """Return one line of text per row. Each cell is padded to the width of its column."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,4 +1,4 @@
-"""Small test posteriors (targets) whose moments are known exactly, and on which steps are fast."""
+"""Small test posteriors (targets) with exactly known moments. Steps on them are fast."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Target:
     """A test posterior, the quantities that are computed from its draws, and their exact moments.
 
     Attributes:
-        look: a function from positions `[..., dim]` to quantities `[..., quantity]`.
-        start: a function that returns initial positions `[chain, dim]`. They are many standard deviations apart, so
-            that a stuck chain is detected.
+        look: a function that computes the quantities `[..., quantity]` from positions `[..., dim]`.
+        start: a function that returns initial positions `[chain, dim]`. They are several standard deviations apart, so
+            that stuck chains are detected.
         cdf: the exact distribution function of each quantity; None if it is unknown.
         log_evidence: log p(D); None if it is unknown.
     """
@@ -62,9 +62,9 @@ class AbstractStandardNormal(AbstractPosterior):
 
 
 class GaussianMean(AbstractStandardNormal):
-    """Mean of a Gaussian: x_i ~ N(theta, (W' W)^-1) with theta ~ N(0, I).
+    """Posterior of the mean theta of a Gaussian: x_i ~ N(theta, (W' W)^-1) with theta ~ N(0, I).
 
-    W is the `whitening` matrix, and `data` contains the columns of x W'.
+    W is the matrix `whitening`. `data` contains the columns of the whitened data x W'.
     """
 
     data: tuple[Float[np.ndarray | Array, " num_data"], ...]
@@ -76,18 +76,18 @@ class GaussianMean(AbstractStandardNormal):
         self, theta: Float[Array, " dim"], batch: tuple[Float[np.ndarray | Array, " batch"], ...]
     ) -> Float[Array, " batch"]:
         """Return the log-likelihood of each datum up to a constant."""
-        # The computation is by columns, because a short last axis would make the gradient ten times slower.
+        # The columns are computed separately, because a short last axis would make the gradient ten times slower.
         centre = self.whitening @ theta
         squares = [(jnp.asarray(column) - centre[i]) ** 2 for i, column in enumerate(batch)]
         return -sum(squares[1:], squares[0]) / 2
 
     def log_likelihood_bounds(self, batch: tuple[Float[np.ndarray | Array, " batch"], ...]) -> Float[Array, " batch"]:
-        """Return the largest log-likelihood of each datum, which is 0."""
+        """Return an upper bound of the log-likelihood of each datum: 0."""
         return jnp.zeros(batch[0].shape[0])
 
 
 class Skewed(AbstractPosterior):
-    """One datum with log-likelihood theta - e^theta and a flat prior: theta is the log of an Exp(1) variable."""
+    """Posterior of one datum with log-likelihood theta - e^theta and a flat prior. e^theta is distributed as Exp(1)."""
 
     data: Float[np.ndarray | Array, "one one"]
     likelihood_power: Number
@@ -118,15 +118,16 @@ NETWORK_CORRELATION = np.array(
 )
 """Posterior moments of f at the inputs `NETWORK_AT`, with standard errors of at most 5e-5.
 
-For fixed u and a, the network is linear in v and b, so the moments are known in closed form. They were averaged over
-2e7 prior draws of (u, a), with the evidence of each draw as its weight."""
+For fixed u and a, the network is linear in v and b, so the moments given (u, a) have a closed form. They were averaged
+over 2e7 prior draws of (u, a). The weight of each draw is its evidence.
+"""
 
 
 class SmallNetwork(AbstractStandardNormal):
-    """Network f(x) = b + sum_j v_j tanh(u_j x + a_j) with 16 hidden units, and five data with noise of sd 0.2.
+    """Posterior of a network f(x) = b + sum_j v_j tanh(u_j x + a_j) with 16 hidden units, for five rows of data.
 
-    The priors are u, a ~ N(0, 2^2), v ~ N(0, 1/16) and b ~ N(0, 1). theta contains the parameters divided by their
-    prior standard deviations, so its prior is N(0, I).
+    The noise of the targets has the sd 0.2. The priors are u, a ~ N(0, 2^2), v ~ N(0, 1/16) and b ~ N(0, 1). theta
+    contains the parameters divided by their prior standard deviations, so its prior is N(0, I).
     """
 
     data: Data
@@ -138,7 +139,7 @@ class SmallNetwork(AbstractStandardNormal):
         return -((jnp.asarray(batch.y) - network(theta, jnp.asarray(batch.x), jnp)) ** 2) / (2 * NOISE**2)
 
     def log_likelihood_bounds(self, batch: Data) -> Float[Array, " batch"]:
-        """Return the largest log-likelihood of each datum, which is 0."""
+        """Return an upper bound of the log-likelihood of each datum: 0."""
         return jnp.zeros(batch.y.shape[0])
 
 
@@ -153,7 +154,7 @@ def network(theta: Any, x: Any, xp: Any = np) -> Any:
 
 
 def gaussian() -> Target:
-    """Return a target: the mean of N = 1000 data of variance 1. Its posterior is N(0.3 N / (N + 1), 1 / (N + 1))."""
+    """Return a target: the mean of N = 1000 data with variance 1. The posterior is N(0.3 N / (N + 1), 1 / (N + 1))."""
     return _gaussian_mean("gaussian", np.eye(1), 1000)
 
 
@@ -163,16 +164,19 @@ def correlated_gaussian() -> Target:
 
 
 def tempered() -> Target:
-    """Return a target: the mean of 400 data of variance 100, with the likelihood to the power 1/4.
+    """Return a target: the mean of 400 data with variance 100, where the likelihood has the power 1/4.
 
     Half of the posterior precision comes from the prior. A sampler that ignores the power or the prior therefore has a
-    large error. (On a target with many informative data, the error would be too small to be detected.)
+    large error.
     """
     return _gaussian_mean("tempered", 100 * np.eye(1), 400, power=0.25)
 
 
 def skewed() -> Target:
-    """Return a target with density proportional to exp(theta - e^theta). Its skewness reveals wrong proposal ratios."""
+    """Return a target with density proportional to exp(theta - e^theta).
+
+    The density is skewed, so that an error in the ratio of proposal densities is detected.
+    """
     mean, sd = np.array([-np.euler_gamma]), np.pi / 6**0.5
     return Target(
         "skewed",
@@ -231,7 +235,7 @@ def conjugate_line(
 
 
 def small_network() -> Target:
-    """Return a target: the function values of `SmallNetwork`.
+    """Return a target: the posterior `SmallNetwork`, with the values f(x) at four inputs as quantities.
 
     The weights are not tested, because different weights give the same function.
     """
@@ -260,7 +264,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
 
 
 def _gaussian_mean(name: str, spread: np.ndarray, rows: int, power: float = 1.0) -> Target:
-    """Return a target with data whose sample mean is 0.3 and whose sample covariance is `spread`, up to rounding."""
+    """Return a Gaussian target. The sample mean of its data is 0.3, and their sample covariance is `spread`."""
     dim = len(spread)
     x = np.random.default_rng(1).normal(size=(rows, dim))
     x = x - x.mean(0)
@@ -290,5 +294,5 @@ def _normal(
 
 
 def _box(mean: np.ndarray, sd: np.ndarray) -> Callable[[np.random.Generator, int], np.ndarray]:
-    """Return a function for uniform initial positions, at most four posterior sds from the mean in each coordinate."""
+    """Return a function that draws initial positions uniformly, within four sds of the mean in each coordinate."""
     return lambda rng, chains: mean + sd * rng.uniform(-4, 4, size=(chains, len(mean)))

@@ -161,9 +161,11 @@ def test_a_run_resumed_in_another_environment_is_noted_after_joining(folder, tmp
 def test_runs_that_cannot_be_joined_are_refused(folder, tmp_path):
     with pytest.raises(UsageError, match="expected two or more runs"):
         bnnzoo.concat([folder / "0.nc"])
-    with pytest.raises(UsageError, match="two runs with the same seed"):
+    with pytest.raises(UsageError, match="two of the runs have the same seed"):
         bnnzoo.concat([folder / "0.nc", folder / "0.nc"])
-    with pytest.raises(UsageError, match="two runs with the same seed"):  # also with a run that is joined already
+    with pytest.raises(
+        UsageError, match="two of the runs have the same seed"
+    ):  # also with a run that is joined already
         bnnzoo.concat([bnnzoo.concat([folder / "0.nc", folder / "1.nc"]), folder / "1.nc"])
     other = entrances.run_recipe(tiny.recipe("random-walk", seed=3, thin=2), out=tmp_path / "other.nc")
     with pytest.raises(UsageError, match=r"other.nc: its recipe differs from the recipe of .*0.nc in thin"):
@@ -178,7 +180,7 @@ def test_runs_that_cannot_be_joined_are_refused(folder, tmp_path):
         )
         for seed in (0, 1)
     ]
-    with pytest.raises(UsageError, match=r"fixed1.nc: its trained, fixed parameters differ"):
+    with pytest.raises(UsageError, match=r"fixed1.nc: its fixed parameters \(trained, not sampled\) differ"):
         bnnzoo.concat(fixed)
 
 
@@ -287,7 +289,7 @@ def test_predictions_kept_at_other_rows_are_not_joined(folder, tmp_path):
 
     other = changed(folder / "1.nc", tmp_path / "other.nc", change)
     with pytest.raises(
-        UsageError, match=r"other\.nc: its test rows, or those of --keep-at, differ from those of .*0\.nc"
+        UsageError, match=r"other\.nc: its test rows, or the rows of --keep-at, differ from those of .*0\.nc"
     ):
         bnnzoo.concat([folder / "0.nc", other])
 

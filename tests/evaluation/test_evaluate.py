@@ -611,7 +611,7 @@ def test_compared_metrics_are_those_of_the_task(tmp_path):
         run.evaluate()
     assert "log_likelihood" in bnnzoo.open(out).posterior.children
     out.rename(tmp_path / "moved.nc")
-    with pytest.raises(UsageError, match=r"run\.nc: no longer exists"):
+    with pytest.raises(UsageError, match=r"run\.nc: the file no longer exists"):
         run.save(tmp_path / "again.nc")
     with pytest.raises(UsageError, match="no option foo; there are"):
         run.plot("trace", foo=1)

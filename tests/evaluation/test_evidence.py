@@ -278,7 +278,7 @@ def test_compare_shows_the_evidence_where_every_run_has_one(tmp_path, capsys):
     assert first["log_evidence"] > second["log_evidence"]
     assert "loo_nll" in first
     assert output["words"][-1].startswith("log p(D) of one.nc is ")
-    assert "above that of wide.nc" in output["words"][-1]
+    assert "above log p(D) of wide.nc" in output["words"][-1]
 
 
 def test_compare_says_whose_evidence_cannot_be_trusted():
@@ -288,7 +288,8 @@ def test_compare_says_whose_evidence_cannot_be_trusted():
 
     (verdict,) = compare.Comparison([compared("a", 1.0, 1.0), compared("b", -2.0, 0.0)], []).words
     assert verdict == (
-        "log p(D) of a is 3 ± 0.28 above that of b; do not trust it: bnnzoo evidence gives the reason for b"
+        "log p(D) of a is 3 ± 0.28 above log p(D) of b; do not trust this difference: bnnzoo evidence gives the "
+        "reason for b"
     )
     (verdict,) = compare.Comparison([compared("a", 1.0, 1.0), compared("b", -2.0, 1.0)], []).words
     assert "trust" not in verdict

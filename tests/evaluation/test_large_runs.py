@@ -152,7 +152,7 @@ def test_of_a_large_run_every_kth_draw_is_judged(small, monkeypatch, tmp_path):
     assert np.isfinite(diagnosis["rhat"])
     assert diagnosis["ess_bulk"] < 2 * 80
     page = run.report(tmp_path / "report.html").read_text()
-    assert "From 15 of 60 draws per chain and 10 of 45 test rows" in page
+    assert "use 15 of 60 draws per chain and 10 of 45 test rows" in page
 
 
 def large(out: Path, like: Path, *, num_draws: int) -> None:

@@ -582,7 +582,7 @@ def test_predict_to_files(regression, tmp_path):
     pd.testing.assert_frame_equal(pd.read_csv(csv), expected, check_dtype=False, rtol=1e-5)
     netcdf = xr.open_dataset(run.predict_to(table, tmp_path / "out.nc"), engine="h5netcdf")
     np.testing.assert_allclose(netcdf["mean"].values, expected["mean"])
-    for name, message in (("out.csv", "exists"), ("out.txt", "need a .csv or a .nc file")):
+    for name, message in (("out.csv", "exists"), ("out.txt", "must end in .csv or .nc")):
         with pytest.raises(UsageError, match=message):
             run.predict_to(table, tmp_path / name)
     run.predict_to(table, csv, force=True)

@@ -50,22 +50,22 @@ def folder(tmp_path_factory):
     return folder
 
 
-ONE = "x.png: a file holds one picture, in the format of its name; give a folder for several pictures"
+ONE = "x.png: a file contains one picture, in the format of its ending; give a folder for several pictures"
 ERRORS = {
     "a.nc -o x.png --range 3": "--range 3: must be two numbers, such as --range -1.5,1.5",
     "a.nc -o x.png --range 1,b": "--range 1,b: must be two numbers, such as --range -1.5,1.5",
     "a.nc -o x.png --range 1.5 -1.5": "--range: must be two numbers, the smaller first (got 1.5,-1.5)",
     "a.nc -o x.png --range nan,1": "--range: must be two numbers, the smaller first (got nan,1)",
     "a.nc -o x.png --band mean": "--band: must be predictive or function (got mean)",
-    "own.nc -o x.png --truth": "--truth data: own.csv has no known curve; give an expression of x or a file",
+    "own.nc -o x.png --truth": "--truth data: own.csv has no known true curve; give an expression of x or a file",
     "a.nc -o x.png --truth 2*y": "2*y: must be a file or an expression of x, with numbers, x, pi, e, + - * / **, "
     "sin, cos, tan, tanh, exp, log, sqrt, abs, sign",
     "a.nc -o x.png --range 0,1 --truth log(-1-x)": "--truth 'log(-1-x)': has no finite value from 0 to 1",
     "a.nc -o x.png --overlay": "--overlay: requires several runs",
-    "a.nc -o x.png --only pit --band function": "--band: is for the picture band; add --only band",
+    "a.nc -o x.png --only pit --band function": "--band: requires the picture band; add --only band",
     "a.nc -o x.png --only pit --only band": ONE,
     "a.nc -o x.png --format svg": ONE,
-    "a.nc b.nc -o x.png --only pit": "--only pit: no picture of several runs; there are: band, ood, loss",
+    "a.nc b.nc -o x.png --only pit": "--only pit: not available for several runs; there are: band, ood, loss",
 }
 
 
@@ -349,7 +349,7 @@ def test_the_loss_of_a_run_begins_after_its_warm_up():
     record = descent({"lp": lp}, {})
     assert (record.first, record.thin, record.warmup) == (1, 1, None)
     assert descent({"accepted": lp}, {"lp": lp}).draws is None
-    with pytest.raises(UsageError, match="run: the log density of its steps was not recorded"):
+    with pytest.raises(UsageError, match="run: the log density of the steps was not recorded"):
         descent({"accepted": lp}, {"accepted": lp})
 
 

@@ -185,7 +185,7 @@ def test_coverage_is_the_share_inside():
     narrow = np.concatenate([np.full(50, 0.5), np.full(50, 0.999)])
     picture = plots.coverage({"y": narrow}, 0.1)
     assert "90% contain 50.0%" in picture.alt
-    assert "90% contain 90" in plots.coverage({"y": (np.arange(1000) + 0.5) / 1000}, 0.1).alt
+    assert "90% intervals contain 90" in plots.coverage({"y": (np.arange(1000) + 0.5) / 1000}, 0.1).alt
 
 
 def test_targets_with_opposite_errors_do_not_make_up_for_each_other():
@@ -371,7 +371,7 @@ def test_shares_of_unfamiliar_rows_are_of_their_own_number():
     assert at["noise"] == pytest.approx(12 / 300)
     last = table[(table["to"] == table["to"].max()) & (table["rows"] == "noise")].set_index("of")["share"]
     assert (last["posterior"], last["best"]) == (pytest.approx(np.mean(far >= table["from"].max())), 0)
-    assert "40 test rows and 300 of noise" in picture.alt
+    assert "40 test rows and 300 rows of noise" in picture.alt
     assert f"of the target 1.5 on test rows and {far.mean():.3g} on noise (posterior)" in picture.alt
     sure = plots.ood({"one": {"max_probability": (near / 4, near / 4)}}, name="noise").table
     assert (sure["from"].min(), sure["to"].max()) == (0, 1)

@@ -162,7 +162,7 @@ def test_plot_writes_the_requested_pictures(good, tmp_path, capsys):
     assert cli.run([*arguments, "--format", "png"]) == 2
     assert "exists" in capsys.readouterr().err
     assert cli.run([*arguments, "--format", "png", "--force"]) == 0
-    for wrong, message in ((["--only", "pie"], "no picture"), (["--format", "doc"], "png, svg")):
+    for wrong, message in ((["--only", "pie"], "unknown picture"), (["--format", "doc"], "png, svg")):
         assert cli.run(["plot", str(good), "-o", str(tmp_path / "none"), *wrong]) == 2
         assert message in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
@@ -254,7 +254,7 @@ def test_a_number_stands_beside_its_errors_over_rows_and_over_draws():
     assert cells == [["nll", "−1.5", "1", "0.25"], ["loo_nll", "2", "", ""], ["rmse", "3", "", "0.5"]]
     assert "<p>" not in text
     some = page._metrics(estimates, record.thinned(2, 1), record)
-    assert "From 2 of 3 draws per chain and 1 of 2 test rows" in some
+    assert "use 2 of 3 draws per chain and 1 of 2 test rows" in some
     biased = made_record(exactness="biased", regime_ok=0)
     message = (
         "<p>loo_: the sampler is biased, so the draws are not from the posterior; the sampler was outside the "

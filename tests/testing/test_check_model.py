@@ -125,14 +125,14 @@ class Model(AbstractModel):
 
 
 WRONG = {
-    "standardises the batch": ("inputs", "without the other rows"),
+    "standardises the batch": ("inputs", "if the other rows are left out"),
     "calls two parameters the same": ("parameters", "two parameters have the name a_b"),
     "forgets the key": ("parameters", "all chains would start at the same network"),
     "has half precision": ("parameters", "hidden_weight is float16"),
     "makes an output too many": ("outputs", "float32[3], but the likelihood needs float32[2]"),
     "divides by zero": ("outputs", "the row of zeros gives nan"),
     "is random": ("outputs", "the same row gives outputs that differ"),
-    "sees the batch": ("rows", "without the other rows"),
+    "sees the batch": ("rows", "if the other rows are left out"),
     "branches in Python": ("jit", "TracerBoolConversionError"),
     "has no gradient at 0": ("gradient", "gradient is nan at hidden_weight[0, 0]"),
     "leaves a layer out": ("gradient", "no output depends on hidden_weight"),
