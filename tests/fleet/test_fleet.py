@@ -208,7 +208,7 @@ def test_a_run_by_another_recipe_is_not_taken_for_this_one(tmp_path, capsys):
     (tmp_path / "linear.nuts.nc").write_text("")
     arguments = ["zoo", "run", "linear.nuts", "-o", str(tmp_path)]
     assert cli.run(arguments) == 2
-    assert "linear.nuts.nc: exists, made by another recipe" in capsys.readouterr().err
+    assert "linear.nuts.nc: exists, but was made with another recipe" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linear.nuts.nc"]
 
 
@@ -334,7 +334,7 @@ def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
     (job,) = room.prepare(jobs[1:], force=True)
     assert jobs[0].out.read_bytes() == before
     assert missing_jobs(jobs[:1], force=False) == []  # should nothing come of it
-    with pytest.raises(UsageError, match="exists, made by another recipe"):
+    with pytest.raises(UsageError, match="exists, but was made with another recipe"):
         missing_jobs(jobs[1:], force=False)
     # Killed on the way, and tried again: it goes on, and the old run is not taken for its own.
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
