@@ -113,7 +113,7 @@ Calibration = Annotated[
     value(
         "--calibration",
         "FILE|test",
-        "for --interval conformal: rows with targets that were used neither to train nor to test; test: the run's test rows",
+        "for --interval conformal: rows with targets, used neither to train nor to test; test: the run's own test rows",
     ),
 ]
 

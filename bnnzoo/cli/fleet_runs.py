@@ -61,7 +61,7 @@ def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
             )
         if state == "partial":
             raise UsageError(
-                f"{job.out}: the run was stopped early, and its checkpoint is missing; use --force to start again"
+                f"{job.out}: the run stopped before its end, and has no checkpoint; use --force to start it again"
             )
         try:
             attributes = store.attributes_of(job.out)

@@ -119,7 +119,7 @@ def _options() -> list[inspect.Parameter]:
     config = typer.Option(
         "--config",
         metavar="FILE|NAME",
-        help="a YAML file, a pipe, or a shipped recipe (see bnnzoo list configs); repeatable, later values have precedence",
+        help="a YAML file, a pipe, or a shipped recipe (see bnnzoo list configs); repeatable; the last has precedence",
         rich_help_panel="Run",
     )
     return [

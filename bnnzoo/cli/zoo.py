@@ -250,7 +250,8 @@ def _recipes(
         sweep = {key: values for layer in layers for key, values in layer.sweep.items() if key not in given_options}
         recipe_seeds = sweep.pop("seed", ())
         seed_values = tuple(Value(number, "--seeds") for number in seeds) or recipe_seeds
-        sweep |= {"seed": seed_values} if seed_values else {}  # at the end, so that names of runs end with it
+        # The seed comes last, so that the names of runs with different seeds differ only at their end.
+        sweep |= {"seed": seed_values} if seed_values else {}
         layers_without_sweep = [dataclasses.replace(layer, sweep={}) for layer in layers]
         for point in points(sweep):
             full_name = (Path(name).stem if _is_file(name) else name) + point.suffix

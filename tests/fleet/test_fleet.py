@@ -313,10 +313,11 @@ def test_parts_of_a_stopped_run_are_not_a_run(tmp_path):
         bnnzoo.api.entrances.run_recipe(job.recipe, out=job.out, **tiny.stopped(6))
     shutil.rmtree(store.parts_folder(job.out))
     assert store.how_far(job.out) == "partial"
-    with pytest.raises(UsageError, match=r"one\.nc: stopped before its end"):
+    with pytest.raises(UsageError, match=r"one\.nc: the run stopped before its end"):
         missing_jobs([job], force=False)
     with pytest.raises(
-        UsageError, match=r"stopped before its end, and its parts folder one\.nc\.parts is missing; start it again"
+        UsageError,
+        match=r"the run stopped before its end, and its folder one\.nc\.parts is missing; start the run again",
     ):
         bnnzoo.resume(job.out)
     with pytest.raises(UsageError, match="the run is not finished"):
