@@ -30,7 +30,7 @@ def is_keyboard_interrupt(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error as one line, with its type. For an error of JAX about traced values, replace the text by a remedy."""
+    """Return an error as one line, with its type. If JAX cannot trace the code, the text is a remedy."""
     text = " ".join(message_of(error).split())
     name = type(error).__name__
     if isinstance(error, PluginError):
