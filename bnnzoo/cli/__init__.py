@@ -56,7 +56,7 @@ class _Commands(TyperGroup):
         return [*COMMANDS, *deferred]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command of bnnzoo, which is then imported, or a placeholder for a command of a plugin."""
+        """Import and return a command of bnnzoo. For a command of a plugin, return a placeholder."""
         if cmd_name not in self.commands:
             if cmd_name in COMMANDS:
                 self._import(COMMANDS[cmd_name])

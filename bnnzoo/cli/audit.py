@@ -17,7 +17,7 @@ def audit(
     seconds: Annotated[
         float | None,
         common.value(
-            "--seconds", "S", "approximate duration; default: half the duration of the run, and at least 20", min=0
+            "--seconds", "S", "approximate duration; default: half the duration of the run, and at least 20 s", min=0
         ),
     ] = None,
     tolerance: Annotated[

@@ -118,7 +118,7 @@ def show_by_name(name: str) -> None:
 def plugins(
     check: Annotated[
         bool,
-        typer.Option("--check", help="import all parts of plugins and print each failure with file and line"),
+        typer.Option("--check", help="import everything that plugins offer, and print each failure with file and line"),
     ] = False,
     json: common.Json = False,
     debug: common.Debug = False,

@@ -1,4 +1,4 @@
-"""The files of a fleet, which is all runs of one `bnnzoo zoo run`: the missing runs, and a table of the results."""
+"""The run files of a fleet (all runs of one `bnnzoo zoo run`): the missing runs, and a table of the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = {
     "seconds": ("seconds",),
     "error": ("error",),
 }
-"""Columns of the table, with keys of a row. A cell shows the value of the first key that the row has."""
+"""Columns of the table. Each has a list of keys, and a cell shows the value of the first key that the row has."""
 
 _ROW_FIELDS = (
     *("data", "target", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"),
@@ -220,7 +220,7 @@ def _is_run_of_job(job: Job) -> bool:
         return False
     except UsageError:  # damage is reported where the file is read
         return True
-    # The user may have resumed a replacement of this run by hand; its recipe file then still has the old recipe.
+    # The user may have resumed a replacement of this run by hand. The recipe file then still has the old recipe.
     expected = {"seed": job.recipe.seed, "model": job.recipe.model.name, "sampler": job.recipe.sampler.name}
     return all(
         str(attributes.get(name)).rpartition(":")[2] == str(value).rpartition(":")[2]

@@ -100,7 +100,7 @@ def _modules(kind: str) -> list[Traversable]:
 
 
 def _refuse_taken(kind: str, placeholders: dict[str, str]) -> None:
-    """Refuse a name of a part or a recipe of another package, because both would then need a prefix.
+    """Refuse a name that another package uses for a part or recipe, because both would then need a prefix.
 
     Each new package contains one part. A sampler and a model with the same name would be two packages with the same
     name, so this is refused too.

@@ -66,7 +66,7 @@ def print_json(value: Any) -> None:
 
 
 def print_record(values: Mapping[str, Any]) -> None:
-    """Print one `key  value` per line; a list continues on further lines.
+    """Print one `key  value` per line. A list with several values takes several lines.
 
     Values that are unknown, or that do not apply to the run, are omitted.
     """

@@ -16,9 +16,7 @@ def predict(
     run: common.Run,
     data: Annotated[
         str | None,
-        common.value(
-            "--data", "FILE", "file of inputs (targets are not needed); columns of a CSV file are matched by name"
-        ),
+        common.value("--data", "FILE", "inputs (targets are not needed); columns of a CSV file are matched by name"),
     ] = None,
     draws: Annotated[
         int | None, common.value("--draws", "N", "draw N new rows from a density model instead", min=1)

@@ -129,7 +129,7 @@ def resume(
         common.value(
             "--from-part",
             "N",
-            "resume from the newest checkpoint within the first N part files of the run; for a damaged later part file",
+            "resume from the newest checkpoint that uses at most N part files, if a later part file is damaged",
             min=0,
         ),
     ] = None,

@@ -108,7 +108,7 @@ def run(
         typer.Option(
             "--config",
             metavar="FILE|NAME",
-            help="recipe with options for all runs; it can list several values of an option",
+            help="recipe with options for all runs; an option can have several values (a sweep)",
         ),
     ] = None,
     seed: Annotated[int | None, common.value("--seed", None, "seed of every run")] = None,
