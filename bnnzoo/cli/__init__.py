@@ -1,4 +1,4 @@
-"""The command line. This module imports only what loads fast; a command imports JAX when it needs it."""
+"""The command line. This module imports only modules that load fast; a command imports JAX when it needs it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Commands(TyperGroup):
     """The group of all commands. It imports a command's module, or the plugins, only when they are needed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments after --no-plugins has taken effect."""
+        """Apply --no-plugins, then parse the arguments."""
         # This runs before --help lists the commands of plugins, and before a plugin's command is looked up.
         if "--no-plugins" in args:
             os.environ[_DISABLE_PLUGINS] = "1"
@@ -49,14 +49,14 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands: first those of bnnzoo, then those of plugins."""
+        """Return the names of all commands: first the commands of bnnzoo, then the commands of plugins."""
         del ctx
         deferred = plugin_commands(_prepare_plugin_command)
         self.commands.update(deferred)
         return [*COMMANDS, *deferred]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import and return a command; for a command of a plugin, return a placeholder."""
+        """Import and return a command of bnnzoo. For a command of a plugin, return a placeholder."""
         if cmd_name not in self.commands:
             if cmd_name in COMMANDS:
                 self._import(COMMANDS[cmd_name])
@@ -78,7 +78,10 @@ class _Commands(TyperGroup):
 
 
 class _CommandError(Exception):
-    """A wrapper for an exception of a command. The parser would otherwise catch exits, interrupts and ends of files."""
+    """A wrapper for an exception that a command raised.
+
+    Without the wrapper, the parser would itself catch exits, keyboard interrupts and the end of an input.
+    """
 
     def __init__(self, cause: BaseException):
         super().__init__()
@@ -107,7 +110,7 @@ def _hide_from_parser(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _separate_results(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that only its results go to stdout, and the parser catches none of its exceptions."""
+    """Wrap a function so that only results go to stdout, and the parser catches none of its exceptions."""
 
     @functools.wraps(work)
     def wrapped(*words: Any, **options: Any) -> Any:
@@ -204,7 +207,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def run_guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bool) -> int:
-    """Run a function and return its exit code. Print an error that the user can fix as one line on stderr."""
+    """Run a function and return its exit code. Print errors on stderr, with a traceback only if `debug` is true."""
     with warnings.catch_warnings(), spelling_of("options"):
         warnings.simplefilter("default" if debug else "ignore")
         warnings.simplefilter("always", BnnzooWarning)
@@ -251,7 +254,7 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
 
 
 def _find_plugin(error: BaseException) -> str:
-    """Return the plugin whose code raised the error, with file and line; empty if there is none."""
+    """Return the innermost plugin in the error's traceback, with file and line; empty if there is none."""
     packages = {}
     with suppress(Exception):  # broken plugins may make the list fail
         for kind in (*registry.KINDS, registry.COMMANDS):
@@ -265,7 +268,10 @@ def _find_plugin(error: BaseException) -> str:
 
 
 def _usage_message(error: Any, arguments: Sequence[str]) -> str:
-    """Return the message of a usage error of the parser. Its classes are not public, so attributes identify them."""
+    """Return the message of a usage error of the parser.
+
+    The error classes of the parser are not public, so errors are identified by their attributes.
+    """
     # The message is empty if a group without a command has printed its help instead (`no_args_is_help`).
     message = " ".join(error.format_message().split()).rstrip(".").replace("'?", "'") or "Missing command"
     message = re.sub(r"\. Did you mean ('.*')$", r" (did you mean \1?)", message)
@@ -282,7 +288,7 @@ def _usage_message(error: Any, arguments: Sequence[str]) -> str:
     elif "unexpected extra argument" in message:
         files = [word for word in arguments if not word.startswith("-") and Path(word).suffix and Path(word).is_file()]
         if command == "bnnzoo sample" and files:
-            remedy = f"for a file of data type --data {quoted(files[0])}; {remedy}"
+            remedy = f"use --data {quoted(files[0])} to name a data file; {remedy}"
     return f"{message}; {remedy}"
 
 

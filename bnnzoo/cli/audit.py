@@ -16,14 +16,16 @@ def audit(
     chains: Annotated[int, typer.Option("--chains", min=2, help="largest number of exact chains")] = 128,
     seconds: Annotated[
         float | None,
-        common.value("--seconds", "S", "approximate duration; default: half of the run's, at least 20", min=0),
+        common.value(
+            "--seconds", "S", "approximate duration; default: half the duration of the run, and at least 20 s", min=0
+        ),
     ] = None,
     tolerance: Annotated[
         float,
         typer.Option(
             "--tolerance",
             min=0,
-            help="largest bias that a run may have to pass; of a mean in sds, of an sd relative to it",
+            help="largest bias with which the run passes: for a mean in units of the sd, for an sd as a fraction of it",
         ),
     ] = 0.2,
     seed: Annotated[int, typer.Option("--seed", min=0, help="seed of the chains")] = 0,

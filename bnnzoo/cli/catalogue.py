@@ -29,7 +29,7 @@ def list_(
     no_plugins: common.NoPlugins = False,
     debug: common.Debug = False,
 ) -> None:
-    """List all parts and recipes, without importing them.
+    """List all models, samplers, data sets, likelihoods, priors and recipes, without importing them.
 
     Without KIND, the number of recipes is shown instead of their names. --json lists all names.
 
@@ -89,7 +89,7 @@ def describe(kind: str, name: str) -> None:
 
 
 def show_by_name(name: str) -> None:
-    """Print every entry with this name. There can be several: `laplace` is a sampler and a prior.
+    """Print every entry with this name. A name can have several entries: `laplace` is a sampler and a prior.
 
     Raises:
         NotFoundError: if there is none; the message has similar names of all kinds.
@@ -118,7 +118,7 @@ def show_by_name(name: str) -> None:
 def plugins(
     check: Annotated[
         bool,
-        typer.Option("--check", help="import all parts of plugins and print each failure with file and line"),
+        typer.Option("--check", help="import everything that plugins offer, and print each failure with file and line"),
     ] = False,
     json: common.Json = False,
     debug: common.Debug = False,
@@ -158,7 +158,7 @@ def _check(*, json: bool) -> None:
         for line in problems or ["ok"]:
             echo(line)
     if problems:
-        raise GateError(f"{len(problems)} parts of plugins cannot be used")
+        raise GateError(f"{len(problems)} parts or recipes of plugins cannot be used")
 
 
 def _count_entries(plugin: registry.Plugin) -> str:

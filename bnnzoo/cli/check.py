@@ -25,7 +25,7 @@ from bnnzoo.recipe import Field, Part, build, fields_of
 
 @dataclass(frozen=True)
 class SamplerSettings:
-    """The options of `check sampler` without the fields of the sampler."""
+    """The options of `check sampler`, apart from the fields of the sampler."""
 
     target: Annotated[tuple[str, ...], Doc("test only this posterior; repeatable")] = ()
     chains: Annotated[int, Ge(32), Doc("number of chains; the tests treat them as independent")] = 128
@@ -36,14 +36,14 @@ class SamplerSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The options of `check model` without the fields of the model."""
+    """The options of `check model`, apart from the fields of the model."""
 
-    input: Annotated[tuple[str, ...], Doc("test only this shape of one input, such as 5 or 3,32,32; repeatable")] = ()
-    sbc: Annotated[bool, Doc("instead, run simulation-based calibration of the model with a sampler")] = False
-    sampler: Annotated[str, Doc("for --sbc: the sampler, see bnnzoo list samplers")] = "nuts"
+    input: Annotated[tuple[str, ...], Doc("test only inputs of this shape, such as 5 or 3,32,32; repeatable")] = ()
+    sbc: Annotated[bool, Doc("run simulation-based calibration instead of the tests")] = False
+    sampler: Annotated[str, Doc("for --sbc: name of the sampler (see bnnzoo list samplers)")] = "nuts"
     replicates: Annotated[int, Ge(32), Doc("for --sbc: number of simulated data sets, each sampled by one chain")] = 128
     warmup: Annotated[int, Ge(0), Doc("for --sbc: warm-up steps per chain")] = 300
-    thin: Annotated[int, Ge(1), Doc("for --sbc: steps per draw; 63 draws determine a rank")] = 4
+    thin: Annotated[int, Ge(1), Doc("for --sbc: steps per draw; each rank is computed from 63 draws")] = 4
     out: Annotated[str | None, Doc("for --sbc: file for a picture of the ranks (.png, .svg, .pdf)")] = None
     force: Annotated[bool, Doc("for -o: replace an existing file")] = False
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers")] = 0
@@ -51,7 +51,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class PartSettings:
-    """The options of `check likelihood` and `check prior` without the fields of the part."""
+    """The options of `check likelihood` and `check prior`, apart from the fields of the likelihood or prior."""
 
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers")] = 0
 
@@ -63,7 +63,7 @@ def _check_likelihood(name: str, likelihood: Any, settings: PartSettings, *, qui
     another. Gradients must be finite. Parameters must not change if they are written to a file and read again. The
     check also covers float32 and the text of --help. The exit code is 3 unless the likelihood passes.
 
-    With NAME given, --help also lists its options.
+    With NAME, --help also lists the options of the likelihood.
 
     \b
     Examples:
@@ -86,7 +86,7 @@ def _check_prior(name: str, prior: Any, settings: PartSettings, *, quiet: bool, 
     if they are written to a file and read again. The check also covers float32 and the text of --help. The exit code is
     3 unless the prior passes.
 
-    With NAME given, --help also lists its options.
+    With NAME, --help also lists the options of the prior.
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def _check_sampler(name: str, sampler: Any, settings: SamplerSettings, *, quiet:
     The command prints every statistic with its z score, and a verdict. For a biased sampler the verdict gives the size
     and the sign of the bias. The exit code is 3 unless the sampler passes.
 
-    With NAME given, --help also lists its options.
+    With NAME, --help also lists the options of the sampler.
 
     \b
     Examples:
@@ -142,10 +142,10 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
     gradients, the split into features and last layer, and the likelihood. The exit code is 3 unless the model passes.
 
     With --sbc, data sets are simulated: parameters are drawn from the prior, and data from the likelihood. A sampler
-    then runs on each data set. The predictions and the log-likelihood of the true parameters are ranked among those of
-    the draws. The ranks must be uniform.
+    then runs on each data set. The true parameters determine predictions and a log-likelihood. Each of these values is
+    ranked among the values of the draws. The ranks must be uniform.
 
-    With NAME given, --help also lists its options.
+    With NAME, --help also lists the options of the model.
 
     \b
     Examples:
@@ -171,7 +171,7 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
 def _calibrate(
     name: str, model: Any, inputs: list[tuple[int, ...]], settings: ModelSettings, *, quiet: bool, json: bool
 ) -> None:
-    """Run simulation-based calibration for the first of the requested input shapes."""
+    """Run simulation-based calibration for the first requested input shape."""
     sampler = registry.load("samplers", settings.sampler)()
     from bnnzoo.files.atomic import check_free
     from bnnzoo.plots import picture_format, sbc
@@ -201,7 +201,7 @@ def _calibrate(
 
 
 def _print(report: Any, json: bool, **parts: str) -> None:
-    """Print the report, and raise `GateError` if the first of the parts failed."""
+    """Print the report of the first of the parts, and raise `GateError` if this part failed."""
     if json:
         print_json({**report.as_dict(), **parts})
     else:
@@ -234,12 +234,12 @@ class _Check(NamedTuple):
         ]
 
     def select_part(self, arguments: dict[str, Any]) -> dict[str, tuple[str, PartOptions]]:
-        """Return the name and the options of the part in the arguments, by kind; empty if none is named."""
+        """Return the name and the options of the part that the arguments name, by kind; empty if they name no part."""
         name = arguments.get("name")
         return {self.kind: (name, part_options(self.kind, name))} if name else {}
 
     def run(self, *, name: str, fields: dict[str, str], quiet: bool, json: bool, **given: Any) -> None:
-        """Run the command; `fields` are the fields of the part, `given` the options of the command."""
+        """Run the command. `fields` has the fields of the part, and `given` has the options of the command."""
         settings_given = {
             key: value
             for key, value in given.items()

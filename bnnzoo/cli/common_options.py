@@ -95,7 +95,7 @@ Unseen = Annotated[
     value(
         "--unseen",
         "error|zero",
-        "text level that training rows do not contain: raise an error, or encode it with zeros",
+        "for text values that the training rows do not contain: raise an error, or encode them with zeros",
     ),
 ]
 
@@ -113,7 +113,7 @@ Calibration = Annotated[
     value(
         "--calibration",
         "FILE|test",
-        "for --interval conformal: rows with targets, used neither to train nor to test; test: the run's test rows",
+        "for --interval conformal: rows with targets, used neither to train nor to test; test: the run's own test rows",
     ),
 ]
 
@@ -121,5 +121,5 @@ _FLAGS = {"force": Force, "quiet": Quiet, "json": Json, "no_plugins": NoPlugins,
 
 
 def flags(*names: str, **changes: Any) -> list[inspect.Parameter]:
-    """Return some of the flags above, in the panel Output; `changes` are those of `parameters`."""
+    """Return the flags with these names, in the panel Output; see `parameters` for `changes`."""
     return parameters({name: (_FLAGS[name], False) for name in names}, rich_help_panel="Output", **changes)

@@ -13,16 +13,20 @@ from bnnzoo.errors import GateError
 
 def diagnose(
     run: common.Run,
-    gate: Annotated[bool, typer.Option("--gate", help="exit with code 3 if a value is beyond its limit")] = False,
-    rhat: Annotated[float, typer.Option("--rhat", help="limit: largest R-hat")] = 1.01,
+    gate: Annotated[
+        bool, typer.Option("--gate", help="exit with code 3 if a problem is found, such as a value beyond its limit")
+    ] = False,
+    rhat: Annotated[float, typer.Option("--rhat", help="largest acceptable R-hat")] = 1.01,
     ess: Annotated[
         float,
         typer.Option(
-            "--ess", help="limit: smallest bulk and tail ESS per chain; the total of four chains if there are fewer"
+            "--ess", help="smallest acceptable bulk and tail ESS per chain; fewer than four chains count as four"
         ),
     ] = 100.0,
-    diverging: Annotated[float, typer.Option("--diverging", help="limit: largest fraction of divergent steps")] = 0.01,
-    ebfmi: Annotated[float, typer.Option("--ebfmi", help="limit: smallest E-BFMI")] = 0.3,
+    diverging: Annotated[
+        float, typer.Option("--diverging", help="largest acceptable fraction of divergent steps")
+    ] = 0.01,
+    ebfmi: Annotated[float, typer.Option("--ebfmi", help="smallest acceptable E-BFMI")] = 0.3,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:

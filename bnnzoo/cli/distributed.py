@@ -16,7 +16,7 @@ Distributed = Annotated[
     bool,
     typer.Option(
         "--distributed",
-        help="this process is one of several that share the chains (detected for Slurm, Open MPI and Kubernetes)",
+        help="this process is one of several that share the chains (Slurm, Open MPI and Kubernetes are detected)",
         **_PANEL,
     ),
 ]

@@ -25,9 +25,11 @@ _BY_TARGET = ("rmse", "rmse_standardised", "mae", "crps", "coverage_90")
 
 def evaluate(
     run: common.Run,
-    data: Annotated[str | None, common.value("--data", "TEST", "test rows; default: the run's own")] = None,
+    data: Annotated[
+        str | None, common.value("--data", "TEST", "test rows, as for sample --data; default: the test rows of the run")
+    ] = None,
     ood: Annotated[
-        str | None, common.value("--ood", "SPEC", "unfamiliar inputs to score, as for --data; or noise")
+        str | None, common.value("--ood", "SPEC", "unfamiliar inputs, as for sample --data; or noise")
     ] = None,
     interval: common.Interval = None,
     level: common.Level = None,

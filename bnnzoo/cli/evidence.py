@@ -16,7 +16,7 @@ def evidence(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Estimate log p(D), the evidence for the model, from one run or from runs along a path of likelihood powers.
+    """Estimate log p(D), the evidence for the model, from one run or from runs with different likelihood powers.
 
     \b
     Examples:

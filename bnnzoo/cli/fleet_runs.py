@@ -1,4 +1,4 @@
-"""The run files of a fleet: the runs that are still missing, and a table of the results."""
+"""The run files of a fleet (all runs of one `bnnzoo zoo run`): the missing runs, and a table of the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = {
     "seconds": ("seconds",),
     "error": ("error",),
 }
-"""Columns of the table. A cell shows the first of these keys that the row has. JSON output has all values."""
+"""Columns of the table. Each has a list of keys, and a cell shows the value of the first key that the row has."""
 
 _ROW_FIELDS = (
     *("data", "target", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"),
@@ -56,10 +56,12 @@ def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
         if state == "absent" or force:
             continue
         if not _is_run_of_job(job):
-            raise UsageError(f"{job.out}: exists, made by another recipe; use another -o, or --force to replace it")
+            raise UsageError(
+                f"{job.out}: exists, but was made with another recipe; use another -o, or --force to replace it"
+            )
         if state == "partial":
             raise UsageError(
-                f"{job.out}: stopped before its end, and its checkpoint is gone; use --force to start it again"
+                f"{job.out}: the run stopped before its end, and has no checkpoint; use --force to start it again"
             )
         try:
             attributes = store.attributes_of(job.out)
@@ -90,7 +92,8 @@ class RunFiles:
     def prepare(self, jobs: Sequence[Job], *, force: bool) -> list[Job]:
         """Return the jobs, each with the identity of the old run that it replaces.
 
-        The recipe files are written. With `force`, unfinished runs are removed.
+        The recipes of the jobs are written, except for jobs that replace a complete run. With `force`, unfinished runs
+        are removed.
 
         Raises:
             UsageError: if the folder cannot be created.
@@ -113,12 +116,12 @@ class RunFiles:
         return prepared
 
     def end(self, job: Job, outcome: Outcome) -> None:
-        """Write the recipe of a new run once it has replaced an old one."""
+        """Write the recipe of a job if its run has replaced an old run."""
         if not outcome.code and job.replaces:
             _write_recipe(job)
 
     def tidy(self, jobs: Sequence[Job]) -> None:
-        """Remove the prepared files of runs that never started."""
+        """Remove the recipe files that `prepare` made for runs that never started."""
         from bnnzoo import store
 
         for job in jobs:
@@ -217,7 +220,7 @@ def _is_run_of_job(job: Job) -> bool:
         return False
     except UsageError:  # damage is reported where the file is read
         return True
-    # The user may have resumed the replacement of this run by hand.
+    # The user may have resumed a replacement of this run by hand. The recipe file then still has the old recipe.
     expected = {"seed": job.recipe.seed, "model": job.recipe.model.name, "sampler": job.recipe.sampler.name}
     return all(
         str(attributes.get(name)).rpartition(":")[2] == str(value).rpartition(":")[2]

@@ -1,4 +1,7 @@
-"""Progress of all jobs of a fleet: live lines on a terminal, otherwise one line every few seconds."""
+"""Progress of all runs of `bnnzoo zoo run`: live lines on a terminal, otherwise one line every few seconds.
+
+A run is called a job here, and all jobs of a command are a fleet.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ class FleetScreen:
 
 
 class PlainLine:
-    """Print all lines of the screen as one line, but only every few seconds."""
+    """A function that joins all lines of the screen into one line. It prints at most one line every few seconds."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic):
         self._write, self._clock, self._last = write, clock, clock()

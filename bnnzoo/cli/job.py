@@ -1,6 +1,7 @@
-"""A job of a fleet in its own process: `python -m bnnzoo.cli.job`. The job is read from standard input.
+"""One run of `bnnzoo zoo run`, called a job, in its own process: `python -m bnnzoo.cli.job`.
 
-The process writes progress to standard output as lines of JSON, and messages as lines of text.
+The process reads the job from standard input. It writes progress to standard output as lines of JSON, and messages as
+lines of text.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _run(job: Job) -> int:
 
 
 def _state(job: Job) -> str:
-    """Return the state of the job's run. An old run that it replaces does not count."""
+    """Return the state of the job's run. An old run that the job replaces is ignored."""
     from bnnzoo import store
 
     old = bool(job.replaces) and job.replaces == store.identity_of(job.out)
@@ -103,7 +104,7 @@ def _check_packages(job: Job) -> None:
 
 
 class _ProgressLines:
-    """Write progress as lines of JSON: the first and the final report of a phase, and some reports between them."""
+    """A writer of progress as lines of JSON: the first and last report of a phase, and some reports in between."""
 
     def __init__(self) -> None:
         self._phase, self._last = "", 0.0
@@ -124,7 +125,7 @@ class _ProgressLines:
 
 
 def _end_with_parent() -> None:
-    """End the process when standard input ends. It ends when the parent process ends for any reason."""
+    """End the process when standard input ends, which happens when the parent process ends for any reason."""
     while os.read(0, 4096):
         pass
     signals.end_process(signal.SIGTERM, "the process that started this job has ended")

@@ -26,7 +26,9 @@ def new(
         str,
         typer.Argument(metavar="KIND", help=", ".join(KINDS), show_default=False, autocompletion=lambda: list(KINDS)),
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="its name on the command line", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="name of the new part on the command line", show_default=False)
+    ],
     into: Annotated[
         Path,
         typer.Option(
@@ -42,7 +44,7 @@ def new(
     """Write a package with your own sampler, model, likelihood, prior or data set, ready to run.
 
     The package has an entry point, the class with its fields, a recipe, a test that passes, and a README.
-    `plugin` is short for `sampler`.
+    The KIND `plugin` means `sampler`.
 
     \b
     Examples:
@@ -98,7 +100,7 @@ def _modules(kind: str) -> list[Traversable]:
 
 
 def _refuse_taken(kind: str, placeholders: dict[str, str]) -> None:
-    """Refuse a name that another distribution uses for a part or a recipe, because both would then need a prefix.
+    """Refuse a name that another package uses for a part or recipe, because both would then need a prefix.
 
     Each new package contains one part. A sampler and a model with the same name would be two packages with the same
     name, so this is refused too.

@@ -21,7 +21,7 @@ _LONGEST = 3000
 
 
 _results: list[TextIO | None] = []
-"""The streams for the results of commands; the last one is in use. All other output goes to stderr."""
+"""Streams for the results of nested commands. Results go to the last stream, and all other output to stderr."""
 
 
 def echo(text: object = "", *, nl: bool = True) -> None:
@@ -66,7 +66,7 @@ def print_json(value: Any) -> None:
 
 
 def print_record(values: Mapping[str, Any]) -> None:
-    """Print one `key  value` per line; a list continues on further lines.
+    """Print one `key  value` per line. A list with several values takes several lines.
 
     Values that are unknown, or that do not apply to the run, are omitted.
     """
@@ -133,7 +133,7 @@ def with_error(estimate: Estimate) -> str:
 
 
 def number(value: float) -> str:
-    """Format a number with four significant digits. There is no exponent from 0.0001 to a million."""
+    """Format a number with four significant digits; from 10 000 to a million, round it to an integer instead."""
     return f"{value:.0f}" if 10_000 <= abs(value) < 1_000_000 else f"{value:.4g}"
 
 

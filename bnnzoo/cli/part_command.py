@@ -1,5 +1,7 @@
 """Commands that accept fields of parts, such as `--sampler.step-size 1e-3`, besides their own options.
 
+A part is a model, a sampler, a likelihood or a prior.
+
 The available fields depend on arguments that Click has not parsed yet. The fields are therefore removed first, each
 with its value (an option with a dot always has a value). Click then parses the other arguments, and the fields are
 checked against the named parts. --help and completion list the fields.
@@ -38,8 +40,8 @@ def add_command(
     Args:
         app: the application or the group.
         name: the name of the command.
-        run: the function of the command, called with keywords: the parameters; `fields`, such as
-            {"sampler.step_size": "1e-3"}; and `words`, the arguments as typed.
+        run: the function of the command. Its keywords are the parameters, `fields`, such as
+            {"sampler.step_size": "1e-3"}, and `words`, the arguments as typed.
         parameters: the command's own parameters.
         doc: the help text.
         named: a function that returns the parts that the parameters name.
@@ -57,7 +59,7 @@ def add_command(
             words, fields = split_fields(args)
             completing = bool(extra.get("resilient_parsing"))
             if completing or not set(words).isdisjoint(SETTINGS["help_option_names"]):
-                # The line may be incomplete, which resilient parsing accepts. It is enough to determine the parts.
+                # Resilient parsing accepts an incomplete line, and suffices to determine the parts.
                 partial_context = super().make_context(
                     info_name, list(words), parent, **{**extra, "resilient_parsing": True}
                 )
@@ -109,16 +111,14 @@ def _refuse_unknown(fields: dict[str, str], named: PartSelector, context: Any) -
             model = parts["model"][0]
             raise UsageError(f"{flag}: model {model} has its own likelihood; see bnnzoo info model {model}")
         if kind in context.params and kind not in parts:
-            raise UsageError(f"{flag}: the {kind} is unknown; name one of `bnnzoo list {kind}s`")
+            raise UsageError(f"{flag}: no {kind} is named; use a name from `bnnzoo list {kind}s`")
         if _key(flag) not in map(_key, known_flags):
             if kind in parts and not near_names(
                 flag, part_flags := [known_flag for known_flag in known_flags if known_flag.startswith(f"--{kind}.")], 1
             ):
                 name = parts[kind][0]
-                available = f"it has {', '.join(part_flags)}" if part_flags else "it has none"
-                raise UsageError(
-                    f"{flag}: {kind} {name} has no such option; {available}; see bnnzoo info {kind} {name}"
-                )
+                available = f"no such option; it has {', '.join(part_flags)}" if part_flags else "no options"
+                raise UsageError(f"{flag}: {kind} {name} has {available}; see bnnzoo info {kind} {name}")
             similar_flags = near_names(flag, known_flags, 1)
             hint = f" (did you mean {similar_flags[0]}?)" if similar_flags else ""
             raise UsageError(f"No such option: {flag}{hint}; try {context.command_path} --help")
@@ -140,7 +140,7 @@ def _field_options(parts: dict[str, tuple[str, PartOptions]]) -> list[Any]:
 
 
 def _sign(run: Callable[..., None], parameters: Sequence[inspect.Parameter], doc: str | None) -> Callable[..., None]:
-    """Set the signature of a function of keywords, because Typer reads it."""
+    """Give a function the signature and the docstring that Typer reads, and return the function."""
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__doc__ = doc

@@ -20,7 +20,7 @@ from bnnzoo.recipe import fields_of
 
 
 class PartOptions(NamedTuple):
-    """The options of a part. For a model also the default likelihood of each task.
+    """The options of a part and, for a model, the default likelihood of each task.
 
     `brings_likelihood` is true for a model that has its own likelihood.
     """
@@ -34,7 +34,7 @@ def part_options(kind: str, name: str) -> PartOptions:
     """Return the options of a part, from the cache if its code is unchanged.
 
     Raises:
-        NotFoundError: see `registry.find`.
+        NotFoundError: if no installed part has the name, or if parts of several packages have it.
         UsageError: if the module of the part cannot be imported.
     """
     entry = registry.find(f"{kind}s", name)

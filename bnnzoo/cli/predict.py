@@ -16,9 +16,11 @@ def predict(
     run: common.Run,
     data: Annotated[
         str | None,
-        common.value("--data", "FILE", "inputs; columns of a CSV file are matched by name; no target needed"),
+        common.value("--data", "FILE", "inputs (targets are not needed); columns of a CSV file are matched by name"),
     ] = None,
-    draws: Annotated[int | None, common.value("--draws", "N", "instead: draw N new rows of a density", min=1)] = None,
+    draws: Annotated[
+        int | None, common.value("--draws", "N", "draw N new rows from a density model instead", min=1)
+    ] = None,
     out: Annotated[Path | None, common.out("FILE", "the .csv or .nc file to write; default: CSV on stdout")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="INT", min=0, help="seed of all random numbers")] = 0,
     interval: common.Interval = None,
@@ -29,7 +31,7 @@ def predict(
     force: common.Force = False,
     debug: common.Debug = False,
 ) -> None:
-    """Predict new inputs, in the units of the data; or draw new rows of a density.
+    """Predict the targets of new inputs, in the units of the data, or draw new rows from a density model.
 
     Regression: mean, sd, aleatoric_sd, epistemic_sd and quantiles.
 

@@ -1,4 +1,4 @@
-"""Commands that take a recipe: `MODEL SAMPLER`, the options of the run, and the fields of the named parts."""
+"""Commands that take a recipe: `MODEL SAMPLER`, options of the run, and fields of the named parts."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _find_all(names: Mapping[str, str]) -> None:
 
 
 def _select_parts(arguments: dict[str, Any], read: Callable[[str], Layer]) -> dict[str, tuple[str, PartOptions]]:
-    """Return the name and the options of each part that a run with these arguments uses, by kind."""
+    """Return the name and the options of each part (model, sampler, ...) that these arguments select, by kind."""
     layers = [read(source) for source in arguments.get("config") or []]
     part_arguments = {key: arguments.get(key) for key in ("data", "likelihood", "prior")}
     names = part_names(arguments.get("model"), arguments.get("sampler"), layers, part_arguments)
@@ -105,21 +105,21 @@ def _select_parts(arguments: dict[str, Any], read: Callable[[str], Layer]) -> di
 def _argument(metavar: str, kind: str) -> Any:
     return typer.Argument(
         metavar=metavar,
-        help=f"see bnnzoo list {kind}; may also be named in --config; with --data alone, the data determine it",
+        help=f"name from bnnzoo list {kind}; --config can name it too; with --data alone, the data determine it",
         show_default=False,
         autocompletion=lambda: list(registry.entries(kind)),
     )
 
 
 def _options() -> list[inspect.Parameter]:
-    """Return the options that do not depend on a part."""
+    """Return the options that every run has."""
     table_options = ["target", "task", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"]
     table_options += ["exposure", "separator", "decimal", "skip_rows", "encoding"]
     data = ["data", *table_options, "test_fraction", "split_seed", "standardise", "units"]
     config = typer.Option(
         "--config",
         metavar="FILE|NAME",
-        help="a YAML file, a pipe, or a shipped recipe (see bnnzoo list configs); later ones have precedence",
+        help="a YAML file, a pipe, or a shipped recipe (see bnnzoo list configs); repeatable; the last has precedence",
         rich_help_panel="Run",
     )
     return [

@@ -50,7 +50,7 @@ def _range(text: str | None) -> tuple[float, float] | None:
 def plot(
     runs: Annotated[list[Path], common.runs("run.nc, also if the run is unfinished; several runs share a figure")],
     out: Annotated[
-        Path, common.out("DIR", "folder for the pictures; or FILE.png for one picture", parser=common.folder)
+        Path, common.out("DIR", "folder for the pictures, or FILE.png for a single picture", parser=common.folder)
     ],
     format: Annotated[
         list[str] | None,
@@ -59,13 +59,15 @@ def plot(
     only: Annotated[
         list[str] | None, common.value("--only", "PICTURE", "draw only this picture; repeatable; default: all")
     ] = None,
-    range: Annotated[str | None, common.value("--range", "LOW,HIGH", "band: range of the input")] = None,
+    range: Annotated[
+        str | None, common.value("--range", "LOW,HIGH", "for the picture band: range of the input")
+    ] = None,
     band: Annotated[
         str | None,
         common.value(
             "--band",
             "predictive|function",
-            "band: distribution of the target (predictive, the default) or of its mean f(x) (function)",
+            "for the picture band: distribution of the target (predictive, the default) or of its mean f(x) (function)",
         ),
     ] = None,
     truth: Annotated[
@@ -73,14 +75,14 @@ def plot(
         common.value(
             "--truth",
             "data|EXPR|FILE",
-            "band: add the true curve: of the data set (data, the default), an expression of x, or a file",
+            "for the picture band: true curve, from the data set (data), an expression of x, or a file; default data",
         ),
     ] = None,
     overlay: Annotated[
-        bool, typer.Option("--overlay", help="band: draw several runs on the same axes, not side by side")
+        bool, typer.Option("--overlay", help="for the picture band: draw several runs on the same axes")
     ] = False,
     ood: Annotated[
-        str, typer.Option("--ood", metavar="SPEC", help="unfamiliar inputs, as for evaluate --ood")
+        str, typer.Option("--ood", metavar="SPEC", help="unfamiliar inputs, given as for evaluate --ood")
     ] = "noise",
     force: common.Force = False,
     json: common.Json = False,

@@ -49,7 +49,7 @@ def _sample(
 
     Without --data, the example data set of the model is used. With --data alone, the data determine MODEL and SAMPLER.
 
-    With MODEL and SAMPLER named, --help also lists their options.
+    With MODEL and SAMPLER, --help also lists the options of both.
 
     \b
     Examples:
@@ -129,13 +129,13 @@ def resume(
         common.value(
             "--from-part",
             "N",
-            "go back to the newest checkpoint that needs at most N part files; use it if a later part is damaged",
+            "resume from the newest checkpoint that uses at most N part files, if a later part file is damaged",
             min=0,
         ),
     ] = None,
     break_lock: Annotated[
         bool,
-        typer.Option("--break-lock", help="take over from a process that showed no activity for a minute"),
+        typer.Option("--break-lock", help="take over the run from a process that showed no activity for a minute"),
     ] = False,
     distributed: together.Distributed = False,
     coordinator: together.Coordinator = None,

@@ -25,13 +25,13 @@ class Stop:
         if self.number:
             signals.end_process(number, "stopped at once; the last checkpoint is kept")
         self.number = number
-        signals.write_to_stderr("stopping after this chunk; a second signal stops at once")
+        signals.write_to_stderr("stopping after the current chunk of draws; a second signal stops at once")
 
     def refuse_more(self, run: Path) -> None:
         """End the command with an error if a signal came too late to stop its run.
 
         Raises:
-            InterruptedRunError: with the message that the run is complete.
+            InterruptedRunError: if a signal was received; the message says that the run is complete.
         """
         if self.number:
             raise InterruptedRunError(f"{Signals(self.number).name}: {run} is complete", self.number)

@@ -40,7 +40,7 @@ def runnable() -> dict[str, str]:
     """Return the complete recipes with their summaries: shipped recipes by name, and pairs `model.sampler`.
 
     A complete recipe names a model and a sampler; only the data may be missing. A pair `model.sampler` needs a recipe
-    of the model and a recipe of the sampler. The pair itself needs none.
+    of the model and a recipe of the sampler. The pair needs no recipe of its own.
     """
     shipped, recipes = shipped_names(), registry.entries(registry.RECIPES)
     installed = {kind: registry.entries(kind) for kind in ("models", "samplers")}
@@ -106,7 +106,9 @@ def run(
     config: Annotated[
         list[str] | None,
         typer.Option(
-            "--config", metavar="FILE|NAME", help="options for all of them, as a recipe; it may sweep options"
+            "--config",
+            metavar="FILE|NAME",
+            help="recipe with options for all runs; an option can have several values (a sweep)",
         ),
     ] = None,
     seed: Annotated[int | None, common.value("--seed", None, "seed of every run")] = None,
@@ -124,11 +126,11 @@ def run(
 ) -> None:
     """Run recipes, each in its own process, and print one table. The runs are sequential, or parallel with --workers.
 
-    If the command was stopped, the same command with -o runs the missing recipes, from their last checkpoints.
+    If a command with -o was stopped, the same command continues: each unfinished run resumes from its last checkpoint.
 
-    R-hat and ESS are those of predictions. NLL and RMSE are computed for the test rows, in standardised units. NLL
-    moments is the NLL of a Gaussian with the predictive mean and variance. Seconds are those of the whole process:
-    start, compilation, warm-up and sampling.
+    R-hat and ESS are computed from predictions. NLL and RMSE are computed for the test rows, in standardised units. NLL
+    moments is the NLL of a Gaussian with the predictive mean and variance. The column seconds has the time of the whole
+    process: start, compilation, warm-up and sampling.
 
     \b
     Examples:
@@ -214,7 +216,7 @@ def _run_all(
 
 
 def _matching_recipes(patterns: Sequence[str]) -> list[str]:
-    """Return the recipe files and the names of recipes that match the patterns."""
+    """Return the recipe files among the patterns, and the names of the recipes that match the other patterns."""
     runnable_names = runnable()
     matched: dict[str, None] = {}
     for pattern in patterns:
@@ -232,12 +234,12 @@ def _is_file(name: str) -> bool:
 def _recipes(
     names: Sequence[str], over: Sequence[Layer], options: Mapping[str, Any], seeds: Sequence[int]
 ) -> dict[str, Recipe]:
-    """Return the recipe of each run by the name of the run: one per recipe and point of the sweep.
+    """Return the recipes of all runs by name. There is a run for each recipe and each combination of swept values.
 
     Args:
         names: names of recipes, or recipe files.
-        over: layers with precedence over the recipes.
-        options: options with precedence over all layers.
+        over: the recipes of --config, which have precedence over the named recipes.
+        options: options with precedence over all recipes.
         seeds: seeds to run; empty for the seeds of the recipes.
     """
     recipes: dict[str, Recipe] = {}
@@ -248,7 +250,8 @@ def _recipes(
         sweep = {key: values for layer in layers for key, values in layer.sweep.items() if key not in given_options}
         recipe_seeds = sweep.pop("seed", ())
         seed_values = tuple(Value(number, "--seeds") for number in seeds) or recipe_seeds
-        sweep |= {"seed": seed_values} if seed_values else {}  # at the end, so that names of runs differ only there
+        # The seed comes last, so that the names of runs with different seeds differ only at their end.
+        sweep |= {"seed": seed_values} if seed_values else {}
         layers_without_sweep = [dataclasses.replace(layer, sweep={}) for layer in layers]
         for point in points(sweep):
             full_name = (Path(name).stem if _is_file(name) else name) + point.suffix
@@ -275,7 +278,7 @@ def _named_parts(recipe: Recipe) -> dict[str, Part]:
 
 
 def _check_parts(recipe: Recipe) -> None:
-    """Check the parts and their fields once, before every process would fail."""
+    """Check the parts and their fields here, so that an error appears once and not in every process."""
     parts = _named_parts(recipe)
     for kind, part in parts.items():
         registry.find(f"{kind}s", part.name)  # checking the name is fast, importing a part is slow

@@ -1,4 +1,4 @@
-"""Fleets of runs: the jobs of a sweep, and executors that run each job in its own local or remote process."""
+"""Fleets: all runs of one `bnnzoo zoo run`. A run is called a job and has its own local or remote process."""
 
 from bnnzoo.fleet.dask import DaskExecutor as DaskExecutor
 from bnnzoo.fleet.executor import AbstractExecutor as AbstractExecutor

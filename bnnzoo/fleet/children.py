@@ -1,4 +1,4 @@
-"""Processes of jobs on this machine: start, progress, retries and stop.
+"""Processes of jobs (runs of `bnnzoo zoo run`) on this machine: start, progress, retries and stop.
 
 Each job has its own process, because JAX selects its devices once per process, and because a killed process then does
 not affect other jobs. A job ends when its standard input closes. It therefore never runs, or locks its run, longer than
@@ -23,7 +23,7 @@ from bnnzoo.fleet.job import Job
 from bnnzoo.progress import Progress
 
 ATTEMPTS = 4
-"""Largest number of starts of a job. It is resumed if its process is killed, for example for lack of memory."""
+"""Largest number of starts of a job. A job is resumed if its process is killed, for example for lack of memory."""
 _SIGNAL_EXIT_CODES = (128 + signal.SIGTERM, 128 + signal.SIGINT)
 _EVENT = '{"phase":'
 
@@ -33,7 +33,7 @@ class Children:
 
     def __init__(self) -> None:
         self._running: dict[subprocess.Popen[bytes], bool] = {}
-        """Whether each process has reported progress. Before, it is importing, and SIGINT would print a traceback."""
+        """Whether each process has reported progress. Until then it imports modules; SIGINT would print a traceback."""
         self._received_signal = 0
         self._lock = threading.Lock()
 
@@ -45,7 +45,7 @@ class Children:
                 process.send_signal(number if has_begun else signal.SIGTERM)
 
     def run(self, job: Job, tell: Callable[[Progress], None]) -> Outcome:
-        """Run a job to its end, with retries if its process is killed."""
+        """Run a job until it ends. If its process is killed, start it again, up to `ATTEMPTS` times in total."""
         start_time = time.perf_counter()
         code, last_message = 0, ""
         for attempt in range(1, ATTEMPTS + 1):

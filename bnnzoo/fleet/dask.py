@@ -68,7 +68,7 @@ class DaskExecutor(AbstractExecutor):
                 for job in jobs
             }
             for future in as_completed(list(self._futures), loop=self._client.loop):
-                # The future is removed, because the worker keeps its result (possibly a file) as long as it exists.
+                # The worker keeps the result (possibly a file) as long as the future exists, so the future is removed.
                 yield self._outcome(future, self._futures.pop(future))
         finally:
             for marker in markers:
@@ -76,7 +76,7 @@ class DaskExecutor(AbstractExecutor):
             self._client.close()
 
     def stop(self, number: int) -> None:
-        """Cancel the jobs that have not started, and stop the others on their workers."""
+        """Cancel the jobs that have not started, and stop the running jobs on their workers."""
         self._received_signal = number
         with suppress(Exception):  # a worker that is lost need not be stopped
             self._client.cancel([future for future, job in list(self._futures.items()) if job.name not in self._begun])

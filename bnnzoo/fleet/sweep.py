@@ -29,7 +29,7 @@ def parse_seeds(text: str) -> list[int]:
     """Parse a list of seeds, such as `0-19` or `0,3,5-7`. Remove duplicates.
 
     Raises:
-        UsageError: if the text has another form, or a range is too long.
+        UsageError: if the text has another form, or if a range has more than `MAX_RUNS` seeds.
     """
     seeds: dict[int, None] = {}
     for piece in text.split(","):

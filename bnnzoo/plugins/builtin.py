@@ -56,7 +56,7 @@ _MODELS = {
     "mlp": "multilayer perceptron: dense layers with an activation between them",
     "mdn": "mixture density network: a full predictive distribution for every input",
     "density": "a mixture of Gaussians for data without inputs",
-    "autoregressive": "a density of rows: each column's mixture of Gaussians, given the columns before it",
+    "autoregressive": "a density of rows: a mixture of Gaussians for each column, given the columns before it",
     "cnn": "small convolutional network for images",
     "resnet": "small residual network for images, without batch statistics",
 }
@@ -114,7 +114,7 @@ _LIKELIHOODS = {
     "likelihoods.categorical": "one of C classes, by softmax",
     "likelihoods.bernoulli": "labels 0 and 1, by the logistic function",
     "likelihoods.poisson": "counts; the outputs are log rates",
-    "counts.negative-binomial": "counts that spread more than Poisson's",
+    "counts.negative-binomial": "counts with a larger variance than Poisson's",
     "counts.zero-inflated-poisson": "counts with more zeros than Poisson's",
 }
 """Likelihoods as MODULE.NAME."""
@@ -177,7 +177,7 @@ def bnnzoo_commands() -> list[Entry]:
 
 
 def _class_entry(module: str, name: str, summary: str, exactness: str = "") -> Entry:
-    """Return the entry of a class. The name of the class follows from that of the part: `sms-ubu` is `SmsUbu`."""
+    """Return the entry of a class. The name of the class follows from the name of the part: `sms-ubu` is `SmsUbu`."""
     return Entry(name, f"{module}:{name.title().replace('-', '')}", summary, exactness)
 
 

@@ -1,4 +1,4 @@
-"""Discovery of plugins. Their entries are checked and collected.
+"""Discovery of plugins, with checks of their entries.
 
 A plugin is an entry point of the group `bnnzoo`. The built-in parts form such a plugin too. Each plugin is loaded on
 its own. If it fails, the failure is recorded, and the other plugins are not affected.
@@ -71,7 +71,7 @@ class Plugin(NamedTuple):
 
     Attributes:
         name: the name of the entry point.
-        distribution: its distribution.
+        distribution: the distribution (installed package) with the entry point.
         version: the version of the distribution; "" if it is not installed.
         error: the reason of the failure in one line; empty if there is none.
         where: file and line, if the plugin could not be loaded.
@@ -190,7 +190,7 @@ def _allowed_entry_points() -> tuple[list[_Point], list[Plugin]]:
 
 
 def _is_chosen(distribution: str) -> bool:
-    """Whether the environment variables allow that the plugins of a distribution are loaded."""
+    """Whether the environment variables allow loading the plugins of a distribution (an installed package)."""
     if distribution == OWN:
         return True
     requested = _requested_distributions()
@@ -231,7 +231,7 @@ def _entries_of(point: _Point, distribution: str, version: str) -> list[Register
         api_version = getattr(plugin, "BNNZOO_API", API_VERSION)
         if api_version != API_VERSION:
             raise PluginError(
-                f"requires plugin API {api_version!r}, but this bnnzoo has {API_VERSION}; update one of them"
+                f"requires plugin API {api_version!r}, but this bnnzoo has {API_VERSION}; update the plugin or bnnzoo"
             )
         # Each plugin has its own manager, so a plugin that fails leaves no hooks there.
         manager = pluggy.PluginManager(OWN)
@@ -260,7 +260,7 @@ def _declaration_place(hook: Any) -> str:
 
 
 def _refuse_duplicates(new_entries: list[Registered], entries_by_kind: dict[str, list[Registered]]) -> None:
-    """Raise if another plugin of the distribution has an entry of this name: `distribution:name` would be ambiguous."""
+    """Raise if the distribution already has an entry of this name, because `distribution:name` would be ambiguous."""
     for entry in new_entries:
         if any(existing.full_name == entry.full_name for existing in entries_by_kind[entry.kind]):
             raise PluginError(f"{entry.distribution} offers {singular(entry.kind)} {entry.name!r} twice")
@@ -317,7 +317,7 @@ def _with_conflicts(plugin: Plugin, entries_by_kind: dict[str, list[Registered]]
             part_name = f"{singular(kind)} {own_entry.name!r}"
             if OWN in rival_distributions:
                 conflicts.append(
-                    f"{part_name} is the name of a built-in part, which it cannot replace; write {own_entry.full_name}"
+                    f"{part_name} has the name of a built-in part and cannot replace it; write {own_entry.full_name}"
                 )
             elif rival_distributions:
                 conflicts.append(

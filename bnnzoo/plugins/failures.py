@@ -21,16 +21,16 @@ _USE_ARRAYS = (
 
 
 class PluginError(BnnzooError):
-    """An unusable plugin, raised with `BNNZOO_STRICT_PLUGINS=1`."""
+    """Error of an unusable plugin. It ends a command only with `BNNZOO_STRICT_PLUGINS=1`."""
 
 
 def is_keyboard_interrupt(error: BaseException) -> bool:
-    """Whether the error is Ctrl-C of the user. On the command line it never is, because signals are handled there."""
+    """Whether the error is Ctrl-C of the user. On the command line it is false, because signals are handled there."""
     return isinstance(error, KeyboardInterrupt) and not signals.are_signals_handled()
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error as one line, with its type. For an error of JAX about traced values, give a remedy."""
+    """Return an error as one line, with its type. If JAX cannot trace the code, the text is a remedy."""
     text = " ".join(message_of(error).split())
     name = type(error).__name__
     if isinstance(error, PluginError):

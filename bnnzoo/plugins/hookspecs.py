@@ -1,4 +1,4 @@
-"""The seven hooks of a plugin. Each returns a list of `Entry`. An entry is text and is imported when it is used."""
+"""The seven hooks of a plugin. Each hook returns a list of `Entry`, which names objects as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pluggy
 API_VERSION = 1
 """The version of the plugin API. It increases when a hook or `Entry` changes incompatibly.
 
-A plugin module may pin it with `BNNZOO_API = 1`.
+A plugin module can require this version with `BNNZOO_API = 1`.
 """
 
 hookspec = pluggy.HookspecMarker("bnnzoo")

@@ -46,7 +46,7 @@ _parts_in_use: list[Registered] = []
 def entries(kind: str) -> dict[str, Registered]:
     """Return all entries of a kind by name.
 
-    An entry that its bare name does not select has the key `distribution:name`.
+    If several packages use a name, the key is `distribution:name`, except for an entry of bnnzoo itself.
     """
     entries_by_name: dict[str, Registered] = {}
     for name, candidates in _by_name(kind).items():
@@ -172,7 +172,7 @@ def not_found(kind: str, name: str) -> str:
 
 
 def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
-    """Return the error with a list of the packages with which the run was made and which are not loaded.
+    """Return the error, and add the packages that the run was made with and that are not loaded.
 
     Args:
         error: the error for a part that was not found.
@@ -200,7 +200,7 @@ def load(kind: str, name: str) -> Any:
     """Import and return the class or function with this name.
 
     Raises:
-        NotFoundError: see `find`.
+        NotFoundError: if the name is unknown, or if two plugins have entries of this name.
         UsageError: if the module cannot be imported or lacks the attribute, or if the object has the wrong type.
     """
     entry = find(kind, name)
@@ -310,7 +310,7 @@ def _by_name(kind: str) -> dict[str, list[Registered]]:
 
 
 def _choose(candidates: list[Registered]) -> Registered | None:
-    """Return the entry that a bare name selects; None if two plugins have entries of this name.
+    """Return the entry that a name without a package selects; None if two plugins have entries of this name.
 
     A built-in entry has priority.
     """

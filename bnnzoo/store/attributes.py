@@ -39,7 +39,7 @@ _MOST_NAMES = 10_000
 
 
 def _bounded(value: Any) -> Any:
-    # Otherwise pydantic would write a message for each of, for example, a million wrong values.
+    # Without this check, pydantic would write a message for each wrong value, and a file may have a million of them.
     if isinstance(value, dict) and len(value) > _MOST_NAMES:
         raise ValueError(f"more than {_MOST_NAMES} names")
     return value
@@ -142,7 +142,7 @@ def fault(attributes: Mapping[str, Any]) -> str:
     text_lengths = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
     if sum(text_lengths.values()) > _MOST_TEXT:
         longest = max(text_lengths, key=text_lengths.__getitem__)
-        return f"its attribute {ascii(longest[:80])[1:-1]} has too many letters ({text_lengths[longest]})"
+        return f"its attribute {ascii(longest[:80])[1:-1]} has too many characters ({text_lengths[longest]})"
     try:
         _RootAttributes.model_validate(values)
     except ValidationError as error:

@@ -24,7 +24,7 @@ _HEADER, _DIGEST = "words", "sha256"
 
 
 class Checkpoint(NamedTuple):
-    """State of a run between two chunks."""
+    """State of a run between two chunks of draws."""
 
     arrays: Mapping[str, np.ndarray]
     next_step: int

@@ -24,7 +24,7 @@ _PIPES = ("/dev/fd/", "/proc/", "/dev/stdin", "-")
 class Command(BaseModel):
     """A call of `bnnzoo sample` or of `bnnzoo.sample`.
 
-    Only the arguments are stored. Whatever a manipulated file contains, the text is then a call of bnnzoo.
+    Only the arguments are stored. The text is therefore a call of bnnzoo, even if the file was manipulated.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -38,7 +38,7 @@ class Command(BaseModel):
 
     @classmethod
     def from_words(cls, words: Sequence[str]) -> Command | None:
-        """Return the command with these arguments. Return None if one is a pipe, which can be read only once."""
+        """Return the command with these arguments. Return None if an argument is a pipe."""
         values = [word.rpartition("=")[2] for word in words]
         return (
             None
@@ -80,8 +80,8 @@ def restart_advice(folder: Path, *, force: bool) -> str:
         if npz.check_regular(folder / COMMAND) <= _MOST_BYTES:
             command = Command.model_validate_json((folder / COMMAND).read_bytes())
             if command.words or all(name.isidentifier() for name in command.keywords):
-                return f"start it again with: {command.text(force=force)}"
-    return "start it again" + (" with [[force=True]]" if force else "")
+                return f"start the run again with: {command.text(force=force)}"
+    return "start the run again" + (" with [[force=True]]" if force else "")
 
 
 def _working_folder() -> str:

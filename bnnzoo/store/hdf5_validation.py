@@ -66,7 +66,7 @@ def check(path: Path) -> None:
 
 
 class _Validator:
-    """Validator of a file of `size` bytes. It counts the bytes that arrays declare, and the characters of text."""
+    """Validator of a file of `size` bytes. It counts the bytes that arrays declare, and the bytes of text."""
 
     def __init__(self, size: int):
         self.size = size
@@ -125,8 +125,8 @@ class _Validator:
             raise _Refused(f"{_printable(place)} has an unsupported shape")
         shape = space.get_simple_extent_dims()
         self.declared += kind.get_size() * prod(shape)
-        # An uncompressed file is about as large as its arrays. The limit allows for dimensions, which take no space,
-        # and for values that were never written.
+        # An uncompressed file is about as large as its arrays. The limit is larger, because dimensions without values,
+        # and values that were never written, take no space.
         if self.declared > 8 * self.size + 2**26:
             raise _Refused(
                 f"{_printable(place)} has shape {list(shape)}; the file has only {self.size} bytes and cannot contain "
@@ -220,7 +220,7 @@ class _Validator:
             except UnicodeDecodeError:
                 raise _Refused(f"{_printable(label)} is not UTF-8") from None
         if self.text > _MOST_TEXT:
-            raise _Refused(f"{_printable(label)} has more than {_MOST_TEXT} letters of text")
+            raise _Refused(f"{_printable(label)} has more than {_MOST_TEXT} bytes of text")
 
 
 def _is_plain(kind: Any) -> bool:

@@ -1,4 +1,7 @@
-"""Removal of part files next to a complete file. They remain if a process is killed after it wrote that file."""
+"""Removal of part files next to a complete file.
+
+Part files remain there if a process is killed between writing the complete file and removing the part files.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _READ_BYTES = 2**24
 
 
 def remove_leftovers(out: Path) -> bool:
-    """Remove the part files of a run that has a complete file. Read that file first, to be sure that it is valid.
+    """Remove the part files of a run that has a complete file. Read the complete file first and check it.
 
     Part files of a new run that will replace the complete file stay.
 
@@ -44,8 +47,8 @@ def remove_leftovers(out: Path) -> bool:
             return False  # `resume` rebuilds the file from the parts
         reason = " ".join(str(error).split())[:200].removeprefix(f"{out}: ")
         raise DamagedError(
-            f"{out}: damaged, and its parts were removed: {reason}; restore it from a copy, or start it again "
-            "with [[force=True]]"
+            f"{out}: damaged, and its part files were removed: {reason}; restore it from a copy, or start the run "
+            "again with [[force=True]]"
         ) from error
     writer = Store(out)
     writer.claim(force=True)
@@ -63,7 +66,7 @@ def remove_leftovers(out: Path) -> bool:
 def _was_built_from(out: Path, folder: Path) -> bool:
     """Whether the file was built from the part files in this folder.
 
-    Attributes such as run times and sums of statistics differ between two runs of the same recipe.
+    The attributes decide. Some of them, such as run times, differ even between two runs of the same recipe.
     """
     try:
         run = run_parts.load(folder)

@@ -63,11 +63,12 @@ class RunLock:
         """Take the lock.
 
         Args:
-            break_stale: also take it from an owner that was not active for a minute.
+            break_stale: also take the lock from an owner that was not active for a minute.
 
         Raises:
             BusyError: if an active process holds the lock.
-            UsageError: if the owner was not active for a minute, or if the folder does not support locks.
+            UsageError: if the owner was not active for a minute and `break_stale` is false, or if the folder cannot be
+                locked.
         """
         try:
             self._lock_file()
@@ -87,9 +88,9 @@ class RunLock:
             if not break_stale:
                 self._lock.release()
                 raise UsageError(
-                    f"{self.out}: {owner.host} wrote this run at a time in the future: its clock is ahead of "
-                    f"ours by {-age:.0f} seconds; if that process has ended, use bnnzoo resume "
-                    f"{quoted(self.out)} --break-lock"
+                    f"{self.out}: {owner.host} wrote this run at a time in the future: its clock is ahead of this "
+                    f"computer's clock by {-age:.0f} seconds; if the process on {owner.host} has ended, use bnnzoo "
+                    f"resume {quoted(self.out)} --break-lock"
                 )
         write_atomically(self._owner_file, lambda file: file.write(json.dumps(self.owner._asdict()).encode()))
         self._stop.clear()
@@ -103,11 +104,11 @@ class RunLock:
         """
         if not self.folder.is_dir():
             raise BnnzooError(
-                f"{self.folder}: was removed while the run was written; start it again with [[force=True]]"
+                f"{self.folder}: was removed while the run was written; start the run again with [[force=True]]"
             )
         owner, _ = self._read_owner()
         if owner is None or owner.token != self.owner.token:
-            raise BnnzooError(f"{self.out}: another process has taken this run over; this process writes no more")
+            raise BnnzooError(f"{self.out}: another process has taken this run over; this process stops writing")
 
     def release(self, *, remove: bool = False) -> None:
         """Release the lock, so that another process can take over the run.

@@ -50,7 +50,7 @@ class Part(_StrictModel):
 
 
 class Manifest(_StrictModel):
-    """Index of the files of the run. A file that it does not name does not count."""
+    """Index of the files of the run. A file that the manifest does not name is ignored."""
 
     header: _Digest
     static: list[Static]

@@ -71,7 +71,9 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> N
             _write_static(file.create_group(name), values, run.dims)
         written_draws, expected_draws = num_draws.get(POSTERIOR, 0), run.attributes.get("draws_done")
         if expected_draws not in (None, written_draws):
-            raise BnnzooError(f"{out}: would contain {written_draws} draws, expected {expected_draws}; {on_failure}")
+            raise BnnzooError(
+                f"{out}: the file would contain {written_draws} draws, expected {expected_draws}; {on_failure}"
+            )
         file.attrs.update(attributes())
 
 
@@ -112,7 +114,13 @@ def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
 
 
 def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the root attributes after comparing them with `run`; `add_groups` does not change them."""
+    """Return the root attributes of a file, and check that they have the values in `run`.
+
+    They identify the run, because `add_groups` does not change root attributes.
+
+    Raises:
+        BnnzooError: if a value differs, so another run has replaced the file.
+    """
     with h5netcdf.File(file, "r") as handle:
         attributes = dict(handle.attrs)
     if not are_equal(attributes, run):
@@ -225,7 +233,7 @@ class _Disk:
 
 @contextmanager
 def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
-    """Open an h5netcdf file and delete the groups `without`. After the block, raise OSError if a write failed."""
+    """Open an h5netcdf file and delete the groups in `without`. After the block, raise OSError if a write failed."""
     disk = _Disk(file)
     try:
         with h5py.File(disk, mode, track_order=True, libver=_FORMAT) as handle:
@@ -281,13 +289,13 @@ def _create_variable(
 
     Args:
         group: the group of the variable.
-        name: its name.
-        dims: names of its dimensions.
-        shape: lengths of its dimensions.
-        dtype: its type; booleans and texts are stored by the conventions of xarray.
-        data: its values; None if they are written later.
-        about: its attributes.
-        of_chains: whether its first dimensions are chain and draw.
+        name: name of the variable.
+        dims: names of the dimensions.
+        shape: lengths of the dimensions.
+        dtype: type of the values; booleans and texts are stored by the conventions of xarray.
+        data: values; None if they are written later.
+        about: attributes of the variable.
+        of_chains: whether the first dimensions are chain and draw.
     """
     for dim, size in zip(dims, shape, strict=True):
         if dim not in group.dimensions:

@@ -56,7 +56,8 @@ def read(path: Path, declared: Mapping[str, Declared] | None = None) -> dict[str
         declared: the names, types and shapes that the file must have, if they are known.
 
     Raises:
-        UsageError: if the file was not written by `write`, or if it does not match `declared`; the message names it.
+        UsageError: if the file was not written by `write`, or if it does not match `declared`. The message names the
+            file.
     """
     with _open_checked(path, declared) as (archive, members):
         return {name: _array(archive, info) for name, info in members.items()}
@@ -70,7 +71,7 @@ def check(path: Path, declared: Mapping[str, Declared]) -> None:
         declared: the expected types and shapes, by name.
 
     Raises:
-        UsageError: see `read`.
+        UsageError: if the file was not written by `write`, or if it does not match `declared`.
     """
     with _open_checked(path, declared):
         pass
@@ -130,7 +131,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
         name = info.filename.removesuffix(".npy")
         is_stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
         if not is_stored or info.flag_bits & 1 or name == info.filename or name in members:
-            raise ValueError(f"{name[:80]!r} is not an array as bnnzoo writes them")
+            raise ValueError(f"{name[:80]!r} is not an array that bnnzoo wrote")
         members[name] = info
     if len(members) > _MOST_MEMBERS or sum(info.file_size for info in members.values()) > size:
         raise ValueError("its arrays are larger than the file")
@@ -149,7 +150,7 @@ def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, de
     if declared is not None and (dtype.name, shape) != (declared.dtype, tuple(declared.shape)):
         raise ValueError(f"{name[:80]!r} is {dtype}{list(shape)}, expected {declared.dtype}{list(declared.shape)}")
     if length + dtype.itemsize * prod(shape) != info.file_size:
-        raise ValueError(f"{name[:80]!r} does not have the length of its shape {list(shape)}")
+        raise ValueError(f"{name[:80]!r} has the wrong length for its shape {list(shape)}")
 
 
 @functools.lru_cache(2**10)

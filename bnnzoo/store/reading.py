@@ -1,4 +1,7 @@
-"""Read a run from its file, or an unfinished run from its part files. Files that are damaged or no runs give errors."""
+"""Read a run from its file, or an unfinished run from its part files.
+
+A file that is damaged, or is not a run, raises an error.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def _count_mismatch(file: h5py.File) -> str:
         array = file.get(array_name)
         count = array.shape[0] if isinstance(array, h5py.Dataset) and array.ndim else 0
         if name in file.attrs and count != file.attrs[name] and (name != "rows" or count):
-            return f"its attribute {name} differs from the number of {array_name}"
+            return f"its attribute {name} differs from the length of {array_name}"
     return ""
 
 
@@ -63,7 +66,7 @@ def attributes_of(path: Path) -> dict[str, Any]:
     """Read the root attributes of a finished or unfinished run.
 
     Raises:
-        UsageError: see `check`.
+        UsageError: if there is no run, or if a file is damaged.
     """
     if is_unfinished(path):
         return dict(_check_attributes(run_parts.load(parts_folder(path))).attributes)
@@ -73,7 +76,7 @@ def attributes_of(path: Path) -> dict[str, Any]:
 
 
 def identity_of(path: Path) -> str:
-    """Return a digest that identifies a run; empty if the run cannot be read. `evaluate` does not change it."""
+    """Return a digest that identifies a run; empty if the run cannot be read. `evaluate` does not change the digest."""
     try:
         attributes = attributes_of(path)
     except UsageError:
@@ -103,7 +106,7 @@ def _complete(path: Path) -> Any:
 
 
 def how_far_beside(path: Path) -> Literal["absent", "begun", "resumable"]:
-    """Return the state of the unfinished run of a path, even if the path has a complete file; see `how_far`."""
+    """Return the state of the run in the part files beside `path`. A complete file at `path` is ignored."""
     if not run_parts.holds_run(parts_folder(path)):
         return "absent"
     return "resumable" if checkpoint.has_checkpoint(parts_folder(path)) else "begun"
@@ -138,15 +141,15 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
     if not run_parts.holds_run(folder):
         if _complete(path) == 0:
             raise UsageError(
-                f"{path}: stopped before its end, and its parts folder {folder.name} is missing; start it again "
-                "with [[force=True]]"
+                f"{path}: the run stopped before its end, and its folder {folder.name} is missing; start the run "
+                "again with [[force=True]]"
             )
         if path.exists():
             check(path)
             raise UsageError(f"{path}: is finished, so there is nothing to resume")
         if folder.is_dir() and not folder.is_symlink():
             remedy = command.restart_advice(folder, force=False)
-            raise UsageError(f"{path}: stopped before it began, so there is nothing to resume; {remedy}")
+            raise UsageError(f"{path}: the run stopped before it began, so there is nothing to resume; {remedy}")
         raise UsageError(f"{path}: no such run")
     unfinished = run_parts.load(folder)
     if not checkpoint.has_checkpoint(folder) and is_complete(path):
@@ -198,7 +201,7 @@ def _decoding_fault(values: xr.Variable) -> str:
     if values.dtype.kind not in "biuf" or (
         values.dtype.kind == "b" and np.dtype(stored_encoding.get("dtype", "i1")).itemsize > 1
     ):
-        return f"is an array that an attribute turns into {ascii(values.dtype.name)[1:-1]}"
+        return f"has an attribute that changes the type of its numbers to {ascii(values.dtype.name)[1:-1]}"
     decoding_attributes = sorted({"scale_factor", "add_offset", "missing_value", "_Unsigned"} & set(stored_encoding))
     fill = stored_encoding.get("_FillValue")
     if fill is not None and not np.all(np.isnan(np.asarray(fill, float))):
@@ -210,7 +213,7 @@ def _check_attributes(run: Unfinished) -> Unfinished:
     """Return the run if its root attributes are valid.
 
     Raises:
-        UsageError: if they are not.
+        UsageError: if an attribute is invalid.
     """
     if reason := _fault(run.attributes):
         raise run_parts.damaged(run.folder / run_parts.HEADER, f": {reason}")
@@ -222,7 +225,7 @@ def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
 
     Args:
         path: the NetCDF file of the run.
-        every: read only every `every`-th draw.
+        every: read only the first of every `every` draws.
 
     Raises:
         UsageError: if there is no unfinished run, or if it is damaged.

@@ -102,7 +102,7 @@ class Unfinished(NamedTuple):
             yield part, _group_arrays(self._with_remedy(number, npz.read))
 
     def blocks(self) -> Iterator[tuple[dict[str, int], Groups]]:
-        """Yield blocks of successive parts: the number of draws per chain of each group, and the groups.
+        """Yield blocks of successive parts: for each, the number of draws per chain by group, and the groups.
 
         Short parts are joined, because a run has hundreds of them and each block has a fixed cost for the caller.
 
@@ -154,7 +154,7 @@ class Unfinished(NamedTuple):
         if num_parts is None:
             if not os.path.lexists(newest):
                 remedy = command.restart_advice(self.folder, force=True)
-                raise UsageError(f"{self.out}: stopped before its first checkpoint; {remedy}")
+                raise UsageError(f"{self.out}: the run stopped before its first checkpoint; {remedy}")
             try:
                 return checkpoint.load(newest, run=run)
             except UsageError as error:
@@ -162,7 +162,7 @@ class Unfinished(NamedTuple):
         earlier = next(checkpoint.readable_checkpoints(self.folder, run=run, max_parts=num_parts), None)
         if earlier is None:
             remedy = command.restart_advice(self.folder, force=True)
-            raise UsageError(f"{self.out}: no checkpoint with {num_parts} parts or fewer; {remedy}")
+            raise UsageError(f"{self.out}: there is no checkpoint after {num_parts} part files or fewer; {remedy}")
         return earlier
 
     @property
@@ -239,13 +239,13 @@ def load(folder: Path) -> Unfinished:
     """Read the header and manifest of an unfinished run.
 
     Raises:
-        UsageError: if there is no unfinished run, or if one of them is damaged or they contradict each other.
+        UsageError: if there is no unfinished run, or if the header or manifest is damaged or contradicts the other.
     """
     if folder.is_symlink() or not folder.is_dir():
-        raise UsageError(f"{folder}: is not the parts folder of a run (not a folder)")
+        raise UsageError(f"{folder}: must be the folder with the part files of a run (it is missing, a file or a link)")
     if not holds_run(folder):
         raise UsageError(
-            f"{folder}: is not the parts folder of a run, or the run was stopped before it began; remove it"
+            f"{folder}: contains no part files of a run; if the run stopped before it began, remove this folder"
         )
     manifest = _read_json(folder / MANIFEST, Manifest)
     header = _read_json(folder / HEADER, Header)
@@ -271,9 +271,9 @@ def _contradiction(run: Unfinished) -> str:
     """Return the first contradiction in the header and the manifest; empty if there is none."""
     manifest, groups = run.manifest, {key.split("/")[0] for key in run.manifest.variables}
     if changed := _CONSTANT_ATTRIBUTES & set(manifest.attributes):
-        return f"it changes {', '.join(sorted(changed))}"
+        return f"it changes the constant attributes {', '.join(sorted(changed))}"
     if [part.file for part in manifest.parts] != [part_name(number) for number in range(len(manifest.parts))]:
-        return "parts are missing, or in a wrong order"
+        return "part files are missing, or in a wrong order"
     for part in manifest.parts:
         for prefix in ("", WARMUP):
             draws = {
@@ -288,7 +288,7 @@ def _contradiction(run: Unfinished) -> str:
         group, name = key.split("/", 1)
         names = dims_of(name, len(shape) + skip, run.dims, skip=skip)
         if len(set(names)) < len(names):
-            return f"the dimensions of {ascii(name)[1:-1]} have the same name"
+            return f"two dimensions of {ascii(name)[1:-1]} have the same name"
         for dim, size in zip(names, shape, strict=True):
             if sizes.setdefault((group, dim), size) != size:
                 return f"the dimension {ascii(dim)[1:-1]} has two sizes"
@@ -335,7 +335,7 @@ def _difference(path: Path, digest: str, size: int | None = None) -> str:
         return str(error).removeprefix(f"{path}: ")
     if size is not None and num_bytes != size:
         return f"{num_bytes} bytes long, expected {size}"
-    return "" if npz.sha256(path) == digest else f"its sha256 differs from that in {MANIFEST}"
+    return "" if npz.sha256(path) == digest else f"its sha256 differs from the value in {MANIFEST}"
 
 
 def _read_json(path: Path, kind: type[Any]) -> Any:

@@ -56,7 +56,7 @@ DIMS: dict[str, dict[str, list[str]]] = {
 }
 """Dimensions of the groups that `evaluate` adds.
 
-Classification has no dimension `target`. The inputs have the further dimensions of `x`.
+Classification has no dimension `target`. The inputs `x` also have the dimensions of one input.
 """
 
 
@@ -141,8 +141,8 @@ def linearised_points(constant: Group, blocks: Iterable[str]) -> list[np.ndarray
 def dims_of(name: str, array_ndim: int, dims: Dims, *, skip: int = 0) -> list[str]:
     """Return the names of the dimensions of a variable, without the first `skip` dimensions.
 
-    The names are those in `dims` if there are enough, and otherwise `NAME_dim_0`, ... A variable with draws is looked
-    up with its group, because a parameter may have the same name as a variable of the data.
+    If `dims` has a name for every dimension, these names are returned, and otherwise `NAME_dim_0`, ... A variable with
+    draws has the key posterior/NAME in `dims`, because a parameter and a variable of the data may have the same name.
     """
     count = array_ndim - skip
     given_names = list(dims.get(f"{POSTERIOR}/{name}" if skip else name, ()))[:count]

@@ -51,7 +51,7 @@ class Store:
 
         Args:
             force: replace an existing file or unfinished run.
-            started_by: the command of the run. It is shown if the run is killed before its first checkpoint.
+            started_by: the command of the run. Messages show it if the run must be started again.
 
         Raises:
             UsageError: if the file or an unfinished run exists and `force` is false, if the file is a folder, or if
@@ -108,7 +108,7 @@ class Store:
 
         Args:
             num_parts: number of part files to keep, as in the checkpoint.
-            expected: the run when its checkpoint was read; the lock was not held at that time.
+            expected: the run as it was when its checkpoint was read, before the lock was taken.
             break_lock: take the lock from an owner that is no longer active.
 
         Raises:
@@ -171,7 +171,7 @@ class Store:
         """Set root attributes.
 
         Raises:
-            BnnzooError: if the file could not be read with these values. The files on disk are then unchanged.
+            BnnzooError: if a file with these values would be unreadable. The files on disk are then unchanged.
         """
         self._lock.check()
         if reason := fault(self.run.attributes | attributes):

@@ -158,7 +158,7 @@ def test_list_a_kind(word, capsys):
         (["sample", "mdn", "mala", "--sampler.step-size"], "Option '--sampler.step-size' requires an argument"),
         (["sample", "mdn", "mala", "--smapler.step-size", "1"], "No such option: --smapler.step-size (did you mean"),
         (["sample", "mdn", "mala", "--likelihood.scale", "1"], "model mdn has its own likelihood; see bnnzoo info"),
-        (["sample", "--model.hidden", "50"], "--model.hidden: the model is unknown; name one of `bnnzoo list models`"),
+        (["sample", "--model.hidden", "50"], "--model.hidden: no model is named; use a name from `bnnzoo list models`"),
         (
             ["sample", "mlp", "barker"],
             "it is in the package bnnzoo-blackjax, which is not installed: pip install bnnzoo-bl",
@@ -173,10 +173,10 @@ def test_list_a_kind(word, capsys):
             ["resume", __file__],
             "test_cli_light.py: not a NetCDF file of bnnzoo, or damaged (no HDF5 signature; a run is",
         ),
-        (["sample", "mlp", "nuts", __file__], f"for a file of data type --data {__file__}; try bnnzoo sample --help"),
+        (["sample", "mlp", "nuts", __file__], f"use --data {__file__} to name a data file; try bnnzoo sample --help"),
         (
             ["sample", "mlp", "nuts", "--likelihood", "poisson", "--likelihood.scale", "0.3"],
-            "--likelihood.scale: likelihood poisson has no such option; it has none; see bnnzoo info",
+            "--likelihood.scale: likelihood poisson has no options; see bnnzoo info",
         ),
         (["info", "sampler", "hm"], "no sampler named 'hm'; did you mean hmc?"),
     ],

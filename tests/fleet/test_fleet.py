@@ -208,7 +208,7 @@ def test_a_run_by_another_recipe_is_not_taken_for_this_one(tmp_path, capsys):
     (tmp_path / "linear.nuts.nc").write_text("")
     arguments = ["zoo", "run", "linear.nuts", "-o", str(tmp_path)]
     assert cli.run(arguments) == 2
-    assert "linear.nuts.nc: exists, made by another recipe" in capsys.readouterr().err
+    assert "linear.nuts.nc: exists, but was made with another recipe" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linear.nuts.nc"]
 
 
@@ -313,10 +313,11 @@ def test_parts_of_a_stopped_run_are_not_a_run(tmp_path):
         bnnzoo.api.entrances.run_recipe(job.recipe, out=job.out, **tiny.stopped(6))
     shutil.rmtree(store.parts_folder(job.out))
     assert store.how_far(job.out) == "partial"
-    with pytest.raises(UsageError, match=r"one\.nc: stopped before its end"):
+    with pytest.raises(UsageError, match=r"one\.nc: the run stopped before its end"):
         missing_jobs([job], force=False)
     with pytest.raises(
-        UsageError, match=r"stopped before its end, and its parts folder one\.nc\.parts is missing; start it again"
+        UsageError,
+        match=r"the run stopped before its end, and its folder one\.nc\.parts is missing; start the run again",
     ):
         bnnzoo.resume(job.out)
     with pytest.raises(UsageError, match="the run is not finished"):
@@ -334,7 +335,7 @@ def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
     (job,) = room.prepare(jobs[1:], force=True)
     assert jobs[0].out.read_bytes() == before
     assert missing_jobs(jobs[:1], force=False) == []  # should nothing come of it
-    with pytest.raises(UsageError, match="exists, made by another recipe"):
+    with pytest.raises(UsageError, match="exists, but was made with another recipe"):
         missing_jobs(jobs[1:], force=False)
     # Killed on the way, and tried again: it goes on, and the old run is not taken for its own.
     with pytest.raises(bnnzoo.errors.InterruptedRunError):

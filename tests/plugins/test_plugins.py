@@ -132,7 +132,7 @@ def test_a_rolled_back_plugin_leaves_nothing(site):
 def test_a_built_in_cannot_be_shadowed(site):
     fake_plugins.install_good(site, "one", "HMC")
     with pytest.warns(
-        BnnzooWarning, match="sampler 'hmc' is the name of a built-in part, which it cannot replace; write one:hmc"
+        BnnzooWarning, match="sampler 'hmc' has the name of a built-in part and cannot replace it; write one:hmc"
     ):
         assert registry.find("samplers", "hmc").distribution == "bnnzoo"
     assert registry.find("samplers", "one:hmc").distribution == "one"
@@ -225,7 +225,7 @@ def test_a_plugin_ships_recipes(site):
     _install_recipes(site)
     with pytest.warns(
         BnnzooWarning,
-        match="config 'tutorial' is the name of a built-in part, which it cannot replace; write good:tutorial",
+        match="config 'tutorial' has the name of a built-in part and cannot replace it; write good:tutorial",
     ):
         names = shipped_names()
     assert names["houses"] == "rooms and prices"

@@ -128,7 +128,9 @@ def test_leftover_parts_beside_a_damaged_file_are_not_removed(tmp_path):
     at = content.find(weight.tobytes()[:64])
     content[at : at + 8] = bytes(8)
     out.write_bytes(content)
-    with pytest.raises(DamagedError, match=r"damaged, and its parts were removed: .*start it again with --force"):
+    with pytest.raises(
+        DamagedError, match=r"damaged, and its part files were removed: .*start the run again with --force"
+    ):
         bnnzoo.resume(out)
     assert (folder / "p000-000000.npz").exists()
 
@@ -156,7 +158,7 @@ def test_resume_names_the_command_of_a_run_killed_before_its_first_checkpoint(be
     line = capsys.readouterr().err.strip()
     force = ["--force"] if begun else []
     command = shlex.join(["bnnzoo", "sample", *arguments, *force])
-    assert line.endswith(f"start it again with: {command}")
+    assert line.endswith(f"start the run again with: {command}")
     assert line.count("\n") == 0
     # The command does what the message states, and leaves no files behind.
     assert cli.run(shlex.split(command)[1:]) == 0
@@ -179,9 +181,9 @@ def test_resume_names_the_call_of_a_run_begun_in_python(tmp_path, killed):
         )
 
     killed(call, store.writer.Store, "append")
-    with pytest.raises(UsageError, match="start it again with: ") as caught:
+    with pytest.raises(UsageError, match="start the run again with: ") as caught:
         bnnzoo.resume(out)
-    message = str(caught.value).partition("start it again with: ")[2]
+    message = str(caught.value).partition("start the run again with: ")[2]
     assert message == (
         "bnnzoo.sample(model='linear', sampler={'name': 'random-walk', 'step_size': 0.1}, data=data, "
         f"init='prior', warmup=0, draws=8, out={str(out)!r}, force=True)"
@@ -202,7 +204,7 @@ def test_a_damaged_command_is_not_shown(content, tmp_path, killed):
     out = tmp_path / "run.nc"
     killed(started(out), store.writer.Store, "create")
     (store.parts_folder(out) / COMMAND).write_bytes(content)
-    with pytest.raises(UsageError, match=r"nothing to resume; start it again$"):
+    with pytest.raises(UsageError, match=r"nothing to resume; start the run again$"):
         entrances.resume(out)
 
 

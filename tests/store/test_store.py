@@ -216,7 +216,7 @@ def test_parts_beyond_the_checkpoint_are_discarded(out):
 def test_a_file_with_too_few_draws_keeps_the_parts(out):
     writer = started(out)
     writer.update({"draws_done": 9})
-    with pytest.raises(BnnzooError, match="would contain 8 draws, expected 9; the draws so far are kept"):
+    with pytest.raises(BnnzooError, match="the file would contain 8 draws, expected 9; the draws so far are kept"):
         writer.finish(complete=True)
     assert not out.exists()
     check(open_tree(out), 8)
@@ -689,7 +689,9 @@ def test_a_clock_that_is_ahead_locks_nobody_out(out):
         Store(out).reopen(2)
     tomorrow = time.time() + 86_400
     os.utime(card, (tomorrow, tomorrow))
-    with pytest.raises(UsageError, match=r"its clock is ahead of ours by 86\d\d\d seconds; .* --break-lock"):
+    with pytest.raises(
+        UsageError, match=r"its clock is ahead of this computer's clock by 86\d\d\d seconds; .* --break-lock"
+    ):
         Store(out).reopen(2)
     Store(out).reopen(2, break_lock=True)
 

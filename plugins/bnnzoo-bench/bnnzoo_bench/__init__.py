@@ -1,4 +1,4 @@
-"""Benchmarks: bnnzoo's methods and other packages on the same splits, with one line per fit.
+"""Benchmarks: bnnzoo's methods and other packages on the same splits, with one line of results per fit.
 
 Names are resolved at first use, because `bnnzoo --help` imports this module and must not import JAX.
 """

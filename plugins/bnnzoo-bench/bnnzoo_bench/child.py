@@ -29,7 +29,7 @@ from bnnzoo_bench.scores import score
 
 
 def main(job_file: str, result_file: str) -> None:
-    """Do the job of a file and write its result to another file, also if the fit fails."""
+    """Run the job in a file and write the result to another file, even if the fit fails."""
     threading.Thread(target=_end_with_parent, args=(Path(job_file).parent,), daemon=True).start()
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
     try:

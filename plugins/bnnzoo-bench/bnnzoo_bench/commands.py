@@ -19,8 +19,8 @@ _Problems = Annotated[
     typer.Option(
         "--problems",
         metavar="FOLDER|FILE.csv",
-        help="a CSV file with a header; a folder with data.csv.gz and test_mask.csv.gz; or a folder of either; "
-        "repeatable; default: scikit-learn's diabetes table",
+        help="a CSV file with a header; a folder with data.csv.gz and test_mask.csv.gz; or a folder that contains such "
+        "files or folders; repeatable; default: scikit-learn's diabetes table",
         show_default=False,
     ),
 ]
@@ -34,9 +34,9 @@ def run(
         list[str] | None,
         typer.Option(
             "--methods",
-            help="comma-separated: default (what bnnzoo sample chooses), MODEL:SAMPLER, recipe.yaml, a peer "
-            "(mean, linear, gp, catboost, ngboost, or one of another package), package.module:Class; "
-            "default: default,linear,gp",
+            help="comma-separated methods: default (the model and sampler that bnnzoo sample chooses), MODEL:SAMPLER, "
+            "recipe.yaml, package.module:Class, or a peer (mean, linear, gp, catboost, ngboost, or a peer that "
+            "another package offers); default: default,linear,gp",
             show_default=False,
         ),
     ] = None,
@@ -48,7 +48,8 @@ def run(
         int, typer.Option("--seed", min=0, max=2**32 - 1, help="seed of fits and of folds of CSV files")
     ] = 0,
     target: Annotated[
-        str | None, typer.Option("--target", help="target column of CSV files; default: the last", show_default=False)
+        str | None,
+        typer.Option("--target", help="target column of CSV files; default: the last column", show_default=False),
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="repeat failed fits")] = False,
     quiet: common.Quiet = False,
@@ -111,7 +112,11 @@ def table(
     ] = "crps",
     reference: Annotated[
         str | None,
-        typer.Option("--reference", help="method to compare with; default: default, or the best", show_default=False),
+        typer.Option(
+            "--reference",
+            help="method to compare with; if not given: default, or else the best method",
+            show_default=False,
+        ),
     ] = None,
     force: common.Force = False,
     debug: common.Debug = False,
@@ -144,16 +149,22 @@ def verify(
     folder: _Folder,
     rows: Annotated[int, typer.Option("--rows", min=1, help="number of fits to repeat, chosen at random")] = 3,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", min=0, help="largest relative difference of a metric; see the page")
+        float,
+        typer.Option(
+            "--tolerance",
+            min=0,
+            help="largest accepted relative difference of a metric; docs/bench.md has the exceptions",
+        ),
     ] = 0.05,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="seed of the choice; default: another choice each time")
+        int | None,
+        typer.Option("--seed", min=0, help="seed of the random choice of fits; default: a new choice each time"),
     ] = None,
     quiet: common.Quiet = False,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Repeat some fits and compare their metrics with the results. Exit code 3 if one differs.
+    """Repeat some fits and compare their metrics with the stored results. The exit code is 3 if a metric differs.
 
     \b
     Examples:

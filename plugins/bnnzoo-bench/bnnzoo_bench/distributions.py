@@ -1,4 +1,4 @@
-"""The adapter protocol of a peer, and two predictive distributions that peers can return."""
+"""The protocol of a peer (a method from another package), and two predictive distributions that peers can return."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Distribution(Protocol):
         ...
 
     def cdf(self, y: Any) -> np.ndarray:
-        """Return the probability of a target up to each value."""
+        """Return the probability that the target is at most the value, for each value."""
         ...
 
     def quantile(self, q: Any) -> np.ndarray:
-        """Return the quantiles, [level, row] for a list of levels."""
+        """Return the quantiles, with shape [level, row] for a list of levels."""
         ...
 
 

@@ -47,7 +47,7 @@ def parse_methods(names: Iterable[str]) -> list[Method]:
     """Return the methods with these names.
 
     Raises:
-        UsageError: if a name is no method, or occurs twice.
+        UsageError: if a name is not a method, or occurs twice.
     """
     methods: dict[str, Method] = {}
     for name in names:
@@ -82,11 +82,11 @@ def load_peer(method: Method) -> Any:
     """Return a new object of the peer's class.
 
     Raises:
-        UsageError: if the class or its package is missing, with the command that installs the package.
+        UsageError: if the class or its package is missing. The message says how to install the package.
     """
     home, _, attribute = method.target.partition(":")
     if (folder := os.getcwd()) not in sys.path:
-        sys.path.append(folder)  # the reader's own module lies in the working folder
+        sys.path.append(folder)  # the user's own module may be in the working folder
     try:
         peer_class = getattr(import_module(home), attribute)
     except (ImportError, AttributeError) as error:
@@ -101,7 +101,7 @@ def peer_version(peer_class: Any, method: Method) -> dict[str, str]:
     """Return the version of the package that the peer requires, by name.
 
     Raises:
-        UsageError: if it is not installed.
+        UsageError: if the package is not installed.
     """
     package = getattr(peer_class, "requires", "")
     try:
@@ -113,7 +113,7 @@ def peer_version(peer_class: Any, method: Method) -> dict[str, str]:
 
 
 def check_methods(methods: Iterable[Method]) -> None:
-    """Check that methods can be fitted, as far as this needs no data.
+    """Check, without data, that methods can be fitted.
 
     Raises:
         UsageError: if a name, a recipe or a package is missing or invalid.
@@ -141,7 +141,7 @@ def check_methods(methods: Iterable[Method]) -> None:
 
 
 def keywords_of(recipe: str, place: str = "the recipe") -> dict[str, Any]:
-    """Return the keywords of `bnnzoo.sample` for a recipe's text. Keys about data and example are left out.
+    """Return the keywords of `bnnzoo.sample` for a recipe's text. Keys about data and the key `example` are omitted.
 
     Raises:
         UsageError: if the text is not a YAML mapping.

@@ -1,4 +1,4 @@
-"""The page of a benchmark as Markdown or as one HTML file without references to others."""
+"""The page of a benchmark as Markdown, or as one HTML file that refers to no other file."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def write(path: Path, text: str) -> None:
     """Write a file completely or not at all.
 
     Raises:
-        UsageError: if it cannot be written.
+        UsageError: if the file cannot be written.
     """
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")

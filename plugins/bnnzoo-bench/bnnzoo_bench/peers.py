@@ -29,8 +29,8 @@ class Mean:
 class Linear:
     """Bayesian linear regression with the conjugate prior, whose predictive distribution is Student's t.
 
-    The noise variance has the prior InverseGamma(1, 1/2). Given it, each weight and the intercept has a normal prior
-    with 10 times the standard deviation of the noise.
+    The noise variance has the prior InverseGamma(1, 1/2). Each weight and the intercept has a normal prior with 10
+    times the standard deviation of the noise.
     """
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
@@ -92,7 +92,7 @@ class GaussianProcess:
 
 
 class CatBoost:
-    """Gradient boosting of the mean and the variance by CatBoost; a tenth of the rows ends the training early."""
+    """Gradient boosting of the mean and the variance by CatBoost. A tenth of the rows is held out to stop early."""
 
     requires: ClassVar[str] = "catboost"
 
@@ -126,12 +126,12 @@ class CatBoost:
 
 
 class NgBoost:
-    """Natural gradient boosting of a normal distribution; a tenth of the rows ends the training early."""
+    """Natural gradient boosting of a normal distribution. A tenth of the rows is held out to stop early."""
 
     requires: ClassVar[str] = "ngboost"
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
-        """Boost until the held-out loss rises. The package has no time limit."""
+        """Boost until the held-out loss rises. The time limit is ignored, because the package has none."""
         del seconds
         from ngboost import NGBRegressor  # pyright: ignore[reportMissingImports]
 

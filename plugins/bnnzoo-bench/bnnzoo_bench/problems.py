@@ -122,7 +122,8 @@ def read_rows(problem: Problem, fold: int, seed: int) -> Rows:
     """Return the rows of a fold. The seed determines the folds of a CSV file.
 
     Raises:
-        UsageError: with the file, if cells are not finite numbers or the fold has no training or no test rows.
+        UsageError: if cells are not finite numbers, or if the fold has too few training or test rows. The message names
+            the file.
     """
     x, y = _read_table(problem)
     if problem.path.is_dir():
@@ -157,7 +158,7 @@ def _read_table(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_csv(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return inputs and targets. A text column becomes one input per level."""
+    """Return inputs and targets. A text column becomes one input (0 or 1) for each of its values."""
     import pandas as pd
 
     frame = pd.read_csv(problem.path)
@@ -166,7 +167,7 @@ def _read_csv(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
         raise UsageError(f"{problem.path}: the target {y.name!r} must be numeric; use --target with another column")
     for name, column in frame.items():
         if not pd.api.types.is_numeric_dtype(column) and column.nunique() > _MOST_LEVELS:
-            raise UsageError(f"{problem.path}: column {name!r} has more than {_MOST_LEVELS} text levels; remove it")
+            raise UsageError(f"{problem.path}: column {name!r} has more than {_MOST_LEVELS} different texts; remove it")
     if frame.isna().to_numpy().any():
         raise UsageError(f"{problem.path}: missing cells; fill them or remove their rows")
     return pd.get_dummies(frame).to_numpy(float), y.to_numpy(float)

@@ -33,7 +33,10 @@ class Ranking(NamedTuple):
         return self.ranks.mean(0) if len(self.problems) else np.full(len(self.methods), np.nan)
 
     def groups(self) -> list[tuple[int, int]]:
-        """Return the first and last position of each largest group whose mean ranks differ by at most the limit."""
+        """Return the first and last position of each group of methods whose mean ranks do not differ significantly.
+
+        The ranks in a group differ by at most `critical_difference`. A group that is part of a larger one is omitted.
+        """
         if self.critical_difference is None:
             return []
         means, groups = self.mean_ranks, []
@@ -45,7 +48,7 @@ class Ranking(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The mean difference of a score to that of the reference, over folds or problems."""
+    """The mean difference between the scores of a method and of the reference, over folds or problems."""
 
     mean: float
     se: float | None
@@ -76,7 +79,7 @@ def rank_methods(lines: Sequence[Line], metric: str = "crps") -> Ranking:
 
     Args:
         lines: the results.
-        metric: the metric, of which lower values are better.
+        metric: the metric; lower values must be better.
     """
     methods = distinct(line["method"] for line in lines)
     shared = shared_lines(lines)
@@ -111,7 +114,7 @@ def critical_difference(methods: int, problems: int) -> float | None:
 def paired_difference(
     lines: Sequence[Line], problem: str, method: str, reference: str, metric: str
 ) -> Difference | None:
-    """Return the mean difference over the folds on which both methods succeeded; None if there is none."""
+    """Return the mean difference over the folds on which both methods succeeded; None if there is no such fold."""
     one, other = by_fold(lines, problem, method), by_fold(lines, problem, reference)
     folds = [f for f in one if f in other and one[f]["status"] == other[f]["status"] == "done"]
     return mean_difference([one[f]["metrics"][metric] - other[f]["metrics"][metric] for f in folds])

@@ -86,7 +86,7 @@ class Results:
         problems: Mapping[str, tuple[str, str | None]],
         recipes: Mapping[str, str],
     ) -> None:
-        """Refuse settings, data and recipes that differ from those of the lines.
+        """Check that settings, data and recipes have not changed since the stored lines were written.
 
         Args:
             settings: values that all lines share, by name of their option.
@@ -94,7 +94,7 @@ class Results:
             recipes: the SHA-256 of each method that is a recipe file.
 
         Raises:
-            UsageError: with the options to type instead.
+            UsageError: if they have changed; the message has the options to type instead.
         """
         another = f"use another folder: -o {self._path.parent}"
         for line in self.lines:
@@ -122,17 +122,17 @@ def _spell(name: str, value: Any) -> str:
 
 @contextmanager
 def open_results(folder: Path) -> Iterator[Results]:
-    """Open the results of a folder, which is made if it does not exist.
+    """Open the results of a folder. The folder is created if it does not exist.
 
     Raises:
-        UsageError: if another process writes them, or the folder cannot be made.
+        UsageError: if another process writes to the folder, or if it cannot be created.
     """
     from filelock import FileLock, Timeout
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{folder}: cannot be made ({error.strerror}); use another folder with -o") from error
+        raise UsageError(f"{folder}: cannot be created ({error.strerror}); use another folder with -o") from error
     try:
         with FileLock(folder / ".lock", timeout=0):
             yield Results(folder / FILE)

@@ -21,7 +21,7 @@ from bnnzoo_bench.problems import Problem, count_folds, digest
 from bnnzoo_bench.results import Key, Line, Results, key_of
 
 _LONGEST_MULTIPLE, _LONGEST_EXTRA = 10, 600
-"""A fit is ended after this multiple of the budget and these extra seconds."""
+"""A fit is stopped after this multiple of the budget plus these extra seconds."""
 
 Report = Callable[[str], None]
 """A function that shows a line of progress."""
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     seed: int
 
     def fits(self) -> Iterator[tuple[Problem, int, Method]]:
-        """Yield the fits in their order: all problems and methods of a fold before the next fold."""
+        """Yield the fits in the order in which they run: all problems and methods of a fold before the next fold."""
         for fold, problem, method in itertools.product(self.folds, self.problems, self.methods):
             if fold < count_folds(problem):
                 yield problem, fold, method
@@ -47,7 +47,7 @@ def parse_folds(text: str) -> list[int]:
     """Return the folds of a text such as 0-2 or 0,3,5-7.
 
     Raises:
-        UsageError: if it is not such a text.
+        UsageError: if the text has another form.
     """
     folds: list[int] = []
     for part in text.split(","):
@@ -63,7 +63,7 @@ def parse_budget(text: str) -> float:
     """Return the seconds of a text such as 90s, 5m or 2h.
 
     Raises:
-        UsageError: if it is not such a text, or not positive.
+        UsageError: if the text has another form, or if the time is not positive.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
     seconds = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
@@ -84,7 +84,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def run_plan(plan: Plan, results: Results, *, retry_failed: bool = False, report: Report | None = None) -> list[Line]:
-    """Fit what has no result yet, append one line for each fit, and return the new lines.
+    """Run the fits that have no result yet, append one line for each fit, and return the new lines.
 
     Args:
         plan: the fits.
@@ -146,7 +146,7 @@ def fit_in_child(
         method: the method.
         budget: seconds of a fit.
         seed: the seed of the fit, and of the folds of a CSV file.
-        recipe: the text of a bnnzoo recipe that replaces that of the method.
+        recipe: the text of a bnnzoo recipe that replaces the method's recipe; empty to use the method as it is.
     """
     with tempfile.TemporaryDirectory(prefix="bnnzoo-bench-") as name:
         job, output, errors = (Path(name) / file for file in ("job.json", "result.json", "stderr"))
@@ -173,7 +173,7 @@ def fit_in_child(
 
 
 def _crash(code: int, errors: Path) -> str:
-    """Return a line on a process that ended without a result."""
+    """Return a line that describes why a process ended without a result."""
     text = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     last = f": {text[-1][:300]}" if text else ""
     if code >= 0:
@@ -187,7 +187,7 @@ def _crash(code: int, errors: Path) -> str:
 
 
 def _seconds_left(methods: Sequence[str], lines: Sequence[Line], budget: float) -> float:
-    """Estimate the seconds of the fits from the earlier ones of each method, or from the budget."""
+    """Estimate the total seconds of fits: per method the mean of its earlier fits, or the budget if there are none."""
     seconds: dict[str, list[float]] = {}
     for line in lines:
         if "seconds_fit" in line:

@@ -10,8 +10,8 @@ METRICS = ("crps", "nll", "rmse", "interval_score_90", "coverage_90")
 """Names of the metrics. Lower is better, except for the coverage, which should be 0.9."""
 
 _LEVEL = 0.9
-# Ends of the panels of integration, in half-widths of the 90 % interval. Beyond 12 of them (20 standard deviations of a
-# normal distribution) the integrand is below 1e-5 even for Student's t with 2 degrees of freedom.
+# Ends of the panels of integration, in half-widths of the 90 % interval. Beyond 12 half-widths (20 standard deviations
+# of a normal distribution) the integrand is below 1e-5 even for Student's t with 2 degrees of freedom.
 _PANELS = np.array([-12, -5, -2.5, -1.5, -0.9, -0.4, 0, 0.4, 0.9, 1.5, 2.5, 5, 12])
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 
@@ -46,14 +46,14 @@ def score(distribution: Distribution, y: np.ndarray, unit: float = 1.0) -> dict[
 def crps(distribution: Distribution, y: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return the continuous ranked probability score of each row, the integral of (F(t) - 1{t >= y})^2.
 
-    It is computed from the distribution function by Gauss-Legendre quadrature on panels that end at the observation, so
-    that the integrand is smooth on each. For a normal distribution the relative error is below 1e-6.
+    The integral is computed by Gauss-Legendre quadrature on panels. Two panels meet at the observation, so that the
+    integrand is smooth on each panel. For a normal distribution the relative error is below 1e-6.
 
     Args:
         distribution: the predictive distribution of each row.
         y: the observed targets [row].
         low: the lower ends of the 90 % intervals [row].
-        high: their upper ends [row].
+        high: the upper ends of the 90 % intervals [row].
     """
     half = np.maximum(high - low, 1e-12) / 2
     ends = (low + high) / 2 + _PANELS[:, None] * half

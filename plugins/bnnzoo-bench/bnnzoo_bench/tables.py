@@ -68,7 +68,7 @@ def sections(lines: Sequence[Line], metric: str = "crps", reference: str | None 
     Args:
         lines: the results.
         metric: the metric of ranks and differences.
-        reference: the method of the differences; by default `default` if it took part, otherwise the best one.
+        reference: the method of the differences; by default `default` if it took part, otherwise the best method.
 
     Raises:
         UsageError: if the metric or the reference is unknown, or there are no results.
@@ -104,8 +104,8 @@ def _summary(lines: Sequence[Line]) -> str:
         f"{_count(len(lines), 'fit')} of {_count(len(problems), 'problem')} and {_count(len(folds), 'fold')}, "
         f"{failed} failed; budget {first['budget']:g} s per fit, seed {first['seed']}; last fit on "
         f"{max(line['date'] for line in lines)[:10]}. CRPS, RMSE and the score of the 90 % interval are in standard "
-        "deviations of the training targets, and NLL is that of the standardised target. Lower is better. The coverage "
-        "is that of the 90 % interval."
+        "deviations of the training targets. NLL is computed for the standardised target. Lower is better. The "
+        "coverage is computed for the 90 % interval."
     )
 
 
@@ -135,7 +135,7 @@ def _mean_over_problems(lines: Sequence[Line], value: Any) -> float:
 
 def _significance(ranking: Ranking) -> list[Part]:
     if ranking.critical_difference is None:
-        return ["A critical difference requires at least two methods, and two problems that all methods have tried."]
+        return ["A critical difference requires at least two methods, and two problems on which all methods were run."]
     p = ranking.friedman_p
     friedman = f" Friedman's test that all methods are alike has p = {p:.2g}." if p is not None else ""
     text = (
@@ -159,9 +159,10 @@ def _differences(lines: Sequence[Line], methods: list[str], reference: str, metr
     if len(rows) > 1:
         rows.append([_text("all problems"), *(_difference(mean_difference(columns[method])) for method in others)])
     text = (
-        f"{_TITLES[metric]} of each method minus that of {reference}, so that a negative number is better than "
-        f"{reference}. The standard error is over folds, and in the last row over problems; * marks more than two of "
-        "them. Folds share training rows, so the errors over folds are too small rather than too large."
+        f"{_TITLES[metric]} of each method minus {_TITLES[metric]} of {reference}. A negative number means that the "
+        f"method is better than {reference}. The standard error is computed over folds, and in the last row over "
+        "problems. * marks a difference of more than two standard errors. Folds share training rows, so the errors "
+        "over folds are too small rather than too large."
     )
     return [Heading(2, f"Differences to {reference}"), text, Table(["problem", *others], rows)]
 

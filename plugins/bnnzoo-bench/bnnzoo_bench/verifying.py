@@ -43,7 +43,7 @@ def allowed_difference(metric: str, expected: float, tolerance: float, test_rows
 
     Args:
         metric: the name of the metric.
-        expected: its stored value.
+        expected: the stored value of the metric.
         tolerance: the tolerance of the user.
         test_rows: the number of test rows.
     """
@@ -63,14 +63,14 @@ def verify_fits(
 ) -> list[Check]:
     """Repeat randomly chosen fits and compare all their metrics.
 
-    A fit of bnnzoo repeats the stored recipe, whose lengths are counts. On the same machine and with the same versions
-    its draws are therefore the same.
+    A fit of bnnzoo repeats the stored recipe, which has numbers of steps instead of a time budget. On the same machine
+    and with the same versions its draws are therefore the same.
 
     Args:
         lines: the results.
         count: the number of fits.
-        tolerance: see `allowed_difference`.
-        seed: the seed of the choice.
+        tolerance: the tolerance of the user, as for `allowed_difference`.
+        seed: the seed of the random choice.
         report: a function that shows progress.
 
     Raises:
@@ -94,7 +94,7 @@ def verify_fits(
 def _parts(line: Line) -> tuple[Problem, Method]:
     problem = Problem(line["problem"], Path(line["source"]), line["target"])
     if not problem.data.exists():
-        raise UsageError(f"{problem.data}: no such file; verify reads the data where the benchmark read them")
+        raise UsageError(f"{problem.data}: no such file; verify reads the file that the benchmark read, so restore it")
     if digest(problem) != line["sha256"]:
         raise UsageError(f"{problem.data}: the data have changed since the fit; restore them")
     method = Method(line["method"], line["kind"], line["definition"])

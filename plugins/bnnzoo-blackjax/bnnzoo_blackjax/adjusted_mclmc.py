@@ -49,13 +49,13 @@ class AdjustedMclmc(AbstractKernel):
         return _GRADIENTS * (2 * self.max_steps - 1)
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return the limit for trajectories of at most `gradients` gradients, but at least `_LEAST_STEPS` steps."""
+        """Return the `max_steps` for at most `gradients` gradients per trajectory, but at least `_LEAST_STEPS`."""
         del posterior, thetas
         affordable = int((gradients / _GRADIENTS + 1) / 2)
         return max(min(_LEAST_STEPS, self.max_steps), min(affordable, self.max_steps))
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject posteriors with fewer than two parameters."""
+        """Raise `UsageError` if the posterior has fewer than two parameters."""
         check_dim(posterior)
 
     def algorithm(

@@ -37,7 +37,7 @@ _REPORTED = {
     "num_integration_steps": N_STEPS,
     "num_trajectory_expansions": TREE_DEPTH,
 }
-"""Statistics by the names of BlackJAX's info fields. A kernel reports those that it has."""
+"""Statistics by the names of BlackJAX's info fields. A kernel reports the statistics whose fields its info has."""
 
 
 class KernelState(eqx.Module):
@@ -57,7 +57,7 @@ class AbstractKernel(AbstractSampler[KernelState]):
     """A BlackJAX kernel as a sampler. A subclass only implements `algorithm`.
 
     Warm-up adapts the step size to `target_acceptance`, if the subclass has that field. It also adapts a diagonal
-    inverse mass matrix, the mean over chains of their variances in a window.
+    inverse mass matrix: the variance of each parameter in a window of warm-up, averaged over the chains.
     """
 
     chain_state: ClassVar[tuple[str, ...]] = ("inner",)
@@ -115,7 +115,7 @@ class AbstractKernel(AbstractSampler[KernelState]):
     def settle(
         self, posterior: AbstractPosterior, state: KernelState, *, final: bool, key: PRNGKeyArray
     ) -> KernelState:
-        """Update the metric, and rescale the step size to its units."""
+        """Update the metric, except at the end of warm-up, and rescale the step size to the units of the new metric."""
         del posterior, key
         return state if final else update_metric(state)
 

@@ -1,4 +1,4 @@
-"""Kernels of BlackJAX, a few lines each. Others can be added in the same way."""
+"""Kernels of BlackJAX, in a few lines each. Further kernels can be added in the same way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Nuts(AbstractKernel):
         return 2**self.max_tree_depth - 1
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return a tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
+        """Return the tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
         del posterior, thetas
         return int(np.clip(np.log2(gradients + 1), min(_LEAST_DEPTH, self.max_tree_depth), self.max_tree_depth))
 

@@ -22,7 +22,7 @@ class Asking:
     """
 
     def __init__(self, lines: Mapping[str, Line], *, patience: float, limit: float):
-        """Store the lines; nothing is asked yet.
+        """Store the lines; no question is sent yet.
 
         Args:
             lines: line to each party.
@@ -35,7 +35,7 @@ class Asking:
     def all(
         self, question: str, messages: Mapping[str, Words], read: Callable[[str, Words], Answer]
     ) -> dict[str, Answer]:
-        """Return the answers to one question of the parties that `messages` names, in its order.
+        """Ask the parties in `messages` one question, and return their answers in the same order.
 
         Args:
             question: the question.

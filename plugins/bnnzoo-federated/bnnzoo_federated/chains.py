@@ -50,7 +50,7 @@ class Chains:
         Args:
             posterior: a posterior without rows, used for its prior.
             sampler: the penalty; its step size, targets and number of terms are used.
-            strata: draws and noise of each party.
+            strata: for each party, the numbers of rows and the noise.
             ask: function that obtains the parties' sums.
             starts: initial positions.
             keys: random keys of the run.
@@ -104,9 +104,9 @@ class Chains:
     def warm_up(self, num_steps: int, tell: Callable[[int, float], None]) -> None:
         """Adapt the size and the shape of the proposal.
 
-        In all windows but the last, steps are accepted without the penalty, because far from the posterior its noise
-        would reject everything. The covariance of the positions becomes the shape of the next window's proposals. In
-        the last window only the step size is adapted, with the penalty.
+        In all windows except the last, steps are accepted without the penalty. Far from the posterior the noise is so
+        large that the penalty would reject every proposal. The covariance of the positions becomes the shape of the
+        next window's proposals. In the last window only the step size is adapted, with the penalty.
         """
         first, window_ends = 0, windows(num_steps)
         for end in window_ends:
@@ -125,7 +125,10 @@ class Chains:
             first = end
 
     def _headroom(self, stats: Stats, final: bool) -> Float[np.ndarray, " constraint"]:
-        """Return the relative margins of acceptance, given the parties' own noise, and of the batches' sigma2."""
+        """Return the relative margins of the acceptance above, and of the batches' sigma2 below, their targets.
+
+        The target of the acceptance is lower if the parties add noise.
+        """
         added_noise = self.added_noise_variance if final else 0.0
         target = float(self.sampler.target_acceptance) * float(erfc((added_noise / 8) ** 0.5))
         acceptance = stats["acceptance_rate"].mean() / target - 1
@@ -141,7 +144,7 @@ class Chains:
         return combine_strata(zero_sums, self.strata, float(self.posterior.likelihood_power)).known
 
     def _set_proposal_shape(self, visited: Float[np.ndarray, "step chain dim"]) -> None:
-        """Set the proposal's shape to the covariance of the positions, shrunk to its diagonal if they are few."""
+        """Set the proposal's shape to the covariance of the positions, shrunk to its diagonal for few positions."""
         dim = visited.shape[2]
         covariance = np.atleast_2d(np.cov(visited.reshape(-1, dim).astype(np.float64), rowvar=False))
         spread = np.diag(np.maximum(np.diag(covariance), np.finfo(np.float32).eps))

@@ -55,7 +55,7 @@ def check_agreement(answer: Words, agreement: str) -> None:
 def check_sums(answer: Words, agreement: str, chains: int, used: int) -> Float[np.ndarray, "chain power"] | None:
     """Return the sums; None if the party does not know the agreement.
 
-    They need not be finite. If a position has no likelihood they are not, and the step is rejected.
+    The sums need not be finite. If a position has no likelihood, they are not finite, and the step is rejected.
 
     Raises:
         ValueError: if the answer is invalid; the message says why.

@@ -23,22 +23,24 @@ _Folder = Annotated[
 @app.command()
 def serve(
     folder: _Folder,
-    data: Annotated[str, typer.Option("--data", help="the party's rows, as of bnnzoo sample", show_default=False)],
+    data: Annotated[
+        str, typer.Option("--data", help="the party's rows, as for bnnzoo sample --data", show_default=False)
+    ],
     batch_size: Annotated[
-        int, typer.Option("--batch-size", min=2, help="rows a step whose sums leave", show_default=False)
+        int, typer.Option("--batch-size", min=2, help="rows per step; only sums over them are sent", show_default=False)
     ],
     listen: Annotated[
-        str, typer.Option("--listen", help="address at which it is asked; port 0 takes a free one")
+        str, typer.Option("--listen", help="address at which the party answers; port 0 means any free port")
     ] = "tcp://127.0.0.1:0",
     target: Annotated[
-        list[str] | None, typer.Option("--target", help="a target column; repeatable; the last unless given")
+        list[str] | None, typer.Option("--target", help="a target column; repeatable; default: the last column")
     ] = None,
     task: Annotated[
         Literal["regression", "classification"] | None,
-        typer.Option("--task", help="from the data unless given", show_default=False),
+        typer.Option("--task", help="kind of target; default: determined from the data", show_default=False),
     ] = None,
     sampling: Annotated[
-        Literal["replacement", "disjoint"], typer.Option("--sampling", help="may a row be used twice in a step")
+        Literal["replacement", "disjoint"], typer.Option("--sampling", help="disjoint: use no row twice in a step")
     ] = "replacement",
     noise_sd: Annotated[
         float,
@@ -53,9 +55,9 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="for tls:// addresses: the party's key")] = None,
     debug: common.Debug = False,
 ) -> None:
-    """Serve rows that stay here to a coordinator (`bnnzoo_federated.Coordinator`), which receives sums over batches.
+    """Send sums over batches of local rows to a coordinator (`bnnzoo_federated.Coordinator`). The rows stay here.
 
-    Prints the address and answers until it is stopped. After a crash, start it again: the run continues.
+    The command prints its address and answers until it is stopped. After a crash, start it again: the run continues.
 
     \b
     Examples:
@@ -81,7 +83,7 @@ def serve(
 
 @app.command()
 def log(folder: _Folder, json: common.Json = False, debug: common.Debug = False) -> None:
-    """Show what left a party: the number of answers, their names and their shapes.
+    """Show what a party has sent: the number of answers, their names and their shapes.
 
     \b
     Examples:

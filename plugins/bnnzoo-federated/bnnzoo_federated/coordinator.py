@@ -39,7 +39,7 @@ class Coordinator:
     """A client of the parties. It asks them for sums over batches of their rows, and runs chains with these sums."""
 
     def __init__(self, parties: Mapping[str, Party | Line | str], *, patience: float = 30.0, limit: float = 600.0):
-        """Store the parties; none is asked yet.
+        """Store the parties; no party is asked yet.
 
         Args:
             parties: a name for each party, with the party in this process, a line to it, or its address.
@@ -63,7 +63,7 @@ class Coordinator:
         """Run chains and return the run, whose file lacks only the training rows.
 
         Args:
-            model: a name, or a mapping of a name and fields.
+            model: a name, or a mapping with the name and fields.
             sampler: `penalty`, with `step_size`, `correction`, `target_acceptance` and `target_sigma2`. Each party sets
                 its own batch size, and the proposal is a random walk.
             out: the NetCDF file.
@@ -82,7 +82,7 @@ class Coordinator:
         words = {"init": "prior", **options}
         recipe = keywords.recipe_of(model, _random_walk(sampler), data=None, in_memory=True, **words)
         _check(recipe, options)
-        # Without given lengths a run has a time budget; here it uses the fields' default lengths instead.
+        # If no numbers of steps are given, a run has a time budget; here it uses the default numbers instead.
         recipe = dataclasses.replace(recipe, test_fraction=0.0, budget=None, until=None)
         with arithmetic("float32"):
             problem, agreements = self._agree(recipe, test)
@@ -168,7 +168,7 @@ class Coordinator:
         here: Positions,
         there: Positions,
     ) -> Float[np.ndarray, "party chain power"]:
-        """Return the parties' sums. A restarted party first receives the agreement again, up to `_RESTARTS` times."""
+        """Return the parties' sums. A restarted party receives the agreement again, up to `_RESTARTS` times."""
 
         def read(name: str, answer: Words) -> Float[np.ndarray, "chain power"] | None:
             return checks.check_sums(answer, agreements[name].name, len(here), agreements[name].terms.batch_size)
@@ -195,7 +195,7 @@ def _line(party: Party | Line | str) -> Line:
 
 
 def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
-    """Reject options that a coordinator without rows does not support."""
+    """Raise `UsageError` for options that a coordinator without rows does not support."""
     is_refused_by_name = {
         "init": recipe.init != "prior",
         "stochastic": recipe.stochastic != "all",
@@ -210,7 +210,7 @@ def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
 
 
 def _random_walk(sampler: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the penalty's fields, with `auto` for those that the parties determine."""
+    """Return the penalty's fields, with `auto` for fields that the parties determine."""
     fields = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
     if fields["name"] != "penalty":
         raise UsageError(f"sampler {fields['name']}: requires more than sums over rows; use penalty")

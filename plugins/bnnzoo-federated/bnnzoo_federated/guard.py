@@ -15,15 +15,27 @@ def findings(means: Mapping[str, Float[np.ndarray, " chain"]], added_noise: floa
     """Return the penalty's validity findings, with advice that a coordinator can follow.
 
     Args:
-        means: means of each statistic over a chain's kept steps.
-        added_noise: part of sigma2 that the parties added. That noise is normal with known variance, so it lowers the
-            acceptance and causes no bias.
+        means: for each statistic, its mean over the steps of each chain after warm-up.
+        added_noise: part of sigma2 that the parties added. This noise is normal with known variance, so it lowers the
+            acceptance but causes no bias.
     """
     larger_batch = f"use a larger batch_size of the parties, or a smaller {setting('sampler.target_sigma2')}"
     limits = (
-        ("sigma2", "mean sigma2 of batches", means["sigma2"] - added_noise, MAX_SIGMA2, larger_batch),
-        ("regime_dof", "fraction of steps with a party's sigma2 > dof/4", means["regime_dof"], 0.01, larger_batch),
-        ("skewness", "mean bias due to skewed differences", means["skew_bias"], MAX_SKEW_BIAS, larger_batch),
+        (
+            "sigma2",
+            "mean noise variance of the batches (sigma2)",
+            means["sigma2"] - added_noise,
+            MAX_SIGMA2,
+            larger_batch,
+        ),
+        (
+            "regime_dof",
+            "fraction of steps in which a party's sigma2 exceeds a quarter of its degrees of freedom",
+            means["regime_dof"],
+            0.01,
+            larger_batch,
+        ),
+        ("skewness", "mean bias due to the skewness of the noise", means["skew_bias"], MAX_SKEW_BIAS, larger_batch),
     )
     problems = [
         Finding("validity", kind, label, float(np.max(values)), limit, advice)

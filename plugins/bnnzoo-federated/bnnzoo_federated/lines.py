@@ -1,4 +1,4 @@
-"""Lines from a coordinator to its parties: within this process, or to other processes by Dask's communications."""
+"""Lines (connections) from a coordinator to its parties, in this process or by Dask's communications to another one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnnzoo_federated.plain import communications, read_plain_values_only
 
 Wait = Callable[[float], Words]
 """Function that waits at most the given number of seconds for an answer. It raises an OSError, such as TimeoutError, if
-none arrived, and a BnnzooError if none can arrive."""
+no answer arrived, and a BnnzooError if no answer can arrive."""
 
 
 @runtime_checkable
@@ -33,7 +33,7 @@ class LocalLine:
         self._party = party
 
     def begin(self, question: str, words: Words) -> Wait:
-        """Return a function that asks the party; it needs no waiting."""
+        """Return a function that asks the party at once and ignores the time limit."""
         return lambda _: self._party.answer(question, words)
 
 

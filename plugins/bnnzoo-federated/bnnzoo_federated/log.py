@@ -1,4 +1,4 @@
-"""The record of all that left a party: one line of JSON per answer, on the disk before it is sent, never changed."""
+"""The record of all answers of a party: one line of JSON each, written to disk before it is sent, never changed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Log:
             private_error: text of an error, which is logged and not sent.
 
         Raises:
-            OSError: if the disk refuses; the file is then unchanged.
+            OSError: if the line cannot be written; the file is then unchanged.
         """
         step_field = {"step": step} if isinstance(step, int) else {}
         sent = {name: {"shape": list(np.shape(value)), "values": value} for name, value in answer.items()}
@@ -109,10 +109,10 @@ def _end(file: FileIO) -> int:
 
 
 def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a party's log: at, question, step, and `sent`, a mapping of names to shape and values.
+    """Yield the lines of a party's log as mappings with the keys `at`, `question`, `step` and `sent`.
 
-    An incomplete last line is left out, because its answer was not sent. `kept`, if present, is the reason of a
-    refusal; it was not sent either.
+    `sent` maps names to shapes and values. An incomplete last line is omitted, because its answer was not sent. The key
+    `kept` has the reason of a refusal, which was not sent either.
 
     Raises:
         UsageError: if there is no log, or a line is damaged.
@@ -134,9 +134,9 @@ def _read(path: Path, number: int, line: bytes) -> dict[str, Any]:
 
 
 def show_log(folder: str | Path) -> str:
-    """Return a table of all that left a party: for each question the number of answers and their contents.
+    """Return a table of what a party has sent: for each question the number of answers and their contents.
 
-    It ends with the last error that prevented an answer.
+    The table ends with the last error that prevented an answer.
 
     Raises:
         UsageError: if there is no log, or a line of it is damaged.

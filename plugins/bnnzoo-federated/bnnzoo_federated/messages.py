@@ -14,10 +14,10 @@ Words = dict[str, Any]
 """The arguments of a question, or an answer: text, numbers, lists of them, and bytes."""
 
 REFUSED, UNKNOWN = "refused", "unknown"
-"""Keys of answers without a result: why a party refuses, and that it does not know the agreement."""
+"""Keys of answers without a result: the reason of a refusal, and an agreement that the party does not know."""
 
 POWERS = 3
-"""Number of sums that a party sends: those of d, d^2 and d^3."""
+"""Number of sums that a party sends: of d, d^2 and d^3, where d is the change of a row's log-likelihood."""
 
 
 FINGERPRINT_LENGTH = 64
@@ -25,7 +25,7 @@ FINGERPRINT_LENGTH = 64
 
 
 class Terms(NamedTuple):
-    """The terms of a party's answers. A run is agreed on them, because its sums have another meaning otherwise."""
+    """The terms of a party's answers. A run agrees on them with the party, because the sums depend on them."""
 
     rows: int
     batch_size: int
@@ -41,7 +41,7 @@ class Terms(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """The basis of a party's computations: the model by name, the scaling of all parties' rows, and its own terms."""
+    """The basis of a party's computations: the model by name, the common scaling, and the party's terms."""
 
     recipe: str
     signature: str
@@ -56,7 +56,7 @@ class Agreement(NamedTuple):
 
 
 def printable(text: object) -> str:
-    """Return another process's text without characters that a terminal could interpret, at most 500 long."""
+    """Return at most 500 characters of another process's text, without characters that could control a terminal."""
     return "".join(c if c.isprintable() else " " for c in str(text)[:500])
 
 

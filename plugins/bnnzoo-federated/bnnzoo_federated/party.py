@@ -1,4 +1,4 @@
-"""A party, whose rows never leave it and which sends only sums over them."""
+"""A party. Its rows never leave it; it sends only sums over them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ class _Refusal(UsageError):
 class Party:
     """A holder of rows. It answers three questions about them, each with a fixed set of numbers, and logs every answer.
 
-    `check_offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the party's
-    terms.
-    `agree` receives the model and the scaling. `sums` draws a new batch and returns, for two positions of each chain,
-    the sums of d, d^2 and d^3, where d_i is the difference of row i's log-likelihood. The party, not the request,
-    chooses the batch size and the added noise.
+    The question `offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the
+    party's terms. `agree` receives the model and the scaling. `sums` draws a new batch and returns, for two positions
+    of each chain, the sums of d, d^2 and d^3, where d_i is the difference of row i's log-likelihood. The party, not the
+    request, chooses the batch size and the added noise.
     """
 
     def __init__(
@@ -60,8 +59,8 @@ class Party:
         Args:
             data: arrays `(x, y)`, a data frame, or a value of `--data`; all rows are training rows.
             folder: folder of the log and of the secret that determines batches and noise, kept for restarts.
-            batch_size: rows a step, K.
-            sampling: whether rows are drawn with replacement, or none twice in a step.
+            batch_size: rows per step, K.
+            sampling: `replacement`, or `disjoint` to use no row twice in a step.
             noise_sd: standard deviation of normal noise added to the sum of d, in units of the log-likelihood.
             target: as in `bnnzoo sample`.
             task: as in `bnnzoo sample`.
@@ -90,10 +89,10 @@ class Party:
         self._agreed: dict[str, AbstractPosterior] = {}
 
     def answer(self, question: str, words: Words) -> Words:
-        """Return the answer to a coordinator's question. It is in the log before it is returned.
+        """Return the answer to a coordinator's question. The answer is logged before it is returned.
 
         Raises:
-            OSError: if the log cannot be written; then there is no answer.
+            OSError: if the log cannot be written; no answer is then returned.
         """
         answers = {"offer": self._offer, "agree": self._agree, "sums": self._sums}
         private_error = ""
@@ -125,7 +124,7 @@ class Party:
     def _agree(self, words: Words) -> Words:
         agreement = Agreement(**words)
         if agreement.signature != self._rows.signature.to_json():
-            raise _Refusal("the columns differ from those of this party")
+            raise _Refusal("the columns of the run differ from the columns of this party")
         pairs = zip(Terms._fields, agreement.terms, self._terms, strict=True)
         if changed_terms := [name for name, agreed, current in pairs if agreed != current]:
             raise _Refusal(
@@ -187,7 +186,7 @@ def _fingerprint(rows: Dataset, secret: bytes) -> str:
 
 
 def _load_secret(path: Path) -> bytes:
-    """Return the secret of a folder, created at first use; only the party's user may read the file."""
+    """Return the secret of a folder. It is created at first use, and only the party's user can read the file."""
     if not path.exists():
         with replacing(path) as file:
             os.fchmod(file.fileno(), 0o600)

@@ -14,8 +14,8 @@ _IS_PLAIN: ContextVar[bool] = ContextVar("_IS_PLAIN", default=False)
 def communications() -> Any:
     """Return Dask's communications, patched to read only plain values in tasks that called `read_plain_values_only`.
 
-    Dask unpickles objects in any message, even if it is told not to deserialise. Its clients and schedulers in the same
-    process need that, so the reading task decides.
+    Dask unpickles objects in any message, even if it is told not to deserialise. Dask's clients and
+    schedulers in the same process need this, so the restriction applies to single tasks.
     """
     from distributed import comm, protocol
 
@@ -38,7 +38,7 @@ def _words(frames: Sequence[Any]) -> Any:
     """Decode a message of numbers, texts, bytes, and tuples and mappings of them.
 
     Raises:
-        ValueError: if the message contains anything else, which Dask packs in frames of its own.
+        ValueError: if the message contains anything else; Dask packs such objects in separate frames.
     """
     import msgpack
 

@@ -1,4 +1,4 @@
-"""The result file of a federated run, like that of any run but without training rows."""
+"""The result file of a federated run: a file like that of any run, but without training rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _DRAWS, _SECONDS = 1000, 30.0
 
 
 class Recording:
-    """A writer of draws to `out`: parts during the run and the file at its end. As a context it also handles errors."""
+    """A writer of draws: part files during the run, and the file `out` at its end.
+
+    As a context manager it also writes the draws so far if an error ends the run.
+    """
 
     def __init__(self, problem: Problem, strata: Mapping[str, Stratum], out: Path, *, force: bool):
         self._problem, self._strata, self._chains = problem, strata, None

@@ -13,7 +13,7 @@ _POWERS = {"sum": 1, "square": 2}
 
 
 def moments(rows: Dataset) -> dict[str, Any]:
-    """Return sums and sums of squares of each input column (of all pixels together), and of numeric targets."""
+    """Return sums and sums of squares of each input column and numeric target; all pixels are one column."""
     inputs = rows.x if rows.x.ndim == 2 else rows.x.reshape(-1)
     columns = {"x": inputs} | ({"y": rows.y} if rows.task != "classification" else {})
     return {
@@ -24,7 +24,7 @@ def moments(rows: Dataset) -> dict[str, Any]:
 
 
 def moment_shapes(signature: Signature) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the moments of such rows, by name."""
+    """Return the shapes of the moments of rows with this signature, by name."""
     columns = {"x": () if len(signature.shape) > 1 else signature.shape}
     if signature.task != "classification":
         columns["y"] = (len(signature.target_names),)
@@ -38,7 +38,7 @@ def fit_scaler(
 
     Args:
         offers: offers of the parties, with their moments.
-        signature: signature of the rows.
+        signature: columns and task of the rows.
         standardise: whether to standardise at all.
         scales_targets: whether the likelihood's targets are also scaled.
     """

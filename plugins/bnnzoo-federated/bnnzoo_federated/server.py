@@ -19,11 +19,11 @@ def serve(
 ) -> None:
     """Answer for a party until the process ends, by `dask.distributed`'s communications and nothing else of Dask.
 
-    A Dask worker executes what its scheduler sends. This server executes only `Party`, and reads plain values.
+    A Dask worker executes what its scheduler sends. This server executes only `Party`, and reads only plain values.
 
     Args:
         party: the party.
-        address: address to listen at, such as tcp://127.0.0.1:8801; port 0 takes a free one.
+        address: address to listen at, such as tcp://127.0.0.1:8801; port 0 means any free port.
         listening: Dask's listener arguments for tls://, see `security`.
         ready: function that receives the address once the party can be asked.
     """

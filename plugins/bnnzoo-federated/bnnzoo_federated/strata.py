@@ -1,4 +1,4 @@
-"""Change of the log-likelihood and its noise from the sums of parties. Each party is a stratum of the rows."""
+"""Change of the log-likelihood and its noise, from the sums of parties. The rows of a party form a stratum."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def combine_strata(
 
         mean  = sum_k N mean(d)
         sigma2 = sum_k N^2 s^2 / K (1 - K/N if no row is used twice) + sum_k (N/K)^2 noise_sd^2
-        third = sum_k N^3 m3 / K^2 (times (1 - K/N)(1 - 2K/N) likewise)
+        third = sum_k N^3 m3 / K^2 (times (1 - K/N)(1 - 2K/N) if no row is used twice)
 
     If a sum is not finite, because a position has no likelihood, the change is not finite either.
     """

@@ -9,7 +9,7 @@ odds, |G(x) - F(x)| / (F(x) (1 - F(x))) over |x| <= 12, with F logistic and
     G(x) = sum_k w_k (Phi(x - a_k) + Phi(x + a_k)) / 2.
 
 The script prints the table of `bnnzoo_minibatch_tests.correction` and the errors of the printed numbers. No sum of a
-normal and another variable is exactly logistic: the characteristic function of the other one would be
+normal and another variable is exactly logistic: the characteristic function of the other variable would be
 pi t / sinh(pi t) exp(t^2 / 2), which grows.
 """
 

@@ -1,4 +1,4 @@
-"""Metropolis with a sequential t test, which uses as few rows as the test requires."""
+"""Metropolis with a sequential t test, which uses only as many rows as the test requires."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _MANY = 500.0
 class Austerity(AbstractSequentialTest):
     """Draws near the posterior: Metropolis whose decision is a sequential t test on a growing batch.
 
-    Korattikara, Chen and Welling 2014 (arXiv 1304.5299). Metropolis accepts if the log ratio D > log u. With its
-    estimate on K distinct rows and the standard error s,
+    Korattikara, Chen and Welling 2014 (arXiv 1304.5299). Metropolis accepts if the log ratio D > log u. Let
+    D_batch be the estimate of D from K distinct rows, and s its standard error:
 
-        t = (D_batch - log u) / s,   stop if P(T_{K-1} > |t|) < error,   accept if D_batch > log u,
+        t = (D_batch - log u) / s,   stop if P(T_{K-1} > |t|) < error,   accept if D_batch > log u.
 
-    and otherwise n more rows are added; with all rows the decision is that of Metropolis. The draws are biased: a
-    decision is wrong with about the probability `error`, more if the test is repeated many times, and most if D is near
-    log u. The statistic `test_error` is P(T > |t|) at the stop.
+    If the test does not stop, n more rows are added. With all rows, the decision equals that of Metropolis. The draws
+    are biased: a decision is wrong with a probability of about `error`. The probability is larger if the test is
+    repeated many times, and largest if D is near log u. The statistic `test_error` is P(T > |t|) at the stop.
     """
 
     exactness: ClassVar[Exactness] = "biased"
 
-    error: Annotated[Number, Gt(0), Lt(0.5), Doc("of a decision: where P(T > |t|) falls below, it is made")] = number(
-        0.05
+    error: Annotated[Number, Gt(0), Lt(0.5), Doc("error of a decision: the test stops if P(T > |t|) is smaller")] = (
+        number(0.05)
     )
 
     def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:

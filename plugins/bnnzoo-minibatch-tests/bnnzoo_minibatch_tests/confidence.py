@@ -18,26 +18,29 @@ _KAPPA = 7 / 3 + 3 / 2**0.5
 
 
 class Confidence(AbstractSequentialTest):
-    """Draws near the posterior: Metropolis whose decision waits for a concentration bound on a growing batch.
+    """Draws near the posterior: Metropolis on a batch that grows until a concentration bound allows a decision.
 
     Bardenet, Doucet and Holmes 2014 (ICML), with the empirical Bernstein-Serfling bound for rows drawn without
     replacement (Bardenet and Maillard 2015, arXiv 1309.4029, theorem 3). Metropolis accepts if the log ratio D > log u.
-    At the j-th test, with K rows of N,
+    Let beta be the likelihood power, and d_i the change of row i's log-likelihood. At the j-th test, with K rows of N,
 
         c = s sqrt(2 r l / K) + (7/3 + 3/sqrt(2)) R l / K,   l = log(5 / error_j),   error_j = error / (j (j + 1)),
 
     where s is the standard deviation and R the range of the terms N beta d_i, and r = 1 - (K - 1)/N, or
-    (1 - K/N)(1 + 1/K) beyond N/2. If |D_batch - log u| >= c the decision is made. Otherwise n more rows are added, up
-    to all. The draws are biased: a decision is wrong with probability `error` at most if R is the range over all rows.
-    That would cost a pass over them, so R here is the range of the rows used. `test_error` is `error`, or 0 if all rows
-    were used.
+    (1 - K/N)(1 + 1/K) if K > N/2. If |D_batch - log u| >= c, the test decides. Otherwise the batch grows by n rows,
+    until it contains all rows. The draws are biased. If R were the range over all rows, a decision would be wrong with
+    a probability of at most `error`. This range would cost a pass over all rows, so R here is the range over the batch.
+    `test_error` is `error`, or 0 if all rows were used.
     """
 
     exactness: ClassVar[Exactness] = "biased"
 
-    error: Annotated[Number, Gt(0), Lt(1), Doc("of a decision: what the bounds of all its looks allow together")] = (
-        number(0.1)
-    )
+    error: Annotated[
+        Number,
+        Gt(0),
+        Lt(1),
+        Doc("probability of a wrong decision that the bounds of all tests of a step allow together"),
+    ] = number(0.1)
 
     def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
         """Whether the log ratio differs from log u by more than the bound."""

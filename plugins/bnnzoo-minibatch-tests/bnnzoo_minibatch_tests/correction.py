@@ -39,13 +39,14 @@ ERROR = 2e-7
 """Largest error of P(N(0, 1) + X_corr <= x) as an approximation of 1 / (1 + e^-x)."""
 
 LOG_ODDS_ERROR = 8e-7
-"""Largest error of its log odds up to |x| = 12, which is the error of detailed balance."""
+"""Largest error of the log odds of this probability for |x| <= 12. It is the error of detailed balance."""
 
 
 def barker_rate(log_ratio: Float[Array, ""], sigma2: Float[Array, ""]) -> Float[Array, ""]:
     """Return P(log_ratio + X_nc + X_corr > 0) with X_nc ~ N(0, 1 - sigma2), the mean acceptance probability.
 
-    Its mean over a normal `log_ratio` of variance sigma2 < 1 is that of N(0, 1) + X_corr, which is logistic.
+    If `log_ratio` is normal with mean D and variance sigma2 < 1, the mean of the result is P(D + N(0, 1) + X_corr > 0).
+    N(0, 1) + X_corr is nearly logistic, so this is Barker's probability.
     """
     points = jnp.asarray(np.concatenate([_TABLE[:, 0], -_TABLE[:, 0]]), log_ratio.dtype)
     weights = jnp.asarray(np.concatenate([_TABLE[:, 1], _TABLE[:, 1]]) / 2, log_ratio.dtype)

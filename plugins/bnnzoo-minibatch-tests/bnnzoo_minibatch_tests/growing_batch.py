@@ -59,7 +59,7 @@ class Estimate(NamedTuple):
     """Estimated variance of `log_ratio`; 0 if all rows were used."""
     skewness: Float[Array, ""]
     width: Float[Array, ""]
-    """Range of the terms whose mean the estimate is."""
+    """Range (maximum minus minimum) of scale d_i over the rows; `log_ratio` is their mean plus a known change."""
     num_seen: Float[Array, ""]
     total: int
     num_tests: Int[Array, ""]
@@ -69,13 +69,15 @@ class Estimate(NamedTuple):
 def estimate_ratio(
     moments: Moments, known_change: Float[Array, ""], looks: Int[Array, ""], *, scale: Float[Array, ""], total: int
 ) -> Estimate:
-    """Return the log ratio and its noise. With K of N rows, Var = scale^2 / K s^2 (1 - K / N), where scale = beta N.
+    """Return the log ratio and its noise.
 
-    The third cumulant has the factor (1 - K / N)(1 - 2 K / N).
+    Let s^2 be the sample variance of the differences of K of N rows, and scale = beta N, with the likelihood power
+    beta. The variance of the log ratio is scale^2 s^2 / K (1 - K / N). The third cumulant has the factor
+    (1 - K / N)(1 - 2 K / N).
 
     Args:
         moments: moments of the differences.
-        known_change: change without noise: that of the log prior and of the control variate.
+        known_change: the part of the log ratio without noise, from the log prior and the control variate.
         looks: number of evaluations of the test.
         scale: beta N.
         total: N.
@@ -107,7 +109,7 @@ def grow_batch(
     *,
     key: PRNGKeyArray,
 ) -> tuple[Moments, Float[Array, ""], Int[Array, ""]]:
-    """Use rows in random order, `size` at a time and none twice, until `enough` or all are used.
+    """Use blocks of rows in random order until `enough` is true or all rows are used; no row is used twice.
 
     Args:
         posterior: the target distribution.
@@ -127,8 +129,8 @@ def grow_batch(
         moments, _, looks = carry
         return (looks == 0) | ((looks < blocks) & ~enough(moments, looks))
 
-    # Every block is a slice of one permutation and needs the same key. JAX's check against key reuse would reject that,
-    # but it does not apply to a key made from the same words.
+    # Every block is a slice of one permutation and needs the same key. JAX's check against key reuse would reject this.
+    # Each block therefore makes its own key from the same words, which the check does not notice.
     key_words, kind = jax.random.key_data(key), jax.random.key_impl(key)
 
     def use_block(carry: Any) -> Any:

@@ -17,33 +17,39 @@ from bnnzoo_minibatch_tests.growing_batch import Estimate
 from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
 
 MOST_ERROR = 0.004
-"""Largest mean error of the acceptance probability. The error of its log odds is up to four times that, the value that
-the penalty's log ratio is allowed (`bnnzoo.samplers.minibatch.MAX_SKEW_BIAS`)."""
+"""Largest mean error of the acceptance probability.
+
+At a probability of 1/2 it is an error of 0.016 in the log odds. The noise penalty has a similar limit for its log ratio
+(`bnnzoo.samplers.minibatch.MAX_SKEW_BIAS`).
+"""
 
 _FEWEST = 50
-"""Smallest number of rows of a test. sigma2 is an estimate, and stopping when it is small selects batches with too
-small a spread. From this number on, the effect is one or two per cent of the log odds."""
+"""Smallest number of rows of a test.
+
+sigma2 is an estimate. A test that stops when sigma2 is small therefore selects batches with too small a spread. With at
+least this number of rows, the effect is one or two per cent of the log odds.
+"""
 
 
 class MinibatchBarker(AbstractSequentialTest):
-    """Draws from the posterior, to the order of the noise's normality, using a batch that grows until it suffices.
+    """Draws from the posterior, up to deviations of the noise from normality, by Barker's test on a growing batch.
 
     Seita, Pan, Chen and Canny 2017 (arXiv 1610.06848). Barker (1965) accepts with probability 1 / (1 + e^-D), where D
-    is the log ratio, that is if D + X > 0 with a logistic X. The noise of a batch's estimate of D, with variance sigma2
-    < 1, is used as a part of X:
+    is the log ratio. This means: accept if D + X > 0, with a logistic X. The noise of a batch's estimate of D, with
+    variance sigma2 < 1, is used as a part of X:
 
-        accept if D_batch + X_nc + X_corr > 0,   X_nc ~ N(0, 1 - sigma2),   N(0, 1) + X_corr logistic,
+        accept if D_batch + X_nc + X_corr > 0,   X_nc ~ N(0, 1 - sigma2),   N(0, 1) + X_corr logistic.
 
     Rows are added until there are 50 and sigma2 < 1. X_nc and X_corr are integrated out, which gives an acceptance
     probability (`correction.py`). It is exact for normal noise of known variance, except for the correction's own
-    error, 2e-7 of a probability. `test_error` is that plus, to leading order, the error due to the noise's skewness:
-    |skewness| sigma^3 / 6 times 1/8, the largest third derivative of 1 / (1 + e^-D).
+    error of 2e-7 in the probability. `test_error` is this error plus the leading term of the error due to the skewness
+    of the noise: |skewness| sigma^3 / 6 times 1/8, the largest third derivative of 1 / (1 + e^-D).
     """
 
     exactness: ClassVar[Exactness] = "noise-corrected"
 
     def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether sigma2 is below 1 and there are at least 50 rows, or all."""
+        """Whether sigma2 is below 1 and the batch has at least 50 rows (or all rows, if there are fewer)."""
         del u
         return (estimate.sigma2 < 1) & (estimate.num_seen >= min(_FEWEST, estimate.total))
 
@@ -62,7 +68,7 @@ class MinibatchBarker(AbstractSequentialTest):
                 f"use a larger {setting('sampler.batch_size')} than {self.batch_size}, "
                 f"or a higher {setting('sampler.target_acceptance')}"
             )
-            label = "mean error of the acceptance due to skewed differences"
+            label = "mean error of the acceptance probability due to the skewness of the noise"
             problems.append(Finding("validity", "skewness", label, means["test_error"], MOST_ERROR, advice))
         if means["acceptance_rate"] < MIN_ACCEPTANCE:
             advice = f"use a {setting('sampler.step_size')} below {means['step_size']:.2g}"

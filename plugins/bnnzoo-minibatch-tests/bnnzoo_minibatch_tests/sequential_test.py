@@ -50,20 +50,20 @@ class Verdict(NamedTuple):
     rate: Float[Array, ""]
     """Acceptance probability given the batch."""
     error: Float[Array, ""]
-    """Error of the test by its own estimate."""
+    """Error of the test, as each test defines and estimates it."""
 
 
 class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
     """Random-walk proposals theta' = theta + eta F eps, tested on a batch that grows until the test can decide.
 
-    The rows of a step are in a new random order and are the same for both points. The test uses the first n of them,
-    then n more, and finally all, with which there is no noise.
+    Each step puts the rows in a new random order. The test uses the first n rows, at both positions, and then adds n
+    rows at a time. With all rows there is no noise.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (
         *METROPOLIS,
         Statistic("sigma2", "mean", "σ² of the log ratio"),
-        Statistic("rows_seen", "mean", "rows that a step looks at"),
+        Statistic("rows_seen", "mean", "rows that a step uses"),
         Statistic("grown", "mean"),
         Statistic("test_error", "mean", "error of the test"),
         Statistic("delta"),
@@ -71,9 +71,9 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
     )
 
     step_size: Annotated[Number, Gt(0), Doc("eta: the proposal's standard deviation")] = number(0.01)
-    batch_size: Annotated[int, Ge(2), Doc("rows that a batch begins with, and grows by")] = 50
-    control_variate: Annotated[Order, Doc("order of the Taylor polynomial taken off the differences")] = "none"
-    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("acceptance that warm-up tunes eta to")] = number(0.35)
+    batch_size: Annotated[int, Ge(2), Doc("rows of the first batch; the batch grows by the same number")] = 50
+    control_variate: Annotated[Order, Doc("order of the Taylor polynomial subtracted from the differences")] = "none"
+    target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.35)
     preconditioner: Annotated[PreconditionerShape, Doc("shape of the proposal's covariance")] = "auto"
 
     @abc.abstractmethod
@@ -172,10 +172,10 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
         return estimate, density, density + estimate.log_ratio
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject a control variate whose Hessian is not affordable."""
+        """Raise `UsageError` if the Hessian of the control variate would be too large."""
         refuse_large_hessian(self.control_variate, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Count two likelihoods a datum, and its derivatives at the anchor along the move."""
+        """Return the likelihood evaluations of a step: two per used row, plus the derivatives at the anchor."""
         del warmup
         return means.get("rows_seen", float(posterior.num_data)) * (2.0 + ORDER[self.control_variate])

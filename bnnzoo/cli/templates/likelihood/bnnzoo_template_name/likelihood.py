@@ -15,7 +15,7 @@ class TemplateName(AbstractLikelihood):
     task: ClassVar[Literal["regression", "classification"]] = "regression"
     scales_targets: ClassVar[bool] = True
 
-    # TargetUnits: with --units data, the value is divided by the standard deviation of the target.
+    # TargetUnits: with --units data, bnnzoo divides the value by the standard deviation of the target.
     scale: Annotated[float, Gt(0), TargetUnits(), Doc("scale of the noise")] = number(0.3)
 
     def num_outputs(self, num_targets: int) -> int:

@@ -1,4 +1,4 @@
-"""The entries of this package, as text: the model is imported when it is used."""
+"""The entries of this package. They name the model as text, so it is imported only when it is used."""
 
 from bnnzoo import Entry, hookimpl
 

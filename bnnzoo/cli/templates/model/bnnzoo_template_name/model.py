@@ -42,5 +42,5 @@ class TemplateName(AbstractModel):
         return Network(hidden, eqx.nn.Linear(self.width, num_outputs, key=key_last))
 
     def split(self, network: Network) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """Return two functions: the input of the last layer, and the last layer."""
+        """Return two functions: one that computes the input of the last layer, and the last layer."""
         return network.features, network.last

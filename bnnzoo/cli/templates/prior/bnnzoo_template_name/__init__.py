@@ -1,4 +1,4 @@
-"""The entries of this package, as text: the prior is imported when it is used."""
+"""The entries of this package. They name the prior as text, so it is imported only when it is used."""
 
 from bnnzoo import Entry, hookimpl
 

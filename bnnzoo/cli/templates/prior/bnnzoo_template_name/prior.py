@@ -15,7 +15,7 @@ class TemplateName(AbstractPrior):
     scale: Annotated[float, Gt(0), Doc("scale of every parameter")] = number(1.0)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
-        """Return the prior of one parameter. It is used for each parameter."""
+        """Return the prior distribution of one parameter. All parameters have this distribution."""
         # A prior can differ between parameters: see `layout.fan_in()` and `layout.layer_index()`.
         del layout
         return dist.StudentT(self.df, 0.0, self.scale)
