@@ -180,7 +180,7 @@ def _named(name: str):
     [
         (_subsamples, "plate n subsamples; remove subsample_size"),
         (_fitted, "param w has no prior"),
-        (_named("s/w"), "site 's/w': a file cannot hold this name"),
+        (_named("s/w"), "site 's/w': a result file cannot contain this name"),
         (_named(".w"), "site '.w': a file cannot"),
         (_named("draw"), "site 'draw': a file cannot"),
     ],
