@@ -15,7 +15,7 @@ class Progress(NamedTuple):
             "note" for a message.
         done: the number of finished steps or draws per chain.
         total: the number of all steps or draws per chain; 0 if unknown.
-        acceptance: the mean acceptance rate, in a run that of the latest chunk; NaN if it is not known.
+        acceptance: the mean acceptance rate (of the latest chunk, in a run); NaN if it is not known.
         note: the text of a message, or a description of the current work.
     """
 

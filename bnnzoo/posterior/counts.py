@@ -24,7 +24,7 @@ from bnnzoo.posterior.hyperparameter import Number, as_number
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter, Poisson, half_normal
 
 _LEAST_DISPERSION = 1e-30
-"""Lower bound of the dispersion. For smaller values the distribution is Poisson, and 1 / dispersion would overflow."""
+"""Smallest dispersion that is used, so that 1 / dispersion does not overflow. There the distribution is Poisson."""
 
 
 class NegativeBinomial(AbstractLikelihood):

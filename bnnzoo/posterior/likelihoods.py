@@ -47,7 +47,7 @@ class AbstractLikelihood(eqx.Module):
 
     task: ClassVar[Literal["regression", "classification"]]
     scales_targets: ClassVar[bool] = False
-    """Whether the targets may be standardised. Counts and labels may not."""
+    """Whether the targets may be standardised. Counts and labels must not be standardised."""
     noise_by_row: ClassVar[bool] = False
     """Whether the outputs determine the width of the noise. The network can then treat its own errors as noise."""
 

@@ -15,7 +15,7 @@ from bnnzoo.posterior.network import NetworkPosterior
 
 
 class Table(eqx.Module):
-    """A network whose inputs are row indices, and whose parameters are its outputs at those rows."""
+    """A network that looks up its outputs: an input is the index of a row, and the parameters are the outputs."""
 
     f: Float[Array, "row output"]
 

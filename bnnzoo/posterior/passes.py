@@ -88,8 +88,8 @@ def sum_over_blocks(
 ) -> PyTree[Array]:
     """Split the first `num_data` rows into blocks of `size` rows and return the sum of `function(batch, weights)`.
 
-    The last block may overlap the previous block. In the last block, rows of the overlap have weight 0; all other
-    weights are 1. `add` combines the values of two blocks. Zeros must be its neutral element.
+    The last block may overlap the previous block. In the last block, rows of the overlap have weight 0. All other
+    weights are 1. The function `add` combines the values of two blocks. Values of zeros must not change the result.
     """
     shards = _shards(data)
     if shards == 1:

@@ -87,7 +87,7 @@ def gate_findings(
     inspection: Mapping[str, Sequence[float]] = MappingProxyType({}),
     num_steps: int = _FEW_STEPS,
 ) -> tuple[Finding, ...]:
-    """Return the sampler's findings about the chains, one for each kind, with the value of the worst chain.
+    """Return the sampler's findings about the chains: for each kind, one finding with the value of the worst chain.
 
     Args:
         sampler: the tuned sampler.

@@ -114,7 +114,7 @@ class _Driver:
         self.inspection_program: Future[chain_findings.InspectionProgram] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
-            # An empty chunk stands for the work before the checkpoint, which may be all work except writing the file.
+            # An empty chunk stands for the work before the checkpoint. If all draws are made, only the file is written.
             none = np.zeros((job.recipe.chains, 0, job.posterior.layout.dim), np.float32)
             self.chunk = Chunk("sampling", none, {}, *self.resume, job.sampler)
 

@@ -92,7 +92,7 @@ class Placement(eqx.Module):
             shared: values that are the same for all chains.
             chains: values of all chains.
             axes: the axis of the chains in the arrays of each tree of `chains`.
-            out_axes: the axis of the chains in the arrays of the result; one number, or one for each part of it.
+            out_axes: the axis of the chains in the arrays of the result: a number, or a tuple with a number per part.
         """
         if self.mesh is None:
             return local(shared, *chains)

@@ -82,7 +82,7 @@ TAILS = Question(
 
 
 class Comparison(NamedTuple):
-    """Losses of pairs of networks, one for each of two likelihoods, and the selection that follows from them."""
+    """Losses of pairs of networks, and the selected likelihood. The networks of a pair have different likelihoods."""
 
     first: Float[np.ndarray, " network"]
     """For each network with the first likelihood, the mean negative log density of its held-out rows, in nats."""

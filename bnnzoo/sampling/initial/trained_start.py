@@ -108,7 +108,7 @@ def evaluations(num_data: int, steps: Int[np.ndarray, " chain"], held_out: float
 
 
 def num_held_out(num_data: int, held_out: float) -> int:
-    """Return the number of rows that the training of each chain holds out; 0 if it would be less than ten."""
+    """Return the number of rows that the training of each chain holds out; 0 if this number is below ten."""
     rows = min(_HELD_OUT, int(held_out * num_data))
     return rows if rows >= _FEW_HELD_OUT else 0
 

@@ -116,7 +116,7 @@ class Setup(eqx.Module):
         return eqx.filter_eval_shape(self.sampler.headroom, self.statistics("warm-up", states)).shape[0]
 
 
-@eqx.filter_jit  # never executed; with `jit`, JAX caches the trace for this run and later ones
+@eqx.filter_jit  # never executed: with `jit`, JAX caches the trace for this run and for later runs
 def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
     """Return the statistics of the first chain's step."""
     return setup.sampler_step(phase, jax.tree.map(lambda a: a[0], states), jax.random.key(0))[1]

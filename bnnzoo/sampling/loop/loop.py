@@ -265,7 +265,7 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
             seconds.sampling = earlier_seconds + time.perf_counter() - start_time
             with processes.announce_close(future and future.result):
                 yield Chunk("sampling", draws, stats, all_chains, step, setup.sampler)
-            # Test for stuck chains after the yield, so that the caller has kept their draws. After the last chunk the
+            # Test for stuck chains after the yield, so that the caller has stored the draws. After the last chunk the
             # run is complete, and its findings report stuck chains.
             if "accepted" in stats:
                 steps_rejected = count_rejected_steps(stats["accepted"] > 0, steps_rejected, thin)
