@@ -107,7 +107,7 @@ def check_censored(task: Task | None) -> Task:
 
 
 def _note_of_bounds(cells: Sequence[Cells]) -> str:
-    """Return a note that counts, for each target, the cells below a limit, above a limit, and in an interval."""
+    """Return a note that counts the cells of each target below a limit, above a limit, and in an interval."""
     parts = []
     for column in cells:
         bounds = np.stack([column.numbers] * 2, -1) if column.bounds is None else column.bounds
