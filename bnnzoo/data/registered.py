@@ -46,9 +46,9 @@ def mdn_branches() -> Dataset:
 def mdn_bump() -> Dataset:
     """Return a bump: y = tanh 2(x + 1) - tanh 2(x - 1) - 1 + (0.2 + 0.1 tanh 2(x - 1)) e, x ~ U(-2, 2).
 
-    The expected NLL of the true density is -0.57052. A network with two tanh units can represent the mean exactly, and the
-    noise approximately. Therefore the posterior of such a network has one mode up to symmetries of the network, and it
-    is nearly Gaussian near this mode.
+    The expected NLL of the true density is -0.57052. A network with two tanh units can represent the mean exactly, and
+    the noise approximately. Therefore the posterior of such a network has one mode up to symmetries of the network, and
+    it is nearly Gaussian near this mode.
     """
     return _density("mdn-bump", 6, _bump_targets, _bump, half_width=2.0)
 
