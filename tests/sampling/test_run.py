@@ -681,7 +681,7 @@ def test_a_sampler_without_statistics_runs():
     ("name", "value", "message"),
     [
         ("a/b", 0.0, "has the name 'a/b'"),
-        ("draw", 0.0, "has the name draw, which is that of a dimension of the file"),
+        ("draw", 0.0, "has the name draw, which bnnzoo needs for a dimension of the file"),
         ("", 0.0, "has no name"),
         ("phase", 1j, "is complex"),
     ],
